@@ -1,0 +1,86 @@
+//! When a search ends.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::trial::History;
+
+/// What a search may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Configs to probe, the baseline included; the leaders' confirmation comes on top.
+    pub probes: u32,
+    /// Wall time of the whole search, confirmation included.
+    pub time: Duration,
+    /// How often each leader is measured again, interleaved with the others, before one is named.
+    pub confirmations: u32,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { probes: 24, time: Duration::from_secs(20 * 60), confirmations: 2 }
+    }
+}
+
+/// Why a search ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum StopReason {
+    /// All probes of the budget are done.
+    ProbesSpent,
+    /// Another probe would not have fitted into the time of the budget.
+    TimeSpent,
+    /// Every config is probed or ruled out.
+    SpaceExhausted,
+    /// Someone stopped it.
+    Interrupted,
+}
+
+impl std::fmt::Display for StopReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::ProbesSpent => "the budget of probes is spent",
+            Self::TimeSpent => "the budget of time is spent",
+            Self::SpaceExhausted => "every config was probed or ruled out",
+            Self::Interrupted => "interrupted",
+        })
+    }
+}
+
+/// Configs that are measured again at the end, the baseline included.
+pub(crate) const CONFIRMED: u32 = 4;
+
+impl Budget {
+    /// Whether the search for new configs must end here; `elapsed` is the wall time so far.
+    ///
+    /// A probe is expected to take as long as those that measured something did (their median), and time is kept for the
+    /// confirmation. The first probe is always allowed.
+    pub fn stop(&self, history: &History, elapsed: Duration) -> Option<StopReason> {
+        let searched = history.searched().count();
+        if searched >= self.probes as usize {
+            return Some(StopReason::ProbesSpent);
+        }
+        let expected = expected_probe(history);
+        let confirmed = self.confirmations * CONFIRMED.min(u32::try_from(searched).unwrap_or(CONFIRMED));
+        // A confirmation measures twice as long as a probe, but starts up only as long.
+        let reserve = expected * confirmed * 3 / 2;
+        (searched > 0 && elapsed + expected + reserve > self.time).then_some(StopReason::TimeSpent)
+    }
+
+    /// Whether one more confirmation fits into the time.
+    pub fn allows_confirmation(&self, history: &History, elapsed: Duration) -> bool {
+        elapsed + expected_probe(history) <= self.time
+    }
+}
+
+/// The median time of probes that measured something; of all probes where none did.
+fn expected_probe(history: &History) -> Duration {
+    let seconds = |measured_only: bool| -> Vec<f64> {
+        let trials = history.searched().filter(|trial| !measured_only || trial.outcome.measurement().is_some());
+        trials.map(|trial| trial.elapsed.as_secs_f64()).collect()
+    };
+    let typical = crate::stats::median(&seconds(true)).or_else(|| crate::stats::median(&seconds(false)));
+    Duration::from_secs_f64(typical.unwrap_or(0.0))
+}

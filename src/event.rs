@@ -1,0 +1,68 @@
+//! What the loop tells while it runs.
+
+use std::time::Duration;
+
+use crate::objective::Judgement;
+use crate::outcome::Estimate;
+use crate::space::Settings;
+use crate::trial::{Purpose, Trial};
+
+/// What a running probe has to say.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Progress {
+    /// Time since the probe began.
+    pub elapsed: Duration,
+    /// Steps (or readings of a rate) so far.
+    pub steps: u64,
+    /// The throughput so far.
+    pub throughput: Option<Estimate>,
+    /// Its unit.
+    pub unit: String,
+}
+
+/// What the loop tells.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A journal was found, and its trials are kept.
+    Resumed {
+        /// How many there are.
+        trials: usize,
+        /// Whether a line that was cut off in writing had to be dropped.
+        healed: bool,
+    },
+    /// A probe begins.
+    Started {
+        /// Its number.
+        number: u32,
+        /// Why it is run.
+        purpose: Purpose,
+        /// What is probed.
+        settings: &'a Settings,
+        /// Configs probed before it.
+        searched: usize,
+    },
+    /// A running probe has news.
+    Progress {
+        /// The probe.
+        number: u32,
+        /// The news.
+        progress: &'a Progress,
+    },
+    /// A probe ended, and is in the journal.
+    Finished {
+        /// The trial.
+        trial: &'a Trial,
+        /// Its settings.
+        settings: &'a Settings,
+        /// What the objective makes of it, where it was measured.
+        judgement: Option<&'a Judgement>,
+        /// Whether it is the best so far.
+        is_best: bool,
+    },
+    /// The search is over, and the leaders are measured again.
+    Confirming {
+        /// How many probes that will take.
+        probes: usize,
+    },
+}

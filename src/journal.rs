@@ -1,0 +1,404 @@
+//! The file that a search is kept in: append-only JSON lines, one writer, a torn last line healed.
+//!
+//! The first line is the [`Header`]; each further line is one finished trial with names and values, so that the file
+//! can be read without the spec. A line is in the file, and on the disk, before anybody is told of the trial.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::outcome::Outcome;
+use crate::space::{Settings, Space};
+use crate::trial::{Purpose, Trial};
+
+/// The version of the file format that this program reads and writes.
+pub const FORMAT: u32 = 1;
+
+/// What must be the same for trials to be comparable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    /// The device that trains.
+    pub device: String,
+    /// The device's driver.
+    pub driver: String,
+    /// What is run: command, environment, folder and files, before settings are filled in.
+    pub command: serde_json::Value,
+    /// Parameters, derived values and rules.
+    pub space: serde_json::Value,
+}
+
+/// The first line of a journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// The version of the format.
+    pub format: u32,
+    /// The program that began the journal.
+    pub gputune_version: String,
+    /// What the trials depend on.
+    pub fingerprint: Fingerprint,
+}
+
+impl Header {
+    /// The header that this program writes.
+    pub fn new(fingerprint: Fingerprint) -> Self {
+        Self { format: FORMAT, gputune_version: env!("CARGO_PKG_VERSION").to_owned(), fingerprint }
+    }
+}
+
+/// One finished trial, as a line of the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// The trial's number.
+    pub trial: u32,
+    /// Why it was run.
+    pub purpose: Purpose,
+    /// Names and values.
+    pub config: Settings,
+    /// Wall time of the probe in seconds.
+    pub elapsed_s: f64,
+    /// How it ended.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// Why a journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// It cannot be read or written.
+    #[error("cannot {action} the journal {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Another process writes to it.
+    #[error("another gputune is using {}", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A line that is not the last one cannot be read.
+    #[error("line {line} of {} is damaged", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// It was written by a version of the program whose format this one does not know.
+    #[error("{} has format {found}, and this gputune reads format {FORMAT}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// Its trials were made under other conditions.
+    #[error("{} was made under other conditions: {}", path.display(), differences.join("; "))]
+    Mismatch {
+        /// The file.
+        path: PathBuf,
+        /// What differs, one entry each.
+        differences: Vec<String>,
+    },
+    /// A trial's config is not in the space.
+    #[error("line {line} of {} has a config that is not in the space", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// Why not.
+        source: crate::space::LocateError,
+    },
+}
+
+/// A journal that is open for writing, and locked as long as it lives.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    /// Bytes of whole lines.
+    len: u64,
+}
+
+/// What was in a journal when it was opened.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// The finished trials, oldest first.
+    pub trials: Vec<Trial>,
+    /// Whether a last line that was cut off in writing was dropped.
+    pub healed: bool,
+}
+
+impl Journal {
+    /// Opens the journal at `path`, or begins it with `header`.
+    ///
+    /// # Errors
+    /// It cannot be read or written, another process has it open, it is damaged before its last line, or it was made
+    /// under other conditions than `header` has.
+    pub fn open(path: &Path, header: &Header, space: &Space) -> Result<(Self, Recovered), JournalError> {
+        let mut journal = Self::lock(path)?;
+        let mut text = Vec::new();
+        journal.file.read_to_end(&mut text).map_err(|source| journal.error("read", source))?;
+        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let healed = whole < text.len();
+        if healed {
+            journal.truncate(whole as u64)?;
+        }
+        journal.len = whole as u64;
+        let mut lines = text[..whole].split_inclusive(|&byte| byte == b'\n').enumerate();
+        let Some((_, first)) = lines.next() else {
+            journal.append(header)?;
+            return Ok((journal, Recovered { trials: Vec::new(), healed }));
+        };
+        check_header(path, first, header)?;
+        let trials =
+            lines.map(|(at, line)| parse_trial(path, at + 1, line, space)).collect::<Result<Vec<_>, JournalError>>()?;
+        Ok((journal, Recovered { trials, healed }))
+    }
+
+    fn lock(path: &Path) -> Result<Self, JournalError> {
+        let error = |source| JournalError::Io { action: "open", path: path.to_owned(), source };
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(error)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), file, len: 0 }),
+            Err(TryLockError::WouldBlock) => Err(JournalError::Locked { path: path.to_owned() }),
+            Err(TryLockError::Error(source)) => Err(JournalError::Io { action: "lock", path: path.to_owned(), source }),
+        }
+    }
+
+    /// Adds a finished trial and waits until it is on the disk.
+    ///
+    /// # Errors
+    /// The line cannot be written; the journal then holds what it held before.
+    pub fn record(&mut self, trial: &Trial, space: &Space) -> Result<(), JournalError> {
+        self.append(&Line {
+            trial: trial.number,
+            purpose: trial.purpose,
+            config: space.settings(&trial.config),
+            elapsed_s: trial.elapsed.as_secs_f64(),
+            outcome: trial.outcome.clone(),
+        })
+    }
+
+    fn append(&mut self, line: &impl Serialize) -> Result<(), JournalError> {
+        let mut text = serde_json::to_vec(line).map_err(|error| self.error("write", error.into()))?;
+        text.push(b'\n');
+        let written = self
+            .file
+            .seek(SeekFrom::Start(self.len))
+            .and_then(|_| self.file.write_all(&text))
+            .and_then(|()| self.file.sync_data());
+        if let Err(source) = written {
+            // Best effort: a torn line is healed when the journal is opened again.
+            let _ = self.file.set_len(self.len);
+            return Err(self.error("write", source));
+        }
+        self.len += text.len() as u64;
+        Ok(())
+    }
+
+    fn truncate(&mut self, len: u64) -> Result<(), JournalError> {
+        self.file.set_len(len).map_err(|source| self.error("heal", source))
+    }
+
+    fn error(&self, action: &'static str, source: io::Error) -> JournalError {
+        JournalError::Io { action, path: self.path.clone(), source }
+    }
+}
+
+/// Reads the trials of a journal without its space, and without locking it.
+///
+/// # Errors
+/// It cannot be read, or a line before the last is damaged.
+pub fn read(path: &Path) -> Result<(Header, Vec<Line>), JournalError> {
+    let text =
+        std::fs::read(path).map_err(|source| JournalError::Io { action: "read", path: path.to_owned(), source })?;
+    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+    let mut lines = text[..whole].split_inclusive(|&byte| byte == b'\n').enumerate();
+    let first = lines.next().map_or(&[][..], |(_, line)| line);
+    let header = parse(path, 1, first)?;
+    let trials = lines.map(|(at, line)| parse(path, at + 1, line)).collect::<Result<_, _>>()?;
+    Ok((header, trials))
+}
+
+fn parse<'l, T: Deserialize<'l>>(path: &Path, line: usize, text: &'l [u8]) -> Result<T, JournalError> {
+    serde_json::from_slice(text).map_err(|source| JournalError::Damaged { path: path.to_owned(), line, source })
+}
+
+fn check_header(path: &Path, line: &[u8], now: &Header) -> Result<(), JournalError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        format: u32,
+    }
+    let Versioned { format } = parse(path, 1, line)?;
+    if format != FORMAT {
+        return Err(JournalError::Format { path: path.to_owned(), found: format });
+    }
+    let then: Header = parse(path, 1, line)?;
+    let differences = then.fingerprint.differences(&now.fingerprint);
+    if differences.is_empty() { Ok(()) } else { Err(JournalError::Mismatch { path: path.to_owned(), differences }) }
+}
+
+impl Fingerprint {
+    fn differences(&self, now: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        let texts = [("device", &self.device, &now.device), ("driver", &self.driver, &now.driver)];
+        for (what, then, now) in texts {
+            if then != now {
+                found.push(format!("the {what} was `{then}` and is `{now}`"));
+            }
+        }
+        json_differences("command", &self.command, &now.command, &mut found);
+        json_differences("space", &self.space, &now.space, &mut found);
+        found
+    }
+}
+
+/// The innermost entries that differ, with the path to each.
+fn json_differences(path: &str, then: &serde_json::Value, now: &serde_json::Value, found: &mut Vec<String>) {
+    use serde_json::Value::{Null, Object};
+    match (then, now) {
+        (Object(a), Object(b)) => {
+            for key in a.keys().chain(b.keys().filter(|key| !a.contains_key(*key))) {
+                let path = format!("{path}.{key}");
+                json_differences(&path, a.get(key).unwrap_or(&Null), b.get(key).unwrap_or(&Null), found);
+            }
+        }
+        _ if then == now => {}
+        (Null, now) => found.push(format!("{path} was absent and is {now}")),
+        (then, Null) => found.push(format!("{path} was {then} and is absent")),
+        (then, now) => found.push(format!("{path} was {then} and is {now}")),
+    }
+}
+
+fn parse_trial(path: &Path, at: usize, text: &[u8], space: &Space) -> Result<Trial, JournalError> {
+    let line: Line = parse(path, at, text)?;
+    let chosen: Settings = line
+        .config
+        .iter()
+        .filter(|(name, _)| space.derived().iter().all(|derived| derived.name() != *name))
+        .map(|(name, value)| (name, value.clone()))
+        .collect();
+    let config =
+        space.locate(&chosen).map_err(|source| JournalError::Foreign { path: path.to_owned(), line: at, source })?;
+    Ok(Trial {
+        number: line.trial,
+        purpose: line.purpose,
+        config,
+        outcome: line.outcome,
+        elapsed: Duration::try_from_secs_f64(line.elapsed_s).unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Failure;
+    use crate::space::Parameter;
+
+    fn space() -> Space {
+        Space::new([Parameter::values("x", [1, 2, 3])]).unwrap()
+    }
+
+    fn header(command: &str) -> Header {
+        Header::new(Fingerprint {
+            device: "cpu".to_owned(),
+            driver: "none".to_owned(),
+            command: serde_json::json!({ "argv": command }),
+            space: serde_json::json!({ "x": "1, 2, 3" }),
+        })
+    }
+
+    fn trial(space: &Space, number: u32) -> Trial {
+        Trial {
+            number,
+            purpose: Purpose::Search,
+            config: space.config(u128::from(number) - 1).unwrap(),
+            outcome: Outcome::Crashed(Failure::new("why")),
+            elapsed: Duration::from_millis(1500),
+        }
+    }
+
+    #[test]
+    fn what_is_recorded_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.jsonl");
+        let space = space();
+        let (mut journal, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
+        assert!(recovered.trials.is_empty());
+        journal.record(&trial(&space, 1), &space).unwrap();
+        journal.record(&trial(&space, 2), &space).unwrap();
+        drop(journal);
+        let (_, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
+        assert_eq!(recovered.trials, [trial(&space, 1), trial(&space, 2)]);
+        assert!(!recovered.healed);
+        assert_eq!(read(&path).unwrap().1.len(), 2);
+    }
+
+    #[test]
+    fn cut_at_any_byte_it_heals_and_keeps_every_whole_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.jsonl");
+        let space = space();
+        let (mut journal, _) = Journal::open(&path, &header("a"), &space).unwrap();
+        journal.record(&trial(&space, 1), &space).unwrap();
+        journal.record(&trial(&space, 2), &space).unwrap();
+        drop(journal);
+        let text = std::fs::read(&path).unwrap();
+        for cut in 0..text.len() {
+            std::fs::write(&path, &text[..cut]).unwrap();
+            let whole_lines = text[..cut].iter().filter(|&&byte| byte == b'\n').count();
+            let (mut journal, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
+            assert_eq!(recovered.trials.len(), whole_lines.saturating_sub(1), "cut at {cut}");
+            journal.record(&trial(&space, 3), &space).unwrap();
+            drop(journal);
+            let (_, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
+            assert_eq!(recovered.trials.last(), Some(&trial(&space, 3)), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn another_command_is_refused_with_the_difference() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.jsonl");
+        drop(Journal::open(&path, &header("a"), &space()).unwrap());
+        let error = Journal::open(&path, &header("b"), &space()).unwrap_err();
+        assert!(error.to_string().ends_with(r#"command.argv was "a" and is "b""#), "{error}");
+    }
+
+    #[test]
+    fn a_second_writer_is_refused_until_the_first_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.jsonl");
+        let first = Journal::open(&path, &header("a"), &space()).unwrap();
+        assert!(matches!(Journal::open(&path, &header("a"), &space()), Err(JournalError::Locked { .. })));
+        drop(first);
+        Journal::open(&path, &header("a"), &space()).unwrap();
+    }
+
+    #[test]
+    fn damage_before_the_last_line_is_an_error_that_names_the_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.jsonl");
+        let space = space();
+        let (mut journal, _) = Journal::open(&path, &header("a"), &space).unwrap();
+        journal.record(&trial(&space, 1), &space).unwrap();
+        drop(journal);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("\"trial\"", "\"trail\"") + "{}\n").unwrap();
+        assert!(matches!(Journal::open(&path, &header("a"), &space), Err(JournalError::Damaged { line: 2, .. })));
+        std::fs::write(&path, text.replace("\"format\":1", "\"format\":9")).unwrap();
+        assert!(matches!(Journal::open(&path, &header("a"), &space), Err(JournalError::Format { found: 9, .. })));
+    }
+}

@@ -1,0 +1,14 @@
+//! x
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+pub mod budget;
+pub mod emit;
+pub mod event;
+pub mod journal;
+pub mod objective;
+pub mod outcome;
+mod process_table;
+pub mod quantity;
+pub mod space;
+pub mod stats;
+pub mod telemetry;
+pub mod trial;

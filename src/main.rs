@@ -1,0 +1,2 @@
+//! The `gputune` command.
+fn main() {}

@@ -1,0 +1,286 @@
+//! How a probe ended, and what was measured when it ended well.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A number with what is known of its uncertainty.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The best single number.
+    pub value: f64,
+    /// Lower end of the 95 % interval; absent when one observation says nothing about spread.
+    pub low: Option<f64>,
+    /// Upper end of the 95 % interval; absent together with `low`.
+    pub high: Option<f64>,
+}
+
+impl Estimate {
+    /// A number whose uncertainty is unknown.
+    pub fn point(value: f64) -> Self {
+        Self { value, low: None, high: None }
+    }
+
+    /// A number with its 95 % interval.
+    pub fn interval(value: f64, low: f64, high: f64) -> Self {
+        Self { value, low: Some(low), high: Some(high) }
+    }
+
+    /// Half the width of the interval as a share of the value.
+    pub fn relative_half_width(&self) -> Option<f64> {
+        Some((self.high? - self.low?) / 2.0 / self.value.abs())
+    }
+}
+
+/// The numbers of a probe that ended well.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Measurement {
+    /// Work per second in [`unit`](Self::unit); larger is faster.
+    pub throughput: Option<Estimate>,
+    /// The unit of the throughput, such as `samples/s`.
+    pub unit: String,
+    /// Steps (or readings of a rate) that the throughput was taken from, warm-up not counted.
+    pub steps: u64,
+    /// Steps (or readings) dropped as warm-up.
+    pub warmup_steps: u64,
+    /// Wall time of a step, data wait included, in seconds; absent where only a rate was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_seconds: Option<f64>,
+    /// Largest device memory in use, in bytes: what the step reports, and on a machine without a GPU the memory of
+    /// its processes where it reports nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_memory_bytes: Option<u64>,
+    /// Device memory that there is, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_capacity_bytes: Option<u64>,
+    /// How often the allocator had to free caches and try again; more than none means that the config does not fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocator_retries: Option<u64>,
+    /// Largest resident memory of the probe's processes together, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_peak_bytes: Option<u64>,
+    /// Seconds per step in each phase that the step reports, such as `data_wait`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub phase_seconds: BTreeMap<String, f64>,
+    /// Further numbers that the step reports, the median of each; the last reported `loss` is among them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
+    /// Event lines that could not be read.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub bad_lines: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// The metrics that every measurement may have, beside the phases and those that the step reports.
+pub const METRICS: &[(&str, &str)] = &[
+    ("throughput", "work per second, in the unit that the step reports"),
+    ("step_time", "seconds per step, data wait included"),
+    ("peak_memory", "largest device memory in use, in bytes"),
+    ("memory_headroom", "share of device memory left free at the peak"),
+    ("host_memory", "largest resident memory of the probe's processes, in bytes"),
+];
+
+impl Measurement {
+    /// The number of a metric by its name: one of [`METRICS`], a phase, or one that the step reports.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        #[expect(clippy::cast_precision_loss, reason = "sizes are compared, not added up")]
+        let bytes = |size: Option<u64>| size.map(|size| size as f64);
+        match name {
+            "throughput" => self.throughput.map(|throughput| throughput.value),
+            "step_time" => self.step_seconds,
+            "peak_memory" => bytes(self.peak_memory_bytes),
+            "memory_headroom" => self.memory_headroom(),
+            "host_memory" => bytes(self.host_peak_bytes),
+            _ => self.metrics.get(name).or_else(|| self.phase_seconds.get(name)).copied(),
+        }
+    }
+
+    /// The share of device memory that stayed free at the peak, from 0 to 1.
+    pub fn memory_headroom(&self) -> Option<f64> {
+        let (peak, capacity) = (self.peak_memory_bytes?, self.memory_capacity_bytes?);
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        (capacity > 0).then(|| capacity.saturating_sub(peak) as f64 / capacity as f64)
+    }
+}
+
+/// Which memory ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Memory {
+    /// The memory of the GPU, or of the CPU where that is the device.
+    Device,
+    /// The machine's memory.
+    Host,
+    /// Shared memory (`/dev/shm`), through which data workers hand over batches.
+    Shared,
+}
+
+impl std::fmt::Display for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Device => "device",
+            Self::Host => "host",
+            Self::Shared => "shared",
+        })
+    }
+}
+
+/// Why a probe gave no measurement.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// One clear sentence fragment, such as `exit code 1: ValueError: bad size`.
+    pub reason: String,
+    /// The last lines that the step printed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_lines: Vec<String>,
+}
+
+impl Failure {
+    /// A failure without output.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), last_lines: Vec::new() }
+    }
+}
+
+/// How a probe ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It was measured.
+    Measured(Measurement),
+    /// It needs more memory than there is.
+    OutOfMemory {
+        /// Which memory.
+        memory: Memory,
+        /// How it was recognised.
+        #[serde(flatten)]
+        failure: Failure,
+    },
+    /// The time for a probe passed before anything could be measured.
+    TimedOut(Failure),
+    /// Nothing happened for as long as the limit on time without progress allows.
+    Stalled(Failure),
+    /// The step ended by itself with an error, by a signal or without reporting anything.
+    Crashed(Failure),
+    /// The step refused the config.
+    Rejected(Failure),
+    /// The loss is not a finite number.
+    Diverged(Failure),
+    /// It was stopped early because it could not become the best.
+    Pruned(Failure),
+    /// Something outside disturbed the measurement.
+    Disturbed(Failure),
+    /// The search was stopped while the probe ran.
+    Interrupted,
+}
+
+impl Outcome {
+    /// The outcome's name, as the journal and the tables have it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Measured(_) => "measured",
+            Self::OutOfMemory { .. } => "out_of_memory",
+            Self::TimedOut(_) => "timed_out",
+            Self::Stalled(_) => "stalled",
+            Self::Crashed(_) => "crashed",
+            Self::Rejected(_) => "rejected",
+            Self::Diverged(_) => "diverged",
+            Self::Pruned(_) => "pruned",
+            Self::Disturbed(_) => "disturbed",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    /// The numbers, if the probe ended well.
+    pub fn measurement(&self) -> Option<&Measurement> {
+        match self {
+            Self::Measured(measurement) => Some(measurement),
+            _ => None,
+        }
+    }
+
+    /// Why there are no numbers, if there are none.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::OutOfMemory { failure, .. }
+            | Self::TimedOut(failure)
+            | Self::Stalled(failure)
+            | Self::Crashed(failure)
+            | Self::Rejected(failure)
+            | Self::Diverged(failure)
+            | Self::Pruned(failure)
+            | Self::Disturbed(failure) => Some(failure),
+            Self::Measured(_) | Self::Interrupted => None,
+        }
+    }
+
+    /// What two failures have in common when the config is not to blame: the outcome and its reason without numbers.
+    ///
+    /// Running out of memory always depends on the config, so it has none.
+    pub fn signature(&self) -> Option<String> {
+        if matches!(self, Self::OutOfMemory { .. } | Self::Pruned(_) | Self::Disturbed(_)) {
+            return None;
+        }
+        let reason = &self.failure()?.reason;
+        let mut text = String::with_capacity(reason.len());
+        for c in reason.chars() {
+            let c = if c.is_ascii_digit() { '#' } else { c };
+            if !(c == '#' && text.ends_with('#')) {
+                text.push(c);
+            }
+        }
+        Some(format!("{}: {text}", self.name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_survives_json() {
+        let failure = Failure { reason: "why".to_owned(), last_lines: vec!["line".to_owned()] };
+        let outcomes = [
+            Outcome::Measured(Measurement {
+                throughput: Some(Estimate::interval(2.0, 1.0, 3.0)),
+                ..Default::default()
+            }),
+            Outcome::OutOfMemory { memory: Memory::Host, failure: failure.clone() },
+            Outcome::TimedOut(failure.clone()),
+            Outcome::Stalled(failure.clone()),
+            Outcome::Crashed(failure.clone()),
+            Outcome::Rejected(failure.clone()),
+            Outcome::Diverged(failure.clone()),
+            Outcome::Pruned(failure.clone()),
+            Outcome::Disturbed(failure),
+            Outcome::Interrupted,
+        ];
+        for outcome in outcomes {
+            let json = serde_json::to_value(&outcome).unwrap();
+            assert_eq!(json["outcome"], outcome.name());
+            assert_eq!(serde_json::from_value::<Outcome>(json).unwrap(), outcome);
+        }
+    }
+
+    #[test]
+    fn the_same_crash_has_the_same_signature_whatever_its_numbers() {
+        let crash = |reason: &str| Outcome::Crashed(Failure::new(reason)).signature();
+        assert_eq!(crash("exit code 1: bad size 8"), crash("exit code 1: bad size 1024"));
+        assert_ne!(crash("exit code 1: bad size"), crash("exit code 1: no module"));
+        assert_eq!(Outcome::OutOfMemory { memory: Memory::Device, failure: Failure::default() }.signature(), None);
+    }
+
+    #[test]
+    fn headroom_is_a_share_of_what_there_is() {
+        let measurement =
+            Measurement { peak_memory_bytes: Some(75), memory_capacity_bytes: Some(100), ..Default::default() };
+        assert_eq!(measurement.metric("memory_headroom"), Some(0.25));
+        assert_eq!(measurement.metric("no such metric"), None);
+    }
+}

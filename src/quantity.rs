@@ -1,0 +1,172 @@
+//! Sizes and durations as people write them: `70GiB`, `0.5 GB`, `60s`, `20m`, `1h30m`.
+
+use std::time::Duration;
+
+/// A text that is no size or duration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no {what}; write it like {example}")]
+pub struct QuantityError {
+    text: String,
+    what: &'static str,
+    example: &'static str,
+}
+
+const BYTE_UNITS: &[(&str, f64)] = &[
+    ("b", 1.0),
+    ("kb", 1e3),
+    ("mb", 1e6),
+    ("gb", 1e9),
+    ("tb", 1e12),
+    ("kib", 1024.0),
+    ("mib", 1_048_576.0),
+    ("gib", 1_073_741_824.0),
+    ("tib", 1_099_511_627_776.0),
+];
+
+const TIME_UNITS: &[(&str, f64)] =
+    &[("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("min", 60.0), ("h", 3600.0), ("d", 86_400.0)];
+
+/// Reads a size such as `70GiB` (binary units) or `70GB` (decimal units), in bytes.
+///
+/// # Errors
+/// The text is no number with one of those units, or is negative.
+pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
+    let error = || QuantityError { text: text.to_owned(), what: "size", example: "`512MiB` or `70GB`" };
+    let (number, unit) = split(text).ok_or_else(error)?;
+    let factor = factor(BYTE_UNITS, unit).ok_or_else(error)?;
+    let bytes = number * factor;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be within range")]
+    (bytes.is_finite() && (0.0..1.8e19).contains(&bytes)).then_some(bytes as u64).ok_or_else(error)
+}
+
+/// Reads a duration such as `500ms`, `60s`, `20m` or `1h30m`.
+///
+/// # Errors
+/// The text is no sequence of numbers with one of those units, or is negative.
+pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
+    let error = || QuantityError { text: text.to_owned(), what: "duration", example: "`60s`, `20m` or `1h30m`" };
+    let mut rest = text.trim();
+    let mut seconds = 0.0;
+    if rest.is_empty() {
+        return Err(error());
+    }
+    while !rest.is_empty() {
+        let unit_at = rest.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(error)?;
+        let unit_end = rest[unit_at..].find(|c: char| !c.is_ascii_alphabetic()).map_or(rest.len(), |end| unit_at + end);
+        let (number, unit) = split(&rest[..unit_end]).ok_or_else(error)?;
+        seconds += number * factor(TIME_UNITS, unit).ok_or_else(error)?;
+        rest = rest[unit_end..].trim_start();
+    }
+    Duration::try_from_secs_f64(seconds).map_err(|_| error())
+}
+
+fn split(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let at = text.find(|c: char| c.is_ascii_alphabetic()).filter(|&at| at > 0)?;
+    let number: f64 = text[..at].trim().parse().ok()?;
+    (number.is_finite() && number >= 0.0).then_some((number, &text[at..]))
+}
+
+fn factor(units: &[(&str, f64)], unit: &str) -> Option<f64> {
+    units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|&(_, factor)| factor)
+}
+
+/// A size for people: `1.50 GiB`, three digits.
+pub fn show_bytes(bytes: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+    let size = bytes as f64;
+    match ["B", "KiB", "MiB", "GiB", "TiB"]
+        .iter()
+        .enumerate()
+        .find(|(power, _)| size < 1024_f64.powi(*power as i32 + 1))
+    {
+        Some((0, unit)) => format!("{bytes} {unit}"),
+        Some((power, unit)) => format!("{} {unit}", three_digits(size / 1024_f64.powi(power as i32))),
+        None => format!("{} PiB", three_digits(size / 1024_f64.powi(5))),
+    }
+}
+
+/// A duration for people: `350 ms`, `12.4 s`, `3m20s`, `1h05m`.
+pub fn show_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    let whole = seconds.round();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a duration is not negative")]
+    let total = whole as u64;
+    match total {
+        _ if seconds < 1.0 => format!("{:.0} ms", seconds * 1e3),
+        0..60 => format!("{seconds:.1} s"),
+        60..3600 => format!("{}m{:02}s", total / 60, total % 60),
+        _ => format!("{}h{:02}m", total / 3600, total % 3600 / 60),
+    }
+}
+
+/// A number for people: about three digits, thousands set apart.
+pub fn show_number(number: f64) -> String {
+    let size = number.abs();
+    if !number.is_finite() {
+        return number.to_string();
+    }
+    if size >= 1e9 || (size > 0.0 && size < 1e-3) {
+        return format!("{number:.2e}");
+    }
+    if size < 1000.0 {
+        return three_digits(number);
+    }
+    let digits = format!("{size:.0}");
+    let mut text = String::from(if number < 0.0 { "-" } else { "" });
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn three_digits(number: f64) -> String {
+    match number.abs() {
+        size if size >= 99.95 => format!("{number:.0}"),
+        size if size >= 9.995 => format!("{number:.1}"),
+        size if size >= 0.9995 || size == 0.0 => format!("{number:.2}"),
+        size if size >= 0.09995 => format!("{number:.3}"),
+        _ => format!("{number:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_know_binary_and_decimal_units() {
+        assert_eq!(parse_bytes("70GiB").unwrap(), 70 << 30);
+        assert_eq!(parse_bytes("0.5 GB").unwrap(), 500_000_000);
+        assert_eq!(parse_bytes("10b").unwrap(), 10);
+        for bad in ["", "70", "GiB", "-1GB", "1 parsec", "1e400GB", "nanGB"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn durations_can_be_sums() {
+        assert_eq!(parse_duration("500ms").unwrap(), Duration::from_millis(500));
+        assert_eq!(parse_duration("1h30m").unwrap(), Duration::from_secs(5400));
+        assert_eq!(parse_duration(" 1.5 min ").unwrap(), Duration::from_secs(90));
+        for bad in ["", "60", "s", "-1s", "1x", "1h30", "1e300d"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn people_see_about_three_digits() {
+        assert_eq!(show_bytes(1023), "1023 B");
+        assert_eq!(show_bytes(1_610_612_736), "1.50 GiB");
+        assert_eq!(show_duration(Duration::from_millis(350)), "350 ms");
+        assert_eq!(show_duration(Duration::from_millis(12_400)), "12.4 s");
+        assert_eq!(show_duration(Duration::from_secs(200)), "3m20s");
+        assert_eq!(show_duration(Duration::from_secs(3900)), "1h05m");
+        assert_eq!(show_number(1_234_567.0), "1,234,567");
+        assert_eq!(show_number(12.345), "12.3");
+        assert_eq!(show_number(0.0), "0.00");
+    }
+}

@@ -1,0 +1,158 @@
+//! The order in which a config's parts are computed, so that a rule is checked as soon as its names have values.
+
+use super::build::Graph;
+use super::{Config, Expression, INACTIVE, Space, Value};
+
+/// Parameters in an order in which every condition comes behind what it depends on, and what can be computed after each.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) order: Vec<usize>,
+    ready: Vec<Ready>,
+}
+
+#[derive(Debug, Default)]
+struct Ready {
+    derived: Vec<usize>,
+    rules: Vec<usize>,
+}
+
+/// Levels and values while a config is put together; one slot for each parameter and derived value.
+#[derive(Debug)]
+pub(super) struct Slots {
+    pub(super) levels: Vec<u32>,
+    pub(super) values: Vec<Option<Value>>,
+}
+
+impl Slots {
+    pub(super) fn new(space: &Space) -> Self {
+        Self {
+            levels: vec![INACTIVE; space.parameters.len()],
+            values: vec![None; space.parameters.len() + space.derived.len()],
+        }
+    }
+
+    pub(super) fn into_config(self) -> Config {
+        Config { levels: self.levels.into() }
+    }
+
+    pub(super) fn config(&self) -> Config {
+        Config { levels: self.levels.clone().into() }
+    }
+}
+
+/// What an expression comes to while some names may be inactive.
+enum Verdict<T> {
+    Known(T),
+    /// It depends on an inactive parameter.
+    Absent,
+    Failed,
+}
+
+impl Plan {
+    /// Plans for the parameters of `wanted`, in that order as far as conditions allow.
+    ///
+    /// Only expressions all of whose parameters are among them take part.
+    pub(super) fn new(graph: &Graph, wanted: &[usize]) -> Self {
+        let mut order: Vec<usize> = Vec::with_capacity(wanted.len());
+        for &parameter in wanted {
+            push_after_conditions(graph, wanted, parameter, &mut order);
+        }
+        let mut plan = Self { ready: order.iter().map(|_| Ready::default()).collect(), order };
+        for derived in graph.derived_in_order() {
+            if let Some(depth) = plan.depth_of(graph.needs_of_derived(derived)) {
+                plan.ready[depth].derived.push(derived);
+            }
+        }
+        for rule in 0..graph.rules() {
+            if let Some(depth) = plan.depth_of(graph.needs_of_rule(rule)) {
+                plan.ready[depth].rules.push(rule);
+            }
+        }
+        plan
+    }
+
+    /// The place in the order at which all of the parameters have a level.
+    fn depth_of(&self, needs: &[usize]) -> Option<usize> {
+        let depths: Option<Vec<usize>> =
+            needs.iter().map(|need| self.order.iter().position(|parameter| parameter == need)).collect();
+        Some(depths?.into_iter().max().unwrap_or(0)).filter(|&depth| depth < self.order.len())
+    }
+
+    /// Whether the parameter at this place is active, given those before it.
+    pub(super) fn is_active(&self, space: &Space, slots: &Slots, depth: usize) -> bool {
+        let condition = space.parameters[self.order[depth]].condition();
+        condition.is_none_or(|when| matches!(holds(space, slots, when), Verdict::Known(true)))
+    }
+
+    /// Gives the parameter at this place a level and computes what becomes ready; the rule that then fails, if one does.
+    pub(super) fn assign(&self, space: &Space, slots: &mut Slots, depth: usize, level: u32) -> Result<(), String> {
+        let parameter = self.order[depth];
+        slots.levels[parameter] = level;
+        slots.values[parameter] = (level != INACTIVE).then(|| space.parameters[parameter].value(level));
+        for &derived in &self.ready[depth].derived {
+            let expression = &space.derived[derived].expression;
+            slots.values[space.parameters.len() + derived] = match value(space, slots, expression) {
+                Verdict::Known(value) => Some(value),
+                Verdict::Absent => None,
+                Verdict::Failed => return Err(expression.text().to_owned()),
+            };
+        }
+        for &rule in &self.ready[depth].rules {
+            if matches!(holds(space, slots, &space.rules[rule]), Verdict::Known(false) | Verdict::Failed) {
+                return Err(space.rules[rule].text().to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Assigns all levels, leaving out what is inactive; the first rule that fails, if one does.
+    pub(super) fn run(&self, space: &Space, slots: &mut Slots, levels: &[u32]) -> Option<String> {
+        let mut failed = None;
+        for depth in 0..self.order.len() {
+            let wanted = levels[self.order[depth]];
+            let level = if self.is_active(space, slots, depth) {
+                if wanted == INACTIVE { 0 } else { wanted }
+            } else {
+                INACTIVE
+            };
+            if let Err(rule) = self.assign(space, slots, depth, level) {
+                failed.get_or_insert(rule);
+            }
+        }
+        failed
+    }
+}
+
+fn push_after_conditions(graph: &Graph, wanted: &[usize], parameter: usize, order: &mut Vec<usize>) {
+    if order.contains(&parameter) {
+        return;
+    }
+    for &need in graph.needs_of_condition(parameter) {
+        if wanted.contains(&need) {
+            push_after_conditions(graph, wanted, need, order);
+        }
+    }
+    order.push(parameter);
+}
+
+fn value(space: &Space, slots: &Slots, expression: &Expression) -> Verdict<Value> {
+    if is_absent(space, slots, expression) {
+        return Verdict::Absent;
+    }
+    expression.value(|name| lookup(space, slots, name)).map_or(Verdict::Failed, Verdict::Known)
+}
+
+fn holds(space: &Space, slots: &Slots, condition: &Expression) -> Verdict<bool> {
+    if is_absent(space, slots, condition) {
+        return Verdict::Absent;
+    }
+    condition.holds(|name| lookup(space, slots, name)).map_or(Verdict::Failed, Verdict::Known)
+}
+
+fn is_absent(space: &Space, slots: &Slots, expression: &Expression) -> bool {
+    expression.names().iter().any(|name| lookup(space, slots, name).is_none())
+}
+
+pub(super) fn lookup<'s>(space: &Space, slots: &'s Slots, name: &str) -> Option<&'s Value> {
+    slots.values[*space.slots.get(name)?].as_ref()
+}

@@ -1,0 +1,87 @@
+//! Names and values of one config, as a probe, a file or a person gets them.
+
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::Value;
+
+/// Names with their values, in the order of the space; inactive parameters are absent, derived values are there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    entries: Vec<(String, Value)>,
+}
+
+impl Settings {
+    /// The value of a name; `None` when the parameter is inactive or unknown.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.entries.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    /// The whole number that a name is set to; `None` also when it is something else.
+    pub fn integer(&self, name: &str) -> Option<i64> {
+        self.get(name)?.as_i64()
+    }
+
+    /// The text that a name is set to; `None` also when it is something else.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.get(name)? {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Names and values, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.entries.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    pub(super) fn push(&mut self, name: &str, value: Value) {
+        self.entries.push((name.to_owned(), value));
+    }
+
+    /// The settings in one line: `batch_size=64 workers=2`.
+    pub fn line(&self) -> String {
+        let words: Vec<String> = self.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        words.join(" ")
+    }
+}
+
+impl<N: Into<String>, V: Into<Value>> FromIterator<(N, V)> for Settings {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(entries: I) -> Self {
+        Self { entries: entries.into_iter().map(|(name, value)| (name.into(), value.into())).collect() }
+    }
+}
+
+impl Serialize for Settings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.entries.len()))?;
+        for (name, value) in self.iter() {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Settings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+
+        impl<'de> de::Visitor<'de> for Entries {
+            type Value = Settings;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("names with their values")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Settings, A::Error> {
+                let mut settings = Settings::default();
+                while let Some((name, value)) = map.next_entry()? {
+                    settings.entries.push((name, value));
+                }
+                Ok(settings)
+            }
+        }
+
+        deserializer.deserialize_map(Entries)
+    }
+}
