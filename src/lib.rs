@@ -1,11 +1,14 @@
 //! x
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 pub mod budget;
+#[cfg(feature = "demo")]
+pub mod demo;
 pub mod emit;
 pub mod event;
 pub mod journal;
 pub mod objective;
 pub mod outcome;
+pub mod probe;
 mod process_table;
 pub mod quantity;
 pub mod space;

@@ -1,11 +1,10 @@
 //! Putting a space together: names are checked, expressions resolved, circles found.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
 use super::expression::KEYWORDS;
 use super::plan::{Plan, Slots};
-use super::{Advance, Config, Derived, Expression, ExpressionError, FUNCTIONS, Parameter, Space, Value, Walk};
+use super::{Derived, Expression, ExpressionError, FUNCTIONS, Parameter, Space, Value};
 
 /// Which expression of a space something is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +104,6 @@ pub struct SpaceBuilder {
     parameters: Vec<Parameter>,
     derived: Vec<Derived>,
     rules: Vec<Expression>,
-    only: Option<super::Predicate>,
 }
 
 impl SpaceBuilder {
@@ -134,13 +132,6 @@ impl SpaceBuilder {
         self
     }
 
-    /// Allows only the configs for which the function says so, as a recorded table does.
-    #[must_use]
-    pub fn only(mut self, belongs: impl Fn(&Config) -> bool + Send + Sync + 'static) -> Self {
-        self.only = Some(Arc::new(belongs));
-        self
-    }
-
     /// The space of these parts.
     ///
     /// # Errors
@@ -163,8 +154,8 @@ impl SpaceBuilder {
         let graph = Graph::resolve(&self.parameters, &self.derived, &self.rules, &slots)?;
         let all: Vec<usize> = (0..self.parameters.len()).collect();
         let plan = Plan::new(&graph, &all);
-        let Self { parameters, derived, rules, only } = self;
-        Ok(Space { parameters, derived, rules, only, slots, plan })
+        let Self { parameters, derived, rules } = self;
+        Ok(Space { parameters, derived, rules, only: None, slots, plan })
     }
 }
 
@@ -395,6 +386,7 @@ fn try_one(space: &Space, slots: &Slots) -> Result<(), SpaceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::space::{Advance, Walk};
 
     fn expression(text: &str) -> Expression {
         Expression::parse(text).unwrap()

@@ -157,6 +157,13 @@ impl Space {
         SpaceBuilder::default()
     }
 
+    /// The same space with only the configs for which the function says so.
+    #[must_use]
+    pub fn restricted(mut self, belongs: impl Fn(&Config) -> bool + Send + Sync + 'static) -> Self {
+        self.only = Some(Arc::new(belongs));
+        self
+    }
+
     /// The parameters, in order.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters

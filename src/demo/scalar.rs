@@ -1,0 +1,132 @@
+//! The three storage types and their conversion from and to 32 bits.
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+/// A type that the numbers of the network can be stored in; all arithmetic is in `f32`.
+pub(super) trait Scalar: Copy + Default + Send + 'static {
+    /// What the loss is multiplied with, so that no gradient is lost below the smallest number.
+    const LOSS_SCALE: f32;
+
+    /// Converts stored values into an equally long slice.
+    fn load(stored: &[Self], values: &mut [f32]);
+
+    /// Rounds values into an equally long slice.
+    fn store(values: &[f32], stored: &mut [Self]);
+
+    /// Whether the value is zero of either sign.
+    fn is_zero(self) -> bool;
+
+    /// Returns the values themselves where no conversion is needed.
+    fn as_f32(stored: &[Self]) -> Option<&[f32]> {
+        let _ = stored;
+        None
+    }
+
+    /// Returns the values themselves where no conversion is needed.
+    fn as_f32_mut(stored: &mut [Self]) -> Option<&mut [f32]> {
+        let _ = stored;
+        None
+    }
+}
+
+impl Scalar for f32 {
+    const LOSS_SCALE: f32 = 1.0;
+
+    fn load(stored: &[Self], values: &mut [f32]) {
+        values.copy_from_slice(stored);
+    }
+
+    fn store(values: &[f32], stored: &mut [Self]) {
+        stored.copy_from_slice(values);
+    }
+
+    fn is_zero(self) -> bool {
+        self == 0.0
+    }
+
+    fn as_f32(stored: &[Self]) -> Option<&[f32]> {
+        Some(stored)
+    }
+
+    fn as_f32_mut(stored: &mut [Self]) -> Option<&mut [f32]> {
+        Some(stored)
+    }
+}
+
+// The shifts are spelled out because, unlike the general conversions, they become vector code.
+impl Scalar for bf16 {
+    const LOSS_SCALE: f32 = 1.0;
+
+    fn load(stored: &[Self], values: &mut [f32]) {
+        for (value, stored) in values.iter_mut().zip(stored) {
+            *value = f32::from_bits(u32::from(stored.to_bits()) << 16);
+        }
+    }
+
+    fn store(values: &[f32], stored: &mut [Self]) {
+        for (stored, value) in stored.iter_mut().zip(values) {
+            let bits = value.to_bits();
+            let to_even = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
+            let kept = if value.is_nan() { 0x7fc0_0000 } else { to_even };
+            *stored = Self::from_bits((kept >> 16) as u16);
+        }
+    }
+
+    fn is_zero(self) -> bool {
+        self.to_bits() & 0x7fff == 0
+    }
+}
+
+impl Scalar for f16 {
+    // The mean over a batch leaves gradients near 1e-6, and the type ends at 6e-8; the largest
+    // gradients, near 1, stay far below its maximum of 65504.
+    const LOSS_SCALE: f32 = 1024.0;
+
+    fn load(stored: &[Self], values: &mut [f32]) {
+        stored.convert_to_f32_slice(values);
+    }
+
+    fn store(values: &[f32], stored: &mut [Self]) {
+        stored.convert_from_f32_slice(values);
+    }
+
+    fn is_zero(self) -> bool {
+        self.to_bits() & 0x7fff == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VALUES: [f32; 9] = [0.0, -0.0, 1.0, -1.003_906_2, 1.011_718_8, 3.3e-5, f32::INFINITY, 6.0e4, 1.0e-7];
+
+    fn round_trip<S: Scalar>() -> Vec<f32> {
+        let mut stored = [S::default(); VALUES.len()];
+        let mut values = [0.0; VALUES.len()];
+        S::store(&VALUES, &mut stored);
+        S::load(&stored, &mut values);
+        values.to_vec()
+    }
+
+    #[test]
+    fn conversions_round_like_the_reference() {
+        assert_eq!(round_trip::<f32>(), VALUES);
+        assert_eq!(round_trip::<bf16>(), VALUES.map(|value| bf16::from_f32(value).to_f32()));
+        assert_eq!(round_trip::<f16>(), VALUES.map(|value| f16::from_f32(value).to_f32()));
+    }
+
+    #[test]
+    fn no_number_stays_no_number() {
+        let mut stored = [bf16::ZERO];
+        bf16::store(&[f32::from_bits(0x7f80_0001)], &mut stored);
+        assert!(stored[0].is_nan());
+    }
+
+    #[test]
+    fn both_zeros_are_zero() {
+        assert!(bf16::NEG_ZERO.is_zero() && f16::NEG_ZERO.is_zero() && (-0.0_f32).is_zero());
+        assert!(!f16::MIN_POSITIVE_SUBNORMAL.is_zero());
+    }
+}

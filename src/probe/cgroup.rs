@@ -1,0 +1,86 @@
+//! A control group of the probe's own, where the kernel permits, so that one write ends all of its processes.
+//!
+//! Version 2 only (kernel documentation, admin-guide/cgroup-v2.rst; `cgroup.kill` since Linux 5.14). Nothing depends on
+//! it: where it cannot be had, the supervisor's own means remain.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A control group; it is removed when dropped, if it is empty.
+#[derive(Debug)]
+pub(super) struct Cgroup {
+    path: PathBuf,
+}
+
+impl Cgroup {
+    /// Makes a group below this process's own.
+    pub(super) fn create() -> Option<Self> {
+        let group = Self::of(std::process::id())?;
+        fs::create_dir(&group.path).ok()?;
+        // Dropping removes the folder again where the kernel is too old to kill by group.
+        group.path.join("cgroup.kill").exists().then_some(group)
+    }
+
+    /// The group that the supervisor with this process id has, whether it exists or not.
+    pub(super) fn of(supervisor: u32) -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path = own_group(&mounts, &groups)?.join(format!("gputune-{supervisor}"));
+        Some(Self { path })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Moves this process into the group.
+    pub(super) fn join(path: &Path) -> io::Result<()> {
+        fs::write(path.join("cgroup.procs"), "0")
+    }
+
+    /// Ends every member at once; without permission nothing happens.
+    pub(super) fn kill(&self) {
+        let _ = fs::write(self.path.join("cgroup.kill"), "1");
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+/// The folder of this process's group in the version 2 hierarchy.
+fn own_group(mounts: &str, groups: &str) -> Option<PathBuf> {
+    let mount = mounts.lines().find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (_, target, kind) = (fields.next()?, fields.next()?, fields.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(target))
+    })?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(mount.join(group.trim_start_matches('/')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_group_is_found_below_the_mount() {
+        let mounts = "proc /proc proc rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
+        assert_eq!(own_group(mounts, "0::/user.slice/a\n"), Some(PathBuf::from("/sys/fs/cgroup/user.slice/a")));
+        assert_eq!(own_group(mounts, "12:memory:/x\n0::/\n"), Some(PathBuf::from("/sys/fs/cgroup/")));
+        assert_eq!(own_group("proc /proc proc rw 0 0\n", "0::/\n"), None);
+    }
+
+    #[test]
+    fn an_empty_group_goes_when_dropped() {
+        if let Some(group) = Cgroup::create() {
+            let path = group.path().to_owned();
+            assert!(path.exists());
+            drop(group);
+            assert!(!path.exists());
+        }
+    }
+}

@@ -1,0 +1,535 @@
+//! Probes of a command: started under a supervisor, listened to, ended.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use super::classify::{self, Evidence};
+use super::events::EventSocket;
+use super::host_watch::HostWatch;
+use super::output::{Output, OutputSettings};
+use super::protocol::{self, ErrorKind, Event};
+use super::supervisor::{Ending, Order, Report, Supervised, Wish};
+use super::totals::Totals;
+use super::window::Window;
+use super::{Job, ProbeError, Prober, Rate, StepTemplate, Watch};
+use crate::event::Progress;
+use crate::outcome::{Failure, Memory, Outcome};
+use crate::space::Expression;
+
+/// What a command prober runs and how it reads it.
+#[derive(Debug)]
+pub struct CommandStep {
+    /// The command, its environment and its files.
+    pub template: StepTemplate,
+    /// How throughput is read.
+    pub rate: Rate,
+    /// Samples per step, where the step does not tell.
+    pub samples_per_step: Option<Expression>,
+    /// What `{gputune}` stands for.
+    pub gputune: PathBuf,
+    /// The executable that supervises: `gputune`, or one that calls [`supervisor::run_if_asked`].
+    ///
+    /// [`supervisor::run_if_asked`]: super::supervisor::run_if_asked
+    pub supervisor: PathBuf,
+    /// Whether the device is a GPU; if not, the memory of the probe's processes is device memory.
+    pub is_gpu: bool,
+}
+
+/// Runs a command for each probe; logs and rendered files go below a folder.
+#[derive(Debug)]
+pub struct CommandProber {
+    step: CommandStep,
+    folder: PathBuf,
+}
+
+/// What reaches the loop of a probe.
+pub(super) enum Message {
+    /// A rank reported.
+    Event { event: Event, rank: u32, at: Instant },
+    /// A line on the socket that is no event.
+    BadLine,
+    /// The pattern found a number.
+    Reading { number: f64, at: Instant },
+    /// The supervisor has news, or is gone.
+    Supervisor(Option<Report>),
+}
+
+impl CommandProber {
+    /// A prober that puts logs into `folder/logs` and rendered files into `folder/probes`.
+    pub fn new(step: CommandStep, folder: impl Into<PathBuf>) -> Self {
+        Self { step, folder: folder.into() }
+    }
+
+    /// The log of a trial, relative to the folder.
+    pub fn log_name(number: u32) -> PathBuf {
+        PathBuf::from(format!("logs/{number:04}.log"))
+    }
+
+    /// The folder of a trial's rendered files.
+    pub fn probe_dir(folder: &Path, number: u32) -> PathBuf {
+        folder.join(format!("probes/{number:04}"))
+    }
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ProbeError {
+    let path = path.to_owned();
+    move |source| ProbeError::Io { action, path: Some(path), source }
+}
+
+impl Prober for CommandProber {
+    fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+        let (sender, messages) = sync_channel(1024);
+        let mut run = Run::start(&self.step, &self.folder, job, &sender)?;
+        drop(sender);
+        let verdict = run.listen(&messages, watch);
+        run.end(&messages)?;
+        run.outcome(verdict?)
+    }
+}
+
+/// Why the loop of a probe ended.
+enum Verdict {
+    Enough,
+    TimeIsUp,
+    Stalled,
+    Interrupted,
+    Exited,
+    Diverged(f64),
+    HostMemory(String),
+    Disturbed(String),
+}
+
+/// One running probe.
+struct Run<'r> {
+    step: &'r CommandStep,
+    job: &'r Job<'r>,
+    program: String,
+    samples_per_step: Option<f64>,
+    unit: String,
+    begin: Instant,
+    supervised: Option<Supervised>,
+    socket: Option<EventSocket>,
+    output: Output,
+    log: PathBuf,
+    host: HostWatch,
+    window: Window,
+    totals: Totals,
+    last_step: Option<StepTime>,
+    last_progress: Instant,
+    output_bytes: u64,
+    bad_lines: u64,
+    reported: Option<(ErrorKind, String)>,
+    ending: Option<Ending>,
+    leftovers: usize,
+    survivors: Vec<u32>,
+    is_clean: bool,
+}
+
+#[derive(Clone, Copy)]
+struct StepTime {
+    arrived: Instant,
+    told: Option<f64>,
+}
+
+impl<'r> Run<'r> {
+    fn start(
+        step: &'r CommandStep,
+        folder: &Path,
+        job: &'r Job<'r>,
+        sender: &SyncSender<Message>,
+    ) -> Result<Self, ProbeError> {
+        let probe_dir = CommandProber::probe_dir(folder, job.number);
+        let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
+        let program = rendered.command.first().cloned().unwrap_or_default();
+        let log = folder.join(CommandProber::log_name(job.number));
+        for path in [log.parent().unwrap_or(folder), &probe_dir] {
+            fs::create_dir_all(path).map_err(io_error("create", path))?;
+        }
+        for (path, text) in &rendered.files {
+            let parent = path.parent().unwrap_or(&probe_dir);
+            fs::create_dir_all(parent).map_err(io_error("create", parent))?;
+            fs::write(path, text).map_err(io_error("write", path))?;
+        }
+        let scratch = scratch_folder()?;
+        let socket_path = scratch.join("events");
+        let socket = EventSocket::bind(&socket_path, sender).map_err(io_error("listen on", &socket_path))?;
+        let mut env: BTreeMap<String, String> = rendered.env.into_iter().collect();
+        env.insert(protocol::SOCKET.to_owned(), socket_path.display().to_string());
+        env.insert(protocol::CONFIG.to_owned(), serde_json::to_string(job.settings).unwrap_or_default());
+        env.insert(protocol::TRIAL.to_owned(), job.number.to_string());
+
+        let pipe = |source| ProbeError::Io { action: "make a pipe", path: None, source };
+        let (reader, writer) = io::pipe().map_err(pipe)?;
+        let pattern = match &step.rate {
+            Rate::Pattern { pattern, .. } => Some(pattern.clone()),
+            Rate::Events => None,
+        };
+        let settings = OutputSettings { log: log.clone(), log_size: job.limits.log_size, pattern };
+        let output = Output::read(reader, settings, sender.clone()).map_err(io_error("write the log", &log))?;
+        let grace_ms = u64::try_from(job.limits.grace_time.as_millis()).unwrap_or(u64::MAX);
+        let order = Order { command: rendered.command, env, cwd: rendered.cwd, grace_ms, scratch };
+        let begin = Instant::now();
+        let supervised = Supervised::start(&step.supervisor, &order, &writer, sender.clone(), Message::Supervisor)
+            .map_err(io_error("start the supervisor", &step.supervisor))?;
+        Ok(Self {
+            step,
+            job,
+            program,
+            samples_per_step: samples_per_step(step, job),
+            unit: match &step.rate {
+                Rate::Events => "samples/s".to_owned(),
+                Rate::Pattern { unit, .. } => unit.throughput_unit(),
+            },
+            begin,
+            host: HostWatch::new(supervised.pid(), job.limits.host_memory_headroom),
+            supervised: Some(supervised),
+            socket: Some(socket),
+            output,
+            log,
+            window: Window::default(),
+            totals: Totals::default(),
+            last_step: None,
+            last_progress: begin,
+            output_bytes: 0,
+            bad_lines: 0,
+            reported: None,
+            ending: None,
+            leftovers: 0,
+            survivors: Vec::new(),
+            is_clean: false,
+        })
+    }
+
+    /// Listens until there is a reason to end the probe.
+    fn listen(&mut self, messages: &Receiver<Message>, watch: Watch<'_>) -> Result<Verdict, ProbeError> {
+        const TICK: Duration = Duration::from_millis(50);
+        let mut next_tick = self.begin + TICK;
+        loop {
+            let verdict = match messages.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
+                Ok(message) => self.hear(message)?,
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => Some(Verdict::Exited),
+            };
+            if let Some(verdict) = verdict {
+                return Ok(verdict);
+            }
+            // Also between messages: a flood of them must not keep the limits from being looked at.
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                if let Some(verdict) = self.tick(watch) {
+                    return Ok(verdict);
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, message: Message) -> Result<Option<Verdict>, ProbeError> {
+        match message {
+            Message::BadLine => self.bad_lines += 1,
+            Message::Reading { number, at } => {
+                if let Rate::Pattern { unit, .. } = &self.step.rate {
+                    let rate = unit.throughput(number, self.samples_per_step);
+                    self.window.push_rate(at.duration_since(self.begin), rate);
+                    self.last_progress = at;
+                }
+            }
+            Message::Event { event, rank, at } => return self.hear_event(event, rank, at),
+            Message::Supervisor(report) => return self.hear_supervisor(report),
+        }
+        Ok(None)
+    }
+
+    fn hear_event(&mut self, event: Event, rank: u32, at: Instant) -> Result<Option<Verdict>, ProbeError> {
+        match event {
+            Event::Step { samples, time, seconds, loss, metrics } => {
+                if let Some(loss) = loss.filter(|loss| !loss.is_finite()) {
+                    return Ok(Some(Verdict::Diverged(loss)));
+                }
+                if rank != 0 {
+                    return Ok(None);
+                }
+                self.last_progress = at;
+                self.totals.step(loss);
+                for (name, number) in metrics {
+                    self.totals.metric(&name, number.unwrap_or(f64::NAN));
+                }
+                self.push_step(samples, seconds, StepTime { arrived: at, told: time })?;
+            }
+            Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds),
+            Event::Memory { allocated, reserved, capacity, retries } => {
+                self.totals.memory(allocated.max(reserved), capacity, retries);
+            }
+            Event::Error { kind, message } => {
+                // The first error counts: in a distributed job the others follow from it.
+                self.reported.get_or_insert((kind, message));
+                return Ok(Some(Verdict::Exited));
+            }
+            Event::Done => return Ok(Some(Verdict::Exited)),
+            Event::Hello { .. } | Event::Phase { .. } | Event::Unknown => {
+                if self.last_step.is_none() {
+                    self.last_progress = at;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn push_step(&mut self, samples: Option<f64>, seconds: Option<f64>, now: StepTime) -> Result<(), ProbeError> {
+        if !matches!(self.step.rate, Rate::Events) {
+            return Ok(());
+        }
+        let amount = samples.or(self.samples_per_step).ok_or(ProbeError::NoSamples)?;
+        let before = self.last_step.replace(now);
+        let between = before.map(|before| match (before.told, now.told) {
+            (Some(before), Some(now)) => now - before,
+            _ => now.arrived.duration_since(before.arrived).as_secs_f64(),
+        });
+        // The time before the first step is start-up, unless the step itself says how long it took.
+        if let Some(seconds) = seconds.or(between) {
+            self.window.push_step(now.arrived.duration_since(self.begin), seconds, amount);
+        }
+        Ok(())
+    }
+
+    fn hear_supervisor(&mut self, report: Option<Report>) -> Result<Option<Verdict>, ProbeError> {
+        match report {
+            Some(Report::Started { .. }) => Ok(None),
+            Some(Report::NotStarted { errno, message }) => Err(self.not_started(errno, &message)),
+            Some(Report::Ended { ending, leftovers }) => {
+                (self.ending, self.leftovers) = (Some(ending), leftovers);
+                Ok(Some(Verdict::Exited))
+            }
+            Some(Report::Clean { survivors }) => {
+                (self.survivors, self.is_clean) = (survivors, true);
+                Ok(Some(Verdict::Exited))
+            }
+            None => {
+                self.is_clean = true;
+                Ok(Some(Verdict::Exited))
+            }
+        }
+    }
+
+    fn not_started(&self, errno: i32, message: &str) -> ProbeError {
+        let cwd = &self.step.template.cwd;
+        let path = cwd.join(&self.program);
+        let is_path = self.program.contains('/');
+        let (reason, hint) = if !cwd.is_dir() {
+            (
+                format!("the folder {} does not exist", cwd.display()),
+                "set `cwd` in [step] to the folder that the command runs in".to_owned(),
+            )
+        } else if let Some(interpreter) =
+            Some(&path).filter(|path| is_path && path.is_file() && errno == 2).and_then(|path| interpreter(path))
+        {
+            (
+                format!("its interpreter `{interpreter}` does not exist"),
+                "mend the first line of the script, or name an interpreter in the command".to_owned(),
+            )
+        } else if errno == 2 {
+            let hint = if is_path { "is the path right, seen from `cwd`?" } else { "is it installed, and in PATH?" };
+            ("no such program".to_owned(), hint.to_owned())
+        } else if errno == 13 {
+            ("permission denied".to_owned(), format!("make it executable: chmod +x {}", self.program))
+        } else {
+            (message.to_owned(), "try the command in a shell; `gputune check` prints it".to_owned())
+        };
+        ProbeError::Start { program: self.program.clone(), reason, hint }
+    }
+
+    /// Looks at limits, memory and the caller's wish.
+    fn tick(&mut self, watch: Watch<'_>) -> Option<Verdict> {
+        let now = Instant::now();
+        let bytes = self.output.bytes();
+        // Before the first step, anything printed is a sign of life; after it only steps are.
+        if self.window.steps() == 0 && self.last_step.is_none() && bytes > self.output_bytes {
+            self.last_progress = now;
+        }
+        self.output_bytes = bytes;
+        let throughput = self.window.throughput().map(|throughput| throughput.estimate);
+        let progress = Progress {
+            elapsed: now.duration_since(self.begin),
+            steps: self.window.steps(),
+            throughput,
+            unit: self.unit.clone(),
+        };
+        if watch(&progress) == ControlFlow::Break(()) {
+            return Some(Verdict::Interrupted);
+        }
+        match self.host.look(now) {
+            ControlFlow::Continue(()) => {}
+            ControlFlow::Break(shortage) if shortage.by_probe => return Some(Verdict::HostMemory(shortage.reason)),
+            ControlFlow::Break(shortage) => return Some(Verdict::Disturbed(shortage.reason)),
+        }
+        if self.window.is_enough(self.job.limits, self.job.effort) {
+            return Some(Verdict::Enough);
+        }
+        if now.duration_since(self.begin) >= self.job.limits.probe_time {
+            return Some(Verdict::TimeIsUp);
+        }
+        (now.duration_since(self.last_progress) >= self.job.limits.stall_time).then_some(Verdict::Stalled)
+    }
+
+    /// Ends all processes of the probe and waits for the last words of everybody.
+    fn end(&mut self, messages: &Receiver<Message>) -> Result<(), ProbeError> {
+        const LAST_WORDS: Duration = Duration::from_secs(2);
+        if self.reported.is_some() {
+            // Its own way to end may print more about the error.
+            let deadline = Instant::now() + self.job.limits.grace_time.min(LAST_WORDS);
+            while self.ending.is_none() && !self.is_clean && Instant::now() < deadline {
+                self.drain_one(messages);
+            }
+        }
+        if let Some(supervised) = self.supervised.as_mut().filter(|_| !self.is_clean) {
+            supervised.wish(Wish::Stop);
+        }
+        while !self.is_clean {
+            self.drain_one(messages);
+        }
+        self.supervised = None;
+        let deadline = Instant::now() + LAST_WORDS;
+        while !self.output.is_finished() && Instant::now() < deadline {
+            self.drain_one(messages);
+        }
+        self.socket = None;
+        while let Ok(message) = messages.try_recv() {
+            let _ = self.hear(message);
+        }
+        if !self.survivors.is_empty() {
+            let pids = self.survivors.iter().take(5).copied().collect();
+            return Err(ProbeError::Survivors { count: self.survivors.len(), pids });
+        }
+        match self.output.log_error() {
+            Some(error) => Err(io_error("write the log", &self.log)(error)),
+            None => Ok(()),
+        }
+    }
+
+    fn drain_one(&mut self, messages: &Receiver<Message>) {
+        match messages.recv_timeout(Duration::from_millis(20)) {
+            // What is still measured while the probe ends counts for nothing, but how it ended does.
+            Ok(Message::Supervisor(report)) => drop(self.hear_supervisor(report)),
+            Ok(Message::Event { event: event @ (Event::Error { .. } | Event::Memory { .. }), rank, at }) => {
+                let _ = self.hear_event(event, rank, at);
+            }
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => self.is_clean = true,
+        }
+    }
+
+    fn outcome(mut self, verdict: Verdict) -> Result<Outcome, ProbeError> {
+        let last_lines = self.output.last_lines();
+        let failure = |reason: String| Failure { reason, last_lines: classify::shown(&last_lines) };
+        let limits = self.job.limits;
+        Ok(match verdict {
+            Verdict::Interrupted => Outcome::Interrupted,
+            Verdict::Enough => {
+                self.measured().unwrap_or_else(|| Outcome::Crashed(failure("nothing was measured".to_owned())))
+            }
+            Verdict::Diverged(loss) => Outcome::Diverged(failure(format!("the loss is {loss}"))),
+            Verdict::HostMemory(reason) => Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) },
+            Verdict::Disturbed(reason) => Outcome::Disturbed(failure(reason)),
+            Verdict::TimeIsUp => match self.measured() {
+                Some(measured) => measured,
+                None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
+                    Outcome::TimedOut(failure(format!(
+                        "{} after {} s",
+                        self.nothing_seen(),
+                        limits.probe_time.as_secs_f64()
+                    )))
+                }),
+            },
+            Verdict::Stalled => self.out_of_memory(&last_lines).unwrap_or_else(|| {
+                let seconds = limits.stall_time.as_secs_f64();
+                Outcome::Stalled(failure(match self.window.steps() {
+                    0 => format!("no output and {} for {seconds} s", self.nothing_seen()),
+                    steps => format!("no progress for {seconds} s, after {steps} steps"),
+                }))
+            }),
+            Verdict::Exited => self.exited(&last_lines),
+        })
+    }
+
+    fn exited(&mut self, last_lines: &[String]) -> Outcome {
+        let ending = self.ending.unwrap_or(Ending::Signalled(9));
+        let finished_well =
+            self.reported.is_none() && (self.ending.is_none_or(Ending::is_success) || self.ended_by_us());
+        if finished_well && let Some(measured) = self.measured() {
+            return measured;
+        }
+        classify::classify(&Evidence {
+            ending,
+            last_lines,
+            reported: self.reported.take(),
+            oom_killed: self.host.oom_killed(),
+            awaited: match self.step.rate {
+                Rate::Events if self.window.steps() == 0 && self.last_step.is_some() => "a second step",
+                Rate::Events => "a step",
+                Rate::Pattern { .. } => "a line that matches the pattern",
+            },
+            leftovers: self.leftovers,
+        })
+    }
+
+    /// Whether the step said that it was done and was then ended.
+    fn ended_by_us(&self) -> bool {
+        matches!(self.ending, Some(Ending::Signalled(15)))
+    }
+
+    fn nothing_seen(&self) -> &'static str {
+        match self.step.rate {
+            Rate::Events if self.last_step.is_some() => "one step only",
+            Rate::Events => "no step",
+            Rate::Pattern { .. } => "no line that matches the pattern",
+        }
+    }
+
+    fn out_of_memory(&self, last_lines: &[String]) -> Option<Outcome> {
+        let (memory, reason) = classify::out_of_memory_line(last_lines)?;
+        Some(Outcome::OutOfMemory { memory, failure: Failure { reason, last_lines: classify::shown(last_lines) } })
+    }
+
+    fn measured(&self) -> Option<Outcome> {
+        let mut measurement = self.totals.measurement(&self.window.throughput()?, &self.unit);
+        if matches!(self.step.rate, Rate::Pattern { .. }) {
+            measurement.step_seconds = None;
+        }
+        measurement.bad_lines = self.bad_lines;
+        measurement.host_peak_bytes = self.host.peak_bytes();
+        if !self.step.is_gpu && measurement.peak_memory_bytes.is_none() {
+            measurement.peak_memory_bytes = self.host.peak_bytes();
+            measurement.memory_capacity_bytes = self.host.total_bytes();
+        }
+        Some(Outcome::Measured(measurement))
+    }
+}
+
+fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Option<f64> {
+    step.samples_per_step.as_ref()?.value(|name| job.settings.get(name)).ok()?.as_f64()
+}
+
+/// A folder for the socket, whose path must be short: a socket's name holds 107 bytes (unix(7)).
+fn scratch_folder() -> Result<PathBuf, ProbeError> {
+    const LONGEST: usize = 80;
+    let folder = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < LONGEST).unwrap_or("/tmp".into());
+    let made = tempfile::Builder::new()
+        .prefix("gputune-")
+        .tempdir_in(&folder)
+        .map_err(io_error("create a folder in", &folder))?;
+    // The supervisor removes it: it lives longer than this process when this one is killed.
+    Ok(made.keep())
+}
+
+/// The program in the `#!` line of a script, where that program does not exist.
+fn interpreter(script: &Path) -> Option<String> {
+    let mut start = [0; 256];
+    let count = io::Read::read(&mut fs::File::open(script).ok()?, &mut start).ok()?;
+    let text = String::from_utf8_lossy(&start[..count]);
+    let program = text.strip_prefix("#!")?.lines().next()?.split_whitespace().next()?.to_owned();
+    (!Path::new(&program).exists()).then_some(program)
+}

@@ -1,0 +1,167 @@
+//! The socket that a probe's processes report to.
+
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use super::command::Message;
+use super::protocol::{Event, LONGEST_LINE};
+
+/// Listens as long as it lives. Lines of all connections go, parsed, into one channel; while that is full, whoever
+/// floods the socket waits.
+pub(super) struct EventSocket {
+    path: PathBuf,
+    closing: Arc<AtomicBool>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl EventSocket {
+    pub(super) fn bind(path: &Path, messages: &SyncSender<Message>) -> io::Result<Self> {
+        let listener = UnixListener::bind(path)?;
+        let closing = Arc::new(AtomicBool::new(false));
+        let (flag, messages) = (Arc::clone(&closing), messages.clone());
+        let acceptor = std::thread::Builder::new().name("events".to_owned()).spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if flag.load(Ordering::Acquire) {
+                    break;
+                }
+                let messages = messages.clone();
+                // Without a thread the connection is closed, which its writer sees.
+                let _ =
+                    std::thread::Builder::new().name("event reader".to_owned()).spawn(move || read(stream, &messages));
+            }
+        })?;
+        Ok(Self { path: path.to_owned(), closing, acceptor: Some(acceptor) })
+    }
+}
+
+impl Drop for EventSocket {
+    fn drop(&mut self) {
+        self.closing.store(true, Ordering::Release);
+        // The acceptor waits for a connection: this is one.
+        if UnixStream::connect(&self.path).is_ok()
+            && let Some(acceptor) = self.acceptor.take()
+        {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+fn read(stream: UnixStream, messages: &SyncSender<Message>) {
+    let mut lines = BufReader::with_capacity(1 << 16, stream);
+    let mut rank = 0;
+    let mut line = Vec::new();
+    while let Ok(kind) = next_line(&mut lines, &mut line) {
+        let message = match kind {
+            Line::End => break,
+            Line::Blank => continue,
+            Line::TooLong => Message::BadLine,
+            Line::Whole => match Event::parse(&line) {
+                Ok(Event::Hello { rank: own, .. }) => {
+                    rank = own;
+                    Message::Event { event: Event::Hello { framework: None, rank }, rank, at: Instant::now() }
+                }
+                Ok(event) => Message::Event { event, rank, at: Instant::now() },
+                Err(_) => Message::BadLine,
+            },
+        };
+        if messages.send(message).is_err() {
+            break;
+        }
+    }
+}
+
+enum Line {
+    Whole,
+    Blank,
+    TooLong,
+    End,
+}
+
+/// Reads up to the next line break; of a line beyond the limit only its end is looked for.
+fn next_line(lines: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
+    line.clear();
+    let mut too_long = false;
+    loop {
+        let buffer = lines.fill_buf()?;
+        if buffer.is_empty() {
+            return Ok(if line.is_empty() && !too_long {
+                Line::End
+            } else if too_long {
+                Line::TooLong
+            } else {
+                Line::Whole
+            });
+        }
+        let (part, used, ended) = match buffer.iter().position(|&byte| byte == b'\n') {
+            Some(end) => (&buffer[..end], end + 1, true),
+            None => (buffer, buffer.len(), false),
+        };
+        if line.len() + part.len() > LONGEST_LINE {
+            too_long = true;
+            line.clear();
+        }
+        if !too_long {
+            line.extend_from_slice(part);
+        }
+        lines.consume(used);
+        if ended {
+            let blank = line.iter().all(u8::is_ascii_whitespace);
+            return Ok(if too_long {
+                Line::TooLong
+            } else if blank {
+                Line::Blank
+            } else {
+                Line::Whole
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    #[test]
+    fn lines_from_several_connections_arrive_and_bad_ones_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let (sender, receiver) = sync_channel(4);
+        let socket = EventSocket::bind(&path, &sender).unwrap();
+        let writers: Vec<_> = (0..3)
+            .map(|rank| {
+                let path = path.clone();
+                std::thread::spawn(move || {
+                    let mut stream = UnixStream::connect(path).unwrap();
+                    let mut text =
+                        format!("{{\"event\":\"hello\",\"rank\":{rank}}}\n\n{{\"event\":\"done\"}}\nno json\n");
+                    text += &"x".repeat(LONGEST_LINE + 10);
+                    text += "\n\u{0}\u{1}\n{\"event\":\"done\"}";
+                    stream.write_all(text.as_bytes()).unwrap();
+                })
+            })
+            .collect();
+        let (mut bad, mut done, mut ranks) = (0, 0, 0);
+        for _ in 0..3 * 6 {
+            match receiver.recv().unwrap() {
+                Message::BadLine => bad += 1,
+                Message::Event { event: Event::Done, rank, .. } => {
+                    done += 1;
+                    ranks += rank;
+                }
+                _ => {}
+            }
+        }
+        assert_eq!((bad, done, ranks), (9, 6, 6));
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        drop(socket);
+    }
+}

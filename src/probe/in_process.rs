@@ -1,0 +1,226 @@
+//! A training step inside this process.
+
+use std::error::Error;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use super::totals::Totals;
+use super::window::Window;
+use super::{Job, ProbeError, Prober, Watch};
+use crate::event::Progress;
+use crate::outcome::{Failure, Memory, Outcome};
+use crate::space::Settings;
+
+/// What one training step did.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Step {
+    samples: u64,
+    loss: Option<f64>,
+    peak_memory_bytes: Option<u64>,
+    memory_capacity_bytes: Option<u64>,
+    phases: Vec<(&'static str, Duration)>,
+}
+
+impl Step {
+    /// A step over so many samples.
+    pub fn new(samples: u64) -> Self {
+        Self { samples, ..Self::default() }
+    }
+
+    /// Adds the loss; one that is not finite ends the probe as diverged.
+    #[must_use]
+    pub fn loss(mut self, loss: f64) -> Self {
+        self.loss = Some(loss);
+        self
+    }
+
+    /// Adds the largest device memory in use so far and, if known, how much there is, in bytes.
+    #[must_use]
+    pub fn memory(mut self, peak_bytes: u64, capacity_bytes: Option<u64>) -> Self {
+        (self.peak_memory_bytes, self.memory_capacity_bytes) = (Some(peak_bytes), capacity_bytes);
+        self
+    }
+
+    /// Adds the time that a phase of the step took, such as `data_wait`.
+    #[must_use]
+    pub fn phase(mut self, name: &'static str, time: Duration) -> Self {
+        self.phases.push((name, time));
+        self
+    }
+}
+
+/// Why a step could not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StepError {
+    /// The config needs more memory than there is. The search learns from it.
+    #[error("out of memory: {0}")]
+    OutOfMemory(String),
+    /// The step does not accept the config.
+    #[error("{0}")]
+    Rejected(String),
+    /// The step failed.
+    #[error(transparent)]
+    Failed(#[from] Box<dyn Error + Send + Sync>),
+    /// No config can be run; the search ends.
+    #[error("{0}")]
+    GiveUp(String),
+}
+
+/// A training step inside this process.
+///
+/// A closure that takes the settings and runs one step is one. A step cannot be cut short: one that never returns
+/// stops the search, where a command would be ended.
+pub trait TrainingStep {
+    /// Builds what the config needs: model, optimiser, data loader.
+    ///
+    /// # Errors
+    /// The config does not fit or cannot be built.
+    fn prepare(&mut self, settings: &Settings) -> Result<(), StepError> {
+        let _ = settings;
+        Ok(())
+    }
+
+    /// Runs one step, waiting for its data and for the device.
+    ///
+    /// # Errors
+    /// The step failed; running out of memory is an error like any other here.
+    fn step(&mut self, settings: &Settings) -> Result<Step, StepError>;
+
+    /// Gives back what [`prepare`](Self::prepare) built. It is called after every probe, a failed one included.
+    fn release(&mut self) {}
+}
+
+impl<F: FnMut(&Settings) -> Result<Step, StepError>> TrainingStep for F {
+    fn step(&mut self, settings: &Settings) -> Result<Step, StepError> {
+        self(settings)
+    }
+}
+
+/// Runs a [`TrainingStep`].
+#[derive(Debug)]
+pub struct InProcess<S>(pub S);
+
+impl<S: TrainingStep> Prober for InProcess<S> {
+    fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+        let step = &mut self.0;
+        // A panic in the user's step is that config's failure, not the search's; the step is released either way.
+        let ended = catch_unwind(AssertUnwindSafe(|| match step.prepare(job.settings) {
+            Ok(()) => run(step, job, watch),
+            Err(error) => Err(error),
+        }));
+        let released = catch_unwind(AssertUnwindSafe(|| step.release()));
+        match (ended, released) {
+            (Ok(Ok(outcome)), Ok(())) => Ok(outcome),
+            (Ok(Err(error)), Ok(())) => failed(error),
+            (Err(panic), _) | (_, Err(panic)) => {
+                Ok(Outcome::Crashed(Failure::new(format!("panicked: {}", panic_text(panic.as_ref())))))
+            }
+        }
+    }
+}
+
+fn failed(error: StepError) -> Result<Outcome, ProbeError> {
+    Ok(match error {
+        StepError::OutOfMemory(reason) => {
+            Outcome::OutOfMemory { memory: Memory::Device, failure: Failure::new(reason) }
+        }
+        StepError::Rejected(reason) => Outcome::Rejected(Failure::new(reason)),
+        StepError::Failed(source) => {
+            let mut reason = source.to_string();
+            let mut cause = source.source();
+            while let Some(inner) = cause {
+                reason += &format!(": {inner}");
+                cause = inner.source();
+            }
+            Outcome::Crashed(Failure::new(reason))
+        }
+        StepError::GiveUp(reason) => return Err(ProbeError::GaveUp { reason }),
+    })
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+fn run(step: &mut impl TrainingStep, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, StepError> {
+    const UNIT: &str = "samples/s";
+    const WATCH_EVERY: Duration = Duration::from_millis(50);
+    let begin = Instant::now();
+    let mut window = Window::default();
+    let mut totals = Totals::default();
+    let mut looked = begin;
+    loop {
+        let started = Instant::now();
+        let done = step.step(job.settings)?;
+        #[expect(clippy::cast_precision_loss, reason = "a number of samples")]
+        window.push_step(begin.elapsed(), started.elapsed().as_secs_f64(), done.samples as f64);
+        if let Some(loss) = done.loss.filter(|loss| !loss.is_finite()) {
+            return Ok(Outcome::Diverged(Failure::new(format!("the loss is {loss}"))));
+        }
+        for (name, time) in &done.phases {
+            totals.phase(name, time.as_secs_f64());
+        }
+        totals.memory(done.peak_memory_bytes, done.memory_capacity_bytes, None);
+        totals.step(done.loss);
+        if looked.elapsed() < WATCH_EVERY && begin.elapsed() < job.limits.probe_time {
+            continue;
+        }
+        looked = Instant::now();
+        let throughput = window.throughput().map(|throughput| throughput.estimate);
+        let progress = Progress { elapsed: begin.elapsed(), steps: window.steps(), throughput, unit: UNIT.to_owned() };
+        if watch(&progress) == ControlFlow::Break(()) {
+            return Ok(Outcome::Interrupted);
+        }
+        if window.is_enough(job.limits, job.effort) || begin.elapsed() >= job.limits.probe_time {
+            return Ok(match window.throughput() {
+                Some(throughput) => Outcome::Measured(totals.measurement(&throughput, UNIT)),
+                None => Outcome::TimedOut(Failure::new("no step took a measurable time")),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::{Effort, Limits};
+    use crate::space::{Parameter, Space};
+
+    fn probe(step: impl TrainingStep) -> Result<Outcome, ProbeError> {
+        let space = Space::new([Parameter::values("batch_size", [4])]).unwrap();
+        let config = space.first().unwrap();
+        let settings = space.settings(&config);
+        let limits =
+            Limits { probe_time: Duration::from_secs(5), measure_time: Duration::from_millis(50), ..Limits::default() };
+        let job = Job { number: 1, config: &config, settings: &settings, limits: &limits, effort: Effort::Probe };
+        InProcess(step).probe(&job, &mut |_| ControlFlow::Continue(()))
+    }
+
+    #[test]
+    fn a_closure_is_a_step() {
+        let outcome = probe(|settings: &Settings| {
+            std::thread::sleep(Duration::from_millis(2));
+            Ok(Step::new(settings.integer("batch_size").unwrap_or(0).cast_unsigned()).loss(0.5))
+        });
+        let Outcome::Measured(measurement) = outcome.unwrap() else { panic!("not measured") };
+        let rate = measurement.throughput.unwrap().value;
+        assert!((500.0..2000.0).contains(&rate), "4 samples in a little over 2 ms: {rate}");
+        assert_eq!(measurement.metrics["loss"], 0.5);
+    }
+
+    #[test]
+    fn errors_and_panics_are_outcomes() {
+        let fail = |error: fn() -> StepError| probe(move |_: &Settings| Err(error()));
+        let memory = fail(|| StepError::OutOfMemory("2 GiB".to_owned()));
+        assert!(matches!(memory, Ok(Outcome::OutOfMemory { .. })));
+        assert!(matches!(fail(|| StepError::Rejected("odd".to_owned())), Ok(Outcome::Rejected(_))));
+        assert!(matches!(fail(|| StepError::Failed("broken".into())), Ok(Outcome::Crashed(_))));
+        assert!(matches!(fail(|| StepError::GiveUp("no data".to_owned())), Err(ProbeError::GaveUp { .. })));
+        assert!(matches!(probe(|_: &Settings| Ok(Step::new(1).loss(f64::NAN))), Ok(Outcome::Diverged(_))));
+        let panicked = probe(|_: &Settings| -> Result<Step, StepError> { panic!("boom {}", 1) }).unwrap();
+        assert_eq!(panicked.failure().unwrap().reason, "panicked: boom 1");
+    }
+}

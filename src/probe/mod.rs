@@ -1,0 +1,169 @@
+//! Running one config for a short while and saying how it ended.
+
+mod cgroup;
+mod classify;
+mod command;
+mod events;
+mod host_watch;
+mod in_process;
+mod output;
+pub mod protocol;
+mod rate;
+mod replay;
+pub mod supervisor;
+mod template;
+mod totals;
+mod window;
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use command::{CommandProber, CommandStep};
+pub use in_process::{InProcess, Step, StepError, TrainingStep};
+pub use rate::{Rate, RateUnit, RateUnitError};
+pub use replay::{Replay, Table, TableError};
+pub use template::{BUILTINS, Rendered, StepTemplate, Template};
+
+use crate::event::Progress;
+use crate::objective::Headroom;
+use crate::outcome::Outcome;
+use crate::space::{Config, Settings};
+
+/// How far a probe may go.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Wall time of one probe, start-up included. Where enough was measured by then, it counts.
+    pub probe_time: Duration,
+    /// Time without progress after which a probe is given up.
+    pub stall_time: Duration,
+    /// Time between asking processes to end and ending them.
+    pub grace_time: Duration,
+    /// Longest time spent measuring after warm-up.
+    pub measure_time: Duration,
+    /// Half the width of the throughput's 95 % interval, as a share, at which measuring ends sooner.
+    pub precision: f64,
+    /// Host memory that must stay available; a probe that leaves less is ended.
+    pub host_memory_headroom: Headroom,
+    /// Bytes of a probe's output that its log keeps; the rest is read and dropped.
+    pub log_size: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            probe_time: Duration::from_secs(60),
+            stall_time: Duration::from_secs(30),
+            grace_time: Duration::from_secs(5),
+            measure_time: Duration::from_secs(10),
+            precision: 0.02,
+            host_memory_headroom: Headroom::Fraction(0.02),
+            log_size: None,
+        }
+    }
+}
+
+/// How carefully a config is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// As a candidate among many.
+    Probe,
+    /// As a leader, twice as long and twice as precise.
+    Confirm,
+}
+
+/// One config to probe.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// The number of the trial that it will be.
+    pub number: u32,
+    /// The config.
+    pub config: &'a Config,
+    /// Its names and values.
+    pub settings: &'a Settings,
+    /// How far to go.
+    pub limits: &'a Limits,
+    /// How carefully to measure.
+    pub effort: Effort,
+}
+
+/// What a prober tells while it works; the answer says whether to go on.
+pub type Watch<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;
+
+/// What can run a probe.
+///
+/// A probe that fails is an [`Outcome`]; an error means that probing itself is impossible, whatever the config.
+pub trait Prober {
+    /// Runs one config.
+    ///
+    /// `watch` is called at least every 100 ms while a process runs, and between steps otherwise; when it answers
+    /// `Break`, the probe ends at once with [`Outcome::Interrupted`].
+    ///
+    /// # Errors
+    /// No config can be probed, and why.
+    fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError>;
+}
+
+/// Why no config can be probed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The command does not exist or may not be run.
+    #[error("cannot start `{program}`: {reason}")]
+    Start {
+        /// The first word of the command.
+        program: String,
+        /// Why not.
+        reason: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// Steps were reported without saying how many samples they took.
+    #[error("the step events carry no `samples`, so batch sizes cannot be compared")]
+    NoSamples,
+    /// Processes of a probe cannot be ended.
+    #[error("{count} processes of the probe do not end, even by SIGKILL: {}", listed(.pids))]
+    Survivors {
+        /// How many.
+        count: usize,
+        /// The first of them.
+        pids: Vec<u32>,
+    },
+    /// The probe's files, pipes or sockets cannot be made or written.
+    #[error("cannot {action}{}", path.as_ref().map(|path| format!(" {}", path.display())).unwrap_or_default())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file, where there is one.
+        path: Option<PathBuf>,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// A step in this process asked for the search to end.
+    #[error("the training step gave up: {reason}")]
+    GaveUp {
+        /// Its reason.
+        reason: String,
+    },
+}
+
+impl ProbeError {
+    /// What to do about it, where that can be said.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Start { hint, .. } => Some(hint),
+            Self::NoSamples => Some(
+                "report `samples` with each step, or set `samples_per_step` in [step], for example to \"batch_size\"",
+            ),
+            Self::Survivors { .. } => {
+                Some("processes in state D wait for a driver or a file system; see their /proc/PID/stack")
+            }
+            Self::Io { .. } => Some("is there space left, and may this user write there?"),
+            Self::GaveUp { .. } => None,
+        }
+    }
+}
+
+fn listed(pids: &[u32]) -> String {
+    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,213 @@
+//! What a probe prints: copied to its log, its last lines kept, rates read off it.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use regex::bytes::Regex;
+
+use super::command::Message;
+
+/// Lines kept for error messages and for recognising failures.
+const LAST_LINES: usize = 200;
+/// Bytes of a line that are kept or searched.
+const LINE_BYTES: usize = 8 * 1024;
+
+/// What a thread reads from the pipe of a probe's standard output and error.
+pub(super) struct Output {
+    state: Arc<State>,
+    reader: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: AtomicU64,
+    lines: Mutex<VecDeque<String>>,
+    log_error: Mutex<Option<io::Error>>,
+}
+
+/// Where output goes and what is looked for in it.
+pub(super) struct OutputSettings {
+    pub(super) log: PathBuf,
+    pub(super) log_size: Option<u64>,
+    pub(super) pattern: Option<Regex>,
+}
+
+impl Output {
+    pub(super) fn read(
+        pipe: impl Read + Send + 'static,
+        settings: OutputSettings,
+        messages: SyncSender<Message>,
+    ) -> io::Result<Self> {
+        let log = File::create(&settings.log)?;
+        let state = Arc::new(State::default());
+        let mut copier = Copier {
+            log,
+            left: settings.log_size.unwrap_or(u64::MAX),
+            pattern: settings.pattern,
+            line: Vec::new(),
+            state: Arc::clone(&state),
+            messages,
+        };
+        let reader = std::thread::Builder::new().name("output".to_owned()).spawn(move || copier.run(pipe))?;
+        Ok(Self { state, reader: Some(reader) })
+    }
+
+    /// Bytes printed so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.state.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether the pipe is closed at every end.
+    pub(super) fn is_finished(&self) -> bool {
+        self.reader.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// The last lines printed.
+    pub(super) fn last_lines(&self) -> Vec<String> {
+        self.state.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    /// Why the log is not whole, if it is not.
+    pub(super) fn log_error(&self) -> Option<io::Error> {
+        self.state.log_error.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+struct Copier {
+    log: File,
+    left: u64,
+    pattern: Option<Regex>,
+    line: Vec<u8>,
+    state: Arc<State>,
+    messages: SyncSender<Message>,
+}
+
+impl Copier {
+    fn run(&mut self, mut pipe: impl Read) {
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            match pipe.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => self.take(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.end_line();
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.state.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.write_log(bytes);
+        // A carriage return ends a line too: progress bars rewrite theirs.
+        for part in bytes.split_inclusive(|&byte| byte == b'\n' || byte == b'\r') {
+            let ended = part.ends_with(b"\n") || part.ends_with(b"\r");
+            let text = if ended { &part[..part.len() - 1] } else { part };
+            let room = LINE_BYTES.saturating_sub(self.line.len());
+            self.line.extend_from_slice(&text[..text.len().min(room)]);
+            if ended {
+                self.end_line();
+            }
+        }
+    }
+
+    /// A log that cannot be written must not stop the probe: its output is still read, or it would block.
+    fn write_log(&mut self, bytes: &[u8]) {
+        let count = usize::try_from(self.left).map_or(bytes.len(), |left| left.min(bytes.len()));
+        self.left -= count as u64;
+        if count > 0
+            && let Err(error) = self.log.write_all(&bytes[..count])
+        {
+            self.left = 0;
+            *self.state.log_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+    }
+
+    fn end_line(&mut self) {
+        if self.line.iter().all(u8::is_ascii_whitespace) {
+            self.line.clear();
+            return;
+        }
+        if let Some(number) = self.pattern.as_ref().and_then(|pattern| find_number(pattern, &self.line)) {
+            let _ = self.messages.send(Message::Reading { number, at: Instant::now() });
+        }
+        let mut lines = self.state.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == LAST_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(String::from_utf8_lossy(&self.line).trim_end().to_owned());
+        self.line.clear();
+    }
+}
+
+/// The first group of the pattern that took part, or all of the match, as a number; thousands may be set apart.
+fn find_number(pattern: &Regex, line: &[u8]) -> Option<f64> {
+    let found = pattern.captures(line)?;
+    let text = found.iter().skip(1).flatten().next().or_else(|| found.get(0))?;
+    let text = std::str::from_utf8(text.as_bytes()).ok()?.trim().replace([',', '_'], "");
+    text.parse::<f64>().ok().filter(|number| number.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    fn read(text: &[u8], pattern: Option<&str>, log_size: Option<u64>) -> (Vec<u8>, Vec<String>, Vec<f64>) {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let (sender, receiver) = sync_channel(1000);
+        let settings =
+            OutputSettings { log: log.clone(), log_size, pattern: pattern.map(|pattern| Regex::new(pattern).unwrap()) };
+        let mut output = Output::read(io::Cursor::new(text.to_vec()), settings, sender).unwrap();
+        output.reader.take().unwrap().join().unwrap();
+        let numbers = receiver
+            .try_iter()
+            .filter_map(|message| match message {
+                Message::Reading { number, .. } => Some(number),
+                _ => None,
+            })
+            .collect();
+        (std::fs::read(log).unwrap(), output.last_lines(), numbers)
+    }
+
+    #[test]
+    fn the_log_has_every_byte_and_lines_are_readable() {
+        let text = b"one\n\xff\xfe two\r50%\r100%\n\nlast";
+        let (log, lines, _) = read(text, None, None);
+        assert_eq!(log, text);
+        assert_eq!(lines, ["one", "\u{fffd}\u{fffd} two", "50%", "100%", "last"]);
+    }
+
+    #[test]
+    fn rates_are_read_from_lines_and_progress_bars() {
+        let text = b"epoch 1: 1,234.5 samples/s\r 99 samples/s\n1e3 samples/s\nnan samples/s\n";
+        let (_, _, numbers) = read(text, Some(r"([0-9.,e]+|nan) samples/s"), None);
+        assert_eq!(numbers, [1234.5, 99.0, 1000.0]);
+    }
+
+    #[test]
+    fn a_pattern_without_a_group_is_the_number() {
+        assert_eq!(read(b"x 12.5 y\n", Some(r"[0-9.]+"), None).2, [12.5]);
+    }
+
+    #[test]
+    fn memory_stays_bounded_and_a_log_can_be_too() {
+        let mut text = b"y".repeat(3 * LINE_BYTES);
+        text.push(b'\n');
+        text.extend(b"line\n".repeat(1000));
+        let (log, lines, _) = read(&text, None, Some(100));
+        assert_eq!(log.len(), 100);
+        assert_eq!(lines.len(), LAST_LINES);
+        let (_, lines, _) = read(&text[..=3 * LINE_BYTES], None, None);
+        assert_eq!(lines[0].len(), LINE_BYTES);
+    }
+}

@@ -1,0 +1,276 @@
+//! What a training step reports: JSON lines to a Unix socket. `docs/protocol.md` describes it for other languages.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The environment variable that holds the path of the socket.
+pub const SOCKET: &str = "GPUTUNE_SOCKET";
+
+/// The environment variable that holds the config as a JSON object.
+pub const CONFIG: &str = "GPUTUNE_CONFIG";
+
+/// The environment variable that holds the number of the trial.
+pub const TRIAL: &str = "GPUTUNE_TRIAL";
+
+/// Bytes of the longest line; a longer one is bad.
+pub const LONGEST_LINE: usize = 256 * 1024;
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Event {
+    /// The first line of a connection; it may be left out.
+    Hello {
+        /// Framework and version.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        framework: Option<String>,
+        /// Rank of the process in a distributed job.
+        #[serde(default)]
+        rank: u32,
+    },
+    /// A training step ended.
+    Step {
+        /// Samples that the whole job processed in the step.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
+        samples: Option<f64>,
+        /// When it ended, in seconds on any clock that only goes forward; without it the time of arrival counts.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
+        time: Option<f64>,
+        /// How long it took, in seconds; without it the time since the step before counts.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
+        seconds: Option<f64>,
+        /// The loss.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
+        loss: Option<f64>,
+        /// Further numbers.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        metrics: BTreeMap<String, Option<f64>>,
+    },
+    /// Time spent in a phase of the current step.
+    Phase {
+        /// The phase: `data_wait`, `host_to_device`, `forward`, `backward`, `optimizer`, or another name.
+        name: String,
+        /// How long, in seconds.
+        seconds: f64,
+    },
+    /// Device memory, in bytes.
+    Memory {
+        /// What tensors hold, at its peak so far.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        allocated: Option<u64>,
+        /// What the framework holds, at its peak so far.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reserved: Option<u64>,
+        /// What there is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        capacity: Option<u64>,
+        /// How often the allocator freed its caches and tried again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retries: Option<u64>,
+    },
+    /// The step cannot go on.
+    Error {
+        /// What kind of error.
+        #[serde(default)]
+        kind: ErrorKind,
+        /// What happened.
+        #[serde(default)]
+        message: String,
+    },
+    /// Training is over.
+    Done,
+    /// An event of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// What kind of error a step reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Device memory ran out.
+    OutOfMemory,
+    /// The step does not accept the config.
+    Rejected,
+    /// The loss is not a finite number.
+    Diverged,
+    /// Anything else.
+    #[default]
+    #[serde(other)]
+    Failed,
+}
+
+/// A number, or `"nan"`, `"inf"`, `"-inf"`.
+fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a number, \"nan\" or \"inf\"")]
+    enum Number {
+        Plain(f64),
+        Text(String),
+    }
+    match Option::<Number>::deserialize(deserializer)? {
+        None => Ok(None),
+        Some(Number::Plain(number)) => Ok(Some(number)),
+        Some(Number::Text(text)) => text.parse().map(Some).map_err(serde::de::Error::custom),
+    }
+}
+
+impl Event {
+    /// Reads a line. Bare `NaN` and `Infinity`, which Python writes although JSON has no such numbers, are understood.
+    ///
+    /// # Errors
+    /// The line is no event.
+    pub fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(line).or_else(|error| {
+            let text = String::from_utf8_lossy(line);
+            if !text.contains("NaN") && !text.contains("Infinity") {
+                return Err(error);
+            }
+            let quoted = text.replace("-Infinity", "\"-inf\"").replace("Infinity", "\"inf\"").replace("NaN", "\"nan\"");
+            serde_json::from_str(&quoted)
+        })
+    }
+}
+
+/// Reports from a training step in Rust; the same lines as from any other language.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use gputune::probe::protocol::Reporter;
+///
+/// let mut reporter = Reporter::from_env()?; // silent outside a probe
+/// reporter.hello("my framework 1.0")?;
+/// for _ in 0..1000 {
+///     reporter.phase("data_wait", Duration::from_millis(1))?;
+///     reporter.step(32, Some(0.7))?;
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Reporter {
+    socket: Option<UnixStream>,
+    begin: Instant,
+}
+
+impl Reporter {
+    /// Connects to the probe that this process belongs to; outside a probe every report goes nowhere.
+    ///
+    /// # Errors
+    /// The environment names a socket that cannot be reached.
+    pub fn from_env() -> io::Result<Self> {
+        let socket = std::env::var_os(SOCKET).map(|path| UnixStream::connect(Path::new(&path))).transpose()?;
+        Ok(Self { socket, begin: Instant::now() })
+    }
+
+    /// Whether anybody listens.
+    pub fn is_connected(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Says who reports.
+    ///
+    /// # Errors
+    /// The probe is gone.
+    pub fn hello(&mut self, framework: &str) -> io::Result<()> {
+        self.send(&Event::Hello { framework: Some(framework.to_owned()), rank: 0 })
+    }
+
+    /// Says that a step over so many samples ended now.
+    ///
+    /// # Errors
+    /// The probe is gone.
+    pub fn step(&mut self, samples: u64, loss: Option<f64>) -> io::Result<()> {
+        #[expect(clippy::cast_precision_loss, reason = "a number of samples")]
+        let samples = Some(samples as f64);
+        let time = Some(self.begin.elapsed().as_secs_f64());
+        self.send(&Event::Step { samples, time, seconds: None, loss, metrics: BTreeMap::new() })
+    }
+
+    /// Says how long a phase of the current step took.
+    ///
+    /// # Errors
+    /// The probe is gone.
+    pub fn phase(&mut self, name: &str, time: Duration) -> io::Result<()> {
+        self.send(&Event::Phase { name: name.to_owned(), seconds: time.as_secs_f64() })
+    }
+
+    /// Says how much device memory is used at the peak, and how much there is.
+    ///
+    /// # Errors
+    /// The probe is gone.
+    pub fn memory(&mut self, peak_bytes: u64, capacity_bytes: Option<u64>) -> io::Result<()> {
+        self.send(&Event::Memory {
+            allocated: Some(peak_bytes),
+            reserved: None,
+            capacity: capacity_bytes,
+            retries: None,
+        })
+    }
+
+    /// Says why the step cannot go on.
+    ///
+    /// # Errors
+    /// The probe is gone.
+    pub fn error(&mut self, kind: ErrorKind, message: &str) -> io::Result<()> {
+        self.send(&Event::Error { kind, message: message.to_owned() })
+    }
+
+    fn send(&mut self, event: &Event) -> io::Result<()> {
+        let Some(socket) = &mut self.socket else { return Ok(()) };
+        let mut line = serde_json::to_vec(event)?;
+        line.push(b'\n');
+        socket.write_all(&line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_survive_a_round_trip() {
+        let step = Event::Step {
+            samples: Some(32.0),
+            time: Some(1.5),
+            seconds: None,
+            loss: Some(0.25),
+            metrics: BTreeMap::from([("accuracy".to_owned(), Some(0.5))]),
+        };
+        for event in [step, Event::Done, Event::Hello { framework: None, rank: 3 }] {
+            assert_eq!(Event::parse(&serde_json::to_vec(&event).unwrap()).unwrap(), event);
+        }
+    }
+
+    #[test]
+    fn unknown_fields_and_events_are_ignored() {
+        let line = br#"{"event":"step","samples":8,"colour":"blue"}"#;
+        assert!(matches!(Event::parse(line), Ok(Event::Step { samples: Some(8.0), .. })));
+        assert_eq!(Event::parse(br#"{"event":"party"}"#).unwrap(), Event::Unknown);
+    }
+
+    #[test]
+    fn a_loss_may_be_no_number_as_python_writes_it() {
+        for line in [r#"{"event":"step","loss":NaN}"#, r#"{"event":"step","loss":"nan"}"#] {
+            let Event::Step { loss, .. } = Event::parse(line.as_bytes()).unwrap() else { panic!("no step") };
+            assert!(loss.unwrap().is_nan(), "{line}");
+        }
+        let Event::Step { loss, .. } = Event::parse(br#"{"event":"step","loss":-Infinity}"#).unwrap() else {
+            panic!("no step")
+        };
+        assert_eq!(loss, Some(f64::NEG_INFINITY));
+    }
+
+    #[test]
+    fn garbage_is_an_error() {
+        for line in ["", "{}", "step", "[1]", "{\"event\":7}", "NaN", "\u{fffd}"] {
+            assert!(Event::parse(line.as_bytes()).is_err(), "{line}");
+        }
+    }
+}

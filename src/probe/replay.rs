@@ -1,0 +1,286 @@
+//! Answers from a recorded table instead of running anything.
+//!
+//! A table is a CSV file: columns up to `status` are parameters, `status` is `ok` or a failure, `value` the objective;
+//! further columns are kept by nobody. Configs that are not in the table are not in its space.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::Arc;
+
+use super::{Job, ProbeError, Prober, Watch};
+use crate::journal::Line;
+use crate::objective::Objective;
+use crate::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
+use crate::space::{Config, MemoryRole, Parameter, Settings, Space, SpaceError, Value};
+
+/// A table of configs with what each came to.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    names: Vec<String>,
+    rows: Vec<(Vec<Option<Value>>, Outcome)>,
+}
+
+/// Why a file is no table.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// It cannot be read as CSV.
+    #[error("the table cannot be read")]
+    Csv(#[from] csv::Error),
+    /// A column is missing.
+    #[error("the table has no column `{column}`; its columns are {found}")]
+    NoColumn {
+        /// The missing column.
+        column: &'static str,
+        /// The columns that it has.
+        found: String,
+    },
+    /// No column stands before `status`.
+    #[error("the table has no parameters: no column stands in front of `status`")]
+    NoParameters,
+    /// It has no row.
+    #[error("the table has no rows")]
+    Empty,
+    /// A row that ended well has no number.
+    #[error("row {row}: `{text}` in the column `value` is no number")]
+    NotANumber {
+        /// The row, counted from 1 behind the header.
+        row: usize,
+        /// What stands there.
+        text: String,
+    },
+    /// Its columns make no space.
+    #[error("the table's columns make no space")]
+    Space(#[from] SpaceError),
+}
+
+impl Table {
+    /// Reads a CSV table.
+    ///
+    /// # Errors
+    /// See [`TableError`].
+    pub fn from_csv(text: impl Read) -> Result<Self, TableError> {
+        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text);
+        let headers = reader.headers()?.clone();
+        let column = |name: &'static str| {
+            headers.iter().position(|header| header == name).ok_or_else(|| TableError::NoColumn {
+                column: name,
+                found: headers.iter().map(|header| format!("`{header}`")).collect::<Vec<_>>().join(", "),
+            })
+        };
+        let (status, value) = (column("status")?, column("value")?);
+        if status == 0 {
+            return Err(TableError::NoParameters);
+        }
+        let mut table = Self { names: headers.iter().take(status).map(str::to_owned).collect(), rows: Vec::new() };
+        for (at, record) in reader.records().enumerate() {
+            let record = record?;
+            let values =
+                record.iter().take(status).map(|text| (!text.is_empty()).then(|| Value::parse(text))).collect();
+            let outcome = match record.get(status).unwrap_or_default() {
+                "ok" => {
+                    let text = record.get(value).unwrap_or_default();
+                    let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+                    measured(number.ok_or_else(|| TableError::NotANumber { row: at + 1, text: text.to_owned() })?)
+                }
+                "oom_fail" | "out_of_memory" | "oom" => {
+                    Outcome::OutOfMemory { memory: Memory::Device, failure: Failure::new("as recorded") }
+                }
+                status => Outcome::Crashed(Failure::new(format!("recorded as {status}"))),
+            };
+            table.rows.push((values, outcome));
+        }
+        if table.rows.is_empty() { Err(TableError::Empty) } else { Ok(table) }
+    }
+
+    /// The searched configs of a journal, derived values left out; confirmations only repeat them.
+    ///
+    /// # Errors
+    /// The journal has no trial.
+    pub fn from_journal(lines: &[Line], derived: &[String], objective: &Objective) -> Result<Self, TableError> {
+        let mut table = Self::default();
+        for name in lines.iter().flat_map(|line| line.config.iter().map(|(name, _)| name)) {
+            if !table.names.iter().any(|known| known == name) && !derived.iter().any(|known| known == name) {
+                table.names.push(name.to_owned());
+            }
+        }
+        for line in lines.iter().filter(|line| line.purpose != crate::trial::Purpose::Confirm) {
+            let values = table.names.iter().map(|name| line.config.get(name).cloned()).collect();
+            let estimate = line.outcome.measurement().and_then(|measurement| objective.estimate(measurement));
+            let outcome = match (&line.outcome, estimate) {
+                (Outcome::Measured(_), Some(estimate)) if objective.score_of(&line.outcome).is_some() => {
+                    measured(estimate.value)
+                }
+                (Outcome::Measured(_), _) => Outcome::Crashed(Failure::new("recorded as infeasible")),
+                (outcome, _) => outcome.clone(),
+            };
+            table.rows.push((values, outcome));
+        }
+        if table.rows.is_empty() { Err(TableError::Empty) } else { Ok(table) }
+    }
+
+    /// The space of the table's configs and a prober that answers from it.
+    ///
+    /// `grows_memory` names the parameters along which a lack of memory rules out larger values. None does unless it
+    /// is named: a table need not follow the rule that names suggest.
+    ///
+    /// # Errors
+    /// The columns make no space.
+    pub fn into_replay(self, grows_memory: &[String]) -> Result<(Space, Replay), TableError> {
+        let absent = |column: usize| self.rows.iter().any(|(values, _)| values[column].is_none());
+        let parameters: Vec<Parameter> = self
+            .names
+            .iter()
+            .enumerate()
+            .map(|(column, name)| {
+                let mut distinct: Vec<Value> = Vec::new();
+                for value in self.rows.iter().filter_map(|(values, _)| values[column].clone()) {
+                    if !distinct.contains(&value) {
+                        distinct.push(value);
+                    }
+                }
+                if absent(column) {
+                    distinct.push(Value::from(""));
+                }
+                let role = if grows_memory.contains(name) { MemoryRole::Grows } else { MemoryRole::Unknown };
+                Parameter::values(usable_name(name, column), of_one_kind(&distinct)).memory(role)
+            })
+            .collect();
+        let open = Space::new(parameters)?;
+        let mut answers: HashMap<Config, Vec<Outcome>> = HashMap::new();
+        for (values, outcome) in self.rows {
+            let settings: Settings = open
+                .parameters()
+                .iter()
+                .zip(values)
+                .map(|(parameter, value)| {
+                    let value = value.unwrap_or_else(|| Value::from(""));
+                    let as_text = Value::Text(value.to_string());
+                    (parameter.name(), if parameter.level(&value).is_some() { value } else { as_text })
+                })
+                .collect();
+            if let Ok(config) = open.locate(&settings) {
+                answers.entry(config).or_default().push(outcome);
+            }
+        }
+        let answers: Arc<HashMap<Config, Outcome>> =
+            Arc::new(answers.into_iter().map(|(config, outcomes)| (config, together(outcomes))).collect());
+        let known = Arc::clone(&answers);
+        let space = open.restricted(move |config| known.contains_key(config));
+        Ok((space, Replay { answers }))
+    }
+}
+
+/// All values as numbers of one kind where all are numbers, else all as texts: `0` beside `auto` is a text.
+fn of_one_kind(values: &[Value]) -> Vec<Value> {
+    let mut alike: Vec<Value> = Vec::with_capacity(values.len());
+    for value in values {
+        let value = match values.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>() {
+            Some(_) if values.iter().all(|value| value.as_i64().is_some()) => value.clone(),
+            Some(_) => Value::Float(value.as_f64().unwrap_or_default()),
+            None if values.iter().all(|value| matches!(value, Value::Bool(_))) => value.clone(),
+            None => Value::Text(value.to_string()),
+        };
+        if !alike.contains(&value) {
+            alike.push(value);
+        }
+    }
+    alike
+}
+
+/// A column's name with everything replaced that a parameter's name cannot have.
+fn usable_name(name: &str, column: usize) -> String {
+    let usable: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let is_usable = usable == name && Space::new([Parameter::values(name, [0])]).is_ok();
+    if is_usable { usable } else { format!("column{column}_{usable}") }
+}
+
+fn measured(value: f64) -> Outcome {
+    Outcome::Measured(Measurement {
+        throughput: Some(Estimate::point(value)),
+        unit: "recorded".to_owned(),
+        steps: 1,
+        ..Measurement::default()
+    })
+}
+
+/// Rows for the same config: the mean of those that ended well, else the first failure.
+fn together(outcomes: Vec<Outcome>) -> Outcome {
+    let values: Vec<f64> = outcomes.iter().filter_map(|o| o.measurement()?.metric("throughput")).collect();
+    match crate::stats::mean(&values) {
+        Some(mean) => measured(mean),
+        None => outcomes.into_iter().next().unwrap_or(Outcome::Interrupted),
+    }
+}
+
+/// Answers from a table.
+#[derive(Debug, Clone)]
+pub struct Replay {
+    answers: Arc<HashMap<Config, Outcome>>,
+}
+
+impl Replay {
+    /// The best score that the table has, as the objective sees it.
+    pub fn optimum(&self, objective: &Objective) -> Option<f64> {
+        self.answers.values().filter_map(|outcome| objective.score_of(outcome)).max_by(f64::total_cmp)
+    }
+
+    /// What the table says of a config.
+    pub fn answer(&self, config: &Config) -> Option<&Outcome> {
+        self.answers.get(config)
+    }
+}
+
+impl Prober for Replay {
+    fn probe(&mut self, job: &Job<'_>, _watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+        let absent = || Outcome::Rejected(Failure::new("not in the table"));
+        Ok(self.answer(job.config).cloned().unwrap_or_else(absent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str =
+        "batch,mode,status,value,value_std\n8,a,ok,10,1\n16,a,ok,20,\n16,b,oom_fail,,\n8,b,compile_fail,,\n";
+
+    #[test]
+    fn columns_up_to_status_are_parameters_and_rows_are_the_space() {
+        let (space, replay) = Table::from_csv(TEXT.as_bytes()).unwrap().into_replay(&[]).unwrap();
+        let names: Vec<&str> = space.parameters().iter().map(Parameter::name).collect();
+        assert_eq!(names, ["batch", "mode"]);
+        assert_eq!(crate::space::Walk::new(&space).count(), 4);
+        assert_eq!(replay.optimum(&Objective::default()), Some(20.0));
+    }
+
+    #[test]
+    fn configs_that_are_not_in_the_table_are_not_in_the_space() {
+        let text = "x,y,status,value\n1,1,ok,1\n2,2,ok,2\n";
+        let (space, _) = Table::from_csv(text.as_bytes()).unwrap().into_replay(&[]).unwrap();
+        assert_eq!(space.raw_size(), Some(4));
+        assert_eq!(crate::space::Walk::new(&space).count(), 2);
+    }
+
+    #[test]
+    fn empty_cells_and_mixed_kinds_are_settings() {
+        let text = "x,y,status,value\n1,,ok,1\n2,auto,ok,2\n2,3,ok,4\n2,3,ok,6\n";
+        let (space, replay) = Table::from_csv(text.as_bytes()).unwrap().into_replay(&[]).unwrap();
+        assert_eq!(crate::space::Walk::new(&space).count(), 3);
+        assert_eq!(replay.optimum(&Objective::default()), Some(5.0), "rows of one config are averaged");
+    }
+
+    #[test]
+    fn what_is_no_table_is_refused() {
+        for text in [
+            "",
+            "a,b\n1,2\n",
+            "status,value\nok,1\n",
+            "a,status,value\n",
+            "a,status,value\n1,ok,x\n",
+            "a,status,value\n1\n",
+        ] {
+            assert!(Table::from_csv(text.as_bytes()).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! The process between gputune and a probe that makes sure that nothing survives.
+//!
+//! A probe's command may start workers that leave its process group, daemons that fork twice, or children that ignore
+//! SIGTERM; and gputune itself may be killed. So the command does not run below gputune but below a supervisor, which
+//! is the same executable in another role:
+//!
+//! * it is a *child subreaper* (prctl(2), `PR_SET_CHILD_SUBREAPER`): whatever loses its parent becomes its child, so
+//!   everything that the command ever started is among its descendants;
+//! * gputune's end of its standard input closes when gputune dies, however; it also asks for SIGTERM then
+//!   (`PR_SET_PDEATHSIG`);
+//! * the command gets a process group of its own and, where the kernel permits, a control group of its own, whose
+//!   `cgroup.kill` ends all members at once;
+//! * a second short role, between fork and exec of the command, asks for SIGKILL at the supervisor's death.
+//!
+//! Only processes that descend from the probe are ever signalled; nothing is found by name.
+//!
+//! The two roles are chosen by the first argument. A program that uses the library with a [`CommandProber`] either
+//! names the `gputune` executable or calls [`run_if_asked`] first thing in `main` and names itself.
+//!
+//! [`CommandProber`]: super::CommandProber
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions};
+use serde::{Deserialize, Serialize};
+
+use super::cgroup::Cgroup;
+use crate::process_table::descendants;
+
+/// First arguments that choose the two roles.
+const SUPERVISE: &str = "__supervise";
+const LAUNCH: &str = "__launch";
+
+/// What gputune tells the supervisor first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Order {
+    pub(super) command: Vec<String>,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) cwd: PathBuf,
+    pub(super) grace_ms: u64,
+    /// A folder that is removed at the end, by whoever is last.
+    pub(super) scratch: PathBuf,
+}
+
+/// What gputune tells it later; closing the connection means [`Kill`](Self::Kill).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Wish {
+    /// Ask all processes to end, and end them after the grace time.
+    Stop,
+    /// End all processes now.
+    Kill,
+}
+
+/// What the supervisor tells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Report {
+    /// The command runs.
+    Started { pid: u32 },
+    /// The command could not be started.
+    NotStarted { errno: i32, message: String },
+    /// The command ended by itself or on demand; so many of its processes are still there.
+    Ended { ending: Ending, leftovers: usize },
+    /// Nothing is left, except those that even SIGKILL did not end.
+    Clean { survivors: Vec<u32> },
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Ending {
+    /// With this exit code.
+    Exited(i32),
+    /// By this signal.
+    Signalled(i32),
+}
+
+impl Ending {
+    pub(super) fn is_success(self) -> bool {
+        self == Self::Exited(0)
+    }
+
+    /// Whether SIGKILL ended it, or its shell says so.
+    pub(super) fn killed(self) -> bool {
+        matches!(self, Self::Signalled(9) | Self::Exited(137))
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: &[(i32, &str)] = &[
+            (1, "SIGHUP"),
+            (2, "SIGINT"),
+            (3, "SIGQUIT"),
+            (4, "SIGILL"),
+            (6, "SIGABRT"),
+            (7, "SIGBUS"),
+            (8, "SIGFPE"),
+            (9, "SIGKILL"),
+            (11, "SIGSEGV"),
+            (13, "SIGPIPE"),
+            (15, "SIGTERM"),
+            (24, "SIGXCPU"),
+            (25, "SIGXFSZ"),
+        ];
+        match self {
+            Self::Exited(code) => write!(f, "exit code {code}"),
+            Self::Signalled(signal) => match NAMES.iter().find(|(number, _)| number == signal) {
+                Some((_, name)) => write!(f, "killed by signal {signal} ({name})"),
+                None => write!(f, "killed by signal {signal}"),
+            },
+        }
+    }
+}
+
+/// Takes a supervisor's role if the arguments ask for one; the exit code is then the program's.
+pub fn run_if_asked() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next()?.to_str()? {
+        SUPERVISE => Some(supervise().map_or_else(|_| ExitCode::FAILURE, |()| ExitCode::SUCCESS)),
+        LAUNCH => Some(launch(arguments)),
+        _ => None,
+    }
+}
+
+/// gputune's end of a supervisor.
+pub(super) struct Supervised {
+    link: UnixStream,
+    pid: Pid,
+    process: std::process::Child,
+}
+
+impl Supervised {
+    /// Starts a supervisor that carries out the order; its reports go into the channel.
+    pub(super) fn start<M: Send + 'static>(
+        executable: &Path,
+        order: &Order,
+        output: &io::PipeWriter,
+        reports: SyncSender<M>,
+        wrap: fn(Option<Report>) -> M,
+    ) -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let process = Command::new(executable)
+            .arg0("gputune: supervisor")
+            .arg(SUPERVISE)
+            .process_group(0)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(output.try_clone()?)
+            .stderr(output.try_clone()?)
+            .spawn()?;
+        let mut supervised = Self { link: ours, pid: pid_of(process.id())?, process };
+        supervised.send(order)?;
+        let link = supervised.link.try_clone()?;
+        std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
+            for line in BufReader::new(link).lines().map_while(Result::ok) {
+                let Ok(report) = serde_json::from_str(&line) else { break };
+                if reports.send(wrap(Some(report))).is_err() {
+                    return;
+                }
+            }
+            let _ = reports.send(wrap(None));
+        })?;
+        Ok(supervised)
+    }
+
+    /// The root of everything that the probe runs.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().cast_unsigned()
+    }
+
+    /// Tells the supervisor what to do; one that is gone needs no telling.
+    pub(super) fn wish(&mut self, wish: Wish) {
+        let _ = self.send(&wish);
+    }
+
+    fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+        let mut line = serde_json::to_vec(message)?;
+        line.push(b'\n');
+        self.link.write_all(&line)
+    }
+}
+
+/// Waits for the supervisor to end, which it does as soon as its charges have, and ends what it left if somebody
+/// killed it.
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        let _ = self.link.shutdown(std::net::Shutdown::Both);
+        if self.process.wait().is_ok_and(|status| status.success()) {
+            return;
+        }
+        if let Some(group) = Cgroup::of(self.pid()) {
+            group.kill();
+        }
+        if ADOPTS_ORPHANS.load(Ordering::Relaxed) {
+            end_orphans();
+        }
+    }
+}
+
+/// Whether this process gets the descendants of a supervisor that was killed.
+static ADOPTS_ORPHANS: AtomicBool = AtomicBool::new(false);
+
+/// Makes this process the parent of whatever a killed supervisor leaves, so that even then nothing survives.
+///
+/// It is for a program that starts no other processes: every descendant of this process is then ended.
+///
+/// # Errors
+/// The kernel refuses, which it does only before Linux 3.4.
+pub fn adopt_orphans() -> io::Result<()> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    ADOPTS_ORPHANS.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+fn end_orphans() {
+    const ROUNDS: u32 = 200;
+    for _ in 0..ROUNDS {
+        let orphans = descendants(std::process::id());
+        if orphans.is_empty() {
+            break;
+        }
+        for pid in orphans.into_iter().filter_map(|pid| pid_of(pid).ok()) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+            let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn pid_of(id: u32) -> io::Result<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("a process id that is none"))
+}
+
+/// What reaches the supervisor's loop.
+enum Notice {
+    Wish(Wish),
+    Orphaned,
+    ChildEnded,
+}
+
+/// The supervisor's whole life.
+fn supervise() -> io::Result<()> {
+    // Before anything else, so that a parent that is already dead is noticed by the closed connection below.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+    let link = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut lines = BufReader::new(link.try_clone()?);
+    let mut line = String::new();
+    lines.read_line(&mut line)?;
+    let order: Order = serde_json::from_str(&line)?;
+
+    let (sender, notices) = sync_channel(64);
+    forward_signals(sender.clone())?;
+    std::thread::spawn(move || {
+        for line in lines.lines().map_while(Result::ok) {
+            if let Ok(wish) = serde_json::from_str(&line) {
+                let _ = sender.send(Notice::Wish(wish));
+            }
+        }
+        let _ = sender.send(Notice::Orphaned);
+    });
+    let result = Supervision { link, order: &order, cgroup: Cgroup::create(), main: None }.run(&notices);
+    let _ = std::fs::remove_dir_all(&order.scratch);
+    result
+}
+
+/// SIGCHLD wakes the loop; the signals that would end the supervisor make it end its charges first.
+fn forward_signals(notices: SyncSender<Notice>) -> io::Result<()> {
+    use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            let notice = if signal == SIGCHLD { Notice::ChildEnded } else { Notice::Orphaned };
+            // A full channel already has enough to wake the loop.
+            match notice {
+                Notice::ChildEnded => drop(notices.try_send(notice)),
+                _ => drop(notices.send(notice)),
+            }
+        }
+    });
+    Ok(())
+}
+
+struct Supervision<'o> {
+    link: UnixStream,
+    order: &'o Order,
+    cgroup: Option<Cgroup>,
+    main: Option<Pid>,
+}
+
+impl Supervision<'_> {
+    fn run(mut self, notices: &Receiver<Notice>) -> io::Result<()> {
+        match self.start() {
+            Ok(pid) => {
+                self.main = Some(pid);
+                self.report(&Report::Started { pid: pid.as_raw_nonzero().get().cast_unsigned() });
+            }
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(0);
+                self.report(&Report::NotStarted { errno, message: error.to_string() });
+                return Ok(());
+            }
+        }
+        let urgency = self.wait_for_the_end(notices);
+        let survivors = self.end_all(notices, urgency);
+        self.report(&Report::Clean { survivors });
+        Ok(())
+    }
+
+    fn start(&self) -> io::Result<Pid> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let mut launch = Command::new("/proc/self/exe");
+        launch.arg(LAUNCH).arg(self.cgroup.as_ref().map_or(Path::new(""), Cgroup::path));
+        launch.args(&self.order.command);
+        launch.envs(&self.order.env).current_dir(&self.order.cwd).process_group(0);
+        launch.stdin(Stdio::from(OwnedFd::from(theirs)));
+        let child = launch.spawn()?;
+        drop(launch);
+        let mut errno = String::new();
+        BufReader::new(ours).read_to_string(&mut errno)?;
+        match errno.trim().parse() {
+            Ok(errno) => {
+                let _ = rustix::process::waitpid(Some(pid_of(child.id())?), WaitOptions::empty());
+                Err(io::Error::from_raw_os_error(errno))
+            }
+            Err(_) => pid_of(child.id()),
+        }
+    }
+
+    /// Returns when the command ended or somebody wants it to.
+    fn wait_for_the_end(&mut self, notices: &Receiver<Notice>) -> Wish {
+        // The time-out is a second net under SIGCHLD, not the way that ends are noticed.
+        loop {
+            match notices.recv_timeout(Duration::from_millis(500)) {
+                Ok(Notice::Wish(wish)) => return wish,
+                Ok(Notice::Orphaned) | Err(RecvTimeoutError::Disconnected) => return Wish::Kill,
+                Ok(Notice::ChildEnded) | Err(RecvTimeoutError::Timeout) => {
+                    self.reap();
+                    if self.main.is_none() {
+                        return Wish::Stop;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends every descendant: politely first, unless there is no time for it. Those that cannot be ended remain.
+    fn end_all(&mut self, notices: &Receiver<Notice>, urgency: Wish) -> Vec<u32> {
+        const STUBBORN: Duration = Duration::from_secs(30);
+        let grace = Duration::from_millis(self.order.grace_ms);
+        let begin = Instant::now();
+        let mut kill_at = if urgency == Wish::Kill { begin } else { begin + grace };
+        let mut asked = false;
+        while self.reap() {
+            if !asked && self.may_ask(begin) {
+                asked = true;
+                self.signal(Signal::TERM);
+                self.signal(Signal::CONT);
+            }
+            let now = Instant::now();
+            if now >= kill_at {
+                self.cgroup.as_ref().map(Cgroup::kill);
+                self.signal(Signal::KILL);
+            }
+            if now >= kill_at + STUBBORN {
+                return descendants(std::process::id());
+            }
+            match notices.recv_timeout(Duration::from_millis(5)) {
+                Ok(Notice::Wish(Wish::Kill) | Notice::Orphaned) => kill_at = kill_at.min(now),
+                Ok(Notice::Wish(Wish::Stop) | Notice::ChildEnded) | Err(_) => {}
+            }
+        }
+        Vec::new()
+    }
+
+    /// Leftovers of a command that ended by itself may be about to end too, as multiprocessing's helpers do.
+    fn may_ask(&self, begin: Instant) -> bool {
+        self.main.is_some() || begin.elapsed() >= Duration::from_millis(100)
+    }
+
+    /// Waits for all children that ended; `false` when there is none left, and so no descendant.
+    fn reap(&mut self) -> bool {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    if self.main == Some(pid) {
+                        self.main = None;
+                        let ending = status
+                            .exit_status()
+                            .map(Ending::Exited)
+                            .or_else(|| status.terminating_signal().map(Ending::Signalled))
+                            .unwrap_or(Ending::Exited(-1));
+                        let leftovers = descendants(std::process::id()).len();
+                        self.report(&Report::Ended { ending, leftovers });
+                    }
+                }
+                Ok(None) => return true,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(main) = self.main {
+            let _ = rustix::process::kill_process_group(main, signal);
+        }
+        for pid in descendants(std::process::id()).into_iter().filter_map(|pid| pid_of(pid).ok()) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    fn report(&mut self, report: &Report) {
+        if let Ok(mut line) = serde_json::to_vec(report) {
+            line.push(b'\n');
+            // gputune may be gone; then the closed connection is noticed elsewhere.
+            let _ = self.link.write_all(&line);
+        }
+    }
+}
+
+/// Becomes the command. Standard input is a connection to the supervisor, which closes when that succeeds.
+fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let cgroup = arguments.next().unwrap_or_default();
+    let Some(program) = arguments.next() else { return ExitCode::FAILURE };
+    let Ok(link) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    if !cgroup.is_empty() {
+        // Without its own control group the command is still below the supervisor.
+        let _ = Cgroup::join(Path::new(&cgroup));
+    }
+    let error = Command::new(&program).args(arguments).stdin(Stdio::null()).exec();
+    let _ = writeln!(UnixStream::from(link), "{}", error.raw_os_error().unwrap_or(0));
+    ExitCode::from(127)
+}

@@ -1,0 +1,223 @@
+//! Texts with settings in them: arguments, environment values and rendered files.
+//!
+//! `{name}` stands for a setting, `{name?text}` for `text` where the setting is true and for nothing where it is
+//! false, `{{name}}` for the literal `{name}`. Any other brace is a brace, so JSON needs no escaping.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::space::{Settings, Value};
+
+/// Names that are no settings but can stand in a text.
+pub const BUILTINS: &[(&str, &str)] =
+    &[("gputune", "the path of this program"), ("probe_dir", "a folder of this probe's own, where rendered files are")];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Literal(String),
+    Name(String),
+    If { name: String, text: String },
+}
+
+/// A text with settings in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    text: String,
+    parts: Vec<Part>,
+}
+
+impl Template {
+    /// Reads a text; every text is a template.
+    pub fn parse(text: &str) -> Self {
+        let mut parts: Vec<Part> = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('{') {
+            push_literal(&mut parts, &rest[..at]);
+            rest = &rest[at..];
+            if let Some((name, after)) = rest.strip_prefix("{{").and_then(|inner| inner.split_once("}}"))
+                && is_name(name)
+            {
+                push_literal(&mut parts, &format!("{{{name}}}"));
+                rest = after;
+            } else if let Some((part, after)) = placeholder(rest) {
+                parts.push(part);
+                rest = after;
+            } else {
+                push_literal(&mut parts, "{");
+                rest = &rest[1..];
+            }
+        }
+        push_literal(&mut parts, rest);
+        Self { text: text.to_owned(), parts }
+    }
+
+    /// The text as it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The names in it, with whether each must be a boolean.
+    pub fn names(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Literal(_) => None,
+            Part::Name(name) => Some((name.as_str(), false)),
+            Part::If { name, .. } => Some((name.as_str(), true)),
+        })
+    }
+
+    /// The text with settings filled in; `None` where one of them is inactive.
+    fn render(&self, lookup: &dyn Fn(&str) -> Option<Value>) -> Option<String> {
+        self.parts
+            .iter()
+            .map(|part| match part {
+                Part::Literal(text) => Some(text.clone()),
+                Part::Name(name) => lookup(name).map(|value| value.to_string()),
+                Part::If { name, text } => {
+                    lookup(name).map(|value| if value == Value::Bool(true) { text.clone() } else { String::new() })
+                }
+            })
+            .collect()
+    }
+
+    /// Whether it is a switch and nothing else, which leaves no argument behind when it is off.
+    fn is_switch(&self) -> bool {
+        matches!(self.parts.as_slice(), [Part::If { .. }])
+    }
+}
+
+fn push_literal(parts: &mut Vec<Part>, text: &str) {
+    match parts.last_mut() {
+        _ if text.is_empty() => {}
+        Some(Part::Literal(literal)) => literal.push_str(text),
+        _ => parts.push(Part::Literal(text.to_owned())),
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+fn placeholder(text: &str) -> Option<(Part, &str)> {
+    let (inner, after) = text.strip_prefix('{')?.split_once('}')?;
+    if is_name(inner) {
+        return Some((Part::Name(inner.to_owned()), after));
+    }
+    let (name, switched) = inner.split_once('?')?;
+    is_name(name).then(|| (Part::If { name: name.to_owned(), text: switched.to_owned() }, after))
+}
+
+/// What is run for a config, before settings are filled in.
+#[derive(Debug, Clone)]
+pub struct StepTemplate {
+    /// Program and arguments.
+    pub command: Vec<Template>,
+    /// Environment variables that are set beside the inherited ones.
+    pub env: Vec<(String, Template)>,
+    /// The folder that the command runs in.
+    pub cwd: PathBuf,
+    /// Files that are rendered into the probe's folder: path below it, and content.
+    pub files: Vec<(PathBuf, Template)>,
+}
+
+/// What is run for one config.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Rendered {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Environment variables that are set beside the inherited ones.
+    pub env: Vec<(String, String)>,
+    /// The folder that the command runs in.
+    pub cwd: PathBuf,
+    /// Files to write: path and content.
+    pub files: Vec<(PathBuf, String)>,
+}
+
+impl StepTemplate {
+    /// All texts, for checks.
+    pub fn templates(&self) -> impl Iterator<Item = &Template> {
+        let env = self.env.iter().map(|(_, template)| template);
+        let files = self.files.iter().map(|(_, template)| template);
+        self.command.iter().chain(env).chain(files)
+    }
+
+    /// Fills settings in.
+    ///
+    /// An argument that needs an inactive setting is left out, and with it an option directly in front that has no
+    /// setting of its own (`--prefetch {prefetch}`); so is a switch that is off, and an environment variable or a
+    /// file that needs an inactive setting.
+    pub fn render(&self, settings: &Settings, gputune: &Path, probe_dir: &Path) -> Rendered {
+        let lookup = |name: &str| match name {
+            "gputune" => Some(Value::Text(gputune.display().to_string())),
+            "probe_dir" => Some(Value::Text(probe_dir.display().to_string())),
+            _ => settings.get(name).cloned(),
+        };
+        let mut command: Vec<String> = Vec::with_capacity(self.command.len());
+        let mut before: Option<&Template> = None;
+        for template in &self.command {
+            match template.render(&lookup) {
+                Some(argument) if argument.is_empty() && template.is_switch() => {}
+                Some(argument) => command.push(argument),
+                None => {
+                    let option =
+                        before.is_some_and(|before| before.text.starts_with('-') && before.names().next().is_none());
+                    if option && matches!(template.parts.as_slice(), [Part::Name(_)]) {
+                        command.pop();
+                    }
+                }
+            }
+            before = Some(template);
+        }
+        let env = self.env.iter().filter_map(|(name, value)| Some((name.clone(), value.render(&lookup)?)));
+        let files = self.files.iter().filter_map(|(path, text)| Some((probe_dir.join(path), text.render(&lookup)?)));
+        Rendered { command, env: env.collect(), cwd: self.cwd.clone(), files: files.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn render(arguments: &[&str], settings: &[(&str, Value)]) -> Vec<String> {
+        let step = StepTemplate {
+            command: arguments.iter().map(|text| Template::parse(text)).collect(),
+            env: Vec::new(),
+            cwd: PathBuf::new(),
+            files: Vec::new(),
+        };
+        let settings: Settings = settings.iter().map(|(name, value)| (*name, value.clone())).collect();
+        step.render(&settings, Path::new("/bin/gputune"), Path::new("/out/probe")).command
+    }
+
+    #[test]
+    fn names_are_filled_in_and_other_braces_stay() {
+        let arguments =
+            ["{gputune}", "-b={b}", "{\"a\": {b}}", "{{b}}", "{ b }", "{", "}", "{b", "${HOME}", "{{\"x\": 1}}"];
+        let rendered = render(&arguments, &[("b", Value::from(8)), ("HOME", Value::from("me"))]);
+        assert_eq!(
+            rendered,
+            ["/bin/gputune", "-b=8", "{\"a\": 8}", "{b}", "{ b }", "{", "}", "{b", "$me", "{{\"x\": 1}}"]
+        );
+    }
+
+    #[test]
+    fn switches_come_and_go() {
+        let arguments = ["run", "{amp?--amp}", "--x={amp?on}"];
+        assert_eq!(render(&arguments, &[("amp", Value::from(true))]), ["run", "--amp", "--x=on"]);
+        assert_eq!(render(&arguments, &[("amp", Value::from(false))]), ["run", "--x="]);
+    }
+
+    #[test]
+    fn an_inactive_setting_takes_its_option_along() {
+        let arguments = ["run", "--batch", "{batch}", "--prefetch", "{prefetch}", "--p={prefetch}", "end"];
+        assert_eq!(render(&arguments, &[("batch", Value::from(8))]), ["run", "--batch", "8", "end"]);
+        assert_eq!(render(&["a", "{x}"], &[]), ["a"], "what is no option stays");
+    }
+
+    #[test]
+    fn names_tell_what_must_be_a_boolean() {
+        let template = Template::parse("{a} {b?x} {{c}}");
+        assert_eq!(template.names().collect::<Vec<_>>(), [("a", false), ("b", true)]);
+    }
+}
