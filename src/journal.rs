@@ -284,14 +284,11 @@ fn json_differences(path: &str, then: &serde_json::Value, now: &serde_json::Valu
 
 fn parse_trial(path: &Path, at: usize, text: &[u8], space: &Space) -> Result<Trial, JournalError> {
     let line: Line = parse(path, at, text)?;
-    let chosen: Settings = line
-        .config
-        .iter()
-        .filter(|(name, _)| space.derived().iter().all(|derived| derived.name() != *name))
-        .map(|(name, value)| (name, value.clone()))
-        .collect();
-    let config =
-        space.locate(&chosen).map_err(|source| JournalError::Foreign { path: path.to_owned(), line: at, source })?;
+    let config = space.locate(&line.config.chosen(space)).map_err(|source| JournalError::Foreign {
+        path: path.to_owned(),
+        line: at,
+        source,
+    })?;
     Ok(Trial {
         number: line.trial,
         purpose: line.purpose,

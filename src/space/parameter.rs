@@ -221,6 +221,20 @@ impl Parameter {
             .map(|(_, v)| v)
     }
 
+    /// The settings and the condition, whole: two parameters with the same definition are the same.
+    pub fn definition(&self) -> String {
+        let settings = match &self.levels {
+            Levels::Listed(values) => values.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", "),
+            Levels::Integers { start, step, count } => format!("{count} integers from {start} by {step}"),
+            Levels::Floats { start, step, count } => format!("{count} floats from {start:?} by {step:?}"),
+            Levels::Powers { first_exponent, count } => format!("{count} powers of two from 2^{first_exponent}"),
+        };
+        match &self.when {
+            Some(condition) => format!("{settings} when {}", condition.text()),
+            None => settings,
+        }
+    }
+
     /// The settings in a few words, for tables: `8, 16, 32` or `0, 2 .. 16`.
     pub fn summary(&self) -> String {
         const SHOWN: u32 = 6;

@@ -35,6 +35,13 @@ impl Settings {
         self.entries.iter().map(|(name, value)| (name.as_str(), value))
     }
 
+    /// These settings without the derived values of a space.
+    #[must_use]
+    pub fn chosen(&self, space: &super::Space) -> Self {
+        let is_derived = |name: &str| space.derived().iter().any(|derived| derived.name() == name);
+        Self { entries: self.entries.iter().filter(|(name, _)| !is_derived(name)).cloned().collect() }
+    }
+
     pub(super) fn push(&mut self, name: &str, value: Value) {
         self.entries.push((name.to_owned(), value));
     }

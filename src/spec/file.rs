@@ -1,0 +1,276 @@
+//! The spec as it is written: one flat struct for each table. It lives only while a spec is read.
+//!
+//! No `untagged` and no `flatten`: both lose the place of a mistake. The JSON Schema comes from these types.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de};
+use toml::Spanned;
+
+use crate::objective::OnTie;
+use crate::space::Value;
+
+/// A value with its place in the file, in bytes.
+#[derive(Debug, Clone)]
+pub(super) struct Located<T> {
+    pub(super) value: T,
+    pub(super) span: Range<usize>,
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<T>::deserialize(deserializer)?;
+        let span = spanned.span();
+        Ok(Self { value: spanned.into_inner(), span })
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Located<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+/// What gputune searches, and how.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a spec with the tables [step], [space] and others")]
+#[schemars(title = "gputune spec")]
+pub(super) struct SpecFile {
+    /// The training step: what is run, and how its throughput is read.
+    pub(super) step: Located<StepTable>,
+    /// The parameters: what may be tried.
+    pub(super) space: Located<SpaceTable>,
+    /// Conditions that every config must meet.
+    #[serde(default)]
+    pub(super) rules: Vec<RuleTable>,
+    /// The current settings: probed first, and what the speed-up is measured against. An active parameter that is
+    /// left out takes its first setting.
+    #[serde(default)]
+    pub(super) baseline: Option<Located<BTreeMap<String, Located<Value>>>>,
+    /// How far a probe may go.
+    #[serde(default)]
+    pub(super) limits: LimitsTable,
+    /// What better means.
+    #[serde(default)]
+    pub(super) objective: ObjectiveTable,
+    /// How to search, and for how long.
+    #[serde(default)]
+    pub(super) search: SearchTable,
+}
+
+/// The training step: what is run, and how its throughput is read.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table with at least `command`")]
+pub(super) struct StepTable {
+    /// Program and arguments; never a shell string. `{name}` stands for a setting, `{name?text}` for `text` where the
+    /// setting is true, `{gputune}` for this program, `{probe_dir}` for the folder of the probe's rendered files.
+    pub(super) command: Located<Vec<Located<String>>>,
+    /// Environment variables that are set beside the inherited ones; settings as in `command`.
+    #[serde(default)]
+    pub(super) env: BTreeMap<String, Located<String>>,
+    /// The folder that the command runs in, relative to this file. Default: the folder of this file.
+    #[serde(default)]
+    pub(super) cwd: Option<Located<PathBuf>>,
+    /// Templates that are rendered for each probe.
+    #[serde(default)]
+    pub(super) files: Vec<FileTable>,
+    /// How throughput is read from what the step prints. Left out: the step reports events.
+    #[serde(default)]
+    pub(super) throughput: Option<ThroughputTable>,
+    /// Samples per step where the step reports steps only: a number, or an expression such as `"batch_size * 8"`.
+    #[serde(default)]
+    pub(super) samples_per_step: Option<Located<Value>>,
+}
+
+/// A template that is rendered for each probe.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table such as { template = \"run.json.in\", path = \"run.json\" }")]
+pub(super) struct FileTable {
+    /// The template, relative to this file; settings as in `command`.
+    pub(super) template: Located<PathBuf>,
+    /// Where the result goes, relative to `{probe_dir}`.
+    pub(super) path: Located<PathBuf>,
+}
+
+/// A number that the step prints.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table such as { pattern = '([0-9.]+) samples/s', unit = \"samples/s\" }")]
+pub(super) struct ThroughputTable {
+    /// A regular expression; its first group, or all of it, is the number. Each line of standard output and standard
+    /// error is searched.
+    pub(super) pattern: Located<String>,
+    /// What the number means: `samples/s`, `tokens/s`, `steps/s`, `ms/step` and the like.
+    pub(super) unit: Located<String>,
+}
+
+/// The parameters by name, and what is imported.
+#[derive(Debug)]
+pub(super) struct SpaceTable {
+    pub(super) import: Vec<Located<String>>,
+    /// In the order of the file.
+    pub(super) parameters: Vec<(Located<String>, ParameterTable)>,
+}
+
+impl<'de> Deserialize<'de> for SpaceTable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+
+        impl<'de> de::Visitor<'de> for Entries {
+            type Value = SpaceTable;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table of parameters")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<SpaceTable, A::Error> {
+                let mut table = SpaceTable { import: Vec::new(), parameters: Vec::new() };
+                while let Some(name) = map.next_key::<Located<String>>()? {
+                    if name.value == "import" {
+                        table.import = map.next_value()?;
+                    } else {
+                        table.parameters.push((name, map.next_value()?));
+                    }
+                }
+                table.parameters.sort_by_key(|(name, _)| name.span.start);
+                Ok(table)
+            }
+        }
+
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+impl JsonSchema for SpaceTable {
+    fn schema_name() -> Cow<'static, str> {
+        "SpaceTable".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let import = generator.subschema_for::<Vec<String>>();
+        let parameter = generator.subschema_for::<ParameterTable>();
+        json_schema!({
+            "type": "object",
+            "description": "The parameters by name. `import` lists shared spaces by name, or by path relative to this file; a parameter given here replaces one of the same name.",
+            "properties": { "import": import },
+            "additionalProperties": parameter,
+        })
+    }
+}
+
+/// One parameter: exactly one of `values`, `range`, `powers_of_two` and `derive`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table such as { values = [8, 16] }, { range = [0, 16], step = 2 } or { powers_of_two = [8, 1024] }"
+)]
+pub(super) struct ParameterTable {
+    /// The settings, listed: booleans, integers, floats or texts.
+    #[serde(default)]
+    pub(super) values: Option<Located<Vec<Value>>>,
+    /// The first and the last setting; see `step`.
+    #[serde(default)]
+    pub(super) range: Option<Located<Vec<Located<Value>>>>,
+    /// The step of `range`. Default: 1.
+    #[serde(default)]
+    pub(super) step: Option<Located<Value>>,
+    /// All powers of two between two bounds, both included.
+    #[serde(default)]
+    pub(super) powers_of_two: Option<Located<Vec<i64>>>,
+    /// A condition over other parameters; where it does not hold the parameter is left out.
+    #[serde(default)]
+    pub(super) when: Option<Located<String>>,
+    /// An expression over other parameters; the value is computed and not searched.
+    #[serde(default)]
+    pub(super) derive: Option<Located<String>>,
+    /// Whether a larger value needs at least as much memory, so that running out of memory rules larger ones out.
+    /// Default: true for batch sizes. `false` says that nothing is known.
+    #[serde(default)]
+    pub(super) monotone: Option<bool>,
+}
+
+/// A condition that every config must meet.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table such as { where = \"batch_size * workers <= 8192\" }")]
+pub(super) struct RuleTable {
+    /// The condition, an expression over parameters.
+    #[serde(rename = "where")]
+    pub(super) condition: Located<String>,
+}
+
+/// How far a probe may go.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a table of limits")]
+pub(super) struct LimitsTable {
+    /// Device memory that must stay free: a share such as `0.1`, or a size such as `"2GiB"`. Default: 0.1.
+    pub(super) memory_headroom: Option<Located<Value>>,
+    /// Host memory that must stay available; a probe that leaves less is ended. A share or a size. Default: 0.02.
+    pub(super) host_memory_headroom: Option<Located<Value>>,
+    /// Wall time of one probe, start-up included, such as `"60s"`. Default: 60s.
+    pub(super) probe_time: Option<Located<String>>,
+    /// Time without progress after which a probe is given up. Default: 30s.
+    pub(super) stall_time: Option<Located<String>>,
+    /// Time between asking processes to end and ending them. Default: 5s.
+    pub(super) grace_time: Option<Located<String>>,
+    /// Longest time spent measuring after warm-up. Default: 10s.
+    pub(super) measure_time: Option<Located<String>>,
+    /// Half the width of the throughput's 95 % interval, as a share, at which measuring ends sooner. Default: 0.02.
+    pub(super) precision: Option<Located<f64>>,
+    /// How much of a probe's output its log keeps, such as `"100MiB"`. Default: all of it.
+    pub(super) log_size: Option<Located<String>>,
+}
+
+/// What better means.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a table such as { maximize = \"throughput\" }")]
+pub(super) struct ObjectiveTable {
+    /// The metric to make as large as possible: `throughput`, or one that the step reports. Default: throughput.
+    pub(super) maximize: Option<Located<String>>,
+    /// The metric to make as small as possible.
+    pub(super) minimize: Option<Located<String>>,
+    /// Bounds on metrics, such as `"peak_memory < 70GiB"`.
+    pub(super) constraints: Vec<Located<String>>,
+}
+
+/// How to search, and for how long.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a table such as { probes = 24, time = \"20m\" }")]
+pub(super) struct SearchTable {
+    /// `auto`, `descent`, `grid` or `random`. Default: auto.
+    pub(super) strategy: Option<Located<String>>,
+    /// Configs to probe, the baseline included; the confirmation of the leaders comes on top. Default: 24.
+    pub(super) probes: Option<Located<u32>>,
+    /// Wall time of the whole search, confirmation included. Default: 20m.
+    pub(super) time: Option<Located<String>>,
+    /// What chance depends on. Default: 0.
+    pub(super) seed: Option<u64>,
+    /// How often each leader is measured again before one is named. Default: 2.
+    pub(super) confirmations: Option<Located<u32>>,
+    /// Which of several configs within the noise is named. Default: the cheapest.
+    pub(super) on_tie: Option<OnTie>,
+}
+
+/// A file in `search-spaces/`, or one of the user's own.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a search space with the table [space]")]
+pub(super) struct SpaceFile {
+    pub(super) space: SpaceTable,
+    #[serde(default)]
+    pub(super) rules: Vec<RuleTable>,
+}

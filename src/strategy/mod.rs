@@ -1,0 +1,115 @@
+//! What proposes the next config.
+
+mod auto;
+mod descent;
+mod grid;
+mod random;
+
+use std::collections::HashSet;
+
+use crate::objective::Objective;
+use crate::outcome::Memory;
+use crate::space::{Config, Count, Space};
+use crate::trial::{History, Trial};
+
+/// What a strategy sees: everything that its answer may depend on.
+#[derive(Debug, Clone)]
+pub struct View<'a> {
+    /// What may be tried.
+    pub space: &'a Space,
+    /// What better means.
+    pub objective: &'a Objective,
+    /// Finished trials, oldest first.
+    pub history: &'a History,
+    /// Configs that are being probed.
+    pub pending: &'a [Config],
+    /// Where to start: the baseline, or the first config of the space.
+    pub start: Option<&'a Config>,
+    /// Configs that the budget still allows.
+    pub probes_left: u32,
+    /// What chance depends on.
+    pub seed: u64,
+    walls: Vec<(&'a Config, Memory)>,
+    closed: HashSet<&'a Config>,
+}
+
+impl<'a> View<'a> {
+    /// A view of a search.
+    pub fn new(
+        space: &'a Space,
+        objective: &'a Objective,
+        history: &'a History,
+        pending: &'a [Config],
+        start: Option<&'a Config>,
+    ) -> Self {
+        let walls = history
+            .trials()
+            .iter()
+            .filter_map(|trial| Some((&trial.config, objective.lacks_memory(&trial.outcome)?)))
+            .collect();
+        let closed = pending.iter().chain(history.trials().iter().map(|trial| &trial.config)).collect();
+        Self { space, objective, history, pending, start, probes_left: u32::MAX, seed: 0, walls, closed }
+    }
+
+    /// Sets what the budget still allows, and the seed.
+    #[must_use]
+    pub fn with(mut self, probes_left: u32, seed: u64) -> Self {
+        (self.probes_left, self.seed) = (probes_left, seed);
+        self
+    }
+
+    /// Whether a config is worth proposing: not probed, not pending, and not known to need too much memory.
+    pub fn is_open(&self, config: &Config) -> bool {
+        !self.closed.contains(config) && !self.is_ruled_out(config)
+    }
+
+    /// Whether a config needs at least as much memory as one that did not fit.
+    pub fn is_ruled_out(&self, config: &Config) -> bool {
+        self.walls.iter().any(|(failed, memory)| self.space.needs_as_much_memory(config, failed, *memory))
+    }
+
+    /// The best feasible trial so far; of equals the first.
+    pub fn best(&self) -> Option<(&'a Trial, f64)> {
+        let mut best: Option<(&'a Trial, f64)> = None;
+        for trial in self.history.searched() {
+            if let Some(score) = self.objective.score_of(&trial.outcome)
+                && best.is_none_or(|(_, top)| score > top)
+            {
+                best = Some((trial, score));
+            }
+        }
+        best
+    }
+}
+
+/// Proposes configs.
+///
+/// The answer is a function of the view and nothing else, so that a search that was cut off continues as if it had
+/// not been: a strategy may keep what it worked out, but a new one must give the same answer to the same view.
+pub trait Strategy: Send {
+    /// The next config to probe: one that is [open](View::is_open), or `None` when there is none worth proposing.
+    fn propose(&mut self, view: &View<'_>) -> Option<Config>;
+}
+
+/// One way to search.
+pub struct Entry {
+    /// Its name in a spec.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub about: &'static str,
+    /// Makes one.
+    pub build: fn() -> Box<dyn Strategy>,
+}
+
+/// All ways to search, the default first.
+pub const STRATEGIES: &[Entry] = &[auto::ENTRY, descent::ENTRY, grid::ENTRY, random::ENTRY];
+
+/// The way of this name.
+pub fn strategy(name: &str) -> Option<&'static Entry> {
+    STRATEGIES.iter().find(|entry| entry.name == name)
+}
+
+/// Whether so many probes are enough for the whole space.
+fn fits(count: Count, probes: u32) -> bool {
+    count.fits(u128::from(probes))
+}

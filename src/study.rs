@@ -1,0 +1,243 @@
+//! What a search leaves behind: its trials, and what they say about the best config.
+
+use std::time::Duration;
+
+use crate::budget::StopReason;
+use crate::objective::{Judgement, Objective, OnTie};
+use crate::outcome::{Estimate, Measurement};
+use crate::space::{Config, Settings, Space};
+use crate::stats;
+use crate::trial::{History, Purpose, Trial};
+
+/// A search that is over, or was interrupted.
+#[derive(Debug)]
+pub struct Study {
+    /// What was searched.
+    pub space: Space,
+    /// What better meant.
+    pub objective: Objective,
+    /// All trials.
+    pub history: History,
+    /// The config that the speed-up is measured against.
+    pub baseline: Option<Config>,
+    /// Why it ended.
+    pub stopped: StopReason,
+    /// Wall time, earlier runs of the same search included.
+    pub elapsed: Duration,
+}
+
+/// A feasible config with all that its trials say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranked {
+    /// The config.
+    pub config: Config,
+    /// The objective's metric over its trials; confirmations alone where there are any.
+    pub estimate: Estimate,
+    /// How many confirmations there are.
+    pub confirmations: usize,
+    /// Its last good measurement.
+    pub measurement: Measurement,
+    /// Logarithms of the metric, one for each trial that counts.
+    logs: Vec<f64>,
+}
+
+/// The result: one config, and what it is compared with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Best {
+    /// The config that is named.
+    pub winner: Ranked,
+    /// Others that cannot be told from it, the cheapest first.
+    pub ties: Vec<Ranked>,
+    /// The baseline, if it is feasible.
+    pub baseline: Option<Ranked>,
+    /// How many times better than the baseline: above 1 is better, whichever direction the objective has.
+    pub speedup: Option<Estimate>,
+}
+
+/// The spread of repeated measurements around their config's mean, on a logarithmic scale.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Spread {
+    deviation: f64,
+    degrees: usize,
+}
+
+impl Study {
+    /// Names and values of a config.
+    pub fn settings(&self, config: &Config) -> Settings {
+        self.space.settings(config)
+    }
+
+    /// Feasible configs, the best first.
+    ///
+    /// A config that failed when it was measured again is not feasible, however well it did before.
+    pub fn ranking(&self) -> Vec<Ranked> {
+        let mut ranked: Vec<Ranked> = self
+            .history
+            .searched()
+            .filter(|trial| self.history.of(&trial.config).next().is_some_and(|first| first.number == trial.number))
+            .filter_map(|trial| self.rank(&trial.config))
+            .collect();
+        let spread = spread(&ranked);
+        for entry in &mut ranked {
+            entry.estimate = entry.pooled(spread);
+        }
+        ranked.sort_by(|a, b| self.score(b).total_cmp(&self.score(a)));
+        ranked
+    }
+
+    /// The best config; `None` when none is feasible.
+    pub fn best(&self) -> Option<Best> {
+        let ranking = self.ranking();
+        let spread = spread(&ranking);
+        let confirmed: Vec<&Ranked> = ranking.iter().filter(|entry| entry.confirmations > 0).collect();
+        let top: &Ranked = confirmed.first().copied().or(ranking.first())?;
+        let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| self.is_tied(top, entry, spread)).collect();
+        if self.objective.tie_rule() == OnTie::Cheapest {
+            tied.sort_by(|a, b| self.cost(a).partial_cmp(&self.cost(b)).unwrap_or(std::cmp::Ordering::Equal));
+        }
+        // Only what was confirmed is named, where anything was.
+        let winner = *tied.iter().find(|entry| entry.confirmations > 0 || confirmed.is_empty()).unwrap_or(&top);
+        let ties = tied.into_iter().filter(|entry| entry.config != winner.config).cloned().collect();
+        let baseline =
+            self.baseline.as_ref().and_then(|config| ranking.iter().find(|entry| entry.config == *config)).cloned();
+        let speedup = baseline.as_ref().map(|baseline| self.ratio(winner, baseline, spread));
+        Some(Best { winner: winner.clone(), ties, baseline, speedup })
+    }
+
+    fn rank(&self, config: &Config) -> Option<Ranked> {
+        let trials: Vec<&Trial> = self.history.of(config).collect();
+        if trials.iter().any(|trial| self.objective.score_of(&trial.outcome).is_none()) {
+            return None;
+        }
+        let confirmations: Vec<&&Trial> = trials.iter().filter(|trial| trial.purpose == Purpose::Confirm).collect();
+        // Leaders were chosen for their first measurement, which therefore flatters them.
+        let counted = if confirmations.is_empty() { trials.iter().collect() } else { confirmations.clone() };
+        let values: Vec<Estimate> =
+            counted.iter().filter_map(|trial| self.objective.estimate(trial.outcome.measurement()?)).collect();
+        Some(Ranked {
+            config: config.clone(),
+            estimate: *values.first()?,
+            confirmations: confirmations.len(),
+            measurement: trials.last()?.outcome.measurement()?.clone(),
+            logs: values.iter().map(|estimate| estimate.value.abs().max(f64::MIN_POSITIVE).ln()).collect(),
+        })
+    }
+
+    fn score(&self, entry: &Ranked) -> f64 {
+        self.objective.score(entry.estimate.value)
+    }
+
+    /// Whether the difference to the top is within the noise.
+    fn is_tied(&self, top: &Ranked, entry: &Ranked, spread: Option<Spread>) -> bool {
+        if entry.config == top.config {
+            return true;
+        }
+        match spread {
+            Some(spread) => self.log_gain(top, entry).abs() <= spread.half_width_of_difference(top, entry),
+            None => match (top.estimate.low.zip(top.estimate.high), entry.estimate.low.zip(entry.estimate.high)) {
+                (Some((low, high)), Some((other_low, other_high))) => low <= other_high && other_low <= high,
+                _ => top.estimate.value == entry.estimate.value,
+            },
+        }
+    }
+
+    /// By how much `entry` is better than `other`, on a logarithmic scale.
+    fn log_gain(&self, entry: &Ranked, other: &Ranked) -> f64 {
+        let sign = self.objective.score(1.0);
+        sign * (entry.mean_log() - other.mean_log())
+    }
+
+    fn ratio(&self, winner: &Ranked, baseline: &Ranked, spread: Option<Spread>) -> Estimate {
+        let gain = self.log_gain(winner, baseline);
+        if winner.config == baseline.config {
+            return Estimate::interval(1.0, 1.0, 1.0);
+        }
+        match spread {
+            Some(spread) => {
+                let half = spread.half_width_of_difference(winner, baseline);
+                Estimate::interval(gain.exp(), (gain - half).exp(), (gain + half).exp())
+            }
+            None => {
+                let widths = winner.estimate.relative_half_width().zip(baseline.estimate.relative_half_width());
+                widths.map_or(Estimate::point(gain.exp()), |(a, b)| {
+                    let half = a.hypot(b);
+                    Estimate::interval(gain.exp(), (gain - half).exp(), (gain + half).exp())
+                })
+            }
+        }
+    }
+
+    /// What a config costs, to choose among equals: memory, then how large its numbers are, then how much it changes.
+    fn cost(&self, entry: &Ranked) -> (u64, f64, usize, Config) {
+        /// Sizes closer than this count as the same.
+        const MEMORY_STEP: f64 = 1.02;
+        let bytes = entry.measurement.peak_memory_bytes.unwrap_or(0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_precision_loss,
+            clippy::cast_sign_loss,
+            reason = "a logarithm of a size, in steps"
+        )]
+        let memory = ((bytes.max(1) as f64).ln() / MEMORY_STEP.ln()).round() as u64;
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        let size: f64 = self
+            .space
+            .parameters()
+            .iter()
+            .zip(entry.config.levels())
+            .filter(|(parameter, _)| parameter.is_ordinal())
+            .map(|(parameter, level)| f64::from(level.unwrap_or(0)) / parameter.len() as f64)
+            .sum();
+        let changes = self.baseline.as_ref().map_or(0, |baseline| {
+            entry.config.levels().zip(baseline.levels()).filter(|(level, other)| level != other).count()
+        });
+        (memory, size, changes, entry.config.clone())
+    }
+
+    /// What the objective makes of a trial.
+    pub fn judge(&self, trial: &Trial) -> Option<Judgement> {
+        trial.outcome.measurement().map(|measurement| self.objective.judge(measurement))
+    }
+}
+
+impl Ranked {
+    fn mean_log(&self) -> f64 {
+        stats::mean(&self.logs).unwrap_or(0.0)
+    }
+
+    /// The geometric mean over its trials, with an interval from the spread of all repeated ones.
+    fn pooled(&self, spread: Option<Spread>) -> Estimate {
+        let sign = self.estimate.value.signum();
+        match spread {
+            Some(spread) if self.confirmations > 0 => {
+                let (mean, half) = (self.mean_log(), spread.half_width(self.logs.len()));
+                let (low, high) = (sign * (mean - half).exp(), sign * (mean + half).exp());
+                Estimate::interval(sign * mean.exp(), low.min(high), low.max(high))
+            }
+            _ => self.estimate,
+        }
+    }
+}
+
+impl Spread {
+    #[expect(clippy::cast_precision_loss, reason = "a count of trials")]
+    fn half_width(self, trials: usize) -> f64 {
+        stats::student_quantile(self.degrees) * self.deviation / (trials as f64).sqrt()
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a count of trials")]
+    fn half_width_of_difference(self, a: &Ranked, b: &Ranked) -> f64 {
+        let share = 1.0 / a.logs.len() as f64 + 1.0 / b.logs.len() as f64;
+        stats::student_quantile(self.degrees) * self.deviation * share.sqrt()
+    }
+}
+
+/// The standard deviation of a single trial, pooled over all configs that were measured again.
+fn spread(ranked: &[Ranked]) -> Option<Spread> {
+    let repeated: Vec<&Ranked> = ranked.iter().filter(|entry| entry.logs.len() > 1).collect();
+    let degrees: usize = repeated.iter().map(|entry| entry.logs.len() - 1).sum();
+    let squares: f64 =
+        repeated.iter().map(|entry| entry.logs.iter().map(|log| (log - entry.mean_log()).powi(2)).sum::<f64>()).sum();
+    #[expect(clippy::cast_precision_loss, reason = "a count of trials")]
+    (degrees > 0).then(|| Spread { deviation: (squares / degrees as f64).sqrt(), degrees })
+}

@@ -1,0 +1,388 @@
+//! The loop: propose, probe, record, and confirm the leaders at the end.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::budget::{Budget, CONFIRMED, StopReason};
+use crate::event::Event;
+use crate::journal::{Journal, JournalError, Recovered};
+use crate::objective::Objective;
+use crate::outcome::Outcome;
+use crate::probe::{Effort, InProcess, Job, Limits, ProbeError, Prober, TrainingStep};
+use crate::space::{Config, LocateError, Settings, Space};
+use crate::strategy::{self, Strategy, View};
+use crate::study::Study;
+use crate::trial::{History, Purpose, Trial};
+
+/// Why a search could not go on. What was found until then is in the journal.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TuneError {
+    /// No config can be probed.
+    #[error("probing is impossible")]
+    Probe(#[from] ProbeError),
+    /// A trial cannot be kept.
+    #[error("a trial cannot be kept")]
+    Journal(#[from] JournalError),
+    /// The step fails in the same way whatever the config.
+    #[error("every config so far failed in the same way: {reason}")]
+    SameFailure {
+        /// How.
+        reason: String,
+        /// The last lines that the step printed.
+        last_lines: Vec<String>,
+    },
+    /// The rules leave no config.
+    #[error("the space has no config that satisfies every rule")]
+    EmptySpace,
+    /// No strategy has this name.
+    #[error("there is no strategy `{name}`")]
+    UnknownStrategy {
+        /// The name.
+        name: String,
+    },
+}
+
+/// Searches a space with a prober.
+///
+/// ```
+/// use gputune::probe::{Step, StepError};
+/// use gputune::space::{Parameter, Settings, Space};
+/// use gputune::tuner::Tuner;
+///
+/// let space = Space::new([Parameter::values("batch_size", [8, 16, 32])])?;
+/// let study = Tuner::new(space, |settings: &Settings| -> Result<Step, StepError> {
+///     let batch_size = settings.integer("batch_size").unwrap_or(8).unsigned_abs();
+///     std::thread::sleep(std::time::Duration::from_millis(2)); // train on one batch
+///     Ok(Step::new(batch_size))
+/// })
+/// .measure_time(std::time::Duration::from_millis(100))
+/// .run(|_event| ())?;
+/// let best = study.best().ok_or("nothing fits")?;
+/// assert_eq!(study.settings(&best.winner.config).line(), "batch_size=32");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Tuner<'p> {
+    space: Space,
+    prober: Box<dyn Prober + 'p>,
+    objective: Objective,
+    budget: Budget,
+    limits: Limits,
+    strategy: Box<dyn Strategy>,
+    seed: u64,
+    baseline: Option<Config>,
+    journal: Option<Journal>,
+    recovered: Recovered,
+    stop: Arc<AtomicBool>,
+}
+
+impl<'p> Tuner<'p> {
+    /// Searches the space for the config that trains fastest; everything else has a default.
+    pub fn new(space: Space, step: impl TrainingStep + 'p) -> Self {
+        Self::with_prober(space, InProcess(step))
+    }
+
+    /// Searches with another prober than one that runs a step in this process.
+    pub fn with_prober(space: Space, prober: impl Prober + 'p) -> Self {
+        let auto = &strategy::STRATEGIES[0];
+        Self {
+            space,
+            prober: Box::new(prober),
+            objective: Objective::default(),
+            budget: Budget::default(),
+            limits: Limits::default(),
+            strategy: (auto.build)(),
+            seed: 0,
+            baseline: None,
+            journal: None,
+            recovered: Recovered::default(),
+            stop: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// Sets what better means.
+    #[must_use]
+    pub fn objective(mut self, objective: Objective) -> Self {
+        self.objective = objective;
+        self
+    }
+
+    /// Sets what the search may cost.
+    #[must_use]
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = budget;
+        self
+    }
+
+    /// Sets how far a probe may go.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets the longest time spent measuring a config, warm-up not counted.
+    #[must_use]
+    pub fn measure_time(mut self, time: Duration) -> Self {
+        self.limits.measure_time = time;
+        self
+    }
+
+    /// Sets the strategy by its name in [`strategy::STRATEGIES`].
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn strategy(mut self, name: &str) -> Result<Self, TuneError> {
+        let entry = strategy::strategy(name).ok_or_else(|| TuneError::UnknownStrategy { name: name.to_owned() })?;
+        self.strategy = (entry.build)();
+        Ok(self)
+    }
+
+    /// Sets a strategy of the caller's own.
+    #[must_use]
+    pub fn with_strategy(mut self, strategy: impl Strategy + 'static) -> Self {
+        self.strategy = Box::new(strategy);
+        self
+    }
+
+    /// Sets what chance depends on.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets the current settings: probed first, and what the speed-up is measured against.
+    ///
+    /// # Errors
+    /// They are not in the space.
+    pub fn baseline(mut self, settings: &Settings) -> Result<Self, LocateError> {
+        self.baseline = Some(self.space.locate(settings)?);
+        Ok(self)
+    }
+
+    /// Keeps trials in a journal and goes on from what was in it.
+    #[must_use]
+    pub fn journal(mut self, journal: Journal, recovered: Recovered) -> Self {
+        (self.journal, self.recovered) = (Some(journal), recovered);
+        self
+    }
+
+    /// Stops the search, with everything found until then, as soon as the flag is set.
+    #[must_use]
+    pub fn stop_flag(mut self, stop: Arc<AtomicBool>) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    /// Runs the search to its end.
+    ///
+    /// # Errors
+    /// Probing is impossible, trials cannot be kept, every config fails in the same way, or there is no config.
+    pub fn run(self, mut on_event: impl FnMut(Event<'_>)) -> Result<Study, TuneError> {
+        let begin = Instant::now();
+        let start = self.baseline.clone().or_else(|| self.space.first()).ok_or(TuneError::EmptySpace)?;
+        let Recovered { trials, healed } = self.recovered;
+        let history: History = trials.into_iter().collect();
+        if self.journal.is_some() && !history.trials().is_empty() || healed {
+            on_event(Event::Resumed { trials: history.trials().len(), healed });
+        }
+        let earlier = history.elapsed();
+        let mut search = Search {
+            space: &self.space,
+            objective: &self.objective,
+            budget: self.budget,
+            limits: &self.limits,
+            prober: self.prober,
+            journal: self.journal,
+            stop: &self.stop,
+            begin,
+            earlier,
+            history,
+        };
+        let mut strategy = self.strategy;
+        let stopped = search.search(strategy.as_mut(), &start, self.baseline.is_some(), self.seed, &mut on_event)?;
+        let stopped = match stopped {
+            StopReason::Interrupted => stopped,
+            _ => search.confirm(self.baseline.as_ref(), &mut on_event)?.unwrap_or(stopped),
+        };
+        let (elapsed, history) = (search.elapsed(), search.history);
+        Ok(Study { space: self.space, objective: self.objective, history, baseline: self.baseline, stopped, elapsed })
+    }
+}
+
+type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>);
+
+/// A search under way.
+struct Search<'s, 'p> {
+    space: &'s Space,
+    objective: &'s Objective,
+    budget: Budget,
+    limits: &'s Limits,
+    prober: Box<dyn Prober + 'p>,
+    journal: Option<Journal>,
+    stop: &'s AtomicBool,
+    begin: Instant,
+    /// Time that earlier runs of the same search took.
+    earlier: Duration,
+    history: History,
+}
+
+impl Search<'_, '_> {
+    fn elapsed(&self) -> Duration {
+        self.earlier + self.begin.elapsed()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn search(
+        &mut self,
+        strategy: &mut dyn Strategy,
+        start: &Config,
+        has_baseline: bool,
+        seed: u64,
+        on_event: OnEvent<'_>,
+    ) -> Result<StopReason, TuneError> {
+        loop {
+            self.check_same_failure()?;
+            if self.is_stopped() {
+                return Ok(StopReason::Interrupted);
+            }
+            if let Some(reason) = self.budget.stop(&self.history, self.elapsed()) {
+                return Ok(reason);
+            }
+            let (config, purpose) = if has_baseline && !self.history.contains(start) {
+                (start.clone(), Purpose::Baseline)
+            } else {
+                let searched = u32::try_from(self.history.searched().count()).unwrap_or(u32::MAX);
+                let view = View::new(self.space, self.objective, &self.history, &[], Some(start))
+                    .with(self.budget.probes.saturating_sub(searched), seed);
+                match strategy.propose(&view) {
+                    Some(config) => (config, Purpose::Search),
+                    None => return Ok(StopReason::SpaceExhausted),
+                }
+            };
+            if !self.probe(config, purpose, on_event)? {
+                return Ok(StopReason::Interrupted);
+            }
+        }
+    }
+
+    /// The same failure at the first config and twice more is not the configs' fault.
+    fn check_same_failure(&self) -> Result<(), TuneError> {
+        const SAME: usize = 3;
+        let first: Vec<&Trial> = self.history.searched().take(SAME).collect();
+        let signatures: Vec<Option<String>> = first.iter().map(|trial| trial.outcome.signature()).collect();
+        let all_same = first.len() == SAME && signatures[0].is_some() && signatures.iter().all(|s| *s == signatures[0]);
+        match first.first().and_then(|trial| trial.outcome.failure()) {
+            Some(failure) if all_same && self.history.searched().count() == SAME => {
+                Err(TuneError::SameFailure { reason: failure.reason.clone(), last_lines: failure.last_lines.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Measures the leaders and the baseline again, in turn; the reason if that is cut short.
+    fn confirm(&mut self, baseline: Option<&Config>, on_event: OnEvent<'_>) -> Result<Option<StopReason>, TuneError> {
+        let leaders = self.leaders(baseline);
+        if leaders.len() < 2 || self.budget.confirmations == 0 {
+            return Ok(None);
+        }
+        // Forwards and backwards in turn, so that a slow drift of the machine favours nobody.
+        let plan: Vec<&Config> = (0..self.budget.confirmations)
+            .flat_map(|round| -> Box<dyn Iterator<Item = &Config>> {
+                if round % 2 == 0 { Box::new(leaders.iter()) } else { Box::new(leaders.iter().rev()) }
+            })
+            .collect();
+        let done = self.history.trials().iter().filter(|trial| trial.purpose == Purpose::Confirm).count();
+        let left = plan.get(done..).unwrap_or(&[]);
+        if left.is_empty() {
+            return Ok(None);
+        }
+        on_event(Event::Confirming { probes: left.len() });
+        for config in left {
+            if self.is_stopped() {
+                return Ok(Some(StopReason::Interrupted));
+            }
+            if !self.budget.allows_confirmation(&self.history, self.elapsed()) {
+                return Ok(Some(StopReason::TimeSpent));
+            }
+            if !self.probe((*config).clone(), Purpose::Confirm, on_event)? {
+                return Ok(Some(StopReason::Interrupted));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The best, the runner-up, further ones that are close, and the baseline.
+    fn leaders(&self, baseline: Option<&Config>) -> Vec<Config> {
+        /// A difference up to which a third is a leader too.
+        const CLOSE: f64 = 0.05;
+        let mut scored: Vec<(&Trial, f64)> = self
+            .history
+            .searched()
+            .filter_map(|trial| Some((trial, self.objective.score_of(&trial.outcome)?)))
+            .collect();
+        scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        let Some(&(_, top)) = scored.first() else { return Vec::new() };
+        let most = CONFIRMED as usize - 1;
+        let mut leaders: Vec<Config> = scored
+            .iter()
+            .enumerate()
+            .take(most)
+            .filter(|(place, (_, score))| *place < 2 || top - score <= CLOSE * top.abs())
+            .map(|(_, (trial, _))| trial.config.clone())
+            .collect();
+        let feasible = |config: &&Config| scored.iter().any(|(trial, _)| trial.config == **config);
+        leaders.extend(baseline.filter(feasible).filter(|config| !leaders.contains(config)).cloned());
+        leaders
+    }
+
+    /// Runs one probe and records it; `false` when it was interrupted, which leaves no trial.
+    fn probe(&mut self, config: Config, purpose: Purpose, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
+        let number = self.history.trials().last().map_or(1, |trial| trial.number + 1);
+        let settings = self.space.settings(&config);
+        let searched = self.history.searched().count();
+        on_event(Event::Started { number, purpose, settings: &settings, searched });
+        let begin = Instant::now();
+        let effort = if purpose == Purpose::Confirm { Effort::Confirm } else { Effort::Probe };
+        let job = Job { number, config: &config, settings: &settings, limits: self.limits, effort };
+        let outcome = self.run_undisturbed(&job, on_event)?;
+        if outcome == Outcome::Interrupted {
+            return Ok(false);
+        }
+        let trial = Trial { number, purpose, config, outcome, elapsed: begin.elapsed() };
+        if let Some(journal) = &mut self.journal {
+            journal.record(&trial, self.space)?;
+        }
+        let judgement = trial.outcome.measurement().map(|measurement| self.objective.judge(measurement));
+        let score = self.objective.score_of(&trial.outcome);
+        let view = View::new(self.space, self.objective, &self.history, &[], None);
+        let is_best =
+            purpose != Purpose::Confirm && score.is_some_and(|score| view.best().is_none_or(|(_, best)| score > best));
+        on_event(Event::Finished { trial: &trial, settings: &settings, judgement: judgement.as_ref(), is_best });
+        self.history.push(trial);
+        Ok(true)
+    }
+
+    /// A disturbed probe says nothing about its config, so it is run again a few times.
+    fn run_undisturbed(&mut self, job: &Job<'_>, on_event: OnEvent<'_>) -> Result<Outcome, TuneError> {
+        const TRIES: u32 = 3;
+        let mut outcome = Outcome::Interrupted;
+        for _ in 0..TRIES {
+            let stop = self.stop;
+            outcome = self.prober.probe(job, &mut |progress| {
+                on_event(Event::Progress { number: job.number, progress });
+                if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            if !matches!(outcome, Outcome::Disturbed(_)) {
+                break;
+            }
+        }
+        Ok(outcome)
+    }
+}
