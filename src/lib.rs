@@ -11,6 +11,7 @@ pub mod outcome;
 pub mod probe;
 mod process_table;
 pub mod quantity;
+pub mod report;
 pub mod space;
 pub mod spec;
 pub mod stats;

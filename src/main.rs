@@ -1,2 +1,10 @@
 //! The `gputune` command.
-fn main() {}
+
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // The same executable also supervises probes; see `gputune::probe::supervisor`.
+    gputune::probe::supervisor::run_if_asked().unwrap_or_else(cli::main)
+}

@@ -9,6 +9,7 @@ mod yaml;
 use crate::space::Settings;
 
 /// A form in which a config can be written.
+#[derive(Debug, Clone, Copy)]
 pub struct Format {
     /// Its name on the command line.
     pub name: &'static str,

@@ -92,6 +92,7 @@ pub trait Strategy: Send {
 }
 
 /// One way to search.
+#[derive(Debug, Clone, Copy)]
 pub struct Entry {
     /// Its name in a spec.
     pub name: &'static str,

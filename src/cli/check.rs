@@ -1,0 +1,123 @@
+//! `gputune check`: what a search would do, without starting anything.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use gputune::emit::shell_word;
+use gputune::objective::Objective;
+use gputune::probe::{CommandProber, Rendered};
+use gputune::quantity::show_duration;
+use gputune::space::{Config, Count, Space};
+use gputune::spec::Spec;
+use gputune::strategy::{self, STRATEGIES, View};
+use gputune::trial::History;
+
+use super::exit::Exit;
+use super::{diagnostic, folder, search, stdout};
+
+/// Show the space, the baseline and the first commands of a search; start nothing
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  gputune check config.toml")]
+pub(super) struct Args {
+    /// The spec
+    config: PathBuf,
+    /// The folder that the search would use [default: gputune-out/<name of the spec>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> super::Result {
+    let spec = Spec::load(&args.config)?;
+    let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
+    let mut text = String::new();
+    describe_space(&spec.space, &mut text);
+    let baseline = spec.baseline.as_ref().map_or_else(|| "none: there will be no speed-up".to_owned(), |b| b.line());
+    let _ = writeln!(text, "baseline   {baseline}");
+    let about = STRATEGIES.iter().find(|entry| entry.name == spec.strategy).map_or("", |entry| entry.about);
+    let _ = writeln!(text, "strategy   {}: {about}", spec.strategy);
+    describe_commands(&spec, &out, &mut text);
+    describe_time(&spec, &mut text);
+    let _ = writeln!(text, "folder     {}", out.display());
+    stdout::print(&text)?;
+    for warning in &spec.warnings {
+        diagnostic::print_warning(warning);
+    }
+    Ok(Exit::Found)
+}
+
+fn describe_space(space: &Space, text: &mut String) {
+    let names = || {
+        let parameters = space.parameters().iter().map(gputune::space::Parameter::name);
+        parameters.chain(space.derived().iter().map(gputune::space::Derived::name))
+    };
+    let width = names().map(str::len).max().unwrap_or(0);
+    let mut label = "space";
+    for parameter in space.parameters() {
+        let condition = parameter.condition().map(|when| format!("   when {}", when.text())).unwrap_or_default();
+        let _ = writeln!(text, "{label:<10} {:<width$}  {}{condition}", parameter.name(), parameter.summary());
+        label = "";
+    }
+    for derived in space.derived() {
+        let _ = writeln!(text, "{label:<10} {:<width$}  = {}", derived.name(), derived.expression().text());
+    }
+    label = "rules";
+    for rule in space.rules() {
+        let _ = writeln!(text, "{label:<10} {}", rule.text());
+        label = "";
+    }
+    let without = space.raw_size().map_or_else(|| "more than 2^126".to_owned(), |size| Count::Exact(size).to_string());
+    let _ = writeln!(text, "configs    {} ({without} without conditions and rules)", space.count());
+}
+
+/// The commands that come whatever the results are: the baseline, and what the strategy asks for while they are out.
+fn describe_commands(spec: &Spec, out: &Path, text: &mut String) {
+    const SHOWN: usize = 3;
+    let (history, objective) = (History::default(), Objective::default());
+    let start =
+        spec.baseline.as_ref().and_then(|baseline| spec.space.locate(baseline).ok()).or_else(|| spec.space.first());
+    let mut strategy = strategy::strategy(spec.strategy).map(|entry| (entry.build)());
+    let mut first: Vec<Config> = spec.baseline.as_ref().and(start.clone()).into_iter().collect();
+    while first.len() < SHOWN.min(spec.budget.probes as usize) {
+        let left = spec.budget.probes - u32::try_from(first.len()).unwrap_or(0);
+        let view = View::new(&spec.space, &objective, &history, &first, start.as_ref()).with(left, spec.seed);
+        let Some(config) = strategy.as_mut().and_then(|strategy| strategy.propose(&view)) else { break };
+        first.push(config);
+    }
+    for (at, config) in first.iter().enumerate() {
+        let settings = spec.space.settings(config);
+        let number = u32::try_from(at + 1).unwrap_or(u32::MAX);
+        let probe_dir = CommandProber::probe_dir(&search::absolute(out), number);
+        let rendered = spec.step.template().render(&settings, &search::gputune_path(), &probe_dir);
+        let label = if at == 0 { "commands" } else { "" };
+        let _ = writeln!(text, "{label:<10} {}", command_line(&rendered));
+        for (path, _) in &rendered.files {
+            let _ = writeln!(text, "{:<10}   with {}", "", path.display());
+        }
+    }
+    let _ = writeln!(text, "in         {}", spec.step.template().cwd.display());
+}
+
+/// A command as a shell would take it, with the environment in front.
+pub(super) fn command_line(rendered: &Rendered) -> String {
+    let env = rendered.env.iter().map(|(name, value)| format!("{name}={}", shell_word(value)));
+    env.chain(rendered.command.iter().map(|word| shell_word(word))).collect::<Vec<_>>().join(" ")
+}
+
+fn describe_time(spec: &Spec, text: &mut String) {
+    let (limits, budget) = (spec.limits, spec.budget);
+    let probes = match spec.space.count() {
+        Count::Exact(count) => budget.probes.min(u32::try_from(count).unwrap_or(u32::MAX)),
+        _ => budget.probes,
+    };
+    let confirmations = if probes > 1 { budget.confirmations * probes.min(4) } else { 0 };
+    let longest = (limits.probe_time * (probes + confirmations)).min(budget.time);
+    let shortest =
+        (limits.measure_time.min(std::time::Duration::from_millis(500)) * (probes + 2 * confirmations)).min(longest);
+    let _ = writeln!(
+        text,
+        "time       {} to {}, start-up of the step not counted: {probes} probes of up to {}, and up to {confirmations} to confirm",
+        show_duration(shortest),
+        show_duration(longest),
+        show_duration(limits.probe_time)
+    );
+}

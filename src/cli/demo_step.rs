@@ -1,0 +1,104 @@
+//! `gputune demo-step`: the training job that comes along, as a command.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use gputune::demo::{DemoError, DemoOptions, DemoTrainer, Precision};
+use gputune::probe::protocol::{ErrorKind, Reporter};
+use gputune::quantity;
+
+use super::exit::{Exit, Failed};
+use super::stdout;
+
+/// Train a small image classifier on the CPU; a step to try gputune on
+///
+/// Reads PNG images from a cache folder (written at first use), decodes and augments them in worker threads, and
+/// trains a small network with SGD. In a probe it reports events; outside it prints its loss and its rate.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  gputune demo-step --batch-size 64 --workers 2 --precision bf16 --steps 200")]
+pub(super) struct Args {
+    /// Samples per step
+    #[arg(long, default_value_t = 64)]
+    batch_size: usize,
+    /// Threads that load and decode; 0 loads between steps
+    #[arg(long, default_value_t = 1)]
+    workers: usize,
+    /// Batches that each worker prepares ahead
+    #[arg(long, default_value_t = 2)]
+    prefetch: usize,
+    /// The type that numbers are kept in: f32, bf16 or f16
+    #[arg(long, default_value = "f32")]
+    precision: Precision,
+    /// Steps to train
+    #[arg(long, default_value_t = 1000)]
+    steps: u64,
+    /// What chance depends on
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Memory that the training may use, such as 128MiB; more is an out-of-memory error
+    #[arg(long, value_name = "SIZE", value_parser = quantity::parse_bytes)]
+    memory_limit: Option<u64>,
+    /// The folder for the images [default: the user's cache folder]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> super::Result {
+    let mut reporter = Reporter::from_env().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    // A probe that is gone is no failure of the step.
+    let _ = reporter.hello(concat!("gputune demo-step ", env!("CARGO_PKG_VERSION")));
+    train(args, &mut reporter).map_err(|error| {
+        let kind = match error {
+            DemoError::OutOfMemory { .. } => ErrorKind::OutOfMemory,
+            DemoError::InvalidOption { .. } => ErrorKind::Rejected,
+            _ => ErrorKind::Failed,
+        };
+        let Failed::Error { message, .. } = Failed::because(Exit::NothingFeasible, &error) else {
+            return Failed::ClosedPipe;
+        };
+        let _ = reporter.error(kind, &message);
+        Failed::new(Exit::NothingFeasible, message)
+    })?
+}
+
+fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoError> {
+    const SPEAK_EVERY: Duration = Duration::from_secs(1);
+    let default = DemoOptions::default();
+    let mut trainer = DemoTrainer::new(&DemoOptions {
+        batch_size: args.batch_size,
+        workers: args.workers,
+        prefetch: args.prefetch,
+        precision: args.precision,
+        seed: args.seed,
+        memory_limit_bytes: args.memory_limit,
+        data_dir: args.data_dir.clone().unwrap_or(default.data_dir),
+        ..DemoOptions::default()
+    })?;
+    let (mut spoke, mut samples) = (Instant::now(), 0);
+    for number in 1..=args.steps {
+        let step = trainer.step()?;
+        samples += step.samples;
+        let memory = trainer.memory();
+        let reported = reporter
+            .phase("data_wait", step.data_wait)
+            .and_then(|()| reporter.phase("forward", step.forward))
+            .and_then(|()| reporter.phase("backward", step.backward))
+            .and_then(|()| reporter.phase("optimizer", step.update))
+            .and_then(|()| reporter.step(step.samples, Some(step.loss)))
+            .and_then(|()| reporter.memory(memory.peak_bytes, memory.limit_bytes));
+        if reported.is_err() {
+            // The probe has what it wanted.
+            break;
+        }
+        if spoke.elapsed() >= SPEAK_EVERY || number == args.steps {
+            #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+            let rate = samples as f64 / spoke.elapsed().as_secs_f64();
+            let line = format!("step {number}  loss {:.4}  {rate:.0} samples/s\n", step.loss);
+            if let Err(failed) = stdout::print(&line) {
+                return Ok(Err(failed));
+            }
+            (spoke, samples) = (Instant::now(), 0);
+        }
+    }
+    Ok(Ok(Exit::Found))
+}

@@ -1,0 +1,49 @@
+//! How mistakes and errors look.
+
+use std::io::IsTerminal;
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use gputune::spec::SpecError;
+
+/// Whether standard error may be coloured (<https://no-color.org>).
+fn colours() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// A mistake in a spec: file, line, column, the line with a caret, a hint.
+pub(super) fn print_spec_error(error: &SpecError) {
+    let renderer = if colours() { Renderer::styled() } else { Renderer::plain() };
+    eprintln!("{}", spec_error(error, &renderer));
+}
+
+fn spec_error(error: &SpecError, renderer: &Renderer) -> String {
+    let path = error.path.display().to_string();
+    let mut group = Level::ERROR.primary_title(error.message.as_str()).elements(error.span.as_ref().map(|span| {
+        Snippet::source(error.text.as_str()).path(path.as_str()).annotation(AnnotationKind::Primary.span(span.clone()))
+    }));
+    if let Some(hint) = &error.hint {
+        group = group.element(Level::HELP.with_name("hint").message(hint.as_str()));
+    }
+    renderer.render(&[group])
+}
+
+/// Any other error: one line, the last words of the user's step, a hint.
+pub(super) fn print_error(message: &str, last_lines: &[String], hint: Option<&str>) {
+    let (red, bold, reset) = if colours() { ("\x1b[1;31m", "\x1b[1m", "\x1b[0m") } else { ("", "", "") };
+    eprintln!("{red}error{reset}{bold}: {message}{reset}");
+    if !last_lines.is_empty() {
+        eprintln!("\nthe step's last lines:");
+        for line in last_lines {
+            eprintln!("  | {}", line.replace(|c: char| c.is_control(), " "));
+        }
+    }
+    if let Some(hint) = hint {
+        eprintln!("\nhint: {hint}");
+    }
+}
+
+/// Something that is allowed but probably not meant.
+pub(super) fn print_warning(message: &str) {
+    let (yellow, reset) = if colours() { ("\x1b[33m", "\x1b[0m") } else { ("", "") };
+    eprintln!("{yellow}warning{reset}: {message}");
+}

@@ -1,0 +1,68 @@
+//! The command line: what is asked for, and which part of the library answers.
+
+mod check;
+mod completions;
+#[cfg(feature = "demo")]
+mod demo_step;
+mod diagnostic;
+mod emit;
+mod exit;
+mod folder;
+mod interrupt;
+mod progress;
+mod replay;
+mod schema;
+mod search;
+mod stdout;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use exit::{Exit, Failed};
+
+/// Finds the batch size, loader workers, precision and other settings that train a model fastest, by measuring the
+/// real training step.
+#[derive(Debug, Parser)]
+#[command(name = "gputune", version, propagate_version = true, after_help = exit::HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Search(search::Args),
+    Check(check::Args),
+    Emit(emit::Args),
+    Replay(replay::Args),
+    Schema(schema::Args),
+    #[cfg(feature = "demo")]
+    DemoStep(demo_step::Args),
+    Completions(completions::Args),
+}
+
+/// Parses the arguments, runs the command, prints what went wrong.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to stdout and are no failure; a reader that closes the pipe is none either.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Found.into() };
+        }
+    };
+    let result = match cli.command {
+        Command::Search(args) => search::run(args),
+        Command::Check(args) => check::run(&args),
+        Command::Emit(args) => emit::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Schema(args) => schema::run(&args),
+        #[cfg(feature = "demo")]
+        Command::DemoStep(args) => demo_step::run(&args),
+        Command::Completions(args) => completions::run(&args),
+    };
+    result.unwrap_or_else(|failed| failed.report()).into()
+}
+
+pub(crate) type Result<T = Exit> = std::result::Result<T, Failed>;

@@ -1,0 +1,165 @@
+//! `gputune replay`: strategies on recorded measurements, without a device.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use gputune::journal;
+use gputune::objective::{Direction, Objective};
+use gputune::outcome::Outcome;
+use gputune::probe::{Replay, Table};
+use gputune::quantity::show_number;
+use gputune::space::Space;
+use gputune::stats;
+use gputune::strategy::{self, Entry, STRATEGIES, View};
+use gputune::trial::{History, Purpose, Trial};
+use serde::Serialize;
+
+use super::exit::{Exit, Failed};
+use super::stdout;
+
+/// Search a recorded table instead of probing, to test and compare strategies
+///
+/// TABLE is a CSV file: columns up to `status` are parameters, `status` is `ok` or a failure, `value` is the objective.
+/// A journal.jsonl of a search is a table too. The first probe of the strategies that start somewhere is the first
+/// config of the table's space.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gputune replay table.csv --strategy random --probes 60 --seeds 200 --json
+  gputune replay kernel.csv --strategy grid --probes 100000 --minimize
+  gputune replay gputune-out/config/journal.jsonl --strategy descent")]
+pub(super) struct Args {
+    /// The table: a .csv file or a journal.jsonl
+    table: PathBuf,
+    /// The strategy
+    #[arg(long, default_value = "auto", value_parser = parse_strategy)]
+    strategy: &'static Entry,
+    /// Probes of each run
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..))]
+    probes: u32,
+    /// Runs, with the seeds 0, 1, 2 and so on
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// The value is a cost: less is better
+    #[arg(long)]
+    minimize: bool,
+    /// A parameter along which a lack of memory rules out larger values; may be given again
+    #[arg(long, value_name = "NAME")]
+    monotone: Vec<String>,
+    /// Print one JSON object: {"optimum": x, "runs": [{"seed": 0, "best": [one number per probe]}]}
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_strategy(name: &str) -> Result<&'static Entry, String> {
+    strategy::strategy(name).ok_or_else(|| {
+        let known: Vec<&str> = STRATEGIES.iter().map(|entry| entry.name).collect();
+        format!("expected one of {}", known.join(", "))
+    })
+}
+
+/// The best value after each probe, `null` until the first success.
+#[derive(Debug, Serialize)]
+struct Run {
+    seed: u64,
+    best: Vec<Option<f64>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Runs {
+    optimum: Option<f64>,
+    runs: Vec<Run>,
+}
+
+pub(super) fn run(args: &Args) -> super::Result {
+    let direction = if args.minimize { Direction::Minimize } else { Direction::Maximize };
+    let objective = Objective::new("throughput", direction);
+    let wrong = |error: &dyn std::error::Error| {
+        let Failed::Error { message, .. } = Failed::because(Exit::Usage, error) else { return Failed::ClosedPipe };
+        Failed::new(Exit::Usage, format!("{}: {message}", args.table.display()))
+    };
+    let table = read_table(&args.table, &objective, &wrong)?;
+    let (space, replay) = table.into_replay(&args.monotone).map_err(|error| wrong(&error))?;
+    let known = |name: &&String| space.parameter_index(name).is_none();
+    if let Some(name) = args.monotone.iter().find(known) {
+        return Err(Failed::new(Exit::Usage, format!("{} has no parameter `{name}`", args.table.display())));
+    }
+    let runs: Vec<Run> = (0..args.seeds).map(|seed| one_run(args, &space, &replay, &objective, seed)).collect();
+    let optimum = replay.optimum(&objective).map(|score| objective.score(score));
+    let runs = Runs { optimum, runs };
+    if args.json {
+        let text = serde_json::to_string(&runs).map_err(|error| Failed::because(Exit::Impossible, &error))?;
+        stdout::print(&(text + "\n"))?;
+    } else {
+        stdout::print(&for_people(args, &space, &runs))?;
+    }
+    Ok(if optimum.is_some() { Exit::Found } else { Exit::NothingFeasible })
+}
+
+fn read_table(
+    path: &Path,
+    objective: &Objective,
+    wrong: &dyn Fn(&dyn std::error::Error) -> Failed,
+) -> Result<Table, Failed> {
+    if path.extension().is_some_and(|extension| extension == "jsonl") {
+        let (header, lines) = journal::read(path).map_err(|error| wrong(&error))?;
+        let parameters = header.fingerprint.space.get("parameters").and_then(serde_json::Value::as_object);
+        let is_derived =
+            |definition: &serde_json::Value| definition.as_str().is_some_and(|text| text.starts_with("derive "));
+        let derived: Vec<String> = parameters
+            .into_iter()
+            .flatten()
+            .filter(|(_, definition)| is_derived(definition))
+            .map(|(name, _)| name.clone())
+            .collect();
+        return Table::from_journal(&lines, &derived, objective).map_err(|error| wrong(&error));
+    }
+    let file = File::open(path).map_err(|error| wrong(&error))?;
+    Table::from_csv(file).map_err(|error| wrong(&error))
+}
+
+fn one_run(args: &Args, space: &Space, replay: &Replay, objective: &Objective, seed: u64) -> Run {
+    let mut strategy = (args.strategy.build)();
+    let mut history = History::default();
+    let mut best: Vec<Option<f64>> = Vec::new();
+    let start = space.first();
+    let mut top: Option<f64> = None;
+    for number in 1..=args.probes {
+        let view = View::new(space, objective, &history, &[], start.as_ref()).with(args.probes + 1 - number, seed);
+        let Some(config) = strategy.propose(&view) else { break };
+        let Some(outcome) = replay.answer(&config).cloned() else { continue };
+        let score = objective.score_of(&outcome);
+        top = match (top, score) {
+            (Some(top), Some(score)) => Some(top.max(score)),
+            (top, score) => top.or(score),
+        };
+        best.push(top.map(|score| objective.score(score)));
+        let trial = Trial { number, purpose: Purpose::Search, config, outcome, elapsed: std::time::Duration::ZERO };
+        history.push(trial);
+    }
+    debug_assert!(history.trials().iter().all(|trial| trial.outcome != Outcome::Interrupted));
+    Run { seed, best }
+}
+
+fn for_people(args: &Args, space: &Space, runs: &Runs) -> String {
+    let optimum = runs.optimum.map_or_else(|| "none".to_owned(), show_number);
+    let mut text = format!(
+        "{}: {} configs, optimum {optimum}\n{} over {} seeds\n\nprobes  median best  within the optimum\n",
+        args.table.display(),
+        space.count(),
+        args.strategy.name,
+        args.seeds
+    );
+    let longest = runs.runs.iter().map(|run| run.best.len()).max().unwrap_or(0);
+    let mut shown: Vec<usize> =
+        [1, 2, 5, 10, 20, 40, 60, 100, 200, 500].into_iter().filter(|&at| at < longest).collect();
+    shown.push(longest);
+    for probes in shown.into_iter().filter(|&probes| probes > 0) {
+        let values: Vec<f64> =
+            runs.runs.iter().filter_map(|run| *run.best.get(probes - 1).or(run.best.last())?).collect();
+        let median = stats::median(&values);
+        let gap = median.zip(runs.optimum).map(|(median, optimum)| (median - optimum).abs() / optimum.abs() * 100.0);
+        let gap = gap.map_or_else(|| "-".to_owned(), |gap| format!("{gap:.1} %"));
+        text += &format!("{probes:>6}  {:>11}  {gap:>18}\n", median.map_or_else(|| "-".to_owned(), show_number));
+    }
+    text
+}

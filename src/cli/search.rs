@@ -1,0 +1,209 @@
+//! `gputune search`: the main job.
+
+use std::path::{Path, PathBuf};
+
+use gputune::emit::Format;
+use gputune::journal::{Header, Journal, JournalError};
+use gputune::probe::{CommandProber, ProbeError, supervisor};
+use gputune::report::{self, BestReport};
+use gputune::spec::Spec;
+use gputune::study::Study;
+use gputune::telemetry::Device;
+use gputune::tuner::{TuneError, Tuner};
+
+use super::exit::{Exit, Failed};
+use super::progress::{Progress, columns};
+use super::{check, diagnostic, folder, interrupt, stdout};
+
+/// Find the config that trains fastest, by probing the real training step
+///
+/// Standard output carries the best config and nothing else. Running the same command again goes on where it was
+/// stopped.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gputune search config.toml
+  gputune search config.toml --format json > best.json
+  gputune search config.toml --out runs/today --fresh")]
+pub(super) struct Args {
+    /// The spec
+    config: PathBuf,
+    /// The folder for journal, logs and results [default: gputune-out/<name of the spec>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The form in which the best config is printed: toml, json, yaml, env, args or none
+    #[arg(long, value_name = "FORMAT", default_value = "toml", value_parser = folder::parse_format)]
+    format: &'static Format,
+    /// Start over; an earlier search in the folder is kept aside
+    #[arg(long)]
+    fresh: bool,
+    /// Print nothing but errors and the best config
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub(super) fn run(args: Args) -> super::Result {
+    let spec = Spec::load(&args.config)?;
+    let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
+    let device = Device::detect();
+    let header = Header::new(spec.fingerprint(&device));
+    if args.fresh {
+        start_over(&out, &header, &spec, args.quiet)?;
+    }
+    folder::prepare(&out)?;
+    let out = absolute(&out);
+    let (journal, recovered) =
+        Journal::open(&out.join(folder::JOURNAL), &header, &spec.space).map_err(|error| journal_failed(&error))?;
+    copy_spec(&spec, &out)?;
+    if !args.quiet {
+        spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
+    }
+    let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
+    supervisor::adopt_orphans().map_err(impossible)?;
+    let stop = interrupt::stop_flag().map_err(impossible)?;
+
+    let name = spec.path.display().to_string();
+    let template = spec.step.template().clone();
+    let mut progress = Progress::new(args.quiet, &spec);
+    // The link in /proc leads to the running executable, even if its file was replaced meanwhile.
+    let step = spec.step.into_command(gputune_path(), PathBuf::from("/proc/self/exe"), &device);
+    let prober = CommandProber::new(step, &out);
+    let mut tuner = Tuner::with_prober(spec.space, prober)
+        .objective(spec.objective)
+        .budget(spec.budget)
+        .limits(spec.limits)
+        .seed(spec.seed)
+        .journal(journal, recovered)
+        .stop_flag(stop);
+    tuner = tuner.strategy(spec.strategy).map_err(|error| tune_failed(&error, &out))?;
+    if let Some(baseline) = &spec.baseline {
+        tuner = tuner.baseline(baseline).map_err(|error| Failed::because(Exit::Usage, &error))?;
+    }
+    let study = tuner.run(|event| progress.hear(&event));
+    progress.finish();
+    let study = study.map_err(|error| tune_failed(&error, &out))?;
+
+    let best = report::best(&study, &device).map(|best| with_command(best, &study, &template, &out));
+    write_results(&study, &device, &name, best.as_ref(), &out)?;
+    if !args.quiet {
+        eprintln!("{}\n\n{}", report::table(&study, columns()), report::verdict(&study));
+        eprintln!("results   {}", relative(&out).display());
+    }
+    if let Some(best) = &best {
+        stdout::print(&(args.format.write)(&best.config))?;
+    }
+    Ok(match (study.stopped, best) {
+        (gputune::budget::StopReason::Interrupted, _) => Exit::Interrupted,
+        (_, Some(_)) => Exit::Found,
+        (_, None) => Exit::NothingFeasible,
+    })
+}
+
+/// Keeps an earlier search aside, unless somebody is at it.
+fn start_over(out: &Path, header: &Header, spec: &Spec, quiet: bool) -> Result<(), Failed> {
+    let journal = out.join(folder::JOURNAL);
+    if journal.exists()
+        && let Err(error @ JournalError::Locked { .. }) = Journal::open(&journal, header, &spec.space)
+    {
+        return Err(journal_failed(&error));
+    }
+    if let Some(aside) = folder::set_aside(out)?
+        && !quiet
+    {
+        eprintln!("the earlier search is kept in {}", aside.display());
+    }
+    Ok(())
+}
+
+fn copy_spec(spec: &Spec, out: &Path) -> Result<(), Failed> {
+    let text = std::fs::read_to_string(&spec.path)
+        .map_err(|error| Failed::new(Exit::Usage, format!("cannot read {}: {error}", spec.path.display())))?;
+    folder::write(out, folder::SPEC, &text)
+}
+
+fn journal_failed(error: &JournalError) -> Failed {
+    let exit = match error {
+        JournalError::Io { .. } => Exit::Impossible,
+        _ => Exit::Usage,
+    };
+    let failed = Failed::because(exit, error);
+    match error {
+        JournalError::Locked { .. } => failed.hint("wait for it to end, or choose another folder with --out DIR"),
+        JournalError::Mismatch { .. } | JournalError::Foreign { .. } | JournalError::Format { .. } => failed
+            .hint("its trials cannot be compared with new ones: start over with --fresh (the old folder is kept), or choose another with --out DIR"),
+        JournalError::Damaged { .. } => failed.hint("start over with --fresh (the old folder is kept), or take the damaged line out"),
+        _ => failed.hint("is there space left, and may this user write there?"),
+    }
+}
+
+fn tune_failed(error: &TuneError, out: &Path) -> Failed {
+    let kept = format!("finished trials are kept in {}", relative(out).display());
+    match error {
+        TuneError::Probe(probe) => {
+            let failed = Failed::because(Exit::Impossible, probe);
+            let more = match probe {
+                ProbeError::Io { .. } => format!("; {kept}: run the same command again to go on"),
+                _ => String::new(),
+            };
+            match probe.hint() {
+                Some(hint) => failed.hint(format!("{hint}{more}")),
+                None => failed,
+            }
+        }
+        TuneError::SameFailure { last_lines, .. } => {
+            Failed::because(Exit::Impossible, error).last_lines(last_lines.clone()).hint(format!(
+                "the whole output is in {}; mend the step and run again with --fresh",
+                relative(&out.join("logs")).display()
+            ))
+        }
+        TuneError::Journal(journal) => Failed::because(Exit::Impossible, journal)
+            .hint(format!("{kept}: make room and run the same command again to go on")),
+        _ => Failed::because(Exit::Usage, error),
+    }
+}
+
+/// Adds the command that runs the best config, with the files of the trial that found it.
+fn with_command(best: BestReport, study: &Study, template: &gputune::probe::StepTemplate, out: &Path) -> BestReport {
+    let winner = study.space.locate(&best.config.chosen(&study.space)).ok();
+    let number = winner.and_then(|config| study.history.of(&config).next().map(|trial| trial.number));
+    let probe_dir = CommandProber::probe_dir(out, number.unwrap_or(0));
+    let rendered = template.render(&best.config, &gputune_path(), &probe_dir);
+    BestReport { command: Some(check::command_line(&rendered)), cwd: Some(rendered.cwd.display().to_string()), ..best }
+}
+
+fn write_results(
+    study: &Study,
+    device: &Device,
+    name: &str,
+    best: Option<&BestReport>,
+    out: &Path,
+) -> Result<(), Failed> {
+    folder::write(out, folder::TRIALS, &report::trials_csv(study))?;
+    let command = best.and_then(|best| best.command.as_deref());
+    folder::write(out, folder::SUMMARY, &report::summary(study, device, name, command))?;
+    let Some(best) = best else {
+        // What an earlier run of the search found does not hold any more.
+        folder::remove(out, folder::BEST_JSON);
+        folder::remove(out, folder::BEST_TOML);
+        return Ok(());
+    };
+    let json = serde_json::to_string_pretty(best).map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    folder::write(out, folder::BEST_JSON, &(json + "\n"))?;
+    let toml = gputune::emit::format("toml").map(|format| (format.write)(&best.config)).unwrap_or_default();
+    folder::write(out, folder::BEST_TOML, &toml)
+}
+
+/// The path of this executable, as `{gputune}` gives it to a step.
+pub(super) fn gputune_path() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| PathBuf::from("gputune"))
+}
+
+/// The path from the root; of a folder that is not there yet, as far as it can be told.
+pub(super) fn absolute(path: &Path) -> PathBuf {
+    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The path as seen from here, which is shorter to read.
+fn relative(path: &Path) -> &Path {
+    let here = std::env::current_dir().ok();
+    here.and_then(|here| path.strip_prefix(here).ok()).filter(|path| !path.as_os_str().is_empty()).unwrap_or(path)
+}

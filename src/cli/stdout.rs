@@ -1,0 +1,15 @@
+//! The one way to standard output.
+
+use std::io::{self, Write};
+
+use super::exit::{Exit, Failed};
+
+/// Prints a text; a reader that is gone ends the program quietly.
+pub(super) fn print(text: &str) -> Result<(), Failed> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failed::ClosedPipe),
+        Err(error) => Err(Failed::new(Exit::Impossible, format!("cannot write to standard output: {error}"))),
+    }
+}

@@ -1,0 +1,118 @@
+//! The best config with everything that another program wants to know about it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::objective::Direction;
+use crate::outcome::Estimate;
+use crate::space::Settings;
+use crate::study::{Ranked, Study};
+use crate::telemetry::Device;
+
+/// A throughput with its unit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Throughput {
+    /// The best single number.
+    pub value: f64,
+    /// Lower end of the 95 % interval, where it is known.
+    pub low: Option<f64>,
+    /// Upper end of the 95 % interval, where it is known.
+    pub high: Option<f64>,
+    /// The unit, such as `samples/s`.
+    pub unit: String,
+}
+
+/// What was made as large or as small as possible.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Optimized {
+    /// The metric.
+    pub metric: String,
+    /// Whether more or less is better.
+    pub direction: Direction,
+    /// Its number for the config.
+    #[serde(flatten)]
+    pub estimate: Estimate,
+}
+
+/// Another config with its throughput.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Other {
+    /// Names and values.
+    pub config: Settings,
+    /// Its throughput.
+    pub throughput: Option<Throughput>,
+}
+
+/// The contents of `best.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BestReport {
+    /// Names and values.
+    pub config: Settings,
+    /// The command, ready to run in a POSIX shell; absent where a step in this process was tuned.
+    pub command: Option<String>,
+    /// The folder that the command runs in.
+    pub cwd: Option<String>,
+    /// Its throughput.
+    pub throughput: Option<Throughput>,
+    /// What was optimised.
+    pub objective: Optimized,
+    /// The baseline, if it is feasible.
+    pub baseline: Option<Other>,
+    /// How many times better than the baseline.
+    pub speedup: Option<Estimate>,
+    /// Largest device memory in use, in bytes.
+    pub peak_memory_bytes: Option<u64>,
+    /// Share of device memory that stayed free at the peak.
+    pub memory_headroom: Option<f64>,
+    /// Configs that cannot be told from it.
+    pub ties: Vec<Other>,
+    /// Configs probed.
+    pub probes: usize,
+    /// Probes that measured the leaders again.
+    pub confirmations: usize,
+    /// Wall time of the search in seconds.
+    pub elapsed_s: f64,
+    /// Why it ended.
+    pub stopped_because: String,
+    /// The device.
+    pub device: String,
+    /// Its driver.
+    pub driver: String,
+    /// The program's version.
+    pub gputune_version: String,
+}
+
+/// The report on the best config; `None` when none is feasible.
+pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
+    let best = study.best()?;
+    let other = |entry: &Ranked| Other { config: study.settings(&entry.config), throughput: throughput(study, entry) };
+    let searched = study.history.searched().count();
+    Some(BestReport {
+        config: study.settings(&best.winner.config),
+        command: None,
+        cwd: None,
+        throughput: throughput(study, &best.winner),
+        objective: Optimized {
+            metric: study.objective.metric().to_owned(),
+            direction: study.objective.direction(),
+            estimate: best.winner.estimate,
+        },
+        baseline: best.baseline.as_ref().map(other),
+        speedup: best.speedup,
+        peak_memory_bytes: best.winner.measurement.peak_memory_bytes,
+        memory_headroom: best.winner.measurement.memory_headroom(),
+        ties: best.ties.iter().map(other).collect(),
+        probes: searched,
+        confirmations: study.history.trials().len() - searched,
+        elapsed_s: study.elapsed.as_secs_f64(),
+        stopped_because: study.stopped.to_string(),
+        device: device.name.clone(),
+        driver: device.driver.clone(),
+        gputune_version: env!("CARGO_PKG_VERSION").to_owned(),
+    })
+}
+
+fn throughput(study: &Study, entry: &Ranked) -> Option<Throughput> {
+    let pooled = (study.objective.metric() == "throughput").then_some(entry.estimate);
+    let Estimate { value, low, high } = pooled.or(entry.measurement.throughput)?;
+    Some(Throughput { value, low, high, unit: entry.measurement.unit.clone() })
+}

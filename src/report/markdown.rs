@@ -1,0 +1,67 @@
+//! A study as a page, for a CI step summary.
+
+use std::fmt::Write as _;
+
+use super::row::{shown_result, sorted};
+use super::table::verdict;
+use crate::quantity::show_bytes;
+use crate::study::Study;
+use crate::telemetry::Device;
+
+/// The study as Markdown: verdict, command, table of trials.
+pub fn summary(study: &Study, device: &Device, name: &str, command: Option<&str>) -> String {
+    let mut text =
+        format!("# gputune: {}\n\nDevice: {} (driver: {})\n\n", cell(name), cell(&device.name), cell(&device.driver));
+    let _ = writeln!(text, "```text\n{}\n```\n", verdict(study));
+    if let Some(command) = command {
+        let fence = if command.contains("```") { "````" } else { "```" };
+        let _ = writeln!(text, "{fence}sh\n{command}\n{fence}\n");
+    }
+    let names: Vec<&str> = study.space.parameters().iter().map(crate::space::Parameter::name).collect();
+    let _ = writeln!(text, "| # | {} | {} | peak memory |", names.join(" | "), cell(study.objective.metric()));
+    let _ = writeln!(text, "|--:|{}---|--:|", "--:|".repeat(names.len()));
+    for trial in sorted(study) {
+        let settings = study.settings(&trial.config);
+        let values = names
+            .iter()
+            .map(|name| settings.get(name).map_or_else(|| "-".to_owned(), |value| cell(&value.to_string())));
+        let memory = trial.outcome.measurement().and_then(|measurement| measurement.peak_memory_bytes);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} |",
+            trial.number,
+            values.collect::<Vec<_>>().join(" | "),
+            cell(&shown_result(&study.objective, trial)),
+            memory.map(show_bytes).unwrap_or_default()
+        );
+    }
+    text
+}
+
+/// A text that cannot break out of its cell, whatever a step printed.
+fn cell(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '|' | '\\' | '`' | '*' | '_' | '[' | ']' => {
+                safe.push('\\');
+                safe.push(c);
+            }
+            '<' => safe.push_str("&lt;"),
+            '&' => safe.push_str("&amp;"),
+            c if c.is_control() => safe.push(' '),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_step_prints_cannot_break_the_table() {
+        assert_eq!(cell("a|b\n<script>"), r"a\|b &lt;script>");
+    }
+}

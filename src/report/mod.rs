@@ -1,0 +1,13 @@
+//! A study as text: for the terminal, for a page, for a table, for other programs. Pure functions.
+
+mod best;
+mod markdown;
+mod row;
+mod table;
+mod trials;
+
+pub use best::{BestReport, best};
+pub use markdown::summary;
+pub use row::{shown_estimate, shown_result};
+pub use table::{table, verdict};
+pub use trials::trials_csv;

@@ -1,0 +1,63 @@
+//! What a trial came to, in a few words; the same words in every report.
+
+use crate::objective::{Judgement, Objective};
+use crate::outcome::{Estimate, Measurement, Outcome};
+use crate::quantity::show_number;
+use crate::study::Study;
+use crate::trial::Trial;
+
+/// A number with half the width of its interval: `3,214 samples/s ± 1.2 %`.
+pub fn shown_estimate(estimate: Estimate, unit: &str) -> String {
+    let number = show_number(estimate.value);
+    let space = if unit.is_empty() { "" } else { " " };
+    match estimate.relative_half_width() {
+        Some(half) => format!("{number}{space}{unit} ± {:.1} %", half * 100.0),
+        None => format!("{number}{space}{unit}"),
+    }
+}
+
+/// The unit of the objective's metric.
+pub(super) fn unit<'m>(objective: &Objective, measurement: &'m Measurement) -> &'m str {
+    match objective.metric() {
+        "throughput" => &measurement.unit,
+        "step_time" => "s",
+        "peak_memory" | "host_memory" => "bytes",
+        metric if measurement.phase_seconds.contains_key(metric) => "s",
+        _ => "",
+    }
+}
+
+/// What the trial came to: its number, or why there is none or why it may not win.
+pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
+    let Outcome::Measured(measurement) = &trial.outcome else {
+        let name = trial.outcome.name().replace('_', " ");
+        return match trial.outcome.failure() {
+            Some(failure) => format!("{name}: {}", failure.reason),
+            None => name,
+        };
+    };
+    let number = objective
+        .estimate(measurement)
+        .map(|estimate| shown_estimate(estimate, unit(objective, measurement)))
+        .unwrap_or_default();
+    match objective.judge(measurement) {
+        Judgement::Feasible(_) => number,
+        Judgement::Infeasible { reason, .. } if number.is_empty() => reason,
+        Judgement::Infeasible { reason, .. } => format!("{number}; {reason}"),
+    }
+}
+
+/// Searched trials, the best first, then what is infeasible, then failures, each in the order they were run.
+pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
+    let mut trials: Vec<&Trial> = study.history.searched().collect();
+    trials.sort_by(|a, b| {
+        let key = |trial: &Trial| study.objective.score_of(&trial.outcome);
+        match (key(a), key(b)) {
+            (Some(a), Some(b)) => b.total_cmp(&a),
+            (Some(_), None) => std::cmp::Ordering::Less,
+            (None, Some(_)) => std::cmp::Ordering::Greater,
+            (None, None) => b.outcome.measurement().is_some().cmp(&a.outcome.measurement().is_some()),
+        }
+    });
+    trials
+}

@@ -1,0 +1,72 @@
+//! All trials as CSV; units are in the names of the columns.
+
+use std::collections::BTreeSet;
+
+use crate::objective::Judgement;
+use crate::outcome::Measurement;
+use crate::study::Study;
+
+/// All trials, confirmations included, in the order they were run.
+pub fn trials_csv(study: &Study) -> String {
+    let measurements = || study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
+    let names: Vec<&str> = (study.space.parameters().iter().map(crate::space::Parameter::name))
+        .chain(study.space.derived().iter().map(crate::space::Derived::name))
+        .collect();
+    let phases: BTreeSet<&str> = measurements().flat_map(|m| m.phase_seconds.keys()).map(String::as_str).collect();
+    let metrics: BTreeSet<&str> = measurements().flat_map(|m| m.metrics.keys()).map(String::as_str).collect();
+
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let mut header: Vec<String> = vec!["trial".to_owned(), "purpose".to_owned()];
+    header.extend(names.iter().map(|name| (*name).to_owned()));
+    header.extend(
+        ["outcome", "feasible", "throughput", "throughput_low", "throughput_high", "throughput_unit"]
+            .map(str::to_owned),
+    );
+    header.extend(
+        ["step_time_s", "peak_memory_bytes", "memory_capacity_bytes", "host_peak_memory_bytes"].map(str::to_owned),
+    );
+    header.extend(phases.iter().map(|phase| format!("{phase}_s")));
+    header.extend(metrics.iter().map(|metric| (*metric).to_owned()));
+    header.extend(["steps", "warmup_steps", "elapsed_s", "reason"].map(str::to_owned));
+    // Writing to memory does not fail, and all rows have the length of the header.
+    let _ = writer.write_record(&header);
+    for trial in study.history.trials() {
+        let settings = study.settings(&trial.config);
+        let nothing = Measurement::default();
+        let measurement = trial.outcome.measurement();
+        let judgement = study.judge(trial);
+        let reason = match (&judgement, trial.outcome.failure()) {
+            (Some(Judgement::Infeasible { reason, .. }), _) => reason.clone(),
+            (_, Some(failure)) => failure.reason.clone(),
+            _ => String::new(),
+        };
+        let purpose = serde_json::to_value(trial.purpose).ok();
+        let m = measurement.unwrap_or(&nothing);
+        let mut row =
+            vec![trial.number.to_string(), purpose.as_ref().and_then(|p| p.as_str()).unwrap_or("").to_owned()];
+        row.extend(names.iter().map(|name| settings.get(name).map(ToString::to_string).unwrap_or_default()));
+        row.push(trial.outcome.name().to_owned());
+        row.push(matches!(judgement, Some(Judgement::Feasible(_))).to_string());
+        row.push(number(m.throughput.map(|t| t.value)));
+        row.push(number(m.throughput.and_then(|t| t.low)));
+        row.push(number(m.throughput.and_then(|t| t.high)));
+        row.push(m.unit.clone());
+        row.push(number(m.step_seconds));
+        row.extend([m.peak_memory_bytes, m.memory_capacity_bytes, m.host_peak_bytes].map(whole));
+        row.extend(phases.iter().map(|phase| number(m.phase_seconds.get(*phase).copied())));
+        row.extend(metrics.iter().map(|metric| number(m.metrics.get(*metric).copied())));
+        row.extend([measurement.map(|m| m.steps), measurement.map(|m| m.warmup_steps)].map(whole));
+        row.push(format!("{:.3}", trial.elapsed.as_secs_f64()));
+        row.push(reason);
+        let _ = writer.write_record(&row);
+    }
+    writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+}
+
+fn number(number: Option<f64>) -> String {
+    number.map(|number| number.to_string()).unwrap_or_default()
+}
+
+fn whole(number: Option<u64>) -> String {
+    number.map(|number| number.to_string()).unwrap_or_default()
+}
