@@ -13,7 +13,7 @@ use super::events::EventSocket;
 use super::host_watch::HostWatch;
 use super::output::{Output, OutputSettings};
 use super::protocol::{self, ErrorKind, Event};
-use super::supervisor::{Ending, Order, Report, Supervised, Wish};
+use super::supervisor::{Ending, Order, Report, Supervised};
 use super::totals::Totals;
 use super::window::Window;
 use super::{Job, ProbeError, Prober, Rate, StepTemplate, Watch};
@@ -86,9 +86,10 @@ impl Prober for CommandProber {
         let (sender, messages) = sync_channel(1024);
         let mut run = Run::start(&self.step, &self.folder, job, &sender)?;
         drop(sender);
-        let verdict = run.listen(&messages, watch);
-        run.end(&messages)?;
-        run.outcome(verdict?)
+        // An error leaves through `Drop`, which ends the processes too.
+        let verdict = run.listen(&messages, watch)?;
+        run.end(&messages, &verdict)?;
+        Ok(run.outcome(verdict))
     }
 }
 
@@ -113,7 +114,9 @@ struct Run<'r> {
     unit: String,
     begin: Instant,
     supervised: Option<Supervised>,
-    socket: Option<EventSocket>,
+    socket: EventSocket,
+    /// The folder of the socket; the supervisor removes it when this process is killed.
+    _scratch: tempfile::TempDir,
     output: Output,
     log: PathBuf,
     host: HostWatch,
@@ -156,7 +159,7 @@ impl<'r> Run<'r> {
             fs::write(path, text).map_err(io_error("write", path))?;
         }
         let scratch = scratch_folder()?;
-        let socket_path = scratch.join("events");
+        let socket_path = scratch.path().join("events");
         let socket = EventSocket::bind(&socket_path, sender).map_err(io_error("listen on", &socket_path))?;
         let mut env: BTreeMap<String, String> = rendered.env.into_iter().collect();
         env.insert(protocol::SOCKET.to_owned(), socket_path.display().to_string());
@@ -172,7 +175,8 @@ impl<'r> Run<'r> {
         let settings = OutputSettings { log: log.clone(), log_size: job.limits.log_size, pattern };
         let output = Output::read(reader, settings, sender.clone()).map_err(io_error("write the log", &log))?;
         let grace_ms = u64::try_from(job.limits.grace_time.as_millis()).unwrap_or(u64::MAX);
-        let order = Order { command: rendered.command, env, cwd: rendered.cwd, grace_ms, scratch };
+        let order =
+            Order { command: rendered.command, env, cwd: rendered.cwd, grace_ms, scratch: scratch.path().to_owned() };
         let begin = Instant::now();
         let supervised = Supervised::start(&step.supervisor, &order, &writer, sender.clone(), Message::Supervisor)
             .map_err(io_error("start the supervisor", &step.supervisor))?;
@@ -188,7 +192,8 @@ impl<'r> Run<'r> {
             begin,
             host: HostWatch::new(supervised.pid(), job.limits.host_memory_headroom),
             supervised: Some(supervised),
-            socket: Some(socket),
+            socket,
+            _scratch: scratch,
             output,
             log,
             window: Window::default(),
@@ -376,29 +381,32 @@ impl<'r> Run<'r> {
     }
 
     /// Ends all processes of the probe and waits for the last words of everybody.
-    fn end(&mut self, messages: &Receiver<Message>) -> Result<(), ProbeError> {
+    fn end(&mut self, messages: &Receiver<Message>, verdict: &Verdict) -> Result<(), ProbeError> {
         const LAST_WORDS: Duration = Duration::from_secs(2);
+        // What a step that ended by itself said last may still be under way; what one that was stopped says does not
+        // count any more.
+        let counts = matches!(verdict, Verdict::Exited);
         if self.reported.is_some() {
             // Its own way to end may print more about the error.
             let deadline = Instant::now() + self.job.limits.grace_time.min(LAST_WORDS);
             while self.ending.is_none() && !self.is_clean && Instant::now() < deadline {
-                self.drain_one(messages);
+                self.hear_late(messages, counts)?;
             }
         }
         if let Some(supervised) = self.supervised.as_mut().filter(|_| !self.is_clean) {
-            supervised.wish(Wish::Stop);
+            supervised.stop();
         }
         while !self.is_clean {
-            self.drain_one(messages);
+            self.hear_late(messages, counts)?;
         }
         self.supervised = None;
+        self.socket.close();
         let deadline = Instant::now() + LAST_WORDS;
-        while !self.output.is_finished() && Instant::now() < deadline {
-            self.drain_one(messages);
+        while !(self.output.is_finished() && self.socket.is_drained()) && Instant::now() < deadline {
+            self.hear_late(messages, counts)?;
         }
-        self.socket = None;
         while let Ok(message) = messages.try_recv() {
-            let _ = self.hear(message);
+            self.hear_last(message, counts)?;
         }
         if !self.survivors.is_empty() {
             let pids = self.survivors.iter().take(5).copied().collect();
@@ -410,23 +418,31 @@ impl<'r> Run<'r> {
         }
     }
 
-    fn drain_one(&mut self, messages: &Receiver<Message>) {
+    fn hear_late(&mut self, messages: &Receiver<Message>, counts: bool) -> Result<(), ProbeError> {
         match messages.recv_timeout(Duration::from_millis(20)) {
-            // What is still measured while the probe ends counts for nothing, but how it ended does.
-            Ok(Message::Supervisor(report)) => drop(self.hear_supervisor(report)),
-            Ok(Message::Event { event: event @ (Event::Error { .. } | Event::Memory { .. }), rank, at }) => {
-                let _ = self.hear_event(event, rank, at);
+            Ok(message) => self.hear_last(message, counts),
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => {
+                self.is_clean = true;
+                Ok(())
             }
-            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => self.is_clean = true,
         }
     }
 
-    fn outcome(mut self, verdict: Verdict) -> Result<Outcome, ProbeError> {
+    fn hear_last(&mut self, message: Message, counts: bool) -> Result<(), ProbeError> {
+        let is_about_the_end =
+            matches!(message, Message::Supervisor(_) | Message::Event { event: Event::Memory { .. }, .. });
+        if counts || is_about_the_end {
+            self.hear(message)?;
+        }
+        Ok(())
+    }
+
+    fn outcome(mut self, verdict: Verdict) -> Outcome {
         let last_lines = self.output.last_lines();
         let failure = |reason: String| Failure { reason, last_lines: classify::shown(&last_lines) };
         let limits = self.job.limits;
-        Ok(match verdict {
+        match verdict {
             Verdict::Interrupted => Outcome::Interrupted,
             Verdict::Enough => {
                 self.measured().unwrap_or_else(|| Outcome::Crashed(failure("nothing was measured".to_owned())))
@@ -452,7 +468,7 @@ impl<'r> Run<'r> {
                 }))
             }),
             Verdict::Exited => self.exited(&last_lines),
-        })
+        }
     }
 
     fn exited(&mut self, last_lines: &[String]) -> Outcome {
@@ -514,15 +530,10 @@ fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Option<f64> {
 }
 
 /// A folder for the socket, whose path must be short: a socket's name holds 107 bytes (unix(7)).
-fn scratch_folder() -> Result<PathBuf, ProbeError> {
+fn scratch_folder() -> Result<tempfile::TempDir, ProbeError> {
     const LONGEST: usize = 80;
     let folder = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < LONGEST).unwrap_or("/tmp".into());
-    let made = tempfile::Builder::new()
-        .prefix("gputune-")
-        .tempdir_in(&folder)
-        .map_err(io_error("create a folder in", &folder))?;
-    // The supervisor removes it: it lives longer than this process when this one is killed.
-    Ok(made.keep())
+    tempfile::Builder::new().prefix("gputune-").tempdir_in(&folder).map_err(io_error("create a folder in", &folder))
 }
 
 /// The program in the `#!` line of a script, where that program does not exist.

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -12,43 +12,69 @@ use std::time::Instant;
 use super::command::Message;
 use super::protocol::{Event, LONGEST_LINE};
 
-/// Listens as long as it lives. Lines of all connections go, parsed, into one channel; while that is full, whoever
-/// floods the socket waits.
+/// A socket whose connections are read by a thread each. Lines go, parsed, into one channel; while that is full,
+/// whoever floods the socket waits.
 pub(super) struct EventSocket {
     path: PathBuf,
     closing: Arc<AtomicBool>,
-    acceptor: Option<JoinHandle<()>>,
+    /// Connections that are being read.
+    open: Arc<AtomicUsize>,
+    acceptor: JoinHandle<()>,
 }
 
 impl EventSocket {
     pub(super) fn bind(path: &Path, messages: &SyncSender<Message>) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
-        let closing = Arc::new(AtomicBool::new(false));
-        let (flag, messages) = (Arc::clone(&closing), messages.clone());
+        let (closing, open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (flag, count, messages) = (Arc::clone(&closing), Arc::clone(&open), messages.clone());
         let acceptor = std::thread::Builder::new().name("events".to_owned()).spawn(move || {
             for stream in listener.incoming().flatten() {
                 if flag.load(Ordering::Acquire) {
                     break;
                 }
-                let messages = messages.clone();
+                let (messages, reading) = (messages.clone(), Reading::new(&count));
                 // Without a thread the connection is closed, which its writer sees.
-                let _ =
-                    std::thread::Builder::new().name("event reader".to_owned()).spawn(move || read(stream, &messages));
+                let _ = std::thread::Builder::new().name("event reader".to_owned()).spawn(move || {
+                    read(stream, &messages);
+                    drop(reading);
+                });
             }
         })?;
-        Ok(Self { path: path.to_owned(), closing, acceptor: Some(acceptor) })
+        Ok(Self { path: path.to_owned(), closing, open, acceptor })
+    }
+
+    /// Takes no further connections, after those that are waiting.
+    pub(super) fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        // The acceptor waits for a connection: this is one, behind all others.
+        let _ = UnixStream::connect(&self.path);
+    }
+
+    /// Whether everything that was ever sent is in the channel.
+    pub(super) fn is_drained(&self) -> bool {
+        self.acceptor.is_finished() && self.open.load(Ordering::Acquire) == 0
+    }
+}
+
+/// Counts a connection as long as it is read.
+struct Reading(Arc<AtomicUsize>);
+
+impl Reading {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Drop for EventSocket {
     fn drop(&mut self) {
-        self.closing.store(true, Ordering::Release);
-        // The acceptor waits for a connection: this is one.
-        if UnixStream::connect(&self.path).is_ok()
-            && let Some(acceptor) = self.acceptor.take()
-        {
-            let _ = acceptor.join();
-        }
+        self.close();
     }
 }
 

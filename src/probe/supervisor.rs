@@ -49,19 +49,14 @@ pub(super) struct Order {
     pub(super) env: BTreeMap<String, String>,
     pub(super) cwd: PathBuf,
     pub(super) grace_ms: u64,
-    /// A folder that is removed at the end, by whoever is last.
+    /// A folder that gputune removes at the end, or the supervisor when gputune is gone.
     pub(super) scratch: PathBuf,
 }
 
-/// What gputune tells it later; closing the connection means [`Kill`](Self::Kill).
+/// What gputune tells it later: to ask all processes to end, and to end them after the grace time. Closing the
+/// connection means to end them now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Wish {
-    /// Ask all processes to end, and end them after the grace time.
-    Stop,
-    /// End all processes now.
-    Kill,
-}
+pub(super) struct Stop;
 
 /// What the supervisor tells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,9 +175,9 @@ impl Supervised {
         self.pid.as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// Tells the supervisor what to do; one that is gone needs no telling.
-    pub(super) fn wish(&mut self, wish: Wish) {
-        let _ = self.send(&wish);
+    /// Tells the supervisor to end the probe; one that is gone needs no telling.
+    pub(super) fn stop(&mut self) {
+        let _ = self.send(&Stop);
     }
 
     fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
@@ -245,9 +240,19 @@ fn pid_of(id: u32) -> io::Result<Pid> {
 
 /// What reaches the supervisor's loop.
 enum Notice {
-    Wish(Wish),
+    Stop,
+    /// gputune is gone, or somebody wants the supervisor to be.
     Orphaned,
     ChildEnded,
+}
+
+/// Why, and so how, a probe's processes are ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// gputune asked for it, or the command ended by itself.
+    Orderly,
+    /// There is no gputune any more.
+    AtOnce,
 }
 
 /// The supervisor's whole life.
@@ -265,15 +270,17 @@ fn supervise() -> io::Result<()> {
     forward_signals(sender.clone())?;
     std::thread::spawn(move || {
         for line in lines.lines().map_while(Result::ok) {
-            if let Ok(wish) = serde_json::from_str(&line) {
-                let _ = sender.send(Notice::Wish(wish));
+            if serde_json::from_str::<Stop>(&line).is_ok() {
+                let _ = sender.send(Notice::Stop);
             }
         }
         let _ = sender.send(Notice::Orphaned);
     });
-    let result = Supervision { link, order: &order, cgroup: Cgroup::create(), main: None }.run(&notices);
-    let _ = std::fs::remove_dir_all(&order.scratch);
-    result
+    let supervision = Supervision { link, order: &order, cgroup: Cgroup::create(), main: None };
+    if supervision.run(&notices) == End::AtOnce {
+        let _ = std::fs::remove_dir_all(&order.scratch);
+    }
+    Ok(())
 }
 
 /// SIGCHLD wakes the loop; the signals that would end the supervisor make it end its charges first.
@@ -301,7 +308,7 @@ struct Supervision<'o> {
 }
 
 impl Supervision<'_> {
-    fn run(mut self, notices: &Receiver<Notice>) -> io::Result<()> {
+    fn run(mut self, notices: &Receiver<Notice>) -> End {
         match self.start() {
             Ok(pid) => {
                 self.main = Some(pid);
@@ -310,13 +317,13 @@ impl Supervision<'_> {
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(0);
                 self.report(&Report::NotStarted { errno, message: error.to_string() });
-                return Ok(());
+                return End::Orderly;
             }
         }
-        let urgency = self.wait_for_the_end(notices);
-        let survivors = self.end_all(notices, urgency);
+        let end = self.wait_for_the_end(notices);
+        let (end, survivors) = self.end_all(notices, end);
         self.report(&Report::Clean { survivors });
-        Ok(())
+        end
     }
 
     fn start(&self) -> io::Result<Pid> {
@@ -340,16 +347,16 @@ impl Supervision<'_> {
     }
 
     /// Returns when the command ended or somebody wants it to.
-    fn wait_for_the_end(&mut self, notices: &Receiver<Notice>) -> Wish {
+    fn wait_for_the_end(&mut self, notices: &Receiver<Notice>) -> End {
         // The time-out is a second net under SIGCHLD, not the way that ends are noticed.
         loop {
             match notices.recv_timeout(Duration::from_millis(500)) {
-                Ok(Notice::Wish(wish)) => return wish,
-                Ok(Notice::Orphaned) | Err(RecvTimeoutError::Disconnected) => return Wish::Kill,
+                Ok(Notice::Stop) => return End::Orderly,
+                Ok(Notice::Orphaned) | Err(RecvTimeoutError::Disconnected) => return End::AtOnce,
                 Ok(Notice::ChildEnded) | Err(RecvTimeoutError::Timeout) => {
                     self.reap();
                     if self.main.is_none() {
-                        return Wish::Stop;
+                        return End::Orderly;
                     }
                 }
             }
@@ -357,11 +364,11 @@ impl Supervision<'_> {
     }
 
     /// Ends every descendant: politely first, unless there is no time for it. Those that cannot be ended remain.
-    fn end_all(&mut self, notices: &Receiver<Notice>, urgency: Wish) -> Vec<u32> {
+    fn end_all(&mut self, notices: &Receiver<Notice>, mut end: End) -> (End, Vec<u32>) {
         const STUBBORN: Duration = Duration::from_secs(30);
         let grace = Duration::from_millis(self.order.grace_ms);
         let begin = Instant::now();
-        let mut kill_at = if urgency == Wish::Kill { begin } else { begin + grace };
+        let mut kill_at = if end == End::AtOnce { begin } else { begin + grace };
         let mut asked = false;
         while self.reap() {
             if !asked && self.may_ask(begin) {
@@ -375,14 +382,14 @@ impl Supervision<'_> {
                 self.signal(Signal::KILL);
             }
             if now >= kill_at + STUBBORN {
-                return descendants(std::process::id());
+                return (end, descendants(std::process::id()));
             }
             match notices.recv_timeout(Duration::from_millis(5)) {
-                Ok(Notice::Wish(Wish::Kill) | Notice::Orphaned) => kill_at = kill_at.min(now),
-                Ok(Notice::Wish(Wish::Stop) | Notice::ChildEnded) | Err(_) => {}
+                Ok(Notice::Orphaned) => (end, kill_at) = (End::AtOnce, kill_at.min(now)),
+                Ok(Notice::Stop | Notice::ChildEnded) | Err(_) => {}
             }
         }
-        Vec::new()
+        (end, Vec::new())
     }
 
     /// Leftovers of a command that ended by itself may be about to end too, as multiprocessing's helpers do.

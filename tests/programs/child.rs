@@ -1,0 +1,100 @@
+//! A training step for tests that does what its arguments say, one after the other, and misbehaves on demand.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> Result {
+    let mut socket = None;
+    for argument in std::env::args().skip(1) {
+        let (word, rest) = argument.split_once(':').unwrap_or((&argument, ""));
+        let numbers: Vec<u64> = rest.split(':').filter_map(|number| number.parse().ok()).collect();
+        let number = |at: usize| numbers.get(at).copied().unwrap_or(0);
+        match word {
+            // For tests that look for survivors by it.
+            "token" => {}
+            "send" => send(&mut socket, rest)?,
+            // steps:COUNT:SAMPLES:MICROSECONDS
+            "steps" => {
+                for _ in 0..number(0) {
+                    std::thread::sleep(Duration::from_micros(number(2)));
+                    send(&mut socket, &format!("{{\"event\":\"step\",\"samples\":{}}}", number(1)))?;
+                }
+            }
+            // forever:SAMPLES:MICROSECONDS
+            "forever" => loop {
+                std::thread::sleep(Duration::from_micros(number(1)));
+                send(&mut socket, &format!("{{\"event\":\"step\",\"samples\":{}}}", number(0)))?;
+            },
+            "print" => println!("{rest}"),
+            "complain" => eprintln!("{rest}"),
+            "bytes" => print_bytes(number(0))?,
+            "sleep" => std::thread::sleep(Duration::from_millis(number(0))),
+            "ignore-term" => drop(signal_hook::flag::register(15, Arc::new(AtomicBool::new(false)))?),
+            "signal" => rustix::process::kill_process(
+                rustix::process::getpid(),
+                rustix::process::Signal::from_named_raw(i32::try_from(number(0))?).ok_or("no such signal")?,
+            )?,
+            "daemon" => daemon(rest)?,
+            "setsid" => drop(rustix::process::setsid()?),
+            "exit" => leave(i32::try_from(number(0))?),
+            "env" => println!("{}", std::env::var(rest)?),
+            "cat" => print!("{}", std::fs::read_to_string(rest)?),
+            "panic-if" if rest == "true" => panic!("as asked"),
+            "panic-if" => {}
+            other => return Err(format!("what is `{other}`?").into()),
+        }
+    }
+    Ok(())
+}
+
+fn leave(code: i32) -> ! {
+    std::process::exit(code)
+}
+
+fn send(socket: &mut Option<UnixStream>, line: &str) -> Result {
+    if socket.is_none() {
+        *socket = Some(UnixStream::connect(std::env::var("GPUTUNE_SOCKET")?)?);
+    }
+    if let Some(socket) = socket {
+        socket.write_all(line.as_bytes())?;
+        socket.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Lines with bytes that are no UTF-8 among them.
+fn print_bytes(count: u64) -> Result {
+    let mut block = b"0123456789 \xff\xfe no utf-8 \xc3( and so on, and so on, and so on\n".repeat(1024);
+    block.truncate(1 << 16);
+    let mut stdout = std::io::stdout().lock();
+    let mut left = count;
+    while left > 0 {
+        let part = usize::try_from(left.min(block.len() as u64))?;
+        stdout.write_all(&block[..part])?;
+        left -= part as u64;
+    }
+    Ok(stdout.flush()?)
+}
+
+/// A grandchild in a session of its own whose parent is gone, deaf to SIGTERM.
+fn daemon(token: &str) -> Result {
+    let program = std::env::current_exe()?;
+    let stage = std::env::var("CHILD_STAGE").unwrap_or_default();
+    if stage.is_empty() {
+        let mut middle = Command::new(program);
+        middle.args(["setsid", &format!("daemon:{token}")]).env("CHILD_STAGE", "middle").spawn()?.wait()?;
+    } else {
+        Command::new(program)
+            .args([&format!("token:{token}"), "ignore-term", "sleep:600000"])
+            .env("CHILD_STAGE", "last")
+            .stdin(Stdio::null())
+            .spawn()?;
+    }
+    Ok(())
+}

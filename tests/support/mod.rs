@@ -1,0 +1,110 @@
+//! What several tests need: a folder with a spec, the real binary in it, and a look at what is left.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::allow_attributes, reason = "the part differs from file to file, so nothing can be expected")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use gputune::journal::{self, Line};
+
+/// The real binary.
+pub(crate) fn gputune() -> &'static str {
+    env!("CARGO_BIN_EXE_gputune")
+}
+
+/// The step that misbehaves on demand. `cargo test --test NAME` does not build examples, so it is built here.
+pub(crate) fn child() -> PathBuf {
+    static CHILD: LazyLock<PathBuf> = LazyLock::new(|| {
+        let profile = Path::new(gputune()).parent().unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build
+            .args(["build", "--quiet", "--offline", "--example", "child", "--target-dir"])
+            .arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+        profile.join("examples").join("child")
+    });
+    CHILD.clone()
+}
+
+/// A folder with a spec in it.
+pub(crate) struct Search {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) token: String,
+}
+
+impl Search {
+    /// A search over `x = 1, 2` (or the space in `more`) whose step gets these arguments.
+    pub(crate) fn of(arguments: &[&str], more: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let token = format!("survivor-{}", folder.path().file_name().unwrap().to_string_lossy().replace('.', ""));
+        let mut words = vec![child().display().to_string(), format!("token:{token}")];
+        words.extend(arguments.iter().map(|&argument| argument.replace("TOKEN", &token)));
+        let space = if more.contains("[space]") { "" } else { "[space]\nx = { values = [1, 2] }\n" };
+        let limits =
+            "[limits]\nprobe_time = \"20s\"\nstall_time = \"10s\"\ngrace_time = \"300ms\"\nmeasure_time = \"300ms\"\n";
+        let limits = if more.contains("[limits]") { "" } else { limits };
+        let search = if more.contains("[search]") { "" } else { "[search]\nconfirmations = 0\n" };
+        let command = serde_json::to_string(&words).unwrap();
+        let text = format!("[step]\ncommand = {command}\n{more}\n{space}{limits}{search}");
+        fs::write(folder.path().join("spec.toml"), text).unwrap();
+        Self { folder, token }
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(gputune());
+        command.args(["search", "spec.toml", "--out", "out"]).current_dir(self.folder.path());
+        command
+    }
+
+    pub(crate) fn run(&self) -> Output {
+        self.command().output().unwrap()
+    }
+
+    pub(crate) fn out(&self) -> PathBuf {
+        self.folder.path().join("out")
+    }
+
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        journal::read(&self.out().join("journal.jsonl")).unwrap().1
+    }
+
+    pub(crate) fn best(&self) -> serde_json::Value {
+        serde_json::from_str(&fs::read_to_string(self.out().join("best.json")).unwrap()).unwrap()
+    }
+
+    /// Processes of this search's steps that still live.
+    pub(crate) fn survivors(&self) -> Vec<String> {
+        processes_with(&self.token)
+    }
+
+    /// Waits a moment for processes that are being ended by somebody else.
+    pub(crate) fn assert_no_survivors(&self) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !self.survivors().is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(self.survivors(), Vec::<String>::new());
+    }
+}
+
+/// Command lines that hold a word.
+pub(crate) fn processes_with(word: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).filter(|line| line.contains(word)).collect()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
