@@ -34,6 +34,7 @@ mod scratch;
 mod shape;
 mod softmax;
 mod trainer;
+mod training;
 mod workers;
 
 pub use error::DemoError;
@@ -41,3 +42,4 @@ pub use memory::DemoMemory;
 pub use options::DemoOptions;
 pub use precision::Precision;
 pub use trainer::{DemoStep, DemoTrainer};
+pub use training::DemoTraining;

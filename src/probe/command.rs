@@ -10,12 +10,11 @@ use std::time::{Duration, Instant};
 
 use super::classify::{self, Evidence};
 use super::events::EventSocket;
+use super::heard::{Heard, Message, News};
 use super::host_watch::HostWatch;
 use super::output::{Output, OutputSettings};
-use super::protocol::{self, ErrorKind, Event};
-use super::supervisor::{Ending, Order, Report, Supervised};
-use super::totals::Totals;
-use super::window::Window;
+use super::protocol::{self, Event};
+use super::supervisor::{Ending, Order, Supervised};
 use super::{Job, ProbeError, Prober, Rate, StepTemplate, Watch};
 use crate::event::Progress;
 use crate::outcome::{Failure, Memory, Outcome};
@@ -45,18 +44,6 @@ pub struct CommandStep {
 pub struct CommandProber {
     step: CommandStep,
     folder: PathBuf,
-}
-
-/// What reaches the loop of a probe.
-pub(super) enum Message {
-    /// A rank reported.
-    Event { event: Event, rank: u32, at: Instant },
-    /// A line on the socket that is no event.
-    BadLine,
-    /// The pattern found a number.
-    Reading { number: f64, at: Instant },
-    /// The supervisor has news, or is gone.
-    Supervisor(Option<Report>),
 }
 
 impl CommandProber {
@@ -93,6 +80,15 @@ impl Prober for CommandProber {
     }
 }
 
+impl From<News> for Verdict {
+    fn from(news: News) -> Self {
+        match news {
+            News::Ended => Self::Exited,
+            News::Diverged(loss) => Self::Diverged(loss),
+        }
+    }
+}
+
 /// Why the loop of a probe ended.
 enum Verdict {
     Enough,
@@ -109,8 +105,6 @@ enum Verdict {
 struct Run<'r> {
     step: &'r CommandStep,
     job: &'r Job<'r>,
-    program: String,
-    samples_per_step: Option<f64>,
     unit: String,
     begin: Instant,
     supervised: Option<Supervised>,
@@ -120,23 +114,8 @@ struct Run<'r> {
     output: Output,
     log: PathBuf,
     host: HostWatch,
-    window: Window,
-    totals: Totals,
-    last_step: Option<StepTime>,
-    last_progress: Instant,
+    heard: Heard<'r>,
     output_bytes: u64,
-    bad_lines: u64,
-    reported: Option<(ErrorKind, String)>,
-    ending: Option<Ending>,
-    leftovers: usize,
-    survivors: Vec<u32>,
-    is_clean: bool,
-}
-
-#[derive(Clone, Copy)]
-struct StepTime {
-    arrived: Instant,
-    told: Option<f64>,
 }
 
 impl<'r> Run<'r> {
@@ -183,8 +162,6 @@ impl<'r> Run<'r> {
         Ok(Self {
             step,
             job,
-            program,
-            samples_per_step: samples_per_step(step, job),
             unit: match &step.rate {
                 Rate::Events => "samples/s".to_owned(),
                 Rate::Pattern { unit, .. } => unit.throughput_unit(),
@@ -196,17 +173,8 @@ impl<'r> Run<'r> {
             _scratch: scratch,
             output,
             log,
-            window: Window::default(),
-            totals: Totals::default(),
-            last_step: None,
-            last_progress: begin,
+            heard: Heard::nothing(step, &program, samples_per_step(step, job), begin),
             output_bytes: 0,
-            bad_lines: 0,
-            reported: None,
-            ending: None,
-            leftovers: 0,
-            survivors: Vec::new(),
-            is_clean: false,
         })
     }
 
@@ -216,7 +184,7 @@ impl<'r> Run<'r> {
         let mut next_tick = self.begin + TICK;
         loop {
             let verdict = match messages.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
-                Ok(message) => self.hear(message)?,
+                Ok(message) => self.heard.hear(message)?.map(Verdict::from),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => Some(Verdict::Exited),
             };
@@ -233,133 +201,19 @@ impl<'r> Run<'r> {
         }
     }
 
-    fn hear(&mut self, message: Message) -> Result<Option<Verdict>, ProbeError> {
-        match message {
-            Message::BadLine => self.bad_lines += 1,
-            Message::Reading { number, at } => {
-                if let Rate::Pattern { unit, .. } = &self.step.rate {
-                    let rate = unit.throughput(number, self.samples_per_step);
-                    self.window.push_rate(at.duration_since(self.begin), rate);
-                    self.last_progress = at;
-                }
-            }
-            Message::Event { event, rank, at } => return self.hear_event(event, rank, at),
-            Message::Supervisor(report) => return self.hear_supervisor(report),
-        }
-        Ok(None)
-    }
-
-    fn hear_event(&mut self, event: Event, rank: u32, at: Instant) -> Result<Option<Verdict>, ProbeError> {
-        match event {
-            Event::Step { samples, time, seconds, loss, metrics } => {
-                if let Some(loss) = loss.filter(|loss| !loss.is_finite()) {
-                    return Ok(Some(Verdict::Diverged(loss)));
-                }
-                if rank != 0 {
-                    return Ok(None);
-                }
-                self.last_progress = at;
-                self.totals.step(loss);
-                for (name, number) in metrics {
-                    self.totals.metric(&name, number.unwrap_or(f64::NAN));
-                }
-                self.push_step(samples, seconds, StepTime { arrived: at, told: time })?;
-            }
-            Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds),
-            Event::Memory { allocated, reserved, capacity, retries } => {
-                self.totals.memory(allocated.max(reserved), capacity, retries);
-            }
-            Event::Error { kind, message } => {
-                // The first error counts: in a distributed job the others follow from it.
-                self.reported.get_or_insert((kind, message));
-                return Ok(Some(Verdict::Exited));
-            }
-            Event::Done => return Ok(Some(Verdict::Exited)),
-            Event::Hello { .. } | Event::Phase { .. } | Event::Unknown => {
-                if self.last_step.is_none() {
-                    self.last_progress = at;
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    fn push_step(&mut self, samples: Option<f64>, seconds: Option<f64>, now: StepTime) -> Result<(), ProbeError> {
-        if !matches!(self.step.rate, Rate::Events) {
-            return Ok(());
-        }
-        let amount = samples.or(self.samples_per_step).ok_or(ProbeError::NoSamples)?;
-        let before = self.last_step.replace(now);
-        let between = before.map(|before| match (before.told, now.told) {
-            (Some(before), Some(now)) => now - before,
-            _ => now.arrived.duration_since(before.arrived).as_secs_f64(),
-        });
-        // The time before the first step is start-up, unless the step itself says how long it took.
-        if let Some(seconds) = seconds.or(between) {
-            self.window.push_step(now.arrived.duration_since(self.begin), seconds, amount);
-        }
-        Ok(())
-    }
-
-    fn hear_supervisor(&mut self, report: Option<Report>) -> Result<Option<Verdict>, ProbeError> {
-        match report {
-            Some(Report::Started { .. }) => Ok(None),
-            Some(Report::NotStarted { errno, message }) => Err(self.not_started(errno, &message)),
-            Some(Report::Ended { ending, leftovers }) => {
-                (self.ending, self.leftovers) = (Some(ending), leftovers);
-                Ok(Some(Verdict::Exited))
-            }
-            Some(Report::Clean { survivors }) => {
-                (self.survivors, self.is_clean) = (survivors, true);
-                Ok(Some(Verdict::Exited))
-            }
-            None => {
-                self.is_clean = true;
-                Ok(Some(Verdict::Exited))
-            }
-        }
-    }
-
-    fn not_started(&self, errno: i32, message: &str) -> ProbeError {
-        let cwd = &self.step.template.cwd;
-        let path = cwd.join(&self.program);
-        let is_path = self.program.contains('/');
-        let (reason, hint) = if !cwd.is_dir() {
-            (
-                format!("the folder {} does not exist", cwd.display()),
-                "set `cwd` in [step] to the folder that the command runs in".to_owned(),
-            )
-        } else if let Some(interpreter) =
-            Some(&path).filter(|path| is_path && path.is_file() && errno == 2).and_then(|path| interpreter(path))
-        {
-            (
-                format!("its interpreter `{interpreter}` does not exist"),
-                "mend the first line of the script, or name an interpreter in the command".to_owned(),
-            )
-        } else if errno == 2 {
-            let hint = if is_path { "is the path right, seen from `cwd`?" } else { "is it installed, and in PATH?" };
-            ("no such program".to_owned(), hint.to_owned())
-        } else if errno == 13 {
-            ("permission denied".to_owned(), format!("make it executable: chmod +x {}", self.program))
-        } else {
-            (message.to_owned(), "try the command in a shell; `gputune check` prints it".to_owned())
-        };
-        ProbeError::Start { program: self.program.clone(), reason, hint }
-    }
-
     /// Looks at limits, memory and the caller's wish.
     fn tick(&mut self, watch: Watch<'_>) -> Option<Verdict> {
         let now = Instant::now();
         let bytes = self.output.bytes();
         // Before the first step, anything printed is a sign of life; after it only steps are.
-        if self.window.steps() == 0 && self.last_step.is_none() && bytes > self.output_bytes {
-            self.last_progress = now;
+        if !self.heard.any_step() && bytes > self.output_bytes {
+            self.heard.last_progress = now;
         }
         self.output_bytes = bytes;
-        let throughput = self.window.throughput().map(|throughput| throughput.estimate);
+        let throughput = self.heard.window.throughput().map(|throughput| throughput.estimate);
         let progress = Progress {
             elapsed: now.duration_since(self.begin),
-            steps: self.window.steps(),
+            steps: self.heard.window.steps(),
             throughput,
             unit: self.unit.clone(),
         };
@@ -371,13 +225,13 @@ impl<'r> Run<'r> {
             ControlFlow::Break(shortage) if shortage.by_probe => return Some(Verdict::HostMemory(shortage.reason)),
             ControlFlow::Break(shortage) => return Some(Verdict::Disturbed(shortage.reason)),
         }
-        if self.window.is_enough(self.job.limits, self.job.effort) {
+        if self.heard.window.is_enough(self.job.limits, self.job.effort) {
             return Some(Verdict::Enough);
         }
         if now.duration_since(self.begin) >= self.job.limits.probe_time {
             return Some(Verdict::TimeIsUp);
         }
-        (now.duration_since(self.last_progress) >= self.job.limits.stall_time).then_some(Verdict::Stalled)
+        (now.duration_since(self.heard.last_progress) >= self.job.limits.stall_time).then_some(Verdict::Stalled)
     }
 
     /// Ends all processes of the probe and waits for the last words of everybody.
@@ -386,17 +240,17 @@ impl<'r> Run<'r> {
         // What a step that ended by itself said last may still be under way; what one that was stopped says does not
         // count any more.
         let counts = matches!(verdict, Verdict::Exited);
-        if self.reported.is_some() {
+        if self.heard.reported.is_some() {
             // Its own way to end may print more about the error.
             let deadline = Instant::now() + self.job.limits.grace_time.min(LAST_WORDS);
-            while self.ending.is_none() && !self.is_clean && Instant::now() < deadline {
+            while self.heard.ending.is_none() && !self.heard.is_clean && Instant::now() < deadline {
                 self.hear_late(messages, counts)?;
             }
         }
-        if let Some(supervised) = self.supervised.as_mut().filter(|_| !self.is_clean) {
+        if let Some(supervised) = self.supervised.as_mut().filter(|_| !self.heard.is_clean) {
             supervised.stop();
         }
-        while !self.is_clean {
+        while !self.heard.is_clean {
             self.hear_late(messages, counts)?;
         }
         self.supervised = None;
@@ -408,9 +262,9 @@ impl<'r> Run<'r> {
         while let Ok(message) = messages.try_recv() {
             self.hear_last(message, counts)?;
         }
-        if !self.survivors.is_empty() {
-            let pids = self.survivors.iter().take(5).copied().collect();
-            return Err(ProbeError::Survivors { count: self.survivors.len(), pids });
+        if !self.heard.survivors.is_empty() {
+            let pids = self.heard.survivors.iter().take(5).copied().collect();
+            return Err(ProbeError::Survivors { count: self.heard.survivors.len(), pids });
         }
         match self.output.log_error() {
             Some(error) => Err(io_error("write the log", &self.log)(error)),
@@ -423,7 +277,7 @@ impl<'r> Run<'r> {
             Ok(message) => self.hear_last(message, counts),
             Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => {
-                self.is_clean = true;
+                self.heard.is_clean = true;
                 Ok(())
             }
         }
@@ -433,7 +287,7 @@ impl<'r> Run<'r> {
         let is_about_the_end =
             matches!(message, Message::Supervisor(_) | Message::Event { event: Event::Memory { .. }, .. });
         if counts || is_about_the_end {
-            self.hear(message)?;
+            self.heard.hear(message)?;
         }
         Ok(())
     }
@@ -462,7 +316,7 @@ impl<'r> Run<'r> {
             },
             Verdict::Stalled => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                 let seconds = limits.stall_time.as_secs_f64();
-                Outcome::Stalled(failure(match self.window.steps() {
+                Outcome::Stalled(failure(match self.heard.window.steps() {
                     0 => format!("no output and {} for {seconds} s", self.nothing_seen()),
                     steps => format!("no progress for {seconds} s, after {steps} steps"),
                 }))
@@ -472,34 +326,34 @@ impl<'r> Run<'r> {
     }
 
     fn exited(&mut self, last_lines: &[String]) -> Outcome {
-        let ending = self.ending.unwrap_or(Ending::Signalled(9));
+        let ending = self.heard.ending.unwrap_or(Ending::Signalled(9));
         let finished_well =
-            self.reported.is_none() && (self.ending.is_none_or(Ending::is_success) || self.ended_by_us());
+            self.heard.reported.is_none() && (self.heard.ending.is_none_or(Ending::is_success) || self.ended_by_us());
         if finished_well && let Some(measured) = self.measured() {
             return measured;
         }
         classify::classify(&Evidence {
             ending,
             last_lines,
-            reported: self.reported.take(),
+            reported: self.heard.reported.take(),
             oom_killed: self.host.oom_killed(),
             awaited: match self.step.rate {
-                Rate::Events if self.window.steps() == 0 && self.last_step.is_some() => "a second step",
+                Rate::Events if self.heard.window.steps() == 0 && self.heard.any_step() => "a second step",
                 Rate::Events => "a step",
                 Rate::Pattern { .. } => "a line that matches the pattern",
             },
-            leftovers: self.leftovers,
+            leftovers: self.heard.leftovers,
         })
     }
 
     /// Whether the step said that it was done and was then ended.
     fn ended_by_us(&self) -> bool {
-        matches!(self.ending, Some(Ending::Signalled(15)))
+        matches!(self.heard.ending, Some(Ending::Signalled(15)))
     }
 
     fn nothing_seen(&self) -> &'static str {
         match self.step.rate {
-            Rate::Events if self.last_step.is_some() => "one step only",
+            Rate::Events if self.heard.any_step() => "one step only",
             Rate::Events => "no step",
             Rate::Pattern { .. } => "no line that matches the pattern",
         }
@@ -511,11 +365,11 @@ impl<'r> Run<'r> {
     }
 
     fn measured(&self) -> Option<Outcome> {
-        let mut measurement = self.totals.measurement(&self.window.throughput()?, &self.unit);
+        let mut measurement = self.heard.totals.measurement(&self.heard.window.throughput()?, &self.unit);
         if matches!(self.step.rate, Rate::Pattern { .. }) {
             measurement.step_seconds = None;
         }
-        measurement.bad_lines = self.bad_lines;
+        measurement.bad_lines = self.heard.bad_lines;
         measurement.host_peak_bytes = self.host.peak_bytes();
         if !self.step.is_gpu && measurement.peak_memory_bytes.is_none() {
             measurement.peak_memory_bytes = self.host.peak_bytes();
@@ -534,13 +388,4 @@ fn scratch_folder() -> Result<tempfile::TempDir, ProbeError> {
     const LONGEST: usize = 80;
     let folder = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < LONGEST).unwrap_or("/tmp".into());
     tempfile::Builder::new().prefix("gputune-").tempdir_in(&folder).map_err(io_error("create a folder in", &folder))
-}
-
-/// The program in the `#!` line of a script, where that program does not exist.
-fn interpreter(script: &Path) -> Option<String> {
-    let mut start = [0; 256];
-    let count = io::Read::read(&mut fs::File::open(script).ok()?, &mut start).ok()?;
-    let text = String::from_utf8_lossy(&start[..count]);
-    let program = text.strip_prefix("#!")?.lines().next()?.split_whitespace().next()?.to_owned();
-    (!Path::new(&program).exists()).then_some(program)
 }

@@ -9,7 +9,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use super::command::Message;
+use super::heard::Message;
 use super::protocol::{Event, LONGEST_LINE};
 
 /// A socket whose connections are read by a thread each. Lines go, parsed, into one channel; while that is full,

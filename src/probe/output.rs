@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use regex::bytes::Regex;
 
-use super::command::Message;
+use super::heard::Message;
 
 /// Lines kept for error messages and for recognising failures.
 const LAST_LINES: usize = 200;

@@ -32,6 +32,8 @@ pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
     let Outcome::Measured(measurement) = &trial.outcome else {
         let name = trial.outcome.name().replace('_', " ");
         return match trial.outcome.failure() {
+            // A step's own message may begin with the same words.
+            Some(failure) if failure.reason.to_lowercase().starts_with(&name) => failure.reason.clone(),
             Some(failure) => format!("{name}: {}", failure.reason),
             None => name,
         };

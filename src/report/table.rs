@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::row::{shown_estimate, shown_result, sorted, unit};
 use crate::objective::Direction;
@@ -12,14 +12,16 @@ use crate::space::Config;
 use crate::study::{Best, Ranked, Study};
 use crate::trial::Trial;
 
+/// A rule below the names and nothing else: rows are short, and rules between them would hide the numbers.
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
 /// Rows of the longest table.
 const ROWS: usize = 30;
 
 /// The searched trials, the best first, as wide as the terminal allows; `columns` is its width.
 pub fn table(study: &Study, columns: u16) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_width(columns);
+    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
     let names = || study.space.parameters().iter().map(crate::space::Parameter::name);
     let has_memory = study.history.searched().any(|trial| memory(trial).is_some());
     let metric = study.objective.metric();
@@ -41,7 +43,7 @@ pub fn table(study: &Study, columns: u16) -> String {
             let value = settings.get(name).map_or_else(|| "-".to_owned(), ToString::to_string);
             Cell::new(value).set_alignment(CellAlignment::Right)
         }));
-        cells.push(Cell::new(shown_result(&study.objective, trial)));
+        cells.push(Cell::new(shortened(&shown_result(&study.objective, trial))));
         if has_memory {
             cells
                 .push(Cell::new(memory(trial).map(show_bytes).unwrap_or_default()).set_alignment(CellAlignment::Right));
@@ -53,6 +55,15 @@ pub fn table(study: &Study, columns: u16) -> String {
         let _ = write!(text, "\n... and {} more in trials.csv", trials.len() - ROWS);
     }
     text
+}
+
+/// The whole reason of a failure is in the journal and in trials.csv.
+fn shortened(text: &str) -> String {
+    const LONGEST: usize = 46;
+    if text.chars().count() <= LONGEST {
+        return text.to_owned();
+    }
+    text.chars().take(LONGEST - 1).chain(['…']).collect()
 }
 
 fn memory(trial: &Trial) -> Option<u64> {

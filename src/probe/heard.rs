@@ -1,0 +1,169 @@
+//! What a probe says while it runs: steps, rates, memory, errors, and how its process ended.
+
+use std::time::Instant;
+
+use super::protocol::{ErrorKind, Event};
+use super::start_error::start_error;
+use super::supervisor::{Ending, Report};
+use super::totals::Totals;
+use super::window::Window;
+use super::{CommandStep, ProbeError, Rate};
+
+/// What reaches the loop of a probe.
+pub(super) enum Message {
+    /// A rank reported.
+    Event { event: Event, rank: u32, at: Instant },
+    /// A line on the socket that is no event.
+    BadLine,
+    /// The pattern found a number.
+    Reading { number: f64, at: Instant },
+    /// The supervisor has news, or is gone.
+    Supervisor(Option<Report>),
+}
+
+/// What a message means for the probe as a whole.
+pub(super) enum News {
+    /// There is nothing more to hear.
+    Ended,
+    /// The loss is not a finite number.
+    Diverged(f64),
+}
+
+/// What was heard so far.
+pub(super) struct Heard<'s> {
+    step: &'s CommandStep,
+    program: String,
+    samples_per_step: Option<f64>,
+    begin: Instant,
+    pub(super) window: Window,
+    pub(super) totals: Totals,
+    last_step: Option<StepTime>,
+    pub(super) last_progress: Instant,
+    pub(super) bad_lines: u64,
+    pub(super) reported: Option<(ErrorKind, String)>,
+    pub(super) ending: Option<Ending>,
+    pub(super) leftovers: usize,
+    pub(super) survivors: Vec<u32>,
+    pub(super) is_clean: bool,
+}
+
+#[derive(Clone, Copy)]
+struct StepTime {
+    arrived: Instant,
+    told: Option<f64>,
+}
+
+impl<'s> Heard<'s> {
+    pub(super) fn nothing(step: &'s CommandStep, program: &str, samples_per_step: Option<f64>, begin: Instant) -> Self {
+        Self {
+            step,
+            program: program.to_owned(),
+            samples_per_step,
+            begin,
+            window: Window::default(),
+            totals: Totals::default(),
+            last_step: None,
+            last_progress: begin,
+            bad_lines: 0,
+            reported: None,
+            ending: None,
+            leftovers: 0,
+            survivors: Vec::new(),
+            is_clean: false,
+        }
+    }
+
+    /// Whether a step was reported, if only one, which gives no time yet.
+    pub(super) fn any_step(&self) -> bool {
+        self.last_step.is_some() || self.window.steps() > 0
+    }
+
+    pub(super) fn hear(&mut self, message: Message) -> Result<Option<News>, ProbeError> {
+        match message {
+            Message::BadLine => self.bad_lines += 1,
+            Message::Reading { number, at } => {
+                if let Rate::Pattern { unit, .. } = &self.step.rate {
+                    let rate = unit.throughput(number, self.samples_per_step);
+                    self.window.push_rate(at.duration_since(self.begin), rate);
+                    self.last_progress = at;
+                }
+            }
+            Message::Event { event, rank, at } => return self.hear_event(event, rank, at),
+            Message::Supervisor(report) => return self.hear_supervisor(report),
+        }
+        Ok(None)
+    }
+
+    fn hear_event(&mut self, event: Event, rank: u32, at: Instant) -> Result<Option<News>, ProbeError> {
+        match event {
+            Event::Step { samples, time, seconds, loss, metrics } => {
+                if let Some(loss) = loss.filter(|loss| !loss.is_finite()) {
+                    return Ok(Some(News::Diverged(loss)));
+                }
+                if rank != 0 {
+                    return Ok(None);
+                }
+                self.last_progress = at;
+                self.totals.step(loss);
+                for (name, number) in metrics {
+                    self.totals.metric(&name, number.unwrap_or(f64::NAN));
+                }
+                self.push_step(samples, seconds, StepTime { arrived: at, told: time })?;
+            }
+            Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds),
+            Event::Memory { allocated, reserved, capacity, retries } => {
+                self.totals.memory(allocated.max(reserved), capacity, retries);
+            }
+            Event::Error { kind, message } => {
+                // The first error counts: in a distributed job the others follow from it.
+                self.reported.get_or_insert((kind, message));
+                return Ok(Some(News::Ended));
+            }
+            Event::Done => return Ok(Some(News::Ended)),
+            Event::Hello { .. } | Event::Phase { .. } | Event::Unknown => {
+                if self.last_step.is_none() {
+                    self.last_progress = at;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn push_step(&mut self, samples: Option<f64>, seconds: Option<f64>, now: StepTime) -> Result<(), ProbeError> {
+        if !matches!(self.step.rate, Rate::Events) {
+            return Ok(());
+        }
+        let amount = samples.or(self.samples_per_step).ok_or(ProbeError::NoSamples)?;
+        let before = self.last_step.replace(now);
+        let between = before.map(|before| match (before.told, now.told) {
+            (Some(before), Some(now)) => now - before,
+            _ => now.arrived.duration_since(before.arrived).as_secs_f64(),
+        });
+        // The time before the first step is start-up, unless the step itself says how long it took.
+        if let Some(seconds) = seconds.or(between) {
+            self.window.push_step(now.arrived.duration_since(self.begin), seconds, amount);
+        }
+        Ok(())
+    }
+
+    fn hear_supervisor(&mut self, report: Option<Report>) -> Result<Option<News>, ProbeError> {
+        match report {
+            Some(Report::Started { .. }) => Ok(None),
+            Some(Report::NotStarted { errno, message }) => {
+                Err(start_error(&self.program, &self.step.template.cwd, errno, &message))
+            }
+            Some(Report::Ended { ending, leftovers }) => {
+                (self.ending, self.leftovers) = (Some(ending), leftovers);
+                Ok(Some(News::Ended))
+            }
+            Some(Report::Clean { survivors }) => {
+                (self.survivors, self.is_clean) = (survivors, true);
+                Ok(Some(News::Ended))
+            }
+            None => {
+                self.is_clean = true;
+                Ok(Some(News::Ended))
+            }
+        }
+    }
+}
