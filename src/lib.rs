@@ -1,5 +1,7 @@
-//! x
+#![doc = include_str!("../README.md")]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
+#![warn(clippy::unwrap_used)]
+
 pub mod budget;
 #[cfg(feature = "demo")]
 pub mod demo;

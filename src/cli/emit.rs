@@ -18,7 +18,7 @@ pub(super) struct Args {
     /// The folder of the search
     dir: PathBuf,
     /// The form in which the config is written
-    #[arg(long, value_name = "FORMAT", default_value = "toml", value_parser = folder::parse_format)]
+    #[arg(long, value_name = "FORMAT", default_value = "toml", value_parser = folder::format_parser())]
     format: &'static gputune::emit::Format,
 }
 

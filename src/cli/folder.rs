@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gputune::emit::{FORMATS, Format};
 
 use super::exit::{Exit, Failed};
@@ -15,12 +17,11 @@ pub(super) const TRIALS: &str = "trials.csv";
 pub(super) const SUMMARY: &str = "summary.md";
 pub(super) const SPEC: &str = "spec.toml";
 
-/// The form of a name on the command line.
-pub(super) fn parse_format(name: &str) -> Result<&'static Format, String> {
-    gputune::emit::format(name).ok_or_else(|| {
-        let known: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
-        format!("expected one of {}", known.join(", "))
-    })
+/// Reads the name of a form; help and errors list those that there are.
+pub(super) fn format_parser() -> impl TypedValueParser<Value = &'static Format> {
+    let known = FORMATS.iter().map(|format| PossibleValue::new(format.name).help(format.about));
+    PossibleValuesParser::new(known)
+        .try_map(|name| gputune::emit::format(&name).ok_or_else(|| format!("there is no form `{name}`")))
 }
 
 /// The default folder of a spec's search: `gputune-out/<name of the file>`.
@@ -45,7 +46,7 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failed>
     let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.as_file().sync_data()?;
-        fs::set_permissions(file.path(), fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o644)))?;
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
         file.persist(&path).map_err(|error| error.error)
     });
     written.map(|_| ()).map_err(|error| {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gputune::journal;
 use gputune::objective::{Direction, Objective};
 use gputune::outcome::Outcome;
@@ -31,7 +32,7 @@ pub(super) struct Args {
     /// The table: a .csv file or a journal.jsonl
     table: PathBuf,
     /// The strategy
-    #[arg(long, default_value = "auto", value_parser = parse_strategy)]
+    #[arg(long, default_value = "auto", value_parser = strategy_parser())]
     strategy: &'static Entry,
     /// Probes of each run
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..))]
@@ -50,11 +51,10 @@ pub(super) struct Args {
     json: bool,
 }
 
-fn parse_strategy(name: &str) -> Result<&'static Entry, String> {
-    strategy::strategy(name).ok_or_else(|| {
-        let known: Vec<&str> = STRATEGIES.iter().map(|entry| entry.name).collect();
-        format!("expected one of {}", known.join(", "))
-    })
+fn strategy_parser() -> impl TypedValueParser<Value = &'static Entry> {
+    let known = STRATEGIES.iter().map(|entry| PossibleValue::new(entry.name).help(entry.about));
+    PossibleValuesParser::new(known)
+        .try_map(|name| strategy::strategy(&name).ok_or_else(|| format!("there is no strategy `{name}`")))
 }
 
 /// The best value after each probe, `null` until the first success.

@@ -30,8 +30,8 @@ pub(super) struct Args {
     /// The folder for journal, logs and results [default: gputune-out/<name of the spec>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The form in which the best config is printed: toml, json, yaml, env, args or none
-    #[arg(long, value_name = "FORMAT", default_value = "toml", value_parser = folder::parse_format)]
+    /// The form in which the best config is printed
+    #[arg(long, value_name = "FORMAT", default_value = "toml", value_parser = folder::format_parser())]
     format: &'static Format,
     /// Start over; an earlier search in the folder is kept aside
     #[arg(long)]

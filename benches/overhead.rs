@@ -1,0 +1,71 @@
+//! What a probe costs beyond the command itself: a child that exits at once, run bare and as a probe, in turn.
+//!
+//! `cargo bench --bench overhead` prints medians and quartiles; `benches/results/overhead.md` keeps a run.
+
+use std::error::Error;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use gputune::probe::{CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, StepTemplate, Template};
+use gputune::space::{Parameter, Space};
+
+const ROUNDS: usize = 200;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let gputune = PathBuf::from(env!("CARGO_BIN_EXE_gputune"));
+    let template = StepTemplate {
+        command: vec![Template::parse("/bin/true")],
+        env: Vec::new(),
+        cwd: folder.path().to_owned(),
+        files: Vec::new(),
+    };
+    let step = CommandStep {
+        template,
+        rate: Rate::Events,
+        samples_per_step: None,
+        gputune: gputune.clone(),
+        supervisor: gputune.clone(),
+        is_gpu: false,
+    };
+    let space = Space::new([Parameter::values("x", [1])])?;
+    let config = space.first().ok_or("an empty space")?;
+    let settings = space.settings(&config);
+    let limits = Limits::default();
+    let mut prober = CommandProber::new(step, folder.path());
+
+    let (mut bare, mut probed, mut version) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        bare.push(timed(|| Ok(run("/bin/true", &[])?))?);
+        version.push(timed(|| Ok(run(&gputune.display().to_string(), &["--version"])?))?);
+        let job = Job { number: 1, config: &config, settings: &settings, limits: &limits, effort: Effort::Probe };
+        probed.push(timed(|| {
+            prober.probe(&job, &mut |_| ControlFlow::Continue(()))?;
+            Ok(())
+        })?);
+    }
+    println!("{ROUNDS} rounds, in turn; milliseconds\n");
+    println!("| | lower quartile | median | upper quartile |\n|---|--:|--:|--:|");
+    for (name, times) in [
+        ("`/bin/true`, bare", &mut bare),
+        ("`/bin/true`, as a probe", &mut probed),
+        ("`gputune --version`", &mut version),
+    ] {
+        times.sort_by(f64::total_cmp);
+        let at = |quarter: usize| times[times.len() * quarter / 4];
+        println!("| {name} | {:.2} | {:.2} | {:.2} |", at(1), at(2), at(3));
+    }
+    Ok(())
+}
+
+fn run(program: &str, arguments: &[&str]) -> std::io::Result<()> {
+    Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).status().map(drop)
+}
+
+fn timed(action: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
+    let begin = Instant::now();
+    action()?;
+    Ok(begin.elapsed().as_secs_f64() * 1e3)
+}
