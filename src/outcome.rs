@@ -40,6 +40,9 @@ pub struct Measurement {
     pub throughput: Option<Estimate>,
     /// The unit of the throughput, such as `samples/s`.
     pub unit: String,
+    /// Framework and version, as the step names itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub framework: Option<String>,
     /// Steps (or readings of a rate) that the throughput was taken from, warm-up not counted.
     pub steps: u64,
     /// Steps (or readings) dropped as warm-up.

@@ -14,7 +14,7 @@ const SPACE: &str = "[space]\nx = { range = [1, 12] }\ny = { values = [\"a\", \"
 
 /// A step that takes a moment and then reports; the more, the larger x is.
 fn quick() -> Search {
-    let limits = "[limits]\nmeasure_time = \"60ms\"\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nprobes = 24\nconfirmations = 0\n";
+    let limits = "[limits]\nmeasure_time = \"60ms\"\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nprobes = 24\nconfirmations = 0\non_tie = \"fastest\"\n";
     Search::of(&["print:{y}", "forever:{x}:500"], &format!("{SPACE}{limits}"))
 }
 
@@ -30,8 +30,7 @@ fn the_folder_has_everything_and_stdout_only_the_best() {
     let mut names: Vec<String> =
         fs::read_dir(search.out()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
-    let expected =
-        ["best.json", "best.toml", "journal.jsonl", "logs", "probes", "spec.toml", "summary.md", "trials.csv"];
+    let expected = ["best.json", "best.toml", "journal.jsonl", "logs", "spec.toml", "summary.md", "trials.csv"];
     assert_eq!(names, expected);
     assert_eq!(stdout(&output), fs::read_to_string(search.out().join("best.toml")).unwrap());
     assert_eq!(configs(&search)[0], "x=3 y=b", "the baseline comes first");

@@ -88,6 +88,9 @@ pub(super) fn run(args: Args) -> super::Result {
         eprintln!("{}\n\n{}", report::table(&study, columns()), report::verdict(&study));
         eprintln!("results   {}", relative(&out).display());
     }
+    if args.quiet && best.is_none() {
+        eprintln!("{}", report::verdict(&study));
+    }
     if let Some(best) = &best {
         stdout::print(&(args.format.write)(&best.config))?;
     }

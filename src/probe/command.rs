@@ -129,8 +129,10 @@ impl<'r> Run<'r> {
         let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
         let program = rendered.command.first().cloned().unwrap_or_default();
         let log = folder.join(CommandProber::log_name(job.number));
-        for path in [log.parent().unwrap_or(folder), &probe_dir] {
-            fs::create_dir_all(path).map_err(io_error("create", path))?;
+        let logs = log.parent().unwrap_or(folder);
+        fs::create_dir_all(logs).map_err(io_error("create", logs))?;
+        if step.template.uses_probe_dir() {
+            fs::create_dir_all(&probe_dir).map_err(io_error("create", &probe_dir))?;
         }
         for (path, text) in &rendered.files {
             let parent = path.parent().unwrap_or(&probe_dir);
@@ -369,6 +371,7 @@ impl<'r> Run<'r> {
         if matches!(self.step.rate, Rate::Pattern { .. }) {
             measurement.step_seconds = None;
         }
+        measurement.framework = self.heard.framework.clone();
         measurement.bad_lines = self.heard.bad_lines;
         measurement.host_peak_bytes = self.host.peak_bytes();
         if !self.step.is_gpu && measurement.peak_memory_bytes.is_none() {

@@ -88,9 +88,9 @@ fn read(stream: UnixStream, messages: &SyncSender<Message>) {
             Line::Blank => continue,
             Line::TooLong => Message::BadLine,
             Line::Whole => match Event::parse(&line) {
-                Ok(Event::Hello { rank: own, .. }) => {
+                Ok(Event::Hello { rank: own, framework }) => {
                     rank = own;
-                    Message::Event { event: Event::Hello { framework: None, rank }, rank, at: Instant::now() }
+                    Message::Event { event: Event::Hello { framework, rank }, rank, at: Instant::now() }
                 }
                 Ok(event) => Message::Event { event, rank, at: Instant::now() },
                 Err(_) => Message::BadLine,

@@ -39,6 +39,7 @@ pub(super) struct Heard<'s> {
     pub(super) totals: Totals,
     last_step: Option<StepTime>,
     pub(super) last_progress: Instant,
+    pub(super) framework: Option<String>,
     pub(super) bad_lines: u64,
     pub(super) reported: Option<(ErrorKind, String)>,
     pub(super) ending: Option<Ending>,
@@ -64,6 +65,7 @@ impl<'s> Heard<'s> {
             totals: Totals::default(),
             last_step: None,
             last_progress: begin,
+            framework: None,
             bad_lines: 0,
             reported: None,
             ending: None,
@@ -120,11 +122,11 @@ impl<'s> Heard<'s> {
                 return Ok(Some(News::Ended));
             }
             Event::Done => return Ok(Some(News::Ended)),
-            Event::Hello { .. } | Event::Phase { .. } | Event::Unknown => {
-                if self.last_step.is_none() {
-                    self.last_progress = at;
-                }
+            Event::Hello { framework, .. } => {
+                self.framework = framework.or(self.framework.take());
+                self.last_progress = at;
             }
+            Event::Phase { .. } | Event::Unknown => {}
         }
         Ok(None)
     }

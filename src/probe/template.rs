@@ -142,6 +142,11 @@ impl StepTemplate {
         self.command.iter().chain(env).chain(files)
     }
 
+    /// Whether a probe needs a folder of its own.
+    pub fn uses_probe_dir(&self) -> bool {
+        !self.files.is_empty() || self.templates().flat_map(Template::names).any(|(name, _)| name == "probe_dir")
+    }
+
     /// Fills settings in.
     ///
     /// An argument that needs an inactive setting is left out, and with it an option directly in front that has no

@@ -57,6 +57,14 @@ pub fn table(study: &Study, columns: u16) -> String {
     text
 }
 
+fn why_nothing(study: &Study) -> &'static str {
+    if study.history.trials().is_empty() {
+        "no probe has ended yet"
+    } else {
+        "none of the configs could be measured within the limits"
+    }
+}
+
 /// The whole reason of a failure is in the journal and in trials.csv.
 fn shortened(text: &str) -> String {
     const LONGEST: usize = 46;
@@ -76,7 +84,7 @@ pub fn verdict(study: &Study) -> String {
     match study.best() {
         Some(best) => winner_lines(study, &best, &mut text),
         None => {
-            let _ = writeln!(text, "nothing feasible: none of the configs could be measured within the limits");
+            let _ = writeln!(text, "nothing feasible: {}", why_nothing(study));
         }
     }
     let searched = study.history.searched().count();
