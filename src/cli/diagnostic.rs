@@ -16,12 +16,22 @@ pub(super) fn print_spec_error(error: &SpecError) {
     eprintln!("{}", spec_error(error, &renderer));
 }
 
+/// A text in one line, whatever signs a name in it has.
+fn in_one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for sign in text.chars() {
+        if sign.is_control() { line.extend(sign.escape_default()) } else { line.push(sign) }
+    }
+    line
+}
+
 fn spec_error(error: &SpecError, renderer: &Renderer) -> String {
     let path = error.path.display().to_string();
-    let mut group = Level::ERROR.primary_title(error.message.as_str()).elements(error.span.as_ref().map(|span| {
+    let (message, hint) = (in_one_line(&error.message), error.hint.as_deref().map(in_one_line));
+    let mut group = Level::ERROR.primary_title(message.as_str()).elements(error.span.as_ref().map(|span| {
         Snippet::source(error.text.as_str()).path(path.as_str()).annotation(AnnotationKind::Primary.span(span.clone()))
     }));
-    if let Some(hint) = &error.hint {
+    if let Some(hint) = &hint {
         group = group.element(Level::HELP.with_name("hint").message(hint.as_str()));
     }
     renderer.render(&[group])

@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use minijinja::{Environment, UndefinedBehavior};
+use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 
 use super::Value;
 
@@ -71,12 +71,49 @@ impl From<minijinja::Error> for ExpressionError {
     fn from(error: minijinja::Error) -> Self {
         let kind = error.kind().to_string();
         let message = match error.detail() {
-            Some(detail) if error.kind() == minijinja::ErrorKind::SyntaxError => detail.to_owned(),
+            Some(detail) if matches!(error.kind(), ErrorKind::SyntaxError | ErrorKind::InvalidOperation) => {
+                detail.to_owned()
+            }
             Some(detail) => format!("{kind}: {detail}"),
             None => kind,
         };
         Self { message, range: error.range() }
     }
+}
+
+/// Where a name stands in an expression, quoted texts left out.
+fn places<'t>(text: &'t str, name: &'t str) -> impl Iterator<Item = Range<usize>> + 't {
+    let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(name).map(|(start, _)| start..start + name.len()).filter(move |range| {
+        let is_whole = !text[..range.start].ends_with(part_of_name) && !text[range.end..].starts_with(part_of_name);
+        is_whole && !ends_in_quotes(&text[..range.start])
+    })
+}
+
+fn ends_in_quotes(text: &str) -> bool {
+    let (mut open, mut escaped) = (None, false);
+    for sign in text.chars() {
+        match open {
+            Some(_) if escaped => escaped = false,
+            Some(_) if sign == '\\' => escaped = true,
+            Some(quote) if sign == quote => open = None,
+            None if matches!(sign, '\'' | '"') => open = Some(sign),
+            _ => {}
+        }
+    }
+    open.is_some()
+}
+
+/// A function that is named and not called would be compared as a thing of its own, which nobody means.
+fn check_calls(text: &str, names: &BTreeSet<String>) -> Result<(), ExpressionError> {
+    for name in names.iter().filter(|name| FUNCTIONS.contains(&name.as_str())) {
+        let is_called = |range: Range<usize>| text[range.end..].trim_start().starts_with('(');
+        if !places(text, name).any(is_called) {
+            let message = format!("`{name}` is a function and is not called here");
+            return Err(ExpressionError { message, range: places(text, name).next() });
+        }
+    }
+    Ok(())
 }
 
 impl Expression {
@@ -91,6 +128,7 @@ impl Expression {
         }
         let compiled = LANGUAGE.compile_expression_owned(text.clone())?;
         let mut names: BTreeSet<String> = compiled.undeclared_variables(false).into_iter().collect();
+        check_calls(&text, &names)?;
         names.retain(|name| !FUNCTIONS.contains(&name.as_str()));
         Ok(Self { text, compiled, names })
     }
@@ -107,10 +145,7 @@ impl Expression {
 
     /// Where a name stands in the text, as bytes.
     pub fn find(&self, name: &str) -> Option<Range<usize>> {
-        let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
-        self.text.match_indices(name).map(|(start, _)| start..start + name.len()).find(|range| {
-            !self.text[..range.start].ends_with(part_of_name) && !self.text[range.end..].starts_with(part_of_name)
-        })
+        places(&self.text, name).next()
     }
 
     /// The value of the expression.
@@ -216,6 +251,15 @@ mod tests {
         assert_eq!(expression.names().iter().collect::<Vec<_>>(), ["batch", "batch_size"]);
         assert_eq!(expression.find("batch_size"), Some(11..21));
         assert_eq!(expression.find("batch"), Some(4..9));
+        let expression = Expression::parse(r#"mode == 'it\'s x' and "x" != x"#).unwrap();
+        assert_eq!(expression.find("x"), Some(29..30));
+    }
+
+    #[test]
+    fn a_function_must_be_called() {
+        assert!(Expression::parse("max (1, 2) > abs(-1)").is_ok());
+        let error = Expression::parse("batch_size > max").unwrap_err();
+        assert_eq!(error.range, Some(13..16), "{error}");
     }
 
     #[test]

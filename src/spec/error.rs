@@ -1,7 +1,10 @@
 //! A mistake in a spec: what it is, where it is, and what to do about it.
 
+use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+use super::quoted;
 
 /// A mistake in a spec.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,70 +30,90 @@ pub(super) struct SourceFile {
     pub(super) text: String,
 }
 
+/// What nobody writes by hand; a device that never ends is larger, too.
+const LARGEST: u64 = 16 << 20;
+
+/// Why a file cannot be read, without the number that the system gives it.
+fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" (os error").map_or(text.as_str(), |(reason, _)| reason).to_lowercase()
+}
+
 impl SourceFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, is too large to be meant, or is not UTF-8.
     pub(super) fn read(path: &Path) -> Result<Self, SpecError> {
-        let text = std::fs::read(path)
-            .map_err(|error| (error.to_string(), "is the path right, and may this user read it?"))
-            .and_then(|bytes| {
-                String::from_utf8(bytes).map_err(|_| ("it is not UTF-8".to_owned(), "save it as UTF-8 text"))
-            });
-        match text {
-            Ok(text) => Ok(Self { path: path.to_owned(), text }),
-            Err((reason, hint)) => Err(SpecError {
-                message: format!("cannot read {}: {reason}", path.display()),
-                path: path.to_owned(),
-                text: String::new(),
-                span: None,
-                hint: Some(hint.to_owned()),
-            }),
+        let unreadable = |reason: String, hint: &str| SpecError {
+            message: format!("cannot read `{}`: {reason}", path.display()),
+            path: path.to_owned(),
+            text: String::new(),
+            span: None,
+            hint: Some(hint.to_owned()),
+        };
+        let mut bytes = Vec::new();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes))
+            .map_err(|error| unreadable(reason(&error), "is the path right, and may this user read it?"))?;
+        if bytes.len() as u64 > LARGEST {
+            return Err(unreadable("it is larger than 16 MiB".to_owned(), "give the path of a text file"));
+        }
+        Self::decode(path, bytes)
+    }
+
+    /// Reads a file whose path is relative to this one; where it cannot be read, the mistake is at the path.
+    pub(super) fn read_beside(&self, path: &Path, span: &Range<usize>) -> Result<Self, SpecError> {
+        let beside = self.path.parent().unwrap_or(Path::new("")).join(path);
+        Self::read(&beside).map_err(|error| match error.span {
+            Some(_) => error,
+            None => self.error(span.clone(), error.message, "the path is relative to the folder of this file"),
+        })
+    }
+
+    fn decode(path: &Path, bytes: Vec<u8>) -> Result<Self, SpecError> {
+        match String::from_utf8(bytes) {
+            Ok(text) => {
+                let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
+                Ok(Self { path: path.to_owned(), text })
+            }
+            Err(error) => {
+                let start = error.utf8_error().valid_up_to();
+                let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+                let source = Self { path: path.to_owned(), text };
+                let span = start..start + char::REPLACEMENT_CHARACTER.len_utf8();
+                Err(source.error(span, "this byte is not UTF-8 text", "save the file as UTF-8"))
+            }
         }
     }
 
-    pub(super) fn error(&self, span: Range<usize>, message: impl Into<String>) -> SpecError {
+    /// A mistake at a place of this file, and its cure.
+    pub(super) fn error(&self, span: Range<usize>, message: impl Into<String>, hint: impl Into<String>) -> SpecError {
         SpecError {
             message: message.into(),
             path: self.path.clone(),
             text: self.text.clone(),
-            span: Some(span),
-            hint: None,
+            span: Some(self.first_line_of(span)),
+            hint: Some(hint.into()),
         }
     }
 
-    /// A mistake that the TOML reader found.
-    pub(super) fn toml_error(&self, error: &toml::de::Error) -> SpecError {
-        let message = error.message().trim_end_matches('.').to_owned();
-        let hint = unknown_name(&message).map(|(name, known)| suggestion(name, known.iter().copied()));
-        let missing = message.strip_prefix("missing field ").map(|field| format!("add {field}"));
-        let span = error.span().map(|span| self.visible(span));
-        SpecError { span, hint: hint.or(missing), ..self.error(0..0, message) }
-    }
-
-    /// A place that can be pointed at: not empty, and not a table's whole content.
-    fn visible(&self, span: Range<usize>) -> Range<usize> {
+    /// The part of a place that lies on its first line, since a caret points at one line.
+    fn first_line_of(&self, span: Range<usize>) -> Range<usize> {
         let start = span.start.min(self.text.len());
-        let line_end = self.text[start..].find('\n').map_or(self.text.len(), |end| start + end);
-        start..span.end.clamp(start, line_end.max(start))
+        let rest = self.text.get(start..).unwrap_or_default();
+        let line_end = start + rest.find(['\r', '\n']).unwrap_or(rest.len());
+        start..span.end.clamp(start, line_end)
     }
 
-    /// The place of a part of a quoted text, or of all of it where it was written with escapes.
+    /// The place of a part of a quoted text, or of all of it where the part is not known.
     pub(super) fn inside(&self, span: &Range<usize>, value: &str, part: Option<Range<usize>>) -> Range<usize> {
-        let start = span.start + 1;
-        let is_plain = self.text.get(start..start + value.len()) == Some(value);
-        match part {
-            Some(part) if is_plain && part.end <= value.len() && part.start < part.end => {
-                start + part.start..start + part.end
-            }
-            _ => span.clone(),
-        }
+        let place = || {
+            let part = quoted::part_of(self.text.get(span.clone())?, value, &part?)?;
+            Some(span.start + part.start..span.start + part.end)
+        };
+        place().unwrap_or_else(|| span.clone())
     }
-}
-
-/// The name and the known names in serde's message about an unknown field or variant.
-fn unknown_name(message: &str) -> Option<(&str, Vec<&str>)> {
-    let rest = message.strip_prefix("unknown field ").or_else(|| message.strip_prefix("unknown variant "))?;
-    let mut names = rest.split('`').skip(1).step_by(2);
-    let name = names.next()?;
-    Some((name, names.collect()))
 }
 
 /// The known name that was most likely meant, or all of them.
@@ -104,6 +127,6 @@ pub(super) fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str>) -
     match closest {
         Some((likeness, candidate)) if likeness >= LIKELY => format!("did you mean `{candidate}`?"),
         _ if known.is_empty() => "there are no names to choose from".to_owned(),
-        _ => format!("there is {}", known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")),
+        _ => format!("there is only {}", known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")),
     }
 }

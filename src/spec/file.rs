@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -48,6 +49,55 @@ impl<T: JsonSchema> JsonSchema for Located<T> {
     }
 }
 
+/// A table whose keys are free, in the order of the file.
+#[derive(Debug, Clone)]
+pub(super) struct Entries<T>(pub(super) Vec<(Located<String>, T)>);
+
+impl<T> Default for Entries<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> de::Visitor<'de> for InOrder<T> {
+            type Value = Entries<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry::<Located<String>, T>()? {
+                    entries.push(entry);
+                }
+                entries.sort_by_key(|(name, _)| name.span.start);
+                Ok(Entries(entries))
+            }
+        }
+
+        deserializer.deserialize_map(InOrder(PhantomData))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Entries<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        BTreeMap::<String, T>::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        BTreeMap::<String, T>::json_schema(generator)
+    }
+}
+
 /// What gputune searches, and how.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a spec with the tables [step], [space] and others")]
@@ -63,7 +113,7 @@ pub(super) struct SpecFile {
     /// The current settings: probed first, and what the speed-up is measured against. An active parameter that is
     /// left out takes its first setting.
     #[serde(default)]
-    pub(super) baseline: Option<Located<BTreeMap<String, Located<Value>>>>,
+    pub(super) baseline: Option<Located<Entries<Located<Value>>>>,
     /// How far a probe may go.
     #[serde(default)]
     pub(super) limits: LimitsTable,
@@ -84,7 +134,7 @@ pub(super) struct StepTable {
     pub(super) command: Located<Vec<Located<String>>>,
     /// Environment variables that are set beside the inherited ones; settings as in `command`.
     #[serde(default)]
-    pub(super) env: BTreeMap<String, Located<String>>,
+    pub(super) env: Entries<Located<String>>,
     /// The folder that the command runs in, relative to this file. Default: the folder of this file.
     #[serde(default)]
     pub(super) cwd: Option<Located<PathBuf>>,
@@ -183,7 +233,7 @@ impl JsonSchema for SpaceTable {
 pub(super) struct ParameterTable {
     /// The settings, listed: booleans, integers, floats or texts.
     #[serde(default)]
-    pub(super) values: Option<Located<Vec<Value>>>,
+    pub(super) values: Option<Located<Vec<Located<Value>>>>,
     /// The first and the last setting; see `step`.
     #[serde(default)]
     pub(super) range: Option<Located<Vec<Located<Value>>>>,
@@ -202,7 +252,7 @@ pub(super) struct ParameterTable {
     /// Whether a larger value needs at least as much memory, so that running out of memory rules larger ones out.
     /// Default: true for batch sizes. `false` says that nothing is known.
     #[serde(default)]
-    pub(super) monotone: Option<bool>,
+    pub(super) monotone: Option<Located<bool>>,
 }
 
 /// A condition that every config must meet.

@@ -2,12 +2,21 @@
 //!
 //! `docs/spec.md` describes the file. Every mistake is a [`SpecError`] with its place.
 
+mod baseline;
 mod error;
 mod file;
+mod keys;
+mod parameter;
+mod pattern;
+mod places;
+mod quoted;
+mod reading;
 mod space;
 mod step;
+mod syntax;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,11 +29,16 @@ use crate::journal::Fingerprint;
 use crate::objective::{Constraint, Direction, Headroom, Objective};
 use crate::probe::Limits;
 use crate::quantity;
-use crate::space::{LocateError, Settings, Space, Value};
+use crate::space::{Settings, Space, Value};
 use crate::strategy::STRATEGIES;
 use crate::telemetry::Device;
 use error::{SourceFile, suggestion};
 use file::{LimitsTable, Located, ObjectiveTable, SearchTable, SpecFile};
+
+/// Beyond these nothing can be meant, and sums of times and counts could not be held.
+const MOST_PROBES: u32 = 1_000_000;
+const MOST_CONFIRMATIONS: u32 = 100;
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Everything that a spec says, as parts.
 #[derive(Debug)]
@@ -58,9 +72,9 @@ impl Spec {
     /// The first mistake, with its place.
     pub fn load(path: &Path) -> Result<Self, SpecError> {
         let source = SourceFile::read(path)?;
-        let file: SpecFile = toml::from_str(&source.text).map_err(|error| source.toml_error(&error))?;
+        let file: SpecFile = reading::read(&source)?;
         let space = space::build(&source, &file.space, &file.rules)?;
-        let baseline = file.baseline.as_ref().map(|table| baseline(&source, table, &space)).transpose()?;
+        let baseline = file.baseline.as_ref().map(|table| baseline::build(&source, table, &space)).transpose()?;
         let step = step::build(&source, &file.step.value, &space)?;
         let (strategy, seed) = (strategy(&source, &file.search)?, file.search.seed.unwrap_or(0));
         let objective = objective(&source, &file.objective, &file.limits, &file.search)?;
@@ -103,40 +117,11 @@ pub fn schema() -> serde_json::Value {
     schemars::schema_for!(SpecFile).to_value()
 }
 
-fn baseline(
-    source: &SourceFile,
-    table: &Located<BTreeMap<String, Located<Value>>>,
-    space: &Space,
-) -> Result<Settings, SpecError> {
-    let settings: Settings = table.value.iter().map(|(name, value)| (name.clone(), value.value.clone())).collect();
-    let error = match space.locate(&settings) {
-        Ok(config) => return Ok(space.settings(&config).chosen(space)),
-        Err(error) => error,
-    };
-    let entry = |name: &str| table.value.get(name).map_or(table.span.clone(), |value| value.span.clone());
-    let names = || space.parameters().iter().map(crate::space::Parameter::name);
-    let (span, hint) = match &error {
-        LocateError::UnknownName { name } => (entry(name), suggestion(name, names())),
-        LocateError::Derived { name } => (entry(name), "take it out: it follows from the others".to_owned()),
-        LocateError::UnknownValue { name, value, .. } => {
-            (entry(name), format!("add {value} to the settings of `{name}`, or start from one that is there"))
-        }
-        LocateError::Inactive { name, .. } => {
-            (entry(name), "take it out, or change what its condition speaks of".to_owned())
-        }
-        LocateError::Forbidden { .. } => (
-            table.span.start..table.span.start + 1,
-            "the baseline must satisfy every rule, since it is probed".to_owned(),
-        ),
-    };
-    Err(SpecError { hint: Some(hint), ..source.error(span, format!("the baseline is not in the space: {error}")) })
-}
-
 fn strategy(source: &SourceFile, table: &SearchTable) -> Result<&'static str, SpecError> {
     let Some(name) = &table.strategy else { return Ok(STRATEGIES[0].name) };
-    STRATEGIES.iter().find(|entry| entry.name == name.value).map(|entry| entry.name).ok_or_else(|| SpecError {
-        hint: Some(suggestion(&name.value, STRATEGIES.iter().map(|entry| entry.name))),
-        ..source.error(name.span.clone(), format!("there is no strategy `{}`", name.value))
+    STRATEGIES.iter().find(|entry| entry.name == name.value).map(|entry| entry.name).ok_or_else(|| {
+        let hint = suggestion(&name.value, STRATEGIES.iter().map(|entry| entry.name));
+        source.error(name.span.clone(), format!("there is no strategy `{}`", name.value), hint)
     })
 }
 
@@ -148,7 +133,11 @@ fn objective(
 ) -> Result<Objective, SpecError> {
     let (metric, direction) = match (&table.maximize, &table.minimize) {
         (Some(_), Some(minimize)) => {
-            return Err(source.error(minimize.span.clone(), "`maximize` and `minimize` exclude each other"));
+            return Err(source.error(
+                minimize.span.clone(),
+                "`maximize` and `minimize` exclude each other",
+                "keep one, and give the other a bound in `constraints`",
+            ));
         }
         (None, Some(metric)) => (metric.value.as_str(), Direction::Minimize),
         (Some(metric), None) => (metric.value.as_str(), Direction::Maximize),
@@ -156,16 +145,20 @@ fn objective(
     };
     if metric.trim().is_empty() {
         let span = table.maximize.as_ref().or(table.minimize.as_ref()).map_or(0..0, |metric| metric.span.clone());
-        return Err(source.error(span, "the metric has no name"));
+        return Err(source.error(
+            span,
+            "the metric has no name",
+            "write \"throughput\", or a metric that the step reports",
+        ));
     }
     let mut objective = Objective::new(metric, direction).on_tie(search.on_tie.unwrap_or_default());
     if let Some(value) = &limits.memory_headroom {
         objective = objective.memory_headroom(headroom(source, value)?);
     }
     for text in &table.constraints {
-        let constraint = Constraint::parse(&text.value).map_err(|error| SpecError {
-            hint: Some("for example \"peak_memory < 70GiB\" or \"loss <= 2.5\"".to_owned()),
-            ..source.error(text.span.clone(), error.to_string())
+        let constraint = Constraint::parse(&text.value).map_err(|error| {
+            let hint = "for example \"peak_memory < 70GiB\" or \"loss <= 2.5\"";
+            source.error(text.span.clone(), error.to_string(), hint)
         })?;
         objective = objective.constraint(constraint);
     }
@@ -180,10 +173,7 @@ fn limits(source: &SourceFile, table: &LimitsTable) -> Result<Limits, SpecError>
         (&table.measure_time, &mut limits.measure_time),
     ] {
         if let Some(text) = text {
-            *limit = duration(source, text)?;
-            if limit.is_zero() {
-                return Err(source.error(text.span.clone(), "this time must be longer than nothing"));
-            }
+            *limit = positive_duration(source, text)?;
         }
     }
     if let Some(text) = &table.grace_time {
@@ -191,7 +181,11 @@ fn limits(source: &SourceFile, table: &LimitsTable) -> Result<Limits, SpecError>
     }
     if let Some(precision) = &table.precision {
         if !(precision.value > 0.0 && precision.value < 1.0) {
-            return Err(source.error(precision.span.clone(), "a precision is a share between 0 and 1, such as 0.02"));
+            return Err(source.error(
+                precision.span.clone(),
+                format!("a precision is a share between 0 and 1, and this is {}", precision.value),
+                "write precision = 0.02",
+            ));
         }
         limits.precision = precision.value;
     }
@@ -199,8 +193,8 @@ fn limits(source: &SourceFile, table: &LimitsTable) -> Result<Limits, SpecError>
         limits.host_memory_headroom = headroom(source, value)?;
     }
     if let Some(text) = &table.log_size {
-        let bytes = quantity::parse_bytes(&text.value).map_err(|e| source.error(text.span.clone(), e.to_string()))?;
-        limits.log_size = Some(bytes);
+        let bytes = quantity::parse_bytes(&text.value);
+        limits.log_size = Some(bytes.map_err(|error| unreadable(source, &text.span, &error.to_string()))?);
     }
     Ok(limits)
 }
@@ -208,17 +202,20 @@ fn limits(source: &SourceFile, table: &LimitsTable) -> Result<Limits, SpecError>
 fn budget(source: &SourceFile, table: &SearchTable) -> Result<Budget, SpecError> {
     let mut budget = Budget::default();
     if let Some(probes) = &table.probes {
-        if probes.value == 0 {
-            return Err(source.error(probes.span.clone(), "a search needs at least one probe"));
+        if !(1..=MOST_PROBES).contains(&probes.value) {
+            let message = format!("`probes` must be from 1 to {MOST_PROBES}, and this is {}", probes.value);
+            return Err(source.error(probes.span.clone(), message, "write probes = 24"));
         }
         budget.probes = probes.value;
     }
     if let Some(text) = &table.time {
-        budget.time = duration(source, text)?;
+        budget.time = positive_duration(source, text)?;
     }
     if let Some(confirmations) = &table.confirmations {
-        if confirmations.value > 100 {
-            return Err(source.error(confirmations.span.clone(), "more than 100 confirmations cannot be meant"));
+        if confirmations.value > MOST_CONFIRMATIONS {
+            let message =
+                format!("`confirmations` must be from 0 to {MOST_CONFIRMATIONS}, and this is {}", confirmations.value);
+            return Err(source.error(confirmations.span.clone(), message, "write confirmations = 2"));
         }
         budget.confirmations = confirmations.value;
     }
@@ -226,20 +223,41 @@ fn budget(source: &SourceFile, table: &SearchTable) -> Result<Budget, SpecError>
 }
 
 fn duration(source: &SourceFile, text: &Located<String>) -> Result<Duration, SpecError> {
-    quantity::parse_duration(&text.value).map_err(|error| source.error(text.span.clone(), error.to_string()))
+    let parsed =
+        quantity::parse_duration(&text.value).map_err(|error| unreadable(source, &text.span, &error.to_string()))?;
+    if parsed > LONGEST {
+        return Err(source.error(
+            text.span.clone(),
+            "this is longer than a year",
+            "write it like `60s`, `20m` or `12h`",
+        ));
+    }
+    Ok(parsed)
+}
+
+fn positive_duration(source: &SourceFile, text: &Located<String>) -> Result<Duration, SpecError> {
+    match duration(source, text)? {
+        Duration::ZERO => Err(source.error(text.span.clone(), "this time is zero", "write it like `60s` or `20m`")),
+        longer => Ok(longer),
+    }
+}
+
+/// A text that has to have a certain form; what its error says about that form is the hint.
+fn unreadable(source: &SourceFile, span: &Range<usize>, error: &str) -> SpecError {
+    let (message, hint) = error.split_once("; ").unwrap_or((error, "compare it with examples/quickstart.toml"));
+    source.error(span.clone(), message, hint)
 }
 
 fn headroom(source: &SourceFile, value: &Located<Value>) -> Result<Headroom, SpecError> {
-    let error = |message: String| SpecError {
-        hint: Some("write a share such as 0.1, or a size such as \"2GiB\"".to_owned()),
-        ..source.error(value.span.clone(), message)
+    let error = |message: String| {
+        source.error(value.span.clone(), message, "write a share such as 0.1, or a size such as \"2GiB\"")
     };
     match (&value.value, value.value.as_f64()) {
         (_, Some(share)) if (0.0..1.0).contains(&share) => Ok(Headroom::Fraction(share)),
         (_, Some(share)) => Err(error(format!("{share} is no share of memory: it must be from 0 to below 1"))),
-        (Value::Text(text), None) => {
-            quantity::parse_bytes(text).map(Headroom::Bytes).map_err(|source| error(source.to_string()))
-        }
+        (Value::Text(text), None) => quantity::parse_bytes(text)
+            .map(Headroom::Bytes)
+            .map_err(|_| error(format!("`{text}` is no size and no share"))),
         (other, None) => Err(error(format!("a {} is no amount of memory", other.kind()))),
     }
 }

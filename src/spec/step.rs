@@ -1,15 +1,15 @@
 //! From `[step]` to what is run and how it is read.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-
-use regex::bytes::RegexBuilder;
+use std::ops::Range;
+use std::path::{Component, Path, PathBuf};
 
 use super::error::{SourceFile, SpecError, suggestion};
-use super::file::{FileTable, Located, StepTable, ThroughputTable};
-use super::space::expression;
-use crate::probe::{BUILTINS, CommandStep, Rate, RateUnit, StepTemplate, Template};
-use crate::space::{Expression, Space, Value};
+use super::file::{FileTable, Located, StepTable};
+use super::parameter::expression;
+use super::{pattern, places};
+use crate::probe::{BUILTINS, CommandStep, Rate, StepTemplate, Template};
+use crate::space::{Derived, Expression, Parameter, Space, Value};
 use crate::telemetry::Device;
 
 /// What is run, and how its throughput is read.
@@ -69,7 +69,7 @@ impl StepSpec {
         space
             .parameters()
             .iter()
-            .map(crate::space::Parameter::name)
+            .map(Parameter::name)
             .filter(|name| !used.contains(name))
             .map(|name| {
                 format!(
@@ -82,47 +82,22 @@ impl StepSpec {
 
 /// The step of a spec's table.
 pub(super) fn build(source: &SourceFile, table: &StepTable, space: &Space) -> Result<StepSpec, SpecError> {
-    if table.command.value.first().is_none_or(|program| program.value.trim().is_empty()) {
-        return Err(SpecError {
-            hint: Some(
-                "for example command = [\"python\", \"train.py\", \"--batch-size\", \"{batch_size}\"]".to_owned(),
-            ),
-            ..source.error(table.command.span.clone(), "the command is empty")
-        });
-    }
-    let template = |text: &Located<String>| template(source, text, space);
     let folder = folder_of(&source.path);
-    let cwd = match &table.cwd {
-        Some(cwd) if folder.join(&cwd.value).is_dir() => folder.join(&cwd.value),
-        Some(cwd) => {
-            return Err(SpecError {
-                hint: Some("it is relative to this file".to_owned()),
-                ..source.error(cwd.span.clone(), format!("there is no folder {}", folder.join(&cwd.value).display()))
-            });
-        }
-        None => folder.clone(),
-    };
-    let mut env = Vec::new();
-    for (name, value) in &table.env {
-        if name.is_empty() || name.contains(['=', '\0']) {
-            return Err(
-                source.error(value.span.clone(), format!("`{name}` cannot be the name of an environment variable"))
-            );
-        }
-        env.push((name.clone(), template(value)?));
-    }
+    let cwd = working_folder(source, table, &folder)?;
+    let command = table.command.value.iter().map(|text| template(source, text, space));
+    let command: Vec<Template> = command.collect::<Result<_, _>>()?;
+    check_program(source, &table.command, &cwd)?;
+    let env = table.env.0.iter().map(|(name, value)| variable(source, name, value, space));
+    let env = env.collect::<Result<_, _>>()?;
+    let throughput = table.throughput.as_ref();
     Ok(StepSpec {
         template: StepTemplate {
-            command: table.command.value.iter().map(template).collect::<Result<_, _>>()?,
+            command,
             env,
             cwd: cwd.canonicalize().unwrap_or(cwd),
-            files: table
-                .files
-                .iter()
-                .map(|file| rendered_file(source, &folder, file, space))
-                .collect::<Result<_, _>>()?,
+            files: rendered_files(source, &table.files, space)?,
         },
-        rate: table.throughput.as_ref().map_or(Ok(Rate::Events), |throughput| rate(source, throughput, table))?,
+        rate: throughput.map_or(Ok(Rate::Events), |throughput| pattern::build(source, throughput, table))?,
         samples_per_step: table.samples_per_step.as_ref().map(|text| samples(source, text, space)).transpose()?,
     })
 }
@@ -133,121 +108,145 @@ fn folder_of(path: &Path) -> PathBuf {
     folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
 }
 
+fn working_folder(source: &SourceFile, table: &StepTable, folder: &Path) -> Result<PathBuf, SpecError> {
+    let Some(cwd) = &table.cwd else { return Ok(folder.to_owned()) };
+    let wanted = folder.join(&cwd.value);
+    if wanted.is_dir() {
+        return Ok(wanted);
+    }
+    let message = format!("there is no folder `{}`", cwd.value.display());
+    Err(source.error(cwd.span.clone(), message, "the path is relative to the folder of this file"))
+}
+
+/// The command must name a program, and not be a line for a shell.
+fn check_program(source: &SourceFile, command: &Located<Vec<Located<String>>>, cwd: &Path) -> Result<(), SpecError> {
+    let hint = "write command = [\"python\", \"train.py\", \"--batch-size\", \"{batch_size}\"]";
+    match command.value.as_slice() {
+        [] => Err(source.error(command.span.clone(), "the command is empty", hint)),
+        [program, ..] if program.value.trim().is_empty() => {
+            Err(source.error(program.span.clone(), "the command has no program", hint))
+        }
+        [line] if line.value.contains(char::is_whitespace) && !cwd.join(&line.value).exists() => {
+            Err(source.error(line.span.clone(), "no program is called like this whole line", hint))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn variable(
+    source: &SourceFile,
+    name: &Located<String>,
+    value: &Located<String>,
+    space: &Space,
+) -> Result<(String, Template), SpecError> {
+    if name.value.is_empty() || name.value.contains(['=', '\0']) {
+        let message = format!("`{}` cannot be the name of an environment variable", name.value.escape_debug());
+        return Err(source.error(name.span.clone(), message, "write NAME = \"value\""));
+    }
+    Ok((name.value.clone(), template(source, value, space)?))
+}
+
 fn template(source: &SourceFile, text: &Located<String>, space: &Space) -> Result<Template, SpecError> {
-    if text.value.contains('\0') {
-        return Err(source.error(text.span.clone(), "a zero byte cannot be in an argument or an environment variable"));
+    if let Some(at) = text.value.find('\0') {
+        let span = source.inside(&text.span, &text.value, Some(at..at + 1));
+        let message = "a zero byte cannot be in an argument or an environment variable";
+        return Err(source.error(span, message, "take it out"));
     }
     let template = Template::parse(&text.value);
-    check_names(source, text, &template, space)?;
+    let place = |part| source.inside(&text.span, &text.value, Some(part));
+    check_names(source, &template, space, place)?;
     Ok(template)
 }
 
 /// Every name must be there, and one with a `?` a boolean.
 fn check_names(
     source: &SourceFile,
-    text: &Located<String>,
     template: &Template,
     space: &Space,
+    place: impl Fn(Range<usize>) -> Range<usize>,
 ) -> Result<(), SpecError> {
-    let parameters = || space.parameters().iter().map(crate::space::Parameter::name);
-    let derived = || space.derived().iter().map(crate::space::Derived::name);
-    let builtins = || BUILTINS.iter().map(|(name, _)| *name);
+    let names = || {
+        let parameters = space.parameters().iter().map(Parameter::name);
+        parameters.chain(space.derived().iter().map(Derived::name)).chain(BUILTINS.iter().map(|(name, _)| *name))
+    };
     for (name, must_be_boolean) in template.names() {
-        let part = text.value.find(&format!("{{{name}")).map(|start| start + 1..start + 1 + name.len());
-        let span = source.inside(&text.span, &text.value, part);
-        if parameters().chain(derived()).chain(builtins()).all(|known| known != name) {
-            return Err(SpecError {
-                hint: Some(format!(
-                    "{}; write {{{{{name}}}}} for a literal {{{name}}}",
-                    suggestion(name, parameters().chain(derived()).chain(builtins()))
-                )),
-                ..source.error(span, format!("no parameter is called `{name}`"))
-            });
+        let span = || place(placeholder(template.text(), name).unwrap_or(0..0));
+        if names().all(|known| known != name) {
+            let hint = format!("{} (a literal {{{name}}} is written {{{{{name}}}}})", suggestion(name, names()));
+            return Err(source.error(span(), format!("no parameter is called `{name}`"), hint));
         }
         let parameter = space.parameter_index(name).map(|at| &space.parameters()[at]);
         let is_boolean = parameter.is_none_or(|parameter| matches!(parameter.value(0), Value::Bool(_)));
         if must_be_boolean && !is_boolean {
-            return Err(source.error(span, format!("`{name}` is no boolean, and `{{{name}?...}}` needs one")));
+            return Err(source.error(
+                span(),
+                format!("`{name}` is not true or false, and `{{{name}?...}}` needs that"),
+                format!("write {{{name}}} for its setting, or give it values = [true, false]"),
+            ));
         }
     }
     Ok(())
 }
 
-fn rendered_file(
-    source: &SourceFile,
-    folder: &Path,
-    file: &FileTable,
-    space: &Space,
-) -> Result<(PathBuf, Template), SpecError> {
-    let target = &file.path.value;
-    let stays_below = target.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-    if target.as_os_str().is_empty() || !stays_below {
-        return Err(SpecError {
-            hint: Some("give a relative path; the command finds the file as {probe_dir}/...".to_owned()),
-            ..source.error(file.path.span.clone(), "a rendered file stays in the folder of its probe")
-        });
-    }
-    let content = SourceFile::read(&folder.join(&file.template.value))
-        .map_err(|error| SpecError { hint: error.hint, ..source.error(file.template.span.clone(), error.message) })?;
-    let whole = Located { value: content.text.clone(), span: 0..content.text.len().min(1) };
-    let template = Template::parse(&content.text);
-    check_names(&content, &whole, &template, space).map_err(|error| {
-        let name = template.names().map(|(name, _)| name).find(|name| error.message.contains(&format!("`{name}`")));
-        let at = name.and_then(|name| Some(content.text.find(&format!("{{{name}"))? + 1));
-        let span = at.zip(name).map(|(at, name)| at..at + name.len());
-        SpecError { span: span.or(error.span.clone()), ..error }
-    })?;
-    Ok((target.clone(), template))
+/// Where a name stands in a template, as bytes; `{{name}}` is no such place.
+fn placeholder(text: &str, name: &str) -> Option<Range<usize>> {
+    let found = text.match_indices(&format!("{{{name}")).find_map(|(at, matched)| {
+        let end = at + matched.len();
+        let is_literal = text[..at].ends_with('{') && text[end..].starts_with("}}");
+        (text[end..].starts_with(['}', '?']) && !is_literal).then_some(at + 1..end)
+    });
+    found.or_else(|| text.find(name).map(|at| at..at + name.len()))
 }
 
-fn rate(source: &SourceFile, throughput: &ThroughputTable, table: &StepTable) -> Result<Rate, SpecError> {
-    let ThroughputTable { pattern, unit } = throughput;
-    let compiled = RegexBuilder::new(&pattern.value).size_limit(1 << 20).build().map_err(|error| {
-        let text = error.to_string();
-        let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        SpecError {
-            hint: Some("in single quotes TOML leaves backslashes alone: '([0-9.]+) samples/s'".to_owned()),
-            ..source.error(pattern.span.clone(), format!("this is no regular expression: {reason}"))
+fn rendered_files(
+    source: &SourceFile,
+    files: &[FileTable],
+    space: &Space,
+) -> Result<Vec<(PathBuf, Template)>, SpecError> {
+    let mut rendered: Vec<(PathBuf, Template)> = Vec::new();
+    for file in files {
+        let target = &file.path.value;
+        let stays_below = target.components().all(|part| matches!(part, Component::Normal(_)));
+        if target.as_os_str().is_empty() || !stays_below {
+            let hint = "give a relative path such as \"run.json\"; the command finds the file as {probe_dir}/run.json";
+            return Err(source.error(file.path.span.clone(), "a rendered file stays in the folder of its probe", hint));
         }
-    })?;
-    if compiled.captures_len() > 2 && compiled.static_captures_len() != Some(compiled.captures_len()) {
-        // Alternatives with a group each are fine: the first that takes part counts.
-    } else if compiled.captures_len() > 2 {
-        return Err(SpecError {
-            hint: Some("write (?:...) for the groups that are not the number".to_owned()),
-            ..source.error(pattern.span.clone(), "the pattern has several groups, so which is the number?")
-        });
+        if rendered.iter().any(|(path, _)| path == target) {
+            let message = format!("two files are rendered to `{}`", target.display());
+            return Err(source.error(file.path.span.clone(), message, "give each a path of its own"));
+        }
+        let content = source.read_beside(&file.template.value, &file.template.span)?;
+        let template = Template::parse(&content.text);
+        check_names(&content, &template, space, |part| part)?;
+        rendered.push((target.clone(), template));
     }
-    let parsed = RateUnit::parse(&unit.value).map_err(|error| source.error(unit.span.clone(), error.to_string()))?;
-    if parsed.counts_steps() && table.samples_per_step.is_none() {
-        return Err(SpecError {
-            hint: Some("add `samples_per_step` to [step], for example \"batch_size\"".to_owned()),
-            ..source.error(unit.span.clone(), "steps of different batch sizes cannot be compared")
-        });
-    }
-    Ok(Rate::Pattern { pattern: compiled, unit: parsed })
+    Ok(rendered)
 }
 
 fn samples(source: &SourceFile, text: &Located<Value>, space: &Space) -> Result<Expression, SpecError> {
     let written = Located { value: text.value.to_string(), span: text.span.clone() };
     let parsed = expression(source, &written)?;
-    let known = |name: &String| {
-        space.parameter_index(name).is_some() || space.derived().iter().any(|derived| derived.name() == name)
-    };
-    if let Some(name) = parsed.names().iter().find(|name| !known(name)) {
-        let names = space.parameters().iter().map(crate::space::Parameter::name);
-        return Err(SpecError {
-            hint: Some(suggestion(name, names)),
-            ..source.error(
-                source.inside(&text.span, &written.value, parsed.find(name)),
-                format!("no parameter is called `{name}`"),
-            )
-        });
+    let names = || space.parameters().iter().map(Parameter::name).chain(space.derived().iter().map(Derived::name));
+    if let Some(unknown) = parsed.names().iter().find(|name| names().all(|known| known != name.as_str())) {
+        return Err(places::unknown_name(source, &written, unknown, names()));
     }
     let first = space.first().map(|config| space.settings(&config)).unwrap_or_default();
     let count = parsed.value(|name| first.get(name)).ok().and_then(|count| count.as_f64());
     if count.is_none_or(|count| count <= 0.0) && parsed.names().iter().all(|name| first.get(name).is_some()) {
-        return Err(source.error(text.span.clone(), "samples per step must be a positive number"));
+        let hint = "write samples_per_step = \"batch_size\", or a number such as 32";
+        return Err(source.error(text.span.clone(), "samples per step must be a positive number", hint));
     }
     Ok(parsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_found_behind_longer_names_and_literals() {
+        assert_eq!(placeholder("{batch_size} {{batch}} {batch}", "batch"), Some(24..29));
+        assert_eq!(placeholder("{amp?--amp}", "amp"), Some(1..4));
+        assert_eq!(placeholder("{{batch}", "batch"), Some(2..7));
+    }
 }

@@ -1,0 +1,47 @@
+//! From `[baseline]` to the settings that a search starts from.
+
+use super::error::{SourceFile, SpecError, suggestion};
+use super::file::{Entries, Located};
+use crate::space::{LocateError, Settings, Space, Value};
+
+/// The settings of a table, if they are in the space.
+pub(super) fn build(
+    source: &SourceFile,
+    table: &Located<Entries<Located<Value>>>,
+    space: &Space,
+) -> Result<Settings, SpecError> {
+    let entries = &table.value.0;
+    let settings: Settings = entries.iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect();
+    let error = match space.locate(&settings) {
+        Ok(config) => return Ok(space.settings(&config).chosen(space)),
+        Err(error) => error,
+    };
+    let entry = |wanted: &str| entries.iter().find(|(name, _)| name.value == wanted);
+    let key = |wanted: &str| entry(wanted).map_or(table.span.clone(), |(name, _)| name.span.clone());
+    let value = |wanted: &str| entry(wanted).map_or(table.span.clone(), |(_, value)| value.span.clone());
+    let names = || space.parameters().iter().map(crate::space::Parameter::name);
+    let (span, hint) = match &error {
+        LocateError::UnknownName { name } => (key(name), suggestion(name, names())),
+        LocateError::Derived { name } => (key(name), "take it out: it follows from the others".to_owned()),
+        LocateError::UnknownValue { name, value: setting, .. } => (value(name), other_value(space, name, setting)),
+        LocateError::Inactive { name, .. } => {
+            (key(name), "take it out, or change what its condition speaks of".to_owned())
+        }
+        LocateError::Forbidden { .. } => {
+            (table.span.clone(), "the baseline is probed, so it must satisfy every rule".to_owned())
+        }
+    };
+    Err(source.error(span, format!("the baseline is not in the space: {error}"), hint))
+}
+
+/// What to do about a value that a parameter does not have.
+fn other_value(space: &Space, name: &str, value: &Value) -> String {
+    let parameter = space.parameter_index(name).map(|at| &space.parameters()[at]);
+    let has = |value: &Value| parameter.is_some_and(|parameter| parameter.level(value).is_some());
+    match value {
+        Value::Text(text) if has(&Value::parse(text)) => format!("write {text} without quotes"),
+        Value::Float(number) if has(&Value::parse(&number.to_string())) => format!("write {number} without a fraction"),
+        other if has(&Value::Text(other.to_string())) => format!("write \"{other}\" in quotes"),
+        _ => format!("add it to the settings of `{name}`, or start from one that is there"),
+    }
+}

@@ -1,0 +1,137 @@
+//! What each key of a spec takes, for messages and hints.
+
+/// What a key takes.
+pub(super) struct Key {
+    /// Where it stands: `*` is the name of a parameter or variable, `[]` an entry of a list.
+    path: &'static str,
+    /// What its value must be.
+    pub(super) must_be: &'static str,
+    /// How it is written.
+    pub(super) example: &'static str,
+}
+
+const fn key(path: &'static str, must_be: &'static str, example: &'static str) -> Key {
+    Key { path, must_be, example }
+}
+
+const SETTING: &str = "a boolean, a finite number or a text";
+const RULES: &str = "[[rules]] with two brackets, and below it where = \"batch_size * workers <= 8192\"";
+
+const KEYS: &[Key] = &[
+    key("step", "a table", "[step], and below it command = [\"python\", \"train.py\"]"),
+    key("step.command", "a list of texts", "command = [\"python\", \"train.py\", \"--batch-size\", \"{batch_size}\"]"),
+    key("step.command.[]", "a text", "it in quotes"),
+    key("step.env", "a table of texts", "env = { OMP_NUM_THREADS = \"4\" }"),
+    key("step.env.*", "a text", "OMP_NUM_THREADS = \"4\""),
+    key("step.cwd", "a text", "cwd = \"folder\""),
+    key("step.files", "a list of tables", "files = [{ template = \"run.json.in\", path = \"run.json\" }]"),
+    key("step.files.[]", "a table", "files = [{ template = \"run.json.in\", path = \"run.json\" }]"),
+    key("step.files.[].template", "a text", "template = \"run.json.in\""),
+    key("step.files.[].path", "a text", "path = \"run.json\""),
+    key("step.throughput", "a table", "throughput = { pattern = '([0-9.]+) samples/s', unit = \"samples/s\" }"),
+    key("step.throughput.pattern", "a text", "pattern = '([0-9.]+) samples/s'"),
+    key("step.throughput.unit", "a text", "unit = \"samples/s\""),
+    key("step.samples_per_step", "a number or an expression", "samples_per_step = \"batch_size * 8\""),
+    key("space", "a table", "[space], and below it batch_size = { powers_of_two = [8, 1024] }"),
+    key("space.import", "a list of texts", "import = [\"dataloader\", \"./space.toml\"]"),
+    key("space.import.[]", "a text", "import = [\"dataloader\", \"./space.toml\"]"),
+    key("space.*", "a table", "{ values = [8, 16] }, { range = [0, 16], step = 2 } or { powers_of_two = [8, 1024] }"),
+    key("space.*.values", "a list of settings", "values = [2, 4, 8]"),
+    key("space.*.values.[]", SETTING, "values = [2, 4, 8] or values = [\"fp32\", \"bf16\"]"),
+    key("space.*.range", "a list of two numbers", "range = [0, 16]"),
+    key("space.*.range.[]", "a finite number", "range = [0, 16]"),
+    key("space.*.step", "a number", "step = 2"),
+    key("space.*.powers_of_two", "a list of two whole numbers", "powers_of_two = [8, 1024]"),
+    key("space.*.powers_of_two.[]", "a whole number", "powers_of_two = [8, 1024]"),
+    key("space.*.when", "a condition, as a text", "when = \"workers > 0\""),
+    key("space.*.derive", "an expression, as a text", "derive = \"1024 / batch_size\""),
+    key("space.*.monotone", "true or false", "monotone = true"),
+    key("rules", "a list of tables", RULES),
+    key("rules.[]", "a table", RULES),
+    key("rules.[].where", "a condition, as a text", "where = \"batch_size * workers <= 8192\""),
+    key("baseline", "a table of settings", "[baseline], and below it batch_size = 32"),
+    key("baseline.*", SETTING, "batch_size = 32"),
+    key("limits", "a table", "[limits], and below it probe_time = \"60s\""),
+    key("limits.memory_headroom", "a share or a size", "memory_headroom = 0.1 or memory_headroom = \"2GiB\""),
+    key("limits.host_memory_headroom", "a share or a size", "host_memory_headroom = 0.02"),
+    key("limits.probe_time", "a duration, as a text", "probe_time = \"60s\""),
+    key("limits.stall_time", "a duration, as a text", "stall_time = \"30s\""),
+    key("limits.grace_time", "a duration, as a text", "grace_time = \"5s\""),
+    key("limits.measure_time", "a duration, as a text", "measure_time = \"10s\""),
+    key("limits.precision", "a share", "precision = 0.02"),
+    key("limits.log_size", "a size, as a text", "log_size = \"100MiB\""),
+    key("objective", "a table", "[objective], and below it maximize = \"throughput\""),
+    key("objective.maximize", "the name of a metric, as a text", "maximize = \"throughput\""),
+    key("objective.minimize", "the name of a metric, as a text", "minimize = \"step_time\""),
+    key("objective.constraints", "a list of texts", "constraints = [\"peak_memory < 70GiB\"]"),
+    key("objective.constraints.[]", "a text", "constraints = [\"peak_memory < 70GiB\"]"),
+    key("search", "a table", "[search], and below it probes = 24"),
+    key("search.strategy", "the name of a strategy, as a text", "strategy = \"auto\""),
+    key("search.probes", "a whole number from 1 to 1000000", "probes = 24"),
+    key("search.time", "a duration, as a text", "time = \"20m\""),
+    key("search.seed", "a whole number from 0 on", "seed = 0"),
+    key("search.confirmations", "a whole number from 0 to 100", "confirmations = 2"),
+    key("search.on_tie", "\"cheapest\" or \"fastest\"", "on_tie = \"cheapest\""),
+];
+
+/// What is known about the key at a path.
+pub(super) fn find(path: &[String]) -> Option<&'static Key> {
+    let fits = |key: &&Key| {
+        let parts: Vec<&str> = key.path.split('.').collect();
+        parts.len() == path.len() && parts.iter().zip(path).all(|(part, name)| *part == "*" || part == name)
+    };
+    KEYS.iter().find(fits)
+}
+
+/// What a table of the file is called in a message.
+pub(super) fn owner(path: &[String]) -> String {
+    match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [] => "the spec".to_owned(),
+        ["rules", "[]"] => "a rule".to_owned(),
+        [table] => format!("[{table}]"),
+        ["space", _] => "a parameter".to_owned(),
+        [.., list, "[]"] => format!("an entry of `{list}`"),
+        [.., name] => format!("`{name}`"),
+    }
+}
+
+/// What a value of the file is called in a message.
+pub(super) fn subject(path: &[String]) -> String {
+    match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [] => "a spec".to_owned(),
+        ["rules", "[]"] => "a rule".to_owned(),
+        [.., list, "[]"] => format!("each entry of `{list}`"),
+        [.., name] => format!("`{name}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> Vec<String> {
+        text.split('.').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn names_of_parameters_are_free_and_those_of_keys_come_first() {
+        assert_eq!(find(&path("space.workers.range")).unwrap().example, "range = [0, 16]");
+        assert_eq!(find(&path("space.import")).unwrap().must_be, "a list of texts");
+        assert!(find(&path("step.nothing")).is_none());
+    }
+
+    /// Every key that the reader takes has a line here.
+    #[test]
+    fn every_key_of_the_schema_is_known() {
+        let schema = crate::spec::schema();
+        for (table, definition) in schema["properties"].as_object().unwrap() {
+            assert!(find(&path(table)).is_some(), "{table}");
+            let definition =
+                definition["$ref"].as_str().and_then(|name| schema.pointer(&name[1..])).unwrap_or(definition);
+            let keys = definition["properties"].as_object().into_iter().flatten();
+            for (key, _) in keys.filter(|_| table != "baseline") {
+                assert!(find(&path(&format!("{table}.{key}"))).is_some(), "{table}.{key}");
+            }
+        }
+    }
+}

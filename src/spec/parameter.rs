@@ -1,0 +1,221 @@
+//! From one table of `[space]` to a parameter or a derived value.
+
+use std::ops::Range;
+
+use super::error::{SourceFile, SpecError};
+use super::file::{Located, ParameterTable};
+use crate::probe::BUILTINS;
+use crate::space::{Expression, FUNCTIONS, MemoryRole, Parameter, Value};
+
+/// A table of `[space]` with its name and the file that it stands in.
+pub(super) struct Definition {
+    pub(super) file: usize,
+    pub(super) name: Located<String>,
+    pub(super) table: ParameterTable,
+}
+
+/// What a table of `[space]` gives.
+pub(super) enum Part {
+    Parameter(Parameter),
+    Derived(String, Expression),
+}
+
+/// Settings of one parameter that can be listed by hand, and that every part of a search can count.
+const LONGEST_LIST: usize = 10_000;
+const MOST_LEVELS: f64 = 4e9;
+
+impl ParameterTable {
+    /// The keys that give settings, in the order of the schema, with their places.
+    fn given(&self) -> Vec<(&'static str, Range<usize>)> {
+        let place = |name, span: Option<&Range<usize>>| span.map(|span| (name, span.clone()));
+        [
+            place("values", self.values.as_ref().map(|key| &key.span)),
+            place("range", self.range.as_ref().map(|key| &key.span)),
+            place("powers_of_two", self.powers_of_two.as_ref().map(|key| &key.span)),
+            place("derive", self.derive.as_ref().map(|key| &key.span)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+/// The parameter or derived value of a table.
+pub(super) fn part(source: &SourceFile, definition: &Definition) -> Result<Part, SpecError> {
+    let Definition { name, table, .. } = definition;
+    if BUILTINS.iter().any(|(builtin, _)| *builtin == name.value) {
+        let message = format!("`{0}` cannot be a name: {{{0}}} in [step] stands for something else", name.value);
+        return Err(source.error(name.span.clone(), message, format!("rename it, for example `{}_value`", name.value)));
+    }
+    match table.given().as_slice() {
+        [_] => {}
+        [] => {
+            return Err(source.error(
+                name.span.clone(),
+                format!("`{}` needs one of `values`, `range`, `powers_of_two` and `derive`", name.value),
+                "for example { values = [8, 16] }, { range = [0, 16], step = 2 } or { powers_of_two = [8, 1024] }",
+            ));
+        }
+        [(first, _), (second, span), ..] => {
+            let message = format!("`{}` has both `{first}` and `{second}`", name.value);
+            return Err(source.error(span.clone(), message, "keep one of them"));
+        }
+    }
+    if let (Some(step), None) = (&table.step, &table.range) {
+        return Err(source.error(step.span.clone(), "`step` belongs to `range`", "take it out, or give a `range`"));
+    }
+    match &table.derive {
+        Some(text) => Ok(Part::Derived(name.value.clone(), derived(source, table, text)?)),
+        None => Ok(Part::Parameter(parameter(source, definition)?)),
+    }
+}
+
+/// Reads an expression; a mistake is pointed at inside its quotes.
+pub(super) fn expression(source: &SourceFile, text: &Located<String>) -> Result<Expression, SpecError> {
+    if text.value.trim().is_empty() {
+        return Err(source.error(text.span.clone(), "the expression is empty", "write one such as `workers > 0`"));
+    }
+    Expression::parse(text.value.as_str()).map_err(|error| {
+        let rest = error.range.as_ref().and_then(|range| text.value.get(range.start..)).unwrap_or_default();
+        let hint = match rest.chars().next() {
+            Some('=') => "write == to compare",
+            Some('&') => "write `and`",
+            Some('|') => "write `or`",
+            Some('!') => "write `not`",
+            _ if error.message.contains("function") => "write it with arguments, such as `max(workers, 1)`",
+            _ if error.message.contains("recursion") => "write it with fewer brackets",
+            _ => "expressions read like Python: `a * b <= 64 and precision != 'fp32'`",
+        };
+        let span = source.inside(&text.span, &text.value, error.range.clone());
+        let reason = match error.message.as_str() {
+            long if long.contains("recursion") => "it lies too deep in brackets",
+            other => other,
+        };
+        source.error(span, format!("this is no expression: {reason}"), hint)
+    })
+}
+
+/// What an expression can call.
+pub(super) fn functions() -> String {
+    format!("the functions are {}", FUNCTIONS.join(", "))
+}
+
+fn derived(source: &SourceFile, table: &ParameterTable, text: &Located<String>) -> Result<Expression, SpecError> {
+    if let Some(when) = &table.when {
+        return Err(source.error(
+            when.span.clone(),
+            "a derived value cannot have `when`",
+            "take it out: where a parameter that it is derived from is left out, so is the derived value",
+        ));
+    }
+    if let Some(monotone) = &table.monotone {
+        let message = "a derived value cannot have `monotone`";
+        return Err(source.error(monotone.span.clone(), message, "give it to the parameters that it is derived from"));
+    }
+    expression(source, text)
+}
+
+fn parameter(source: &SourceFile, definition: &Definition) -> Result<Parameter, SpecError> {
+    let Definition { name, table, .. } = definition;
+    let mut parameter = if let Some(values) = &table.values {
+        listed(source, &name.value, values)?
+    } else if let Some(range) = &table.range {
+        range_parameter(source, &name.value, range, table.step.as_ref())?
+    } else {
+        powers(source, &name.value, table.powers_of_two.as_ref())?
+    };
+    if let Some(condition) = &table.when {
+        parameter = parameter.when(expression(source, condition)?);
+    }
+    let Some(monotone) = &table.monotone else { return Ok(parameter) };
+    match monotone.value {
+        true if !parameter.is_ordinal() => Err(source.error(
+            monotone.span.clone(),
+            format!("`{}` has settings that are no numbers, so none is larger than another", name.value),
+            "take `monotone` out",
+        )),
+        true => Ok(parameter.memory(MemoryRole::Grows)),
+        false => Ok(parameter.memory(MemoryRole::Unknown)),
+    }
+}
+
+fn listed(source: &SourceFile, name: &str, values: &Located<Vec<Located<Value>>>) -> Result<Parameter, SpecError> {
+    let list = &values.value;
+    if list.is_empty() {
+        return Err(source.error(values.span.clone(), format!("`{name}` has no settings"), "list at least one value"));
+    }
+    if list.len() > LONGEST_LIST {
+        let message = format!("`{name}` lists more than {LONGEST_LIST} settings");
+        return Err(source.error(values.span.clone(), message, "use `range` with a `step`"));
+    }
+    let same = |a: &Value, b: &Value| a == b || (a.as_f64().is_some() && a.as_f64() == b.as_f64());
+    let twice = list.iter().enumerate().find(|(at, entry)| list[..*at].iter().any(|e| same(&e.value, &entry.value)));
+    match twice {
+        Some((_, entry)) => {
+            let message = format!("`{name}` has the setting {} twice", entry.value);
+            Err(source.error(entry.span.clone(), message, "take one of them out"))
+        }
+        None => Ok(Parameter::values(name, list.iter().map(|entry| entry.value.clone()))),
+    }
+}
+
+fn powers(source: &SourceFile, name: &str, bounds: Option<&Located<Vec<i64>>>) -> Result<Parameter, SpecError> {
+    let span = bounds.map_or(0..0, |bounds| bounds.span.clone());
+    let Some(&[low, high]) = bounds.map(|bounds| bounds.value.as_slice()) else {
+        return Err(source.error(span, "`powers_of_two` takes two bounds", "write powers_of_two = [8, 1024]"));
+    };
+    let parameter = Parameter::powers_of_two(name, low, high);
+    if low > high {
+        let message = format!("`{name}` has no settings: {low} is above {high}");
+        return Err(source.error(span, message, format!("write powers_of_two = [{high}, {low}]")));
+    }
+    if parameter.is_empty() {
+        let message = format!("`{name}` has no settings: no power of two lies from {low} to {high}");
+        return Err(source.error(span, message, "write powers_of_two = [8, 1024]"));
+    }
+    Ok(parameter)
+}
+
+fn range_parameter(
+    source: &SourceFile,
+    name: &str,
+    range: &Located<Vec<Located<Value>>>,
+    step: Option<&Located<Value>>,
+) -> Result<Parameter, SpecError> {
+    let [first, last] = range.value.as_slice() else {
+        return Err(source.error(
+            range.span.clone(),
+            "`range` takes two bounds, the first and the last setting",
+            "write range = [0, 16], step = 2",
+        ));
+    };
+    let one = Located { value: Value::Int(1), span: range.span.clone() };
+    let step = step.unwrap_or(&one);
+    let number = |located: &Located<Value>| {
+        located.value.as_f64().ok_or_else(|| {
+            let message = format!("a range has numbers, and this is a {}", located.value.kind());
+            source.error(located.span.clone(), message, "write range = [0, 16], step = 2, without quotes")
+        })
+    };
+    let (from, to, by) = (number(first)?, number(last)?, number(step)?);
+    if by <= 0.0 {
+        let hint = "write the smaller bound first, and a step such as 2";
+        return Err(source.error(step.span.clone(), "the step of a range must be positive", hint));
+    }
+    if from > to {
+        let message = format!("`{name}` has no settings: {} is above {}", first.value, last.value);
+        return Err(source.error(
+            range.span.clone(),
+            message,
+            format!("write range = [{}, {}]", last.value, first.value),
+        ));
+    }
+    if (to - from) / by > MOST_LEVELS {
+        let message = format!("`{name}` has more settings than can be counted");
+        return Err(source.error(range.span.clone(), message, "use a larger `step`, or `powers_of_two`"));
+    }
+    Ok(match (&first.value, &last.value, &step.value) {
+        (Value::Int(from), Value::Int(to), Value::Int(by)) => Parameter::range(name, *from, *to, *by),
+        _ => Parameter::float_range(name, from, to, by),
+    })
+}
