@@ -135,6 +135,15 @@ impl Constraint {
     }
 }
 
+/// A metric's number for people: sizes as sizes.
+fn shown(metric: &str, number: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shown with three digits")]
+    match metric {
+        "peak_memory" | "host_memory" => quantity::show_bytes(number as u64),
+        _ => quantity::show_number(number),
+    }
+}
+
 fn parse_bound(text: &str) -> Option<f64> {
     if let Some(percentage) = text.strip_suffix('%') {
         return percentage.trim().parse::<f64>().ok().filter(|number| number.is_finite()).map(|number| number / 100.0);
@@ -264,7 +273,7 @@ impl Objective {
             match measurement.metric(&constraint.metric) {
                 Some(number) if constraint.is_met_by(number) => {}
                 Some(number) => {
-                    let number = quantity::show_number(number);
+                    let number = shown(&constraint.metric, number);
                     return infeasible(format!("{} is {number}, not {}", constraint.metric, constraint.text), false);
                 }
                 None => return infeasible(format!("no `{}` was reported", constraint.metric), false),

@@ -252,19 +252,20 @@ impl Search<'_, '_> {
             if self.is_stopped() {
                 return Ok(StopReason::Interrupted);
             }
-            if let Some(reason) = self.budget.stop(&self.history, self.elapsed()) {
-                return Ok(reason);
-            }
-            let (config, purpose) = if has_baseline && !self.history.contains(start) {
-                (start.clone(), Purpose::Baseline)
+            let stop = self.budget.stop(&self.history, self.elapsed());
+            let next = if has_baseline && !self.history.contains(start) {
+                Some((start.clone(), Purpose::Baseline))
             } else {
                 let searched = u32::try_from(self.history.searched().count()).unwrap_or(u32::MAX);
                 let view = View::new(self.space, self.objective, &self.history, &[], Some(start))
                     .with(self.budget.probes.saturating_sub(searched), seed);
-                match strategy.propose(&view) {
-                    Some(config) => (config, Purpose::Search),
-                    None => return Ok(StopReason::SpaceExhausted),
-                }
+                strategy.propose(&view).map(|config| (config, Purpose::Search))
+            };
+            // That nothing is left to try says more than that the budget is spent, where both are true.
+            let (config, purpose) = match (next, stop) {
+                (None, _) => return Ok(StopReason::SpaceExhausted),
+                (Some(_), Some(reason)) => return Ok(reason),
+                (Some(next), None) => next,
             };
             if !self.probe(config, purpose, on_event)? {
                 return Ok(StopReason::Interrupted);

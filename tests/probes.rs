@@ -70,7 +70,7 @@ fn a_step_that_exits_at_once_says_that_nothing_was_seen() {
 fn a_step_that_dies_of_a_signal_says_which() {
     let search = Search::of(&["complain:last words", "signal:11", "signal:11"], "");
     search.run();
-    assert_eq!(reason(&first(&search)), "killed by signal 11 (SIGSEGV): last words");
+    assert_eq!(reason(&first(&search)), "killed by signal 11 (SIGSEGV)");
 }
 
 #[test]
@@ -130,6 +130,33 @@ fn bad_lines_are_counted_and_unknown_things_ignored() {
     search.run();
     let measured = first(&search);
     assert_eq!(measured.measurement().unwrap().bad_lines, 1);
+}
+
+#[test]
+fn bad_lines_are_told_of_where_nothing_else_came() {
+    let search = Search::of(&["send:no json", "send:{\"event\":7}", "exit:0"], "");
+    search.run();
+    assert!(reason(&first(&search)).ends_with("; 2 lines on the socket were no events"), "{}", reason(&first(&search)));
+}
+
+#[test]
+fn a_step_that_is_done_is_measured_however_it_ends() {
+    for ending in [&["ignore-term", "sleep:60000"][..], &["exit:1"], &["signal:9"]] {
+        let mut script = vec!["steps:30:{x}:1000", "send:{\"event\":\"done\"}"];
+        script.extend(ending);
+        let search = Search::of(&script, "[limits]\ngrace_time = \"100ms\"\n");
+        search.run();
+        assert!(matches!(first(&search), Outcome::Measured(_)), "{ending:?}: {:?}", first(&search));
+    }
+}
+
+#[test]
+fn a_slow_first_step_that_reports_its_phases_is_no_stall() {
+    let phase = "send:{\"event\":\"phase\",\"name\":\"compile\",\"seconds\":0.3}";
+    let script = [phase, "sleep:300", phase, "sleep:300", phase, "sleep:300", "steps:400:{x}:1000"];
+    let search = Search::of(&script, "[limits]\nstall_time = \"500ms\"\nmeasure_time = \"100ms\"\n");
+    search.run();
+    assert!(matches!(first(&search), Outcome::Measured(_)), "{:?}", first(&search));
 }
 
 #[test]

@@ -4,8 +4,9 @@
 //! it: where it cannot be had, the supervisor's own means remain.
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use rustix::process::Pid;
 
 /// A control group; it is removed when dropped, if it is empty.
 #[derive(Debug)]
@@ -30,13 +31,9 @@ impl Cgroup {
         Some(Self { path })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Moves this process into the group.
-    pub(super) fn join(path: &Path) -> io::Result<()> {
-        fs::write(path.join("cgroup.procs"), "0")
+    /// Moves a process into the group; what it starts from then on is in it, too.
+    pub(super) fn add(&self, process: Pid) {
+        let _ = fs::write(self.path.join("cgroup.procs"), process.as_raw_nonzero().to_string());
     }
 
     /// Ends every member at once; without permission nothing happens.
@@ -77,7 +74,7 @@ mod tests {
     #[test]
     fn an_empty_group_goes_when_dropped() {
         if let Some(group) = Cgroup::create() {
-            let path = group.path().to_owned();
+            let path = group.path.clone();
             assert!(path.exists());
             drop(group);
             assert!(!path.exists());

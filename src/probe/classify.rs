@@ -53,6 +53,8 @@ pub(super) struct Evidence<'e> {
     pub(super) awaited: &'static str,
     /// Processes that were still there when the command ended.
     pub(super) leftovers: usize,
+    /// Lines on the socket that were no events.
+    pub(super) bad_lines: u64,
 }
 
 /// The outcome of a process that ended by itself without enough to measure, or with an error.
@@ -77,16 +79,30 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
             return Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) };
         }
     }
+    Outcome::Crashed(failure(crash_reason(evidence)))
+}
+
+fn crash_reason(evidence: &Evidence<'_>) -> String {
     let mut reason = evidence.ending.to_string();
-    if evidence.ending.is_success() {
-        reason = format!("ended with {reason} before {} was seen", evidence.awaited);
-        if evidence.leftovers > 0 {
-            reason += &format!("; it left {} in the background, which were ended", processes(evidence.leftovers));
+    match evidence.ending {
+        Ending::Exited(0) => {
+            reason = format!("ended with {reason} before {} was seen", evidence.awaited);
+            if evidence.leftovers > 0 {
+                reason += &format!("; it left {} in the background, which were ended", processes(evidence.leftovers));
+            }
         }
-    } else if let Some(line) = evidence.last_lines.iter().rev().find(|line| !line.trim().is_empty()) {
-        reason = format!("{reason}: {}", line.trim());
+        // Programs that exit with an error say why last; one that a signal ends had no time to.
+        Ending::Exited(_) => {
+            if let Some(line) = evidence.last_lines.iter().rev().find(|line| !line.trim().is_empty()) {
+                reason = format!("{reason}: {}", line.trim());
+            }
+        }
+        Ending::Signalled(_) => {}
     }
-    Outcome::Crashed(failure(reason))
+    if evidence.bad_lines > 0 {
+        reason += &format!("; {} lines on the socket were no events", evidence.bad_lines);
+    }
+    reason
 }
 
 fn processes(count: usize) -> String {
@@ -125,6 +141,7 @@ mod tests {
             oom_killed: false,
             awaited: "a step",
             leftovers: 0,
+            bad_lines: 0,
         })
     }
 
@@ -200,6 +217,7 @@ mod tests {
             oom_killed: false,
             awaited: "a step",
             leftovers: 0,
+            bad_lines: 0,
         };
         assert!(matches!(classify(&evidence), Outcome::Crashed(_)));
         evidence.oom_killed = true;

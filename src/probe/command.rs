@@ -39,6 +39,9 @@ pub struct CommandStep {
     pub is_gpu: bool,
 }
 
+/// The variable that makes Python print at once (its documentation, "Command line and environment").
+const UNBUFFERED: &str = "PYTHONUNBUFFERED";
+
 /// Runs a command for each probe; logs and rendered files go below a folder.
 #[derive(Debug)]
 pub struct CommandProber {
@@ -143,6 +146,10 @@ impl<'r> Run<'r> {
         let socket_path = scratch.path().join("events");
         let socket = EventSocket::bind(&socket_path, sender).map_err(io_error("listen on", &socket_path))?;
         let mut env: BTreeMap<String, String> = rendered.env.into_iter().collect();
+        if std::env::var_os(UNBUFFERED).is_none() {
+            // Python holds printed lines back when they go to no terminal, and a rate that is held back is not seen.
+            env.entry(UNBUFFERED.to_owned()).or_insert_with(|| "1".to_owned());
+        }
         env.insert(protocol::SOCKET.to_owned(), socket_path.display().to_string());
         env.insert(protocol::CONFIG.to_owned(), serde_json::to_string(job.settings).unwrap_or_default());
         env.insert(protocol::TRIAL.to_owned(), job.number.to_string());
@@ -207,8 +214,10 @@ impl<'r> Run<'r> {
     fn tick(&mut self, watch: Watch<'_>) -> Option<Verdict> {
         let now = Instant::now();
         let bytes = self.output.bytes();
-        // Before the first step, anything printed is a sign of life; after it only steps are.
-        if !self.heard.any_step() && bytes > self.output_bytes {
+        // Before the first step, anything printed is a sign of life; after it only steps are. A step that prints its
+        // rate now and then has no other way to show any.
+        let counts = !self.heard.any_step() || matches!(self.step.rate, Rate::Pattern { .. });
+        if counts && bytes > self.output_bytes {
             self.heard.last_progress = now;
         }
         self.output_bytes = bytes;
@@ -328,12 +337,17 @@ impl<'r> Run<'r> {
     }
 
     fn exited(&mut self, last_lines: &[String]) -> Outcome {
-        let ending = self.heard.ending.unwrap_or(Ending::Signalled(9));
-        let finished_well =
-            self.heard.reported.is_none() && (self.heard.ending.is_none_or(Ending::is_success) || self.ended_by_us());
-        if finished_well && let Some(measured) = self.measured() {
+        // How a step ends that said it was done is its own affair: it may be cleaning up, or be ended meanwhile.
+        let finished_well = self.heard.is_done || self.heard.ending.is_some_and(Ending::is_success);
+        if finished_well
+            && self.heard.reported.is_none()
+            && let Some(measured) = self.measured()
+        {
             return measured;
         }
+        let Some(ending) = self.heard.ending.or(self.heard.reported.is_some().then_some(Ending::Exited(1))) else {
+            return Outcome::Disturbed(Failure::new("somebody killed the probe's supervisor"));
+        };
         classify::classify(&Evidence {
             ending,
             last_lines,
@@ -345,12 +359,8 @@ impl<'r> Run<'r> {
                 Rate::Pattern { .. } => "a line that matches the pattern",
             },
             leftovers: self.heard.leftovers,
+            bad_lines: self.heard.bad_lines,
         })
-    }
-
-    /// Whether the step said that it was done and was then ended.
-    fn ended_by_us(&self) -> bool {
-        matches!(self.heard.ending, Some(Ending::Signalled(15)))
     }
 
     fn nothing_seen(&self) -> &'static str {

@@ -40,6 +40,8 @@ pub(super) struct Heard<'s> {
     last_step: Option<StepTime>,
     pub(super) last_progress: Instant,
     pub(super) framework: Option<String>,
+    /// Whether the step said that training is over.
+    pub(super) is_done: bool,
     pub(super) bad_lines: u64,
     pub(super) reported: Option<(ErrorKind, String)>,
     pub(super) ending: Option<Ending>,
@@ -66,6 +68,7 @@ impl<'s> Heard<'s> {
             last_step: None,
             last_progress: begin,
             framework: None,
+            is_done: false,
             bad_lines: 0,
             reported: None,
             ending: None,
@@ -97,6 +100,10 @@ impl<'s> Heard<'s> {
     }
 
     fn hear_event(&mut self, event: Event, rank: u32, at: Instant) -> Result<Option<News>, ProbeError> {
+        // Before the first step any event is a sign of life; after it only steps are.
+        if !self.any_step() {
+            self.last_progress = at;
+        }
         match event {
             Event::Step { samples, time, seconds, loss, metrics } => {
                 if let Some(loss) = loss.filter(|loss| !loss.is_finite()) {
@@ -108,11 +115,11 @@ impl<'s> Heard<'s> {
                 self.last_progress = at;
                 self.totals.step(loss);
                 for (name, number) in metrics {
-                    self.totals.metric(&name, number.unwrap_or(f64::NAN));
+                    self.totals.metric(&name, number.0);
                 }
                 self.push_step(samples, seconds, StepTime { arrived: at, told: time })?;
             }
-            Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds),
+            Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds.0),
             Event::Memory { allocated, reserved, capacity, retries } => {
                 self.totals.memory(allocated.max(reserved), capacity, retries);
             }
@@ -121,10 +128,12 @@ impl<'s> Heard<'s> {
                 self.reported.get_or_insert((kind, message));
                 return Ok(Some(News::Ended));
             }
-            Event::Done => return Ok(Some(News::Ended)),
+            Event::Done => {
+                self.is_done = true;
+                return Ok(Some(News::Ended));
+            }
             Event::Hello { framework, .. } => {
                 self.framework = framework.or(self.framework.take());
-                self.last_progress = at;
             }
             Event::Phase { .. } | Event::Unknown => {}
         }

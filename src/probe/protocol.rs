@@ -50,14 +50,14 @@ pub enum Event {
         loss: Option<f64>,
         /// Further numbers.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        metrics: BTreeMap<String, Option<f64>>,
+        metrics: BTreeMap<String, Number>,
     },
     /// Time spent in a phase of the current step.
     Phase {
         /// The phase: `data_wait`, `host_to_device`, `forward`, `backward`, `optimizer`, or another name.
         name: String,
         /// How long, in seconds.
-        seconds: f64,
+        seconds: Number,
     },
     /// Device memory, in bytes.
     Memory {
@@ -107,18 +107,28 @@ pub enum ErrorKind {
     Failed,
 }
 
-/// A number, or `"nan"`, `"inf"`, `"-inf"`.
+/// A number that a step reports: `1.5`, `"nan"`, `"inf"`, `"-inf"` or `null`, which is no number either.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Number(pub f64);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        lenient(deserializer).map(|number| Self(number.unwrap_or(f64::NAN)))
+    }
+}
+
 fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a number, \"nan\" or \"inf\"")]
-    enum Number {
+    enum Written {
         Plain(f64),
         Text(String),
     }
-    match Option::<Number>::deserialize(deserializer)? {
+    match Option::<Written>::deserialize(deserializer)? {
         None => Ok(None),
-        Some(Number::Plain(number)) => Ok(Some(number)),
-        Some(Number::Text(text)) => text.parse().map(Some).map_err(serde::de::Error::custom),
+        Some(Written::Plain(number)) => Ok(Some(number)),
+        Some(Written::Text(text)) => text.parse().map(Some).map_err(serde::de::Error::custom),
     }
 }
 
@@ -198,7 +208,7 @@ impl Reporter {
     /// # Errors
     /// The probe is gone.
     pub fn phase(&mut self, name: &str, time: Duration) -> io::Result<()> {
-        self.send(&Event::Phase { name: name.to_owned(), seconds: time.as_secs_f64() })
+        self.send(&Event::Phase { name: name.to_owned(), seconds: Number(time.as_secs_f64()) })
     }
 
     /// Says how much device memory is used at the peak, and how much there is.
@@ -241,7 +251,7 @@ mod tests {
             time: Some(1.5),
             seconds: None,
             loss: Some(0.25),
-            metrics: BTreeMap::from([("accuracy".to_owned(), Some(0.5))]),
+            metrics: BTreeMap::from([("accuracy".to_owned(), Number(0.5))]),
         };
         for event in [step, Event::Done, Event::Hello { framework: None, rank: 3 }] {
             assert_eq!(Event::parse(&serde_json::to_vec(&event).unwrap()).unwrap(), event);
@@ -265,6 +275,14 @@ mod tests {
             panic!("no step")
         };
         assert_eq!(loss, Some(f64::NEG_INFINITY));
+    }
+
+    #[test]
+    fn a_metric_that_is_no_number_does_not_lose_the_step() {
+        let line = br#"{"event":"step","samples":8,"metrics":{"accuracy":NaN,"other":null,"good":1}}"#;
+        let Event::Step { samples: Some(8.0), metrics, .. } = Event::parse(line).unwrap() else { panic!("no step") };
+        assert!(metrics["accuracy"].0.is_nan() && metrics["other"].0.is_nan());
+        assert_eq!(metrics["good"], Number(1.0));
     }
 
     #[test]

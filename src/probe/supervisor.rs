@@ -9,7 +9,7 @@
 //! * gputune's end of its standard input closes when gputune dies, however; it also asks for SIGTERM then
 //!   (`PR_SET_PDEATHSIG`);
 //! * the command gets a process group of its own and, where the kernel permits, a control group of its own, whose
-//!   `cgroup.kill` ends all members at once;
+//!   `cgroup.kill` ends all members at once, also when the supervisor itself was killed;
 //! * a second short role, between fork and exec of the command, asks for SIGKILL at the supervisor's death.
 //!
 //! Only processes that descend from the probe are ever signalled; nothing is found by name.
@@ -28,8 +28,10 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions};
@@ -276,7 +278,7 @@ fn supervise() -> io::Result<()> {
         }
         let _ = sender.send(Notice::Orphaned);
     });
-    let supervision = Supervision { link, order: &order, cgroup: Cgroup::create(), main: None };
+    let supervision = Supervision { link, order: &order, cgroup: None, joining: None, main: None };
     if supervision.run(&notices) == End::AtOnce {
         let _ = std::fs::remove_dir_all(&order.scratch);
     }
@@ -303,7 +305,9 @@ fn forward_signals(notices: SyncSender<Notice>) -> io::Result<()> {
 struct Supervision<'o> {
     link: UnixStream,
     order: &'o Order,
-    cgroup: Option<Cgroup>,
+    cgroup: Option<Arc<Cgroup>>,
+    /// Moves the command into its control group.
+    joining: Option<JoinHandle<()>>,
     main: Option<Pid>,
 }
 
@@ -312,6 +316,7 @@ impl Supervision<'_> {
         match self.start() {
             Ok(pid) => {
                 self.main = Some(pid);
+                self.join_cgroup(pid);
                 self.report(&Report::Started { pid: pid.as_raw_nonzero().get().cast_unsigned() });
             }
             Err(error) => {
@@ -329,8 +334,7 @@ impl Supervision<'_> {
     fn start(&self) -> io::Result<Pid> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut launch = Command::new("/proc/self/exe");
-        launch.arg(LAUNCH).arg(self.cgroup.as_ref().map_or(Path::new(""), Cgroup::path));
-        launch.args(&self.order.command);
+        launch.arg(LAUNCH).args(&self.order.command);
         launch.envs(&self.order.env).current_dir(&self.order.cwd).process_group(0);
         launch.stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = launch.spawn()?;
@@ -344,6 +348,14 @@ impl Supervision<'_> {
             }
             Err(_) => pid_of(child.id()),
         }
+    }
+
+    /// Moving a process waits for all processors to pass a quiet point (the kernel's `cgroup_threadgroup_rwsem`), which
+    /// takes seconds on a machine that is overloaded; the command must not wait for that, nor its end.
+    fn join_cgroup(&mut self, pid: Pid) {
+        let Some(cgroup) = Cgroup::create().map(Arc::new) else { return };
+        self.cgroup = Some(Arc::clone(&cgroup));
+        self.joining = std::thread::Builder::new().spawn(move || cgroup.add(pid)).ok();
     }
 
     /// Returns when the command ended or somebody wants it to.
@@ -378,7 +390,9 @@ impl Supervision<'_> {
             }
             let now = Instant::now();
             if now >= kill_at {
-                self.cgroup.as_ref().map(Cgroup::kill);
+                if let Some(cgroup) = &self.cgroup {
+                    cgroup.kill();
+                }
                 self.signal(Signal::KILL);
             }
             if now >= kill_at + STUBBORN {
@@ -399,6 +413,10 @@ impl Supervision<'_> {
 
     /// Waits for all children that ended; `false` when there is none left, and so no descendant.
     fn reap(&mut self) -> bool {
+        if self.joining.as_ref().is_some_and(|joining| !joining.is_finished()) {
+            // Until the command was moved its process id must not become another process's.
+            return true;
+        }
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
@@ -440,14 +458,9 @@ impl Supervision<'_> {
 
 /// Becomes the command. Standard input is a connection to the supervisor, which closes when that succeeds.
 fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let cgroup = arguments.next().unwrap_or_default();
     let Some(program) = arguments.next() else { return ExitCode::FAILURE };
     let Ok(link) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    if !cgroup.is_empty() {
-        // Without its own control group the command is still below the supervisor.
-        let _ = Cgroup::join(Path::new(&cgroup));
-    }
     let error = Command::new(&program).args(arguments).stdin(Stdio::null()).exec();
     let _ = writeln!(UnixStream::from(link), "{}", error.raw_os_error().unwrap_or(0));
     ExitCode::from(127)

@@ -27,7 +27,7 @@ pub fn trials_csv(study: &Study) -> String {
     );
     header.extend(phases.iter().map(|phase| format!("{phase}_s")));
     header.extend(metrics.iter().map(|metric| (*metric).to_owned()));
-    header.extend(["steps", "warmup_steps", "elapsed_s", "reason"].map(str::to_owned));
+    header.extend(["steps", "warmup_steps", "bad_event_lines", "elapsed_s", "reason"].map(str::to_owned));
     // Writing to memory does not fail, and all rows have the length of the header.
     let _ = writer.write_record(&header);
     for trial in study.history.trials() {
@@ -55,7 +55,10 @@ pub fn trials_csv(study: &Study) -> String {
         row.extend([m.peak_memory_bytes, m.memory_capacity_bytes, m.host_peak_bytes].map(whole));
         row.extend(phases.iter().map(|phase| number(m.phase_seconds.get(*phase).copied())));
         row.extend(metrics.iter().map(|metric| number(m.metrics.get(*metric).copied())));
-        row.extend([measurement.map(|m| m.steps), measurement.map(|m| m.warmup_steps)].map(whole));
+        row.extend(
+            [measurement.map(|m| m.steps), measurement.map(|m| m.warmup_steps), measurement.map(|m| m.bad_lines)]
+                .map(whole),
+        );
         row.push(format!("{:.3}", trial.elapsed.as_secs_f64()));
         row.push(reason);
         let _ = writer.write_record(&row);

@@ -66,6 +66,10 @@ impl StepSpec {
         let expressions = space.derived().iter().filter(|derived| used.contains(derived.name()));
         let through: Vec<&String> = expressions.flat_map(|derived| derived.expression().names()).collect();
         used.extend(through.into_iter().map(String::as_str));
+        if space.parameters().iter().all(|parameter| !used.contains(parameter.name())) {
+            // A step that is handed no setting at all reads the variable on purpose.
+            return Vec::new();
+        }
         space
             .parameters()
             .iter()
