@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::budget::StopReason;
 use crate::objective::{Judgement, Objective, OnTie};
-use crate::outcome::{Estimate, Measurement};
+use crate::outcome::{Estimate, Measurement, Outcome};
 use crate::space::{Config, Settings, Space};
 use crate::stats;
 use crate::trial::{History, Purpose, Trial};
@@ -37,8 +37,18 @@ pub struct Ranked {
     pub confirmations: usize,
     /// Its last good measurement.
     pub measurement: Measurement,
-    /// Logarithms of the metric, one for each trial that counts.
-    logs: Vec<f64>,
+    /// The metric on the study's scale, one number for each trial that counts.
+    points: Vec<f64>,
+    scale: Scale,
+}
+
+/// On which scale metrics are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scale {
+    /// Logarithms: noise is a share of a speed.
+    Ratio,
+    /// The metric itself, where some of it is zero or negative and has no logarithm.
+    Difference,
 }
 
 /// The result: one config, and what it is compared with.
@@ -54,7 +64,7 @@ pub struct Best {
     pub speedup: Option<Estimate>,
 }
 
-/// The spread of repeated measurements around their config's mean, on a logarithmic scale.
+/// The spread of repeated measurements around their config's mean, on the study's scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Spread {
     deviation: f64,
@@ -77,6 +87,11 @@ impl Study {
             .filter(|trial| self.history.of(&trial.config).next().is_some_and(|first| first.number == trial.number))
             .filter_map(|trial| self.rank(&trial.config))
             .collect();
+        let scale = Scale::of(&ranked);
+        for entry in &mut ranked {
+            entry.scale = scale;
+            entry.points.iter_mut().for_each(|point| *point = scale.point(*point));
+        }
         let spread = spread(&ranked);
         for entry in &mut ranked {
             entry.estimate = entry.pooled(spread);
@@ -93,19 +108,23 @@ impl Study {
         let top: &Ranked = confirmed.first().copied().or(ranking.first())?;
         let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| self.is_tied(top, entry, spread)).collect();
         if self.objective.tie_rule() == OnTie::Cheapest {
-            tied.sort_by(|a, b| self.cost(a).partial_cmp(&self.cost(b)).unwrap_or(std::cmp::Ordering::Equal));
+            // Memory can be compared only where all of them tell theirs.
+            let by_memory = tied.iter().all(|entry| entry.measurement.peak_memory_bytes.is_some());
+            tied.sort_by_cached_key(|entry| self.cost(entry, by_memory));
         }
         // Only what was confirmed is named, where anything was.
         let winner = *tied.iter().find(|entry| entry.confirmations > 0 || confirmed.is_empty()).unwrap_or(&top);
         let ties = tied.into_iter().filter(|entry| entry.config != winner.config).cloned().collect();
         let baseline =
             self.baseline.as_ref().and_then(|config| ranking.iter().find(|entry| entry.config == *config)).cloned();
-        let speedup = baseline.as_ref().map(|baseline| self.ratio(winner, baseline, spread));
+        let speedup = baseline.as_ref().and_then(|baseline| self.ratio(winner, baseline, spread));
         Some(Best { winner: winner.clone(), ties, baseline, speedup })
     }
 
     fn rank(&self, config: &Config) -> Option<Ranked> {
-        let trials: Vec<&Trial> = self.history.of(config).collect();
+        // A disturbed or interrupted probe says nothing about its config.
+        let says_nothing = |trial: &&Trial| matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted);
+        let trials: Vec<&Trial> = self.history.of(config).filter(|trial| !says_nothing(trial)).collect();
         if trials.iter().any(|trial| self.objective.score_of(&trial.outcome).is_none()) {
             return None;
         }
@@ -119,7 +138,8 @@ impl Study {
             estimate: *values.first()?,
             confirmations: confirmations.len(),
             measurement: trials.last()?.outcome.measurement()?.clone(),
-            logs: values.iter().map(|estimate| estimate.value.abs().max(f64::MIN_POSITIVE).ln()).collect(),
+            points: values.iter().map(|estimate| estimate.value).collect(),
+            scale: Scale::Difference,
         })
     }
 
@@ -133,7 +153,11 @@ impl Study {
             return true;
         }
         match spread {
-            Some(spread) => self.log_gain(top, entry).abs() <= spread.half_width_of_difference(top, entry),
+            Some(spread) => {
+                // Equal numbers stay equal when means were rounded differently.
+                let rounding = 1e-12 * top.mean_point().abs().max(1.0);
+                self.gain(top, entry).abs() <= spread.half_width_of_difference(top, entry) + rounding
+            }
             None => match (top.estimate.low.zip(top.estimate.high), entry.estimate.low.zip(entry.estimate.high)) {
                 (Some((low, high)), Some((other_low, other_high))) => low <= other_high && other_low <= high,
                 _ => top.estimate.value == entry.estimate.value,
@@ -141,37 +165,41 @@ impl Study {
         }
     }
 
-    /// By how much `entry` is better than `other`, on a logarithmic scale.
-    fn log_gain(&self, entry: &Ranked, other: &Ranked) -> f64 {
-        let sign = self.objective.score(1.0);
-        sign * (entry.mean_log() - other.mean_log())
+    /// By how much `entry` is better than `other`, on the study's scale.
+    fn gain(&self, entry: &Ranked, other: &Ranked) -> f64 {
+        self.objective.score(1.0) * (entry.mean_point() - other.mean_point())
     }
 
-    fn ratio(&self, winner: &Ranked, baseline: &Ranked, spread: Option<Spread>) -> Estimate {
-        let gain = self.log_gain(winner, baseline);
+    /// How many times better the winner is; `None` where the metric is no size of which there could be twice as much.
+    fn ratio(&self, winner: &Ranked, baseline: &Ranked, spread: Option<Spread>) -> Option<Estimate> {
         if winner.config == baseline.config {
-            return Estimate::interval(1.0, 1.0, 1.0);
+            return Some(Estimate::interval(1.0, 1.0, 1.0));
         }
-        match spread {
-            Some(spread) => {
-                let half = spread.half_width_of_difference(winner, baseline);
-                Estimate::interval(gain.exp(), (gain - half).exp(), (gain + half).exp())
-            }
+        if winner.scale == Scale::Difference {
+            return None;
+        }
+        let gain = self.gain(winner, baseline);
+        let half = match spread {
+            Some(spread) => Some(spread.half_width_of_difference(winner, baseline)),
             None => {
                 let widths = winner.estimate.relative_half_width().zip(baseline.estimate.relative_half_width());
-                widths.map_or(Estimate::point(gain.exp()), |(a, b)| {
-                    let half = a.hypot(b);
-                    Estimate::interval(gain.exp(), (gain - half).exp(), (gain + half).exp())
-                })
+                widths.map(|(a, b)| a.hypot(b))
             }
-        }
+        };
+        let times = |gain: f64| winner.scale.value(gain);
+        Some(match half {
+            Some(half) => Estimate::interval(times(gain), times(gain - half), times(gain + half)),
+            None => Estimate::point(times(gain)),
+        })
     }
 
     /// What a config costs, to choose among equals: memory, then how large its numbers are, then how much it changes.
-    fn cost(&self, entry: &Ranked) -> (u64, f64, usize, Config) {
+    fn cost(&self, entry: &Ranked, by_memory: bool) -> (u64, u64, usize, Config) {
         /// Sizes closer than this count as the same.
         const MEMORY_STEP: f64 = 1.02;
-        let bytes = entry.measurement.peak_memory_bytes.unwrap_or(0);
+        /// Parts of a level, so that sums in another order come to the same.
+        const PARTS: f64 = 1e9;
+        let bytes = entry.measurement.peak_memory_bytes.filter(|_| by_memory).unwrap_or(0);
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_precision_loss,
@@ -191,6 +219,8 @@ impl Study {
         let changes = self.baseline.as_ref().map_or(0, |baseline| {
             entry.config.levels().zip(baseline.levels()).filter(|(level, other)| level != other).count()
         });
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a sum of shares, in parts")]
+        let size = (size * PARTS).round() as u64;
         (memory, size, changes, entry.config.clone())
     }
 
@@ -201,21 +231,41 @@ impl Study {
 }
 
 impl Ranked {
-    fn mean_log(&self) -> f64 {
-        stats::mean(&self.logs).unwrap_or(0.0)
+    fn mean_point(&self) -> f64 {
+        stats::mean(&self.points).unwrap_or(0.0)
     }
 
-    /// The geometric mean over its trials, with an interval from the spread of all repeated ones.
+    /// The mean over its trials, with an interval from the spread of all repeated ones.
     fn pooled(&self, spread: Option<Spread>) -> Estimate {
-        let sign = self.estimate.value.signum();
-        match spread {
-            Some(spread) if self.confirmations > 0 => {
-                let (mean, half) = (self.mean_log(), spread.half_width(self.logs.len()));
-                let (low, high) = (sign * (mean - half).exp(), sign * (mean + half).exp());
-                Estimate::interval(sign * mean.exp(), low.min(high), low.max(high))
-            }
-            _ => self.estimate,
+        let is_repeated = self.confirmations > 0 || self.points.len() > 1;
+        let Some(spread) = spread.filter(|_| is_repeated) else { return self.estimate };
+        let (mean, half) = (self.mean_point(), spread.half_width(self.points.len()));
+        let value = |point| self.scale.value(point);
+        Estimate::interval(value(mean), value(mean - half), value(mean + half))
+    }
+}
+
+impl Scale {
+    /// The scale for entries whose points are still the metric itself.
+    fn of(ranked: &[Ranked]) -> Self {
+        let all_positive = ranked.iter().flat_map(|entry| &entry.points).all(|value| *value > 0.0);
+        if all_positive { Self::Ratio } else { Self::Difference }
+    }
+
+    fn point(self, value: f64) -> f64 {
+        match self {
+            Self::Ratio => value.ln(),
+            Self::Difference => value,
         }
+    }
+
+    /// The inverse of [`point`](Self::point), kept finite.
+    fn value(self, point: f64) -> f64 {
+        let value = match self {
+            Self::Ratio => point.exp(),
+            Self::Difference => point,
+        };
+        value.clamp(f64::MIN, f64::MAX)
     }
 }
 
@@ -227,17 +277,19 @@ impl Spread {
 
     #[expect(clippy::cast_precision_loss, reason = "a count of trials")]
     fn half_width_of_difference(self, a: &Ranked, b: &Ranked) -> f64 {
-        let share = 1.0 / a.logs.len() as f64 + 1.0 / b.logs.len() as f64;
+        let share = 1.0 / a.points.len() as f64 + 1.0 / b.points.len() as f64;
         stats::student_quantile(self.degrees) * self.deviation * share.sqrt()
     }
 }
 
 /// The standard deviation of a single trial, pooled over all configs that were measured again.
 fn spread(ranked: &[Ranked]) -> Option<Spread> {
-    let repeated: Vec<&Ranked> = ranked.iter().filter(|entry| entry.logs.len() > 1).collect();
-    let degrees: usize = repeated.iter().map(|entry| entry.logs.len() - 1).sum();
-    let squares: f64 =
-        repeated.iter().map(|entry| entry.logs.iter().map(|log| (log - entry.mean_log()).powi(2)).sum::<f64>()).sum();
+    let repeated: Vec<&Ranked> = ranked.iter().filter(|entry| entry.points.len() > 1).collect();
+    let degrees: usize = repeated.iter().map(|entry| entry.points.len() - 1).sum();
+    let squares: f64 = repeated
+        .iter()
+        .map(|entry| entry.points.iter().map(|point| (point - entry.mean_point()).powi(2)).sum::<f64>())
+        .sum();
     #[expect(clippy::cast_precision_loss, reason = "a count of trials")]
     (degrees > 0).then(|| Spread { deviation: (squares / degrees as f64).sqrt(), degrees })
 }

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gputune::journal;
 use gputune::objective::{Direction, Objective};
-use gputune::outcome::Outcome;
-use gputune::probe::{Replay, Table};
+use gputune::probe::{Replay, Table, TableError};
 use gputune::quantity::show_number;
-use gputune::space::Space;
+use gputune::space::{Parameter, Space};
 use gputune::stats;
 use gputune::strategy::{self, Entry, STRATEGIES, View};
 use gputune::trial::{History, Purpose, Trial};
@@ -73,15 +72,13 @@ struct Runs {
 pub(super) fn run(args: &Args) -> super::Result {
     let direction = if args.minimize { Direction::Minimize } else { Direction::Maximize };
     let objective = Objective::new("throughput", direction);
-    let wrong = |error: &dyn std::error::Error| {
-        let Failed::Error { message, .. } = Failed::because(Exit::Usage, error) else { return Failed::ClosedPipe };
-        Failed::new(Exit::Usage, format!("{}: {message}", args.table.display()))
-    };
-    let table = read_table(&args.table, &objective, &wrong)?;
-    let (space, replay) = table.into_replay(&args.monotone).map_err(|error| wrong(&error))?;
-    let known = |name: &&String| space.parameter_index(name).is_none();
-    if let Some(name) = args.monotone.iter().find(known) {
-        return Err(Failed::new(Exit::Usage, format!("{} has no parameter `{name}`", args.table.display())));
+    let table = read_table(&args.table, &objective)?;
+    let (space, replay) = table.into_replay(&args.monotone).map_err(|error| no_table(&args.table, &error))?;
+    let unknown = |name: &&String| space.parameter_index(name).is_none();
+    if let Some(name) = args.monotone.iter().find(unknown) {
+        let names: Vec<&str> = space.parameters().iter().map(Parameter::name).collect();
+        let message = format!("{} has no parameter `{name}`", args.table.display());
+        return Err(Failed::new(Exit::Usage, message).hint(format!("its parameters are {}", names.join(", "))));
     }
     let runs: Vec<Run> = (0..args.seeds).map(|seed| one_run(args, &space, &replay, &objective, seed)).collect();
     let optimum = replay.optimum(&objective).map(|score| objective.score(score));
@@ -95,13 +92,26 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(if optimum.is_some() { Exit::Found } else { Exit::NothingFeasible })
 }
 
-fn read_table(
-    path: &Path,
-    objective: &Objective,
-    wrong: &dyn Fn(&dyn std::error::Error) -> Failed,
-) -> Result<Table, Failed> {
+fn wrong(path: &Path, error: &dyn std::error::Error, cure: &str) -> Failed {
+    match Failed::because(Exit::Usage, error) {
+        Failed::Error { message, .. } => Failed::new(Exit::Usage, format!("{}: {message}", path.display())).hint(cure),
+        other => other,
+    }
+}
+
+fn no_table(path: &Path, error: &TableError) -> Failed {
+    wrong(path, error, error.cure())
+}
+
+fn read_table(path: &Path, objective: &Objective) -> Result<Table, Failed> {
+    const GIVE_A_FILE: &str = "give the path of a CSV table, or of the journal.jsonl in the folder of a search";
+    if path.is_dir() {
+        let message = format!("{} is a folder and no table", path.display());
+        return Err(Failed::new(Exit::Usage, message).hint(GIVE_A_FILE));
+    }
+    let file = File::open(path).map_err(|error| wrong(path, &error, GIVE_A_FILE))?;
     if path.extension().is_some_and(|extension| extension == "jsonl") {
-        let (header, lines) = journal::read(path).map_err(|error| wrong(&error))?;
+        let (header, lines) = journal::read(path).map_err(|error| wrong(path, &error, GIVE_A_FILE))?;
         let parameters = header.fingerprint.space.get("parameters").and_then(serde_json::Value::as_object);
         let is_derived =
             |definition: &serde_json::Value| definition.as_str().is_some_and(|text| text.starts_with("derive "));
@@ -111,10 +121,9 @@ fn read_table(
             .filter(|(_, definition)| is_derived(definition))
             .map(|(name, _)| name.clone())
             .collect();
-        return Table::from_journal(&lines, &derived, objective).map_err(|error| wrong(&error));
+        return Table::from_journal(&lines, &derived, objective).map_err(|error| no_table(path, &error));
     }
-    let file = File::open(path).map_err(|error| wrong(&error))?;
-    Table::from_csv(file).map_err(|error| wrong(&error))
+    Table::from_csv(file).map_err(|error| no_table(path, &error))
 }
 
 fn one_run(args: &Args, space: &Space, replay: &Replay, objective: &Objective, seed: u64) -> Run {
@@ -136,7 +145,6 @@ fn one_run(args: &Args, space: &Space, replay: &Replay, objective: &Objective, s
         let trial = Trial { number, purpose: Purpose::Search, config, outcome, elapsed: std::time::Duration::ZERO };
         history.push(trial);
     }
-    debug_assert!(history.trials().iter().all(|trial| trial.outcome != Outcome::Interrupted));
     Run { seed, best }
 }
 
@@ -158,7 +166,7 @@ fn for_people(args: &Args, space: &Space, runs: &Runs) -> String {
             runs.runs.iter().filter_map(|run| *run.best.get(probes - 1).or(run.best.last())?).collect();
         let median = stats::median(&values);
         let gap = median.zip(runs.optimum).map(|(median, optimum)| (median - optimum).abs() / optimum.abs() * 100.0);
-        let gap = gap.map_or_else(|| "-".to_owned(), |gap| format!("{gap:.1} %"));
+        let gap = gap.filter(|gap| gap.is_finite()).map_or_else(|| "-".to_owned(), |gap| format!("{gap:.1} %"));
         text += &format!("{probes:>6}  {:>11}  {gap:>18}\n", median.map_or_else(|| "-".to_owned(), show_number));
     }
     text

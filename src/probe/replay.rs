@@ -3,7 +3,7 @@
 //! A table is a CSV file: columns up to `status` are parameters, `status` is `ok` or a failure, `value` the objective;
 //! further columns are kept by nobody. Configs that are not in the table are not in its space.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -42,16 +42,44 @@ pub enum TableError {
     #[error("the table has no rows")]
     Empty,
     /// A row that ended well has no number.
-    #[error("row {row}: `{text}` in the column `value` is no number")]
+    #[error("row {row}: {text:?} in the column `value` is no finite number")]
     NotANumber {
-        /// The row, counted from 1 behind the header.
+        /// The row, counted from 1 behind the header; empty ones do not count.
         row: usize,
         /// What stands there.
         text: String,
     },
+    /// A row ends before its status, or goes on behind the last column.
+    #[error("row {row} has {found} cells, and the header has {expected}")]
+    Cells {
+        /// The row, counted from 1 behind the header; empty ones do not count.
+        row: usize,
+        /// How many cells the row has.
+        found: usize,
+        /// How many columns there are.
+        expected: usize,
+    },
     /// Its columns make no space.
     #[error("the table's columns make no space")]
     Space(#[from] SpaceError),
+}
+
+impl TableError {
+    /// What to do about it.
+    pub fn cure(&self) -> &'static str {
+        match self {
+            Self::Csv(_) | Self::Cells { .. } => {
+                "a table is a CSV file in UTF-8: a header, then one row for each config with a cell for each column"
+            }
+            Self::NoColumn { .. } | Self::NoParameters => {
+                "columns up to `status` are parameters, `status` is `ok` or a failure, and `value` is the number: \
+                 batch_size,workers,status,value"
+            }
+            Self::Empty => "record at least one config: one row of a CSV table, or one probe of a journal",
+            Self::NotANumber { .. } => "give a finite number, or another status such as `runtime_fail`",
+            Self::Space(_) => "give every column in front of `status` a name of its own",
+        }
+    }
 }
 
 impl Table {
@@ -60,33 +88,41 @@ impl Table {
     /// # Errors
     /// See [`TableError`].
     pub fn from_csv(text: impl Read) -> Result<Self, TableError> {
-        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text);
+        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).flexible(true).from_reader(text);
         let headers = reader.headers()?.clone();
         let column = |name: &'static str| {
-            headers.iter().position(|header| header == name).ok_or_else(|| TableError::NoColumn {
-                column: name,
-                found: headers.iter().map(|header| format!("`{header}`")).collect::<Vec<_>>().join(", "),
-            })
+            headers
+                .iter()
+                .position(|header| header == name)
+                .ok_or_else(|| TableError::NoColumn { column: name, found: summary(&headers) })
         };
         let (status, value) = (column("status")?, column("value")?);
         if status == 0 {
             return Err(TableError::NoParameters);
         }
         let mut table = Self { names: headers.iter().take(status).map(str::to_owned).collect(), rows: Vec::new() };
-        for (at, record) in reader.records().enumerate() {
+        for record in reader.records() {
             let record = record?;
+            if record.iter().all(str::is_empty) {
+                continue;
+            }
+            let row = table.rows.len() + 1;
+            let Some(recorded) = record.get(status).filter(|_| record.len() <= headers.len()) else {
+                return Err(TableError::Cells { row, found: record.len(), expected: headers.len() });
+            };
             let values =
                 record.iter().take(status).map(|text| (!text.is_empty()).then(|| Value::parse(text))).collect();
-            let outcome = match record.get(status).unwrap_or_default() {
+            let outcome = match recorded.to_ascii_lowercase().as_str() {
                 "ok" => {
                     let text = record.get(value).unwrap_or_default();
                     let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
-                    measured(number.ok_or_else(|| TableError::NotANumber { row: at + 1, text: text.to_owned() })?)
+                    measured(number.ok_or_else(|| TableError::NotANumber { row, text: text.to_owned() })?)
                 }
                 "oom_fail" | "out_of_memory" | "oom" => {
                     Outcome::OutOfMemory { memory: Memory::Device, failure: Failure::new("as recorded") }
                 }
-                status => Outcome::Crashed(Failure::new(format!("recorded as {status}"))),
+                "" => Outcome::Crashed(Failure::new("recorded without a status")),
+                _ => Outcome::Crashed(Failure::new(format!("recorded as {recorded}"))),
             };
             table.rows.push((values, outcome));
         }
@@ -133,17 +169,12 @@ impl Table {
             .iter()
             .enumerate()
             .map(|(column, name)| {
-                let mut distinct: Vec<Value> = Vec::new();
-                for value in self.rows.iter().filter_map(|(values, _)| values[column].clone()) {
-                    if !distinct.contains(&value) {
-                        distinct.push(value);
-                    }
-                }
+                let mut settings = distinct(self.rows.iter().filter_map(|(values, _)| values[column].clone()));
                 if absent(column) {
-                    distinct.push(Value::from(""));
+                    settings.push(Value::from(""));
                 }
                 let role = if grows_memory.contains(name) { MemoryRole::Grows } else { MemoryRole::Unknown };
-                Parameter::values(usable_name(name, column), of_one_kind(&distinct)).memory(role)
+                Parameter::values(usable_name(name, column), of_one_kind(settings)).memory(role)
             })
             .collect();
         let open = Space::new(parameters)?;
@@ -171,21 +202,35 @@ impl Table {
     }
 }
 
-/// All values as numbers of one kind where all are numbers, else all as texts: `0` beside `auto` is a text.
-fn of_one_kind(values: &[Value]) -> Vec<Value> {
-    let mut alike: Vec<Value> = Vec::with_capacity(values.len());
-    for value in values {
-        let value = match values.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>() {
-            Some(_) if values.iter().all(|value| value.as_i64().is_some()) => value.clone(),
-            Some(_) => Value::Float(value.as_f64().unwrap_or_default()),
-            None if values.iter().all(|value| matches!(value, Value::Bool(_))) => value.clone(),
-            None => Value::Text(value.to_string()),
-        };
-        if !alike.contains(&value) {
-            alike.push(value);
-        }
+/// The names of the columns, for a message: no control characters, and not a whole file that is no table.
+fn summary(headers: &csv::StringRecord) -> String {
+    const SHOWN: usize = 12;
+    const LONGEST: usize = 30;
+    let shown = |header: &str| format!("`{}`", header.chars().take(LONGEST).collect::<String>().escape_debug());
+    let mut names: Vec<String> = headers.iter().take(SHOWN).map(shown).collect();
+    if headers.len() > SHOWN {
+        names.push(format!("and {} more", headers.len() - SHOWN));
     }
-    alike
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// All values as numbers of one kind where all are numbers, else all as texts: `0` beside `auto` is a text.
+fn of_one_kind(values: Vec<Value>) -> Vec<Value> {
+    let numbers: Option<Vec<f64>> = values.iter().map(Value::as_f64).collect();
+    let is_whole = values.iter().all(|value| value.as_i64().is_some());
+    let is_switch = values.iter().all(|value| matches!(value, Value::Bool(_)));
+    match numbers {
+        _ if is_whole || is_switch => values,
+        // A negative zero is a zero.
+        Some(numbers) => distinct(numbers.into_iter().map(|number| Value::Float(number + 0.0))),
+        None => distinct(values.iter().map(|value| Value::Text(value.to_string()))),
+    }
+}
+
+/// Each value once, in the order of their first appearance.
+fn distinct(values: impl IntoIterator<Item = Value>) -> Vec<Value> {
+    let mut seen = HashSet::new();
+    values.into_iter().filter(|value| seen.insert(value.clone())).collect()
 }
 
 /// A column's name with everything replaced that a parameter's name cannot have.

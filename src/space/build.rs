@@ -155,7 +155,7 @@ impl SpaceBuilder {
         let all: Vec<usize> = (0..self.parameters.len()).collect();
         let plan = Plan::new(&graph, &all);
         let Self { parameters, derived, rules } = self;
-        Ok(Space { parameters, derived, rules, only: None, slots, plan })
+        Ok(Space { parameters, derived, rules, only: None, slots, plan, found: super::Found::default() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which configs need at least as much memory as one that did not fit.
 
-use super::{Config, MemoryRole, Space};
+use super::{Config, INACTIVE, MemoryRole, Parameter, Space};
 use crate::outcome::Memory;
 
 impl Space {
@@ -12,25 +12,51 @@ impl Space {
     ///
     /// [`Parameter::memory_role`]: super::Parameter::memory_role
     pub fn needs_as_much_memory(&self, candidate: &Config, failed: &Config, memory: Memory) -> bool {
-        self.parameters.iter().zip(candidate.levels().zip(failed.levels())).all(|(parameter, (candidate, failed))| {
-            let role = match memory {
-                Memory::Device => parameter.memory_role(),
-                Memory::Host | Memory::Shared if parameter.is_ordinal() => MemoryRole::Grows,
-                Memory::Host | Memory::Shared => MemoryRole::Unknown,
-            };
-            match (role, candidate, failed) {
-                (MemoryRole::Same, _, _) => true,
-                (MemoryRole::Grows, Some(candidate), Some(failed)) => candidate >= failed,
-                _ => candidate == failed,
-            }
-        })
+        self.parameters
+            .iter()
+            .zip(candidate.levels.iter().zip(&failed.levels))
+            .all(|(parameter, (&candidate, &failed))| needs_as_much(role(parameter, memory), candidate, failed))
+    }
+
+    /// How a memory follows a parameter.
+    pub(super) fn memory_role_of(&self, parameter: usize, memory: Memory) -> MemoryRole {
+        role(&self.parameters[parameter], memory)
+    }
+
+    /// Whether every config with these levels of the `known` parameters needs at least as much memory as `failed`.
+    pub(super) fn leads_behind(&self, known: &[usize], levels: &[u32], failed: &Config, memory: Memory) -> bool {
+        known.iter().all(|&at| needs_as_much(role(&self.parameters[at], memory), levels[at], failed.levels[at]))
+            && (0..self.parameters.len()).filter(|at| !known.contains(at)).all(|at| {
+                let parameter = &self.parameters[at];
+                match role(parameter, memory) {
+                    MemoryRole::Same => true,
+                    MemoryRole::Grows => failed.levels[at] == 0 && parameter.condition().is_none(),
+                    MemoryRole::Unknown => false,
+                }
+            })
+    }
+}
+
+fn role(parameter: &Parameter, memory: Memory) -> MemoryRole {
+    match memory {
+        Memory::Device => parameter.memory_role(),
+        Memory::Host | Memory::Shared if parameter.is_ordinal() => MemoryRole::Grows,
+        Memory::Host | Memory::Shared => MemoryRole::Unknown,
+    }
+}
+
+fn needs_as_much(role: MemoryRole, candidate: u32, failed: u32) -> bool {
+    match role {
+        MemoryRole::Same => true,
+        MemoryRole::Grows if candidate != INACTIVE && failed != INACTIVE => candidate >= failed,
+        _ => candidate == failed,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::{Parameter, Settings, Value};
+    use crate::space::{Settings, Value};
 
     fn space() -> Space {
         Space::new([

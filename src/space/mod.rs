@@ -16,7 +16,7 @@ mod walk;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use build::{Owner, SpaceBuilder, SpaceError};
 pub use count::Count;
@@ -98,6 +98,14 @@ pub struct Space {
     /// Slot of each name: parameters first, derived values behind them.
     slots: HashMap<String, usize>,
     plan: Plan,
+    found: Found,
+}
+
+/// What takes long to find out about a space, once it is known.
+#[derive(Default)]
+struct Found {
+    count: OnceLock<Count>,
+    first: OnceLock<Option<Config>>,
 }
 
 /// Why settings do not name a config of the space.
@@ -161,6 +169,7 @@ impl Space {
     #[must_use]
     pub fn restricted(mut self, belongs: impl Fn(&Config) -> bool + Send + Sync + 'static) -> Self {
         self.only = Some(Arc::new(belongs));
+        self.found = Found::default();
         self
     }
 
@@ -286,6 +295,10 @@ impl Space {
 
     /// The first config in the order of the walk, if the rules allow any that bounded work can find.
     pub fn first(&self) -> Option<Config> {
+        self.found.first.get_or_init(|| self.find_first()).clone()
+    }
+
+    fn find_first(&self) -> Option<Config> {
         const FUEL: u64 = 200_000;
         let mut fuel = FUEL;
         if let Advance::Found(config) = Walk::new(self).advance(&mut fuel) {
@@ -329,15 +342,16 @@ impl Space {
 
     /// The allowed config in which one parameter has another level.
     pub fn with_level(&self, config: &Config, parameter: usize, level: u32) -> Option<Config> {
+        self.parameters.get(parameter).filter(|knob| u64::from(level) < knob.len())?;
         let mut levels: Vec<u32> = config.levels().map(|level| level.unwrap_or(0)).collect();
-        *levels.get_mut(parameter)? = level;
+        levels[parameter] = level;
         let changed = self.canonical(&levels)?;
         (changed.level(parameter).is_some() && self.is_member(&changed)).then_some(changed)
     }
 
     /// How many configs there are, conditions and rules considered.
     pub fn count(&self) -> Count {
-        count::count(self)
+        *self.found.count.get_or_init(|| count::count(self))
     }
 
     /// The first expression that cannot be evaluated among the first configs, with the settings under which.

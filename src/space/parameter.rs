@@ -252,7 +252,11 @@ impl Parameter {
 
 /// Equal, or the same number in another kind: a user may write 1 for 1.0.
 fn same(a: &Value, b: &Value) -> bool {
-    a == b || (a.as_f64().is_some() && a.as_f64() == b.as_f64())
+    match (a, b) {
+        // Beyond 2^53 different integers are the same float.
+        (Value::Int(a), Value::Int(b)) => a == b,
+        _ => a == b || (a.as_f64().is_some() && a.as_f64() == b.as_f64()),
+    }
 }
 
 /// Takes the rounding error of a sum like 0.1 + 0.2 off, so that files and command lines show 0.3.

@@ -1,6 +1,6 @@
 //! Everything where the budget allows it, else descent.
 
-use super::{Entry, Strategy, View, descent::Descent, fits, grid::Grid};
+use super::{Entry, Strategy, View, descent::Descent, grid::Grid};
 use crate::space::{Config, Count};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -18,9 +18,10 @@ struct Auto {
 
 impl Strategy for Auto {
     fn propose(&mut self, view: &View<'_>) -> Option<Config> {
-        let count = *self.count.get_or_insert_with(|| view.space.count());
-        let searched = u32::try_from(view.history.searched().count() + view.pending.len()).unwrap_or(u32::MAX);
-        if fits(count, view.probes_left.saturating_add(searched)) {
+        let searched = view.history.searched().count() + view.pending.len();
+        let budget = u128::from(view.probes_left) + searched as u128;
+        let fits_whole = view.space.raw_size().is_some_and(|size| size <= budget);
+        if fits_whole || self.count.get_or_insert_with(|| view.space.count()).fits(budget) {
             self.grid.propose(view)
         } else {
             self.descent.propose(view)

@@ -11,19 +11,11 @@ use crate::space::{Config, Space};
 pub(super) const ENTRY: Entry = Entry {
     name: "descent",
     about: "from the baseline, one parameter at a time, neighbours first",
-    build: || Box::new(Descent::default()),
+    build: || Box::new(Descent),
 };
 
-#[derive(Default)]
-pub(super) struct Descent {
-    random: Option<Box<dyn Strategy>>,
-}
-
-impl std::fmt::Debug for Descent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Descent")
-    }
-}
+#[derive(Debug, Default)]
+pub(super) struct Descent;
 
 impl Strategy for Descent {
     fn propose(&mut self, view: &View<'_>) -> Option<Config> {
@@ -34,7 +26,7 @@ impl Strategy for Descent {
             return open(view, std::iter::once(start.clone()))
                 .or_else(|| open(view, shrunk(view.space, &start).into_iter()))
                 .or_else(|| open(view, view.space.neighbours(&start).into_iter()))
-                .or_else(|| self.anywhere(view));
+                .or_else(|| random::propose(view));
         };
         let best = &best.config;
         let again = previous_best(view).and_then(|before| repeated_step(view.space, &before, best));
@@ -46,13 +38,7 @@ impl Strategy for Descent {
                 let around = view.space.neighbours(best);
                 open(view, around.iter().flat_map(|neighbour| view.space.neighbours(neighbour)))
             })
-            .or_else(|| self.anywhere(view))
-    }
-}
-
-impl Descent {
-    fn anywhere(&mut self, view: &View<'_>) -> Option<Config> {
-        self.random.get_or_insert_with(random::ENTRY.build).propose(view)
+            .or_else(|| random::propose(view))
     }
 }
 

@@ -1,9 +1,10 @@
 //! Every config, small memory first.
 //!
 //! The parameters that memory grows with change slowest, from their smallest setting: the edge of what fits is met
-//! once in each group, and what lies behind it is ruled out instead of tried.
+//! once in each group, and what lies behind it is ruled out instead of tried. Those that memory does not depend on
+//! change fastest, so that what is ruled out is passed over as a whole.
 
-use super::{Entry, Strategy, View};
+use super::{Entry, PATIENCE, Strategy, View};
 use crate::space::{Config, MemoryRole, Space, Walk};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -12,40 +13,45 @@ pub(super) const ENTRY: Entry = Entry {
     build: || Box::new(Grid::default()),
 };
 
-/// Keeps the configs ahead of the walk that were open when they were fetched; only what is open is ever proposed.
+/// Remembers how far everything is probed or ruled out.
 #[derive(Debug, Default)]
 pub(super) struct Grid {
-    ahead: Vec<Config>,
-    fetched: usize,
+    /// The first config that was neither, and how many trials there were.
+    reached: Option<(Config, usize)>,
 }
-
-/// Configs fetched at once: each batch walks again from the start, so batches grow with the distance walked.
-const FIRST_BATCH: usize = 256;
 
 impl Strategy for Grid {
     fn propose(&mut self, view: &View<'_>) -> Option<Config> {
-        loop {
-            // What is closed stays closed: trials are never taken back.
-            while let Some(config) = self.ahead.pop() {
-                if view.is_open(&config) {
-                    self.ahead.push(config.clone());
-                    return Some(config);
-                }
+        let trials = view.history.trials().len();
+        let mut walk = Walk::over(view.space, &order(view.space));
+        match self.reached.take_if(|(_, then)| trials < *then) {
+            // Trials are taken back only where an instance is used for another search.
+            Some(_) => {}
+            None => self.reached.iter().for_each(|(config, _)| walk.seek(config)),
+        }
+        let mut is_first = true;
+        while let Some(config) = walk.next_around(view.walls(), PATIENCE) {
+            if view.history.contains(&config) {
+                continue;
             }
-            let batch = FIRST_BATCH.max(self.fetched / 2);
-            self.ahead = Walk::over(view.space, &order(view.space)).skip(self.fetched).take(batch).collect();
-            self.fetched += self.ahead.len();
-            self.ahead.reverse();
-            if self.ahead.is_empty() {
-                return None;
+            if std::mem::take(&mut is_first) {
+                self.reached = Some((config.clone(), trials));
+            }
+            if !view.pending.contains(&config) {
+                return Some(config);
             }
         }
+        None
     }
 }
 
-/// The order of the walk: parameters that memory grows with first, so that they change slowest.
+/// The order of the walk, those that change slowest first.
 fn order(space: &Space) -> Vec<usize> {
     let mut order: Vec<usize> = (0..space.parameters().len()).collect();
-    order.sort_by_key(|&at| space.parameters()[at].memory_role() != MemoryRole::Grows);
+    order.sort_by_key(|&at| match space.parameters()[at].memory_role() {
+        MemoryRole::Grows => 0,
+        MemoryRole::Unknown => 1,
+        MemoryRole::Same => 2,
+    });
     order
 }

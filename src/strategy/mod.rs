@@ -5,11 +5,9 @@ mod descent;
 mod grid;
 mod random;
 
-use std::collections::HashSet;
-
 use crate::objective::Objective;
 use crate::outcome::Memory;
-use crate::space::{Config, Count, Space};
+use crate::space::{Config, Space};
 use crate::trial::{History, Trial};
 
 /// What a strategy sees: everything that its answer may depend on.
@@ -30,7 +28,6 @@ pub struct View<'a> {
     /// What chance depends on.
     pub seed: u64,
     walls: Vec<(&'a Config, Memory)>,
-    closed: HashSet<&'a Config>,
 }
 
 impl<'a> View<'a> {
@@ -47,8 +44,7 @@ impl<'a> View<'a> {
             .iter()
             .filter_map(|trial| Some((&trial.config, objective.lacks_memory(&trial.outcome)?)))
             .collect();
-        let closed = pending.iter().chain(history.trials().iter().map(|trial| &trial.config)).collect();
-        Self { space, objective, history, pending, start, probes_left: u32::MAX, seed: 0, walls, closed }
+        Self { space, objective, history, pending, start, probes_left: u32::MAX, seed: 0, walls }
     }
 
     /// Sets what the budget still allows, and the seed.
@@ -60,12 +56,17 @@ impl<'a> View<'a> {
 
     /// Whether a config is worth proposing: not probed, not pending, and not known to need too much memory.
     pub fn is_open(&self, config: &Config) -> bool {
-        !self.closed.contains(config) && !self.is_ruled_out(config)
+        !self.history.contains(config) && !self.pending.contains(config) && !self.is_ruled_out(config)
     }
 
     /// Whether a config needs at least as much memory as one that did not fit.
     pub fn is_ruled_out(&self, config: &Config) -> bool {
         self.walls.iter().any(|(failed, memory)| self.space.needs_as_much_memory(config, failed, *memory))
+    }
+
+    /// The configs that are known to need too much memory.
+    pub(crate) fn walls(&self) -> &[(&'a Config, Memory)] {
+        &self.walls
     }
 
     /// The best feasible trial so far; of equals the first.
@@ -110,7 +111,7 @@ pub fn strategy(name: &str) -> Option<&'static Entry> {
     STRATEGIES.iter().find(|entry| entry.name == name)
 }
 
-/// Whether so many probes are enough for the whole space.
-fn fits(count: Count, probes: u32) -> bool {
-    count.fits(u128::from(probes))
-}
+/// Settings in a row that a walk may try in vain before a strategy says that there is nothing left.
+///
+/// Spaces up to this size are searched to their very end, whatever the rules leave of them.
+const PATIENCE: u64 = 4_000_000;

@@ -1,56 +1,60 @@
 //! Configs in random order, each at most once.
+//!
+//! Every proposal is a draw of its own among what is open, so that it needs no memory of earlier ones.
 
-use super::{Entry, Strategy, View};
-use crate::space::{Advance, Config, Permutation, Space, Walk};
+use super::{Entry, Strategy, View, grid::Grid};
+use crate::space::{Config, Permutation, Walk};
 
 pub(super) const ENTRY: Entry =
-    Entry { name: "random", about: "uniformly at random, without replacement", build: || Box::new(Random::default()) };
+    Entry { name: "random", about: "uniformly at random, without replacement", build: || Box::new(Random) };
 
-/// Remembers how many places of the order are used up.
-#[derive(Debug, Default)]
-struct Random {
-    order: Option<(u64, Permutation)>,
-    place: u128,
-}
-
-/// Places of the order that one proposal looks at before it takes configs to be rare.
-const LOOKS: u128 = 100_000;
+#[derive(Debug)]
+struct Random;
 
 impl Strategy for Random {
     fn propose(&mut self, view: &View<'_>) -> Option<Config> {
-        let Some(size) = view.space.raw_size() else { return rare(view.space, view) };
-        if self.order.as_ref().is_none_or(|(seed, _)| *seed != view.seed) {
-            self.order = Some((view.seed, Permutation::new(size, view.seed)));
-            self.place = 0;
-        }
-        let (_, order) = self.order.as_ref()?;
-        let end = self.place.saturating_add(LOOKS);
-        while let Some(index) = order.at(self.place) {
-            match view.space.config(index) {
-                Some(config) if view.is_open(&config) => return Some(config),
-                _ => self.place += 1,
-            }
-            if self.place >= end {
-                return rare(view.space, view);
-            }
-        }
-        None
+        propose(view)
     }
 }
 
-/// Where the rules leave so little that chance does not hit it: walks with settings in random order, dead ends cut.
-fn rare(space: &Space, view: &View<'_>) -> Option<Config> {
-    const WALKS: u64 = 64;
-    const FUEL: u64 = 20_000;
-    let first = view.seed ^ (view.history.trials().len() as u64 + view.pending.len() as u64).wrapping_mul(0x9E37_79B9);
-    (0..WALKS).find_map(|walk| {
-        let mut walk = Walk::shuffled(space, first.wrapping_add(walk << 32));
-        let mut fuel = FUEL;
-        while let Advance::Found(config) = walk.advance(&mut fuel) {
-            if view.is_open(&config) {
-                return Some(config);
-            }
+/// A random config among the open ones.
+pub(super) fn propose(view: &View<'_>) -> Option<Config> {
+    /// Draws before open configs are taken to be rare, and before allowed ones are.
+    const DRAWS: u128 = 1 << 17;
+    const FIRST_DRAWS: u128 = 1 << 12;
+    let seed = seed_of_draw(view);
+    let Some(size) = view.space.raw_size() else { return rare(view, seed) };
+    let order = Permutation::new(size, seed);
+    let mut is_any_allowed = false;
+    for place in 0..size.min(DRAWS) {
+        if place == FIRST_DRAWS && !is_any_allowed {
+            return rare(view, seed);
         }
-        None
-    })
+        let Some(config) = order.at(place).and_then(|index| view.space.config(index)) else { continue };
+        is_any_allowed = true;
+        if view.is_open(&config) {
+            return Some(config);
+        }
+    }
+    if size > DRAWS { rare(view, seed) } else { None }
+}
+
+/// Another one for each proposal of each search.
+fn seed_of_draw(view: &View<'_>) -> u64 {
+    let number = view.history.trials().len() + view.pending.len();
+    let draw = Permutation::new(1 << 64, view.seed).at(number as u128).unwrap_or(0);
+    u64::try_from(draw).unwrap_or(0)
+}
+
+/// Where the rules leave so little that chance does not hit it: walks with settings in random order, dead ends cut.
+///
+/// A few short ones, some of which may start where nothing is; then the walk of `grid`, which misses nothing.
+fn rare(view: &View<'_>, seed: u64) -> Option<Config> {
+    const WALKS: u64 = 8;
+    const PATIENCE: u64 = 4_000;
+    let by_chance = (0..WALKS).find_map(|number| {
+        let mut walk = Walk::shuffled(view.space, seed.wrapping_add(number));
+        std::iter::from_fn(|| walk.next_around(view.walls(), PATIENCE)).find(|config| view.is_open(config))
+    });
+    by_chance.or_else(|| Grid::default().propose(view))
 }

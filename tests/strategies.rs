@@ -1,0 +1,342 @@
+//! What every strategy must do, on spaces and outcomes of all shapes.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use gputune::objective::{Constraint, Direction, Objective};
+use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
+use gputune::space::{Config, Expression, MemoryRole, Parameter, Space, Walk};
+use gputune::strategy::{Entry, STRATEGIES, View};
+use gputune::trial::{History, Purpose, Trial};
+
+fn expression(text: &str) -> Expression {
+    Expression::parse(text).unwrap()
+}
+
+fn measured(value: f64) -> Outcome {
+    Outcome::Measured(Measurement { throughput: Some(Estimate::point(value)), ..Measurement::default() })
+}
+
+fn out_of(memory: Memory) -> Outcome {
+    Outcome::OutOfMemory { memory, failure: Failure::new("full") }
+}
+
+/// A number that looks random but depends on the config alone.
+fn hash(config: &Config) -> u64 {
+    config.levels().fold(17, |hash, level| {
+        (hash ^ u64::from(level.map_or(99, |level| level + 1))).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23)
+    })
+}
+
+/// What a config comes to.
+type Answer = fn(&Space, &Config) -> Outcome;
+
+fn always_well(_: &Space, config: &Config) -> Outcome {
+    measured(1.0 + (hash(config) % 1000) as f64)
+}
+
+/// Every kind of end, and numbers that are none.
+fn mixed(_: &Space, config: &Config) -> Outcome {
+    let failure = Failure::new("as scripted");
+    match hash(config) % 11 {
+        0 => out_of(Memory::Device),
+        1 => out_of(Memory::Host),
+        2 => Outcome::Crashed(failure),
+        3 => Outcome::TimedOut(failure),
+        4 => measured(f64::NAN),
+        5 => measured(f64::INFINITY),
+        6 => Outcome::Measured(Measurement::default()),
+        7 => Outcome::Measured(Measurement {
+            peak_memory_bytes: Some(99),
+            memory_capacity_bytes: Some(100),
+            throughput: Some(Estimate::point(1e9)),
+            ..Measurement::default()
+        }),
+        8 => Outcome::Diverged(failure),
+        other => measured(other as f64),
+    }
+}
+
+fn never_fits(_: &Space, _: &Config) -> Outcome {
+    out_of(Memory::Device)
+}
+
+fn always_crashes(_: &Space, _: &Config) -> Outcome {
+    Outcome::Crashed(Failure::new("bad"))
+}
+
+fn small() -> Space {
+    Space::new([
+        Parameter::powers_of_two("batch_size", 8, 64),
+        Parameter::range("workers", 0, 4, 2),
+        Parameter::values("precision", ["fp32", "bf16"]),
+    ])
+    .unwrap()
+}
+
+fn conditional() -> Space {
+    Space::builder()
+        .parameter(Parameter::values("prefetch", [2, 4, 8]).when(expression("workers > 0")))
+        .parameter(Parameter::powers_of_two("batch_size", 8, 64))
+        .parameter(Parameter::range("workers", 0, 3, 1))
+        .parameter(Parameter::values("compile", [true, false]))
+        .derive("queue", expression("workers * prefetch"))
+        .rule(expression("queue <= 12"))
+        .rule(expression("batch_size * workers <= 96"))
+        .build()
+        .unwrap()
+}
+
+fn two_memories() -> Space {
+    Space::new([
+        Parameter::values("micro_batch", [1, 2, 3]),
+        Parameter::range("seq_len", 1, 3, 1).memory(MemoryRole::Grows),
+        Parameter::values("shards", [1, 2]),
+    ])
+    .unwrap()
+}
+
+/// Five of a million.
+fn rare() -> Space {
+    Space::builder()
+        .parameter(Parameter::range("a", 0, 999, 1))
+        .parameter(Parameter::range("b", 0, 999, 1))
+        .rule(expression("a % 200 == 77"))
+        .rule(expression("b == 999 - a"))
+        .build()
+        .unwrap()
+}
+
+fn objective() -> Objective {
+    Objective::default()
+}
+
+fn propose(entry: &Entry, view: &View<'_>) -> Option<Config> {
+    (entry.build)().propose(view)
+}
+
+/// Searches to the end, and holds every proposal against what a strategy must do.
+fn run_to_the_end(
+    entry: &Entry,
+    space: &Space,
+    objective: &Objective,
+    answer: Answer,
+    budget: u32,
+    seed: u64,
+) -> History {
+    let mut strategy = (entry.build)();
+    let mut history = History::default();
+    let start = space.first();
+    for number in 1.. {
+        let left = budget.saturating_sub(number - 1);
+        let view = View::new(space, objective, &history, &[], start.as_ref()).with(left, seed);
+        let proposal = strategy.propose(&view);
+        assert_eq!(proposal, propose(entry, &view), "{}: a new instance disagrees at {number}", entry.name);
+        let Some(config) = proposal else { break };
+        assert!(space.allows(&config), "{}: outside of the space", entry.name);
+        assert!(!history.contains(&config), "{}: twice", entry.name);
+        assert!(!is_ruled_out(space, objective, &history, &config), "{}: cannot fit", entry.name);
+        assert_pending_is_left_alone(entry, &view, &config);
+        let outcome = answer(space, &config);
+        history.push(Trial { number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO });
+    }
+    history
+}
+
+fn assert_pending_is_left_alone(entry: &Entry, view: &View<'_>, config: &Config) {
+    let pending = [config.clone()];
+    let beside =
+        View::new(view.space, view.objective, view.history, &pending, view.start).with(view.probes_left, view.seed);
+    let other = propose(entry, &beside);
+    assert_ne!(other.as_ref(), Some(config), "{}: pending", entry.name);
+    assert!(other.is_none_or(|other| beside.is_open(&other)), "{}", entry.name);
+}
+
+/// Written down once more, from the parameters' roles.
+fn is_ruled_out(space: &Space, objective: &Objective, history: &History, candidate: &Config) -> bool {
+    history.trials().iter().any(|trial| {
+        objective.lacks_memory(&trial.outcome).is_some_and(|memory| {
+            space.parameters().iter().enumerate().all(|(at, parameter)| {
+                let (candidate, failed) = (candidate.level(at), trial.config.level(at));
+                let grows = match memory {
+                    Memory::Device => match parameter.memory_role() {
+                        MemoryRole::Same => return true,
+                        role => role == MemoryRole::Grows,
+                    },
+                    Memory::Host | Memory::Shared => parameter.is_ordinal(),
+                };
+                match (candidate, failed) {
+                    (Some(candidate), Some(failed)) if grows => candidate >= failed,
+                    _ => candidate == failed,
+                }
+            })
+        })
+    })
+}
+
+fn assert_nothing_is_left(entry: &Entry, space: &Space, objective: &Objective, history: &History) {
+    for config in Walk::new(space) {
+        let known = history.contains(&config) || is_ruled_out(space, objective, history, &config);
+        assert!(known, "{}: {} was left out", entry.name, space.settings(&config).line());
+    }
+}
+
+#[test]
+fn every_strategy_probes_exactly_what_is_open_whatever_the_outcomes() {
+    let single = Space::new([Parameter::values("only", ["one"])]).unwrap();
+    let one = Space::new([Parameter::range("batch_size", 1, 40, 1)]).unwrap();
+    let answers: [Answer; 4] = [always_well, mixed, never_fits, always_crashes];
+    let minimize = Objective::new("throughput", Direction::Minimize);
+    let bounded = objective().constraint(Constraint::parse("throughput < 500").unwrap());
+    for entry in STRATEGIES {
+        for space in [small(), conditional(), two_memories(), one_of(&single), one_of(&one)] {
+            for (answer, seed) in answers.iter().zip(0..) {
+                let history = run_to_the_end(entry, &space, &objective(), *answer, 1000, seed);
+                assert_nothing_is_left(entry, &space, &objective(), &history);
+            }
+            for objective in [&minimize, &bounded] {
+                let history = run_to_the_end(entry, &space, objective, mixed, 1000, 9);
+                assert_nothing_is_left(entry, &space, objective, &history);
+            }
+        }
+    }
+}
+
+/// The same space once more; spaces cannot be copied.
+fn one_of(space: &Space) -> Space {
+    let knob = &space.parameters()[0];
+    let levels = u32::try_from(knob.len()).unwrap();
+    Space::new([Parameter::values(knob.name(), (0..levels).map(|level| knob.value(level)))]).unwrap()
+}
+
+#[test]
+fn a_small_budget_changes_nothing_about_what_a_strategy_must_do() {
+    for entry in STRATEGIES {
+        let history = run_to_the_end(entry, &conditional(), &objective(), mixed, 10, 5);
+        assert_nothing_is_left(entry, &conditional(), &objective(), &history);
+    }
+}
+
+#[test]
+fn five_configs_of_a_million_are_all_found() {
+    let space = rare();
+    for entry in STRATEGIES {
+        let history = run_to_the_end(entry, &space, &objective(), always_well, 50, 1);
+        assert_eq!(history.trials().len(), 5, "{}", entry.name);
+    }
+}
+
+#[test]
+fn where_nothing_fits_one_probe_is_enough_however_large_the_space() {
+    let space = Space::new([
+        Parameter::range("batch_size", 1, 1_000_000, 1),
+        Parameter::range("workers", 0, 1000, 1),
+        Parameter::range("prefetch", 1, 1000, 1),
+    ])
+    .unwrap();
+    for entry in STRATEGIES.iter().filter(|entry| entry.name != "random") {
+        let history = run_to_the_end(entry, &space, &objective(), never_fits, 1000, 0);
+        assert_eq!(history.trials().len(), 1, "{}", entry.name);
+    }
+}
+
+#[test]
+fn sixty_parameters_of_four_settings_overflow_nothing() {
+    let space = Space::new((0..60).map(|at| Parameter::range(format!("p{at}"), 0, 3, 1))).unwrap();
+    for entry in STRATEGIES {
+        search_a_little(entry, &space, 12);
+    }
+}
+
+#[test]
+fn a_space_beyond_every_index_is_searched_too() {
+    let space = Space::new((0..100).map(|at| Parameter::range(format!("p{at}"), 0, 9, 1))).unwrap();
+    for entry in STRATEGIES {
+        search_a_little(entry, &space, 6);
+    }
+}
+
+fn search_a_little(entry: &Entry, space: &Space, probes: u32) {
+    let (mut strategy, mut history, objective) = ((entry.build)(), History::default(), objective());
+    let start = space.first();
+    for number in 1..=probes {
+        let view = View::new(space, &objective, &history, &[], start.as_ref()).with(probes + 1 - number, 3);
+        let config = strategy.propose(&view).unwrap();
+        assert_eq!(Some(&config), propose(entry, &view).as_ref(), "{}", entry.name);
+        assert!(space.allows(&config) && !history.contains(&config), "{}", entry.name);
+        let outcome = always_well(space, &config);
+        history.push(Trial { number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO });
+    }
+}
+
+#[test]
+fn seeds_give_different_random_orders_and_the_same_seed_the_same() {
+    let random = STRATEGIES.iter().find(|entry| entry.name == "random").unwrap();
+    let order = |seed| -> Vec<Config> {
+        let history = run_to_the_end(random, &small(), &objective(), always_well, 100, seed);
+        history.trials().iter().map(|trial| trial.config.clone()).collect()
+    };
+    assert_eq!(order(1), order(1));
+    let different: HashSet<Vec<Config>> = (0..20).map(order).collect();
+    assert_eq!(different.len(), 20);
+}
+
+#[test]
+fn descent_starts_at_the_baseline_and_changes_one_parameter_at_a_time() {
+    let descent = STRATEGIES.iter().find(|entry| entry.name == "descent").unwrap();
+    let space = small();
+    let baseline = Walk::new(&space).nth(9).unwrap();
+    let (history, objective) = (History::default(), objective());
+    let view = View::new(&space, &objective, &history, &[], Some(&baseline)).with(5, 0);
+    assert_eq!(propose(descent, &view), Some(baseline.clone()));
+    let trial = Trial {
+        number: 1,
+        purpose: Purpose::Baseline,
+        config: baseline.clone(),
+        outcome: measured(1.0),
+        elapsed: Duration::ZERO,
+    };
+    let history: History = [trial].into_iter().collect();
+    let view = View::new(&space, &objective, &history, &[], Some(&baseline)).with(4, 0);
+    let next = propose(descent, &view).unwrap();
+    assert!(space.neighbours(&baseline).contains(&next));
+}
+
+#[test]
+fn auto_is_grid_where_the_budget_covers_the_space_and_descent_where_not() {
+    let by_name = |name: &str| STRATEGIES.iter().find(|entry| entry.name == name).unwrap();
+    let space = small();
+    let configs = |entry, budget| -> Vec<Config> {
+        let history = run_to_the_end(entry, &space, &objective(), always_well, budget, 0);
+        history.trials().iter().map(|trial| trial.config.clone()).take(10).collect()
+    };
+    assert_eq!(configs(by_name("auto"), 24), configs(by_name("grid"), 24));
+    assert_eq!(configs(by_name("auto"), 23), configs(by_name("descent"), 23));
+}
+
+#[test]
+fn grid_meets_the_edge_of_memory_once_in_each_group() {
+    let grid = STRATEGIES.iter().find(|entry| entry.name == "grid").unwrap();
+    let edge: Answer = |space, config| match space.settings(config).integer("batch_size") {
+        Some(batch) if batch > 16 => out_of(Memory::Device),
+        _ => measured(1.0),
+    };
+    let history = run_to_the_end(grid, &small(), &objective(), edge, 100, 0);
+    let full = history.trials().iter().filter(|trial| trial.outcome.measurement().is_none()).count();
+    assert_eq!(full, 2, "one for each precision");
+}
+
+#[test]
+fn an_instance_that_is_used_for_another_search_starts_anew() {
+    let space = small();
+    let objective = objective();
+    for entry in STRATEGIES {
+        let mut strategy = (entry.build)();
+        let history = run_to_the_end(entry, &space, &objective, always_well, 100, 0);
+        assert_eq!(strategy.propose(&View::new(&space, &objective, &history, &[], None)), None);
+        let nothing = History::default();
+        let view = View::new(&space, &objective, &nothing, &[], None);
+        assert_eq!(strategy.propose(&view), propose(entry, &view), "{}", entry.name);
+    }
+}

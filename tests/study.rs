@@ -1,0 +1,340 @@
+//! What trials say about the best config: ranking, ties, and the speed-up.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use gputune::budget::StopReason;
+use gputune::objective::{Constraint, Direction, Objective, OnTie};
+use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
+use gputune::space::{Config, Parameter, Settings, Space};
+use gputune::study::{Best, Study};
+use gputune::trial::{Purpose, Trial};
+
+fn space() -> Space {
+    Space::new([Parameter::powers_of_two("batch_size", 8, 64), Parameter::range("workers", 0, 8, 2)]).unwrap()
+}
+
+fn config(batch: i64, workers: i64) -> Config {
+    let settings: Settings = [("batch_size", batch), ("workers", workers)].into_iter().collect();
+    space().locate(&settings).unwrap()
+}
+
+fn speed(value: f64) -> Outcome {
+    Outcome::Measured(Measurement { throughput: Some(Estimate::point(value)), ..Measurement::default() })
+}
+
+fn speed_within(value: f64, half: f64) -> Outcome {
+    let throughput = Some(Estimate::interval(value, value - half, value + half));
+    Outcome::Measured(Measurement { throughput, ..Measurement::default() })
+}
+
+fn with_memory(value: f64, peak: u64) -> Outcome {
+    let throughput = Some(Estimate::point(value));
+    Outcome::Measured(Measurement { throughput, peak_memory_bytes: Some(peak), ..Measurement::default() })
+}
+
+fn loss(value: f64) -> Outcome {
+    let metrics = [("loss".to_owned(), value)].into();
+    Outcome::Measured(Measurement { metrics, ..Measurement::default() })
+}
+
+fn crash() -> Outcome {
+    Outcome::Crashed(Failure::new("exit code 1"))
+}
+
+use Purpose::{Baseline, Confirm, Search};
+
+/// A study of trials in this order; the baseline is the config of the first trial with that purpose.
+fn study(objective: Objective, trials: &[(Purpose, (i64, i64), Outcome)]) -> Study {
+    let baseline = trials.iter().find(|(purpose, ..)| *purpose == Baseline);
+    Study {
+        space: space(),
+        objective,
+        history: (1..)
+            .zip(trials)
+            .map(|(number, (purpose, (batch, workers), outcome))| Trial {
+                number,
+                purpose: *purpose,
+                config: config(*batch, *workers),
+                outcome: outcome.clone(),
+                elapsed: Duration::from_secs(1),
+            })
+            .collect(),
+        baseline: baseline.map(|(_, (batch, workers), _)| config(*batch, *workers)),
+        stopped: StopReason::SpaceExhausted,
+        elapsed: Duration::from_secs(10),
+    }
+}
+
+fn fastest(trials: &[(Purpose, (i64, i64), Outcome)]) -> Study {
+    study(Objective::default(), trials)
+}
+
+fn winner(study: &Study) -> Settings {
+    study.settings(&study.best().unwrap().winner.config)
+}
+
+fn assert_winner(study: &Study, batch: i64, workers: i64) {
+    assert_eq!(winner(study).line(), format!("batch_size={batch} workers={workers}"));
+}
+
+#[test]
+fn without_a_feasible_trial_there_is_no_best() {
+    assert!(fastest(&[]).best().is_none());
+    let failed = Outcome::OutOfMemory { memory: Memory::Device, failure: Failure::new("full") };
+    let study = fastest(&[(Baseline, (8, 0), crash()), (Search, (16, 0), failed), (Search, (8, 2), speed(f64::NAN))]);
+    assert!(study.best().is_none() && study.ranking().is_empty());
+}
+
+#[test]
+fn the_largest_metric_wins_and_the_speedup_is_against_the_baseline() {
+    let study =
+        fastest(&[(Baseline, (8, 0), speed(10.0)), (Search, (16, 0), speed(30.0)), (Search, (32, 0), speed(20.0))]);
+    let best = study.best().unwrap();
+    assert_winner(&study, 16, 0);
+    assert!((best.speedup.unwrap().value - 3.0).abs() < 1e-12);
+    assert!(best.ties.is_empty());
+    let order: Vec<f64> = study.ranking().iter().map(|entry| entry.estimate.value).collect();
+    assert_eq!(order, [30.0, 20.0, 10.0]);
+}
+
+#[test]
+fn the_least_cost_wins_where_less_is_better() {
+    let objective = Objective::new("loss", Direction::Minimize);
+    let study =
+        study(objective, &[(Baseline, (8, 0), loss(4.0)), (Search, (16, 0), loss(1.0)), (Search, (32, 0), loss(2.0))]);
+    assert_winner(&study, 16, 0);
+    assert!((study.best().unwrap().speedup.unwrap().value - 4.0).abs() < 1e-12, "four times less");
+}
+
+#[test]
+fn a_config_that_failed_when_it_was_repeated_is_not_feasible() {
+    let trials = [
+        (Baseline, (8, 0), speed(10.0)),
+        (Search, (64, 0), speed(99.0)),
+        (Search, (16, 0), speed(20.0)),
+        (Confirm, (64, 0), crash()),
+        (Confirm, (16, 0), speed(19.0)),
+        (Confirm, (64, 0), speed(99.0)),
+    ];
+    let study = fastest(&trials);
+    assert_winner(&study, 16, 0);
+    assert!(study.ranking().iter().all(|entry| entry.config != config(64, 0)));
+}
+
+#[test]
+fn a_disturbed_repetition_says_nothing() {
+    let disturbed = Outcome::Disturbed(Failure::new("somebody else used the device"));
+    let study = fastest(&[
+        (Search, (8, 0), speed(10.0)),
+        (Search, (16, 0), speed(20.0)),
+        (Confirm, (16, 0), disturbed.clone()),
+        (Confirm, (16, 0), speed(19.0)),
+        (Search, (32, 0), disturbed),
+    ]);
+    assert_winner(&study, 16, 0);
+    assert_eq!(study.ranking().len(), 2);
+}
+
+/// Two configs confirmed with a noise of a few percent, and a third one far behind.
+fn noisy(second: f64) -> Vec<(Purpose, (i64, i64), Outcome)> {
+    let mut trials =
+        vec![(Baseline, (8, 0), speed(50.0)), (Search, (16, 8), speed(103.0)), (Search, (16, 2), speed(1.02 * second))];
+    for noise in [0.97, 1.0, 1.03] {
+        trials.push((Confirm, (16, 8), speed(100.0 * noise)));
+        trials.push((Confirm, (16, 2), speed(second * noise)));
+        trials.push((Confirm, (8, 0), speed(50.0 * noise)));
+    }
+    trials
+}
+
+#[test]
+fn of_configs_within_the_noise_the_one_with_fewer_workers_is_named() {
+    let study = fastest(&noisy(99.0));
+    let best = study.best().unwrap();
+    assert_winner(&study, 16, 2);
+    assert_eq!(best.ties.iter().map(|tie| tie.config.clone()).collect::<Vec<_>>(), [config(16, 8)]);
+    let fastest_named = Study { objective: Objective::default().on_tie(OnTie::Fastest), ..fastest(&noisy(99.0)) };
+    assert_winner(&fastest_named, 16, 8);
+}
+
+#[test]
+fn configs_beyond_the_noise_are_no_ties() {
+    let study = fastest(&noisy(80.0));
+    assert_winner(&study, 16, 8);
+    assert!(study.best().unwrap().ties.is_empty());
+}
+
+#[test]
+fn the_speedup_has_an_interval_around_it() {
+    let Best { speedup, winner, .. } = fastest(&noisy(80.0)).best().unwrap();
+    let speedup = speedup.unwrap();
+    assert!((speedup.value - 2.0).abs() < 1e-9);
+    assert!(speedup.low.unwrap() < 2.0 && 2.0 < speedup.high.unwrap());
+    assert!(speedup.low.unwrap() > 1.8 && speedup.high.unwrap() < 2.2, "{speedup:?}");
+    assert_eq!(winner.confirmations, 3);
+    assert!(winner.estimate.low.unwrap() < 100.0 && winner.estimate.high.unwrap() > 100.0);
+}
+
+#[test]
+fn the_baseline_is_kept_where_nothing_beats_it_beyond_the_noise() {
+    let mut trials = vec![(Baseline, (8, 0), speed(100.0)), (Search, (64, 8), speed(101.0))];
+    for noise in [0.97, 1.03] {
+        trials.push((Confirm, (8, 0), speed(100.0 * noise)));
+        trials.push((Confirm, (64, 8), speed(101.0 * noise)));
+    }
+    let study = fastest(&trials);
+    assert_winner(&study, 8, 0);
+    assert_eq!(study.best().unwrap().speedup, Some(Estimate::interval(1.0, 1.0, 1.0)));
+}
+
+#[test]
+fn only_a_confirmed_config_is_named_where_there_is_one() {
+    let study = fastest(&[
+        (Search, (8, 0), speed(100.0)),
+        (Search, (16, 4), speed(100.0)),
+        (Confirm, (16, 4), speed(98.0)),
+        (Confirm, (16, 4), speed(102.0)),
+    ]);
+    assert_winner(&study, 16, 4);
+}
+
+#[test]
+fn a_flattering_first_measurement_does_not_count_once_there_are_confirmations() {
+    let study = fastest(&[
+        (Search, (16, 0), speed(150.0)),
+        (Search, (32, 0), speed(120.0)),
+        (Confirm, (16, 0), speed(100.0)),
+        (Confirm, (16, 0), speed(101.0)),
+        (Confirm, (32, 0), speed(119.0)),
+        (Confirm, (32, 0), speed(120.0)),
+    ]);
+    assert_winner(&study, 32, 0);
+}
+
+#[test]
+fn less_memory_comes_before_fewer_workers_and_fewer_changes_come_last() {
+    let by_memory =
+        fastest(&[(Search, (8, 0), with_memory(10.0, 2_000_000)), (Search, (64, 8), with_memory(10.0, 1_000_000))]);
+    assert_winner(&by_memory, 64, 8);
+    let by_size =
+        fastest(&[(Search, (8, 8), with_memory(10.0, 1_000_000)), (Search, (8, 2), with_memory(10.0, 1_000_000))]);
+    assert_winner(&by_size, 8, 2);
+    let unknown = fastest(&[(Search, (64, 8), speed(10.0)), (Search, (8, 0), with_memory(10.0, 1_000_000))]);
+    assert_winner(&unknown, 8, 0);
+}
+
+#[test]
+fn of_equally_large_configs_the_one_with_fewer_changes_is_named() {
+    let space = || Space::new([Parameter::range("a", 0, 2, 1), Parameter::range("b", 0, 2, 1)]).unwrap();
+    let at = |a: i64, b: i64| space().locate(&[("a", a), ("b", b)].into_iter().collect()).unwrap();
+    let trial = |number, config, value| Trial {
+        number,
+        purpose: Search,
+        config,
+        outcome: speed(value),
+        elapsed: Duration::ZERO,
+    };
+    let study = Study {
+        space: space(),
+        history: [trial(1, at(0, 2), 1.0), trial(2, at(1, 1), 5.0), trial(3, at(2, 0), 5.0)].into_iter().collect(),
+        baseline: Some(at(2, 2)),
+        ..fastest(&[])
+    };
+    assert_eq!(winner(&study).line(), "a=2 b=0");
+}
+
+#[test]
+fn overlapping_intervals_are_ties_where_nothing_was_repeated() {
+    let study = fastest(&[
+        (Search, (16, 8), speed_within(100.0, 3.0)),
+        (Search, (16, 0), speed_within(96.0, 3.0)),
+        (Search, (8, 0), speed_within(80.0, 3.0)),
+    ]);
+    assert_winner(&study, 16, 0);
+    assert_eq!(study.best().unwrap().ties.len(), 1);
+}
+
+#[test]
+fn constraints_decide_before_speed_does() {
+    let objective = Objective::default().constraint(Constraint::parse("peak_memory < 1MiB").unwrap());
+    let study = study(
+        objective,
+        &[
+            (Search, (64, 0), with_memory(99.0, 2 << 20)),
+            (Search, (8, 0), with_memory(10.0, 1000)),
+            (Search, (16, 0), speed(50.0)),
+        ],
+    );
+    assert_winner(&study, 8, 0);
+}
+
+/// Nothing that a study says is not a number.
+fn assert_all_numbers(study: &Study) {
+    let is_number = |estimate: &Estimate| {
+        [Some(estimate.value), estimate.low, estimate.high].into_iter().flatten().all(f64::is_finite)
+            && estimate.low.is_none_or(|low| low <= estimate.value)
+            && estimate.high.is_none_or(|high| high >= estimate.value)
+    };
+    let best = study.best().unwrap();
+    assert!(study.ranking().iter().all(|entry| is_number(&entry.estimate)), "{:?}", study.ranking());
+    assert!(best.speedup.as_ref().is_none_or(is_number), "{:?}", best.speedup);
+}
+
+#[test]
+fn negative_and_zero_metrics_are_compared_and_have_no_speedup() {
+    let objective = |direction| Objective::new("loss", direction);
+    for (direction, better, worse) in [
+        (Direction::Maximize, -1.0, -5.0),
+        (Direction::Maximize, 0.0, -5.0),
+        (Direction::Maximize, 5.0, 0.0),
+        (Direction::Minimize, -5.0, -1.0),
+        (Direction::Minimize, 0.0, 1.0),
+        (Direction::Minimize, -1.0, 1.0),
+    ] {
+        let mut trials = vec![(Baseline, (8, 0), loss(worse)), (Search, (16, 0), loss(better))];
+        let once = study(objective(direction), &trials);
+        assert_winner(&once, 16, 0);
+        assert_all_numbers(&once);
+        for noise in [-0.01, 0.01] {
+            trials.push((Confirm, (8, 0), loss(worse + noise)));
+            trials.push((Confirm, (16, 0), loss(better + noise)));
+        }
+        let confirmed = study(objective(direction), &trials);
+        assert_winner(&confirmed, 16, 0);
+        assert_all_numbers(&confirmed);
+        assert_eq!(confirmed.best().unwrap().speedup, None, "{worse} to {better}");
+        assert!(confirmed.best().unwrap().ties.is_empty());
+    }
+}
+
+#[test]
+fn extreme_metrics_stay_numbers() {
+    let values = [f64::MAX, f64::MIN_POSITIVE, 1e-320, 1e300, 1.0];
+    for a in values {
+        for b in values {
+            let trials = [
+                (Baseline, (8, 0), speed(a)),
+                (Search, (16, 0), speed(b)),
+                (Confirm, (8, 0), speed(b)),
+                (Confirm, (16, 0), speed(a)),
+                (Confirm, (8, 0), speed(a)),
+            ];
+            for count in 2..=trials.len() {
+                assert_all_numbers(&fastest(&trials[..count]));
+            }
+        }
+    }
+}
+
+#[test]
+fn exactly_repeated_numbers_tie_with_the_same_number() {
+    for value in [0.1, 0.7, 3.3, 1e9 / 3.0] {
+        let mut trials = vec![(Search, (16, 8), speed(value)), (Search, (16, 0), speed(value))];
+        for _ in 0..3 {
+            trials.push((Confirm, (16, 8), speed(value)));
+        }
+        trials.push((Confirm, (16, 0), speed(value)));
+        assert_winner(&fastest(&trials), 16, 0);
+    }
+}
