@@ -21,7 +21,7 @@ pub enum Direction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnTie {
-    /// The one that costs least: less memory, then smaller numbers (fewer workers), then fewer changes.
+    /// The one that costs least: less memory, then fewer workers and the like, then fewer changes from the baseline.
     #[default]
     Cheapest,
     /// The one that was measured best, however slightly.

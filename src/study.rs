@@ -128,7 +128,9 @@ impl Study {
         if trials.iter().any(|trial| self.objective.score_of(&trial.outcome).is_none()) {
             return None;
         }
-        let confirmations: Vec<&&Trial> = trials.iter().filter(|trial| trial.purpose == Purpose::Confirm).collect();
+        let is_confirmation = |trial: &&&Trial| trial.purpose == Purpose::Confirm;
+        let confirmations: Vec<&&Trial> =
+            if self.is_confirmed() { trials.iter().filter(is_confirmation).collect() } else { Vec::new() };
         // Leaders were chosen for their first measurement, which therefore flatters them.
         let counted = if confirmations.is_empty() { trials.iter().collect() } else { confirmations.clone() };
         let values: Vec<Estimate> =
@@ -143,14 +145,40 @@ impl Study {
         })
     }
 
+    /// Whether the leaders and the baseline were measured again at least once each; before that, what was measured again
+    /// in a confirmation that was cut short is not comparable with what was not.
+    fn is_confirmed(&self) -> bool {
+        let score = |trial: &Trial| self.objective.score_of(&trial.outcome);
+        let leader = self
+            .history
+            .searched()
+            .filter(|trial| score(trial).is_some())
+            .max_by(|a, b| score(a).partial_cmp(&score(b)).unwrap_or(std::cmp::Ordering::Equal));
+        let baseline = self
+            .baseline
+            .as_ref()
+            .filter(|config| self.history.of(config).next().is_some_and(|trial| score(trial).is_some()));
+        let mut wanted = leader.map(|trial| &trial.config).into_iter().chain(baseline);
+        let again = |config: &Config| self.history.of(config).any(|trial| trial.purpose == Purpose::Confirm);
+        self.history.trials().iter().any(|trial| trial.purpose == Purpose::Confirm) && wanted.all(again)
+    }
+
     fn score(&self, entry: &Ranked) -> f64 {
         self.objective.score(entry.estimate.value)
     }
 
     /// Whether the difference to the top is within the noise.
+    ///
+    /// However large the noise, a difference of more than a tenth is no tie: it is then the best guess, with an interval
+    /// that says how good a guess.
     fn is_tied(&self, top: &Ranked, entry: &Ranked, spread: Option<Spread>) -> bool {
+        const WIDEST: f64 = 0.1;
         if entry.config == top.config {
             return true;
+        }
+        let difference = (top.estimate.value - entry.estimate.value).abs();
+        if difference > WIDEST * top.estimate.value.abs().max(entry.estimate.value.abs()) {
+            return false;
         }
         match spread {
             Some(spread) => {
@@ -193,7 +221,7 @@ impl Study {
         })
     }
 
-    /// What a config costs, to choose among equals: memory, then how large its numbers are, then how much it changes.
+    /// What a config costs, to choose among equals: memory, then how many workers and the like, then how much it changes.
     fn cost(&self, entry: &Ranked, by_memory: bool) -> (u64, u64, usize, Config) {
         /// Sizes closer than this count as the same.
         const MEMORY_STEP: f64 = 1.02;
@@ -213,7 +241,7 @@ impl Study {
             .parameters()
             .iter()
             .zip(entry.config.levels())
-            .filter(|(parameter, _)| parameter.is_ordinal())
+            .filter(|(parameter, _)| parameter.is_ordinal() && costs(parameter.name()))
             .map(|(parameter, level)| f64::from(level.unwrap_or(0)) / parameter.len() as f64)
             .sum();
         let changes = self.baseline.as_ref().map_or(0, |baseline| {
@@ -280,6 +308,12 @@ impl Spread {
         let share = 1.0 / a.points.len() as f64 + 1.0 / b.points.len() as f64;
         stats::student_quantile(self.degrees) * self.deviation * share.sqrt()
     }
+}
+
+/// Whether more of a parameter costs the machine something, as its name says: more workers do, a larger step size does not.
+fn costs(name: &str) -> bool {
+    const COSTLY: &[&str] = &["batch", "buffer", "prefetch", "process", "queue", "thread", "worker"];
+    COSTLY.iter().any(|word| name.contains(word))
 }
 
 /// The standard deviation of a single trial, pooled over all configs that were measured again.

@@ -18,43 +18,72 @@ const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().f
 /// Rows of the longest table.
 const ROWS: usize = 30;
 
-/// The searched trials, the best first, as wide as the terminal allows; `columns` is its width.
+/// The searched trials, the best first; `columns` is the width of the terminal.
 pub fn table(study: &Study, columns: u16) -> String {
-    let mut table = Table::new();
-    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
-    let names = || study.space.parameters().iter().map(crate::space::Parameter::name);
-    let has_memory = study.history.searched().any(|trial| memory(trial).is_some());
-    let metric = study.objective.metric();
-    let header = std::iter::once("#").chain(names()).chain([metric]).chain(has_memory.then_some("peak memory"));
-    table.set_header(header.map(Cell::new).collect::<Vec<_>>());
+    let names: Vec<&str> = study.space.parameters().iter().map(crate::space::Parameter::name).collect();
     let trials = sorted(study);
+    let has_memory = trials.iter().any(|trial| memory(trial).is_some());
+    let mut header: Vec<String> = vec!["#".to_owned()];
+    header.extend(names.iter().map(|name| (*name).to_owned()));
+    header.push(study.objective.metric().to_owned());
+    header.extend(has_memory.then(|| "peak memory".to_owned()));
     let winner = study.best().map(|best| best.winner.config);
-    for trial in trials.iter().take(ROWS) {
-        let settings = study.settings(&trial.config);
-        let is_winner = winner.as_ref() == Some(&trial.config);
-        let is_baseline = study.baseline.as_ref() == Some(&trial.config);
-        let mark = match (is_winner, is_baseline) {
-            (true, _) => format!("{} best", trial.number),
-            (_, true) => format!("{} baseline", trial.number),
-            _ => trial.number.to_string(),
-        };
-        let mut cells = vec![Cell::new(mark)];
-        cells.extend(names().map(|name| {
-            let value = settings.get(name).map_or_else(|| "-".to_owned(), ToString::to_string);
-            Cell::new(value).set_alignment(CellAlignment::Right)
-        }));
-        cells.push(Cell::new(shortened(&shown_result(&study.objective, trial))));
-        if has_memory {
-            cells
-                .push(Cell::new(memory(trial).map(show_bytes).unwrap_or_default()).set_alignment(CellAlignment::Right));
-        }
-        table.add_row(cells);
-    }
-    let mut text = table.to_string();
+    let mut rows: Vec<Vec<String>> = trials
+        .iter()
+        .take(ROWS)
+        .map(|trial| {
+            let settings = study.settings(&trial.config);
+            let mut row = vec![mark(study, trial, winner.as_ref())];
+            row.extend(names.iter().map(|name| settings.get(name).map_or_else(|| "-".to_owned(), ToString::to_string)));
+            row.push(shown_result(&study.objective, trial));
+            row.extend(has_memory.then(|| memory(trial).map(show_bytes).unwrap_or_default()));
+            row
+        })
+        .collect();
+    shorten_column(&header, &mut rows, names.len() + 1, columns);
+    let mut text = laid_out(header, rows, names.len()).to_string();
     if trials.len() > ROWS {
         let _ = write!(text, "\n... and {} more in trials.csv", trials.len() - ROWS);
     }
     text
+}
+
+fn mark(study: &Study, trial: &Trial, winner: Option<&Config>) -> String {
+    match (winner == Some(&trial.config), study.baseline.as_ref() == Some(&trial.config)) {
+        (true, _) => format!("{} best", trial.number),
+        (_, true) => format!("{} baseline", trial.number),
+        _ => trial.number.to_string(),
+    }
+}
+
+/// Settings and sizes to the right, so that digits stand below digits.
+fn laid_out(header: Vec<String>, rows: Vec<Vec<String>>, parameters: usize) -> Table {
+    let mut table = Table::new();
+    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
+    for row in rows {
+        table.add_row(row.into_iter().enumerate().map(|(at, text)| {
+            let is_number = (1..=parameters).contains(&at) || at > parameters + 1;
+            Cell::new(text).set_alignment(if is_number { CellAlignment::Right } else { CellAlignment::Left })
+        }));
+    }
+    table
+}
+
+/// Cuts the texts of one column so that the table fits; the whole reason of a failure is in trials.csv.
+fn shorten_column(header: &[String], rows: &mut [Vec<String>], column: usize, columns: u16) {
+    const PADDING: usize = 2;
+    const NARROWEST: usize = 24;
+    let width = |text: &String| text.chars().count();
+    let widest = |at: usize| rows.iter().map(|row| width(&row[at])).chain([width(&header[at])]).max().unwrap_or(0);
+    let others: usize = (0..header.len()).filter(|at| *at != column).map(|at| widest(at) + PADDING).sum();
+    let room = usize::from(columns).saturating_sub(others + PADDING).max(NARROWEST);
+    for row in rows.iter_mut().filter(|row| width(&row[column]) > room) {
+        row[column] = row[column].chars().take(room - 1).chain(['…']).collect();
+    }
+}
+
+fn memory(trial: &Trial) -> Option<u64> {
+    trial.outcome.measurement()?.peak_memory_bytes
 }
 
 fn why_nothing(study: &Study) -> &'static str {
@@ -63,19 +92,6 @@ fn why_nothing(study: &Study) -> &'static str {
     } else {
         "none of the configs could be measured within the limits"
     }
-}
-
-/// The whole reason of a failure is in the journal and in trials.csv.
-fn shortened(text: &str) -> String {
-    const LONGEST: usize = 46;
-    if text.chars().count() <= LONGEST {
-        return text.to_owned();
-    }
-    text.chars().take(LONGEST - 1).chain(['…']).collect()
-}
-
-fn memory(trial: &Trial) -> Option<u64> {
-    trial.outcome.measurement()?.peak_memory_bytes
 }
 
 /// The winner, its ties, its speed-up and why the search ended, in a few lines.
@@ -108,9 +124,15 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
         let label = if at == 0 { "tied      " } else { "          " };
         let _ = writeln!(text, "{label}{} ({})", line(&tie.config), number(tie));
     }
+    if let Some(line) = noise_line(best) {
+        let _ = writeln!(text, "{line}");
+    }
     match (&best.baseline, &best.speedup) {
-        (Some(baseline), Some(_)) if baseline.config == best.winner.config => {
+        (Some(baseline), _) if baseline.config == best.winner.config && best.ties.is_empty() => {
             let _ = writeln!(text, "baseline  is the best already");
+        }
+        (Some(baseline), _) if baseline.config == best.winner.config => {
+            let _ = writeln!(text, "baseline  cannot be told from the best, and costs least");
         }
         (Some(baseline), Some(speedup)) => {
             let better = if study.objective.direction() == Direction::Maximize { "more" } else { "less" };
@@ -123,6 +145,13 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
         }
         _ => {}
     }
+}
+
+/// A word on measurements that vary so much that little can be told apart.
+fn noise_line(best: &Best) -> Option<String> {
+    const NOISY: f64 = 0.1;
+    let half = best.winner.estimate.relative_half_width().filter(|half| *half > NOISY)?;
+    Some(format!("noise     measurements vary by {:.0} %: is something else using this machine?", half * 100.0))
 }
 
 fn memory_words(best: &Best) -> String {
