@@ -1,7 +1,7 @@
 //! What a process that ended by itself died of.
 
+use super::orders::Ending;
 use super::protocol::ErrorKind;
-use super::supervisor::Ending;
 use crate::outcome::{Failure, Memory, Outcome};
 
 /// Texts that the frameworks and runtimes print when memory runs out, in lower case.

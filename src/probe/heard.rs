@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
+use super::orders::{Ending, Report};
 use super::protocol::{ErrorKind, Event};
 use super::start_error::start_error;
-use super::supervisor::{Ending, Report};
 use super::totals::Totals;
 use super::window::Window;
 use super::{CommandStep, ProbeError, Rate};

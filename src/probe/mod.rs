@@ -7,6 +7,7 @@ mod events;
 mod heard;
 mod host_watch;
 mod in_process;
+mod orders;
 mod output;
 pub mod protocol;
 mod rate;

@@ -19,14 +19,12 @@
 //!
 //! [`CommandProber`]: super::CommandProber
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,92 +33,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::cgroup::Cgroup;
+use super::orders::{Ending, Order, Report, Stop};
 use crate::process_table::descendants;
 
 /// First arguments that choose the two roles.
 const SUPERVISE: &str = "__supervise";
 const LAUNCH: &str = "__launch";
-
-/// What gputune tells the supervisor first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Order {
-    pub(super) command: Vec<String>,
-    pub(super) env: BTreeMap<String, String>,
-    pub(super) cwd: PathBuf,
-    pub(super) grace_ms: u64,
-    /// A folder that gputune removes at the end, or the supervisor when gputune is gone.
-    pub(super) scratch: PathBuf,
-}
-
-/// What gputune tells it later: to ask all processes to end, and to end them after the grace time. Closing the
-/// connection means to end them now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Stop;
-
-/// What the supervisor tells.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Report {
-    /// The command runs.
-    Started { pid: u32 },
-    /// The command could not be started.
-    NotStarted { errno: i32, message: String },
-    /// The command ended by itself or on demand; so many of its processes are still there.
-    Ended { ending: Ending, leftovers: usize },
-    /// Nothing is left, except those that even SIGKILL did not end.
-    Clean { survivors: Vec<u32> },
-}
-
-/// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Ending {
-    /// With this exit code.
-    Exited(i32),
-    /// By this signal.
-    Signalled(i32),
-}
-
-impl Ending {
-    pub(super) fn is_success(self) -> bool {
-        self == Self::Exited(0)
-    }
-
-    /// Whether SIGKILL ended it, or its shell says so.
-    pub(super) fn killed(self) -> bool {
-        matches!(self, Self::Signalled(9) | Self::Exited(137))
-    }
-}
-
-impl fmt::Display for Ending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: &[(i32, &str)] = &[
-            (1, "SIGHUP"),
-            (2, "SIGINT"),
-            (3, "SIGQUIT"),
-            (4, "SIGILL"),
-            (6, "SIGABRT"),
-            (7, "SIGBUS"),
-            (8, "SIGFPE"),
-            (9, "SIGKILL"),
-            (11, "SIGSEGV"),
-            (13, "SIGPIPE"),
-            (15, "SIGTERM"),
-            (24, "SIGXCPU"),
-            (25, "SIGXFSZ"),
-        ];
-        match self {
-            Self::Exited(code) => write!(f, "exit code {code}"),
-            Self::Signalled(signal) => match NAMES.iter().find(|(number, _)| number == signal) {
-                Some((_, name)) => write!(f, "killed by signal {signal} ({name})"),
-                None => write!(f, "killed by signal {signal}"),
-            },
-        }
-    }
-}
 
 /// Takes a supervisor's role if the arguments ask for one; the exit code is then the program's.
 pub fn run_if_asked() -> Option<ExitCode> {
