@@ -6,7 +6,7 @@ use crate::budget::StopReason;
 use crate::objective::{Judgement, Objective, OnTie};
 use crate::outcome::{Estimate, Measurement, Outcome};
 use crate::space::{Config, Settings, Space};
-use crate::stats;
+use crate::stats::{self, Observation};
 use crate::trial::{History, Purpose, Trial};
 
 /// A search that is over, or was interrupted.
@@ -37,8 +37,11 @@ pub struct Ranked {
     pub confirmations: usize,
     /// Its last good measurement.
     pub measurement: Measurement,
-    /// The metric on the study's scale, one number for each trial that counts.
-    points: Vec<f64>,
+    /// The metric, once for each trial that counts.
+    values: Vec<Estimate>,
+    /// The same on the study's scale.
+    points: Vec<Observation>,
+    errors_are_known: bool,
     scale: Scale,
 }
 
@@ -64,10 +67,10 @@ pub struct Best {
     pub speedup: Option<Estimate>,
 }
 
-/// The spread of repeated measurements around their config's mean, on the study's scale.
+/// By how much repeated measurements differ more than their own intervals say.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Spread {
-    deviation: f64,
+    ratio: f64,
     degrees: usize,
 }
 
@@ -90,8 +93,8 @@ impl Study {
         let scale = Scale::of(&ranked);
         for entry in &mut ranked {
             entry.scale = scale;
-            entry.points.iter_mut().for_each(|point| *point = scale.point(*point));
         }
+        place_points(&mut ranked, scale);
         let spread = spread(&ranked);
         for entry in &mut ranked {
             entry.estimate = entry.pooled(spread);
@@ -140,7 +143,9 @@ impl Study {
             estimate: *values.first()?,
             confirmations: confirmations.len(),
             measurement: trials.last()?.outcome.measurement()?.clone(),
-            points: values.iter().map(|estimate| estimate.value).collect(),
+            values,
+            points: Vec::new(),
+            errors_are_known: false,
             scale: Scale::Difference,
         })
     }
@@ -259,24 +264,55 @@ impl Study {
 }
 
 impl Ranked {
+    fn mean(&self) -> Observation {
+        stats::weighted_mean(&self.points).unwrap_or(Observation { value: 0.0, error: 1.0 })
+    }
+
     fn mean_point(&self) -> f64 {
-        stats::mean(&self.points).unwrap_or(0.0)
+        self.mean().value
     }
 
     /// The mean over its trials, with an interval from the spread of all repeated ones.
     fn pooled(&self, spread: Option<Spread>) -> Estimate {
         let is_repeated = self.confirmations > 0 || self.points.len() > 1;
         let Some(spread) = spread.filter(|_| is_repeated) else { return self.estimate };
-        let (mean, half) = (self.mean_point(), spread.half_width(self.points.len()));
+        let (mean, half) = (self.mean_point(), spread.half_width(self.mean().error));
         let value = |point| self.scale.value(point);
         Estimate::interval(value(mean), value(mean - half), value(mean + half))
     }
 }
 
+/// Puts the trials of all entries on the scale, each with the error that its interval tells.
+///
+/// Where a trial has no interval, because it printed one number, all count alike, and only their spread tells.
+fn place_points(ranked: &mut [Ranked], scale: Scale) {
+    /// An interval narrower than this share of its value knows nothing of what changes from run to run.
+    const NARROWEST: f64 = 0.002;
+    let all_known = ranked.iter().flat_map(|entry| &entry.values).all(|value| value.low.is_some());
+    for entry in ranked {
+        let error = |estimate: &Estimate| match (all_known, estimate.relative_half_width()) {
+            (true, Some(half)) if half.is_finite() => match scale {
+                Scale::Ratio => half.max(NARROWEST),
+                Scale::Difference => (half * estimate.value.abs()).max(f64::MIN_POSITIVE.sqrt()),
+            },
+            _ => 1.0,
+        };
+        entry.points = entry
+            .values
+            .iter()
+            .map(|estimate| Observation { value: scale.point(estimate.value), error: error(estimate) / NORMAL })
+            .collect();
+        entry.errors_are_known = all_known;
+    }
+}
+
+/// The two-sided 95 % quantile of the normal distribution: half widths of intervals are so many standard errors.
+const NORMAL: f64 = 1.96;
+
 impl Scale {
-    /// The scale for entries whose points are still the metric itself.
+    /// The scale that suits all entries.
     fn of(ranked: &[Ranked]) -> Self {
-        let all_positive = ranked.iter().flat_map(|entry| &entry.points).all(|value| *value > 0.0);
+        let all_positive = ranked.iter().flat_map(|entry| &entry.values).all(|value| value.value > 0.0);
         if all_positive { Self::Ratio } else { Self::Difference }
     }
 
@@ -298,15 +334,12 @@ impl Scale {
 }
 
 impl Spread {
-    #[expect(clippy::cast_precision_loss, reason = "a count of trials")]
-    fn half_width(self, trials: usize) -> f64 {
-        stats::student_quantile(self.degrees) * self.deviation / (trials as f64).sqrt()
+    fn half_width(self, error: f64) -> f64 {
+        stats::student_quantile(self.degrees) * self.ratio * error
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a count of trials")]
     fn half_width_of_difference(self, a: &Ranked, b: &Ranked) -> f64 {
-        let share = 1.0 / a.points.len() as f64 + 1.0 / b.points.len() as f64;
-        stats::student_quantile(self.degrees) * self.deviation * share.sqrt()
+        self.half_width(a.mean().error.hypot(b.mean().error))
     }
 }
 
@@ -316,14 +349,10 @@ fn costs(name: &str) -> bool {
     COSTLY.iter().any(|word| name.contains(word))
 }
 
-/// The standard deviation of a single trial, pooled over all configs that were measured again.
+/// The spread over all configs that were measured more than once.
 fn spread(ranked: &[Ranked]) -> Option<Spread> {
-    let repeated: Vec<&Ranked> = ranked.iter().filter(|entry| entry.points.len() > 1).collect();
-    let degrees: usize = repeated.iter().map(|entry| entry.points.len() - 1).sum();
-    let squares: f64 = repeated
-        .iter()
-        .map(|entry| entry.points.iter().map(|point| (point - entry.mean_point()).powi(2)).sum::<f64>())
-        .sum();
-    #[expect(clippy::cast_precision_loss, reason = "a count of trials")]
-    (degrees > 0).then(|| Spread { deviation: (squares / degrees as f64).sqrt(), degrees })
+    let (ratio, degrees) = stats::birge_ratio(ranked.iter().map(|entry| entry.points.as_slice()))?;
+    // Luck can make a few repetitions agree better than their own intervals allow.
+    let least = if ranked.iter().all(|entry| entry.errors_are_known) { 1.0 } else { 0.0 };
+    Some(Spread { ratio: ratio.max(least), degrees })
 }

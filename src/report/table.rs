@@ -71,7 +71,8 @@ fn laid_out(header: Vec<String>, rows: Vec<Vec<String>>, parameters: usize) -> T
 
 /// Cuts the texts of one column so that the table fits; the whole reason of a failure is in trials.csv.
 fn shorten_column(header: &[String], rows: &mut [Vec<String>], column: usize, columns: u16) {
-    const PADDING: usize = 2;
+    // A blank on each side, and one between columns.
+    const PADDING: usize = 3;
     const NARROWEST: usize = 24;
     let width = |text: &String| text.chars().count();
     let widest = |at: usize| rows.iter().map(|row| width(&row[at])).chain([width(&header[at])]).max().unwrap_or(0);
