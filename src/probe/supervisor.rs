@@ -29,7 +29,6 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions};
@@ -191,6 +190,7 @@ fn supervise() -> io::Result<()> {
 
     let (sender, notices) = sync_channel(64);
     forward_signals(sender.clone())?;
+    let waker = sender.clone();
     std::thread::spawn(move || {
         for line in lines.lines().map_while(Result::ok) {
             if serde_json::from_str::<Stop>(&line).is_ok() {
@@ -199,7 +199,7 @@ fn supervise() -> io::Result<()> {
         }
         let _ = sender.send(Notice::Orphaned);
     });
-    let supervision = Supervision { link, order: &order, cgroup: None, joining: None, main: None };
+    let supervision = Supervision { link, order: &order, cgroup: None, joining: Arc::default(), waker, main: None };
     if supervision.run(&notices) == End::AtOnce {
         let _ = std::fs::remove_dir_all(&order.scratch);
     }
@@ -227,8 +227,10 @@ struct Supervision<'o> {
     link: UnixStream,
     order: &'o Order,
     cgroup: Option<Arc<Cgroup>>,
-    /// Moves the command into its control group.
-    joining: Option<JoinHandle<()>>,
+    /// Whether the command is being moved into its control group.
+    joining: Arc<AtomicBool>,
+    /// Tells the loop that the command was moved: it may have ended meanwhile.
+    waker: SyncSender<Notice>,
     main: Option<Pid>,
 }
 
@@ -276,7 +278,18 @@ impl Supervision<'_> {
     fn join_cgroup(&mut self, pid: Pid) {
         let Some(cgroup) = Cgroup::create().map(Arc::new) else { return };
         self.cgroup = Some(Arc::clone(&cgroup));
-        self.joining = std::thread::Builder::new().spawn(move || cgroup.add(pid)).ok();
+        let waker = self.waker.clone();
+        let joining = Arc::clone(&self.joining);
+        joining.store(true, Ordering::Release);
+        let join = move || {
+            cgroup.add(pid);
+            joining.store(false, Ordering::Release);
+            // A full channel already has enough to wake the loop.
+            let _ = waker.try_send(Notice::ChildEnded);
+        };
+        if std::thread::Builder::new().spawn(join).is_err() {
+            self.joining.store(false, Ordering::Release);
+        }
     }
 
     /// Returns when the command ended or somebody wants it to.
@@ -334,7 +347,7 @@ impl Supervision<'_> {
 
     /// Waits for all children that ended; `false` when there is none left, and so no descendant.
     fn reap(&mut self) -> bool {
-        if self.joining.as_ref().is_some_and(|joining| !joining.is_finished()) {
+        if self.joining.load(Ordering::Acquire) {
             // Until the command was moved its process id must not become another process's.
             return true;
         }
