@@ -87,10 +87,10 @@ fn a_step_that_prints_nothing_is_stalled() {
 #[test]
 fn a_step_that_stops_in_the_middle_is_stalled_however_much_it_prints() {
     let script = ["steps:5:{x}:1000", "bytes:1000", "sleep:60000"];
-    let search = Search::of(&script, "[limits]\nstall_time = \"500ms\"\ngrace_time = \"100ms\"\n");
+    let search = Search::of(&script, "[limits]\nstall_time = \"1500ms\"\ngrace_time = \"100ms\"\n");
     search.run();
     assert!(matches!(first(&search), Outcome::Stalled(_)), "{:?}", first(&search));
-    assert!(reason(&first(&search)).starts_with("no progress for 0.5 s, after 4 steps"), "{}", reason(&first(&search)));
+    assert!(reason(&first(&search)).starts_with("no progress for 1.5 s, after 4 steps"), "{}", reason(&first(&search)));
 }
 
 #[test]
@@ -153,8 +153,8 @@ fn a_step_that_is_done_is_measured_however_it_ends() {
 #[test]
 fn a_slow_first_step_that_reports_its_phases_is_no_stall() {
     let phase = "send:{\"event\":\"phase\",\"name\":\"compile\",\"seconds\":0.3}";
-    let script = [phase, "sleep:300", phase, "sleep:300", phase, "sleep:300", "steps:400:{x}:1000"];
-    let search = Search::of(&script, "[limits]\nstall_time = \"500ms\"\nmeasure_time = \"100ms\"\n");
+    let script = [phase, "sleep:800", phase, "sleep:800", phase, "sleep:800", "steps:400:{x}:1000"];
+    let search = Search::of(&script, "[limits]\nstall_time = \"2s\"\nmeasure_time = \"100ms\"\n");
     search.run();
     assert!(matches!(first(&search), Outcome::Measured(_)), "{:?}", first(&search));
 }

@@ -29,8 +29,10 @@ fn the_folder_and_the_list_have_the_same_spaces() {
 #[test]
 fn each_space_loads_and_has_configs() {
     for (name, _) in SHIPPED_SPACES {
-        let spec = load(&format!("import = [\"{name}\"]"));
-        assert!(spec.space.first().is_some(), "{name}");
+        for import in [(*name).to_owned(), format!("search-spaces/{name}.toml")] {
+            let spec = load(&format!("import = [\"{import}\"]"));
+            assert!(spec.space.first().is_some(), "{import}");
+        }
     }
 }
 

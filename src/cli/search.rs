@@ -53,7 +53,7 @@ pub(super) fn run(args: Args) -> super::Result {
     let out = absolute(&out);
     let (journal, recovered) =
         Journal::open(&out.join(folder::JOURNAL), &header, &spec.space).map_err(|error| journal_failed(&error))?;
-    copy_spec(&spec, &out)?;
+    folder::write(&out, folder::SPEC, &spec.text)?;
     if !args.quiet {
         spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
     }
@@ -115,12 +115,6 @@ fn start_over(out: &Path, header: &Header, spec: &Spec, quiet: bool) -> Result<(
         eprintln!("the earlier search is kept in {}", aside.display());
     }
     Ok(())
-}
-
-fn copy_spec(spec: &Spec, out: &Path) -> Result<(), Failed> {
-    let text = std::fs::read_to_string(&spec.path)
-        .map_err(|error| Failed::new(Exit::Usage, format!("cannot read {}: {error}", spec.path.display())))?;
-    folder::write(out, folder::SPEC, &text)
 }
 
 fn journal_failed(error: &JournalError) -> Failed {

@@ -187,6 +187,14 @@ mod tests {
     }
 
     #[test]
+    fn the_docs_list_every_text() {
+        let docs = include_str!("../../docs/outcomes.md").to_lowercase();
+        for (text, _) in SIGNATURES.iter().chain(LINE_STARTS) {
+            assert!(docs.contains(&format!("- `{text}`")), "docs/outcomes.md does not list `{text}`");
+        }
+    }
+
+    #[test]
     fn other_failures_are_no_lack_of_memory() {
         for line in [
             "ValueError: memory error in config",

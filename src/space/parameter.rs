@@ -57,7 +57,8 @@ impl Parameter {
     ///
     /// [`Space::new`]: super::Space::new
     pub fn range(name: impl Into<String>, first: i64, last: i64, step: i64) -> Self {
-        let count = if step > 0 && last >= first { last.abs_diff(first) / step.unsigned_abs() + 1 } else { 0 };
+        let count =
+            if step > 0 && last >= first { (last.abs_diff(first) / step.unsigned_abs()).saturating_add(1) } else { 0 };
         Self::new(name, Levels::Integers { start: first, step, count })
     }
 
@@ -70,7 +71,7 @@ impl Parameter {
             reason = "finite, not negative and bounded by the check on the number of settings"
         )]
         let count = if step > 0.0 && steps.is_finite() && steps >= 0.0 {
-            (steps * (1.0 + 1e-12) + 1e-9).floor() as u64 + 1
+            ((steps * (1.0 + 1e-12) + 1e-9).floor() as u64).saturating_add(1)
         } else {
             0
         };
@@ -308,6 +309,13 @@ mod tests {
             }
             assert_eq!(parameter.level(&Value::from("nowhere")), None);
             assert_eq!(parameter.level(&Value::from(1_000_001)), None);
+        }
+    }
+
+    #[test]
+    fn the_longest_ranges_are_too_long_for_a_space_and_no_overflow() {
+        for parameter in [Parameter::range("a", i64::MIN, i64::MAX, 1), Parameter::float_range("a", 0.0, 1e300, 1.0)] {
+            assert!(matches!(crate::space::Space::new([parameter]), Err(crate::space::SpaceError::TooMany { .. })));
         }
     }
 

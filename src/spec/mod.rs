@@ -45,6 +45,8 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 pub struct Spec {
     /// The file.
     pub path: PathBuf,
+    /// Its text, as it was read.
+    pub text: String,
     /// What may be tried.
     pub space: Space,
     /// What is run.
@@ -81,6 +83,7 @@ impl Spec {
         let warnings = step.unused(&space);
         Ok(Self {
             path: path.to_owned(),
+            text: source.text.clone(),
             limits: limits(&source, &file.limits)?,
             budget: budget(&source, &file.search)?,
             space,

@@ -140,7 +140,11 @@ fn identity(path: &Path) -> PathBuf {
 
 /// Reads what an import names: a space that comes along, or a file.
 fn imported(file: &SourceFile, import: &Located<String>) -> Result<SourceFile, SpecError> {
-    if let Some((name, text)) = SHIPPED_SPACES.iter().find(|(name, _)| *name == import.value) {
+    // The names under which the shared spaces stand in the source do as well, where no such file is beside the spec.
+    let in_source = import.value.strip_prefix("search-spaces/").and_then(|name| name.strip_suffix(".toml"));
+    let is_there = file.path.parent().unwrap_or(Path::new("")).join(&import.value).exists();
+    let wanted = in_source.filter(|_| !is_there).unwrap_or(&import.value);
+    if let Some((name, text)) = SHIPPED_SPACES.iter().find(|(name, _)| *name == wanted) {
         return Ok(SourceFile { path: PathBuf::from(format!("search-spaces/{name}.toml")), text: (*text).to_owned() });
     }
     if import.value.contains('/') || import.value.ends_with(".toml") {
