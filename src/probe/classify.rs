@@ -110,8 +110,12 @@ fn processes(count: usize) -> String {
 }
 
 /// The first of the last lines that says that memory ran out: in a distributed job the peers' complaints come later.
+///
+/// Indented lines are a second choice: in a Python traceback they quote the source, and the error itself comes below.
 pub(super) fn out_of_memory_line(lines: &[String]) -> Option<(Memory, String)> {
-    lines.iter().find_map(|line| {
+    let indented = |line: &&String| line.starts_with([' ', '\t']);
+    let plain = lines.iter().filter(|line| !indented(line));
+    plain.chain(lines.iter().filter(indented)).find_map(|line| {
         let lower = line.to_lowercase();
         let inside = SIGNATURES.iter().find(|(text, _)| lower.contains(text));
         let ahead = || LINE_STARTS.iter().find(|(text, _)| lower.starts_with(text));
@@ -184,6 +188,13 @@ mod tests {
         ] {
             assert_eq!(memory_of(&["Traceback", line, "at exit"]), Some(memory), "{line}");
         }
+    }
+
+    #[test]
+    fn the_error_is_quoted_and_not_the_source_line_that_raised_it() {
+        let lines = ["    raise RuntimeError(\"CUDA out of memory\")", "RuntimeError: CUDA out of memory"];
+        let failure = outcome(Ending::Exited(1), &lines).failure().unwrap().clone();
+        assert_eq!(failure.reason, "RuntimeError: CUDA out of memory");
     }
 
     #[test]

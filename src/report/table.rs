@@ -15,6 +15,9 @@ use crate::trial::Trial;
 /// A rule below the names and nothing else: rows are short, and rules between them would hide the numbers.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
+/// Ties that are listed.
+const TIES: usize = 5;
+
 /// Rows of the longest table.
 const ROWS: usize = 30;
 
@@ -121,9 +124,12 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     let number = |entry: &Ranked| shown_estimate(entry.estimate, unit(&study.objective, &entry.measurement));
     let _ = writeln!(text, "best      {}", line(&best.winner.config));
     let _ = writeln!(text, "          {}{}", number(&best.winner), memory_words(best));
-    for (at, tie) in best.ties.iter().enumerate() {
+    for (at, tie) in best.ties.iter().take(TIES).enumerate() {
         let label = if at == 0 { "tied      " } else { "          " };
         let _ = writeln!(text, "{label}{} ({})", line(&tie.config), number(tie));
+    }
+    if best.ties.len() > TIES {
+        let _ = writeln!(text, "          and {} more, in best.json", best.ties.len() - TIES);
     }
     if let Some(line) = noise_line(best) {
         let _ = writeln!(text, "{line}");
