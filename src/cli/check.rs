@@ -115,9 +115,9 @@ fn describe_time(spec: &Spec, text: &mut String) {
         (limits.measure_time.min(std::time::Duration::from_millis(500)) * (probes + 2 * confirmations)).min(longest);
     let _ = writeln!(
         text,
-        "time       {} to {}, start-up of the step not counted: {probes} probes of up to {}, and up to {confirmations} to confirm",
-        show_duration(shortest),
+        "time       at most {}, at least {} and the step's start-up each time: {probes} probes of up to {}, and up to {confirmations} to confirm",
         show_duration(longest),
+        show_duration(shortest),
         show_duration(limits.probe_time)
     );
 }
