@@ -71,7 +71,8 @@ impl Budget {
 
     /// Whether one more confirmation fits into the time.
     pub fn allows_confirmation(&self, history: &History, elapsed: Duration) -> bool {
-        elapsed + expected_probe(history) <= self.time
+        // It measures twice as long as a probe.
+        elapsed + expected_probe(history) * 2 <= self.time
     }
 }
 

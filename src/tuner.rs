@@ -31,8 +31,16 @@ pub enum TuneError {
     SameFailure {
         /// How.
         reason: String,
+        /// Whether a limit on time ended them.
+        ran_out_of_time: bool,
         /// The last lines that the step printed.
         last_lines: Vec<String>,
+    },
+    /// Something outside disturbed every try of a probe.
+    #[error("something disturbs the probes: {reason}")]
+    Disturbed {
+        /// What.
+        reason: String,
     },
     /// The rules leave no config.
     #[error("the space has no config that satisfies every rule")]
@@ -280,43 +288,54 @@ impl Search<'_, '_> {
         let signatures: Vec<Option<String>> = first.iter().map(|trial| trial.outcome.signature()).collect();
         let all_same = first.len() == SAME && signatures[0].is_some() && signatures.iter().all(|s| *s == signatures[0]);
         match first.first().and_then(|trial| trial.outcome.failure()) {
-            Some(failure) if all_same && self.history.searched().count() == SAME => {
-                Err(TuneError::SameFailure { reason: failure.reason.clone(), last_lines: failure.last_lines.clone() })
-            }
+            Some(failure) if all_same && self.history.searched().count() == SAME => Err(TuneError::SameFailure {
+                reason: failure.reason.clone(),
+                ran_out_of_time: matches!(first[0].outcome, Outcome::TimedOut(_) | Outcome::Stalled(_)),
+                last_lines: failure.last_lines.clone(),
+            }),
             _ => Ok(()),
         }
     }
 
     /// Measures the leaders and the baseline again, in turn; the reason if that is cut short.
     fn confirm(&mut self, baseline: Option<&Config>, on_event: OnEvent<'_>) -> Result<Option<StopReason>, TuneError> {
-        let leaders = self.leaders(baseline);
-        if leaders.len() < 2 || self.budget.confirmations == 0 {
-            return Ok(None);
+        let wanted = self.budget.confirmations as usize;
+        let left: usize =
+            self.leaders(baseline).iter().map(|config| wanted.saturating_sub(self.confirmed(config))).sum();
+        if left > 0 && self.next_confirmation(baseline).is_some() {
+            on_event(Event::Confirming { probes: left });
         }
-        // Forwards and backwards in turn, so that a slow drift of the machine favours nobody.
-        let plan: Vec<&Config> = (0..self.budget.confirmations)
-            .flat_map(|round| -> Box<dyn Iterator<Item = &Config>> {
-                if round % 2 == 0 { Box::new(leaders.iter()) } else { Box::new(leaders.iter().rev()) }
-            })
-            .collect();
-        let done = self.history.trials().iter().filter(|trial| trial.purpose == Purpose::Confirm).count();
-        let left = plan.get(done..).unwrap_or(&[]);
-        if left.is_empty() {
-            return Ok(None);
-        }
-        on_event(Event::Confirming { probes: left.len() });
-        for config in left {
+        while let Some(config) = self.next_confirmation(baseline) {
             if self.is_stopped() {
                 return Ok(Some(StopReason::Interrupted));
             }
             if !self.budget.allows_confirmation(&self.history, self.elapsed()) {
                 return Ok(Some(StopReason::TimeSpent));
             }
-            if !self.probe((*config).clone(), Purpose::Confirm, on_event)? {
+            if !self.probe(config, Purpose::Confirm, on_event)? {
                 return Ok(Some(StopReason::Interrupted));
             }
         }
         Ok(None)
+    }
+
+    /// The leader to measure again next; a function of the history, as a strategy is.
+    ///
+    /// Rounds go forwards and backwards in turn, so that a slow drift of the machine favours nobody. A leader that fails
+    /// is out, and the next best takes its place.
+    fn next_confirmation(&self, baseline: Option<&Config>) -> Option<Config> {
+        let leaders = self.leaders(baseline);
+        let round = leaders.iter().map(|config| self.confirmed(config)).min()?;
+        if leaders.len() < 2 || round >= self.budget.confirmations as usize {
+            return None;
+        }
+        let mut waiting = leaders.iter().filter(|config| self.confirmed(config) == round);
+        if round.is_multiple_of(2) { waiting.next() } else { waiting.next_back() }.cloned()
+    }
+
+    /// How often a config was measured again.
+    fn confirmed(&self, config: &Config) -> usize {
+        self.history.of(config).filter(|trial| trial.purpose == Purpose::Confirm).count()
     }
 
     /// The best, the runner-up, further ones that are close, and the baseline.
@@ -329,6 +348,10 @@ impl Search<'_, '_> {
             .filter_map(|trial| Some((trial, self.objective.score_of(&trial.outcome)?)))
             .collect();
         scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        let failed_again = |trial: &Trial| {
+            self.history.of(&trial.config).any(|trial| self.objective.score_of(&trial.outcome).is_none())
+        };
+        scored.retain(|(trial, _)| !failed_again(trial));
         let Some(&(_, top)) = scored.first() else { return Vec::new() };
         let most = CONFIRMED as usize - 1;
         let mut leaders: Vec<Config> = scored
@@ -370,20 +393,34 @@ impl Search<'_, '_> {
         Ok(true)
     }
 
-    /// A disturbed probe says nothing about its config, so it is run again a few times.
+    /// A disturbed probe says nothing about its config, so it is run again, after a while, and never recorded.
     fn run_undisturbed(&mut self, job: &Job<'_>, on_event: OnEvent<'_>) -> Result<Outcome, TuneError> {
-        const TRIES: u32 = 3;
-        let mut outcome = Outcome::Interrupted;
-        for _ in 0..TRIES {
+        const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
+        let mut reason = String::new();
+        for pause in PAUSES {
+            if !self.pause(pause) {
+                return Ok(Outcome::Interrupted);
+            }
             let stop = self.stop;
-            outcome = self.prober.probe(job, &mut |progress| {
+            let outcome = self.prober.probe(job, &mut |progress| {
                 on_event(Event::Progress { number: job.number, progress });
                 if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
-            if !matches!(outcome, Outcome::Disturbed(_)) {
-                break;
+            match outcome {
+                Outcome::Disturbed(failure) => reason = failure.reason,
+                outcome => return Ok(outcome),
             }
         }
-        Ok(outcome)
+        Err(TuneError::Disturbed { reason })
+    }
+
+    /// Waits, unless somebody stops the search; whether nobody did.
+    fn pause(&self, time: Duration) -> bool {
+        const LOOK_EVERY: Duration = Duration::from_millis(50);
+        let begin = Instant::now();
+        while begin.elapsed() < time && !self.is_stopped() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        !self.is_stopped()
     }
 }

@@ -268,3 +268,48 @@ fn settings_arrive_by_argument_environment_file_and_as_json() {
     let log = fs::read_to_string(search.out().join("logs/0001.log")).unwrap();
     assert_eq!(log, "1\n<1>\n{\"x\":1}\n{\"x\": 1, \"y\": {\"z\": 1}}\n");
 }
+
+#[test]
+fn a_loss_that_is_no_number_counts_even_at_the_very_end() {
+    let search =
+        Search::of(&["steps:1500:{x}:0", "send:{\"event\":\"step\",\"samples\":1,\"loss\":\"nan\"}", "exit:0"], "");
+    search.run();
+    assert!(matches!(first(&search), Outcome::Diverged(_)), "{:?}", first(&search));
+}
+
+#[test]
+fn an_error_after_done_undoes_nothing_and_done_before_anything_is_told_so() {
+    let late = [
+        "steps:30:{x}:1000",
+        "send:{\"event\":\"done\"}",
+        "send:{\"event\":\"error\",\"message\":\"ended\"}",
+        "exit:1",
+    ];
+    let search = Search::of(&late, "");
+    search.run();
+    assert!(matches!(first(&search), Outcome::Measured(_)), "{:?}", first(&search));
+    let search = Search::of(&["steps:1:{x}:0", "send:{\"event\":\"done\"}", "sleep:60000"], "");
+    search.run();
+    assert_eq!(reason(&first(&search)), "was done before a second step was seen");
+}
+
+#[test]
+fn lines_that_are_no_events_are_told_of_in_a_stall() {
+    let search =
+        Search::of(&["send:{\"event\":\"step\",\"samples\":[8]}", "sleep:60000"], "[limits]\nstall_time = \"400ms\"\n");
+    search.run();
+    assert_eq!(reason(&first(&search)), "no output and no step for 0.4 s; 1 lines on the socket were no events");
+}
+
+#[test]
+fn the_folder_of_a_probe_is_empty_when_it_begins() {
+    let search = Search::of(
+        &["cat:{probe_dir}/run.txt", "steps:400:{x}:1000"],
+        "files = [{ template = \"run.in\", path = \"run.txt\" }]\n",
+    );
+    fs::write(search.folder.path().join("run.in"), "x = {x}\n").unwrap();
+    fs::create_dir_all(search.out().join("probes/0001")).unwrap();
+    fs::write(search.out().join("probes/0001/checkpoint"), "of an interrupted try").unwrap();
+    assert_eq!(search.run().status.code(), Some(0));
+    assert!(!search.out().join("probes/0001/checkpoint").exists());
+}

@@ -296,3 +296,74 @@ fn a_replay_of_the_journal_finds_the_same_best() {
     assert_eq!(runs["runs"][0]["best"][23], runs["optimum"]);
     assert_eq!(runs["optimum"], search.best()["throughput"]["value"]);
 }
+
+#[test]
+fn a_leader_that_fails_its_confirmation_makes_way_for_the_next() {
+    let more =
+        "[space]\nx = { values = [1, 2, 3, 4, 5] }\n[baseline]\nx = 1\n[search]\nconfirmations = 2\nprobes = 5\n";
+    let script = "if [ $GPUTUNE_TRIAL -gt 5 ] && [ {x} -gt 3 ]; then echo 'CUDA out of memory' >&2; exit 1; fi; echo {x}00 samples/s";
+    let search = Search::of(&[], more);
+    let path = search.folder.path().join("spec.toml");
+    let step = format!(
+        "[step]\ncommand = [\"sh\", \"-c\", {}]\nthroughput = {{ pattern = '([0-9]+) samples/s', unit = \"samples/s\" }}\n",
+        serde_json::Value::from(script)
+    );
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, step + &text[text.find("[space]").unwrap()..]).unwrap();
+    let output = search.run();
+    assert_eq!(stdout(&output), "x = 3\n", "{}", stderr(&output));
+    let confirmed = |x| {
+        search
+            .lines()
+            .iter()
+            .filter(|line| line.purpose == Purpose::Confirm && line.config.integer("x") == Some(x))
+            .count()
+    };
+    assert_eq!([1, 2, 3, 4, 5].map(confirmed), [2, 2, 2, 1, 1], "what failed once is not tried again");
+}
+
+#[test]
+fn an_extended_search_confirms_its_new_leaders() {
+    let more =
+        "[space]\nx = { values = [1, 2, 3, 4, 5] }\n[search]\nstrategy = \"grid\"\nprobes = 3\nconfirmations = 1\n";
+    let search = Search::of(&["forever:{x}:500"], more);
+    search.run();
+    let path = search.folder.path().join("spec.toml");
+    fs::write(&path, fs::read_to_string(&path).unwrap().replace("probes = 3", "probes = 5")).unwrap();
+    search.run();
+    let last: Vec<String> = search.lines().iter().rev().take(2).map(|line| line.config.line()).collect();
+    assert!(search.lines().iter().rev().take(2).all(|line| line.purpose == Purpose::Confirm), "{last:?}");
+    assert_eq!(search.best()["config"]["x"], 5);
+}
+
+#[test]
+fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
+    let search = quick();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" search spec.toml --out out", support::gputune()]);
+    let running =
+        command.current_dir(search.folder.path()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while journal_configs(&search).is_empty() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    interrupt(running.id(), "-HUP");
+    assert_eq!(running.wait_with_output().unwrap().status.code(), Some(0));
+    assert_eq!(configs(&search).len(), 24);
+}
+
+#[test]
+fn a_step_that_reads_its_settings_from_the_environment_gets_them_in_the_command() {
+    let search = Search::of(&["env:GPUTUNE_CONFIG", "steps:400:1:1000"], "");
+    search.run();
+    let command = search.best()["command"].as_str().unwrap().to_owned();
+    assert!(command.starts_with("GPUTUNE_CONFIG='{\"x\":"), "{command}");
+}
+
+#[test]
+fn fresh_leaves_a_folder_alone_that_is_no_search() {
+    let search = quick();
+    fs::create_dir(search.out()).unwrap();
+    fs::write(search.out().join("data"), "mine").unwrap();
+    assert_eq!(search.command().arg("--fresh").output().unwrap().status.code(), Some(0));
+    assert!(search.out().join("data").exists() && !search.folder.path().join("out.1").exists());
+}

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use gputune::emit::shell_word;
 use gputune::objective::Objective;
-use gputune::probe::{CommandProber, Rendered};
+use gputune::probe::protocol::CONFIG;
+use gputune::probe::{CommandProber, StepTemplate};
 use gputune::quantity::show_duration;
-use gputune::space::{Config, Count, Space};
+use gputune::space::{Config, Count, Settings, Space};
 use gputune::spec::Spec;
 use gputune::strategy::{self, STRATEGIES, View};
 use gputune::trial::History;
@@ -83,13 +84,14 @@ fn describe_commands(spec: &Spec, out: &Path, text: &mut String) {
         let Some(config) = strategy.as_mut().and_then(|strategy| strategy.propose(&view)) else { break };
         first.push(config);
     }
+    let template = spec.step.template();
     for (at, config) in first.iter().enumerate() {
         let settings = spec.space.settings(config);
         let number = u32::try_from(at + 1).unwrap_or(u32::MAX);
-        let probe_dir = CommandProber::probe_dir(&search::absolute(out), number);
-        let rendered = spec.step.template().render(&settings, &search::gputune_path(), &probe_dir);
+        let out = search::absolute(out);
+        let rendered = template.render(&settings, &search::gputune_path(), &CommandProber::probe_dir(&out, number));
         let label = if at == 0 { "commands" } else { "" };
-        let _ = writeln!(text, "{label:<10} {}", command_line(&rendered));
+        let _ = writeln!(text, "{label:<10} {}", command_line(template, &settings, &out, number));
         for (path, _) in &rendered.files {
             let _ = writeln!(text, "{:<10}   with {}", "", path.display());
         }
@@ -98,9 +100,19 @@ fn describe_commands(spec: &Spec, out: &Path, text: &mut String) {
 }
 
 /// A command as a shell would take it, with the environment in front.
-pub(super) fn command_line(rendered: &Rendered) -> String {
+///
+/// A step that takes no setting from there reads them from the variable that a probe has, so it is put in front, too.
+pub(super) fn command_line(template: &StepTemplate, settings: &Settings, out: &Path, number: u32) -> String {
+    let rendered = template.render(settings, &search::gputune_path(), &CommandProber::probe_dir(out, number));
+    let json = serde_json::to_string(settings).unwrap_or_default();
+    let config = (!template.uses_settings()).then(|| format!("{CONFIG}={}", shell_word(&json)));
     let env = rendered.env.iter().map(|(name, value)| format!("{name}={}", shell_word(value)));
-    env.chain(rendered.command.iter().map(|word| shell_word(word))).collect::<Vec<_>>().join(" ")
+    config
+        .into_iter()
+        .chain(env)
+        .chain(rendered.command.iter().map(|word| shell_word(word)))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn describe_time(spec: &Spec, text: &mut String) {

@@ -60,9 +60,9 @@ pub(super) fn remove(folder: &Path, name: &str) {
     let _ = fs::remove_file(folder.join(name));
 }
 
-/// Keeps an old folder aside under a free name, and tells which.
+/// Keeps the folder of an earlier search aside under a free name, and tells which; another folder stays as it is.
 pub(super) fn set_aside(folder: &Path) -> Result<Option<PathBuf>, Failed> {
-    if !folder.exists() {
+    if !folder.join(JOURNAL).exists() {
         return Ok(None);
     }
     let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -9,10 +9,12 @@ use signal_hook::iterator::Signals;
 
 /// A flag that is set at the first SIGINT, SIGTERM or SIGHUP; the second ends the program at once.
 ///
-/// The probe's supervisor notices that and ends its charges.
+/// The probe's supervisor notices that and ends its charges. A signal that whoever started the program made it ignore
+/// stays ignored, as `nohup` wants it for SIGHUP and a shell for SIGINT of what it runs in the background.
 pub(super) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let ignored = ignored_signals();
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignored.contains(signal)))?;
     let stop = Arc::clone(&flag);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for _ in signals.forever() {
@@ -22,6 +24,14 @@ pub(super) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
         }
     })?;
     Ok(flag)
+}
+
+/// The signals in the mask `SigIgn` of `/proc/self/status` (proc(5)).
+fn ignored_signals() -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    (1..=64).filter(|signal| mask >> (signal - 1) & 1 == 1).collect()
 }
 
 #[expect(clippy::exit, reason = "the second signal means now: no destructor may wait for a probe")]

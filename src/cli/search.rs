@@ -88,6 +88,11 @@ pub(super) fn run(args: Args) -> super::Result {
         eprintln!("{}\n\n{}", report::table(&study, columns()), report::verdict(&study));
         eprintln!("results   {}", relative(&out).display());
     }
+    if device.is_gpu && measured_without_memory(&study) {
+        diagnostic::print_warning(
+            "no probe reported device memory, so `memory_headroom` was not checked: see docs/protocol.md",
+        );
+    }
     if args.quiet && best.is_none() {
         eprintln!("{}", report::verdict(&study));
     }
@@ -146,6 +151,9 @@ fn tune_failed(error: &TuneError, out: &Path) -> Failed {
                 None => failed,
             }
         }
+        TuneError::SameFailure { last_lines, ran_out_of_time: true, .. } => Failed::because(Exit::Impossible, error)
+            .last_lines(last_lines.clone())
+            .hint("does the step start more slowly? Raise `probe_time` and `stall_time` in [limits], and run with --fresh"),
         TuneError::SameFailure { last_lines, .. } => {
             Failed::because(Exit::Impossible, error).last_lines(last_lines.clone()).hint(format!(
                 "the whole output is in {}; mend the step and run again with --fresh",
@@ -154,6 +162,8 @@ fn tune_failed(error: &TuneError, out: &Path) -> Failed {
         }
         TuneError::Journal(journal) => Failed::because(Exit::Impossible, journal)
             .hint(format!("{kept}: make room and run the same command again to go on")),
+        TuneError::Disturbed { .. } => Failed::because(Exit::Impossible, error)
+            .hint(format!("{kept}: run the same command again when the machine is free")),
         _ => Failed::because(Exit::Usage, error),
     }
 }
@@ -162,9 +172,11 @@ fn tune_failed(error: &TuneError, out: &Path) -> Failed {
 fn with_command(best: BestReport, study: &Study, template: &gputune::probe::StepTemplate, out: &Path) -> BestReport {
     let winner = study.space.locate(&best.config.chosen(&study.space)).ok();
     let number = winner.and_then(|config| study.history.of(&config).next().map(|trial| trial.number));
-    let probe_dir = CommandProber::probe_dir(out, number.unwrap_or(0));
-    let rendered = template.render(&best.config, &gputune_path(), &probe_dir);
-    BestReport { command: Some(check::command_line(&rendered)), cwd: Some(rendered.cwd.display().to_string()), ..best }
+    BestReport {
+        command: Some(check::command_line(template, &best.config, out, number.unwrap_or(0))),
+        cwd: Some(template.cwd.display().to_string()),
+        ..best
+    }
 }
 
 fn write_results(
@@ -187,6 +199,12 @@ fn write_results(
     folder::write(out, folder::BEST_JSON, &(json + "\n"))?;
     let toml = gputune::emit::format("toml").map(|format| (format.write)(&best.config)).unwrap_or_default();
     folder::write(out, folder::BEST_TOML, &toml)
+}
+
+/// Whether anything was measured, and none of it with the memory that it took.
+fn measured_without_memory(study: &Study) -> bool {
+    let mut measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement()).peekable();
+    measured.peek().is_some() && measured.all(|measurement| measurement.peak_memory_bytes.is_none())
 }
 
 /// The path of this executable, as `{gputune}` gives it to a step.

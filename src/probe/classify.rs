@@ -21,6 +21,7 @@ const SIGNATURES: &[(&str, Memory)] = &[
     ("allocation was preemptively rejected because it would exceed", Memory::Device),
     ("memory mapping failed with oom", Memory::Device),
     ("cublas_status_alloc_failed", Memory::Device),
+    ("cudnn_status_alloc_failed", Memory::Device),
     ("resource_exhausted: out of memory", Memory::Device),
     ("oom when allocating tensor with shape", Memory::Device),
     ("resourceexhaustederror", Memory::Device),
@@ -35,6 +36,7 @@ const SIGNATURES: &[(&str, Memory)] = &[
     ("oom_kill event", Memory::Host),
     ("[errno 12] cannot allocate memory", Memory::Host),
     ("std::bad_alloc", Memory::Host),
+    ("]: memoryerror", Memory::Host),
     ("numpy._core._exceptions._arraymemoryerror", Memory::Host),
     ("numpy.core._exceptions._arraymemoryerror", Memory::Host),
 ];
@@ -99,10 +101,12 @@ fn crash_reason(evidence: &Evidence<'_>) -> String {
         }
         Ending::Signalled(_) => {}
     }
-    if evidence.bad_lines > 0 {
-        reason += &format!("; {} lines on the socket were no events", evidence.bad_lines);
-    }
-    reason
+    reason + &bad_lines_words(evidence.bad_lines)
+}
+
+/// What is added to a reason when the socket got lines that are no events: often why nothing was seen.
+pub(super) fn bad_lines_words(count: u64) -> String {
+    if count == 0 { String::new() } else { format!("; {count} lines on the socket were no events") }
 }
 
 fn processes(count: usize) -> String {

@@ -1,5 +1,7 @@
 //! Probes of a command: started under a supervisor, listened to, ended.
 
+mod verdict;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -8,18 +10,18 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::classify::{self, Evidence};
 use super::events::EventSocket;
-use super::heard::{Heard, Message, News};
+use super::heard::{Heard, Message};
 use super::host_watch::HostWatch;
-use super::orders::{Ending, Order};
+use super::orders::Order;
 use super::output::{Output, OutputSettings};
 use super::protocol::{self, Event};
 use super::supervisor::Supervised;
 use super::{Job, ProbeError, Prober, Rate, StepTemplate, Watch};
 use crate::event::Progress;
-use crate::outcome::{Failure, Memory, Outcome};
+use crate::outcome::Outcome;
 use crate::space::Expression;
+use verdict::Verdict;
 
 /// What a command prober runs and how it reads it.
 #[derive(Debug)]
@@ -84,27 +86,6 @@ impl Prober for CommandProber {
     }
 }
 
-impl From<News> for Verdict {
-    fn from(news: News) -> Self {
-        match news {
-            News::Ended => Self::Exited,
-            News::Diverged(loss) => Self::Diverged(loss),
-        }
-    }
-}
-
-/// Why the loop of a probe ended.
-enum Verdict {
-    Enough,
-    TimeIsUp,
-    Stalled,
-    Interrupted,
-    Exited,
-    Diverged(f64),
-    HostMemory(String),
-    Disturbed(String),
-}
-
 /// One running probe.
 struct Run<'r> {
     step: &'r CommandStep,
@@ -129,6 +110,7 @@ impl<'r> Run<'r> {
         job: &'r Job<'r>,
         sender: &SyncSender<Message>,
     ) -> Result<Self, ProbeError> {
+        let samples = samples_per_step(step, job)?;
         let probe_dir = CommandProber::probe_dir(folder, job.number);
         let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
         let program = rendered.command.first().cloned().unwrap_or_default();
@@ -136,6 +118,13 @@ impl<'r> Run<'r> {
         let logs = log.parent().unwrap_or(folder);
         fs::create_dir_all(logs).map_err(io_error("create", logs))?;
         if step.template.uses_probe_dir() {
+            // What an interrupted try of the same trial left would change this one.
+            match fs::remove_dir_all(&probe_dir) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(io_error("empty", &probe_dir)(error));
+                }
+                _ => {}
+            }
             fs::create_dir_all(&probe_dir).map_err(io_error("create", &probe_dir))?;
         }
         for (path, text) in &rendered.files {
@@ -183,7 +172,7 @@ impl<'r> Run<'r> {
             _scratch: scratch,
             output,
             log,
-            heard: Heard::nothing(step, &program, samples_per_step(step, job), begin),
+            heard: Heard::nothing(step, &program, samples, begin),
             output_bytes: 0,
         })
     }
@@ -303,98 +292,14 @@ impl<'r> Run<'r> {
         }
         Ok(())
     }
-
-    fn outcome(mut self, verdict: Verdict) -> Outcome {
-        let last_lines = self.output.last_lines();
-        let failure = |reason: String| Failure { reason, last_lines: classify::shown(&last_lines) };
-        let limits = self.job.limits;
-        match verdict {
-            Verdict::Interrupted => Outcome::Interrupted,
-            Verdict::Enough => {
-                self.measured().unwrap_or_else(|| Outcome::Crashed(failure("nothing was measured".to_owned())))
-            }
-            Verdict::Diverged(loss) => Outcome::Diverged(failure(format!("the loss is {loss}"))),
-            Verdict::HostMemory(reason) => Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) },
-            Verdict::Disturbed(reason) => Outcome::Disturbed(failure(reason)),
-            Verdict::TimeIsUp => match self.measured() {
-                Some(measured) => measured,
-                None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
-                    Outcome::TimedOut(failure(format!(
-                        "{} after {} s",
-                        self.nothing_seen(),
-                        limits.probe_time.as_secs_f64()
-                    )))
-                }),
-            },
-            Verdict::Stalled => self.out_of_memory(&last_lines).unwrap_or_else(|| {
-                let seconds = limits.stall_time.as_secs_f64();
-                Outcome::Stalled(failure(match self.heard.window.steps() {
-                    0 => format!("no output and {} for {seconds} s", self.nothing_seen()),
-                    steps => format!("no progress for {seconds} s, after {steps} steps"),
-                }))
-            }),
-            Verdict::Exited => self.exited(&last_lines),
-        }
-    }
-
-    fn exited(&mut self, last_lines: &[String]) -> Outcome {
-        // How a step ends that said it was done is its own affair: it may be cleaning up, or be ended meanwhile.
-        let finished_well = self.heard.is_done || self.heard.ending.is_some_and(Ending::is_success);
-        if finished_well
-            && self.heard.reported.is_none()
-            && let Some(measured) = self.measured()
-        {
-            return measured;
-        }
-        let Some(ending) = self.heard.ending.or(self.heard.reported.is_some().then_some(Ending::Exited(1))) else {
-            return Outcome::Disturbed(Failure::new("somebody killed the probe's supervisor"));
-        };
-        classify::classify(&Evidence {
-            ending,
-            last_lines,
-            reported: self.heard.reported.take(),
-            oom_killed: self.host.oom_killed(),
-            awaited: match self.step.rate {
-                Rate::Events if self.heard.window.steps() == 0 && self.heard.any_step() => "a second step",
-                Rate::Events => "a step",
-                Rate::Pattern { .. } => "a line that matches the pattern",
-            },
-            leftovers: self.heard.leftovers,
-            bad_lines: self.heard.bad_lines,
-        })
-    }
-
-    fn nothing_seen(&self) -> &'static str {
-        match self.step.rate {
-            Rate::Events if self.heard.any_step() => "one step only",
-            Rate::Events => "no step",
-            Rate::Pattern { .. } => "no line that matches the pattern",
-        }
-    }
-
-    fn out_of_memory(&self, last_lines: &[String]) -> Option<Outcome> {
-        let (memory, reason) = classify::out_of_memory_line(last_lines)?;
-        Some(Outcome::OutOfMemory { memory, failure: Failure { reason, last_lines: classify::shown(last_lines) } })
-    }
-
-    fn measured(&self) -> Option<Outcome> {
-        let mut measurement = self.heard.totals.measurement(&self.heard.window.throughput()?, &self.unit);
-        if matches!(self.step.rate, Rate::Pattern { .. }) {
-            measurement.step_seconds = None;
-        }
-        measurement.framework = self.heard.framework.clone();
-        measurement.bad_lines = self.heard.bad_lines;
-        measurement.host_peak_bytes = self.host.peak_bytes();
-        if !self.step.is_gpu && measurement.peak_memory_bytes.is_none() {
-            measurement.peak_memory_bytes = self.host.peak_bytes();
-            measurement.memory_capacity_bytes = self.host.total_bytes();
-        }
-        Some(Outcome::Measured(measurement))
-    }
 }
 
-fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Option<f64> {
-    step.samples_per_step.as_ref()?.value(|name| job.settings.get(name)).ok()?.as_f64()
+fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Result<Option<f64>, ProbeError> {
+    let Some(expression) = &step.samples_per_step else { return Ok(None) };
+    let samples = expression.value(|name| job.settings.get(name)).ok().and_then(|samples| samples.as_f64());
+    let error =
+        || ProbeError::SamplesPerStep { expression: expression.text().to_owned(), settings: job.settings.line() };
+    samples.filter(|samples| *samples > 0.0).map(Some).ok_or_else(error)
 }
 
 /// A folder for the socket, whose path must be short: a socket's name holds 107 bytes (unix(7)).

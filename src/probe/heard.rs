@@ -40,6 +40,8 @@ pub(super) struct Heard<'s> {
     last_step: Option<StepTime>,
     pub(super) last_progress: Instant,
     pub(super) framework: Option<String>,
+    /// A loss that was not finite.
+    pub(super) diverged: Option<f64>,
     /// Whether the step said that training is over.
     pub(super) is_done: bool,
     pub(super) bad_lines: u64,
@@ -68,6 +70,7 @@ impl<'s> Heard<'s> {
             last_step: None,
             last_progress: begin,
             framework: None,
+            diverged: None,
             is_done: false,
             bad_lines: 0,
             reported: None,
@@ -107,6 +110,7 @@ impl<'s> Heard<'s> {
         match event {
             Event::Step { samples, time, seconds, loss, metrics } => {
                 if let Some(loss) = loss.filter(|loss| !loss.is_finite()) {
+                    self.diverged.get_or_insert(loss);
                     return Ok(Some(News::Diverged(loss)));
                 }
                 if rank != 0 {
@@ -123,6 +127,8 @@ impl<'s> Heard<'s> {
             Event::Memory { allocated, reserved, capacity, retries } => {
                 self.totals.memory(allocated.max(reserved), capacity, retries);
             }
+            // What a step says while it is ended does not undo that it was done.
+            Event::Error { .. } if self.is_done => {}
             Event::Error { kind, message } => {
                 // The first error counts: in a distributed job the others follow from it.
                 self.reported.get_or_insert((kind, message));

@@ -106,8 +106,9 @@ impl<S: TrainingStep> Prober for InProcess<S> {
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
         let step = &mut self.0;
         // A panic in the user's step is that config's failure, not the search's; the step is released either way.
+        let begin = Instant::now();
         let ended = catch_unwind(AssertUnwindSafe(|| match step.prepare(job.settings) {
-            Ok(()) => run(step, job, watch),
+            Ok(()) => run(step, job, begin, watch),
             Err(error) => Err(error),
         }));
         let released = catch_unwind(AssertUnwindSafe(|| step.release()));
@@ -145,13 +146,12 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-fn run(step: &mut impl TrainingStep, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, StepError> {
+fn run(step: &mut impl TrainingStep, job: &Job<'_>, begin: Instant, watch: Watch<'_>) -> Result<Outcome, StepError> {
     const UNIT: &str = "samples/s";
     const WATCH_EVERY: Duration = Duration::from_millis(50);
-    let begin = Instant::now();
     let mut window = Window::default();
     let mut totals = Totals::default();
-    let mut looked = begin;
+    let mut looked = Instant::now();
     loop {
         let started = Instant::now();
         let done = step.step(job.settings)?;

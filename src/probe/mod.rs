@@ -124,6 +124,14 @@ pub enum ProbeError {
     /// Steps were reported without saying how many samples they took.
     #[error("the step events carry no `samples`, so batch sizes cannot be compared")]
     NoSamples,
+    /// The samples of a step cannot be computed.
+    #[error("`samples_per_step = \"{expression}\"` is no positive number for {settings}")]
+    SamplesPerStep {
+        /// The expression.
+        expression: String,
+        /// The settings, in one line.
+        settings: String,
+    },
     /// Processes of a probe cannot be ended.
     #[error("{count} processes of the probe do not end, even by SIGKILL: {}", listed(.pids))]
     Survivors {
@@ -158,6 +166,9 @@ impl ProbeError {
             Self::NoSamples => Some(
                 "report `samples` with each step, or set `samples_per_step` in [step], for example to \"batch_size\"",
             ),
+            Self::SamplesPerStep { .. } => {
+                Some("a parameter that is not active has no value; write for example `batch * accum if big else batch`")
+            }
             Self::Survivors { .. } => {
                 Some("processes in state D wait for a driver or a file system; see their /proc/PID/stack")
             }

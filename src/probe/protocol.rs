@@ -49,7 +49,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
         loss: Option<f64>,
         /// Further numbers.
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_nothing")]
         metrics: BTreeMap<String, Number>,
     },
     /// Time spent in a phase of the current step.
@@ -116,6 +116,10 @@ impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         lenient(deserializer).map(|number| Self(number.unwrap_or(f64::NAN)))
     }
+}
+
+fn or_nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Number>, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
@@ -283,6 +287,8 @@ mod tests {
         let Event::Step { samples: Some(8.0), metrics, .. } = Event::parse(line).unwrap() else { panic!("no step") };
         assert!(metrics["accuracy"].0.is_nan() && metrics["other"].0.is_nan());
         assert_eq!(metrics["good"], Number(1.0));
+        let line = br#"{"event":"step","samples":8,"metrics":null}"#;
+        assert!(matches!(Event::parse(line), Ok(Event::Step { .. })));
     }
 
     #[test]

@@ -142,6 +142,12 @@ impl StepTemplate {
         self.command.iter().chain(env).chain(files)
     }
 
+    /// Whether any setting reaches the command by its arguments, environment or files.
+    pub fn uses_settings(&self) -> bool {
+        let is_builtin = |name: &str| BUILTINS.iter().any(|(builtin, _)| *builtin == name);
+        self.templates().flat_map(Template::names).any(|(name, _)| !is_builtin(name))
+    }
+
     /// Whether a probe needs a folder of its own.
     pub fn uses_probe_dir(&self) -> bool {
         !self.files.is_empty() || self.templates().flat_map(Template::names).any(|(name, _)| name == "probe_dir")

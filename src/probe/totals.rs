@@ -64,7 +64,9 @@ impl Totals {
 
     /// The measurement that these reports and a throughput make.
     pub(super) fn measurement(&self, throughput: &Throughput, unit: &str) -> Measurement {
-        let steady = usize::try_from(throughput.steps).unwrap_or(KEPT).clamp(1, KEPT);
+        // The share of warm-up, since a rate that is printed stands for several steps.
+        let (steady, all) = (throughput.steps.max(1), (throughput.steps + throughput.warmup_steps).max(1));
+        let steady = usize::try_from(self.steps as u64 * steady / all).unwrap_or(KEPT).clamp(1, KEPT);
         let phase_seconds = self.phases.iter().filter_map(|(name, times)| {
             let steady: Vec<f64> = times.iter().rev().take(steady).copied().collect();
             Some((name.clone(), stats::mean(&steady)?))
@@ -107,11 +109,11 @@ mod tests {
     use super::*;
     use crate::outcome::Estimate;
 
-    fn measured(totals: &Totals, steps: u64) -> Measurement {
+    fn measured(totals: &Totals, warmup_steps: u64, steps: u64) -> Measurement {
         let throughput = Throughput {
             estimate: Estimate::point(1.0),
             steps,
-            warmup_steps: 0,
+            warmup_steps,
             step_seconds: 1.0,
             measured: Duration::ZERO,
         };
@@ -129,7 +131,7 @@ mod tests {
             totals.step(None);
             totals.step(None);
         }
-        let measurement = measured(&totals, 4);
+        let measurement = measured(&totals, 1, 4);
         assert_eq!(measurement.phase_seconds["data_wait"], 1.0);
         assert_eq!(measurement.metrics["loss"], 2.0);
     }
@@ -139,7 +141,7 @@ mod tests {
         let mut totals = Totals::default();
         totals.memory(Some(5), Some(10), None);
         totals.memory(Some(3), None, Some(1));
-        let measurement = measured(&totals, 1);
+        let measurement = measured(&totals, 0, 1);
         assert_eq!((measurement.peak_memory_bytes, measurement.memory_capacity_bytes), (Some(5), Some(10)));
         assert_eq!(measurement.allocator_retries, Some(1));
     }

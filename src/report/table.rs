@@ -105,6 +105,9 @@ pub fn verdict(study: &Study) -> String {
         Some(best) => winner_lines(study, &best, &mut text),
         None => {
             let _ = writeln!(text, "nothing feasible: {}", why_nothing(study));
+            if let Some(trial) = study.history.trials().first() {
+                let _ = writeln!(text, "          the first: {}", shown_result(&study.objective, trial));
+            }
         }
     }
     let searched = study.history.searched().count();

@@ -9,7 +9,7 @@ use super::file::{FileTable, Located, StepTable};
 use super::parameter::expression;
 use super::{pattern, places};
 use crate::probe::{BUILTINS, CommandStep, Rate, StepTemplate, Template};
-use crate::space::{Derived, Expression, Parameter, Space, Value};
+use crate::space::{Advance, Derived, Expression, Parameter, Settings, Space, Value, Walk};
 use crate::telemetry::Device;
 
 /// What is run, and how its throughput is read.
@@ -227,6 +227,23 @@ fn rendered_files(
     Ok(rendered)
 }
 
+/// Settings of the first configs in several orders; a small space has all of its among them.
+fn some_settings(space: &Space) -> impl Iterator<Item = Settings> {
+    const EACH: usize = 200;
+    const FUEL: u64 = 5000;
+    let walks = std::iter::once(Walk::new(space)).chain((0..3).map(|seed| Walk::shuffled(space, seed)));
+    walks
+        .flat_map(|mut walk| {
+            let mut fuel = FUEL;
+            std::iter::from_fn(move || match walk.advance(&mut fuel) {
+                Advance::Found(config) => Some(config),
+                Advance::End | Advance::OutOfFuel => None,
+            })
+            .take(EACH)
+        })
+        .map(|config| space.settings(&config))
+}
+
 fn samples(source: &SourceFile, text: &Located<Value>, space: &Space) -> Result<Expression, SpecError> {
     let written = Located { value: text.value.to_string(), span: text.span.clone() };
     let parsed = expression(source, &written)?;
@@ -234,11 +251,15 @@ fn samples(source: &SourceFile, text: &Located<Value>, space: &Space) -> Result<
     if let Some(unknown) = parsed.names().iter().find(|name| names().all(|known| known != name.as_str())) {
         return Err(places::unknown_name(source, &written, unknown, names()));
     }
-    let first = space.first().map(|config| space.settings(&config)).unwrap_or_default();
-    let count = parsed.value(|name| first.get(name)).ok().and_then(|count| count.as_f64());
-    if count.is_none_or(|count| count <= 0.0) && parsed.names().iter().all(|name| first.get(name).is_some()) {
-        let hint = "write samples_per_step = \"batch_size\", or a number such as 32";
-        return Err(source.error(text.span.clone(), "samples per step must be a positive number", hint));
+    for settings in some_settings(space) {
+        let count = parsed.value(|name| settings.get(name)).ok().and_then(|count| count.as_f64());
+        if count.is_none_or(|count| count <= 0.0) {
+            let message =
+                format!("samples per step must be a positive number, and there is none for {}", settings.line());
+            let hint =
+                "a parameter that is not active has no value; write for example `batch * accum if big else batch`";
+            return Err(source.error(text.span.clone(), message, hint));
+        }
     }
     Ok(parsed)
 }

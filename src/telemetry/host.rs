@@ -86,7 +86,7 @@ fn resident_of(pid: u32) -> Option<u64> {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_whitespace().next()?.parse::<u64>().ok()
     };
-    // Private pages only, where the kernel tells them apart: forked data workers share most of their parent's.
+    // Without pages of files, where the kernel tells them apart: processes share those, and the kernel can drop them.
     Some(
         (field("RssAnon:").zip(field("RssShmem:")).map(|(anon, shmem)| anon + shmem).or_else(|| field("VmRSS:"))?)
             * 1024,

@@ -1,0 +1,135 @@
+//! Why a probe ended, and what outcome that makes.
+
+use super::super::classify::{self, Evidence};
+use super::super::heard::News;
+use super::super::orders::Ending;
+use super::{Rate, Run};
+use crate::outcome::{Failure, Memory, Outcome};
+
+impl From<News> for Verdict {
+    fn from(news: News) -> Self {
+        match news {
+            News::Ended => Self::Exited,
+            News::Diverged(loss) => Self::Diverged(loss),
+        }
+    }
+}
+
+/// Why the loop of a probe ended.
+pub(super) enum Verdict {
+    Enough,
+    TimeIsUp,
+    Stalled,
+    Interrupted,
+    Exited,
+    Diverged(f64),
+    HostMemory(String),
+    Disturbed(String),
+}
+
+impl Run<'_> {
+    pub(super) fn outcome(mut self, verdict: Verdict) -> Outcome {
+        let last_lines = self.output.last_lines();
+        let failure = |reason: String| Failure { reason, last_lines: classify::shown(&last_lines) };
+        let limits = self.job.limits;
+        match verdict {
+            Verdict::Interrupted => Outcome::Interrupted,
+            Verdict::Enough => {
+                self.measured().unwrap_or_else(|| Outcome::Crashed(failure("nothing was measured".to_owned())))
+            }
+            Verdict::Diverged(loss) => diverged(loss, &last_lines),
+            Verdict::HostMemory(reason) => Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) },
+            Verdict::Disturbed(reason) => Outcome::Disturbed(failure(reason)),
+            Verdict::TimeIsUp => match self.measured() {
+                Some(measured) => measured,
+                None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
+                    let seconds = limits.probe_time.as_secs_f64();
+                    let bad = classify::bad_lines_words(self.heard.bad_lines);
+                    Outcome::TimedOut(failure(format!("{} after {seconds} s{bad}", self.nothing_seen())))
+                }),
+            },
+            Verdict::Stalled => self.out_of_memory(&last_lines).unwrap_or_else(|| {
+                let seconds = limits.stall_time.as_secs_f64();
+                Outcome::Stalled(failure(match self.heard.window.steps() {
+                    0 => {
+                        let silent = if self.heard.any_step() { "" } else { "no output and " };
+                        let bad = classify::bad_lines_words(self.heard.bad_lines);
+                        format!("{silent}{} for {seconds} s{bad}", self.nothing_seen())
+                    }
+                    steps => format!("no progress for {seconds} s, after {steps} steps"),
+                }))
+            }),
+            Verdict::Exited => self.exited(&last_lines),
+        }
+    }
+
+    fn exited(&mut self, last_lines: &[String]) -> Outcome {
+        if let Some(loss) = self.heard.diverged {
+            return diverged(loss, last_lines);
+        }
+        // How a step ends that said it was done is its own affair: it may be cleaning up, or be ended meanwhile.
+        let finished_well = self.heard.is_done || self.heard.ending.is_some_and(Ending::is_success);
+        if finished_well
+            && self.heard.reported.is_none()
+            && let Some(measured) = self.measured()
+        {
+            return measured;
+        }
+        if self.heard.is_done && self.heard.reported.is_none() {
+            let reason = format!("was done before {} was seen", self.awaited());
+            return Outcome::Crashed(Failure { reason, last_lines: classify::shown(last_lines) });
+        }
+        let Some(ending) = self.heard.ending.or(self.heard.reported.is_some().then_some(Ending::Exited(1))) else {
+            return Outcome::Disturbed(Failure::new("somebody killed the probe's supervisor"));
+        };
+        classify::classify(&Evidence {
+            ending,
+            last_lines,
+            reported: self.heard.reported.take(),
+            oom_killed: self.host.oom_killed(),
+            awaited: self.awaited(),
+            leftovers: self.heard.leftovers,
+            bad_lines: self.heard.bad_lines,
+        })
+    }
+
+    fn awaited(&self) -> &'static str {
+        match self.step.rate {
+            Rate::Events if self.heard.any_step() => "a second step",
+            Rate::Events => "a step",
+            Rate::Pattern { .. } => "a line that matches the pattern",
+        }
+    }
+
+    fn nothing_seen(&self) -> &'static str {
+        match self.step.rate {
+            Rate::Events if self.heard.any_step() => "one step only",
+            Rate::Events => "no step",
+            Rate::Pattern { .. } => "no line that matches the pattern",
+        }
+    }
+
+    fn out_of_memory(&self, last_lines: &[String]) -> Option<Outcome> {
+        let (memory, reason) = classify::out_of_memory_line(last_lines)?;
+        Some(Outcome::OutOfMemory { memory, failure: Failure { reason, last_lines: classify::shown(last_lines) } })
+    }
+
+    fn measured(&self) -> Option<Outcome> {
+        let mut measurement = self.heard.totals.measurement(&self.heard.window.throughput()?, &self.unit);
+        if matches!(self.step.rate, Rate::Pattern { .. }) {
+            measurement.step_seconds = None;
+        }
+        measurement.framework = self.heard.framework.clone();
+        measurement.bad_lines = self.heard.bad_lines;
+        measurement.host_peak_bytes = self.host.peak_bytes();
+        if !self.step.is_gpu && measurement.peak_memory_bytes.is_none() {
+            measurement.peak_memory_bytes = self.host.peak_bytes();
+            measurement.memory_capacity_bytes = self.host.total_bytes();
+        }
+        Some(Outcome::Measured(measurement))
+    }
+}
+
+fn diverged(loss: f64, last_lines: &[String]) -> Outcome {
+    Outcome::Diverged(Failure { reason: format!("the loss is {loss}"), last_lines: classify::shown(last_lines) })
+}
