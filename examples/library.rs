@@ -1,6 +1,6 @@
 //! Finds the fastest settings of a training step from Rust, before a long run.
 //!
-//! Run it with `cargo run --release --example library`; it takes about half a minute.
+//! Run it with `cargo run --release --example library`; it takes about a minute.
 
 use std::error::Error;
 use std::time::Duration;

@@ -34,13 +34,10 @@ impl Run<'_> {
         let limits = self.job.limits;
         match verdict {
             Verdict::Interrupted => Outcome::Interrupted,
-            Verdict::Enough => {
-                self.measured().unwrap_or_else(|| Outcome::Crashed(failure("nothing was measured".to_owned())))
-            }
             Verdict::Diverged(loss) => diverged(loss, &last_lines),
             Verdict::HostMemory(reason) => Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) },
             Verdict::Disturbed(reason) => Outcome::Disturbed(failure(reason)),
-            Verdict::TimeIsUp => match self.measured() {
+            Verdict::Enough | Verdict::TimeIsUp => match self.measured() {
                 Some(measured) => measured,
                 None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                     let seconds = limits.probe_time.as_secs_f64();
