@@ -40,7 +40,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..ROUNDS {
         bare.push(timed(|| Ok(run("/bin/true", &[])?))?);
         version.push(timed(|| Ok(run(&gputune.display().to_string(), &["--version"])?))?);
-        let job = Job { number: 1, config: &config, settings: &settings, limits: &limits, effort: Effort::Probe };
+        let job = Job {
+            number: 1,
+            config: &config,
+            settings: &settings,
+            limits: &limits,
+            effort: Effort::Probe,
+            rival: None,
+        };
         probed.push(timed(|| {
             prober.probe(&job, &mut |_| ControlFlow::Continue(()))?;
             Ok(())

@@ -50,10 +50,32 @@ pub struct Measurement {
     /// Wall time of a step, data wait included, in seconds; absent where only a rate was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_seconds: Option<f64>,
-    /// Largest device memory in use, in bytes: what the step reports, and on a machine without a GPU the memory of
-    /// its processes where it reports nothing.
+    /// Samples per step, all ranks together, as the step reports them; the median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub samples_per_step: Option<f64>,
+    /// Wall time that was measured after warm-up, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured_seconds: Option<f64>,
+    /// Seconds of measuring that were left of the limit when the probe stopped by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved_seconds: Option<f64>,
+    /// Whether the interval was still wider than asked for when the time for measuring was over.
+    #[serde(skip_serializing_if = "is_false")]
+    pub is_unstable: bool,
+    /// Steps that were left out of the throughput because something else happened in them, by what it was: `epoch`,
+    /// `evaluation`, `checkpoint`, `recompile`, or `other` where nobody says.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub outliers: BTreeMap<String, Outliers>,
+    /// The losses of the first steps, in their order, to compare numerics with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub first_losses: Vec<f64>,
+    /// Largest device memory in use after warm-up, in bytes: what the step reports, and on a machine without a GPU the
+    /// memory of its processes where it reports nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
+    /// The same during warm-up, where it was larger: compilers and autotuners take memory that is given back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warmup_peak_memory_bytes: Option<u64>,
     /// Device memory that there is, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_capacity_bytes: Option<u64>,
@@ -63,6 +85,12 @@ pub struct Measurement {
     /// Largest resident memory of the probe's processes together, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_peak_bytes: Option<u64>,
+    /// Largest use of `/dev/shm` by the probe's processes, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_memory_peak_bytes: Option<u64>,
+    /// Processes of a distributed job that reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u32>,
     /// Seconds per step in each phase that the step reports, such as `data_wait`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub phase_seconds: BTreeMap<String, f64>,
@@ -72,6 +100,20 @@ pub struct Measurement {
     /// Event lines that could not be read.
     #[serde(skip_serializing_if = "is_zero")]
     pub bad_lines: u64,
+}
+
+/// Steps that were left out of a throughput.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outliers {
+    /// How many.
+    pub steps: u64,
+    /// Their wall time together, in seconds.
+    pub seconds: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -175,8 +217,8 @@ pub enum Outcome {
     Rejected(Failure),
     /// The loss is not a finite number.
     Diverged(Failure),
-    /// It was stopped early because it could not become the best.
-    Pruned(Failure),
+    /// It was stopped early because it is worse than the best with 99 % confidence; what was measured until then.
+    Pruned(Measurement),
     /// Something outside disturbed the measurement.
     Disturbed(Failure),
     /// The search was stopped while the probe ran.
@@ -208,6 +250,14 @@ impl Outcome {
         }
     }
 
+    /// The numbers of a probe that ended well or was stopped because it was going to lose.
+    pub fn partial_measurement(&self) -> Option<&Measurement> {
+        match self {
+            Self::Measured(measurement) | Self::Pruned(measurement) => Some(measurement),
+            _ => None,
+        }
+    }
+
     /// Why there are no numbers, if there are none.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
@@ -217,9 +267,8 @@ impl Outcome {
             | Self::Crashed(failure)
             | Self::Rejected(failure)
             | Self::Diverged(failure)
-            | Self::Pruned(failure)
             | Self::Disturbed(failure) => Some(failure),
-            Self::Measured(_) | Self::Interrupted => None,
+            Self::Measured(_) | Self::Pruned(_) | Self::Interrupted => None,
         }
     }
 
@@ -260,7 +309,7 @@ mod tests {
             Outcome::Crashed(failure.clone()),
             Outcome::Rejected(failure.clone()),
             Outcome::Diverged(failure.clone()),
-            Outcome::Pruned(failure.clone()),
+            Outcome::Pruned(Measurement { is_unstable: true, ..Default::default() }),
             Outcome::Disturbed(failure),
             Outcome::Interrupted,
         ];

@@ -374,7 +374,7 @@ impl Search<'_, '_> {
         on_event(Event::Started { number, purpose, settings: &settings, searched });
         let begin = Instant::now();
         let effort = if purpose == Purpose::Confirm { Effort::Confirm } else { Effort::Probe };
-        let job = Job { number, config: &config, settings: &settings, limits: self.limits, effort };
+        let job = Job { number, config: &config, settings: &settings, limits: self.limits, effort, rival: None };
         let outcome = self.run_undisturbed(&job, on_event)?;
         if outcome == Outcome::Interrupted {
             return Ok(false);

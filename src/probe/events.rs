@@ -88,11 +88,12 @@ fn read(stream: UnixStream, messages: &SyncSender<Message>) {
             Line::Blank => continue,
             Line::TooLong => Message::BadLine,
             Line::Whole => match Event::parse(&line) {
-                Ok(Event::Hello { rank: own, framework }) => {
-                    rank = own;
-                    Message::Event { event: Event::Hello { framework, rank }, rank, at: Instant::now() }
+                Ok(event) => {
+                    if let Event::Hello { rank: own, .. } = event {
+                        rank = own;
+                    }
+                    Message::Event { event, rank, at: Instant::now() }
                 }
-                Ok(event) => Message::Event { event, rank, at: Instant::now() },
                 Err(_) => Message::BadLine,
             },
         };

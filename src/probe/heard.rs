@@ -124,7 +124,7 @@ impl<'s> Heard<'s> {
                 self.push_step(samples, seconds, StepTime { arrived: at, told: time })?;
             }
             Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds.0),
-            Event::Memory { allocated, reserved, capacity, retries } => {
+            Event::Memory { allocated, reserved, other: _, capacity, retries } => {
                 self.totals.memory(allocated.max(reserved), capacity, retries);
             }
             // What a step says while it is ended does not undo that it was done.
@@ -141,7 +141,7 @@ impl<'s> Heard<'s> {
             Event::Hello { framework, .. } => {
                 self.framework = framework.or(self.framework.take());
             }
-            Event::Phase { .. } | Event::Unknown => {}
+            Event::Phase { .. } | Event::Mark { .. } | Event::Applied { .. } | Event::Unknown => {}
         }
         Ok(None)
     }

@@ -195,7 +195,14 @@ mod tests {
         let settings = space.settings(&config);
         let limits =
             Limits { probe_time: Duration::from_secs(5), measure_time: Duration::from_millis(50), ..Limits::default() };
-        let job = Job { number: 1, config: &config, settings: &settings, limits: &limits, effort: Effort::Probe };
+        let job = Job {
+            number: 1,
+            config: &config,
+            settings: &settings,
+            limits: &limits,
+            effort: Effort::Probe,
+            rival: None,
+        };
         InProcess(step).probe(&job, &mut |_| ControlFlow::Continue(()))
     }
 

@@ -30,7 +30,7 @@ pub use template::{BUILTINS, Rendered, StepTemplate, Template};
 
 use crate::event::Progress;
 use crate::objective::Headroom;
-use crate::outcome::Outcome;
+use crate::outcome::{Estimate, Outcome};
 use crate::space::{Config, Settings};
 
 /// How far a probe may go.
@@ -88,6 +88,9 @@ pub struct Job<'a> {
     pub limits: &'a Limits,
     /// How carefully to measure.
     pub effort: Effort,
+    /// The throughput of the best config so far: a probe that is worse with 99 % confidence may stop. None where
+    /// something else than throughput counts, or this config must be measured in full.
+    pub rival: Option<Estimate>,
 }
 
 /// What a prober tells while it works; the answer says whether to go on.

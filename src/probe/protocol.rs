@@ -33,6 +33,12 @@ pub enum Event {
         /// Rank of the process in a distributed job.
         #[serde(default)]
         rank: u32,
+        /// Processes of the distributed job (its world size), where the process knows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ranks: Option<u32>,
+        /// The process, as it sees itself, where it can say on SIGUSR2 what it is doing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pid: Option<u32>,
     },
     /// A training step ended.
     Step {
@@ -67,12 +73,25 @@ pub enum Event {
         /// What the framework holds, at its peak so far.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reserved: Option<u64>,
+        /// What is in use on the device beside it: the driver's context, libraries, other processes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        other: Option<u64>,
         /// What there is.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         capacity: Option<u64>,
         /// How often the allocator freed its caches and tried again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retries: Option<u64>,
+    },
+    /// Something out of the ordinary happens in the current step, so that its time says nothing about the others.
+    Mark {
+        /// What: `epoch`, `evaluation`, `checkpoint`, `recompile`, or another name.
+        name: String,
+    },
+    /// A setting took effect.
+    Applied {
+        /// The target of `apply`, such as `dataloader.num_workers`.
+        target: String,
     },
     /// The step cannot go on.
     Error {
@@ -193,7 +212,7 @@ impl Reporter {
     /// # Errors
     /// The probe is gone.
     pub fn hello(&mut self, framework: &str) -> io::Result<()> {
-        self.send(&Event::Hello { framework: Some(framework.to_owned()), rank: 0 })
+        self.send(&Event::Hello { framework: Some(framework.to_owned()), rank: 0, ranks: None, pid: None })
     }
 
     /// Says that a step over so many samples ended now.
@@ -223,6 +242,7 @@ impl Reporter {
         self.send(&Event::Memory {
             allocated: Some(peak_bytes),
             reserved: None,
+            other: None,
             capacity: capacity_bytes,
             retries: None,
         })
@@ -257,7 +277,7 @@ mod tests {
             loss: Some(0.25),
             metrics: BTreeMap::from([("accuracy".to_owned(), Number(0.5))]),
         };
-        for event in [step, Event::Done, Event::Hello { framework: None, rank: 3 }] {
+        for event in [step, Event::Done, Event::Hello { framework: None, rank: 3, ranks: Some(4), pid: None }] {
             assert_eq!(Event::parse(&serde_json::to_vec(&event).unwrap()).unwrap(), event);
         }
     }
