@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
-import multiprocessing
 import os
-import platform
 import signal
 import socket
 import sys
@@ -41,6 +39,7 @@ class Reporter:
 
     _current: Optional[Reporter] = None
     _is_found = False
+    _finding = threading.Lock()
 
     def __init__(self, probe: dict[str, Any], folder: Optional[str] = None) -> None:
         #: What `probe.json` holds; without an adapter the same members, as far as the environment has them.
@@ -56,14 +55,15 @@ class Reporter:
     def current(cls) -> Optional[Reporter]:
         """The reporter of this process; nothing outside a probe and in processes that load data."""
         if not cls._is_found:
-            cls._is_found = True
-            cls._current = cls._find()
+            with cls._finding:
+                if not cls._is_found:
+                    cls._current = cls._find()
+                    cls._is_found = True
         return cls._current
 
     @classmethod
     def _find(cls) -> Optional[Reporter]:
-        # Workers of data loaders and pools are daemonic, the ranks of a distributed job are not.
-        if multiprocessing.current_process().daemon:
+        if _is_worker():
             return None
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         try:
@@ -93,6 +93,7 @@ class Reporter:
         global user_steps
         user_steps = False
         reporter, cls._current, cls._is_found = cls._current, None, False
+        cls._finding = threading.Lock()  # another thread of the parent may hold the old one
         if reporter is not None and reporter._socket is not None:
             reporter._socket.close()  # this process's copy; the parent's stays open
 
@@ -216,7 +217,13 @@ def framework() -> str:
         version = getattr(sys.modules.get(name), "__version__", None)
         if version is not None:
             return f"{name} {version}"
-    return f"python {platform.python_version()}"
+    return f"python {'.'.join(map(str, sys.version_info[:3]))}"
+
+
+def _is_worker() -> bool:
+    """Whether this process loads data: workers of loaders and pools are daemonic, ranks of a distributed job are not."""
+    processes = sys.modules.get("multiprocessing.process")  # where it is not loaded, nobody started this as a worker
+    return processes is not None and processes.current_process().daemon
 
 
 def _line(event: str, fields: dict[str, Any]) -> bytes:
