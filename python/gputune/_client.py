@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from typing import Any, Optional
+from typing import Any
 
 SOCKET = "GPUTUNE_SOCKET"
 CONFIG = "GPUTUNE_CONFIG"
@@ -37,22 +37,22 @@ user_steps = False
 class Reporter:
     """Sends events of this process to its probe. No method raises because the probe is gone."""
 
-    _current: Optional[Reporter] = None
+    _current: Reporter | None = None
     _is_found = False
     _finding = threading.Lock()
 
-    def __init__(self, probe: dict[str, Any], folder: Optional[str] = None) -> None:
+    def __init__(self, probe: dict[str, Any], folder: str | None = None) -> None:
         #: What `probe.json` holds; without an adapter the same members, as far as the environment has them.
         self.probe = probe
         self._folder = folder
-        self._socket: Optional[socket.socket] = None
+        self._socket: socket.socket | None = None
         self._is_dead = False
         self._lock = threading.Lock()
         self._unread = b""
-        self._order: Optional[str] = None
+        self._order: str | None = None
 
     @classmethod
-    def current(cls) -> Optional[Reporter]:
+    def current(cls) -> Reporter | None:
         """The reporter of this process; nothing outside a probe and in processes that load data."""
         if not cls._is_found:
             with cls._finding:
@@ -62,7 +62,7 @@ class Reporter:
         return cls._current
 
     @classmethod
-    def _find(cls) -> Optional[Reporter]:
+    def _find(cls) -> Reporter | None:
         if _is_worker():
             return None
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -115,7 +115,7 @@ class Reporter:
             except OSError:
                 self._die()
 
-    def order(self) -> Optional[str]:
+    def order(self) -> str | None:
         """The last order of gputune, such as `stop`; nothing where there is none. Does not wait."""
         with self._lock:
             if self._socket is None:
