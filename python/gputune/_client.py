@@ -213,7 +213,12 @@ def rank_and_ranks() -> tuple[int, int]:
 
 def framework() -> str:
     """The framework that is loaded, and its version."""
-    for name in ("torch", "jax", "tensorflow"):
+    names = ["torch", "tensorflow", "jax"]
+    try:
+        names.insert(0, sys.modules["keras"].backend.backend())  # Keras loads other frameworks than the one it uses
+    except Exception:  # not loaded, or not what it seems
+        pass
+    for name in names:
         version = getattr(sys.modules.get(name), "__version__", None)
         if version is not None:
             return f"{name} {version}"
