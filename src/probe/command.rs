@@ -17,7 +17,7 @@ use super::orders::Order;
 use super::output::{Output, OutputSettings};
 use super::protocol::{self, Event};
 use super::supervisor::Supervised;
-use super::{Job, ProbeError, Prober, Rate, StepTemplate, Watch};
+use super::{Effort, Job, ProbeError, Prober, Rate, StepTemplate, Watch};
 use crate::event::Progress;
 use crate::outcome::Outcome;
 use crate::space::Expression;
@@ -59,8 +59,9 @@ impl CommandProber {
     }
 
     /// The log of a trial, relative to the folder.
-    pub fn log_name(number: u32) -> PathBuf {
-        PathBuf::from(format!("logs/{number:04}.log"))
+    pub fn log_name(number: u32, effort: Effort) -> PathBuf {
+        let suffix = if effort == Effort::Losses { "-full-precision" } else { "" };
+        PathBuf::from(format!("logs/{number:04}{suffix}.log"))
     }
 
     /// The folder of a trial's rendered files.
@@ -114,7 +115,7 @@ impl<'r> Run<'r> {
         let probe_dir = CommandProber::probe_dir(folder, job.number);
         let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
         let program = rendered.command.first().cloned().unwrap_or_default();
-        let log = folder.join(CommandProber::log_name(job.number));
+        let log = folder.join(CommandProber::log_name(job.number, job.effort));
         let logs = log.parent().unwrap_or(folder);
         fs::create_dir_all(logs).map_err(io_error("create", logs))?;
         if step.template.uses_probe_dir() {
@@ -226,7 +227,11 @@ impl<'r> Run<'r> {
             ControlFlow::Break(shortage) if shortage.by_probe => return Some(Verdict::HostMemory(shortage.reason)),
             ControlFlow::Break(shortage) => return Some(Verdict::Disturbed(shortage.reason)),
         }
-        if self.heard.window.is_enough(self.job.limits, self.job.effort) {
+        let is_enough = match self.job.effort {
+            Effort::Losses => self.heard.totals.has_first_losses(),
+            effort => self.heard.window.is_enough(self.job.limits, effort),
+        };
+        if is_enough {
             return Some(Verdict::Enough);
         }
         if now.duration_since(self.begin) >= self.job.limits.probe_time {
