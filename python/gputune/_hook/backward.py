@@ -7,6 +7,7 @@ from typing import Any, Callable
 import torch
 
 from gputune._hook.patching import Function, is_compiling, replace
+from gputune._hook.scaling import scaler_classes
 from gputune._hook.steps import Steps
 from gputune._hook.timeline import Phases
 
@@ -20,19 +21,19 @@ class Backward:
     def __init__(self, phases: Phases, steps: Steps) -> None:
         self._phases = phases
         self._steps = steps
-        self._is_inside = False
-        self.scale: list[Callable[[torch.Tensor], torch.Tensor]] = []
-        """What the loss goes through first: division for accumulation, scaling for fp16."""
+        self.is_inside = False
+        self.scale: list[Callable[[torch.Tensor, bool], torch.Tensor]] = []
+        """What the loss goes through first: division for accumulation, scaling for fp16. They hear whether the script
+        has scaled it."""
 
     def install(self) -> None:
         replace(torch.autograd, "backward", self._around_backward)
-        for owner in {_scaler_class("torch.cuda.amp"), _scaler_class("torch.amp")} - {None}:
-            if "scale" in vars(owner):
-                replace(owner, "scale", self._around_scale)
+        for owner in scaler_classes():
+            replace(owner, "scale", self._around_scale)
 
     def _around_backward(self, original: Function) -> Function:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_inside or is_compiling():  # checkpointing differentiates within
+            if self.is_inside or is_compiling():  # checkpointing differentiates within
                 return original(tensors, *args, **kwargs)
             first = tensors if isinstance(tensors, torch.Tensor) else _only(tensors)
             if first is not None and first.numel() == 1 and not _has_gradients(args, kwargs):
@@ -40,15 +41,15 @@ class Backward:
                 unscaled = getattr(first, UNSCALED, None)
                 self._steps.add_loss(first if unscaled is None else unscaled)
                 for scale in self.scale:
-                    first = scale(first)
+                    first = scale(first, unscaled is not None)
                 tensors = first
-            self._is_inside = True
+            self.is_inside = True
             self._phases.enter("backward")
             try:
                 return original(tensors, *args, **kwargs)
             finally:
                 self._phases.leave()
-                self._is_inside = False
+                self.is_inside = False
 
         return backward
 
@@ -60,13 +61,6 @@ class Backward:
             return scaled
 
         return scale
-
-
-def _scaler_class(module: str) -> Any:
-    owner: Any = torch
-    for name in module.split(".")[1:]:
-        owner = getattr(owner, name, None)
-    return getattr(owner, "GradScaler", None)
 
 
 def _only(tensors: Any) -> Any:

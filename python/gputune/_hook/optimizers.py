@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from typing import Any, Callable, Optional
 
 import torch
@@ -24,6 +25,7 @@ class Optimizers:
         self._phases = phases
         self._steps = steps
         self._stepping: set[int] = set()
+        self.alive: weakref.WeakSet[Any] = weakref.WeakSet()
         self.may_step: Callable[[Any], bool] = lambda optimizer: True
         """Whether the step is to be made; accumulation leaves some out."""
         self.before_step: list[Callable[[Any], None]] = []
@@ -41,6 +43,7 @@ class Optimizers:
 
         def patch_step(optimizer: Any) -> None:
             original(optimizer)
+            self.alive.add(optimizer)
             kind = type(optimizer)
             if not getattr(kind.step, "_is_gputune", False):
                 replace(kind, "step", self._around_step)
