@@ -2,12 +2,14 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 #![warn(clippy::unwrap_used)]
 
+pub mod adapter;
 pub mod budget;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod emit;
 pub mod event;
 pub mod journal;
+pub mod numerics;
 pub mod objective;
 pub mod outcome;
 pub mod probe;

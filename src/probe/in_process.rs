@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::totals::Totals;
 use super::window::Window;
-use super::{Job, ProbeError, Prober, Watch};
+use super::{Effort, Job, ProbeError, Prober, Watch};
 use crate::event::Progress;
 use crate::outcome::{Failure, Memory, Outcome};
 use crate::space::Settings;
@@ -174,7 +174,11 @@ fn run(step: &mut impl TrainingStep, job: &Job<'_>, begin: Instant, watch: Watch
         if watch(&progress) == ControlFlow::Break(()) {
             return Ok(Outcome::Interrupted);
         }
-        if window.is_enough(job.limits, job.effort) || begin.elapsed() >= job.limits.probe_time {
+        let is_enough = match job.effort {
+            Effort::Losses => totals.has_first_losses(),
+            effort => window.is_enough(job.limits, effort),
+        };
+        if is_enough || begin.elapsed() >= job.limits.probe_time {
             return Ok(match window.throughput() {
                 Some(throughput) => Outcome::Measured(totals.measurement(&throughput, UNIT)),
                 None => Outcome::TimedOut(Failure::new("no step took a measurable time")),
@@ -186,7 +190,7 @@ fn run(step: &mut impl TrainingStep, job: &Job<'_>, begin: Instant, watch: Watch
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::{Effort, Limits};
+    use crate::probe::Limits;
     use crate::space::{Parameter, Space};
 
     fn probe(step: impl TrainingStep) -> Result<Outcome, ProbeError> {

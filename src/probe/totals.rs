@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::FIRST_LOSSES;
 use super::window::Throughput;
 use crate::outcome::Measurement;
 use crate::stats;
@@ -16,6 +17,7 @@ pub(super) struct Totals {
     current: BTreeMap<String, f64>,
     metrics: BTreeMap<String, VecDeque<f64>>,
     loss: Option<f64>,
+    first_losses: Vec<f64>,
     steps: usize,
     pub(super) peak_memory_bytes: Option<u64>,
     pub(super) memory_capacity_bytes: Option<u64>,
@@ -35,6 +37,7 @@ impl Totals {
     /// Ends the step that is under way.
     pub(super) fn step(&mut self, loss: Option<f64>) {
         self.loss = loss.or(self.loss);
+        self.first_losses.extend(loss.filter(|_| self.first_losses.len() < FIRST_LOSSES));
         for (name, seconds) in std::mem::take(&mut self.current) {
             let steps = self.steps;
             let series = self.phases.entry(name).or_insert_with(|| std::iter::repeat_n(0.0, steps.min(KEPT)).collect());
@@ -45,6 +48,11 @@ impl Totals {
         for series in self.phases.values_mut().filter(|series| series.len() < length) {
             push(series, 0.0);
         }
+    }
+
+    /// Whether the losses of the first steps are known, as many as are kept.
+    pub(super) fn has_first_losses(&self) -> bool {
+        self.first_losses.len() >= FIRST_LOSSES
     }
 
     /// Adds a further number that the step reports.
@@ -85,6 +93,7 @@ impl Totals {
             steps: throughput.steps,
             warmup_steps: throughput.warmup_steps,
             step_seconds: Some(throughput.step_seconds),
+            first_losses: self.first_losses.clone(),
             peak_memory_bytes: self.peak_memory_bytes,
             memory_capacity_bytes: self.memory_capacity_bytes,
             allocator_retries: self.allocator_retries,

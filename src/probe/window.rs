@@ -119,7 +119,7 @@ impl Window {
     pub(super) fn is_enough(&self, limits: &Limits, effort: Effort) -> bool {
         const FEWEST_STEPS: u64 = 10;
         let factor = match effort {
-            Effort::Probe => 1,
+            Effort::Probe | Effort::Losses => 1,
             Effort::Confirm => 2,
         };
         let Some(throughput) = self.throughput() else { return false };

@@ -39,6 +39,7 @@ pub struct Parameter {
     levels: Levels,
     when: Option<Expression>,
     memory: Option<MemoryRole>,
+    is_batch_size: bool,
 }
 
 impl Parameter {
@@ -89,7 +90,7 @@ impl Parameter {
     }
 
     fn new(name: impl Into<String>, levels: Levels) -> Self {
-        Self { name: name.into(), levels, when: None, memory: None }
+        Self { name: name.into(), levels, when: None, memory: None, is_batch_size: false }
     }
 
     /// Makes the parameter active only where the condition holds.
@@ -103,6 +104,13 @@ impl Parameter {
     #[must_use]
     pub fn memory(mut self, role: MemoryRole) -> Self {
         self.memory = Some(role);
+        self
+    }
+
+    /// States that this is how many samples a training step takes, whatever its name.
+    #[must_use]
+    pub fn batch_size(mut self) -> Self {
+        self.is_batch_size = true;
         self
     }
 
@@ -183,7 +191,6 @@ impl Parameter {
     /// something that divides or moves memory (devices, ranks, shards, checkpointing, accumulation, bits);
     /// texts and booleans are unknown, except the loader's switches.
     pub fn memory_role(&self) -> MemoryRole {
-        const BATCHES: &[&str] = &["batch_size", "batch", "micro_batch_size", "micro_batch"];
         const DIVIDERS: &[&str] = &[
             "accum",
             "bit",
@@ -203,13 +210,24 @@ impl Parameter {
         let has = |words: &[&str]| words.iter().any(|word| self.name.contains(word));
         if let Some(role) = self.memory {
             role
-        } else if BATCHES.contains(&self.name.as_str()) || self.name.ends_with("_batch_size") {
+        } else if self.is_batch_size || self.has_batch_name() {
             MemoryRole::Grows
         } else if LOADER_SWITCHES.contains(&self.name.as_str()) || (self.is_ordinal() && !has(DIVIDERS)) {
             MemoryRole::Same
         } else {
             MemoryRole::Unknown
         }
+    }
+
+    /// Whether it is stated, or the name says, that this is how many samples a training step takes, from each process or in all.
+    pub fn is_batch_size(&self) -> bool {
+        const OTHERS: &[&str] = &["eval", "val", "valid", "validation", "test", "predict"];
+        self.is_batch_size || self.has_batch_name() && !self.name.split('_').any(|word| OTHERS.contains(&word))
+    }
+
+    fn has_batch_name(&self) -> bool {
+        const BATCHES: &[&str] = &["batch_size", "batch", "micro_batch_size", "micro_batch"];
+        BATCHES.contains(&self.name.as_str()) || self.name.ends_with("_batch_size")
     }
 
     /// The first setting that stands in the list twice.
