@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::row::{shown_estimate, shown_result};
+use super::row::{shown_estimate, shown_numerics, shown_result};
 use crate::objective::Judgement;
 use crate::outcome::{Measurement, Outcome};
 use crate::quantity::{show_bytes, show_number, show_seconds};
@@ -113,11 +113,7 @@ fn measured(measurement: &Measurement) -> Vec<(&'static str, String)> {
         lines.push(("loss", format!("{first:.4} to {last:.4} over the first {count} steps")));
     }
     if let Some(numerics) = &measurement.numerics {
-        let text = match (numerics.drift, &numerics.not_compared) {
-            (Some(drift), _) => format!("losses {:.1} % off those of full precision", drift * 100.0),
-            (None, reason) => format!("not compared with full precision: {}", reason.as_deref().unwrap_or("unknown")),
-        };
-        lines.push(("numerics", text));
+        lines.push(("numerics", shown_numerics(numerics)));
     }
     for (name, number) in measurement.metrics.iter().filter(|(name, _)| *name != "loss") {
         lines.push(("metric", format!("{name} {}", show_number(*number))));
