@@ -67,7 +67,7 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
         let message = if message.is_empty() { "the step reported an error" } else { message }.to_owned();
         return match kind {
             ErrorKind::OutOfMemory => Outcome::OutOfMemory { memory: Memory::Device, failure: failure(message) },
-            ErrorKind::Rejected => Outcome::Rejected(failure(message)),
+            ErrorKind::Rejected | ErrorKind::NotApplied => Outcome::Rejected(failure(message)),
             ErrorKind::Diverged => Outcome::Diverged(failure(message)),
             ErrorKind::Failed => Outcome::Crashed(failure(message)),
         };
