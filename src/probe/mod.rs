@@ -12,6 +12,7 @@ mod output;
 pub mod protocol;
 mod rate;
 mod replay;
+mod shared_watch;
 mod start_error;
 pub mod supervisor;
 mod template;
