@@ -75,7 +75,7 @@ fn reported(kind: ErrorKind, message: &str, facts: &MemoryFacts<'_>, failure: im
         [first, ..] => exception_words(&lines).unwrap_or_else(|| first.clone()),
     };
     match kind {
-        ErrorKind::Rejected => return Outcome::Rejected(failure(said)),
+        ErrorKind::Rejected | ErrorKind::NotApplied => return Outcome::Rejected(failure(said)),
         ErrorKind::Diverged => return Outcome::Diverged(failure(said)),
         ErrorKind::OutOfMemory | ErrorKind::Failed => {}
     }

@@ -2,6 +2,7 @@
 //!
 //! `docs/spec.md` describes the file. Every mistake is a [`SpecError`] with its place.
 
+mod apply;
 mod baseline;
 mod error;
 mod file;
@@ -24,8 +25,10 @@ pub use error::SpecError;
 pub use space::SHIPPED_SPACES;
 pub use step::StepSpec;
 
+use crate::adapter::{Apply, Numerics};
 use crate::budget::Budget;
 use crate::journal::Fingerprint;
+use crate::numerics::FullPrecision;
 use crate::objective::{Constraint, Direction, Headroom, Objective};
 use crate::probe::Limits;
 use crate::quantity;
@@ -75,10 +78,11 @@ impl Spec {
     pub fn load(path: &Path) -> Result<Self, SpecError> {
         let source = SourceFile::read(path)?;
         let file: SpecFile = reading::read(&source)?;
-        let space = space::build(&source, &file.space, &file.rules)?;
+        let adapter = apply::adapter(&source, &file.step.value)?;
+        let (space, applied) = space::build(&source, &file.space, &file.rules, &file.step.value)?;
         let baseline = file.baseline.as_ref().map(|table| baseline::build(&source, table, &space)).transpose()?;
-        let step = step::build(&source, &file.step.value, &space)?;
         let (strategy, seed) = (strategy(&source, &file.search)?, file.search.seed.unwrap_or(0));
+        let step = step::build(&source, &file.step.value, &space, Apply { adapter, applied, seed })?;
         let objective = objective(&source, &file.objective, &file.limits, &file.search)?;
         let warnings = step.unused(&space);
         Ok(Self {
@@ -94,6 +98,17 @@ impl Spec {
             seed,
             warnings,
         })
+    }
+
+    /// Which parameters change what is computed, as far as what they are applied to tells.
+    pub fn full_precision(&self) -> FullPrecision {
+        let applied = || self.step.template().apply.applied.iter();
+        let reference = applied().filter_map(|applied| match applied.target.numerics {
+            Numerics::Changed(full) => Some((applied.parameter.clone(), full.value())),
+            Numerics::Same | Numerics::Other => None,
+        });
+        let neutral = applied().filter(|applied| applied.target.numerics == Numerics::Same);
+        FullPrecision::new(reference).neutral(neutral.map(|applied| applied.parameter.clone()))
     }
 
     /// What must stay the same for this spec's trials to be comparable.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::error::{SourceFile, SpecError};
 use super::file::{Located, ParameterTable};
+use crate::adapter::Target;
 use crate::probe::BUILTINS;
 use crate::space::{Expression, FUNCTIONS, MemoryRole, Parameter, Value};
 
@@ -127,7 +128,16 @@ fn parameter(source: &SourceFile, definition: &Definition) -> Result<Parameter, 
     if let Some(condition) = &table.when {
         parameter = parameter.when(expression(source, condition)?);
     }
-    let Some(monotone) = &table.monotone else { return Ok(parameter) };
+    let target = table.apply.as_ref().and_then(|target| Target::parse(&target.value).ok());
+    if target.is_some_and(|target| target.name == "dataloader.batch_size") {
+        parameter = parameter.batch_size();
+    }
+    let Some(monotone) = &table.monotone else {
+        return Ok(match target.and_then(|target| target.memory) {
+            Some(role) => parameter.memory(role),
+            None => parameter,
+        });
+    };
     match monotone.value {
         true if !parameter.is_ordinal() => Err(source.error(
             monotone.span.clone(),

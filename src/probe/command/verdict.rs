@@ -24,7 +24,16 @@ pub(super) enum Verdict {
     Exited,
     Diverged(f64),
     HostMemory(String),
+    /// Too few or too many processes, or one that is gone.
+    Ranks(String),
     Disturbed(String),
+}
+
+impl Verdict {
+    /// Whether enough was measured, so that the step may end by itself.
+    pub(super) fn is_good(&self) -> bool {
+        matches!(self, Self::Enough | Self::TimeIsUp)
+    }
 }
 
 impl Run<'_> {
@@ -37,7 +46,8 @@ impl Run<'_> {
             Verdict::Diverged(loss) => diverged(loss, &last_lines),
             Verdict::HostMemory(reason) => Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) },
             Verdict::Disturbed(reason) => Outcome::Disturbed(failure(reason)),
-            Verdict::Enough | Verdict::TimeIsUp => match self.measured() {
+            Verdict::Ranks(reason) => Outcome::Crashed(failure(reason)),
+            Verdict::Enough | Verdict::TimeIsUp => match self.measured(&last_lines) {
                 Some(measured) => measured,
                 None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                     let seconds = limits.probe_time.as_secs_f64();
@@ -68,7 +78,7 @@ impl Run<'_> {
         let finished_well = self.heard.is_done || self.heard.ending.is_some_and(Ending::is_success);
         if finished_well
             && self.heard.reported.is_none()
-            && let Some(measured) = self.measured()
+            && let Some(measured) = self.measured(last_lines)
         {
             return measured;
         }
@@ -120,12 +130,17 @@ impl Run<'_> {
         Some(Outcome::OutOfMemory { memory, failure: Failure { reason, last_lines: classify::shown(last_lines) } })
     }
 
-    fn measured(&self) -> Option<Outcome> {
-        let mut measurement = self.heard.totals.measurement(&self.heard.window.throughput()?, &self.unit);
+    fn measured(&self, last_lines: &[String]) -> Option<Outcome> {
+        let throughput = self.heard.window.throughput()?;
+        if let Some(unmet) = self.unmet(last_lines) {
+            return Some(unmet);
+        }
+        let mut measurement = self.heard.totals.measurement(&throughput, &self.unit);
         if matches!(self.step.rate, Rate::Pattern { .. }) {
             measurement.step_seconds = None;
         }
         measurement.framework = self.heard.framework.clone();
+        measurement.ranks = Some(self.heard.ranks.count()).filter(|count| *count > 0);
         measurement.bad_lines = self.heard.bad_lines;
         measurement.host_peak_bytes = self.host.peak_bytes();
         measurement.shared_memory_peak_bytes = Some(self.host.shared_peak_bytes());
