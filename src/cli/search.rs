@@ -72,7 +72,6 @@ pub(super) fn run(args: Args) -> super::Result {
         .full_precision(full_precision)
         .budget(spec.budget)
         .limits(spec.limits)
-        .full_precision(spec.full_precision)
         .seed(spec.seed)
         .journal(journal, recovered)
         .stop_flag(stop);

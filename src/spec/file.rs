@@ -260,6 +260,10 @@ pub(super) struct ParameterTable {
     /// Default: true for batch sizes. `false` says that nothing is known.
     #[serde(default)]
     pub(super) monotone: Option<Located<bool>>,
+    /// The value in full precision, where the parameter changes what is computed: a config wins only with the losses of
+    /// full precision. It need not be among the settings.
+    #[serde(default)]
+    pub(super) full_precision: Option<Located<Value>>,
     /// What the setting is applied to without the script's help, such as `dataloader.batch_size`, `torch.precision`,
     /// `env.NAME` or `arg`.
     #[serde(default)]

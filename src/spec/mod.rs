@@ -56,8 +56,6 @@ pub struct Spec {
     pub step: StepSpec,
     /// The current settings.
     pub baseline: Option<Settings>,
-    /// Which parameters change what is computed.
-    pub full_precision: FullPrecision,
     /// How far a probe may go.
     pub limits: Limits,
     /// What better means.
@@ -94,7 +92,6 @@ impl Spec {
             budget: budget(&source, &file.search)?,
             space,
             step,
-            full_precision: FullPrecision::default(),
             baseline,
             objective,
             strategy,
@@ -103,7 +100,8 @@ impl Spec {
         })
     }
 
-    /// Which parameters change what is computed, as far as what they are applied to tells.
+    /// Which parameters change what is computed, as what they are applied to tells; those that say it themselves are in
+    /// the space.
     pub fn full_precision(&self) -> FullPrecision {
         let applied = || self.step.template().apply.applied.iter();
         let reference = applied().filter_map(|applied| match applied.target.numerics {
