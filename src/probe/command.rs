@@ -264,6 +264,9 @@ impl<'r> Run<'r> {
     /// Ends all processes of the probe and waits for the last words of everybody.
     fn end(&mut self, messages: &Receiver<Message>, verdict: &Verdict) -> Result<(), ProbeError> {
         const LAST_WORDS: Duration = Duration::from_secs(2);
+        if !self.heard.is_clean {
+            self.host.last_look();
+        }
         // What a step that ended by itself said last may still be under way; what one that was stopped says does not
         // count any more.
         let counts = matches!(verdict, Verdict::Exited);
@@ -290,6 +293,7 @@ impl<'r> Run<'r> {
             self.hear_late(messages, counts)?;
         }
         self.supervised = None;
+        self.host.clean();
         self.socket.close();
         let deadline = Instant::now() + LAST_WORDS;
         while !(self.output.is_finished() && self.socket.is_drained()) && Instant::now() < deadline {

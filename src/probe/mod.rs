@@ -14,6 +14,7 @@ pub mod protocol;
 mod ranks;
 mod rate;
 mod replay;
+mod shared_watch;
 mod start_error;
 pub mod supervisor;
 mod template;

@@ -1,6 +1,6 @@
 //! Why a probe ended, and what outcome that makes.
 
-use super::super::classify::{self, Evidence};
+use super::super::classify::{self, Evidence, MemoryFacts};
 use super::super::heard::News;
 use super::super::orders::Ending;
 use super::{Rate, Run};
@@ -89,15 +89,24 @@ impl Run<'_> {
         let Some(ending) = self.heard.ending.or(self.heard.reported.is_some().then_some(Ending::Exited(1))) else {
             return Outcome::Disturbed(Failure::new("somebody killed the probe's supervisor"));
         };
+        let reported = self.heard.reported.take();
         classify::classify(&Evidence {
             ending,
             last_lines,
-            reported: self.heard.reported.take(),
-            oom_killed: self.host.oom_killed(),
+            reported,
+            memory: self.memory_facts(),
             awaited: self.awaited(),
             leftovers: self.heard.leftovers,
             bad_lines: self.heard.bad_lines,
         })
+    }
+
+    fn memory_facts(&self) -> MemoryFacts<'_> {
+        MemoryFacts {
+            oom_killed: self.host.oom_killed(),
+            shared_is_full: self.host.shared_is_full(),
+            own: self.host.own(),
+        }
     }
 
     fn awaited(&self) -> &'static str {
@@ -117,7 +126,7 @@ impl Run<'_> {
     }
 
     fn out_of_memory(&self, last_lines: &[String]) -> Option<Outcome> {
-        let (memory, reason) = classify::out_of_memory_line(last_lines)?;
+        let (memory, reason) = classify::out_of_memory(last_lines, &self.memory_facts())?;
         Some(Outcome::OutOfMemory { memory, failure: Failure { reason, last_lines: classify::shown(last_lines) } })
     }
 
@@ -134,6 +143,7 @@ impl Run<'_> {
         measurement.ranks = Some(self.heard.ranks.count()).filter(|count| *count > 0);
         measurement.bad_lines = self.heard.bad_lines;
         measurement.host_peak_bytes = self.host.peak_bytes();
+        measurement.shared_memory_peak_bytes = Some(self.host.shared_peak_bytes());
         if !self.step.is_gpu && measurement.peak_memory_bytes.is_none() {
             measurement.peak_memory_bytes = self.host.peak_bytes();
             measurement.memory_capacity_bytes = self.host.total_bytes();
