@@ -60,6 +60,13 @@ pub enum Event<'a> {
         /// Whether it is the best so far.
         is_best: bool,
     },
+    /// The same config runs in full precision for a few steps, for its losses.
+    Comparing {
+        /// The probe whose losses are compared.
+        number: u32,
+        /// What is run.
+        settings: &'a Settings,
+    },
     /// The search is over, and the leaders are measured again.
     Confirming {
         /// How many probes that will take.

@@ -8,6 +8,7 @@ pub mod demo;
 pub mod emit;
 pub mod event;
 pub mod journal;
+pub mod numerics;
 pub mod objective;
 pub mod outcome;
 pub mod probe;

@@ -97,9 +97,27 @@ pub struct Measurement {
     /// Further numbers that the step reports, the median of each; the last reported `loss` is among them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
+    /// What a comparison of the losses with full precision's came to, where the config changes the numerics.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numerics: Option<Numerics>,
     /// Event lines that could not be read.
     #[serde(skip_serializing_if = "is_zero")]
     pub bad_lines: u64,
+}
+
+/// The losses of a config beside those of full precision.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Numerics {
+    /// How far they are apart, as a share: see [`numerics::drift`](crate::numerics::drift).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drift: Option<f64>,
+    /// The losses of full precision's first steps, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reference_losses: Vec<f64>,
+    /// Why they could not be compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_compared: Option<String>,
 }
 
 /// Steps that were left out of a throughput.

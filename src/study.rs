@@ -335,7 +335,7 @@ impl Scale {
 
 impl Spread {
     fn half_width(self, error: f64) -> f64 {
-        stats::student_quantile(self.degrees) * self.ratio * error
+        stats::student_quantile(self.degrees, 0.025) * self.ratio * error
     }
 
     fn half_width_of_difference(self, a: &Ranked, b: &Ranked) -> f64 {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&[&str]] = &[
     &["space", "outcome", "quantity", "process_table"],
     &["trial", "telemetry", "stats"],
-    &["objective", "journal", "emit", "budget"],
+    &["objective", "journal", "emit", "budget", "numerics"],
     &["event"],
     &["strategy", "probe", "study"],
     &["tuner", "report", "demo"],

@@ -68,6 +68,9 @@ impl Progress {
                 self.redraw();
             }
             Event::Finished { trial, settings, is_best, .. } => self.finished(trial, settings, *is_best),
+            Event::Comparing { settings, .. } => {
+                self.say(&format!("      {}  runs in full precision, to compare the losses", settings.line()));
+            }
             Event::Confirming { probes } => {
                 self.say(&format!("confirms the leaders by {probes} longer probes"));
                 if let Show::Bar(bar) = &self.show {

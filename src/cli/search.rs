@@ -71,6 +71,7 @@ pub(super) fn run(args: Args) -> super::Result {
         .objective(spec.objective)
         .budget(spec.budget)
         .limits(spec.limits)
+        .full_precision(spec.full_precision)
         .seed(spec.seed)
         .journal(journal, recovered)
         .stop_flag(stop);
@@ -137,7 +138,7 @@ fn journal_failed(error: &JournalError) -> Failed {
     }
 }
 
-fn tune_failed(error: &TuneError, out: &Path) -> Failed {
+pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
     let kept = format!("finished trials are kept in {}", relative(out).display());
     match error {
         TuneError::Probe(probe) => {

@@ -15,9 +15,10 @@ use super::heard::{Heard, Message};
 use super::host_watch::HostWatch;
 use super::orders::Order;
 use super::output::{Output, OutputSettings};
+use super::patience::{Patience, Sufficiency};
 use super::protocol::{self, Event};
 use super::supervisor::Supervised;
-use super::{Job, ProbeError, Prober, Rate, StepTemplate, Watch};
+use super::{Effort, Job, ProbeError, Prober, Rate, StepTemplate, Watch};
 use crate::event::Progress;
 use crate::outcome::Outcome;
 use crate::space::Expression;
@@ -59,8 +60,9 @@ impl CommandProber {
     }
 
     /// The log of a trial, relative to the folder.
-    pub fn log_name(number: u32) -> PathBuf {
-        PathBuf::from(format!("logs/{number:04}.log"))
+    pub fn log_name(number: u32, effort: Effort) -> PathBuf {
+        let suffix = if effort == Effort::Losses { "-full-precision" } else { "" };
+        PathBuf::from(format!("logs/{number:04}{suffix}.log"))
     }
 
     /// The folder of a trial's rendered files.
@@ -100,6 +102,7 @@ struct Run<'r> {
     log: PathBuf,
     host: HostWatch,
     heard: Heard<'r>,
+    patience: Patience,
     output_bytes: u64,
 }
 
@@ -114,7 +117,7 @@ impl<'r> Run<'r> {
         let probe_dir = CommandProber::probe_dir(folder, job.number);
         let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
         let program = rendered.command.first().cloned().unwrap_or_default();
-        let log = folder.join(CommandProber::log_name(job.number));
+        let log = folder.join(CommandProber::log_name(job.number, job.effort));
         let logs = log.parent().unwrap_or(folder);
         fs::create_dir_all(logs).map_err(io_error("create", logs))?;
         if step.template.uses_probe_dir() {
@@ -173,6 +176,7 @@ impl<'r> Run<'r> {
             output,
             log,
             heard: Heard::nothing(step, &program, samples, begin),
+            patience: Patience::new(job),
             output_bytes: 0,
         })
     }
@@ -211,11 +215,11 @@ impl<'r> Run<'r> {
             self.heard.last_progress = now;
         }
         self.output_bytes = bytes;
-        let throughput = self.heard.window.throughput().map(|throughput| throughput.estimate);
+        let sufficiency = self.patience.look(&self.heard.window);
         let progress = Progress {
             elapsed: now.duration_since(self.begin),
             steps: self.heard.window.steps(),
-            throughput,
+            throughput: self.patience.estimate(),
             unit: self.unit.clone(),
         };
         if watch(&progress) == ControlFlow::Break(()) {
@@ -226,8 +230,11 @@ impl<'r> Run<'r> {
             ControlFlow::Break(shortage) if shortage.by_probe => return Some(Verdict::HostMemory(shortage.reason)),
             ControlFlow::Break(shortage) => return Some(Verdict::Disturbed(shortage.reason)),
         }
-        if self.heard.window.is_enough(self.job.limits, self.job.effort) {
-            return Some(Verdict::Enough);
+        match (self.job.effort, sufficiency) {
+            (Effort::Losses, _) if self.heard.totals.has_first_losses() => return Some(Verdict::Enough),
+            (Effort::Losses, _) | (_, Sufficiency::TooLittle) => {}
+            (_, Sufficiency::Enough) => return Some(Verdict::Enough),
+            (_, Sufficiency::Loses) => return Some(Verdict::Loses),
         }
         if now.duration_since(self.begin) >= self.job.limits.probe_time {
             return Some(Verdict::TimeIsUp);

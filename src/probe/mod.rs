@@ -7,14 +7,17 @@ mod events;
 mod heard;
 mod host_watch;
 mod in_process;
+mod memory_peaks;
 mod orders;
 mod output;
+mod patience;
 pub mod protocol;
 mod rate;
 mod replay;
 mod start_error;
 pub mod supervisor;
 mod template;
+mod throughput;
 mod totals;
 mod window;
 
@@ -48,6 +51,9 @@ pub struct Limits {
     pub precision: f64,
     /// Host memory that must stay available; a probe that leaves less is ended.
     pub host_memory_headroom: Headroom,
+    /// How far losses may be from those of full precision before a config counts as diverged; see
+    /// [`numerics::drift`](crate::numerics::drift).
+    pub loss_tolerance: f64,
     /// Bytes of a probe's output that its log keeps; the rest is read and dropped.
     pub log_size: Option<u64>,
 }
@@ -61,6 +67,7 @@ impl Default for Limits {
             measure_time: Duration::from_secs(10),
             precision: 0.02,
             host_memory_headroom: Headroom::Fraction(0.02),
+            loss_tolerance: 0.1,
             log_size: None,
         }
     }
@@ -73,6 +80,9 @@ pub enum Effort {
     Probe,
     /// As a leader, twice as long and twice as precise.
     Confirm,
+    /// Only until the losses of the first steps are known, to compare another config's with; its log has a name of
+    /// its own.
+    Losses,
 }
 
 /// One config to probe.
@@ -92,6 +102,9 @@ pub struct Job<'a> {
     /// something else than throughput counts, or this config must be measured in full.
     pub rival: Option<Estimate>,
 }
+
+/// Losses of the first steps that a measurement keeps.
+pub const FIRST_LOSSES: usize = 16;
 
 /// What a prober tells while it works; the answer says whether to go on.
 pub type Watch<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;

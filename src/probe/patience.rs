@@ -43,7 +43,7 @@ impl Patience {
         /// The shortest time of measuring: what else runs on a machine comes and goes in tenths of seconds.
         const SHORTEST: Duration = Duration::from_millis(500);
         let factor = match job.effort {
-            Effort::Probe => 1,
+            Effort::Probe | Effort::Losses => 1,
             Effort::Confirm => 2,
         };
         Self {

@@ -8,6 +8,9 @@ use crate::stats::Work;
 /// Observations that are kept one by one; beyond it neighbours are added up, so that a flood of steps fits.
 const KEPT: usize = 1 << 14;
 
+/// The phase in which a step waits for its data.
+pub(super) const DATA_WAIT: &str = "data_wait";
+
 /// One step, or neighbouring ones together.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Observation {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::objective::Direction;
-use crate::outcome::Estimate;
+use crate::outcome::{Estimate, Numerics};
 use crate::space::Settings;
 use crate::study::{Ranked, Study};
 use crate::telemetry::Device;
@@ -63,6 +63,9 @@ pub struct BestReport {
     pub peak_memory_bytes: Option<u64>,
     /// Share of device memory that stayed free at the peak.
     pub memory_headroom: Option<f64>,
+    /// What the comparison of its losses with full precision's came to, where it changes the numerics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numerics: Option<Numerics>,
     /// Configs that cannot be told from it.
     pub ties: Vec<Other>,
     /// Configs probed.
@@ -100,6 +103,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         speedup: best.speedup,
         peak_memory_bytes: best.winner.measurement.peak_memory_bytes,
         memory_headroom: best.winner.measurement.memory_headroom(),
+        numerics: best.winner.measurement.numerics.clone(),
         ties: best.ties.iter().map(other).collect(),
         probes: searched,
         confirmations: study.history.trials().len() - searched,

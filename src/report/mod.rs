@@ -2,12 +2,14 @@
 
 mod best;
 mod markdown;
+mod probe;
 mod row;
 mod table;
 mod trials;
 
 pub use best::{BestReport, best};
 pub use markdown::summary;
+pub use probe::{ProbeReport, probe_json, probe_text};
 pub use row::{shown_estimate, shown_result};
 pub use table::{table, verdict};
 pub use trials::trials_csv;

@@ -1,7 +1,7 @@
 //! What a trial came to, in a few words; the same words in every report.
 
 use crate::objective::{Judgement, Objective};
-use crate::outcome::{Estimate, Measurement, Outcome};
+use crate::outcome::{Estimate, Measurement, Numerics, Outcome};
 use crate::quantity::show_number;
 use crate::study::Study;
 use crate::trial::Trial;
@@ -13,6 +13,14 @@ pub fn shown_estimate(estimate: Estimate, unit: &str) -> String {
     match estimate.relative_half_width() {
         Some(half) => format!("{number}{space}{unit} ± {:.1} %", half * 100.0),
         None => format!("{number}{space}{unit}"),
+    }
+}
+
+/// What the comparison with full precision came to, in words.
+pub(super) fn shown_numerics(numerics: &Numerics) -> String {
+    match (numerics.drift, &numerics.not_compared) {
+        (Some(drift), _) => format!("losses {:.1} % off those of full precision", drift * 100.0),
+        (None, reason) => format!("not compared with full precision: {}", reason.as_deref().unwrap_or("unknown")),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
-use super::row::{shown_estimate, shown_result, sorted, unit};
+use super::row::{shown_estimate, shown_numerics, shown_result, sorted, unit};
 use crate::objective::Direction;
 use crate::outcome::Estimate;
 use crate::quantity::{show_bytes, show_duration, show_number};
@@ -136,6 +136,9 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     }
     if let Some(line) = noise_line(best) {
         let _ = writeln!(text, "{line}");
+    }
+    if let Some(numerics) = &best.winner.measurement.numerics {
+        let _ = writeln!(text, "numerics  {}", shown_numerics(numerics));
     }
     match (&best.baseline, &best.speedup) {
         (Some(baseline), _) if baseline.config == best.winner.config && best.ties.is_empty() => {

@@ -183,7 +183,6 @@ impl Parameter {
     /// something that divides or moves memory (devices, ranks, shards, checkpointing, accumulation, bits);
     /// texts and booleans are unknown, except the loader's switches.
     pub fn memory_role(&self) -> MemoryRole {
-        const BATCHES: &[&str] = &["batch_size", "batch", "micro_batch_size", "micro_batch"];
         const DIVIDERS: &[&str] = &[
             "accum",
             "bit",
@@ -203,13 +202,24 @@ impl Parameter {
         let has = |words: &[&str]| words.iter().any(|word| self.name.contains(word));
         if let Some(role) = self.memory {
             role
-        } else if BATCHES.contains(&self.name.as_str()) || self.name.ends_with("_batch_size") {
+        } else if self.has_batch_name() {
             MemoryRole::Grows
         } else if LOADER_SWITCHES.contains(&self.name.as_str()) || (self.is_ordinal() && !has(DIVIDERS)) {
             MemoryRole::Same
         } else {
             MemoryRole::Unknown
         }
+    }
+
+    /// Whether the name says that this is how many samples a training step takes, from each process or in all.
+    pub fn is_batch_size(&self) -> bool {
+        const OTHERS: &[&str] = &["eval", "val", "valid", "validation", "test", "predict"];
+        self.has_batch_name() && !self.name.split('_').any(|word| OTHERS.contains(&word))
+    }
+
+    fn has_batch_name(&self) -> bool {
+        const BATCHES: &[&str] = &["batch_size", "batch", "micro_batch_size", "micro_batch"];
+        BATCHES.contains(&self.name.as_str()) || self.name.ends_with("_batch_size")
     }
 
     /// The first setting that stands in the list twice.

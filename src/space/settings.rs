@@ -42,6 +42,30 @@ impl Settings {
         Self { entries: self.entries.iter().filter(|(name, _)| !is_derived(name)).cloned().collect() }
     }
 
+    /// These settings with others in place of some; conditions and derived values of the space follow.
+    ///
+    /// The new values need not be in the space. A parameter whose condition no longer holds is left out; one whose
+    /// condition now holds has no value to take.
+    #[must_use]
+    pub fn changed(&self, changes: &[(&str, &Value)], space: &super::Space) -> Self {
+        let mut changed = self.chosen(space);
+        for (name, value) in &mut changed.entries {
+            if let Some((_, new)) = changes.iter().find(|(changed, _)| changed == name) {
+                *value = (*new).clone();
+            }
+        }
+        for parameter in space.parameters() {
+            let holds = parameter.condition().is_none_or(|when| when.holds(|name| changed.get(name)).unwrap_or(false));
+            changed.entries.retain(|(name, _)| holds || name != parameter.name());
+        }
+        for derived in space.derived() {
+            if let Ok(value) = derived.expression().value(|name| changed.get(name)) {
+                changed.push(derived.name(), value);
+            }
+        }
+        changed
+    }
+
     pub(super) fn push(&mut self, name: &str, value: Value) {
         self.entries.push((name.to_owned(), value));
     }

@@ -282,6 +282,8 @@ pub(super) struct LimitsTable {
     pub(super) measure_time: Option<Located<String>>,
     /// Half the width of the throughput's 95 % interval, as a share, at which measuring ends sooner. Default: 0.02.
     pub(super) precision: Option<Located<f64>>,
+    /// How far the losses of the first steps may be from those of full precision, as a share. Default: 0.1.
+    pub(super) loss_tolerance: Option<Located<f64>>,
     /// How much of a probe's output its log keeps, such as `"100MiB"`. Default: all of it.
     pub(super) log_size: Option<Located<String>>,
 }

@@ -20,19 +20,20 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use error::SpecError;
+pub use error::{SpecError, suggestion};
 pub use space::SHIPPED_SPACES;
 pub use step::StepSpec;
 
 use crate::budget::Budget;
 use crate::journal::Fingerprint;
+use crate::numerics::FullPrecision;
 use crate::objective::{Constraint, Direction, Headroom, Objective};
 use crate::probe::Limits;
 use crate::quantity;
 use crate::space::{Settings, Space, Value};
 use crate::strategy::STRATEGIES;
 use crate::telemetry::Device;
-use error::{SourceFile, suggestion};
+use error::SourceFile;
 use file::{LimitsTable, Located, ObjectiveTable, SearchTable, SpecFile};
 
 /// Beyond these nothing can be meant, and sums of times and counts could not be held.
@@ -53,6 +54,8 @@ pub struct Spec {
     pub step: StepSpec,
     /// The current settings.
     pub baseline: Option<Settings>,
+    /// Which parameters change what is computed.
+    pub full_precision: FullPrecision,
     /// How far a probe may go.
     pub limits: Limits,
     /// What better means.
@@ -88,6 +91,7 @@ impl Spec {
             budget: budget(&source, &file.search)?,
             space,
             step,
+            full_precision: FullPrecision::default(),
             baseline,
             objective,
             strategy,
@@ -182,15 +186,16 @@ fn limits(source: &SourceFile, table: &LimitsTable) -> Result<Limits, SpecError>
     if let Some(text) = &table.grace_time {
         limits.grace_time = duration(source, text)?;
     }
-    if let Some(precision) = &table.precision {
-        if !(precision.value > 0.0 && precision.value < 1.0) {
-            return Err(source.error(
-                precision.span.clone(),
-                format!("a precision is a share between 0 and 1, and this is {}", precision.value),
-                "write precision = 0.02",
-            ));
+    for (name, given, usual, limit) in [
+        ("precision", &table.precision, "0.02", &mut limits.precision),
+        ("loss_tolerance", &table.loss_tolerance, "0.1", &mut limits.loss_tolerance),
+    ] {
+        let Some(share) = given else { continue };
+        if !(share.value > 0.0 && share.value < 1.0) {
+            let message = format!("`{name}` is a share between 0 and 1, and this is {}", share.value);
+            return Err(source.error(share.span.clone(), message, format!("write {name} = {usual}")));
         }
-        limits.precision = precision.value;
+        *limit = share.value;
     }
     if let Some(value) = &table.host_memory_headroom {
         limits.host_memory_headroom = headroom(source, value)?;

@@ -4,7 +4,7 @@ use super::super::classify::{self, Evidence};
 use super::super::heard::News;
 use super::super::orders::Ending;
 use super::{Rate, Run};
-use crate::outcome::{Failure, Memory, Outcome};
+use crate::outcome::{Failure, Measurement, Memory, Outcome};
 
 impl From<News> for Verdict {
     fn from(news: News) -> Self {
@@ -18,6 +18,7 @@ impl From<News> for Verdict {
 /// Why the loop of a probe ended.
 pub(super) enum Verdict {
     Enough,
+    Loses,
     TimeIsUp,
     Stalled,
     Interrupted,
@@ -32,13 +33,15 @@ impl Run<'_> {
         let last_lines = self.output.last_lines();
         let failure = |reason: String| Failure { reason, last_lines: classify::shown(&last_lines) };
         let limits = self.job.limits;
+        let stopped_itself = matches!(verdict, Verdict::Enough | Verdict::Loses);
         match verdict {
             Verdict::Interrupted => Outcome::Interrupted,
             Verdict::Diverged(loss) => diverged(loss, &last_lines),
             Verdict::HostMemory(reason) => Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) },
             Verdict::Disturbed(reason) => Outcome::Disturbed(failure(reason)),
-            Verdict::Enough | Verdict::TimeIsUp => match self.measured() {
-                Some(measured) => measured,
+            Verdict::Enough | Verdict::Loses | Verdict::TimeIsUp => match self.measured(stopped_itself) {
+                Some(measurement) if matches!(verdict, Verdict::Loses) => Outcome::Pruned(measurement),
+                Some(measurement) => Outcome::Measured(measurement),
                 None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                     let seconds = limits.probe_time.as_secs_f64();
                     let bad = classify::bad_lines_words(self.heard.bad_lines);
@@ -68,9 +71,9 @@ impl Run<'_> {
         let finished_well = self.heard.is_done || self.heard.ending.is_some_and(Ending::is_success);
         if finished_well
             && self.heard.reported.is_none()
-            && let Some(measured) = self.measured()
+            && let Some(measurement) = self.measured(false)
         {
-            return measured;
+            return Outcome::Measured(measurement);
         }
         if self.heard.is_done && self.heard.reported.is_none() {
             let reason = format!("was done before {} was seen", self.awaited());
@@ -111,10 +114,10 @@ impl Run<'_> {
         Some(Outcome::OutOfMemory { memory, failure: Failure { reason, last_lines: classify::shown(last_lines) } })
     }
 
-    fn measured(&self) -> Option<Outcome> {
+    fn measured(&self, stopped_itself: bool) -> Option<Measurement> {
         let mut measurement = self.heard.totals.measurement(&self.heard.window.throughput()?, &self.unit);
         if matches!(self.step.rate, Rate::Pattern { .. }) {
-            measurement.step_seconds = None;
+            (measurement.step_seconds, measurement.samples_per_step) = (None, None);
         }
         measurement.framework = self.heard.framework.clone();
         measurement.bad_lines = self.heard.bad_lines;
@@ -123,7 +126,8 @@ impl Run<'_> {
             measurement.peak_memory_bytes = self.host.peak_bytes();
             measurement.memory_capacity_bytes = self.host.total_bytes();
         }
-        Some(Outcome::Measured(measurement))
+        self.patience.conclude(&mut measurement, stopped_itself);
+        Some(measurement)
     }
 }
 
