@@ -33,6 +33,8 @@ pub(super) struct Patience {
     queued: u64,
     /// The throughput at the last look, and the steps that there were.
     latest: (u64, Option<Throughput>),
+    /// The steps from which on the precision is looked at again.
+    next_check: u64,
     /// Comparisons with the rival, and the steps from which on the next is due.
     comparisons: u32,
     next_comparison: u64,
@@ -54,6 +56,7 @@ impl Patience {
             shortest: SHORTEST.min(job.limits.measure_time) * factor,
             queued: queued_steps(job.settings),
             latest: (0, None),
+            next_check: 0,
             comparisons: 0,
             next_comparison: 0,
         }
@@ -86,13 +89,25 @@ impl Patience {
         throughput.is_settled() && throughput.warmup_steps + throughput.steps_after_warmup() > self.queued
     }
 
-    fn is_enough(&self, throughput: &Throughput) -> bool {
+    /// Whether the interval is narrow enough, or the time for it over.
+    ///
+    /// The more often one looks, the more often an interval is too narrow by chance: it is compared with the precision
+    /// only after a fifth more steps each time.
+    fn is_enough(&mut self, throughput: &Throughput) -> bool {
         const FEWEST_STEPS: u64 = 10;
         let measured = throughput.measured;
+        if measured >= self.longest * 2 && throughput.steps >= 3 {
+            return true;
+        }
+        if !self.is_steady(throughput) || throughput.steps < FEWEST_STEPS || measured < self.shortest {
+            return false;
+        }
+        let is_due = throughput.steps >= self.next_check;
+        if is_due {
+            self.next_check = throughput.steps + throughput.steps.div_ceil(5);
+        }
         let precise = throughput.estimate.relative_half_width().is_some_and(|half| half <= self.wanted);
-        let enough_steps = throughput.steps >= FEWEST_STEPS && measured >= self.shortest;
-        self.is_steady(throughput) && enough_steps && (precise || measured >= self.longest)
-            || measured >= self.longest * 2 && throughput.steps >= 3
+        is_due && precise || measured >= self.longest
     }
 
     /// Whether the mean is below the rival's interval by more than the precision, with 99 % confidence.

@@ -2,7 +2,7 @@
 
 mod isolated;
 #[cfg(test)]
-mod simulation;
+pub(crate) mod simulation;
 mod steady;
 mod student;
 mod warmup;

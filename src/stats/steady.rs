@@ -138,10 +138,9 @@ impl Batched {
         /// Above it a correlation cannot be told from a trend.
         const STRONGEST: f64 = 0.8;
         let number = count(self.residuals.len());
-        // A correlation that is measured around the mean of a short series is too low (Marriott and Pope, "Bias in the
-        // estimation of autocorrelations", Biometrika 41, 1954).
-        let measured = self.correlation();
-        let correlation = (measured + (1.0 + 3.0 * measured) / number).clamp(0.0, STRONGEST);
+        // What is measured around the mean of a short series is too low by (1 + 4 r) / n for a true correlation of r
+        // (Kendall, "Note on bias in the estimation of autocorrelation", Biometrika 41, 1954).
+        let correlation = ((self.correlation() + 1.0 / number) / (1.0 - 4.0 / number).max(0.2)).clamp(0.0, STRONGEST);
         let inflation = (1.0 + correlation) / (1.0 - correlation);
         let variance = self.power(2) / (number - 1.0).max(1.0);
         let skewness = if variance > 0.0 { self.power(3) / number / variance.powf(1.5) } else { 0.0 };
