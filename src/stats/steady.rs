@@ -136,7 +136,7 @@ impl Batched {
 
     fn mean_rate(&self) -> MeanRate {
         /// Above it a correlation cannot be told from a trend.
-        const STRONGEST: f64 = 0.8;
+        const STRONGEST: f64 = 0.9;
         let number = count(self.residuals.len());
         // What is measured around the mean of a short series is too low by (1 + 4 r) / n for a true correlation of r
         // (Kendall, "Note on bias in the estimation of autocorrelation", Biometrika 41, 1954).

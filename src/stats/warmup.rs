@@ -13,6 +13,9 @@
 
 use super::median;
 
+/// A smaller change of the level, as a share, is not worth the numbers that a cut costs.
+const SMALLEST: f64 = 0.01;
+
 /// How many numbers at the start of a series are warm-up; at most half of them.
 ///
 /// Numbers above `largest` have nothing to do with the rest, and count as no larger. For the first test the same holds of
@@ -56,7 +59,23 @@ fn smallest_error(series: &[f64]) -> usize {
             best = (score, cut);
         }
     }
-    best.1 * size
+    let cut = best.1 * size;
+    if differs(&series[..cut], &series[cut..]) { cut } else { 0 }
+}
+
+/// Whether numbers at the start are so far from the rest that chance does not explain it.
+///
+/// The smallest standard error is somewhere behind the start more often than not; a cut for nothing makes the mean depend
+/// on chance once more.
+fn differs(start: &[f64], rest: &[f64]) -> bool {
+    const DEVIATIONS: f64 = 3.0;
+    if start.is_empty() {
+        return false;
+    }
+    let level = mean(rest);
+    let variance = rest.iter().map(|number| (number - level).powi(2)).sum::<f64>() / count(rest.len());
+    let difference = (mean(start) - level).abs();
+    difference > DEVIATIONS * (variance / count(start.len())).sqrt() && difference > SMALLEST * level.abs()
 }
 
 /// Where the level of a series changes, if it does.
@@ -66,8 +85,6 @@ fn level_change(series: &[f64]) -> Option<usize> {
     const FEWEST: usize = 2;
     /// The 1 % point of the largest of the t statistics over all places in twenty normal numbers (Worsley, table 1).
     const CRITICAL: f64 = 3.8;
-    /// A smaller change of the level, as a share, is not worth the numbers that a cut costs.
-    const SMALLEST: f64 = 0.01;
     let size = series.len().div_ceil(BATCHES);
     let skipped = series.len() % size;
     let means: Vec<f64> = series[skipped..].chunks_exact(size).map(mean).collect();
