@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use gputune::adapter::Apply;
 use gputune::probe::{CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, StepTemplate, Template};
 use gputune::space::{Parameter, Space};
 
@@ -21,11 +22,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         env: Vec::new(),
         cwd: folder.path().to_owned(),
         files: Vec::new(),
+        apply: Apply::default(),
     };
     let step = CommandStep {
         template,
         rate: Rate::Events,
         samples_per_step: None,
+        ranks: None,
         gputune: gputune.clone(),
         supervisor: gputune.clone(),
         is_gpu: false,

@@ -2,6 +2,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 #![warn(clippy::unwrap_used)]
 
+pub mod adapter;
 pub mod budget;
 #[cfg(feature = "demo")]
 pub mod demo;

@@ -176,7 +176,8 @@ impl<'p> Tuner<'p> {
         Ok(self)
     }
 
-    /// Sets which parameters change what is computed. A config that sets one of them wins only when the losses of its
+    /// Sets which parameters change what is computed, beside those that [say so
+    /// themselves](crate::space::Parameter::full_precision). A config that sets one of them wins only when the losses of its
     /// first steps are those of full precision, within [`Limits::loss_tolerance`]; where the search has none to compare
     /// with, a few steps in full precision are run.
     #[must_use]
@@ -217,7 +218,7 @@ impl<'p> Tuner<'p> {
             objective: &self.objective,
             budget: self.budget,
             limits: &self.limits,
-            full_precision: &self.full_precision,
+            full_precision: self.full_precision.with_space(&self.space),
             prober: self.prober,
             journal: self.journal,
             stop: &self.stop,
@@ -244,7 +245,7 @@ struct Search<'s, 'p> {
     objective: &'s Objective,
     budget: Budget,
     limits: &'s Limits,
-    full_precision: &'s FullPrecision,
+    full_precision: FullPrecision,
     prober: Box<dyn Prober + 'p>,
     journal: Option<Journal>,
     stop: &'s AtomicBool,

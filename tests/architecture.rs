@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The modules of the library, from the lowest layer up. `cli` is above all and belongs to the binary alone.
 const LAYERS: &[&[&str]] = &[
     &["space", "outcome", "quantity", "process_table"],
-    &["trial", "telemetry", "stats"],
+    &["trial", "telemetry", "stats", "adapter"],
     &["objective", "journal", "emit", "budget", "numerics"],
     &["event"],
     &["strategy", "probe", "study"],

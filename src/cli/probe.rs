@@ -67,13 +67,14 @@ pub(super) fn run(args: &Args) -> super::Result {
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
     let device = Device::detect();
+    let full_precision = spec.full_precision();
     let mut progress = Progress::new(args.quiet, &spec);
     let settings = spec.space.settings(&config).chosen(&spec.space);
     let step = spec.step.into_command(search::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
     let study = Tuner::with_prober(spec.space, CommandProber::new(step, &out))
         .objective(spec.objective)
         .limits(spec.limits)
-        .full_precision(spec.full_precision)
+        .full_precision(full_precision)
         .budget(Budget { probes: 1, confirmations: 0, ..spec.budget })
         .stop_flag(stop)
         .baseline(&settings)

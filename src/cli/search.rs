@@ -61,7 +61,7 @@ pub(super) fn run(args: Args) -> super::Result {
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
 
-    let name = spec.path.display().to_string();
+    let (name, full_precision) = (spec.path.display().to_string(), spec.full_precision());
     let template = spec.step.template().clone();
     let mut progress = Progress::new(args.quiet, &spec);
     // The link in /proc leads to the running executable, even if its file was replaced meanwhile.
@@ -69,9 +69,9 @@ pub(super) fn run(args: Args) -> super::Result {
     let prober = CommandProber::new(step, &out);
     let mut tuner = Tuner::with_prober(spec.space, prober)
         .objective(spec.objective)
+        .full_precision(full_precision)
         .budget(spec.budget)
         .limits(spec.limits)
-        .full_precision(spec.full_precision)
         .seed(spec.seed)
         .journal(journal, recovered)
         .stop_flag(stop);

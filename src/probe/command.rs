@@ -1,5 +1,6 @@
 //! Probes of a command: started under a supervisor, listened to, ended.
 
+mod demands;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -11,16 +12,18 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::events::EventSocket;
-use super::heard::{Heard, Message};
+use super::heard::{Asked, Heard, Message};
+use super::hook::{self, PYTHONPATH};
 use super::host_watch::HostWatch;
 use super::orders::Order;
 use super::output::{Output, OutputSettings};
 use super::patience::{Patience, Sufficiency};
 use super::protocol::{self, Event};
+use super::ranks::Attendance;
 use super::supervisor::Supervised;
 use super::{Effort, Job, ProbeError, Prober, Rate, StepTemplate, Watch};
 use crate::event::Progress;
-use crate::outcome::Outcome;
+use crate::outcome::{Failure, Outcome};
 use crate::space::Expression;
 use verdict::Verdict;
 
@@ -33,6 +36,8 @@ pub struct CommandStep {
     pub rate: Rate,
     /// Samples per step, where the step does not tell.
     pub samples_per_step: Option<Expression>,
+    /// How many processes of a distributed job must report, where that is stated.
+    pub ranks: Option<Expression>,
     /// What `{gputune}` stands for.
     pub gputune: PathBuf,
     /// The executable that supervises: `gputune`, or one that calls [`supervisor::run_if_asked`].
@@ -78,13 +83,17 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Prob
 
 impl Prober for CommandProber {
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+        if let Some(reason) = self.step.template.apply.refusal(job.settings) {
+            return Ok(Outcome::Rejected(Failure::new(reason)));
+        }
         let (sender, messages) = sync_channel(1024);
         let mut run = Run::start(&self.step, &self.folder, job, &sender)?;
         drop(sender);
         // An error leaves through `Drop`, which ends the processes too.
         let verdict = run.listen(&messages, watch)?;
         run.end(&messages, &verdict)?;
-        Ok(run.outcome(verdict))
+        let silence = run.silence();
+        Ok(demands::explained(run.outcome(verdict), silence))
     }
 }
 
@@ -113,7 +122,7 @@ impl<'r> Run<'r> {
         job: &'r Job<'r>,
         sender: &SyncSender<Message>,
     ) -> Result<Self, ProbeError> {
-        let samples = samples_per_step(step, job)?;
+        let asked = asked(step, job)?;
         let probe_dir = CommandProber::probe_dir(folder, job.number);
         let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
         let program = rendered.command.first().cloned().unwrap_or_default();
@@ -142,6 +151,11 @@ impl<'r> Run<'r> {
         if std::env::var_os(UNBUFFERED).is_none() {
             // Python holds printed lines back when they go to no terminal, and a rate that is held back is not seen.
             env.entry(UNBUFFERED.to_owned()).or_insert_with(|| "1".to_owned());
+        }
+        let theirs = env.get(PYTHONPATH).map(Into::into).or_else(|| std::env::var_os(PYTHONPATH));
+        let laid_down = hook::lay_down(scratch.path(), &socket_path, job, &step.template.apply, theirs);
+        if let Some(path) = laid_down.map_err(io_error("write the hook to", scratch.path()))? {
+            env.insert(PYTHONPATH.to_owned(), path.to_string_lossy().into_owned());
         }
         env.insert(protocol::SOCKET.to_owned(), socket_path.display().to_string());
         env.insert(protocol::CONFIG.to_owned(), serde_json::to_string(job.settings).unwrap_or_default());
@@ -175,7 +189,7 @@ impl<'r> Run<'r> {
             _scratch: scratch,
             output,
             log,
-            heard: Heard::nothing(step, &program, samples, begin),
+            heard: Heard::nothing(step, &program, asked, begin),
             patience: Patience::new(job),
             output_bytes: 0,
         })
@@ -230,11 +244,21 @@ impl<'r> Run<'r> {
             ControlFlow::Break(shortage) if shortage.by_probe => return Some(Verdict::HostMemory(shortage.reason)),
             ControlFlow::Break(shortage) => return Some(Verdict::Disturbed(shortage.reason)),
         }
-        match (self.job.effort, sufficiency) {
-            (Effort::Losses, _) if self.heard.totals.has_first_losses() => return Some(Verdict::Enough),
-            (Effort::Losses, _) | (_, Sufficiency::TooLittle) => {}
-            (_, Sufficiency::Enough) => return Some(Verdict::Enough),
-            (_, Sufficiency::Loses) => return Some(Verdict::Loses),
+        let attendance = self.heard.ranks.attendance(now);
+        let verdict = match (self.job.effort, sufficiency) {
+            (Effort::Losses, _) if self.heard.totals.has_first_losses() => Some(Verdict::Enough),
+            (Effort::Losses, _) | (_, Sufficiency::TooLittle) => None,
+            (_, Sufficiency::Enough) => Some(Verdict::Enough),
+            (_, Sufficiency::Loses) => Some(Verdict::Loses),
+        };
+        if verdict.is_some() && !matches!(attendance, Attendance::Missing(_)) {
+            return verdict;
+        }
+        if let Attendance::Wrong(reason) = attendance {
+            return Some(Verdict::Ranks(reason));
+        }
+        if let Some(reason) = self.heard.ranks.lost(now, self.job.limits.grace_time) {
+            return Some(Verdict::Ranks(reason));
         }
         if now.duration_since(self.begin) >= self.job.limits.probe_time {
             return Some(Verdict::TimeIsUp);
@@ -245,12 +269,24 @@ impl<'r> Run<'r> {
     /// Ends all processes of the probe and waits for the last words of everybody.
     fn end(&mut self, messages: &Receiver<Message>, verdict: &Verdict) -> Result<(), ProbeError> {
         const LAST_WORDS: Duration = Duration::from_secs(2);
+        if !self.heard.is_clean {
+            self.host.last_look();
+        }
         // What a step that ended by itself said last may still be under way; what one that was stopped says does not
         // count any more.
         let counts = matches!(verdict, Verdict::Exited);
-        if self.heard.reported.is_some() {
+        let grace_time = self.job.limits.grace_time;
+        let patience = if self.heard.reported.is_some() {
             // Its own way to end may print more about the error.
-            let deadline = Instant::now() + self.job.limits.grace_time.min(LAST_WORDS);
+            grace_time.min(LAST_WORDS)
+        } else if verdict.is_good() && self.socket.order_stop() {
+            // A step that ends by itself does so between two steps, and leaves nothing half done.
+            grace_time
+        } else {
+            Duration::ZERO
+        };
+        if !patience.is_zero() {
+            let deadline = Instant::now() + patience;
             while self.heard.ending.is_none() && !self.heard.is_clean && Instant::now() < deadline {
                 self.hear_late(messages, counts)?;
             }
@@ -262,6 +298,7 @@ impl<'r> Run<'r> {
             self.hear_late(messages, counts)?;
         }
         self.supervised = None;
+        self.host.clean();
         self.socket.close();
         let deadline = Instant::now() + LAST_WORDS;
         while !(self.output.is_finished() && self.socket.is_drained()) && Instant::now() < deadline {
@@ -299,6 +336,16 @@ impl<'r> Run<'r> {
         }
         Ok(())
     }
+}
+
+fn asked(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeError> {
+    let targets = step.template.apply.by_hook(job.settings);
+    let ranks = step.ranks.as_ref().and_then(|ranks| ranks.value(|name| job.settings.get(name)).ok());
+    Ok(Asked {
+        samples_per_step: samples_per_step(step, job)?,
+        ranks: ranks.and_then(|ranks| u32::try_from(ranks.as_i64()?).ok()),
+        targets: targets.map(|(applied, _)| (applied.name.clone(), applied.parameter.clone())).collect(),
+    })
 }
 
 fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Result<Option<f64>, ProbeError> {

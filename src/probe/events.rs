@@ -1,16 +1,16 @@
 //! The socket that a probe's processes report to.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::heard::Message;
-use super::protocol::{Event, LONGEST_LINE};
+use super::protocol::{Event, LONGEST_LINE, Order};
 
 /// A socket whose connections are read by a thread each. Lines go, parsed, into one channel; while that is full,
 /// whoever floods the socket waits.
@@ -19,28 +19,48 @@ pub(super) struct EventSocket {
     closing: Arc<AtomicBool>,
     /// Connections that are being read.
     open: Arc<AtomicUsize>,
+    listeners: Listeners,
     acceptor: JoinHandle<()>,
 }
+
+/// Connections whose processes read orders.
+type Listeners = Arc<Mutex<Vec<UnixStream>>>;
 
 impl EventSocket {
     pub(super) fn bind(path: &Path, messages: &SyncSender<Message>) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
         let (closing, open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (flag, count, messages) = (Arc::clone(&closing), Arc::clone(&open), messages.clone());
+        let listeners = Listeners::default();
+        let known = Arc::clone(&listeners);
         let acceptor = std::thread::Builder::new().name("events".to_owned()).spawn(move || {
             for stream in listener.incoming().flatten() {
                 if flag.load(Ordering::Acquire) {
                     break;
                 }
-                let (messages, reading) = (messages.clone(), Reading::new(&count));
+                let (messages, reading, listeners) = (messages.clone(), Reading::new(&count), Arc::clone(&known));
                 // Without a thread the connection is closed, which its writer sees.
                 let _ = std::thread::Builder::new().name("event reader".to_owned()).spawn(move || {
-                    read(stream, &messages);
+                    read(stream, &messages, &listeners);
                     drop(reading);
                 });
             }
         })?;
-        Ok(Self { path: path.to_owned(), closing, open, acceptor })
+        Ok(Self { path: path.to_owned(), closing, open, listeners, acceptor })
+    }
+
+    /// Tells all processes that read orders to end the run; whether there is any.
+    pub(super) fn order_stop(&self) -> bool {
+        // It fits into any socket's buffer; one that is full belongs to a process that does not read.
+        const PATIENCE: Duration = Duration::from_millis(10);
+        let Ok(mut line) = serde_json::to_vec(&Order::Stop) else { return false };
+        line.push(b'\n');
+        let mut told = false;
+        for stream in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+            let sent = stream.set_write_timeout(Some(PATIENCE)).and_then(|()| stream.write_all(&line));
+            told |= sent.is_ok();
+        }
+        told
     }
 
     /// Takes no further connections, after those that are waiting.
@@ -78,9 +98,11 @@ impl Drop for EventSocket {
     }
 }
 
-fn read(stream: UnixStream, messages: &SyncSender<Message>) {
+/// Reads a connection to its end.
+fn read(stream: UnixStream, messages: &SyncSender<Message>, listeners: &Listeners) {
+    let mut who = Introduced::default();
+    let mut twin = stream.try_clone().ok();
     let mut lines = BufReader::with_capacity(1 << 16, stream);
-    let mut rank = 0;
     let mut line = Vec::new();
     while let Ok(kind) = next_line(&mut lines, &mut line) {
         let message = match kind {
@@ -89,17 +111,54 @@ fn read(stream: UnixStream, messages: &SyncSender<Message>) {
             Line::TooLong => Message::BadLine,
             Line::Whole => match Event::parse(&line) {
                 Ok(event) => {
-                    if let Event::Hello { rank: own, .. } = event {
-                        rank = own;
+                    if let Some(closed) = who.hear(&event) {
+                        let _ = messages.send(closed);
                     }
-                    Message::Event { event, rank, at: Instant::now() }
+                    if who.reads_orders {
+                        listeners.lock().unwrap_or_else(PoisonError::into_inner).extend(twin.take());
+                    }
+                    Message::Event { event, rank: who.rank.unwrap_or(0), at: Instant::now() }
                 }
                 Err(_) => Message::BadLine,
             },
         };
         if messages.send(message).is_err() {
-            break;
+            return;
         }
+    }
+    if let Some(closed) = who.closed() {
+        let _ = messages.send(closed);
+    }
+}
+
+/// What the process at the other end said about itself.
+#[derive(Debug, Default)]
+struct Introduced {
+    rank: Option<u32>,
+    reads_orders: bool,
+    said_bye: bool,
+}
+
+impl Introduced {
+    /// Takes note of an event; one that changes the rank closes the connection for the old one.
+    fn hear(&mut self, event: &Event) -> Option<Message> {
+        match event {
+            Event::Hello { rank, orders, .. } => {
+                let before = Self { said_bye: true, ..std::mem::take(self) };
+                *self = Self { rank: Some(*rank), reads_orders: *orders || before.reads_orders, said_bye: false };
+                before.closed()
+            }
+            Event::Bye => {
+                self.said_bye = true;
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn closed(&self) -> Option<Message> {
+        let is_orderly = self.said_bye || !self.reads_orders;
+        self.rank.map(|rank| Message::Closed { rank, is_orderly, at: Instant::now() })
     }
 }
 

@@ -1,10 +1,12 @@
 //! What a probe says while it runs: steps, rates, memory, errors, and how its process ended.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::orders::{Ending, Report};
 use super::memory_peaks::MemoryReport;
 use super::protocol::{ErrorKind, Event};
+use super::ranks::Ranks;
 use super::start_error::start_error;
 use super::totals::Totals;
 use super::window::{DATA_WAIT, StepReport, Window};
@@ -16,6 +18,8 @@ pub(super) enum Message {
     Event { event: Event, rank: u32, at: Instant },
     /// A line on the socket that is no event.
     BadLine,
+    /// A connection on which a rank had said `hello` was closed; in an orderly way, if `bye` was said or was not to be.
+    Closed { rank: u32, is_orderly: bool, at: Instant },
     /// The pattern found a number.
     Reading { number: f64, at: Instant },
     /// The supervisor has news, or is gone.
@@ -43,6 +47,10 @@ pub(super) struct Heard<'s> {
     mark: Option<String>,
     pub(super) last_progress: Instant,
     pub(super) framework: Option<String>,
+    /// Who reports.
+    pub(super) ranks: Ranks,
+    /// The hook's targets that have not taken effect yet, each with its parameter.
+    pub(super) wanted: BTreeMap<String, String>,
     /// A loss that was not finite.
     pub(super) diverged: Option<f64>,
     /// Whether the step said that training is over.
@@ -55,6 +63,16 @@ pub(super) struct Heard<'s> {
     pub(super) is_clean: bool,
 }
 
+/// What the spec asks of the step, for one config.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    pub(super) samples_per_step: Option<f64>,
+    /// How many processes must report.
+    pub(super) ranks: Option<u32>,
+    /// What the hook must apply: target, and parameter.
+    pub(super) targets: BTreeMap<String, String>,
+}
+
 #[derive(Clone, Copy)]
 struct StepTime {
     arrived: Instant,
@@ -62,11 +80,11 @@ struct StepTime {
 }
 
 impl<'s> Heard<'s> {
-    pub(super) fn nothing(step: &'s CommandStep, program: &str, samples_per_step: Option<f64>, begin: Instant) -> Self {
+    pub(super) fn nothing(step: &'s CommandStep, program: &str, asked: Asked, begin: Instant) -> Self {
         Self {
             step,
             program: program.to_owned(),
-            samples_per_step,
+            samples_per_step: asked.samples_per_step,
             begin,
             window: Window::default(),
             totals: Totals::default(),
@@ -74,6 +92,8 @@ impl<'s> Heard<'s> {
             mark: None,
             last_progress: begin,
             framework: None,
+            ranks: Ranks::new(asked.ranks, step.template.apply.adapter.is_some()),
+            wanted: asked.targets,
             diverged: None,
             is_done: false,
             bad_lines: 0,
@@ -93,6 +113,7 @@ impl<'s> Heard<'s> {
     pub(super) fn hear(&mut self, message: Message) -> Result<Option<News>, ProbeError> {
         match message {
             Message::BadLine => self.bad_lines += 1,
+            Message::Closed { rank, is_orderly, at } => self.ranks.closed(rank, is_orderly, at),
             Message::Reading { number, at } => {
                 if let Rate::Pattern { unit, .. } = &self.step.rate {
                     let rate = unit.throughput(number, self.samples_per_step);
@@ -121,6 +142,7 @@ impl<'s> Heard<'s> {
                     return Ok(None);
                 }
                 self.last_progress = at;
+                self.ranks.step(at);
                 self.push_step(samples, seconds, StepTime { arrived: at, told: time })?;
                 self.totals.step(loss, self.mark.take().is_some());
                 for (name, number) in metrics {
@@ -129,8 +151,8 @@ impl<'s> Heard<'s> {
             }
             Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds.0),
             Event::Memory { allocated, reserved, other, capacity, retries } => {
-                let framework = allocated.max(reserved);
-                let peak_bytes = framework.map(|bytes| bytes.saturating_add(other.unwrap_or(0)));
+                // What is not the framework's takes its share of the same device.
+                let peak_bytes = allocated.max(reserved).map(|peak| peak.saturating_add(other.unwrap_or(0)));
                 self.totals.memory(rank, MemoryReport { peak_bytes, capacity_bytes: capacity, retries });
             }
             // Of several marks in a step the first tells what it was.
@@ -148,10 +170,12 @@ impl<'s> Heard<'s> {
                 self.is_done = true;
                 return Ok(Some(News::Ended));
             }
-            Event::Hello { framework, .. } => {
+            Event::Hello { framework, rank, ranks, .. } => {
                 self.framework = framework.or(self.framework.take());
+                self.ranks.hello(rank, ranks);
             }
-            Event::Phase { .. } | Event::Mark { .. } | Event::Applied { .. } | Event::Unknown => {}
+            Event::Applied { target } => drop(self.wanted.remove(&target)),
+            Event::Phase { .. } | Event::Mark { .. } | Event::Bye | Event::Unknown => {}
         }
         Ok(None)
     }
@@ -160,7 +184,11 @@ impl<'s> Heard<'s> {
         if !matches!(self.step.rate, Rate::Events) {
             return Ok(());
         }
-        let amount = samples.or(self.samples_per_step).ok_or(ProbeError::NoSamples)?;
+        let stated = self.samples_per_step;
+        // A step that tells its samples knows them; a hook can only guess what a batch's samples are.
+        let is_hooked = self.step.template.apply.adapter.is_some();
+        let amount = if is_hooked { stated.or(samples) } else { samples.or(stated) };
+        let amount = amount.ok_or(ProbeError::NoSamples)?;
         let before = self.last_step.replace(now);
         let between = before.map(|before| match (before.told, now.told) {
             (Some(before), Some(now)) => now - before,

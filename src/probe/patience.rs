@@ -33,6 +33,7 @@ pub(super) struct Patience {
     queued: u64,
     /// The throughput at the last look, and the steps that there were.
     latest: (u64, Option<Throughput>),
+    decided: Sufficiency,
     /// The steps from which on the precision is looked at again.
     next_check: u64,
     /// Comparisons with the rival, and the steps from which on the next is due.
@@ -56,14 +57,18 @@ impl Patience {
             shortest: SHORTEST.min(job.limits.measure_time) * factor,
             queued: queued_steps(job.settings),
             latest: (0, None),
+            decided: Sufficiency::TooLittle,
             next_check: 0,
             comparisons: 0,
             next_comparison: 0,
         }
     }
 
-    /// Looks at the window again, where enough has happened since the last look.
+    /// Looks at the window again, where enough has happened since the last look. What is decided stays so.
     pub(super) fn look(&mut self, window: &Window) -> Sufficiency {
+        if self.decided != Sufficiency::TooLittle {
+            return self.decided;
+        }
         // A look costs time in proportion to the steps: with a hundredth more of them it is worth it.
         if window.steps() <= self.latest.0 + self.latest.0 / 100 && self.latest.0 > 0 {
             return Sufficiency::TooLittle;
@@ -71,12 +76,11 @@ impl Patience {
         self.latest = (window.steps(), window.throughput());
         let Some(throughput) = self.latest.1.clone() else { return Sufficiency::TooLittle };
         if self.is_enough(&throughput) {
-            Sufficiency::Enough
+            self.decided = Sufficiency::Enough;
         } else if self.loses(&throughput) {
-            Sufficiency::Loses
-        } else {
-            Sufficiency::TooLittle
+            self.decided = Sufficiency::Loses;
         }
+        self.decided
     }
 
     /// The throughput at the last look.
@@ -119,9 +123,14 @@ impl Patience {
     fn loses(&mut self, throughput: &Throughput) -> bool {
         const ERROR: f64 = 0.01;
         const FEWEST_STEPS: u64 = 6;
+        const FEWEST_BATCHES: f64 = 6.0;
         let Some(low) = self.rival.and_then(|rival| rival.low) else { return false };
         let is_due = throughput.steps >= FEWEST_STEPS.max(self.next_comparison) && throughput.measured >= self.shortest;
         if !is_due || !self.is_steady(throughput) {
+            return false;
+        }
+        // Steps that resemble each other are as few as the independent ones among them.
+        if throughput.rate.independent_batches() < FEWEST_BATCHES {
             return false;
         }
         self.comparisons += 1;

@@ -39,6 +39,9 @@ pub enum Event {
         /// The process, as it sees itself, where it can say on SIGUSR2 what it is doing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pid: Option<u32>,
+        /// Whether the process reads orders, and says `bye` when it ends in an orderly way.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        orders: bool,
     },
     /// A training step ended.
     Step {
@@ -104,9 +107,20 @@ pub enum Event {
     },
     /// Training is over.
     Done,
+    /// The process ends in an orderly way, whatever its exit code.
+    Bye,
     /// An event of a later version.
     #[serde(other)]
     Unknown,
+}
+
+/// One line from gputune to a process that said that it reads orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Order {
+    /// Enough was measured: end the run with exit code 0.
+    Stop,
 }
 
 /// What kind of error a step reports.
@@ -118,6 +132,8 @@ pub enum ErrorKind {
     OutOfMemory,
     /// The step does not accept the config.
     Rejected,
+    /// A setting found nothing to act on.
+    NotApplied,
     /// The loss is not a finite number.
     Diverged,
     /// Anything else.
@@ -212,7 +228,13 @@ impl Reporter {
     /// # Errors
     /// The probe is gone.
     pub fn hello(&mut self, framework: &str) -> io::Result<()> {
-        self.send(&Event::Hello { framework: Some(framework.to_owned()), rank: 0, ranks: None, pid: None })
+        self.send(&Event::Hello {
+            framework: Some(framework.to_owned()),
+            rank: 0,
+            ranks: None,
+            pid: None,
+            orders: false,
+        })
     }
 
     /// Says that a step over so many samples ended now.
@@ -277,7 +299,9 @@ mod tests {
             loss: Some(0.25),
             metrics: BTreeMap::from([("accuracy".to_owned(), Number(0.5))]),
         };
-        for event in [step, Event::Done, Event::Hello { framework: None, rank: 3, ranks: Some(4), pid: None }] {
+        for event in
+            [step, Event::Done, Event::Hello { framework: None, rank: 3, ranks: Some(4), pid: None, orders: true }]
+        {
             assert_eq!(Event::parse(&serde_json::to_vec(&event).unwrap()).unwrap(), event);
         }
     }

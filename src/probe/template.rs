@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::adapter::Apply;
 use crate::space::{Settings, Value};
 
 /// Names that are no settings but can stand in a text.
@@ -119,6 +120,8 @@ pub struct StepTemplate {
     pub cwd: PathBuf,
     /// Files that are rendered into the probe's folder: path below it, and content.
     pub files: Vec<(PathBuf, Template)>,
+    /// What reaches the script without its help.
+    pub apply: Apply,
 }
 
 /// What is run for one config.
@@ -142,10 +145,11 @@ impl StepTemplate {
         self.command.iter().chain(env).chain(files)
     }
 
-    /// Whether any setting reaches the command by its arguments, environment or files.
+    /// Whether any setting reaches the command by its arguments, environment or files, or is applied.
     pub fn uses_settings(&self) -> bool {
         let is_builtin = |name: &str| BUILTINS.iter().any(|(builtin, _)| *builtin == name);
-        self.templates().flat_map(Template::names).any(|(name, _)| !is_builtin(name))
+        let is_used = self.templates().flat_map(Template::names).any(|(name, _)| !is_builtin(name));
+        is_used || !self.apply.is_nothing()
     }
 
     /// Whether a probe needs a folder of its own.
@@ -180,7 +184,9 @@ impl StepTemplate {
             }
             before = Some(template);
         }
+        command.extend(self.apply.arguments(settings));
         let env = self.env.iter().filter_map(|(name, value)| Some((name.clone(), value.render(&lookup)?)));
+        let env = env.chain(self.apply.environment(settings));
         let files = self.files.iter().filter_map(|(path, text)| Some((probe_dir.join(path), text.render(&lookup)?)));
         Rendered { command, env: env.collect(), cwd: self.cwd.clone(), files: files.collect() }
     }
@@ -196,6 +202,7 @@ mod tests {
             env: Vec::new(),
             cwd: PathBuf::new(),
             files: Vec::new(),
+            apply: Apply::default(),
         };
         let settings: Settings = settings.iter().map(|(name, value)| (*name, value.clone())).collect();
         step.render(&settings, Path::new("/bin/gputune"), Path::new("/out/probe")).command

@@ -39,6 +39,8 @@ pub struct Parameter {
     levels: Levels,
     when: Option<Expression>,
     memory: Option<MemoryRole>,
+    is_batch_size: bool,
+    full_precision: Option<Value>,
 }
 
 impl Parameter {
@@ -89,7 +91,7 @@ impl Parameter {
     }
 
     fn new(name: impl Into<String>, levels: Levels) -> Self {
-        Self { name: name.into(), levels, when: None, memory: None }
+        Self { name: name.into(), levels, when: None, memory: None, is_batch_size: false, full_precision: None }
     }
 
     /// Makes the parameter active only where the condition holds.
@@ -104,6 +106,26 @@ impl Parameter {
     pub fn memory(mut self, role: MemoryRole) -> Self {
         self.memory = Some(role);
         self
+    }
+
+    /// States that this is how many samples a training step takes, whatever its name.
+    #[must_use]
+    pub fn batch_size(mut self) -> Self {
+        self.is_batch_size = true;
+        self
+    }
+
+    /// States that the parameter changes what is computed, and its value in full precision, which need not be one of
+    /// its settings; see [`numerics`](crate::numerics).
+    #[must_use]
+    pub fn full_precision(mut self, value: impl Into<Value>) -> Self {
+        self.full_precision = Some(value.into());
+        self
+    }
+
+    /// The value in full precision, where the parameter is known to change what is computed.
+    pub fn in_full_precision(&self) -> Option<&Value> {
+        self.full_precision.as_ref()
     }
 
     /// The parameter's name.
@@ -202,7 +224,7 @@ impl Parameter {
         let has = |words: &[&str]| words.iter().any(|word| self.name.contains(word));
         if let Some(role) = self.memory {
             role
-        } else if self.has_batch_name() {
+        } else if self.is_batch_size || self.has_batch_name() {
             MemoryRole::Grows
         } else if LOADER_SWITCHES.contains(&self.name.as_str()) || (self.is_ordinal() && !has(DIVIDERS)) {
             MemoryRole::Same
@@ -211,10 +233,10 @@ impl Parameter {
         }
     }
 
-    /// Whether the name says that this is how many samples a training step takes, from each process or in all.
+    /// Whether it is stated, or the name says, that this is how many samples a training step takes, from each process or in all.
     pub fn is_batch_size(&self) -> bool {
         const OTHERS: &[&str] = &["eval", "val", "valid", "validation", "test", "predict"];
-        self.has_batch_name() && !self.name.split('_').any(|word| OTHERS.contains(&word))
+        self.is_batch_size || self.has_batch_name() && !self.name.split('_').any(|word| OTHERS.contains(&word))
     }
 
     fn has_batch_name(&self) -> bool {

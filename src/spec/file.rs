@@ -147,6 +147,13 @@ pub(super) struct StepTable {
     /// Samples per step where the step reports steps only: a number, or an expression such as `"batch_size * 8"`.
     #[serde(default)]
     pub(super) samples_per_step: Option<Located<Value>>,
+    /// The hook that comes in with the script's framework, so that the script needs no change: `torch`.
+    #[serde(default)]
+    pub(super) adapter: Option<Located<String>>,
+    /// How many processes of a distributed job must report: a number, or an expression over parameters. Default: as
+    /// many as the processes say that there are.
+    #[serde(default)]
+    pub(super) ranks: Option<Located<Value>>,
 }
 
 /// A template that is rendered for each probe.
@@ -253,6 +260,14 @@ pub(super) struct ParameterTable {
     /// Default: true for batch sizes. `false` says that nothing is known.
     #[serde(default)]
     pub(super) monotone: Option<Located<bool>>,
+    /// The value in full precision, where the parameter changes what is computed: a config wins only with the losses of
+    /// full precision. It need not be among the settings.
+    #[serde(default)]
+    pub(super) full_precision: Option<Located<Value>>,
+    /// What the setting is applied to without the script's help, such as `dataloader.batch_size`, `torch.precision`,
+    /// `env.NAME` or `arg`.
+    #[serde(default)]
+    pub(super) apply: Option<Located<String>>,
 }
 
 /// A condition that every config must meet.

@@ -2,6 +2,7 @@
 //!
 //! `docs/spec.md` describes the file. Every mistake is a [`SpecError`] with its place.
 
+mod apply;
 mod baseline;
 mod error;
 mod file;
@@ -24,6 +25,7 @@ pub use error::{SpecError, suggestion};
 pub use space::SHIPPED_SPACES;
 pub use step::StepSpec;
 
+use crate::adapter::{Apply, Numerics};
 use crate::budget::Budget;
 use crate::journal::Fingerprint;
 use crate::numerics::FullPrecision;
@@ -54,8 +56,6 @@ pub struct Spec {
     pub step: StepSpec,
     /// The current settings.
     pub baseline: Option<Settings>,
-    /// Which parameters change what is computed.
-    pub full_precision: FullPrecision,
     /// How far a probe may go.
     pub limits: Limits,
     /// What better means.
@@ -78,10 +78,11 @@ impl Spec {
     pub fn load(path: &Path) -> Result<Self, SpecError> {
         let source = SourceFile::read(path)?;
         let file: SpecFile = reading::read(&source)?;
-        let space = space::build(&source, &file.space, &file.rules)?;
+        let adapter = apply::adapter(&source, &file.step.value)?;
+        let (space, applied) = space::build(&source, &file.space, &file.rules, &file.step.value)?;
         let baseline = file.baseline.as_ref().map(|table| baseline::build(&source, table, &space)).transpose()?;
-        let step = step::build(&source, &file.step.value, &space)?;
         let (strategy, seed) = (strategy(&source, &file.search)?, file.search.seed.unwrap_or(0));
+        let step = step::build(&source, &file.step.value, &space, Apply { adapter, applied, seed })?;
         let objective = objective(&source, &file.objective, &file.limits, &file.search)?;
         let warnings = step.unused(&space);
         Ok(Self {
@@ -91,13 +92,24 @@ impl Spec {
             budget: budget(&source, &file.search)?,
             space,
             step,
-            full_precision: FullPrecision::default(),
             baseline,
             objective,
             strategy,
             seed,
             warnings,
         })
+    }
+
+    /// Which parameters change what is computed, as what they are applied to tells; those that say it themselves are in
+    /// the space.
+    pub fn full_precision(&self) -> FullPrecision {
+        let applied = || self.step.template().apply.applied.iter();
+        let reference = applied().filter_map(|applied| match applied.target.numerics {
+            Numerics::Changed(full) => Some((applied.parameter.clone(), full.value())),
+            Numerics::Same | Numerics::Other => None,
+        });
+        let neutral = applied().filter(|applied| applied.target.numerics == Numerics::Same);
+        FullPrecision::new(reference).neutral(neutral.map(|applied| applied.parameter.clone()))
     }
 
     /// What must stay the same for this spec's trials to be comparable.

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use super::apply;
 use super::error::{SourceFile, SpecError, suggestion};
-use super::file::{Located, RuleTable, SpaceFile, SpaceTable};
+use super::file::{Located, RuleTable, SpaceFile, SpaceTable, StepTable};
 use super::parameter::{Definition, Part, expression, part};
 use super::{places, reading};
+use crate::adapter::Applied;
 use crate::space::{Owner, Space, SpaceBuilder};
 
 /// The spaces that come along, by name.
@@ -19,26 +21,33 @@ pub const SHIPPED_SPACES: &[(&str, &str)] = &[
 /// Parameters and rules of all files, each with the file that it stands in.
 #[derive(Default)]
 pub(super) struct Collected {
-    files: Vec<SourceFile>,
-    parameters: Vec<Definition>,
-    rules: Vec<(usize, Located<String>)>,
+    pub(super) files: Vec<SourceFile>,
+    pub(super) parameters: Vec<Definition>,
+    pub(super) rules: Vec<(usize, Located<String>)>,
     /// The files that are being read, so that one that imports itself is found.
     open: Vec<PathBuf>,
     /// The files that were read: a second import adds nothing.
     done: Vec<PathBuf>,
 }
 
-/// The space of a spec's tables.
-pub(super) fn build(file: &SourceFile, table: &Located<SpaceTable>, rules: &[RuleTable]) -> Result<Space, SpecError> {
+/// The space of a spec's tables, and what its parameters are applied to.
+pub(super) fn build(
+    file: &SourceFile,
+    table: &Located<SpaceTable>,
+    rules: &[RuleTable],
+    step: &StepTable,
+) -> Result<(Space, Vec<Applied>), SpecError> {
     let mut collected = Collected::default();
     collected.add(file, &table.value, rules)?;
+    let applied = apply::resolve(&mut collected, step)?;
     let place = |error| places::mistake(&collected, file, &table.span, &error);
     let space = collected.builder(collected.rules.len())?.build().map_err(place)?;
     space.try_expressions().map_err(place)?;
     if space.first().is_none() {
         return Err(collected.nothing_allowed(file, table, &space));
     }
-    Ok(space)
+    apply::check_settings(&collected, &space, &applied)?;
+    Ok((space, applied))
 }
 
 impl Collected {

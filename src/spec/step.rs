@@ -8,6 +8,7 @@ use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{FileTable, Located, StepTable};
 use super::parameter::expression;
 use super::{pattern, places};
+use crate::adapter::Apply;
 use crate::probe::{BUILTINS, CommandStep, Rate, StepTemplate, Template};
 use crate::space::{Advance, Derived, Expression, Parameter, Settings, Space, Value, Walk};
 use crate::telemetry::Device;
@@ -18,6 +19,7 @@ pub struct StepSpec {
     template: StepTemplate,
     rate: Rate,
     samples_per_step: Option<Expression>,
+    ranks: Option<Expression>,
 }
 
 impl StepSpec {
@@ -32,6 +34,7 @@ impl StepSpec {
             template: self.template,
             rate: self.rate,
             samples_per_step: self.samples_per_step,
+            ranks: self.ranks,
             gputune,
             supervisor,
             is_gpu: device.is_gpu,
@@ -40,7 +43,7 @@ impl StepSpec {
 
     /// What trials depend on.
     pub(super) fn fingerprint(&self) -> serde_json::Value {
-        let StepTemplate { command, env, cwd, files } = &self.template;
+        let StepTemplate { command, env, cwd, files, apply } = &self.template;
         let texts = |pairs: Vec<(String, &Template)>| -> serde_json::Map<String, serde_json::Value> {
             pairs.into_iter().map(|(name, template)| (name, template.text().into())).collect()
         };
@@ -48,28 +51,43 @@ impl StepSpec {
             Rate::Events => "events".to_owned(),
             Rate::Pattern { pattern, unit } => format!("{pattern} {unit:?}"),
         };
-        serde_json::json!({
+        let mut fingerprint = serde_json::json!({
             "arguments": command.iter().map(Template::text).collect::<Vec<_>>(),
             "env": texts(env.iter().map(|(name, value)| (name.clone(), value)).collect()),
             "cwd": cwd.display().to_string(),
             "files": texts(files.iter().map(|(path, text)| (path.display().to_string(), text)).collect()),
             "throughput": throughput,
             "samples_per_step": self.samples_per_step.as_ref().map(Expression::text),
-        })
+        });
+        // Only where they are used, so that searches of before they were known go on.
+        if !apply.is_nothing() {
+            let applied = apply.applied.iter().map(|applied| (applied.parameter.clone(), applied.name.clone().into()));
+            fingerprint["adapter"] = apply.adapter.map(|adapter| adapter.name).into();
+            fingerprint["apply"] = applied.collect::<serde_json::Map<_, _>>().into();
+        }
+        if let Some(ranks) = &self.ranks {
+            fingerprint["ranks"] = ranks.text().into();
+        }
+        fingerprint
     }
 
     /// A warning for each parameter that nothing hands to the step.
     pub(super) fn unused(&self, space: &Space) -> Vec<String> {
+        let apply = &self.template.apply;
         let mut used: BTreeSet<&str> =
             self.template.templates().flat_map(Template::names).map(|(name, _)| name).collect();
-        // A parameter that only others are derived from reaches the step through them.
-        let expressions = space.derived().iter().filter(|derived| used.contains(derived.name()));
-        let through: Vec<&String> = expressions.flat_map(|derived| derived.expression().names()).collect();
-        used.extend(through.into_iter().map(String::as_str));
-        if space.parameters().iter().all(|parameter| !used.contains(parameter.name())) {
+        used.extend(apply.applied.iter().map(|applied| applied.parameter.as_str()));
+        // A parameter that only others are derived from reaches the step through them; those may be derived, too.
+        for _ in space.derived() {
+            let expressions = space.derived().iter().filter(|derived| used.contains(derived.name()));
+            let through: Vec<&String> = expressions.flat_map(|derived| derived.expression().names()).collect();
+            used.extend(through.into_iter().map(String::as_str));
+        }
+        if apply.adapter.is_none() && space.parameters().iter().all(|parameter| !used.contains(parameter.name())) {
             // A step that is handed no setting at all reads the variable on purpose.
             return Vec::new();
         }
+        let otherwise = if apply.is_nothing() { "" } else { ", and it has no `apply`" };
         space
             .parameters()
             .iter()
@@ -77,7 +95,7 @@ impl StepSpec {
             .filter(|name| !used.contains(name))
             .map(|name| {
                 format!(
-                    "nothing in [step] uses `{name}`: the step only sees it in the environment variable GPUTUNE_CONFIG"
+                    "nothing in [step] uses `{name}`{otherwise}: the step only sees it in the environment variable GPUTUNE_CONFIG"
                 )
             })
             .collect()
@@ -85,7 +103,12 @@ impl StepSpec {
 }
 
 /// The step of a spec's table.
-pub(super) fn build(source: &SourceFile, table: &StepTable, space: &Space) -> Result<StepSpec, SpecError> {
+pub(super) fn build(
+    source: &SourceFile,
+    table: &StepTable,
+    space: &Space,
+    apply: Apply,
+) -> Result<StepSpec, SpecError> {
     let folder = folder_of(&source.path);
     let cwd = working_folder(source, table, &folder)?;
     let command = table.command.value.iter().map(|text| template(source, text, space));
@@ -100,9 +123,11 @@ pub(super) fn build(source: &SourceFile, table: &StepTable, space: &Space) -> Re
             env,
             cwd: cwd.canonicalize().unwrap_or(cwd),
             files: rendered_files(source, &table.files, space)?,
+            apply,
         },
         rate: throughput.map_or(Ok(Rate::Events), |throughput| pattern::build(source, throughput, table))?,
         samples_per_step: table.samples_per_step.as_ref().map(|text| samples(source, text, space)).transpose()?,
+        ranks: table.ranks.as_ref().map(|text| ranks(source, text, space)).transpose()?,
     })
 }
 
@@ -228,7 +253,7 @@ fn rendered_files(
 }
 
 /// Settings of the first configs in several orders; a small space has all of its among them.
-fn some_settings(space: &Space) -> impl Iterator<Item = Settings> {
+pub(super) fn some_settings(space: &Space) -> impl Iterator<Item = Settings> {
     const EACH: usize = 200;
     const FUEL: u64 = 5000;
     let walks = std::iter::once(Walk::new(space)).chain((0..3).map(|seed| Walk::shuffled(space, seed)));
@@ -245,6 +270,23 @@ fn some_settings(space: &Space) -> impl Iterator<Item = Settings> {
 }
 
 fn samples(source: &SourceFile, text: &Located<Value>, space: &Space) -> Result<Expression, SpecError> {
+    let is_count = |count: &Value| count.as_f64().is_some_and(|count| count > 0.0);
+    counted(source, text, space, "samples per step must be a positive number", is_count)
+}
+
+fn ranks(source: &SourceFile, text: &Located<Value>, space: &Space) -> Result<Expression, SpecError> {
+    let is_count = |count: &Value| count.as_i64().is_some_and(|count| (1..=i64::from(u32::MAX)).contains(&count));
+    counted(source, text, space, "ranks must be a whole number from 1 on", is_count)
+}
+
+/// An expression that gives a number of a certain kind for every config.
+fn counted(
+    source: &SourceFile,
+    text: &Located<Value>,
+    space: &Space,
+    must_be: &str,
+    is_count: impl Fn(&Value) -> bool,
+) -> Result<Expression, SpecError> {
     let written = Located { value: text.value.to_string(), span: text.span.clone() };
     let parsed = expression(source, &written)?;
     let names = || space.parameters().iter().map(Parameter::name).chain(space.derived().iter().map(Derived::name));
@@ -252,10 +294,8 @@ fn samples(source: &SourceFile, text: &Located<Value>, space: &Space) -> Result<
         return Err(places::unknown_name(source, &written, unknown, names()));
     }
     for settings in some_settings(space) {
-        let count = parsed.value(|name| settings.get(name)).ok().and_then(|count| count.as_f64());
-        if count.is_none_or(|count| count <= 0.0) {
-            let message =
-                format!("samples per step must be a positive number, and there is none for {}", settings.line());
+        if !parsed.value(|name| settings.get(name)).is_ok_and(|count| is_count(&count)) {
+            let message = format!("{must_be}, and there is none for {}", settings.line());
             let hint =
                 "a parameter that is not active has no value; write for example `batch * accum if big else batch`";
             return Err(source.error(text.span.clone(), message, hint));

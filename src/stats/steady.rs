@@ -45,6 +45,8 @@ pub struct MeanRate {
     /// Skewness of the batches' times.
     skewness: f64,
     batches: usize,
+    /// By how much residual correlation enlarges the variance of the mean.
+    inflation: f64,
 }
 
 /// About how many batches there are, and the fewest where a series is long enough.
@@ -74,6 +76,11 @@ impl MeanRate {
     pub fn interval(&self, confidence: f64) -> Option<(f64, f64)> {
         let tail = (1.0 - confidence) / 2.0;
         Some((self.rate / (1.0 + self.reach(tail, 1.0)?), self.upper_end(tail)?))
+    }
+
+    /// How many batches it comes to that know nothing of each other.
+    pub fn independent_batches(&self) -> f64 {
+        count(self.batches) / self.inflation
     }
 
     /// What the true mean exceeds with a probability of `tail` at most.
@@ -149,6 +156,7 @@ impl Batched {
             error: (variance * inflation / number).sqrt() / self.mean_seconds,
             skewness,
             batches: self.residuals.len(),
+            inflation,
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Why a probe ended, and what outcome that makes.
 
-use super::super::classify::{self, Evidence};
+use super::super::classify::{self, Evidence, MemoryFacts};
 use super::super::heard::News;
 use super::super::orders::Ending;
 use super::{Rate, Run};
-use crate::outcome::{Failure, Measurement, Memory, Outcome};
+use crate::outcome::{Failure, Memory, Outcome};
 
 impl From<News> for Verdict {
     fn from(news: News) -> Self {
@@ -25,7 +25,16 @@ pub(super) enum Verdict {
     Exited,
     Diverged(f64),
     HostMemory(String),
+    /// Too few or too many processes, or one that is gone.
+    Ranks(String),
     Disturbed(String),
+}
+
+impl Verdict {
+    /// Whether enough was measured, so that the step may end by itself.
+    pub(super) fn is_good(&self) -> bool {
+        matches!(self, Self::Enough | Self::TimeIsUp)
+    }
 }
 
 impl Run<'_> {
@@ -39,9 +48,10 @@ impl Run<'_> {
             Verdict::Diverged(loss) => diverged(loss, &last_lines),
             Verdict::HostMemory(reason) => Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) },
             Verdict::Disturbed(reason) => Outcome::Disturbed(failure(reason)),
-            Verdict::Enough | Verdict::Loses | Verdict::TimeIsUp => match self.measured(stopped_itself) {
-                Some(measurement) if matches!(verdict, Verdict::Loses) => Outcome::Pruned(measurement),
-                Some(measurement) => Outcome::Measured(measurement),
+            Verdict::Ranks(reason) => Outcome::Crashed(failure(reason)),
+            Verdict::Enough | Verdict::Loses | Verdict::TimeIsUp => match self.measured(&last_lines, stopped_itself) {
+                Some(Outcome::Measured(partial)) if matches!(verdict, Verdict::Loses) => Outcome::Pruned(partial),
+                Some(measured) => measured,
                 None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                     let seconds = limits.probe_time.as_secs_f64();
                     let bad = classify::bad_lines_words(self.heard.bad_lines);
@@ -71,9 +81,9 @@ impl Run<'_> {
         let finished_well = self.heard.is_done || self.heard.ending.is_some_and(Ending::is_success);
         if finished_well
             && self.heard.reported.is_none()
-            && let Some(measurement) = self.measured(false)
+            && let Some(measured) = self.measured(last_lines, false)
         {
-            return Outcome::Measured(measurement);
+            return measured;
         }
         if self.heard.is_done && self.heard.reported.is_none() {
             let reason = format!("was done before {} was seen", self.awaited());
@@ -82,15 +92,24 @@ impl Run<'_> {
         let Some(ending) = self.heard.ending.or(self.heard.reported.is_some().then_some(Ending::Exited(1))) else {
             return Outcome::Disturbed(Failure::new("somebody killed the probe's supervisor"));
         };
+        let reported = self.heard.reported.take();
         classify::classify(&Evidence {
             ending,
             last_lines,
-            reported: self.heard.reported.take(),
-            oom_killed: self.host.oom_killed(),
+            reported,
+            memory: self.memory_facts(),
             awaited: self.awaited(),
             leftovers: self.heard.leftovers,
             bad_lines: self.heard.bad_lines,
         })
+    }
+
+    fn memory_facts(&self) -> MemoryFacts<'_> {
+        MemoryFacts {
+            oom_killed: self.host.oom_killed(),
+            shared_is_full: self.host.shared_is_full(),
+            own: self.host.own(),
+        }
     }
 
     fn awaited(&self) -> &'static str {
@@ -110,24 +129,30 @@ impl Run<'_> {
     }
 
     fn out_of_memory(&self, last_lines: &[String]) -> Option<Outcome> {
-        let (memory, reason) = classify::out_of_memory_line(last_lines)?;
+        let (memory, reason) = classify::out_of_memory(last_lines, &self.memory_facts())?;
         Some(Outcome::OutOfMemory { memory, failure: Failure { reason, last_lines: classify::shown(last_lines) } })
     }
 
-    fn measured(&self, stopped_itself: bool) -> Option<Measurement> {
-        let mut measurement = self.heard.totals.measurement(&self.heard.window.throughput()?, &self.unit);
+    fn measured(&self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
+        let throughput = self.heard.window.throughput()?;
+        if let Some(unmet) = self.unmet(last_lines) {
+            return Some(unmet);
+        }
+        let mut measurement = self.heard.totals.measurement(&throughput, &self.unit);
         if matches!(self.step.rate, Rate::Pattern { .. }) {
             (measurement.step_seconds, measurement.samples_per_step) = (None, None);
         }
         measurement.framework = self.heard.framework.clone();
+        measurement.ranks = Some(self.heard.ranks.count()).filter(|count| *count > 0);
         measurement.bad_lines = self.heard.bad_lines;
         measurement.host_peak_bytes = self.host.peak_bytes();
+        measurement.shared_memory_peak_bytes = Some(self.host.shared_peak_bytes());
         if !self.step.is_gpu && measurement.peak_memory_bytes.is_none() {
             measurement.peak_memory_bytes = self.host.peak_bytes();
             measurement.memory_capacity_bytes = self.host.total_bytes();
         }
         self.patience.conclude(&mut measurement, stopped_itself);
-        Some(measurement)
+        Some(Outcome::Measured(measurement))
     }
 }
 

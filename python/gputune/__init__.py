@@ -1,0 +1,200 @@
+"""Lets a training script be tuned by gputune: it reads its settings, and says when a step ended.
+
+    import gputune
+
+    config = gputune.config(batch_size=32, workers=0)  # these values, unless a probe tries others
+    for batch in load(config["batch_size"], config["workers"]):
+        loss = train(batch)
+        gputune.step(samples=len(batch), loss=loss)
+
+Outside a probe `config` returns the script's own values and the other functions do nothing: they look at no argument
+and import nothing. Inside one, a wrong argument is a `TypeError` or a `ValueError`; that gputune has gone away is not
+an error.
+
+In a distributed job every rank may call these functions. Ranks other than 0 report their memory and losses that are not
+finite; steps and phases count on rank 0 only.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import Any, SupportsFloat
+
+from . import _client
+
+__all__ = ["config", "done", "is_probe", "memory", "phase", "step"]
+
+_PHASES = {"data": "data_wait", "h2d": "host_to_device"}
+
+#: Steps whose loss is always reported: a change of numerics is judged by them.
+_FIRST_LOSSES = 16
+#: Seconds between two looks at what only the device knows: waiting for it at every step would slow training down.
+_LOOK_TIME = 0.5
+
+_steps = 0
+_looked_at = -math.inf
+_nothing: AbstractContextManager[None] = nullcontext()
+
+
+def config(**defaults: Any) -> dict[str, Any]:
+    """Returns the settings to train with: those of the probe over `defaults`.
+
+    Outside a probe they are `defaults`, over which goes the environment variable `GPUTUNE_CONFIG` (a JSON object) where
+    it is set by hand. In a probe a parameter that is inactive has its default, or is absent.
+    """
+    reporter = _client.Reporter.current()
+    tried = _client.config_of_environment() if reporter is None else reporter.probe.get("config") or {}
+    return {**defaults, **tried}
+
+
+def is_probe() -> bool:
+    """Says whether gputune runs this process as a probe. A probe may leave out evaluation and checkpoints."""
+    return _client.Reporter.current() is not None
+
+
+def step(samples: SupportsFloat | None = None, loss: SupportsFloat | None = None, **metrics: SupportsFloat) -> None:
+    """Says that a training step ended now.
+
+    `samples` is how many samples the step processed, all ranks together; without it `samples_per_step` of the spec
+    counts. `metrics` are further numbers, by their names.
+
+    A loss or metric that is not a plain number, such as a tensor, is read in the first 16 steps and then every half
+    second, as reading it waits for the device. Memory of CUDA devices is reported as often, as by `memory()`.
+
+    Ends the process with exit code 0 (`SystemExit`) once gputune knows enough.
+    """
+    reporter = _client.Reporter.current()
+    if reporter is None:
+        return
+    global _steps, _looked_at
+    _client.user_steps = True
+    fields: dict[str, Any] = {}
+    if samples is not None:
+        fields["samples"] = _samples(samples)
+    _steps += 1
+    is_look = time.monotonic() - _looked_at >= _LOOK_TIME
+    if loss is not None and (is_look or _steps <= _FIRST_LOSSES or _is_plain(loss)):
+        fields["loss"] = _number("loss", loss)
+    seen = {name: value for name, value in metrics.items() if is_look or _steps <= _FIRST_LOSSES or _is_plain(value)}
+    if seen:
+        fields["metrics"] = {name: _number(name, value) for name, value in seen.items()}
+    if is_look:
+        _looked_at = time.monotonic()
+        memory()
+    reporter.send("step", time=time.monotonic(), **fields)
+    if reporter.order() == "stop":
+        reporter.end_run()
+
+
+def phase(name: str) -> AbstractContextManager[None]:
+    """Times a part of the current step: `with gputune.phase("data"): batch = next(batches)`.
+
+    Known to the report are `data` (or `data_wait`), `h2d` (or `host_to_device`), `forward`, `backward` and `optimizer`;
+    other names are kept as they are. The time is wall time: work that a device does later is not in it.
+    """
+    reporter = _client.Reporter.current()
+    return _nothing if reporter is None else _Phase(reporter, name)
+
+
+class _Phase(AbstractContextManager[None]):
+    def __init__(self, reporter: _client.Reporter, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a phase must be a string, not {name!r}")
+        self._reporter = reporter
+        self._name = _PHASES.get(name, name)
+        self._begin = 0.0
+
+    def __enter__(self) -> None:
+        self._begin = time.perf_counter()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._reporter.send("phase", name=self._name, seconds=time.perf_counter() - self._begin)
+
+
+def memory(
+    allocated: int | None = None,
+    reserved: int | None = None,
+    other: int | None = None,
+    capacity: int | None = None,
+    retries: int | None = None,
+) -> None:
+    """Reports device memory, in bytes: peaks since the last report, what others use, and what the device has.
+
+    Without arguments it reads the counters of PyTorch's CUDA allocator for the current device, and starts its peaks
+    anew; where PyTorch is not loaded or has not used CUDA yet it reports nothing. `retries` is how often, so far, the
+    allocator freed its caches and tried again.
+    """
+    reporter = _client.Reporter.current()
+    if reporter is None:
+        return
+    given = {
+        "allocated": allocated,
+        "reserved": reserved,
+        "other": other,
+        "capacity": capacity,
+        "retries": retries,
+    }
+    fields = {name: _count(name, value) for name, value in given.items() if value is not None} or _cuda_memory()
+    if fields:
+        reporter.send("memory", **fields)
+
+
+def done() -> None:
+    """Says that training is over, so that gputune need not wait for the rest of the script."""
+    reporter = _client.Reporter.current()
+    if reporter is not None:
+        reporter.send("done")
+
+
+def _cuda_memory() -> dict[str, int]:
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        if cuda is None or not cuda.is_initialized():
+            return {}
+        free, total = cuda.mem_get_info()
+        allocated, reserved = cuda.max_memory_allocated(), cuda.max_memory_reserved()
+        held, retries = cuda.memory_reserved(), cuda.memory_stats().get("num_alloc_retries", 0)
+        cuda.reset_peak_memory_stats()
+    except Exception:  # a device without such counters, or one in an error state: the script will notice
+        return {}
+    other = max(total - free - held, 0)
+    return {"allocated": allocated, "reserved": reserved, "other": other, "capacity": total, "retries": retries}
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (int, float))
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, (bool, str, bytes)):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    try:
+        return float(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a number, not {value!r}") from None
+
+
+def _samples(value: Any) -> float:
+    samples = _number("samples", value)
+    if not (math.isfinite(samples) and samples >= 0):
+        raise ValueError(f"samples must be a number from 0, not {value!r}")
+    return samples
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be a whole number of bytes, not {value!r}")
+    count = value.__index__()
+    if count < 0:
+        raise ValueError(f"{name} must not be negative, not {value!r}")
+    return int(count)

@@ -1,0 +1,147 @@
+"""`torch.grad_accumulation`: the same step from several smaller batches."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Optional
+
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad
+from torch.optim import Optimizer
+
+from gputune._hook.loader_settings import ACCUMULATION
+from gputune._hook.modules import Treatment
+from gputune._hook.patching import Function, replace
+
+if TYPE_CHECKING:
+    from gputune._hook.install import Hook
+
+#: Trainers that accumulate themselves, and how the user sets it there.
+_TRAINERS = {
+    "pytorch_lightning.": "Trainer(accumulate_grad_batches=...)",
+    "lightning.": "Trainer(accumulate_grad_batches=...)",
+    "transformers.trainer": "TrainingArguments(gradient_accumulation_steps=...)",
+    "accelerate.": "Accelerator(gradient_accumulation_steps=...)",
+}
+
+
+class Accumulation(Treatment):
+    """The loader gives batches of a part of the size; each loss counts for that part; only the last part steps."""
+
+    def __init__(self, hook: Hook) -> None:
+        self._hook = hook
+        self._session = hook.session
+        self._parts: int = hook.session.value(ACCUMULATION)
+        self._done = 0  # parts since the last step
+        self._optimizer: Optional[int] = None
+        self._probe: Optional[torch.Tensor] = None  # a parameter whose gradient must still be there at the next part
+        self._calls: dict[int, int] = {}  # parts since the last call of a scheduler
+
+    def install(self) -> None:
+        if self._parts <= 1:
+            self._hook.steps.checks.append(lambda: self._session.apply(ACCUMULATION))
+            return
+        self._hook.modules.treatments.append(self)
+        self._hook.backward.scale.append(self._scale)
+        self._hook.optimizers.may_step = self._may_step
+        for owner in (Optimizer, nn.Module):
+            replace(owner, "zero_grad", self._around_zero_grad)
+        replace(clip_grad, "clip_grad_norm_", self._around_clip_norm)
+        replace(clip_grad, "clip_grad_value_", self._around_clip_value)
+        for name in ("clip_grad_norm_", "clip_grad_value_"):
+            setattr(nn.utils, name, getattr(clip_grad, name))
+        schedulers = torch.optim.lr_scheduler
+        base = getattr(schedulers, "LRScheduler", schedulers._LRScheduler)
+        for kind in {base, *_subclasses(base)}:
+            if "step" in vars(kind):
+                replace(kind, "step", self._around_scheduler)
+
+    def prepare(self, module: nn.Module) -> None:
+        if any(isinstance(inner, nn.modules.batchnorm._BatchNorm) for inner in module.modules()):
+            self._refuse("the model has batch normalisation, whose statistics depend on the size of the parts")
+
+    def surround(self, stack: ExitStack) -> None:
+        """Ranks exchange their gradients with the last part only."""
+        for module in self._hook.modules.found:
+            if isinstance(module, nn.parallel.DistributedDataParallel) and not self._is_last():
+                stack.enter_context(module.no_sync())
+
+    def _is_last(self) -> bool:
+        return self._done == self._parts - 1
+
+    def _refuse(self, reason: str) -> None:
+        self._session.reject(ACCUMULATION, reason)
+        self._parts = 1
+        self._done = 0
+
+    def _scale(self, loss: torch.Tensor, is_scaled: bool) -> torch.Tensor:
+        if is_scaled:
+            self._refuse("the script has a GradScaler, which scales the gradients back with each part")
+        if self._done == 0 and self._optimizer is None:
+            self._refuse_trainers()
+        if self._done > 0 and self._probe is not None and self._probe.grad is None:
+            self._refuse("the script clears the gradients itself, not by zero_grad()")
+        return loss / self._parts
+
+    def _refuse_trainers(self) -> None:
+        frame: Any = sys._getframe()
+        while frame is not None:
+            name = frame.f_globals.get("__name__", "")
+            for prefix, cure in _TRAINERS.items():
+                if name.startswith(prefix):
+                    self._refuse(f'the trainer accumulates itself; pass the number to the script for {cure} (apply = "arg")')
+                    return
+            frame = frame.f_back
+
+    def _may_step(self, optimizer: Any) -> bool:
+        if self._optimizer not in (None, id(optimizer)):
+            self._refuse("the script has more than one optimizer")
+        self._optimizer = id(optimizer)
+        for scheduler in self._calls:
+            self._calls[scheduler] += 1
+        is_last = self._is_last()
+        self._done = 0 if is_last or self._parts == 1 else self._done + 1
+        if not is_last:
+            parameters = (p for group in optimizer.param_groups for p in group["params"])
+            self._probe = next((parameter for parameter in parameters if parameter.grad is not None), None)
+        return is_last or self._parts == 1
+
+    def _around_zero_grad(self, original: Function) -> Function:
+        def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> None:
+            if self._done == 0:
+                original(owner, *args, **kwargs)
+
+        return zero_grad
+
+    def _around_clip_norm(self, original: Function) -> Function:
+        """Gradients of a part are not those to clip; their norm is what the caller gets."""
+
+        def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
+            return original(parameters, max_norm if self._is_last() else float("inf"), *args, **kwargs)
+
+        return clip_grad_norm_
+
+    def _around_clip_value(self, original: Function) -> Function:
+        def clip_grad_value_(*args: Any, **kwargs: Any) -> None:
+            if self._is_last():
+                original(*args, **kwargs)
+
+        return clip_grad_value_
+
+    def _around_scheduler(self, original: Function) -> Function:
+        """A scheduler that is called with each part moves with each step; one that is called more rarely is an epoch's."""
+
+        def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+            parts = self._calls.get(id(scheduler))
+            self._calls[id(scheduler)] = 0
+            if parts == 1 and self._done > 0:
+                return None
+            return original(scheduler, *args, **kwargs)
+
+        return step
+
+
+def _subclasses(kind: type) -> set[type]:
+    return {inner for child in kind.__subclasses__() for inner in {child, *_subclasses(child)}}

@@ -1,0 +1,113 @@
+"""Settings that are switches of torch or layouts of memory: channels last, cuDNN's benchmark, kernels of attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from gputune._hook.modules import Treatment
+from gputune._hook.patching import Function, map_tensors, replace
+
+if TYPE_CHECKING:
+    from gputune._hook.install import Hook
+
+CHANNELS_LAST = "torch.channels_last"
+CUDNN_BENCHMARK = "torch.cudnn_benchmark"
+SDPA = "torch.sdpa"
+
+
+class ChannelsLast(Treatment):
+    """The layout of four-dimensional parameters and inputs."""
+
+    def __init__(self, hook: Hook) -> None:
+        self._session = hook.session
+        self._format = torch.channels_last if hook.session.value(CHANNELS_LAST) else torch.contiguous_format
+
+    def install(self, hook: Hook) -> None:
+        hook.modules.treatments.append(self)
+        replace(nn.parallel.DistributedDataParallel, "__init__", self._around_distributed)
+
+    def prepare(self, module: nn.Module) -> None:
+        if any(parameter.dim() == 4 for parameter in module.parameters()):
+            module.to(memory_format=self._format)
+            self._session.apply(CHANNELS_LAST)
+
+    def inputs(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        return map_tensors(args, self._arrange), map_tensors(kwargs, self._arrange)
+
+    def _arrange(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() != 4 or not tensor.is_floating_point():
+            return tensor
+        return tensor.contiguous(memory_format=self._format)
+
+    def _around_distributed(self, original: Function) -> Function:
+        """Before the buckets for the gradients are made: they take their layout from the parameters."""
+
+        def __init__(parallel: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+            self.prepare(module)
+            original(parallel, module, *args, **kwargs)
+
+        return __init__
+
+
+class CudnnBenchmark(Treatment):
+    """Whether cuDNN tries its algorithms for each new shape. Set again after the script has set it."""
+
+    def __init__(self, hook: Hook) -> None:
+        self._session = hook.session
+        self._value = bool(hook.session.value(CUDNN_BENCHMARK))
+
+    def install(self, hook: Hook) -> None:
+        if torch.cuda.is_available() and torch.backends.cudnn.is_available():
+            self._set()
+            hook.optimizers.after_step.append(lambda optimizer: self._set())
+            hook.modules.treatments.append(self)
+
+    def prepare(self, module: nn.Module) -> None:
+        if next(module.parameters()).device.type == "cuda":
+            self._set()
+            self._session.apply(CUDNN_BENCHMARK)
+
+    def _set(self) -> None:
+        if torch.backends.cudnn.benchmark != self._value:
+            torch.backends.cudnn.benchmark = self._value
+
+
+_KERNELS = ("flash", "mem_efficient", "math", "cudnn")
+_WANTED = {"flash": "flash", "memory-efficient": "mem_efficient", "math": "math"}
+
+
+class Attention:
+    """Which kernel `scaled_dot_product_attention` may use."""
+
+    def __init__(self, hook: Hook) -> None:
+        self._session = hook.session
+        self._wanted = _WANTED[hook.session.value(SDPA)]
+        self._original: Any = None
+        self._wrapper: Any = None
+
+    def install(self, hook: Hook) -> None:
+        functional = nn.functional
+        if not hasattr(functional, "scaled_dot_product_attention"):
+            hook.session.explain(SDPA, f"torch {torch.__version__} has no scaled_dot_product_attention; it came with 2.0")
+            return
+        for kernel in _KERNELS:
+            enable = getattr(torch.backends.cuda, f"enable_{kernel}_sdp", None)
+            if enable is not None:
+                enable(kernel == self._wanted)
+        self._original = replace(functional, "scaled_dot_product_attention", self._around_attention)
+        self._wrapper = functional.scaled_dot_product_attention
+        hook.steps.checks.append(self._restore)
+
+    def _around_attention(self, original: Function) -> Function:
+        def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+            self._session.apply(SDPA)
+            return original(*args, **kwargs)
+
+        return scaled_dot_product_attention
+
+    def _restore(self) -> None:
+        if nn.functional.scaled_dot_product_attention is self._wrapper:
+            nn.functional.scaled_dot_product_attention = self._original

@@ -1,0 +1,75 @@
+"""Stands around `backward`: times it, and takes the loss."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+
+from gputune._hook.patching import Function, is_compiling, replace
+from gputune._hook.scaling import scaler_classes
+from gputune._hook.steps import Steps
+from gputune._hook.timeline import Phases
+
+#: Where a scaled loss keeps what it was before.
+UNSCALED = "_gputune_unscaled"
+
+
+class Backward:
+    """`Tensor.backward` ends in `torch.autograd.backward`, which this wraps."""
+
+    def __init__(self, phases: Phases, steps: Steps) -> None:
+        self._phases = phases
+        self._steps = steps
+        self.is_inside = False
+        self.scale: list[Callable[[torch.Tensor, bool], torch.Tensor]] = []
+        """What the loss goes through first: division for accumulation, scaling for fp16. They hear whether the script
+        has scaled it."""
+
+    def install(self) -> None:
+        replace(torch.autograd, "backward", self._around_backward)
+        for owner in scaler_classes():
+            replace(owner, "scale", self._around_scale)
+
+    def _around_backward(self, original: Function) -> Function:
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.is_inside or is_compiling():  # checkpointing differentiates within
+                return original(tensors, *args, **kwargs)
+            first = tensors if isinstance(tensors, torch.Tensor) else _only(tensors)
+            if first is not None and first.numel() == 1 and not _has_gradients(args, kwargs):
+                self._phases.use_device(first.device)
+                unscaled = getattr(first, UNSCALED, None)
+                self._steps.add_loss(first if unscaled is None else unscaled)
+                for scale in self.scale:
+                    first = scale(first, unscaled is not None)
+                tensors = first
+            self.is_inside = True
+            self._phases.enter("backward")
+            try:
+                return original(tensors, *args, **kwargs)
+            finally:
+                self._phases.leave()
+                self.is_inside = False
+
+        return backward
+
+    def _around_scale(self, original: Function) -> Function:
+        def scale(scaler: Any, outputs: Any) -> Any:
+            scaled = original(scaler, outputs)
+            if isinstance(scaled, torch.Tensor) and scaled is not outputs:
+                setattr(scaled, UNSCALED, outputs.detach())
+            return scaled
+
+        return scale
+
+
+def _only(tensors: Any) -> Any:
+    """The tensor of a sequence of one; sums of losses of several tensors are not one loss."""
+    if isinstance(tensors, (list, tuple)) and len(tensors) == 1 and isinstance(tensors[0], torch.Tensor):
+        return tensors[0]
+    return None
+
+
+def _has_gradients(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the caller gives gradients, so that the tensor is no loss."""
+    return (bool(args) and args[0] is not None) or kwargs.get("grad_tensors") is not None

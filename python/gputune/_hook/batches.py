@@ -1,0 +1,51 @@
+"""How many samples a batch holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Optional
+
+import torch
+
+
+def samples_in(batch: Any, expected: Optional[int] = None) -> Optional[int]:
+    """The leading dimension of the first tensor in `batch`, through containers.
+
+    `expected` is the batch size of the loader: where the batch is a list with so many entries (or a tuple of such
+    lists, as collate functions for images of several sizes make them), that is what counts.
+    """
+    found = _leading(batch)
+    if expected is None or found == expected or not isinstance(batch, (list, tuple)) or not batch:
+        return found
+    if len(batch) == expected or (isinstance(batch[0], (list, tuple)) and len(batch[0]) == expected):
+        return expected
+    return found
+
+
+def _leading(value: Any) -> Optional[int]:
+    if isinstance(value, torch.nn.utils.rnn.PackedSequence):
+        return int(value.batch_sizes[0])
+    shape = getattr(value, "shape", None)  # tensors, and arrays of other libraries
+    if shape is not None:
+        try:
+            return int(shape[0]) if len(shape) > 0 else None
+        except TypeError:
+            return None
+    graphs = getattr(value, "num_graphs", None)  # a batch of PyTorch Geometric is one large graph
+    if isinstance(graphs, int):
+        return graphs
+    if isinstance(value, Mapping):
+        return _first(value.values())
+    if isinstance(value, (list, tuple)):
+        return _first(value)
+    if isinstance(value, (str, bytes, int, float, type(None))):
+        return None
+    return _first(getattr(value, "__dict__", {}).values())
+
+
+def _first(values: Any) -> Optional[int]:
+    for value in values:
+        found = _leading(value)
+        if found is not None:
+            return found
+    return None

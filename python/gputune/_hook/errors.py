@@ -1,0 +1,67 @@
+"""Reports the exception that ends the script."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from gputune._client import rank_and_ranks
+from gputune._hook.session import Session
+from gputune._hook.stopping import Stopping
+
+#: What torch and the libraries below it say when memory runs out; the types of their errors differ between versions.
+_OUT_OF_MEMORY = (
+    "out of memory",  # CUDA, HIP, XPU, MPS and NCCL
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+)
+
+#: What attention says when the kernels that `torch.sdpa` allows do not take its inputs.
+_NO_KERNEL = ("No available kernel", "No viable backend for scaled_dot_product_attention")
+
+#: Launchers repeat the error of a rank, which has reported it itself.
+_REPEATED = ("ChildFailedError",)
+
+
+class Errors:
+    """The exception hook, before the one that was there."""
+
+    def __init__(self, session: Session, stopping: Stopping) -> None:
+        self._session = session
+        self._stopping = stopping
+
+    def install(self) -> None:
+        previous = sys.excepthook
+
+        def excepthook(kind: Any, error: Any, trace: Any) -> None:
+            try:
+                if self._stopping.is_ordered and self._session.is_ours:
+                    _leave()  # a rank that left earlier makes the others fail
+                self._report(kind, error)
+            except Exception:  # the user should see the error of the script
+                pass
+            previous(kind, error, trace)
+
+        sys.excepthook = excepthook
+
+    def _report(self, kind: Any, error: Any) -> None:
+        if not self._session.is_ours or not issubclass(kind, Exception) or kind.__name__ in _REPEATED:
+            return
+        rank, ranks = rank_and_ranks()
+        text = f"{kind.__name__}: {error}"
+        if "torch.sdpa" in self._session.settings and any(part in text for part in _NO_KERNEL):
+            self._session.reject("torch.sdpa", str(error))
+            return
+        is_memory = issubclass(kind, MemoryError) or any(part in text for part in _OUT_OF_MEMORY)
+        message = f"rank {rank}: {text}" if ranks > 1 else text
+        self._session.send("error", kind="out_of_memory" if is_memory else "failed", message=message)
+
+
+def _leave() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)

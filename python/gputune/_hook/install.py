@@ -1,0 +1,67 @@
+"""Puts the parts of the hook together."""
+
+from __future__ import annotations
+
+import atexit
+import random
+import sys
+from typing import Any
+
+import torch
+
+from gputune._hook.backward import Backward
+from gputune._hook.errors import Errors
+from gputune._hook.loader import Loaders
+from gputune._hook.marks import Marks
+from gputune._hook.memory import Memory
+from gputune._hook.modules import Modules
+from gputune._hook.optimizers import Optimizers
+from gputune._hook.session import Session
+from gputune._hook.steps import Steps
+from gputune._hook.stopping import Stopping
+from gputune._hook.targets import TARGETS
+from gputune._hook.timeline import Phases
+
+
+class Hook:
+    """All parts of the hook in one process. A target changes what it needs of them."""
+
+    def __init__(self, probe: dict[str, Any]) -> None:
+        self.session = Session(probe)
+        self.marks = Marks()
+        self.phases = Phases()
+        self.stopping = Stopping()
+        self.memory = Memory(self.session)
+        self.loaders = Loaders(self.session, self.marks, self.stopping)
+        self.steps = Steps(self.session, self.phases, self.loaders, self.marks, self.memory, self.stopping)
+        self.backward = Backward(self.phases, self.steps)
+        self.optimizers = Optimizers(self.session, self.phases, self.steps)
+        self.modules = Modules(self.phases, self.steps, self.marks)
+        self.errors = Errors(self.session, self.stopping)
+
+    def install(self) -> None:
+        _seed(self.session.seed)
+        for part in (self.errors, self.marks, self.loaders, self.backward, self.modules, self.optimizers):
+            part.install()
+        self.optimizers.after_step.append(lambda optimizer: self.modules.end_search())
+        for target in TARGETS:
+            if target.name in self.session.settings:
+                self.steps.reasons[target.name] = target.nothing
+                target.install(self)
+        atexit.register(self.steps.flush)
+
+
+def install(probe: dict[str, Any]) -> None:
+    """Hooks this process, which has imported torch."""
+    Hook(probe).install()
+
+
+def _seed(seed: Any) -> None:
+    """The same first batches and weights in each probe, so that their losses can be compared."""
+    if seed is None:
+        return
+    random.seed(seed)
+    torch.manual_seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)

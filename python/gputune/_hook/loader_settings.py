@@ -1,0 +1,176 @@
+"""Puts the `dataloader.*` settings into a DataLoader: into its arguments, or into its attributes later."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from torch.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data.distributed import DistributedSampler
+
+from gputune._hook.patching import VERSION
+from gputune._hook.session import Session
+
+PREFIX = "dataloader."
+ACCUMULATION = "torch.grad_accumulation"
+
+#: What `prefetch_factor` must be without workers: 2 was the only value that torch 1 took.
+_NO_PREFETCH = None if VERSION >= (2, 0) else 2
+
+
+#: Under which the sampler and its batch size are kept; no attribute of a loader.
+_SAMPLER = "sampler, size"
+
+
+class LoaderSettings:
+    """What to set, and the rules between the settings (no prefetching and no persistence without workers)."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.accumulation: int = session.value(ACCUMULATION, 1)
+        self.targets = [target for target in session.settings if target.startswith(PREFIX)]
+        if self.accumulation > 1:
+            self.targets.append(ACCUMULATION)
+
+    def arguments(self, given: dict[str, Any], touched: set[str], reasons: dict[str, str]) -> None:
+        """Changes the arguments of a loader that is being made."""
+        self._size_arguments(given, touched, reasons)
+        workers = self._workers(int(given.get("num_workers", 0)), touched)
+        given["num_workers"] = workers
+        for name in ("pin_memory", "persistent_workers", "prefetch_factor"):
+            if PREFIX + name in self.targets:
+                given[name] = self._session.value(PREFIX + name)
+                touched.add(PREFIX + name)
+        if workers == 0:
+            self._without_workers(touched, reasons)
+            for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"):
+                given.pop(name, None)
+
+    def attributes(self, loader: Any, touched: set[str], reasons: dict[str, str]) -> dict[str, Any]:
+        """Changes a loader that exists; returns what its attributes were."""
+        before: dict[str, Any] = {}
+
+        def put(name: str, value: Any) -> None:
+            before.setdefault(name, getattr(loader, name))
+            object.__setattr__(loader, name, value)  # torch forbids it: it could not keep `len` and samplers in step
+
+        self._size_attributes(loader, before, touched, reasons)
+        workers = self._workers(loader.num_workers, touched)
+        put("num_workers", workers)
+        for name in ("pin_memory", "persistent_workers", "prefetch_factor"):
+            if PREFIX + name in self.targets:
+                put(name, self._session.value(PREFIX + name))
+                touched.add(PREFIX + name)
+        if workers == 0:
+            self._without_workers(touched, reasons)
+            put("prefetch_factor", _NO_PREFETCH)
+            put("persistent_workers", False)
+            put("timeout", 0)
+        elif loader.prefetch_factor is None:
+            put("prefetch_factor", 2)
+        return before
+
+    def restore(self, loader: Any, before: dict[str, Any]) -> None:
+        for name, value in before.items():
+            if name == _SAMPLER:
+                sampler, size = value
+                sampler.batch_size = size
+            else:
+                object.__setattr__(loader, name, value)
+
+    def _workers(self, own: int, touched: set[str]) -> int:
+        if PREFIX + "num_workers" not in self.targets:
+            return own
+        touched.add(PREFIX + "num_workers")
+        return int(self._session.value(PREFIX + "num_workers"))
+
+    def _without_workers(self, touched: set[str], reasons: dict[str, str]) -> None:
+        """With no workers by the search's choice there is nothing to prefetch, which is fine; by the script's it is not."""
+        for name in ("prefetch_factor", "persistent_workers"):
+            if PREFIX + name in touched and PREFIX + "num_workers" not in touched and self._session.value(PREFIX + name):
+                touched.discard(PREFIX + name)
+                reasons[PREFIX + name] = (
+                    "the training DataLoader has num_workers=0, and there is nothing to prefetch or to keep without "
+                    'workers; give the loader workers, or tune them with apply = "dataloader.num_workers"'
+                )
+
+    def batch_size(self, own: Optional[int]) -> Optional[int]:
+        """Samples of one batch of the loader: the batch size over the number of batches that one step accumulates."""
+        size = self._session.value(PREFIX + "batch_size", own)
+        if size is None or self.accumulation <= 1:
+            return size if size is None else int(size)
+        if size % self.accumulation != 0:
+            self._session.reject(ACCUMULATION, f"the batch size {size} cannot be divided by {self.accumulation}")
+            return int(size)
+        return int(size // self.accumulation)
+
+    def _sizes(self) -> list[str]:
+        return [target for target in (PREFIX + "batch_size", ACCUMULATION) if target in self.targets]
+
+    def _size_arguments(self, given: dict[str, Any], touched: set[str], reasons: dict[str, str]) -> None:
+        if not self._sizes():
+            return
+        sampler = given.get("batch_sampler")
+        if sampler is None and given.get("batch_size", 1) is None:
+            sampler = given.get("sampler")
+        elif sampler is None:
+            given["batch_size"] = self.batch_size(given.get("batch_size", 1))
+            touched.update(self._sizes())
+            return
+        self._resize(sampler, touched, reasons)
+
+    def _size_attributes(self, loader: Any, before: dict[str, Any], touched: set[str], reasons: dict[str, str]) -> None:
+        if not self._sizes():
+            return
+        sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+        resized = self._resize(sampler, touched, reasons)
+        if resized is not None:
+            before[_SAMPLER] = resized
+            if loader.batch_size is not None:
+                before["batch_size"] = loader.batch_size
+                object.__setattr__(loader, "batch_size", resized[0].batch_size)
+
+    def _resize(self, sampler: Any, touched: set[str], reasons: dict[str, str]) -> Optional[tuple[Any, int]]:
+        """Sets the batch size of a batch sampler, which others may wrap; returns it and the size it had."""
+        seen = sampler
+        for _ in range(8):
+            size = getattr(seen, "batch_size", None)
+            inner = getattr(seen, "batch_sampler", None)
+            if inner is None and isinstance(size, int) and not isinstance(seen, _SAMPLERS):
+                seen.batch_size = self.batch_size(size)
+                touched.update(self._sizes())
+                return seen, size
+            if inner is None:
+                break
+            seen = inner
+        for target in self._sizes():
+            reasons[target] = (
+                f"the training DataLoader takes its batches from {type(sampler).__name__}, which has no batch_size to "
+                'set; pass the batch size to the script instead (apply = "arg", or gputune.config())'
+            )
+        return None
+
+
+_SAMPLERS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
+
+
+def is_training(given: dict[str, Any]) -> bool:
+    """Whether the arguments of a loader say that it is for training: its order is random."""
+    if given.get("shuffle"):
+        return True
+    sampler = given.get("sampler")
+    return any(_is_random(seen) for seen in (sampler, given.get("batch_sampler")) if seen is not None)
+
+
+def _is_random(sampler: Any) -> bool:
+    for _ in range(8):
+        if isinstance(sampler, DistributedSampler):
+            return bool(sampler.shuffle)
+        if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
+            return True
+        inner = getattr(sampler, "batch_sampler", None)
+        if inner is None and isinstance(sampler, BatchSampler):
+            inner = sampler.sampler
+        if inner is None:
+            return False
+        sampler = inner
+    return False

@@ -1,0 +1,51 @@
+"""What else happened in a step, so that its time says nothing about the others."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+from gputune._hook.patching import Function, replace
+
+#: Steps after which a compilation is out of the ordinary.
+_WARM_UP_STEPS = 3
+
+
+class Marks:
+    """The marks of the current step."""
+
+    def __init__(self) -> None:
+        self._noted: dict[str, None] = {}
+        self._graphs = 0
+
+    def install(self) -> None:
+        replace(torch, "save", self._around_save)
+
+    def note(self, name: str) -> None:
+        self._noted[name] = None
+
+    def take(self, step: int) -> list[str]:
+        """The marks of the step that ends now."""
+        self._look_for_compilation(step)
+        noted = list(self._noted)
+        self._noted.clear()
+        return noted
+
+    def _look_for_compilation(self, step: int) -> None:
+        dynamo = sys.modules.get("torch._dynamo.utils")
+        if dynamo is None:
+            return
+        graphs = dynamo.counters["stats"]["unique_graphs"]
+        if graphs > self._graphs:
+            self._graphs = graphs
+            if step > _WARM_UP_STEPS:
+                self.note("recompile")
+
+    def _around_save(self, original: Function) -> Function:
+        def save(*args: Any, **kwargs: Any) -> Any:
+            self.note("checkpoint")
+            return original(*args, **kwargs)
+
+        return save

@@ -1,0 +1,173 @@
+"""Finds the modules that are trained, and stands around their calls."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import ExitStack
+from typing import Any, Optional
+
+import torch
+from torch import nn
+
+from gputune._client import Reporter
+from gputune._hook.marks import Marks
+from gputune._hook.patching import Function, is_compiling, replace
+from gputune._hook.steps import Steps
+from gputune._hook.timeline import Phases
+
+#: Steps in which new modules are looked for. Later calls of other modules cost nothing.
+_SEARCH_STEPS = 2
+
+#: Module calls this attribute in the place of `_call_impl` where it is set; it is neither copied nor saved (torch 2.2).
+_CALL = "_compiled_call_impl"
+
+
+class Treatment:
+    """What is done with a trained module. Each method has a default that does nothing."""
+
+    def prepare(self, module: nn.Module) -> None:
+        """Before the module's first call."""
+
+    def call(self, module: nn.Module, call: Function) -> Function:
+        """Takes the place of the module's call."""
+        return call
+
+    def inputs(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Before each call in training."""
+        return args, kwargs
+
+    def surround(self, stack: ExitStack) -> None:
+        """Enters the contexts of a call in training."""
+
+    def outputs(self, outputs: Any) -> Any:
+        """After each call in training."""
+        return outputs
+
+
+class Modules:
+    """The trained modules: called outermost, with gradients, in training mode, with parameters to train."""
+
+    def __init__(self, phases: Phases, steps: Steps, marks: Marks) -> None:
+        self.treatments: list[Treatment] = []
+        self.is_inside = False
+        self._phases = phases
+        self._steps = steps
+        self._marks = marks
+        self._calls: weakref.WeakKeyDictionary[nn.Module, Function] = weakref.WeakKeyDictionary()
+        self._original: Optional[Function] = None
+
+    def install(self) -> None:
+        self._original = replace(nn.Module, "__call__", self._around_any_call)
+
+    @property
+    def found(self) -> list[nn.Module]:
+        return list(self._calls)
+
+    def end_search(self) -> None:
+        """After the first steps: only the modules that were found are looked at from here on."""
+        if self._original is not None and self._steps.number >= _SEARCH_STEPS:
+            nn.Module.__call__ = self._original  # type: ignore[method-assign]
+            self._original = None
+
+    def _around_any_call(self, original: Function) -> Function:
+        def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if self.is_inside or is_compiling():
+                return original(module, *args, **kwargs)
+            if module not in self._calls and _is_trained(module):
+                self._adopt(module)
+            if hasattr(nn.Module, _CALL) or module not in self._calls:
+                return original(module, *args, **kwargs)
+            return self._call(module, self._calls[module], args, kwargs)
+
+        return __call__
+
+    def _adopt(self, module: nn.Module) -> None:
+        self._phases.use_device(next(module.parameters()).device)
+        for inner in module.modules():  # such as a model that was tried out before it was wrapped
+            if inner in self._calls:
+                self._release(inner)
+        for treatment in self.treatments:
+            treatment.prepare(module)
+        call = _unbound_call(module)
+        for treatment in self.treatments:
+            call = treatment.call(module, call)
+        self._calls[module] = call
+        found = weakref.ref(module)
+        if hasattr(nn.Module, _CALL):
+
+            def call_adopted(*args: Any, **kwargs: Any) -> Any:
+                return self._call(found(), call, args, kwargs)
+
+            setattr(module, _CALL, call_adopted)
+        else:
+            self._patch_class(type(module))
+
+    def _release(self, module: nn.Module) -> None:
+        del self._calls[module]
+        if hasattr(nn.Module, _CALL):
+            setattr(module, _CALL, None)
+
+    def _patch_class(self, kind: type) -> None:
+        """Older torch: the module's own class calls us, so that other classes do not have to."""
+        if "_is_gputune" in vars(kind):
+            return
+        kind._is_gputune = True  # type: ignore[attr-defined]
+        original = nn.Module._call_impl
+
+        def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            call = None if self.is_inside else self._calls.get(module)
+            if call is None:
+                return original(module, *args, **kwargs)
+            return self._call(module, call, args, kwargs)
+
+        kind.__call__ = __call__  # type: ignore[operator]
+
+    def _call(self, module: Any, call: Function, args: Any, kwargs: Any) -> Any:
+        if self.is_inside or is_compiling():
+            return call(*args, **kwargs)
+        if not module.training:
+            self._marks.note("evaluation")
+        if not (module.training and torch.is_grad_enabled()):
+            return call(*args, **kwargs)
+        self.is_inside = True
+        self._phases.enter("forward")
+        try:
+            self._steps.add_forward(args, kwargs)
+            if not self.treatments:
+                return call(*args, **kwargs)
+            return self._treated(call, args, kwargs)
+        finally:
+            self._phases.leave()
+            self.is_inside = False
+
+    def _treated(self, call: Function, args: Any, kwargs: Any) -> Any:
+        for treatment in self.treatments:
+            args, kwargs = treatment.inputs(args, kwargs)
+        with ExitStack() as stack:
+            for treatment in self.treatments:
+                treatment.surround(stack)
+            outputs = call(*args, **kwargs)
+        for treatment in reversed(self.treatments):
+            outputs = treatment.outputs(outputs)
+        return outputs
+
+
+def _is_trained(module: nn.Module) -> bool:
+    if not (module.training and torch.is_grad_enabled()) or isinstance(module, torch.jit.ScriptModule):
+        return False
+    return Reporter.current() is not None and any(parameter.requires_grad for parameter in module.parameters())
+
+
+def _unbound_call(module: nn.Module) -> Function:
+    """The module's call, holding no reference to the module, which could then not be freed in time."""
+    own = getattr(module, _CALL, None)
+    if own is not None:
+        compiled: Function = own
+        return compiled
+    found = weakref.ref(module)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        alive: Any = found()
+        return alive._call_impl(*args, **kwargs)
+
+    return call

@@ -1,0 +1,125 @@
+"""Stands around the steps of optimizers, and sets `torch.fused_optimizer`."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from typing import Any, Callable, Optional
+
+import torch
+from torch.optim import Optimizer
+
+from gputune._hook.patching import Function, replace
+from gputune._hook.session import Session
+from gputune._hook.steps import Steps
+from gputune._hook.timeline import Phases
+
+FUSED = "torch.fused_optimizer"
+
+
+class Optimizers:
+    """Wraps `step` of each class of optimizer, from the moment that an instance is made."""
+
+    def __init__(self, session: Session, phases: Phases, steps: Steps) -> None:
+        self._session = session
+        self._phases = phases
+        self._steps = steps
+        self._stepping: set[int] = set()
+        self.alive: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.may_step: Callable[[Any], bool] = lambda optimizer: True
+        """Whether the step is to be made; accumulation leaves some out."""
+        self.before_step: list[Callable[[Any], None]] = []
+        """Done with the gradients, before they are used."""
+        self.after_step: list[Callable[[Any], None]] = []
+
+    def install(self) -> None:
+        name = "_patch_step_function" if hasattr(Optimizer, "_patch_step_function") else "_hook_for_profile"
+        replace(Optimizer, name, self._around_patch)
+        if FUSED in self._session.settings:
+            self._install_fused()
+
+    def _around_patch(self, original: Function) -> Function:
+        """Torch wraps the class's `step` when an instance is made; this wraps the result."""
+
+        def patch_step(optimizer: Any) -> None:
+            original(optimizer)
+            self.alive.add(optimizer)
+            kind = type(optimizer)
+            if not getattr(kind.step, "_is_gputune", False):
+                replace(kind, "step", self._around_step)
+                kind.step._is_gputune = True
+
+        return patch_step
+
+    def _around_step(self, original: Function) -> Function:
+        def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            key = id(optimizer)
+            if key in self._stepping:  # the step of a base class
+                return original(optimizer, *args, **kwargs)
+            args, kwargs, closure = _split_closure(args, kwargs)
+            if not self.may_step(optimizer):
+                return closure() if closure is not None else None
+            if closure is not None:
+                kwargs["closure"] = self._around_closure(optimizer, closure)
+            self._stepping.add(key)
+            self._phases.enter("optimizer")
+            try:
+                if closure is None:
+                    for prepare in self.before_step:
+                        prepare(optimizer)
+                result = original(optimizer, *args, **kwargs)
+            finally:
+                self._phases.leave()
+                self._stepping.discard(key)
+            for finish in self.after_step:
+                finish(optimizer)
+            self._steps.end_step(optimizer)
+            return result
+
+        return step
+
+    def _around_closure(self, optimizer: Any, closure: Function) -> Function:
+        """A closure computes the gradients within the step."""
+
+        def run() -> Any:
+            loss = closure()
+            for prepare in self.before_step:
+                prepare(optimizer)
+            return loss
+
+        return run
+
+    def _install_fused(self) -> None:
+        for kind in vars(torch.optim).values():
+            if inspect.isclass(kind) and issubclass(kind, Optimizer) and "fused" in inspect.signature(kind).parameters:
+                replace(kind, "__init__", self._around_init)
+
+    def _around_init(self, original: Function) -> Function:
+        is_fused = bool(self._session.value(FUSED))
+
+        def __init__(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            own = dict(kwargs)
+            if is_fused:
+                kwargs.update(fused=True, foreach=None)
+            elif kwargs.get("fused"):
+                kwargs["fused"] = None  # torch's default; False would turn `foreach` off, too
+            try:
+                original(optimizer, *args, **kwargs)
+                self._session.apply(FUSED)
+            except RuntimeError as error:
+                if not is_fused:
+                    raise
+                self._session.reject(FUSED, str(error))
+                original(optimizer, *args, **own)
+
+        return __init__
+
+
+def _split_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Optional[Function]]:
+    """The arguments of a step without its closure, and the closure."""
+    if args and callable(args[0]):
+        return args[1:], kwargs, args[0]
+    closure = kwargs.get("closure")
+    if closure is None:
+        return args, kwargs, None
+    return args, {name: value for name, value in kwargs.items() if name != "closure"}, closure

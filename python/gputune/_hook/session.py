@@ -1,0 +1,98 @@
+"""What the parts of the hook share: the settings to apply, what became of them, and the way to gputune."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from gputune._client import Reporter, rank_and_ranks
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A parameter of the space and its value in this probe."""
+
+    parameter: str
+    value: Any
+
+
+class Session:
+    """One process in a probe."""
+
+    def __init__(self, probe: dict[str, Any]) -> None:
+        self.seed: Optional[int] = probe.get("seed")
+        self.settings = {
+            target: Setting(str(setting["parameter"]), setting["value"]) for target, setting in probe["apply"].items()
+        }
+        self.is_checked = False
+        """Whether the first step is over, by which each setting has to have taken effect."""
+        self._applied: set[str] = set()
+        self._reasons: dict[str, str] = {}
+        self._failed: set[str] = set()
+        self._pid = os.getpid()
+
+    def value(self, target: str, default: Any = None) -> Any:
+        """The value to apply, or `default` where the probe does not set it."""
+        setting = self.settings.get(target)
+        return default if setting is None else setting.value
+
+    def send(self, event: str, **fields: Any) -> None:
+        reporter = Reporter.current()
+        if reporter is not None:
+            reporter.send(event, **fields)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process is the one that was hooked, and not a child that it forked."""
+        return os.getpid() == self._pid and Reporter.current() is not None
+
+    def own(self) -> None:
+        """This process trains: from here on its errors count."""
+        self._pid = os.getpid()
+
+    def apply(self, target: str) -> None:
+        """The target took effect."""
+        if target in self.settings and target not in self._applied:
+            self._applied.add(target)
+            if self.is_checked:
+                self._say_applied(target)
+
+    def explain(self, target: str, reason: str) -> None:
+        """Keeps why a target could not take effect, for the case that it does not later."""
+        self._reasons[target] = reason
+
+    def withdraw(self, target: str, reason: str) -> None:
+        """The target did not take effect after all."""
+        self._applied.discard(target)
+        self._reasons[target] = reason
+
+    def reject(self, target: str, reason: str) -> None:
+        """The setting cannot be used here: an error of the probe, at once."""
+        if target in self._failed:
+            return
+        self._failed.add(target)
+        setting = self.settings[target]
+        message = f"{setting.parameter} = {_text(setting.value)} ({target}): {reason}"
+        self.send("error", kind="rejected", message=message)
+
+    def check(self, reasons: dict[str, str]) -> None:
+        """After the first step: says what took effect, and reports what found nothing to act on."""
+        self.is_checked = True
+        if rank_and_ranks()[0] != 0:
+            return
+        for target, setting in self.settings.items():
+            if target in self._applied:
+                self._say_applied(target)
+            elif target not in self._failed:
+                reason = self._reasons.get(target) or reasons[target]
+                message = f"{setting.parameter}: {target} found nothing to act on: {reason}"
+                self.send("error", kind="not_applied", message=message)
+
+    def _say_applied(self, target: str) -> None:
+        if rank_and_ranks()[0] == 0:
+            self.send("applied", target=target)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,175 @@
+"""Counts steps, and reports each with its samples, its phases and its loss."""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional
+
+import torch
+
+from gputune import _client
+from gputune._client import rank_and_ranks
+from gputune._hook.batches import samples_in
+from gputune._hook.loader import Loaders
+from gputune._hook.marks import Marks
+from gputune._hook.memory import Memory
+from gputune._hook.session import Session
+from gputune._hook.stopping import Stopping
+from gputune._hook.timeline import Phases
+
+#: Steps whose loss is always reported: the comparison with full precision uses them.
+FIRST_LOSSES = 16
+#: Seconds between two window edges, at which the host waits for the device.
+_WINDOW_SECONDS = 0.5
+
+
+@dataclass
+class Step:
+    """A step that ended on the host, perhaps not yet on the device."""
+
+    number: int
+    end: Any
+    samples: Optional[int]
+    wait_seconds: float
+    segments: list[tuple[str, Any, Any]]
+    marks: list[str]
+    losses: list[Any] = field(default_factory=list)
+
+
+class Steps:
+    """The clock of the training: an optimizer, the first that steps. When it is gone, the next that steps."""
+
+    def __init__(
+        self, session: Session, phases: Phases, loaders: Loaders, marks: Marks, memory: Memory, stopping: Stopping
+    ) -> None:
+        self.number = 0
+        self.checks: list[Callable[[], None]] = []
+        """What to do at the end of the first step, before it is judged what took effect."""
+        self.reasons: dict[str, str] = {}
+        self._session = session
+        self._phases = phases
+        self._loaders = loaders
+        self._marks = marks
+        self._memory = memory
+        self._stopping = stopping
+        self._clock_optimizer: Optional[weakref.ReferenceType[Any]] = None
+        self._pending: deque[Step] = deque()
+        self._losses: list[Any] = []
+        self._forwards = 0
+        self._input_samples: Optional[int] = 0
+        self._edge = -math.inf
+        self._world = 1
+        stopping.flush = self.flush
+
+    def add_forward(self, args: Any, kwargs: Any) -> None:
+        """A training module was called."""
+        self._forwards += 1
+        if self._input_samples is not None:
+            samples = samples_in((args, kwargs))
+            self._input_samples = None if samples is None else self._input_samples + samples
+
+    def add_loss(self, loss: torch.Tensor) -> None:
+        """A loss was differentiated. On a device it is read later."""
+        loss = loss.detach()
+        self._losses.append(float(loss) if loss.device.type == "cpu" else loss)
+
+    def is_clock(self, optimizer: Any) -> bool:
+        known = self._clock_optimizer() if self._clock_optimizer is not None else None
+        if known is None:
+            self._clock_optimizer = weakref.ref(optimizer)
+            return True
+        return known is optimizer
+
+    def end_step(self, optimizer: Any) -> None:
+        """An optimizer has stepped."""
+        if not self.is_clock(optimizer) or _client.Reporter.current() is None:
+            return
+        self.number += 1
+        self._phases.restart()
+        end = self._phases.clock.mark()
+        samples, wait_seconds = self._loaders.step(self._forwards)
+        if samples is None and self._forwards:
+            samples = self._input_samples or None
+        if self.number == 1:
+            self._begin()
+        self._pending.append(
+            Step(
+                self.number,
+                end,
+                None if samples is None else samples * self._world,
+                wait_seconds,
+                self._phases.take(),
+                self._marks.take(self.number),
+                self._losses,
+            )
+        )
+        self._losses = []
+        self._forwards = 0
+        self._input_samples = 0
+        now = time.perf_counter()
+        is_edge = now - self._edge >= _WINDOW_SECONDS
+        if is_edge:
+            self._edge = now
+            self._phases.clock.wait(end)
+            self._memory.report()
+        self._report(is_edge)
+        self._stopping.after_step(self.number)
+
+    def _begin(self) -> None:
+        """At the first step it is known who trains, with what."""
+        self._session.own()
+        self._world = rank_and_ranks()[1]
+        self._memory.begin(self._phases.device)
+        self._loaders.end_first_step()
+        for check in self.checks:
+            check()
+        self._session.check(self.reasons)
+
+    def flush(self) -> None:
+        """Reports the steps that the device has yet to finish."""
+        if self._pending:
+            self._phases.clock.wait(self._pending[-1].end)
+            self._report(False)
+
+    def _report(self, is_edge: bool) -> None:
+        clock = self._phases.clock
+        while self._pending:
+            step = self._pending[0]
+            if step.number <= FIRST_LOSSES:
+                clock.wait(step.end)
+            elif not clock.is_reached(step.end):
+                return
+            self._pending.popleft()
+            self._send(step, is_edge and not self._pending)
+
+    def _send(self, step: Step, is_edge: bool) -> None:
+        if _client.user_steps:  # the script reports its steps itself
+            return
+        send = self._session.send
+        for name in step.marks:
+            send("mark", name=name)
+        if step.wait_seconds > 0:
+            send("phase", name="data_wait", seconds=step.wait_seconds)
+        for name, seconds in self._phases.sums(step.segments).items():
+            send("phase", name=name, seconds=seconds)
+        fields: dict[str, Any] = {}
+        if step.samples is not None:
+            fields["samples"] = step.samples
+        loss = self._loss(step, is_edge)
+        if loss is not None:
+            fields["loss"] = loss
+        send("step", time=self._phases.clock.time(step.end), **fields)
+
+    @staticmethod
+    def _loss(step: Step, is_edge: bool) -> Optional[float]:
+        """The mean over the micro-steps; a loss on the device is read in the first steps and at window edges."""
+        losses = step.losses
+        if not losses:
+            return None
+        if step.number > FIRST_LOSSES and not is_edge and any(isinstance(loss, torch.Tensor) for loss in losses):
+            return None
+        return sum(float(loss) for loss in losses) / len(losses)

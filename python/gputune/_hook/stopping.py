@@ -1,0 +1,65 @@
+"""Ends the run with exit code 0 once gputune orders it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable, Optional
+
+from gputune._client import Reporter, rank_and_ranks
+
+#: Steps from the order to the end in a distributed job: more than the ranks may be apart.
+_STEPS_TO_AGREE = 2
+_STORE_KEY = "gputune/last-step"
+
+
+class Stopping:
+    """The order to stop. All ranks of a job leave after the same step, as one that is missing blocks the others."""
+
+    def __init__(self) -> None:
+        self.is_ordered = False
+        self.flush: Callable[[], None] = lambda: None
+        self._is_leaving = False
+        self._is_alone = True
+        self._last_step: Optional[int] = None
+
+    def between_steps(self) -> None:
+        """Looks for the order where no step ends; ranks of a job wait for the end of theirs."""
+        if self._is_wanted() and rank_and_ranks()[1] == 1:
+            self._leave()
+
+    def after_step(self, step: int) -> None:
+        """Looks for the order at the end of a step."""
+        if not self._is_wanted():
+            return
+        rank, ranks = rank_and_ranks()
+        if ranks == 1 or step >= self._agreed_step(rank, step):
+            self._leave()
+
+    def _is_wanted(self) -> bool:
+        if not self.is_ordered:
+            reporter = Reporter.current()
+            self.is_ordered = reporter is not None and reporter.order() == "stop"
+        return self.is_ordered
+
+    def _leave(self) -> None:
+        reporter = Reporter.current()
+        if self._is_leaving or reporter is None:  # somebody has caught the first
+            raise SystemExit(0)
+        self._is_leaving = True
+        self.flush()
+        reporter.end_run()
+
+    def _agreed_step(self, rank: int, step: int) -> int:
+        """The last step: rank 0 writes it to the store of the job, the others read it."""
+        if self._last_step is not None:
+            return self._last_step
+        try:
+            store: Any = sys.modules["torch.distributed"].distributed_c10d._get_default_store()
+            if rank == 0:
+                self._last_step = step + _STEPS_TO_AGREE
+                store.set(_STORE_KEY, str(self._last_step))
+            elif store.check([_STORE_KEY]):
+                self._last_step = int(store.get(_STORE_KEY))
+        except Exception:  # no such store in this version, or another kind of job
+            self._last_step = step
+        return step + 1 if self._last_step is None else self._last_step

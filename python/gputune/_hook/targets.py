@@ -1,0 +1,78 @@
+"""What `apply` can set through the hook: one row for each target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Callable
+
+from gputune._hook.accumulation import Accumulation
+from gputune._hook.backends import CHANNELS_LAST, CUDNN_BENCHMARK, SDPA, Attention, ChannelsLast, CudnnBenchmark
+from gputune._hook.checkpointing import CHECKPOINT, Checkpointing
+from gputune._hook.compiling import COMPILE, Compiling
+from gputune._hook.loader_settings import ACCUMULATION
+from gputune._hook.optimizers import FUSED
+from gputune._hook.precision import PRECISION, Precision
+
+if TYPE_CHECKING:
+    from gputune._hook.install import Hook
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target, how it is put in place, and what the user reads when it found nothing to act on."""
+
+    name: str
+    install: Callable[[Hook], None]
+    nothing: str
+
+
+def _by_itself(hook: Hook) -> None:
+    """Parts that are there in any case read this setting themselves."""
+
+
+_NO_LOADER = (
+    "no torch.utils.data.DataLoader yielded a batch before the first optimizer step; pass the setting to the script "
+    'instead (apply = "arg", or gputune.config())'
+)
+
+_NO_MODULE = (
+    "no module with parameters to train was called, in training mode and with gradients, before the first optimizer "
+    "step; torch.jit modules and functions without a torch.nn.Module cannot be changed from outside"
+)
+
+TARGETS = (
+    *(
+        Target(f"dataloader.{name}", _by_itself, _NO_LOADER)
+        for name in ("batch_size", "num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
+    ),
+    Target(PRECISION, lambda hook: Precision(hook).install(), _NO_MODULE),
+    Target(COMPILE, lambda hook: Compiling(hook).install(hook), _NO_MODULE),
+    Target(
+        CHANNELS_LAST,
+        lambda hook: ChannelsLast(hook).install(hook),
+        "no trained module has four-dimensional parameters (two-dimensional convolutions)",
+    ),
+    Target(
+        CUDNN_BENCHMARK,
+        lambda hook: CudnnBenchmark(hook).install(hook),
+        "no trained module is on a CUDA device with cuDNN",
+    ),
+    Target(
+        FUSED,
+        _by_itself,
+        "no optimizer of torch.optim that has a fused form was made (Adam, AdamW, SGD and Adagrad have one)",
+    ),
+    Target(
+        SDPA,
+        lambda hook: Attention(hook).install(hook),
+        "torch.nn.functional.scaled_dot_product_attention was not called in the first step; models of transformers call "
+        'it with attn_implementation="sdpa"',
+    ),
+    Target(ACCUMULATION, lambda hook: Accumulation(hook).install(), _NO_LOADER),
+    Target(
+        CHECKPOINT,
+        lambda hook: Checkpointing(hook).install(hook),
+        "the trained modules have no gradient_checkpointing_enable() and no repeated blocks (several children of one "
+        "class in a ModuleList or Sequential, with layers inside and without batch normalisation)",
+    ),
+)

@@ -1,0 +1,37 @@
+"""Brings gputune's hook into this interpreter, then runs the `sitecustomize` that this file hides.
+
+Python imports one `sitecustomize` only, the first on its path. Ours comes first in a probe, and ends with the import of
+the next one, whose errors Python shows as ever.
+"""
+
+import os
+import sys
+
+
+def _await_torch():
+    try:
+        from gputune._hook import importing
+
+        importing.await_torch()
+    except Exception:  # the script runs without us; gputune notices that nothing is reported
+        pass
+
+
+def _run_hidden():
+    here = os.path.dirname(os.path.abspath(__file__))
+    ours = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) == here]
+    this = sys.modules.pop("sitecustomize", None)
+    sys.path[:] = [entry for entry in sys.path if entry not in ours]
+    try:
+        import sitecustomize  # noqa: F401  (the user's own, or the distribution's)
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+    finally:
+        sys.path[:0] = ours
+        if this is not None:
+            sys.modules.setdefault("sitecustomize", this)
+
+
+_await_torch()
+_run_hidden()

@@ -1,0 +1,89 @@
+//! The Python package and the hook's files, which come along and are laid down for a probe.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Where a file of the repository's `python/` goes, below the folder that is put on `PYTHONPATH`, and its text.
+macro_rules! package {
+    ($($path:literal)*) => {
+        &[$(($path, include_str!(concat!("../../python/", $path)))),*]
+    };
+}
+
+/// The files of the package `gputune`, by their path below `python/`, and their texts.
+pub const FILES: &[(&str, &str)] = package! {
+    "gputune/__init__.py"
+    "gputune/_client.py"
+    "gputune/_hook/__init__.py"
+    "gputune/_hook/accumulation.py"
+    "gputune/_hook/backends.py"
+    "gputune/_hook/backward.py"
+    "gputune/_hook/batches.py"
+    "gputune/_hook/checkpointing.py"
+    "gputune/_hook/compiling.py"
+    "gputune/_hook/entry.py"
+    "gputune/_hook/errors.py"
+    "gputune/_hook/importing.py"
+    "gputune/_hook/install.py"
+    "gputune/_hook/loader.py"
+    "gputune/_hook/loader_settings.py"
+    "gputune/_hook/marks.py"
+    "gputune/_hook/memory.py"
+    "gputune/_hook/modules.py"
+    "gputune/_hook/optimizers.py"
+    "gputune/_hook/patching.py"
+    "gputune/_hook/precision.py"
+    "gputune/_hook/scaling.py"
+    "gputune/_hook/session.py"
+    "gputune/_hook/steps.py"
+    "gputune/_hook/stopping.py"
+    "gputune/_hook/targets.py"
+    "gputune/_hook/timeline.py"
+    "gputune/py.typed"
+};
+
+/// What Python reads at its start: torch loads the entry point by itself since 2.5.
+const SITECUSTOMIZE: &str = include_str!("../../python/hook/sitecustomize.py");
+const ENTRY_POINTS: &str = include_str!("../../python/hook/entry_points.txt");
+
+/// Lays the package and its hook down below a folder that is to come first on `PYTHONPATH`.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn install(folder: &Path) -> io::Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    for (path, text) in FILES {
+        write(&folder.join(path), text)?;
+    }
+    write(&folder.join("sitecustomize.py"), SITECUSTOMIZE)?;
+    // A distribution as Python's packaging user guide describes it ("Recording installed projects", "Entry points
+    // specification"); its name is not that of the package, which may be installed, too.
+    let distribution = folder.join(format!("gputune_hook-{version}.dist-info"));
+    write(&distribution.join("entry_points.txt"), ENTRY_POINTS)?;
+    write(&distribution.join("METADATA"), &format!("Metadata-Version: 2.1\nName: gputune-hook\nVersion: {version}\n"))
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_files_are_laid_down() {
+        let folder = tempfile::tempdir().unwrap();
+        install(folder.path()).unwrap();
+        for (path, text) in FILES {
+            assert_eq!(fs::read_to_string(folder.path().join(path)).unwrap(), *text);
+        }
+        let distribution = format!("gputune_hook-{}.dist-info", env!("CARGO_PKG_VERSION"));
+        let metadata = fs::read_to_string(folder.path().join(distribution).join("METADATA")).unwrap();
+        assert!(metadata.contains("Name: gputune-hook\n"), "{metadata}");
+    }
+}

@@ -1,0 +1,79 @@
+//! What an adapter's hook finds in a probe: its Python files, and the settings that it is to apply.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::Job;
+use crate::adapter::{self, Apply};
+
+/// The version of `probe.json`.
+const VERSION: u32 = 1;
+
+/// The variable whose folders Python imports from first (its documentation, "Command line and environment").
+pub(super) const PYTHONPATH: &str = "PYTHONPATH";
+
+/// What the hook reads, since environment variables may be lost on the way to it.
+#[derive(Serialize)]
+struct ProbeFile<'p> {
+    version: u32,
+    socket: &'p Path,
+    trial: u32,
+    config: &'p crate::space::Settings,
+    adapter: &'p str,
+    seed: u64,
+    apply: Map<String, Value>,
+}
+
+/// Lays the hook down below a folder that goes with the probe; returns the value of `PYTHONPATH` that brings it in, in
+/// front of `theirs`. `None` where there is no adapter.
+pub(super) fn lay_down(
+    scratch: &Path,
+    socket: &Path,
+    job: &Job<'_>,
+    apply: &Apply,
+    theirs: Option<OsString>,
+) -> io::Result<Option<OsString>> {
+    let Some(adapter) = apply.adapter else { return Ok(None) };
+    let folder: PathBuf = scratch.join("python");
+    adapter::install(&folder)?;
+    let settings = apply.by_hook(job.settings);
+    let settings = settings
+        .map(|(applied, value)| (applied.name.clone(), json!({ "parameter": applied.parameter, "value": value })));
+    let probe = ProbeFile {
+        version: VERSION,
+        socket,
+        trial: job.number,
+        config: job.settings,
+        adapter: adapter.name,
+        seed: apply.seed,
+        apply: settings.collect(),
+    };
+    fs::write(folder.join("probe.json"), serde_json::to_vec(&probe)?)?;
+    Ok(Some(in_front(folder.into(), theirs)))
+}
+
+/// An empty entry of `PYTHONPATH` is the working folder, so an empty rest must not become one.
+fn in_front(mut ours: OsString, theirs: Option<OsString>) -> OsString {
+    if let Some(theirs) = theirs.filter(|theirs| !theirs.is_empty()) {
+        ours.push(":");
+        ours.push(theirs);
+    }
+    ours
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_comes_first_and_an_empty_rest_adds_nothing() {
+        assert_eq!(in_front("/a".into(), None), "/a");
+        assert_eq!(in_front("/a".into(), Some(OsString::new())), "/a");
+        assert_eq!(in_front("/a".into(), Some("/b::/c".into())), "/a:/b::/c");
+    }
+}

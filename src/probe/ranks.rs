@@ -1,0 +1,187 @@
+//! Who reports: the processes of a distributed job, how many there should be, and whether one is gone.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Time after the first step of rank 0 within which the others must have said who they are. They take part in each step,
+/// so it allows for a slow connection only.
+const REPORT_TIME: Duration = Duration::from_secs(5);
+
+/// Steps of rank 0 that may arrive after another rank died: the one that was under way, and one that overlaps with it.
+const LATE_STEPS: u32 = 2;
+
+/// The processes that said who they are.
+#[derive(Debug, Default)]
+pub(super) struct Ranks {
+    /// How many must report, where the spec says so.
+    stated: Option<u32>,
+    /// Whether a hook sits in every process, so that all of them report if one does.
+    is_hooked: bool,
+    /// How many there are, as the processes say.
+    told: Option<u32>,
+    known: BTreeMap<u32, Rank>,
+    first_step: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Rank {
+    /// Connections that are open.
+    open: u32,
+    /// When it closed its last connection, where it should have said `bye` and did not.
+    gone: Option<Gone>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Gone {
+    at: Instant,
+    steps_since: u32,
+}
+
+/// Whether all processes reported that should.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Attendance {
+    Complete,
+    /// Too few so far, in words; those that are missing have a little time left.
+    Missing(String),
+    /// Too few for too long, or too many, in words.
+    Wrong(String),
+}
+
+impl Ranks {
+    pub(super) fn new(stated: Option<u32>, is_hooked: bool) -> Self {
+        Self { stated, is_hooked, ..Self::default() }
+    }
+
+    /// How many processes said who they are.
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.known.len()).unwrap_or(u32::MAX)
+    }
+
+    /// A process said on a new connection which rank it is, and of how many.
+    pub(super) fn hello(&mut self, rank: u32, ranks: Option<u32>) {
+        const MOST: usize = 1 << 16;
+        self.told = ranks.max(self.told);
+        if self.known.len() < MOST || self.known.contains_key(&rank) {
+            let rank = self.known.entry(rank).or_default();
+            rank.open += 1;
+            rank.gone = None;
+        }
+    }
+
+    /// A connection on which a rank had introduced itself was closed.
+    pub(super) fn closed(&mut self, rank: u32, is_orderly: bool, at: Instant) {
+        if let Some(rank) = self.known.get_mut(&rank) {
+            rank.open = rank.open.saturating_sub(1);
+            rank.gone = (rank.open == 0 && !is_orderly).then_some(Gone { at, steps_since: 0 });
+        }
+    }
+
+    /// Rank 0 ended a step.
+    pub(super) fn step(&mut self, at: Instant) {
+        self.first_step.get_or_insert(at);
+        for gone in self.known.values_mut().filter_map(|rank| rank.gone.as_mut()) {
+            gone.steps_since = gone.steps_since.saturating_add(1);
+        }
+    }
+
+    /// Whether all have reported that should.
+    pub(super) fn attendance(&self, now: Instant) -> Attendance {
+        let told = self.told.filter(|_| self.is_hooked);
+        let Some(expected) = self.stated.or(told) else { return Attendance::Complete };
+        let count = self.count();
+        let late = self.first_step.is_some_and(|first| now.saturating_duration_since(first) >= REPORT_TIME);
+        if count == expected {
+            Attendance::Complete
+        } else if count < expected && !late {
+            Attendance::Missing(self.wrong(expected))
+        } else {
+            Attendance::Wrong(self.wrong(expected))
+        }
+    }
+
+    /// That the wrong number of processes reported, in words.
+    fn wrong(&self, expected: u32) -> String {
+        let count = self.count();
+        let processes = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+        match self.stated {
+            Some(_) => format!("{processes} reported, {expected} were to (ranks = {expected})"),
+            None => format!("{processes} reported, and the job has {expected}"),
+        }
+    }
+
+    /// That a process is gone while others wait for it, in words.
+    pub(super) fn lost(&self, now: Instant, grace: Duration) -> Option<String> {
+        let is_lost = |gone: &Gone| gone.steps_since <= LATE_STEPS && now.saturating_duration_since(gone.at) >= grace;
+        let lost = self.known.iter().find(|(_, rank)| rank.gone.as_ref().is_some_and(is_lost));
+        let (rank, _) = lost.filter(|_| self.known.values().any(|rank| rank.open > 0))?;
+        Some(format!("rank {rank} is gone (its connection closed) while the others wait"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(5);
+
+    fn two(stated: Option<u32>, is_hooked: bool) -> Ranks {
+        let mut ranks = Ranks::new(stated, is_hooked);
+        ranks.hello(0, Some(2));
+        ranks.hello(1, Some(2));
+        ranks
+    }
+
+    #[test]
+    fn missing_ranks_get_a_little_time() {
+        let begin = Instant::now();
+        let mut ranks = two(Some(4), false);
+        ranks.step(begin);
+        let reason = "2 processes reported, 4 were to (ranks = 4)".to_owned();
+        assert_eq!(ranks.attendance(begin), Attendance::Missing(reason.clone()));
+        assert_eq!(ranks.attendance(begin + REPORT_TIME), Attendance::Wrong(reason));
+        let wrong = Attendance::Wrong("2 processes reported, 1 were to (ranks = 1)".to_owned());
+        assert_eq!(two(Some(1), false).attendance(begin), wrong);
+        assert_eq!(two(Some(2), false).attendance(begin), Attendance::Complete);
+    }
+
+    #[test]
+    fn what_the_job_says_counts_where_a_hook_is_in_every_process() {
+        let reason = "1 process reported, and the job has 2".to_owned();
+        for (is_hooked, expected) in [(true, Attendance::Missing(reason)), (false, Attendance::Complete)] {
+            let mut ranks = Ranks::new(None, is_hooked);
+            ranks.hello(0, Some(2));
+            assert_eq!(ranks.attendance(Instant::now()), expected);
+        }
+        assert_eq!(two(None, true).attendance(Instant::now()), Attendance::Complete);
+    }
+
+    #[test]
+    fn a_rank_that_closes_without_a_word_is_lost_when_no_steps_follow() {
+        let begin = Instant::now();
+        let mut ranks = two(None, true);
+        ranks.step(begin);
+        ranks.closed(1, false, begin);
+        ranks.step(begin);
+        assert_eq!(ranks.lost(begin, GRACE), None);
+        let reason = ranks.lost(begin + GRACE, GRACE).unwrap();
+        assert_eq!(reason, "rank 1 is gone (its connection closed) while the others wait");
+        ranks.step(begin);
+        ranks.step(begin);
+        assert_eq!(ranks.lost(begin + GRACE, GRACE), None, "the others go on");
+    }
+
+    #[test]
+    fn an_orderly_end_is_no_loss() {
+        let begin = Instant::now();
+        let mut ranks = two(None, true);
+        ranks.closed(1, true, begin);
+        assert_eq!(ranks.lost(begin + GRACE, GRACE), None);
+        let mut ranks = two(None, true);
+        ranks.closed(0, false, begin);
+        ranks.closed(1, false, begin);
+        assert_eq!(ranks.lost(begin + GRACE, GRACE), None, "nobody waits");
+        ranks.hello(1, Some(2));
+        ranks.hello(0, Some(2));
+        assert_eq!(ranks.lost(begin + GRACE, GRACE), None, "both are back");
+    }
+}

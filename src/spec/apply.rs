@@ -1,0 +1,212 @@
+//! From `adapter` and `apply` to what hands settings to a script that nobody changed.
+
+use std::ops::Range;
+
+use super::error::{SourceFile, SpecError, suggestion};
+use super::file::{Located, StepTable};
+use super::parameter::{Definition, Part, part};
+use super::space::Collected;
+use super::step::some_settings;
+use crate::adapter::{self, ADAPTERS, Accepts, Adapter, Applied, By, TARGETS, Target, TargetError};
+use crate::probe::Template;
+use crate::space::{Space, Value};
+
+/// The adapter that `[step]` names, if it names one.
+pub(super) fn adapter(source: &SourceFile, step: &StepTable) -> Result<Option<&'static Adapter>, SpecError> {
+    let Some(name) = &step.adapter else { return Ok(None) };
+    adapter::adapter(&name.value).map(Some).ok_or_else(|| {
+        let hint = suggestion(&name.value, ADAPTERS.iter().map(|adapter| adapter.name));
+        source.error(name.span.clone(), format!("there is no adapter `{}`", name.value), hint)
+    })
+}
+
+/// What the parameters are applied to. Adds the conditions and rules that follow from it.
+pub(super) fn resolve(collected: &mut Collected, step: &StepTable) -> Result<Vec<Applied>, SpecError> {
+    let mut resolved: Vec<Applied> = Vec::new();
+    for definition in &collected.parameters {
+        let Some(text) = &definition.table.apply else { continue };
+        let source = &collected.files[definition.file];
+        let applied = target(source, definition, text)?;
+        check_alone(source, text, &applied, &resolved, step)?;
+        resolved.push(applied);
+    }
+    add_conditions(collected, &resolved)?;
+    add_rules(collected, &resolved);
+    Ok(resolved)
+}
+
+fn target(source: &SourceFile, definition: &Definition, text: &Located<String>) -> Result<Applied, SpecError> {
+    let target = Target::parse(&text.value).map_err(|error| {
+        let hint = match &error {
+            TargetError::Unknown(name) => likely_target(name),
+            TargetError::Variable(_) => "write it like apply = \"env.OMP_NUM_THREADS\"".to_owned(),
+            TargetError::Reserved(_) => "take another name: a probe has its config in GPUTUNE_CONFIG anyway".to_owned(),
+        };
+        source.error(text.span.clone(), error.to_string(), hint)
+    })?;
+    Ok(Applied { parameter: definition.name.value.clone(), name: text.value.clone(), target })
+}
+
+/// The target that was most likely meant: by its last word alone, or by a similar name.
+fn likely_target(name: &str) -> String {
+    let last = |text: &str| text.rsplit('.').next().unwrap_or_default().replace('-', "_").to_lowercase();
+    match TARGETS.iter().find(|target| last(target.name) == last(name)) {
+        Some(target) => format!("did you mean `{}`?", target.name),
+        None if name == "env" => "write it like apply = \"env.OMP_NUM_THREADS\"".to_owned(),
+        None => {
+            let names: Vec<String> = TARGETS.iter().map(Target::shown_name).collect();
+            suggestion(name, names.iter().map(String::as_str))
+        }
+    }
+}
+
+/// A target needs its adapter, and nothing else may set what it sets.
+fn check_alone(
+    source: &SourceFile,
+    text: &Located<String>,
+    applied: &Applied,
+    others: &[Applied],
+    step: &StepTable,
+) -> Result<(), SpecError> {
+    let error = |message: String, hint: String| Err(source.error(text.span.clone(), message, hint));
+    let Applied { parameter, name, target } = applied;
+    if let By::Hook(adapter) = target.by
+        && step.adapter.as_ref().is_none_or(|given| given.value != adapter)
+    {
+        let message = format!("`{name}` is set by the adapter `{adapter}`, which [step] does not have");
+        return error(message, format!("add adapter = \"{adapter}\" to [step]"));
+    }
+    let is_argument = target.by == By::Argument;
+    let same = |other: &&Applied| {
+        let shares = |variable: &&str| other.variables().contains(variable);
+        (other.name == *name && !is_argument) || applied.variables().iter().any(|variable| shares(&variable))
+    };
+    if let Some(other) = others.iter().find(same) {
+        let message = match other.name == *name {
+            true => format!("`{}` and `{parameter}` are both applied to `{name}`", other.parameter),
+            false => format!("`{}` and `{parameter}` set the same environment variable", other.parameter),
+        };
+        return error(message, "one parameter can set it: take `apply` out of the other".to_owned());
+    }
+    let variables = applied.variables();
+    if let Some((variable, _)) = step.env.0.iter().find(|(key, _)| variables.contains(&key.value.as_str())) {
+        let message =
+            format!("`{parameter}` sets the environment variable {0}, and so does [step.env]", variable.value);
+        return error(message, "take it out of [step.env]".to_owned());
+    }
+    let is_used =
+        |argument: &Located<String>| Template::parse(&argument.value).names().any(|(used, _)| used == parameter);
+    if is_argument && step.command.value.iter().any(is_used) {
+        let message = format!("`{parameter}` would be passed twice: the command has {{{parameter}}} already");
+        return error(message, "take one of them out".to_owned());
+    }
+    Ok(())
+}
+
+/// Loader settings that only workers heed are active only where there are workers.
+fn add_conditions(collected: &mut Collected, applied: &[Applied]) -> Result<(), SpecError> {
+    const NEED_WORKERS: [&str; 2] = ["dataloader.prefetch_factor", "dataloader.persistent_workers"];
+    let Some(workers) = applied.iter().find(|applied| applied.name == "dataloader.num_workers") else { return Ok(()) };
+    if always_positive(collected, &workers.parameter)? {
+        return Ok(());
+    }
+    for definition in &mut collected.parameters {
+        let table = &mut definition.table;
+        let needs = table.apply.as_ref().filter(|target| NEED_WORKERS.contains(&target.value.as_str()));
+        if let Some(target) = needs
+            && table.when.is_none()
+            && table.derive.is_none()
+        {
+            table.when = Some(Located { value: format!("{} > 0", workers.parameter), span: target.span.clone() });
+        }
+    }
+    Ok(())
+}
+
+fn always_positive(collected: &Collected, name: &str) -> Result<bool, SpecError> {
+    let Some((source, definition)) = collected.definition(name) else { return Ok(false) };
+    Ok(match part(source, definition)? {
+        Part::Parameter(parameter) => parameter.value(0).as_f64().is_some_and(|least| least > 0.0),
+        Part::Derived(..) => false,
+    })
+}
+
+/// Gradient accumulation takes a batch in equal pieces.
+fn add_rules(collected: &mut Collected, applied: &[Applied]) {
+    let parameter = |name: &str| applied.iter().find(|applied| applied.name == name);
+    let (Some(batch), Some(pieces)) = (parameter("dataloader.batch_size"), parameter("torch.grad_accumulation")) else {
+        return;
+    };
+    let definition = collected.parameters.iter().find(|definition| definition.name.value == pieces.parameter);
+    let place =
+        definition.and_then(|definition| Some((definition.file, definition.table.apply.as_ref()?.span.clone())));
+    if let Some((file, span)) = place {
+        let value = format!("{} % {} == 0", batch.parameter, pieces.parameter);
+        collected.rules.push((file, Located { value, span }));
+    }
+}
+
+/// Every setting must be one that its target takes.
+pub(super) fn check_settings(collected: &Collected, space: &Space, applied: &[Applied]) -> Result<(), SpecError> {
+    for applied in applied {
+        let Some((source, definition)) = collected.definition(&applied.parameter) else { continue };
+        let settings = some_of(definition, space);
+        if let Some((value, span)) = settings.iter().find(|(value, _)| !applied.target.accepts.takes(value)) {
+            let message = format!("`{}` does not take {}", applied.name, shown(value));
+            return Err(source.error(span.clone(), message, cure(applied, value)));
+        }
+        let booleans = settings.iter().filter(|(value, _)| matches!(value, Value::Bool(_))).count();
+        if applied.target.by == By::Argument && (1..settings.len()).contains(&booleans) {
+            let message = format!("`{}` is a switch or has a value, and here it is both", applied.parameter);
+            let hint = "give it booleans only (the argument comes and goes), or none";
+            return Err(source.error(definition.name.span.clone(), message, hint));
+        }
+    }
+    Ok(())
+}
+
+/// Settings of a parameter with their places: those listed, the ends of a range, some of a derived value.
+fn some_of(definition: &Definition, space: &Space) -> Vec<(Value, Range<usize>)> {
+    let Definition { name, table, .. } = definition;
+    if let Some(values) = &table.values {
+        return values.value.iter().map(|entry| (entry.value.clone(), entry.span.clone())).collect();
+    }
+    if let Some(derive) = &table.derive {
+        let values = some_settings(space).filter_map(|settings| settings.get(&name.value).cloned());
+        return values.map(|value| (value, derive.span.clone())).collect();
+    }
+    let range = table.range.as_ref().map(|range| range.span.clone());
+    let span = range.or_else(|| table.powers_of_two.as_ref().map(|powers| powers.span.clone()));
+    let ends = space.parameter_index(&name.value).map(|at| &space.parameters()[at]).map(|parameter| {
+        let last = u32::try_from(parameter.len()).unwrap_or(u32::MAX).saturating_sub(1);
+        [parameter.value(0), parameter.value(last)]
+    });
+    ends.into_iter().flatten().zip(std::iter::repeat(span.unwrap_or_else(|| name.span.clone()))).collect()
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Text(text) => format!("\"{}\"", text.escape_debug()),
+        other => other.to_string(),
+    }
+}
+
+/// What to write instead of a setting that a target does not take.
+fn cure(applied: &Applied, value: &Value) -> String {
+    let accepts = applied.target.accepts;
+    let takes = format!("it takes {}", accepts.words());
+    match (accepts, value) {
+        (Accepts::Names(names), Value::Text(text)) => match suggestion(text, names.iter().copied()) {
+            likely if likely.starts_with("did you mean") => likely.replace('`', "\""),
+            _ => takes,
+        },
+        (Accepts::Booleans, Value::Text(text)) if matches!(text.as_str(), "true" | "false") => {
+            format!("write {text} without quotes")
+        }
+        (Accepts::Integers { .. }, Value::Text(text)) if accepts.takes(&Value::parse(text)) => {
+            format!("write {text} without quotes")
+        }
+        (Accepts::Integers { .. }, Value::Float(_)) => format!("{takes}, without a fraction"),
+        _ => takes,
+    }
+}

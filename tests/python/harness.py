@@ -1,0 +1,169 @@
+"""Gputune's side of a probe, as far as the hook can see it: the folder on PYTHONPATH and the socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+PYTHON = Path(__file__).resolve().parents[2] / "python"
+SCRIPTS = Path(__file__).resolve().parent / "scripts"
+LIMIT_SECONDS = 240
+
+
+@dataclass
+class Result:
+    """What came over the socket, and how the script ended."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    code: int = 0
+    output: str = ""
+
+    def named(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["event"] == name]
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        return self.named("step")
+
+    @property
+    def losses(self) -> list[float]:
+        return [step["loss"] for step in self.steps if "loss" in step]
+
+    @property
+    def applied(self) -> set[str]:
+        return {event["target"] for event in self.named("applied")}
+
+    @property
+    def errors(self) -> list[tuple[str, str]]:
+        return [(event["kind"], event["message"]) for event in self.named("error")]
+
+    @property
+    def marks(self) -> list[str]:
+        return [event["name"] for event in self.named("mark")]
+
+    @property
+    def phases(self) -> set[str]:
+        return {event["name"] for event in self.named("phase")}
+
+
+def write_folder(folder: Path, probe: Optional[dict[str, Any]]) -> None:
+    """The folder that gputune puts first on PYTHONPATH."""
+    shutil.copytree(PYTHON / "gputune", folder / "gputune", ignore=shutil.ignore_patterns("__pycache__"))
+    info = folder / "gputune_hook-0.0.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gputune-hook\nVersion: 0.0.0\n")
+    shutil.copy(PYTHON / "hook" / "entry_points.txt", info)
+    shutil.copy(PYTHON / "hook" / "sitecustomize.py", folder)
+    if probe is not None:
+        (folder / "probe.json").write_text(json.dumps(probe))
+
+
+class Listener:
+    """Collects events; orders the end after so many steps of rank 0."""
+
+    def __init__(self, path: str, stop_after: Optional[int]) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._stop_after = stop_after
+        self._connections: list[socket.socket] = []
+        self._steps = 0
+        self._lock = threading.Lock()
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._server.bind(path)
+        self._server.listen(64)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            threading.Thread(target=self._read, args=(connection,), daemon=True).start()
+
+    def _read(self, connection: socket.socket) -> None:
+        rank = 0
+        with connection.makefile("rb") as lines:
+            for line in lines:
+                event = json.loads(line)
+                if event["event"] == "hello":
+                    rank = event["rank"]
+                with self._lock:
+                    self.events.append({**event, "from_rank": rank})
+                    self._steps += event["event"] == "step" and rank == 0
+                    is_enough = self._stop_after is not None and self._steps >= self._stop_after
+                if is_enough:
+                    self._stop_after = None
+                    for other in self._connections:
+                        try:
+                            other.sendall(b'{"order":"stop"}\n')
+                        except OSError:
+                            pass
+
+
+def run(
+    script: str,
+    apply: Optional[dict[str, Any]] = None,
+    stop_after: Optional[int] = 40,
+    env: Optional[dict[str, str]] = None,
+    command: Optional[list[str]] = None,
+    python: tuple[str, ...] = (),
+    has_probe: bool = True,
+    path: tuple[str, ...] = (),
+    is_gone: bool = False,
+) -> Result:
+    """Runs a script in a probe; `apply` maps targets to values, each from a parameter of the target's last name."""
+    with tempfile.TemporaryDirectory(prefix="gputune-") as scratch:
+        folder = Path(scratch) / "python"
+        folder.mkdir()
+        address = str(Path(scratch) / "socket")
+        settings = {
+            target: {"parameter": target.rsplit(".", 1)[-1], "value": value} for target, value in (apply or {}).items()
+        }
+        probe = {
+            "version": 1,
+            "socket": address,
+            "trial": 1,
+            "config": {},
+            "adapter": "torch",
+            "seed": 0,
+            "apply": settings,
+        }
+        write_folder(folder, probe if has_probe else None)
+        listener = Listener(address, stop_after)
+        if is_gone:
+            listener.close()
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(folder), *path)),
+            "OMP_NUM_THREADS": "1",
+            "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
+            "PYTHONUNBUFFERED": "1",
+            **({"GPUTUNE_SOCKET": address, "GPUTUNE_CONFIG": "{}", "GPUTUNE_TRIAL": "1"} if has_probe else {}),
+            **(env or {}),
+        }
+        start = command or [sys.executable, *python]
+        process = subprocess.run(
+            [*start, str(SCRIPTS / script)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=LIMIT_SECONDS,
+            cwd=scratch,
+        )
+        time.sleep(0.1)
+        listener.close()
+        return Result(listener.events, process.returncode, process.stdout.decode(errors="replace"))
