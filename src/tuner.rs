@@ -391,7 +391,14 @@ impl Search<'_, '_> {
         on_event(Event::Started { number, purpose, settings: &settings, searched });
         let begin = Instant::now();
         let effort = if purpose == Purpose::Confirm { Effort::Confirm } else { Effort::Probe };
-        let job = Job { number, config: &config, settings: &settings, limits: self.limits, effort, rival: self.rival(purpose) };
+        let job = Job {
+            number,
+            config: &config,
+            settings: &settings,
+            limits: self.limits,
+            effort,
+            rival: self.rival(purpose),
+        };
         let outcome = self.run_undisturbed(&job, on_event)?;
         let outcome = self.checked(outcome, &job, purpose, on_event)?;
         if outcome == Outcome::Interrupted {

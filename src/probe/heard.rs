@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::orders::{Ending, Report};
 use super::memory_peaks::MemoryReport;
+use super::orders::{Ending, Report};
 use super::protocol::{ErrorKind, Event};
 use super::ranks::Ranks;
 use super::start_error::start_error;

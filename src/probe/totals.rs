@@ -80,7 +80,8 @@ impl Totals {
         // The share of warm-up, since a rate that is printed stands for several steps.
         let steady = throughput.steps_after_warmup().max(1);
         let all = (steady + throughput.warmup_steps).max(1);
-        let steady = usize::try_from(self.steps as u64 * steady / all).unwrap_or(self.steps).clamp(1, self.steps.max(1));
+        let steady =
+            usize::try_from(self.steps as u64 * steady / all).unwrap_or(self.steps).clamp(1, self.steps.max(1));
         let memory = self.memory.split_at(self.steps.saturating_sub(steady));
         let phase_seconds = self.phases.iter().filter_map(|(name, times)| {
             let newest = times.iter().rev().zip(self.marked.iter().rev()).take(steady);

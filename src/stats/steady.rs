@@ -99,7 +99,9 @@ impl MeanRate {
         let degrees = self.batches.checked_sub(1).filter(|&degrees| degrees > 0)?;
         let quantile = student_quantile(degrees, tail);
         let skewness = (self.skewness * towards).max(0.0);
-        Some(self.error * (quantile + skewness * (1.0 + 2.0 * quantile * quantile) / (6.0 * count(self.batches).sqrt())))
+        Some(
+            self.error * (quantile + skewness * (1.0 + 2.0 * quantile * quantile) / (6.0 * count(self.batches).sqrt())),
+        )
     }
 }
 

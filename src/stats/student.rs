@@ -45,9 +45,8 @@ pub fn student_quantile(degrees: usize, tail: f64) -> f64 {
 /// Newton's method.
 fn normal_quantile(tail: f64) -> f64 {
     let t = (-2.0 * tail.ln()).sqrt();
-    let mut x = t
-        - ((0.010_328 * t + 0.802_853) * t + 2.515_517)
-            / (((0.001_308 * t + 0.189_269) * t + 1.432_788) * t + 1.0);
+    let mut x =
+        t - ((0.010_328 * t + 0.802_853) * t + 2.515_517) / (((0.001_308 * t + 0.189_269) * t + 1.432_788) * t + 1.0);
     for _ in 0..2 {
         x += (normal_tail(x) - tail) / ((-x * x / 2.0).exp() / TAU.sqrt());
     }
