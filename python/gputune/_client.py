@@ -6,6 +6,7 @@ a process has one connection, opened when something is sent for the first time.
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import json
 import os
@@ -157,11 +158,17 @@ class Reporter:
         except OSError:
             connection.close()
             raise
+        atexit.register(self._bye, os.getpid())
         return connection
+
+    def _bye(self, pid: int) -> None:
+        """Says that this process ends in an orderly way; one that is killed cannot."""
+        if pid == os.getpid() and self._socket is not None:
+            self.send("bye")
 
     def _hello(self) -> dict[str, Any]:
         rank, ranks = rank_and_ranks()
-        hello: dict[str, Any] = {"framework": framework(), "rank": rank, "ranks": ranks}
+        hello: dict[str, Any] = {"framework": framework(), "rank": rank, "ranks": ranks, "orders": True}
         if self._folder is not None and _write_stacks_on_signal(self._folder):
             hello["pid"] = os.getpid()
         return hello
