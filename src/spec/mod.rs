@@ -104,7 +104,13 @@ impl Spec {
     /// the space.
     pub fn full_precision(&self) -> FullPrecision {
         let applied = || self.step.template().apply.applied.iter();
+        // What the parameter itself states goes before what its target tells.
+        let states = |name: &str| {
+            let parameter = self.space.parameter_index(name).map(|at| &self.space.parameters()[at]);
+            parameter.is_some_and(|parameter| parameter.in_full_precision().is_some())
+        };
         let reference = applied().filter_map(|applied| match applied.target.numerics {
+            Numerics::Changed(_) if states(&applied.parameter) => None,
             Numerics::Changed(full) => Some((applied.parameter.clone(), full.value())),
             Numerics::Same | Numerics::Other => None,
         });
