@@ -291,7 +291,7 @@ impl<'r> Run<'r> {
         let patience = if self.heard.reported.is_some() {
             // Its own way to end may print more about the error.
             grace_time.min(LAST_WORDS)
-        } else if verdict.is_good() && self.socket.order_stop() {
+        } else if verdict.is_good() && self.heard.any_step() && self.socket.order_stop() {
             // A step that ends by itself does so between two steps, and leaves nothing half done.
             grace_time
         } else {
