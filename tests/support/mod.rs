@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::allow_attributes, reason = "the part differs from file to file, so nothing can be expected")]
 
+pub(crate) mod python;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
