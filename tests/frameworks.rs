@@ -68,7 +68,7 @@ impl Example {
         let mut measurements = Vec::new();
         for line in &searched.lines {
             let Outcome::Measured(measurement) = &line.outcome else { panic!("{}", stderr(&searched.output)) };
-            let size = line.config["batch_size"].as_i64().unwrap();
+            let size = line.config.get("batch_size").and_then(gputune::space::Value::as_i64).unwrap();
             assert_eq!(measurement.samples_per_step, Some(samples(size)), "batch size {size}: {measurement:?}");
             sizes.push(size);
             measurements.push(measurement.clone());
