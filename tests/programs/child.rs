@@ -45,6 +45,10 @@ fn main() -> Result {
             "print" => println!("{rest}"),
             "complain" => eprintln!("{rest}"),
             "bytes" => print_bytes(number(0))?,
+            // eat:BYTES
+            "eat" => drop(std::hint::black_box(vec![1_u8; usize::try_from(number(0))?])),
+            // shared:NAME:BYTES, kept open
+            "shared" => std::mem::forget(shared_file(rest)?),
             "sleep" => std::thread::sleep(Duration::from_millis(number(0))),
             "ignore-term" => drop(signal_hook::flag::register(15, Arc::new(AtomicBool::new(false)))?),
             "signal" => rustix::process::kill_process(
@@ -99,6 +103,13 @@ fn print_bytes(count: u64) -> Result {
         left -= part as u64;
     }
     Ok(stdout.flush()?)
+}
+
+fn shared_file(rest: &str) -> Result<std::fs::File> {
+    let (name, size) = rest.rsplit_once(':').ok_or("shared:NAME:BYTES")?;
+    let mut file = std::fs::File::create(std::path::Path::new("/dev/shm").join(name))?;
+    file.write_all(&vec![1; size.parse()?])?;
+    Ok(file)
 }
 
 /// A grandchild in a session of its own whose parent is gone, deaf to SIGTERM.
