@@ -12,7 +12,7 @@ use crate::event::Event;
 use crate::journal::{Journal, JournalError, Recovered};
 use crate::numerics::FullPrecision;
 use crate::objective::Objective;
-use crate::outcome::Outcome;
+use crate::outcome::{Estimate, Outcome};
 use crate::probe::{Effort, InProcess, Job, Limits, ProbeError, Prober, TrainingStep};
 use crate::space::{Config, LocateError, Settings, Space};
 use crate::strategy::{self, Strategy, View};
@@ -391,7 +391,14 @@ impl Search<'_, '_> {
         on_event(Event::Started { number, purpose, settings: &settings, searched });
         let begin = Instant::now();
         let effort = if purpose == Purpose::Confirm { Effort::Confirm } else { Effort::Probe };
-        let job = Job { number, config: &config, settings: &settings, limits: self.limits, effort, rival: None };
+        let job = Job {
+            number,
+            config: &config,
+            settings: &settings,
+            limits: self.limits,
+            effort,
+            rival: self.rival(purpose),
+        };
         let outcome = self.run_undisturbed(&job, on_event)?;
         let outcome = self.checked(outcome, &job, purpose, on_event)?;
         if outcome == Outcome::Interrupted {
@@ -409,6 +416,16 @@ impl Search<'_, '_> {
         on_event(Event::Finished { trial: &trial, settings: &settings, judgement: judgement.as_ref(), is_best });
         self.history.push(trial);
         Ok(true)
+    }
+
+    /// The throughput that a search probe must come near, or may stop: the best so far, where nothing but throughput
+    /// counts. The baseline and the confirmations are measured in full, because they are reported.
+    fn rival(&self, purpose: Purpose) -> Option<Estimate> {
+        if purpose != Purpose::Search || !self.objective.is_largest_throughput() {
+            return None;
+        }
+        let view = View::new(self.space, self.objective, &self.history, &[], None);
+        view.best()?.0.outcome.measurement()?.throughput
     }
 
     /// A disturbed probe says nothing about its config, so it is run again, after a while, and never recorded.

@@ -102,7 +102,7 @@ impl Progress {
 
     fn finished(&mut self, trial: &Trial, settings: &Settings, is_best: bool) {
         let result = shown_result(&self.objective, trial);
-        let memory = trial.outcome.measurement().and_then(|m| m.peak_memory_bytes);
+        let memory = trial.outcome.partial_measurement().and_then(|m| m.peak_memory_bytes);
         let memory = memory.map(|bytes| format!(", {}", show_bytes(bytes))).unwrap_or_default();
         let mark = match (trial.purpose, is_best) {
             (Purpose::Baseline, _) => "  (baseline)",

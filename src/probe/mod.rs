@@ -9,8 +9,10 @@ mod heard;
 mod hook;
 mod host_watch;
 mod in_process;
+mod memory_peaks;
 mod orders;
 mod output;
+mod patience;
 pub mod protocol;
 mod ranks;
 mod rate;
@@ -19,6 +21,7 @@ mod shared_watch;
 mod start_error;
 pub mod supervisor;
 mod template;
+mod throughput;
 mod totals;
 mod window;
 
