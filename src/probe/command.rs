@@ -112,9 +112,9 @@ struct Run<'r> {
     log: PathBuf,
     host: HostWatch,
     heard: Heard<'r>,
-    patience: Patience,
     /// Where it hangs, if it does.
     hang: Hang,
+    patience: Patience,
     output_bytes: u64,
 }
 
@@ -193,8 +193,8 @@ impl<'r> Run<'r> {
             output,
             log,
             heard: Heard::nothing(step, &program, asked, begin),
-            patience: Patience::new(job),
             hang: Hang::default(),
+            patience: Patience::new(job),
             output_bytes: 0,
         })
     }
