@@ -6,11 +6,16 @@ use std::fs;
 /// The state letter that the kernel gives a process that has ended and was not waited for.
 const ZOMBIE: char = 'Z';
 
+/// All processes that can be seen.
+pub(crate) fn all() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// All living descendants of a process, parents before children; zombies are left out.
 pub(crate) fn descendants(root: u32) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<(u32, char)>> = HashMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+    for pid in all() {
         if let Some((parent, state)) = parent_and_state(pid) {
             children.entry(parent).or_default().push((pid, state));
         }
@@ -26,6 +31,29 @@ pub(crate) fn descendants(root: u32) -> Vec<u32> {
         }
     }
     found
+}
+
+/// The processor time that a process has used, in clock ticks, with or without that of its children that it has waited
+/// for (fields 14 to 17 of `/proc/PID/stat`, proc(5)).
+pub(crate) fn processor_ticks(pid: u32, with_children: bool) -> Option<u64> {
+    const USER_TIME: usize = 14;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // What follows the name begins with field 3.
+    let fields = stat[stat.rfind(')')? + 1..].split_whitespace().skip(USER_TIME - 3);
+    fields.take(if with_children { 4 } else { 2 }).map(|field| field.parse::<u64>().ok()).sum()
+}
+
+/// The command line of a process, as far as it is of use in a message.
+pub(crate) fn command(pid: u32) -> Option<String> {
+    const WIDTH: usize = 80;
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let line = String::from_utf8_lossy(&line).replace('\0', " ");
+    Some(line.trim().chars().take(WIDTH).collect()).filter(|line: &String| !line.is_empty())
+}
+
+/// Whether a signal has stopped a process, and no other has let it go on.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    parent_and_state(pid).is_some_and(|(_, state)| matches!(state, 'T' | 't'))
 }
 
 /// Fields 4 and 3 of `/proc/PID/stat` (proc(5)); the name in field 2 may hold spaces and parentheses.

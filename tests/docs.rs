@@ -17,6 +17,7 @@ const PAGES: &[&str] = &[
     "docs/spec.md",
     "docs/protocol.md",
     "docs/outcomes.md",
+    "docs/failures.md",
     "examples/pytorch/README.md",
 ];
 

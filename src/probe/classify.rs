@@ -1,56 +1,39 @@
 //! What a process that ended by itself died of.
+//!
+//! `docs/failures.md` has a row for everything that is told apart here.
+
+mod elastic;
+mod lines;
+mod signatures;
+mod torch_memory;
+mod traceback;
+
+use std::collections::BTreeSet;
 
 use super::orders::Ending;
 use super::protocol::ErrorKind;
 use crate::outcome::{Failure, Memory, Outcome};
+use lines::Line;
+use signatures::Meaning;
+use torch_memory::Shortage;
+use traceback::Exception;
 
-/// Texts that the frameworks and runtimes print when memory runs out, in lower case.
-///
-/// Sources: PyTorch's allocator and older releases of it, torch's cuBLAS calls, XLA, TensorFlow's BFC allocator,
-/// bitsandbytes' `CUDA_CHECK_RETURN`, NCCL's `NCCL WARN`, torch's `DataLoader`, glibc, libstdc++, CPython, Rust's
-/// allocator, Slurm. A bare "out of memory" is none of them: scripts print it in warnings, too.
-const SIGNATURES: &[(&str, Memory)] = &[
-    ("cuda out of memory", Memory::Device),
-    ("torch.outofmemoryerror", Memory::Device),
-    ("torch.cuda.outofmemoryerror", Memory::Device),
-    ("cuda error: out of memory", Memory::Device),
-    ("cuda_error_out_of_memory", Memory::Device),
-    ("cudaerrormemoryallocation", Memory::Device),
-    ("hip out of memory", Memory::Device),
-    ("mps backend out of memory", Memory::Device),
-    ("allocation was preemptively rejected because it would exceed", Memory::Device),
-    ("memory mapping failed with oom", Memory::Device),
-    ("cublas_status_alloc_failed", Memory::Device),
-    ("cudnn_status_alloc_failed", Memory::Device),
-    ("resource_exhausted: out of memory", Memory::Device),
-    ("oom when allocating tensor with shape", Memory::Device),
-    ("resourceexhaustederror", Memory::Device),
-    ("error out of memory at line", Memory::Device),
-    ("cuda failure 'out of memory'", Memory::Device),
-    ("failed to cuda host alloc", Memory::Host),
-    ("defaultcpuallocator: can't allocate memory", Memory::Host),
-    ("defaultcpuallocator: not enough memory", Memory::Host),
-    ("insufficient shared memory (shm)", Memory::Shared),
-    ("is killed by signal: bus error", Memory::Shared),
-    ("is killed by signal: killed", Memory::Host),
-    ("oom_kill event", Memory::Host),
-    ("[errno 12] cannot allocate memory", Memory::Host),
-    ("std::bad_alloc", Memory::Host),
-    ("]: memoryerror", Memory::Host),
-    ("numpy._core._exceptions._arraymemoryerror", Memory::Host),
-    ("numpy.core._exceptions._arraymemoryerror", Memory::Host),
-];
-
-/// Texts that count only at the start of a line.
-const LINE_STARTS: &[(&str, Memory)] = &[("memoryerror", Memory::Host), ("memory allocation of ", Memory::Host)];
+/// What the kernel tells about a probe's memory.
+pub(super) struct MemoryFacts<'e> {
+    /// Whether the kernel killed a process for lack of memory meanwhile.
+    pub(super) oom_killed: bool,
+    /// That shared memory was full, in words, if it was.
+    pub(super) shared_is_full: Option<String>,
+    /// The probe's processes.
+    pub(super) own: &'e BTreeSet<u32>,
+}
 
 /// Everything that is known about how a process ended.
 pub(super) struct Evidence<'e> {
     pub(super) ending: Ending,
     pub(super) last_lines: &'e [String],
     pub(super) reported: Option<(ErrorKind, String)>,
-    /// Whether the kernel killed a process for lack of memory meanwhile.
-    pub(super) oom_killed: bool,
+    pub(super) memory: MemoryFacts<'e>,
     /// What was there to measure, in words: `a step`, or `a line that matches the pattern`.
     pub(super) awaited: &'static str,
     /// Processes that were still there when the command ended.
@@ -64,44 +47,55 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
     let last_lines = shown(evidence.last_lines);
     let failure = |reason: String| Failure { reason, last_lines: last_lines.clone() };
     if let Some((kind, message)) = &evidence.reported {
-        let message = if message.is_empty() { "the step reported an error" } else { message }.to_owned();
-        return match kind {
-            ErrorKind::OutOfMemory => Outcome::OutOfMemory { memory: Memory::Device, failure: failure(message) },
-            ErrorKind::Rejected | ErrorKind::NotApplied => Outcome::Rejected(failure(message)),
-            ErrorKind::Diverged => Outcome::Diverged(failure(message)),
-            ErrorKind::Failed => Outcome::Crashed(failure(message)),
-        };
+        return reported(*kind, message, &evidence.memory, failure);
     }
-    if !evidence.ending.is_success() {
-        if let Some((memory, line)) = out_of_memory_line(evidence.last_lines) {
-            return Outcome::OutOfMemory { memory, failure: failure(line) };
-        }
-        if evidence.oom_killed && evidence.ending.killed() {
-            let reason = "the kernel killed it because memory ran out".to_owned();
-            return Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) };
-        }
+    if evidence.ending.is_success() {
+        return Outcome::Crashed(failure(nothing_seen(evidence)));
     }
-    Outcome::Crashed(failure(crash_reason(evidence)))
+    if let Some((memory, reason)) = out_of_memory(evidence.last_lines, &evidence.memory) {
+        return Outcome::OutOfMemory { memory, failure: failure(reason) };
+    }
+    if evidence.memory.oom_killed && evidence.ending.killed() {
+        let reason = "the kernel killed it because memory ran out".to_owned();
+        return Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) };
+    }
+    if let Some(full) = evidence.memory.shared_is_full.as_ref().filter(|_| evidence.ending.is_bus_error()) {
+        let reason = format!("{}; {full}", evidence.ending);
+        return Outcome::OutOfMemory { memory: Memory::Shared, failure: failure(reason) };
+    }
+    Outcome::Crashed(failure(crash_reason(evidence.ending, evidence.last_lines) + &bad_lines_words(evidence.bad_lines)))
 }
 
-fn crash_reason(evidence: &Evidence<'_>) -> String {
-    let mut reason = evidence.ending.to_string();
-    match evidence.ending {
-        Ending::Exited(0) => {
-            reason = format!("ended with {reason} before {} was seen", evidence.awaited);
-            if evidence.leftovers > 0 {
-                reason += &format!("; it left {} in the background, which were ended", processes(evidence.leftovers));
-            }
-        }
-        // Programs that exit with an error say why last; one that a signal ends had no time to.
-        Ending::Exited(_) => {
-            if let Some(line) = evidence.last_lines.iter().rev().find(|line| !line.trim().is_empty()) {
-                reason = format!("{reason}: {}", line.trim());
-            }
-        }
-        Ending::Signalled(_) => {}
+/// What a step says of its own end; its message is read as its output would be.
+fn reported(kind: ErrorKind, message: &str, facts: &MemoryFacts<'_>, failure: impl Fn(String) -> Failure) -> Outcome {
+    let lines: Vec<String> = message.lines().map(str::to_owned).collect();
+    let said = match lines.as_slice() {
+        [] => "the step reported an error".to_owned(),
+        [line] => line.clone(),
+        [first, ..] => exception_words(&lines).unwrap_or_else(|| first.clone()),
+    };
+    match kind {
+        ErrorKind::Rejected | ErrorKind::NotApplied => return Outcome::Rejected(failure(said)),
+        ErrorKind::Diverged => return Outcome::Diverged(failure(said)),
+        ErrorKind::OutOfMemory | ErrorKind::Failed => {}
+    }
+    match (out_of_memory(&lines, facts), kind) {
+        (Some((memory, reason)), _) => Outcome::OutOfMemory { memory, failure: failure(reason) },
+        (None, ErrorKind::OutOfMemory) => Outcome::OutOfMemory { memory: Memory::Device, failure: failure(said) },
+        (None, _) => Outcome::Crashed(failure(known_crash(&lines).unwrap_or(said))),
+    }
+}
+
+fn nothing_seen(evidence: &Evidence<'_>) -> String {
+    let mut reason = format!("ended with {} before {} was seen", evidence.ending, evidence.awaited);
+    if evidence.leftovers > 0 {
+        reason += &format!("; it left {} in the background, which were ended", processes(evidence.leftovers));
     }
     reason + &bad_lines_words(evidence.bad_lines)
+}
+
+fn processes(count: usize) -> String {
+    if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
 }
 
 /// What is added to a reason when the socket got lines that are no events: often why nothing was seen.
@@ -109,23 +103,118 @@ pub(super) fn bad_lines_words(count: u64) -> String {
     if count == 0 { String::new() } else { format!("; {count} lines on the socket were no events") }
 }
 
-fn processes(count: usize) -> String {
-    if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
+/// Which memory ran out, and what says so.
+pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts<'_>) -> Option<(Memory, String)> {
+    match decisive_line(lines) {
+        Some((Meaning::OutOfMemory(memory), line)) => {
+            let mut reason = match Shortage::parse(line) {
+                Some(shortage) => shortage.words(facts.own),
+                None => line.trim().to_owned(),
+            };
+            if let Some(full) = facts.shared_is_full.as_ref().filter(|_| memory == Memory::Shared) {
+                reason += &format!("; {full}");
+            }
+            Some((memory, reason))
+        }
+        Some((Meaning::WorkerLost, line)) if facts.oom_killed && worker_signal(line).is_none_or(Ending::killed) => {
+            Some((Memory::Host, "the kernel killed a data worker because memory ran out".to_owned()))
+        }
+        Some((Meaning::DeviceFault, _)) => None,
+        _ => {
+            let cause = elastic::root_cause(lines).filter(|cause| facts.oom_killed && cause.ending.killed())?;
+            Some((Memory::Host, format!("the kernel killed rank {} because memory ran out", cause.rank)))
+        }
+    }
 }
 
-/// The first of the last lines that says that memory ran out: in a distributed job the peers' complaints come later.
+/// The line that tells what went wrong: the first with a known text, for in a distributed job the peers' complaints come
+/// later. That a data worker is gone is said of many causes; whatever else is said counts more.
 ///
-/// Indented lines are a second choice: in a Python traceback they quote the source, and the error itself comes below.
-pub(super) fn out_of_memory_line(lines: &[String]) -> Option<(Memory, String)> {
-    let indented = |line: &&String| line.starts_with([' ', '\t']);
-    let plain = lines.iter().filter(|line| !indented(line));
-    plain.chain(lines.iter().filter(indented)).find_map(|line| {
-        let lower = line.to_lowercase();
-        let inside = SIGNATURES.iter().find(|(text, _)| lower.contains(text));
-        let ahead = || LINE_STARTS.iter().find(|(text, _)| lower.starts_with(text));
-        let (_, memory) = inside.or_else(ahead)?;
-        Some((*memory, line.trim().to_owned()))
-    })
+/// Indented lines are a second choice, and for memory only: in a Python traceback they quote the source, and the error
+/// itself comes below.
+fn decisive_line(lines: &[String]) -> Option<(Meaning, &str)> {
+    let known = |line: &Line<'_>| signatures::meaning(line.text.trim_start());
+    let all = || lines.iter().map(|line| Line::of(line));
+    let plain = all().filter(|line| !line.is_indented()).filter_map(|line| Some((known(&line)?, line.text)));
+    let lost = |(meaning, _): &(Meaning, &str)| *meaning == Meaning::WorkerLost;
+    let quoted = all().filter(Line::is_indented).filter_map(|line| Some((known(&line)?, line.text)));
+    let quoted = quoted.filter(|(meaning, _)| matches!(meaning, Meaning::OutOfMemory(_)));
+    plain.clone().find(|found| !lost(found)).or_else(|| plain.clone().find(lost)).or_else(|| quoted.clone().next())
+}
+
+/// How a program died that is not known to have run out of memory.
+fn crash_reason(ending: Ending, lines: &[String]) -> String {
+    if let Some(cause) = elastic::root_cause(lines) {
+        let own = traceback::exceptions(lines);
+        // torchrun's own exception says less than the rank's.
+        let own: Vec<Exception> = own.into_iter().filter(|own| !own.text.contains("ChildFailedError")).collect();
+        let words = traceback::fatal(&own, Some(cause.rank)).or_else(|| traceback::fatal(&own, None)).map(in_words);
+        let words = words.filter(|_| matches!(cause.ending, Ending::Exited(_)));
+        let words = words.map(|words| format!(": {words}")).unwrap_or_default();
+        return format!("rank {} failed first: {}{words}", cause.rank, cause.ending);
+    }
+    let words = match ending {
+        // Programs that exit with an error say why last; one that a signal ends had no time to, unless it asked for it.
+        Ending::Exited(_) => known_crash(lines).or_else(|| exception_words(lines)).or_else(|| last_words(lines)),
+        Ending::Signalled(6) => abort_words(lines),
+        Ending::Signalled(_) => None,
+    };
+    words.map_or_else(|| ending.to_string(), |words| format!("{ending}: {words}"))
+}
+
+/// Causes that a program tells in a line that need not be its last.
+pub(super) fn known_crash(lines: &[String]) -> Option<String> {
+    let exceptions = traceback::exceptions(lines);
+    let fetching = || traceback::fatal(&exceptions, None).is_some_and(|exception| exception.while_fetching);
+    match decisive_line(lines) {
+        Some((Meaning::DeviceFault, line)) => Some(line.trim().to_owned()),
+        Some((Meaning::WorkerLost, line)) => Some(match worker_signal(line) {
+            Some(ending) => format!("a data worker was {ending}"),
+            None => lost_worker(&exceptions),
+        }),
+        // The batch was taken from a worker that was gone by then.
+        _ if fetching() => Some(lost_worker(&exceptions)),
+        _ => None,
+    }
+}
+
+fn lost_worker(exceptions: &[Exception]) -> String {
+    let own_words = exceptions.iter().find(|exception| exception.is_of_child && !exception.while_fetching);
+    let words = own_words.map(|exception| format!(": {}", exception.text)).unwrap_or_default();
+    format!("a data worker ended unexpectedly{words}")
+}
+
+/// The signal in `DataLoader worker (pid 71) is killed by signal: Killed. `
+fn worker_signal(line: &str) -> Option<Ending> {
+    let (_, rest) = line.split_once("is killed by signal: ")?;
+    Ending::by_description(rest.split('.').next()?.trim())
+}
+
+fn exception_words(lines: &[String]) -> Option<String> {
+    traceback::fatal(&traceback::exceptions(lines), None).map(in_words)
+}
+
+fn in_words(exception: &Exception) -> String {
+    match exception.worker {
+        Some(worker) => format!("{} (in data worker {worker})", exception.text),
+        None if exception.at_start_of_process => format!("a process could not be started: {}", exception.text),
+        None => exception.text.clone(),
+    }
+}
+
+/// The last line that means something.
+fn last_words(lines: &[String]) -> Option<String> {
+    let words = |line: &&String| !line.trim().is_empty();
+    let last = lines.iter().rev().filter(words).find(|line| !lines::is_noise(line));
+    last.or_else(|| lines.iter().rev().find(words)).map(|line| Line::of(line).text.trim().to_owned())
+}
+
+/// Why a program aborted: as libstdc++ says it of an exception that nobody caught, CPython, or glibc.
+fn abort_words(lines: &[String]) -> Option<String> {
+    const STARTS: &[&str] = &["what():", "Fatal Python error:", "Assertion ", "free(): ", "double free", "malloc(): "];
+    let words = lines.iter().rev().map(|line| Line::of(line).text.trim());
+    let words = words.filter(|line| STARTS.iter().any(|start| line.starts_with(start)));
+    words.map(|line| line.trim_start_matches("what():").trim().to_owned()).next()
 }
 
 /// The lines that go into the journal and onto the screen.
@@ -140,13 +229,18 @@ pub(super) fn shown(last_lines: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
 
+    fn facts(oom_killed: bool) -> MemoryFacts<'static> {
+        static NONE: BTreeSet<u32> = BTreeSet::new();
+        MemoryFacts { oom_killed, shared_is_full: None, own: &NONE }
+    }
+
     fn outcome(ending: Ending, lines: &[&str]) -> Outcome {
         let lines: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
         classify(&Evidence {
             ending,
             last_lines: &lines,
             reported: None,
-            oom_killed: false,
+            memory: facts(false),
             awaited: "a step",
             leftovers: 0,
             bad_lines: 0,
@@ -185,7 +279,6 @@ mod tests {
                 "RuntimeError: DataLoader worker (pid 71) is killed by signal: Bus error. It is possible that",
                 Memory::Shared,
             ),
-            ("RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.", Memory::Host),
             ("MemoryError", Memory::Host),
             ("memory allocation of 4096 bytes failed", Memory::Host),
             ("terminate called after throwing an instance of 'std::bad_alloc'", Memory::Host),
@@ -199,14 +292,6 @@ mod tests {
         let lines = ["    raise RuntimeError(\"CUDA out of memory\")", "RuntimeError: CUDA out of memory"];
         let failure = outcome(Ending::Exited(1), &lines).failure().unwrap().clone();
         assert_eq!(failure.reason, "RuntimeError: CUDA out of memory");
-    }
-
-    #[test]
-    fn the_docs_list_every_text() {
-        let docs = include_str!("../../docs/outcomes.md").to_lowercase();
-        for (text, _) in SIGNATURES.iter().chain(LINE_STARTS) {
-            assert!(docs.contains(&format!("- `{text}`")), "docs/outcomes.md does not list `{text}`");
-        }
     }
 
     #[test]
@@ -237,15 +322,87 @@ mod tests {
             ending: Ending::Signalled(9),
             last_lines: &[],
             reported: None,
-            oom_killed: false,
+            memory: facts(false),
             awaited: "a step",
             leftovers: 0,
             bad_lines: 0,
         };
         assert!(matches!(classify(&evidence), Outcome::Crashed(_)));
-        evidence.oom_killed = true;
+        evidence.memory.oom_killed = true;
         assert!(matches!(classify(&evidence), Outcome::OutOfMemory { memory: Memory::Host, .. }));
         evidence.ending = Ending::Exited(137);
         assert!(matches!(classify(&evidence), Outcome::OutOfMemory { memory: Memory::Host, .. }));
+    }
+
+    #[test]
+    fn a_worker_that_was_killed_is_lack_of_memory_only_when_the_kernel_says_so() {
+        let lines: Vec<String> = [
+            "RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed. ",
+            "RuntimeError: DataLoader worker (pid(s) 71) exited unexpectedly",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let mut evidence = Evidence {
+            ending: Ending::Exited(1),
+            last_lines: &lines,
+            reported: None,
+            memory: facts(false),
+            awaited: "a step",
+            leftovers: 0,
+            bad_lines: 0,
+        };
+        let reason = "exit code 1: a data worker was killed by signal 9 (SIGKILL)";
+        assert!(matches!(classify(&evidence), Outcome::Crashed(failure) if failure.reason == reason));
+        evidence.memory.oom_killed = true;
+        assert!(matches!(classify(&evidence), Outcome::OutOfMemory { memory: Memory::Host, .. }));
+        evidence.reported = Some((ErrorKind::Failed, lines[0].clone()));
+        assert!(matches!(classify(&evidence), Outcome::OutOfMemory { memory: Memory::Host, .. }));
+    }
+
+    #[test]
+    fn whichever_comes_first_a_fault_or_a_lack_of_memory_decides() {
+        let fault = "RuntimeError: CUDA error: device-side assert triggered";
+        let lack = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB";
+        assert_eq!(memory_of(&[lack, fault]), Some(Memory::Device));
+        assert_eq!(memory_of(&[fault, lack]), None);
+        let reason = outcome(Ending::Exited(1), &[fault, lack, "tidying up"]).failure().unwrap().reason.clone();
+        assert_eq!(reason, format!("exit code 1: {fault}"));
+    }
+
+    #[test]
+    fn what_comes_after_the_error_does_not_hide_it() {
+        let lines = [
+            "Traceback (most recent call last):",
+            "  File \"train.py\", line 3, in <module>",
+            "ModuleNotFoundError: No module named 'flash_attn'",
+            " 12%|#2        | 12/100 [00:01<00:10,  8.8it/s]",
+            "/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 6",
+            "  warnings.warn('resource_tracker: There appear to be %d '",
+        ];
+        let reason = outcome(Ending::Exited(1), &lines).failure().unwrap().reason.clone();
+        assert_eq!(reason, "exit code 1: ModuleNotFoundError: No module named 'flash_attn'");
+        let words = ["oh no: disk gone", "  5%|5  | 1/20 [00:01<00:10,  8.8it/s]"];
+        assert_eq!(outcome(Ending::Exited(1), &words).failure().unwrap().reason, "exit code 1: oh no: disk gone");
+    }
+
+    #[test]
+    fn a_message_of_several_lines_is_read_as_output_is() {
+        let message = "ValueError: Caught ValueError in DataLoader worker process 1.\n\
+                       Original Traceback (most recent call last):\n  File \"d.py\", line 10\nValueError: bad image";
+        let outcome = reported(ErrorKind::Failed, message, &facts(false), Failure::new);
+        assert_eq!(outcome, Outcome::Crashed(Failure::new("ValueError: bad image (in data worker 1)")));
+        let message =
+            "RuntimeError: [enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you";
+        let outcome = reported(ErrorKind::OutOfMemory, message, &facts(false), Failure::new);
+        assert!(matches!(outcome, Outcome::OutOfMemory { memory: Memory::Host, .. }));
+    }
+
+    #[test]
+    fn an_abort_says_why_where_the_program_does() {
+        let lines =
+            ["terminate called after throwing an instance of 'c10::Error'", "  what():  bad stride", "frame #0"];
+        let failure = outcome(Ending::Signalled(6), &lines).failure().unwrap().clone();
+        assert_eq!(failure.reason, "killed by signal 6 (SIGABRT): bad stride");
+        assert_eq!(Ending::Exited(137).to_string(), "exit code 137 (SIGKILL)");
     }
 }

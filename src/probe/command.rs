@@ -12,11 +12,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::events::EventSocket;
+use super::hang::{self, Hang};
 use super::heard::{Asked, Heard, Message};
 use super::hook::{self, PYTHONPATH};
 use super::host_watch::HostWatch;
 use super::orders::Order;
 use super::output::{Output, OutputSettings};
+use super::patience::{Patience, Sufficiency};
 use super::protocol::{self, Event};
 use super::ranks::Attendance;
 use super::supervisor::Supervised;
@@ -105,11 +107,14 @@ struct Run<'r> {
     supervised: Option<Supervised>,
     socket: EventSocket,
     /// The folder of the socket; the supervisor removes it when this process is killed.
-    _scratch: tempfile::TempDir,
+    scratch: tempfile::TempDir,
     output: Output,
     log: PathBuf,
     host: HostWatch,
     heard: Heard<'r>,
+    /// Where it hangs, if it does.
+    hang: Hang,
+    patience: Patience,
     output_bytes: u64,
 }
 
@@ -184,10 +189,12 @@ impl<'r> Run<'r> {
             host: HostWatch::new(supervised.pid(), job.limits.host_memory_headroom),
             supervised: Some(supervised),
             socket,
-            _scratch: scratch,
+            scratch,
             output,
             log,
             heard: Heard::nothing(step, &program, asked, begin),
+            hang: Hang::default(),
+            patience: Patience::new(job),
             output_bytes: 0,
         })
     }
@@ -226,11 +233,11 @@ impl<'r> Run<'r> {
             self.heard.last_progress = now;
         }
         self.output_bytes = bytes;
-        let throughput = self.heard.window.throughput().map(|throughput| throughput.estimate);
+        let sufficiency = self.patience.look(&self.heard.window);
         let progress = Progress {
             elapsed: now.duration_since(self.begin),
             steps: self.heard.window.steps(),
-            throughput,
+            throughput: self.patience.estimate(),
             unit: self.unit.clone(),
         };
         if watch(&progress) == ControlFlow::Break(()) {
@@ -241,13 +248,15 @@ impl<'r> Run<'r> {
             ControlFlow::Break(shortage) if shortage.by_probe => return Some(Verdict::HostMemory(shortage.reason)),
             ControlFlow::Break(shortage) => return Some(Verdict::Disturbed(shortage.reason)),
         }
-        let is_enough = match self.job.effort {
-            Effort::Losses => self.heard.totals.has_first_losses(),
-            effort => self.heard.window.is_enough(self.job.limits, effort),
-        };
         let attendance = self.heard.ranks.attendance(now);
-        if is_enough && !matches!(attendance, Attendance::Missing(_)) {
-            return Some(Verdict::Enough);
+        let verdict = match (self.job.effort, sufficiency) {
+            (Effort::Losses, _) if self.heard.totals.has_first_losses() => Some(Verdict::Enough),
+            (Effort::Losses, _) | (_, Sufficiency::TooLittle) => None,
+            (_, Sufficiency::Enough) => Some(Verdict::Enough),
+            (_, Sufficiency::Loses) => Some(Verdict::Loses),
+        };
+        if verdict.is_some() && !matches!(attendance, Attendance::Missing(_)) {
+            return verdict;
         }
         if let Attendance::Wrong(reason) = attendance {
             return Some(Verdict::Ranks(reason));
@@ -264,6 +273,17 @@ impl<'r> Run<'r> {
     /// Ends all processes of the probe and waits for the last words of everybody.
     fn end(&mut self, messages: &Receiver<Message>, verdict: &Verdict) -> Result<(), ProbeError> {
         const LAST_WORDS: Duration = Duration::from_secs(2);
+        if !self.heard.is_clean {
+            self.host.last_look();
+            let hangs = match verdict {
+                Verdict::Stalled => true,
+                Verdict::TimeIsUp => self.heard.window.throughput().is_none(),
+                _ => false,
+            };
+            if hangs {
+                self.hang = hang::ask(self.scratch.path(), &self.heard.pids, self.host.living());
+            }
+        }
         // What a step that ended by itself said last may still be under way; what one that was stopped says does not
         // count any more.
         let counts = matches!(verdict, Verdict::Exited);
@@ -271,7 +291,7 @@ impl<'r> Run<'r> {
         let patience = if self.heard.reported.is_some() {
             // Its own way to end may print more about the error.
             grace_time.min(LAST_WORDS)
-        } else if verdict.is_good() && self.socket.order_stop() {
+        } else if verdict.is_good() && self.heard.any_step() && self.socket.order_stop() {
             // A step that ends by itself does so between two steps, and leaves nothing half done.
             grace_time
         } else {
@@ -290,6 +310,7 @@ impl<'r> Run<'r> {
             self.hear_late(messages, counts)?;
         }
         self.supervised = None;
+        self.host.clean();
         self.socket.close();
         let deadline = Instant::now() + LAST_WORDS;
         while !(self.output.is_finished() && self.socket.is_drained()) && Instant::now() < deadline {

@@ -55,6 +55,28 @@ impl Ending {
     pub(super) fn killed(self) -> bool {
         matches!(self, Self::Signalled(9) | Self::Exited(137))
     }
+
+    /// Whether SIGBUS ended it, as access to a mapped file does that has no room left.
+    pub(super) fn is_bus_error(self) -> bool {
+        matches!(self, Self::Signalled(7) | Self::Exited(135))
+    }
+
+    /// How a process ended that this signal ended, by the signal's description in glibc (strsignal(3)).
+    pub(super) fn by_description(description: &str) -> Option<Self> {
+        const DESCRIPTIONS: &[(&str, i32)] = &[
+            ("Hangup", 1),
+            ("Interrupt", 2),
+            ("Illegal instruction", 4),
+            ("Aborted", 6),
+            ("Bus error", 7),
+            ("Floating point exception", 8),
+            ("Killed", 9),
+            ("Segmentation fault", 11),
+            ("Terminated", 15),
+        ];
+        let (_, signal) = DESCRIPTIONS.iter().find(|(text, _)| *text == description)?;
+        Some(Self::Signalled(*signal))
+    }
 }
 
 impl fmt::Display for Ending {
@@ -74,10 +96,15 @@ impl fmt::Display for Ending {
             (24, "SIGXCPU"),
             (25, "SIGXFSZ"),
         ];
-        match self {
-            Self::Exited(code) => write!(f, "exit code {code}"),
-            Self::Signalled(signal) => match NAMES.iter().find(|(number, _)| number == signal) {
-                Some((_, name)) => write!(f, "killed by signal {signal} ({name})"),
+        let name = |signal: i32| NAMES.iter().find(|(number, _)| *number == signal).map(|(_, name)| name);
+        match *self {
+            // A shell adds 128 to the signal that ended its command (POSIX, "Exit Status for Commands").
+            Self::Exited(code) => match name(code - 128) {
+                Some(name) => write!(f, "exit code {code} ({name})"),
+                None => write!(f, "exit code {code}"),
+            },
+            Self::Signalled(signal) => match name(signal) {
+                Some(name) => write!(f, "killed by signal {signal} ({name})"),
                 None => write!(f, "killed by signal {signal}"),
             },
         }

@@ -153,7 +153,8 @@ fn add_rules(collected: &mut Collected, applied: &[Applied]) {
 pub(super) fn check_settings(collected: &Collected, space: &Space, applied: &[Applied]) -> Result<(), SpecError> {
     for applied in applied {
         let Some((source, definition)) = collected.definition(&applied.parameter) else { continue };
-        let settings = some_of(definition, space);
+        let full = definition.table.full_precision.iter().map(|full| (full.value.clone(), full.span.clone()));
+        let settings: Vec<_> = some_of(definition, space).into_iter().chain(full).collect();
         if let Some((value, span)) = settings.iter().find(|(value, _)| !applied.target.accepts.takes(value)) {
             let message = format!("`{}` does not take {}", applied.name, shown(value));
             return Err(source.error(span.clone(), message, cure(applied, value)));

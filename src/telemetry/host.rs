@@ -1,7 +1,9 @@
-//! The machine's memory: how much there is, how much is free, how much a process tree holds.
+//! The machine's memory: how much there is and how much is free.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use super::cgroup;
 
 /// The memory that this process may use: the machine's, or less where a control group limits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +27,12 @@ impl HostMemory {
             line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
         };
         let mut memory = Self { total_bytes: field("MemTotal:")?, available_bytes: field("MemAvailable:")? };
-        for (limit, usage) in cgroup_files(proc, cgroup_root) {
-            let (Some(limit), Some(usage)) = (number(&limit), used_by_group(&usage)) else { continue };
+        for folder in cgroup::memory_folders(proc, cgroup_root) {
+            let file =
+                |new: &str, old: &str| Some(folder.join(new)).filter(|file| file.exists()).unwrap_or(folder.join(old));
+            let limit = number(&file("memory.max", "memory.limit_in_bytes"));
+            let usage = used_by_group(&file("memory.current", "memory.usage_in_bytes"));
+            let (Some(limit), Some(usage)) = (limit, usage) else { continue };
             if limit < memory.total_bytes {
                 memory.total_bytes = limit;
             }
@@ -52,60 +58,14 @@ fn used_by_group(usage: &Path) -> Option<u64> {
     Some(used.saturating_sub(cache))
 }
 
-/// Limit and usage files of this process's memory group and of those above it, in version 2 and version 1 of control
-/// groups (kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst).
-fn cgroup_files(proc: &Path, root: &Path) -> Vec<(PathBuf, PathBuf)> {
-    let text = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
-    let mut files = Vec::new();
-    for line in text.lines() {
-        let mut parts = line.splitn(3, ':');
-        let (_, Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next()) else { continue };
-        let (root, limit, usage) = if controllers.is_empty() {
-            (root.to_owned(), "memory.max", "memory.current")
-        } else if controllers.split(',').any(|controller| controller == "memory") {
-            (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes")
-        } else {
-            continue;
-        };
-        for folder in Path::new(group.trim_start_matches('/')).ancestors() {
-            let folder = root.join(folder);
-            files.push((folder.join(limit), folder.join(usage)));
-        }
-    }
-    files
-}
-
-/// The resident memory of a process and everything below it, in bytes; pages that processes share count once for each.
-pub fn resident_bytes(root: u32) -> u64 {
-    crate::telemetry::host::process_tree(root).iter().filter_map(|pid| resident_of(*pid)).sum()
-}
-
-fn resident_of(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    // Without pages of files, where the kernel tells them apart: processes share those, and the kernel can drop them.
-    Some(
-        (field("RssAnon:").zip(field("RssShmem:")).map(|(anon, shmem)| anon + shmem).or_else(|| field("VmRSS:"))?)
-            * 1024,
-    )
-}
-
-fn process_tree(root: u32) -> Vec<u32> {
-    crate::process_table::descendants(root).into_iter().chain([root]).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_memory_and_this_process_holds_some() {
+    fn this_machine_has_memory() {
         let memory = HostMemory::read().unwrap();
         assert!(memory.total_bytes >= memory.available_bytes);
-        assert!(resident_bytes(std::process::id()) > 0);
     }
 
     #[test]

@@ -1,7 +1,16 @@
-//! What the machine is and how its memory fares; read only, every field optional.
+//! What the machine is and how its memory and its processors fare; read only, every field optional.
 
+mod cgroup;
 mod device;
 mod host;
+mod kills;
+mod processors;
+pub mod shared;
+mod tree;
 
 pub use device::Device;
-pub use host::{HostMemory, resident_bytes};
+pub use host::HostMemory;
+pub use kills::OomKills;
+pub use processors::{ProcessorShares, ProcessorTimes};
+pub use shared::SharedMemory;
+pub use tree::memory_of;

@@ -1,6 +1,6 @@
 //! Why a probe ended, and what outcome that makes.
 
-use super::super::classify::{self, Evidence};
+use super::super::classify::{self, Evidence, MemoryFacts};
 use super::super::heard::News;
 use super::super::orders::Ending;
 use super::{Rate, Run};
@@ -18,6 +18,7 @@ impl From<News> for Verdict {
 /// Why the loop of a probe ended.
 pub(super) enum Verdict {
     Enough,
+    Loses,
     TimeIsUp,
     Stalled,
     Interrupted,
@@ -41,30 +42,36 @@ impl Run<'_> {
         let last_lines = self.output.last_lines();
         let failure = |reason: String| Failure { reason, last_lines: classify::shown(&last_lines) };
         let limits = self.job.limits;
+        let stopped_itself = matches!(verdict, Verdict::Enough | Verdict::Loses);
         match verdict {
             Verdict::Interrupted => Outcome::Interrupted,
             Verdict::Diverged(loss) => diverged(loss, &last_lines),
             Verdict::HostMemory(reason) => Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) },
             Verdict::Disturbed(reason) => Outcome::Disturbed(failure(reason)),
+            Verdict::Ranks(reason) if self.host.oom_killed() => {
+                let reason = format!("{reason}; the kernel killed a process because memory ran out");
+                Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) }
+            }
             Verdict::Ranks(reason) => Outcome::Crashed(failure(reason)),
-            Verdict::Enough | Verdict::TimeIsUp => match self.measured(&last_lines) {
+            Verdict::Enough | Verdict::Loses | Verdict::TimeIsUp => match self.measured(&last_lines, stopped_itself) {
+                Some(Outcome::Measured(partial)) if matches!(verdict, Verdict::Loses) => Outcome::Pruned(partial),
                 Some(measured) => measured,
                 None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                     let seconds = limits.probe_time.as_secs_f64();
-                    let bad = classify::bad_lines_words(self.heard.bad_lines);
-                    Outcome::TimedOut(failure(format!("{} after {seconds} s{bad}", self.nothing_seen())))
+                    let reason = format!("{} after {seconds} s", self.nothing_seen());
+                    Outcome::TimedOut(self.hanging(reason, &last_lines))
                 }),
             },
             Verdict::Stalled => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                 let seconds = limits.stall_time.as_secs_f64();
-                Outcome::Stalled(failure(match self.heard.window.steps() {
+                let reason = match self.heard.window.steps() {
                     0 => {
                         let silent = if self.heard.any_step() { "" } else { "no output and " };
-                        let bad = classify::bad_lines_words(self.heard.bad_lines);
-                        format!("{silent}{} for {seconds} s{bad}", self.nothing_seen())
+                        format!("{silent}{} for {seconds} s", self.nothing_seen())
                     }
                     steps => format!("no progress for {seconds} s, after {steps} steps"),
-                }))
+                };
+                Outcome::Stalled(self.hanging(reason, &last_lines))
             }),
             Verdict::Exited => self.exited(&last_lines),
         }
@@ -78,7 +85,7 @@ impl Run<'_> {
         let finished_well = self.heard.is_done || self.heard.ending.is_some_and(Ending::is_success);
         if finished_well
             && self.heard.reported.is_none()
-            && let Some(measured) = self.measured(last_lines)
+            && let Some(measured) = self.measured(last_lines, false)
         {
             return measured;
         }
@@ -89,15 +96,34 @@ impl Run<'_> {
         let Some(ending) = self.heard.ending.or(self.heard.reported.is_some().then_some(Ending::Exited(1))) else {
             return Outcome::Disturbed(Failure::new("somebody killed the probe's supervisor"));
         };
+        let reported = self.heard.reported.take();
         classify::classify(&Evidence {
             ending,
             last_lines,
-            reported: self.heard.reported.take(),
-            oom_killed: self.host.oom_killed(),
+            reported,
+            memory: self.memory_facts(),
             awaited: self.awaited(),
             leftovers: self.heard.leftovers,
             bad_lines: self.heard.bad_lines,
         })
+    }
+
+    /// A failure to get on: for how long, where it hangs as far as that is known, and what it printed about it.
+    fn hanging(&self, mut reason: String, last_lines: &[String]) -> Failure {
+        reason += &self.hang.reason.as_ref().map(|place| format!(": {place}")).unwrap_or_default();
+        reason += &classify::known_crash(last_lines).map(|words| format!("; it printed: {words}")).unwrap_or_default();
+        reason += &classify::bad_lines_words(self.heard.bad_lines);
+        let mut last_lines = classify::shown(last_lines);
+        last_lines.extend(self.hang.lines.iter().cloned());
+        Failure { reason, last_lines }
+    }
+
+    fn memory_facts(&self) -> MemoryFacts<'_> {
+        MemoryFacts {
+            oom_killed: self.host.oom_killed(),
+            shared_is_full: self.host.shared_is_full(),
+            own: self.host.own(),
+        }
     }
 
     fn awaited(&self) -> &'static str {
@@ -117,27 +143,29 @@ impl Run<'_> {
     }
 
     fn out_of_memory(&self, last_lines: &[String]) -> Option<Outcome> {
-        let (memory, reason) = classify::out_of_memory_line(last_lines)?;
+        let (memory, reason) = classify::out_of_memory(last_lines, &self.memory_facts())?;
         Some(Outcome::OutOfMemory { memory, failure: Failure { reason, last_lines: classify::shown(last_lines) } })
     }
 
-    fn measured(&self, last_lines: &[String]) -> Option<Outcome> {
+    fn measured(&self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
         let throughput = self.heard.window.throughput()?;
         if let Some(unmet) = self.unmet(last_lines) {
             return Some(unmet);
         }
         let mut measurement = self.heard.totals.measurement(&throughput, &self.unit);
         if matches!(self.step.rate, Rate::Pattern { .. }) {
-            measurement.step_seconds = None;
+            (measurement.step_seconds, measurement.samples_per_step) = (None, None);
         }
         measurement.framework = self.heard.framework.clone();
         measurement.ranks = Some(self.heard.ranks.count()).filter(|count| *count > 0);
         measurement.bad_lines = self.heard.bad_lines;
         measurement.host_peak_bytes = self.host.peak_bytes();
+        measurement.shared_memory_peak_bytes = Some(self.host.shared_peak_bytes());
         if !self.step.is_gpu && measurement.peak_memory_bytes.is_none() {
             measurement.peak_memory_bytes = self.host.peak_bytes();
             measurement.memory_capacity_bytes = self.host.total_bytes();
         }
+        self.patience.conclude(&mut measurement, stopped_itself);
         Some(Outcome::Measured(measurement))
     }
 }

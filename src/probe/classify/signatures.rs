@@ -1,0 +1,169 @@
+//! Texts by which frameworks and runtimes tell what went wrong.
+//!
+//! `docs/failures.md` lists every one of them; a test compares the two.
+
+use crate::outcome::Memory;
+
+/// What a text means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// Memory ran out.
+    OutOfMemory(Memory),
+    /// The GPU or a library on it is in a state from which the process cannot recover; the line says why.
+    DeviceFault,
+    /// A data worker is gone; why depends on the signal and on what the kernel says.
+    WorkerLost,
+}
+
+/// One text, in lower case.
+pub(super) struct Signature {
+    pub(super) text: &'static str,
+    /// Whether it counts only at the start of a line.
+    pub(super) at_start: bool,
+    pub(super) means: Meaning,
+}
+
+const fn device(text: &'static str) -> Signature {
+    Signature { text, at_start: false, means: Meaning::OutOfMemory(Memory::Device) }
+}
+
+const fn host(text: &'static str) -> Signature {
+    Signature { text, at_start: false, means: Meaning::OutOfMemory(Memory::Host) }
+}
+
+const fn host_at_start(text: &'static str) -> Signature {
+    Signature { text, at_start: true, means: Meaning::OutOfMemory(Memory::Host) }
+}
+
+const fn shared(text: &'static str) -> Signature {
+    Signature { text, at_start: false, means: Meaning::OutOfMemory(Memory::Shared) }
+}
+
+const fn fault(text: &'static str) -> Signature {
+    Signature { text, at_start: false, means: Meaning::DeviceFault }
+}
+
+const fn worker(text: &'static str) -> Signature {
+    Signature { text, at_start: false, means: Meaning::WorkerLost }
+}
+
+/// All of them. A bare "out of memory" is none: scripts print it in warnings, too.
+pub(super) const SIGNATURES: &[Signature] = &[
+    // PyTorch's allocators, present and past (c10/cuda/CUDACachingAllocator.cpp and its siblings).
+    device("cuda out of memory"),
+    device("torch.outofmemoryerror"),
+    device("torch.cuda.outofmemoryerror"),
+    device("cuda error: out of memory"),
+    device("cuda driver error: out of memory"),
+    device("cuda runtime error (2) : out of memory"),
+    device("hip out of memory"),
+    device("xpu out of memory"),
+    device("mps backend out of memory"),
+    device("allocation was preemptively rejected because it would exceed"),
+    device("memory mapping failed with oom"),
+    // The CUDA driver and runtime, as other programs quote them.
+    device("cuda_error_out_of_memory"),
+    device("cudaerrormemoryallocation"),
+    device("cudamalloc retry failed: out of memory"),
+    device("cupy.cuda.memory.outofmemoryerror"),
+    // Libraries on the device. The last two do not say so, but it is what Lightning, Accelerate and Composer take them
+    // for: no algorithm is left when none gets its workspace.
+    device("cublas_status_alloc_failed"),
+    device("cusparse_status_alloc_failed"),
+    device("cusolver_status_alloc_failed"),
+    device("cufft_alloc_failed"),
+    device("cudnn_status_alloc_failed"),
+    device("cudnn_status_internal_error_device_allocation_failed"),
+    device("cudnn error: cudnn_status_not_supported"),
+    device("unable to find an engine to execute this computation"),
+    // XLA, of JAX and TensorFlow.
+    device("resource_exhausted: out of memory"),
+    device("resource_exhausted: failed to allocate request"),
+    device("ran out of memory in memory space"),
+    // TensorFlow.
+    device("oom when allocating tensor with shape"),
+    device("resourceexhaustederror"),
+    device("dst tensor is not initialized"),
+    // bitsandbytes (csrc/compat.cuh), which then exits without a Python exception.
+    device("error out of memory at line"),
+    // NCCL (src/include/checks.h and alloc.h), before and since it prints the number of the error.
+    device("cuda failure 'out of memory'"),
+    device("cuda failure 2 'out of memory'"),
+    device("failed to cuda calloc"),
+    device("failed to cuda malloc"),
+    host("failed to cuda host alloc"),
+    // PyTorch on the processor.
+    host("defaultcpuallocator: can't allocate memory"),
+    host("defaultcpuallocator: not enough memory"),
+    // Slurm, Ray, errno 12, libstdc++, CPython below torchrun, NumPy.
+    host("oom_kill event"),
+    host("oom-kill event"),
+    host("ray.exceptions.outofmemoryerror"),
+    host("[errno 12] cannot allocate memory"),
+    host("std::bad_alloc"),
+    host("]: memoryerror"),
+    host("numpy._core._exceptions._arraymemoryerror"),
+    host("numpy.core._exceptions._arraymemoryerror"),
+    // CPython and Rust.
+    host_at_start("memoryerror"),
+    host_at_start("memory allocation of "),
+    // PyTorch's data loader and shared tensors, NCCL, Python's multiprocessing.
+    shared("insufficient shared memory (shm)"),
+    shared("is killed by signal: bus error"),
+    shared("unable to write to file </torch_"),
+    shared("error while creating shared memory segment"),
+    shared("[errno 28] no space left on device: '/psm_"),
+    // CUDA errors after which every further call fails (CUDA runtime API, `cudaGetErrorString`; "sticky" errors).
+    fault("an illegal memory access was encountered"),
+    fault("device-side assert triggered"),
+    fault("unspecified launch failure"),
+    fault("uncorrectable ecc error encountered"),
+    fault("misaligned address"),
+    fault("an illegal instruction was encountered"),
+    fault("the launch timed out and was terminated"),
+    fault("cuda_error_illegal_address"),
+    fault("cuda_error_launch_failed"),
+    fault("cuda_error_assert"),
+    fault("cuda_error_ecc_uncorrectable"),
+    // CUDA and the driver do not go together, or there is no device.
+    fault("no cuda-capable device is detected"),
+    fault("no kernel image is available for execution on the device"),
+    fault("cuda driver version is insufficient for cuda runtime version"),
+    // PyTorch's watchdog of collectives.
+    fault("watchdog caught collective operation timeout"),
+    // PyTorch's data loader: `... is killed by signal: Killed`, `... exited unexpectedly`.
+    worker("dataloader worker (pid"),
+];
+
+/// What a line says, if it says anything that is known.
+pub(super) fn meaning(line: &str) -> Option<Meaning> {
+    let lower = line.to_lowercase();
+    let found = |signature: &&Signature| {
+        if signature.at_start { lower.starts_with(signature.text) } else { lower.contains(signature.text) }
+    };
+    SIGNATURES.iter().find(found).map(|signature| signature.means)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_in_lower_case_and_none_hides_another() {
+        for (place, signature) in SIGNATURES.iter().enumerate() {
+            assert_eq!(signature.text, signature.text.to_lowercase());
+            let hidden = SIGNATURES[..place].iter().find(|before| {
+                !before.at_start && signature.text.contains(before.text) && before.means != signature.means
+            });
+            assert!(hidden.is_none(), "`{}` hides `{}`", hidden.map_or("", |before| before.text), signature.text);
+        }
+    }
+
+    #[test]
+    fn the_docs_list_every_text() {
+        let docs = include_str!("../../../docs/failures.md").to_lowercase();
+        for Signature { text, .. } in SIGNATURES {
+            assert!(docs.contains(&format!("- `{text}`")), "docs/failures.md does not list `{text}`");
+        }
+    }
+}

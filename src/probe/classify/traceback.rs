@@ -1,0 +1,124 @@
+//! The exceptions in what Python programs print.
+
+use super::lines::Line;
+
+/// One exception that ended up on the screen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Exception {
+    /// Its class and the first line of its message.
+    pub(super) text: String,
+    /// The rank whose it is, where the output says so.
+    pub(super) rank: Option<u32>,
+    /// Whether Python says that it went on regardless.
+    is_ignored: bool,
+    /// Whether a process that `multiprocessing` started printed it, or a thread beside the main one.
+    pub(super) is_of_child: bool,
+    /// The data worker that it comes from.
+    pub(super) worker: Option<u32>,
+    /// Whether it was raised while a process was being started.
+    pub(super) at_start_of_process: bool,
+    /// Whether it was raised while a tensor was being fetched from a data worker.
+    pub(super) while_fetching: bool,
+}
+
+/// All exceptions, in the order in which they were printed.
+pub(super) fn exceptions(lines: &[String]) -> Vec<Exception> {
+    let mut found = Vec::new();
+    // One open traceback for each rank: theirs are printed at the same time.
+    let mut open: Vec<Exception> = Vec::new();
+    let mut before = "";
+    let mut worker = None;
+    for line in lines {
+        let line = Line::of(line);
+        let place = open.iter().position(|exception| exception.rank == line.rank);
+        if line.text.trim_end().ends_with("Traceback (most recent call last):") {
+            place.map(|place| open.swap_remove(place));
+            open.push(Exception {
+                rank: line.rank,
+                is_ignored: before.starts_with("Exception ignored in"),
+                is_of_child: before.starts_with("Process ") || before.starts_with("Exception in thread "),
+                worker: worker.take().filter(|_| line.text.starts_with("Original Traceback")),
+                ..Exception::default()
+            });
+        } else if let Some(place) = place {
+            if line.is_indented() {
+                see_frame(&mut open[place], line.text);
+            } else if !line.text.is_empty() {
+                let mut exception = open.swap_remove(place);
+                exception.text = line.text.trim_end().to_owned();
+                worker = worker_of(&exception.text);
+                found.push(exception);
+            }
+        } else if let Some(number) = worker_of(line.text) {
+            worker = Some(number);
+        }
+        before = line.text;
+    }
+    found
+}
+
+fn see_frame(exception: &mut Exception, frame: &str) {
+    let in_file = |name: &str| frame.contains(name) && frame.trim_start().starts_with("File ");
+    exception.is_of_child |= in_file("multiprocessing/spawn.py") || in_file("multiprocessing/forkserver.py");
+    exception.at_start_of_process |=
+        in_file("multiprocessing/popen_spawn_posix.py") || in_file("multiprocessing/popen_forkserver.py");
+    exception.while_fetching |= in_file("multiprocessing/resource_sharer.py");
+}
+
+/// The number in `ValueError: Caught ValueError in DataLoader worker process 3.`
+fn worker_of(text: &str) -> Option<u32> {
+    let (_, rest) = text.split_once(" in DataLoader worker process ")?;
+    rest.trim_end_matches('.').parse().ok()
+}
+
+/// The exception that ended the program, or the one that ended a certain rank: the last that was not caught.
+pub(super) fn fatal(exceptions: &[Exception], rank: Option<u32>) -> Option<&Exception> {
+    let counts = |exception: &&Exception| !exception.is_ignored && (rank.is_none() || exception.rank == rank);
+    let own = exceptions.iter().rev().filter(counts).find(|exception| !exception.is_of_child);
+    own.or_else(|| exceptions.iter().rev().find(counts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Vec<Exception> {
+        exceptions(&text.lines().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_exception_is_the_first_line_below_the_frames() {
+        let found = of("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n    f()\n\
+                        RuntimeError: Error(s) in loading:\n\tMissing key\n 10%|# | 1/10 [00:01<?]\n");
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].text, "RuntimeError: Error(s) in loading:");
+    }
+
+    #[test]
+    fn of_a_chain_the_last_counts_and_ignored_ones_do_not() {
+        let found = of("Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 'x'\n\n\
+                        During handling of the above exception, another exception occurred:\n\n\
+                        Traceback (most recent call last):\n  File \"a.py\", line 3\nValueError: bad\n\
+                        Exception ignored in: <function f>\nTraceback (most recent call last):\n  File \"b.py\"\nTypeError: x\n");
+        assert_eq!(fatal(&found, None).unwrap().text, "ValueError: bad");
+    }
+
+    #[test]
+    fn a_workers_exception_is_its_own_and_names_it() {
+        let found = of("Traceback (most recent call last):\n  File \"t.py\", line 1\n\
+                        ValueError: Caught ValueError in DataLoader worker process 3.\n\
+                        Original Traceback (most recent call last):\n  File \"d.py\", line 10\nValueError: bad image\n");
+        let fatal = fatal(&found, None).unwrap();
+        assert_eq!((fatal.text.as_str(), fatal.worker), ("ValueError: bad image", Some(3)));
+    }
+
+    #[test]
+    fn tracebacks_of_ranks_that_are_printed_at_the_same_time_are_told_apart() {
+        let found = of("[rank1]: Traceback (most recent call last):\n[rank0]: Traceback (most recent call last):\n\
+                        [rank1]:   File \"a.py\", line 1\n[rank0]:   File \"a.py\", line 2\n\
+                        [rank0]: RuntimeError: Connection closed by peer\n[rank1]: ValueError: bad\n");
+        assert_eq!(fatal(&found, Some(1)).unwrap().text, "ValueError: bad");
+        assert_eq!(fatal(&found, Some(0)).unwrap().text, "RuntimeError: Connection closed by peer");
+        assert_eq!(fatal(&found, Some(2)), None);
+    }
+}

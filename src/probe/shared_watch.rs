@@ -1,0 +1,133 @@
+//! What a probe puts into shared memory, and what it leaves there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use crate::process_table;
+use crate::quantity::show_bytes;
+use crate::telemetry::SharedMemory;
+use crate::telemetry::shared::{FOLDER, files_of};
+
+/// A share of shared memory in use beyond which it counts as full: a batch that no longer fits is larger than what is
+/// free, not than nothing.
+const FULL: f64 = 0.9;
+
+/// Watches `/dev/shm` for a probe.
+pub(super) struct SharedWatch {
+    /// Files that were there before the probe.
+    before: BTreeSet<u64>,
+    /// Files with a name that the probe's processes were seen with.
+    seen: BTreeMap<u64, PathBuf>,
+    peak_bytes: u64,
+    /// When it was fullest.
+    fullest: Option<SharedMemory>,
+}
+
+impl SharedWatch {
+    pub(super) fn new() -> Self {
+        let before = named_files().into_iter().map(|(inode, _)| inode).collect();
+        Self { before, seen: BTreeMap::new(), peak_bytes: 0, fullest: None }
+    }
+
+    /// Looks at how full it is, which costs microseconds.
+    pub(super) fn glance(&mut self) {
+        if let Some(memory) = SharedMemory::read()
+            && self.fullest.is_none_or(|fullest| memory.free_bytes < fullest.free_bytes)
+        {
+            self.fullest = Some(memory);
+        }
+    }
+
+    /// Looks at what processes hold.
+    pub(super) fn look(&mut self, pids: &[u32]) {
+        let files = files_of(pids);
+        self.peak_bytes = self.peak_bytes.max(files.values().map(|file| file.bytes).sum());
+        let named = files.into_iter().filter_map(|(inode, file)| Some((inode, file.path?)));
+        self.seen.extend(named.filter(|(inode, _)| !self.before.contains(inode)));
+    }
+
+    pub(super) fn peak_bytes(&self) -> u64 {
+        self.peak_bytes
+    }
+
+    /// That it was full, in words, if it was.
+    pub(super) fn full(&self) -> Option<String> {
+        let memory = self.fullest?;
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        let share = memory.used_bytes() as f64 / memory.total_bytes as f64;
+        (share >= FULL).then(|| {
+            format!(
+                "{} of the {} of {FOLDER} were in use",
+                show_bytes(memory.used_bytes()),
+                show_bytes(memory.total_bytes)
+            )
+        })
+    }
+
+    /// Removes what the probe's processes made and left behind, now that they are gone: files that were not there
+    /// before, that they were seen with or that bear the number of one of them, as PyTorch's do
+    /// (`torch_PID_RANDOM_COUNT`), and that nobody else uses.
+    pub(super) fn clean(&self, own: &BTreeSet<u32>) {
+        let left: Vec<(u64, PathBuf)> = named_files()
+            .into_iter()
+            .filter(|(inode, path)| !self.before.contains(inode) && (self.seen.contains_key(inode) || is_of(path, own)))
+            .collect();
+        if left.is_empty() {
+            return;
+        }
+        let used = files_of(&process_table::all());
+        for (_, path) in left.iter().filter(|(inode, _)| !used.contains_key(inode)) {
+            // It may be another user's, or gone meanwhile.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// The files that have a name, by inode.
+fn named_files() -> Vec<(u64, PathBuf)> {
+    let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+    let files = entries.filter_map(|entry| Some((entry.metadata().ok().filter(fs::Metadata::is_file)?, entry.path())));
+    files.map(|(data, path)| (data.ino(), path)).collect()
+}
+
+/// Whether a file's name has the number of one of these processes where PyTorch puts it.
+fn is_of(path: &std::path::Path, own: &BTreeSet<u32>) -> bool {
+    let number = path.file_name().and_then(|name| name.to_str()?.strip_prefix("torch_")?.split('_').next());
+    number.and_then(|number| number.parse().ok()).is_some_and(|pid| own.contains(&pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared_file(prefix: &str) -> Option<tempfile::TempPath> {
+        Some(tempfile::Builder::new().prefix(prefix).tempfile_in(FOLDER).ok()?.into_temp_path())
+    }
+
+    #[test]
+    fn only_what_the_probe_left_is_removed() {
+        let pid = 4_194_305; // beyond the largest process id that Linux gives
+        let Some(earlier) = shared_file(&format!("torch_{pid}_")) else { return };
+        let watch = SharedWatch::new();
+        let left = shared_file(&format!("torch_{pid}_")).unwrap();
+        let other = shared_file("torch_1_").unwrap();
+        let in_use = fs::File::open(&left).unwrap();
+        watch.clean(&BTreeSet::from([pid]));
+        assert!(left.exists(), "somebody uses it");
+        drop(in_use);
+        watch.clean(&BTreeSet::from([pid]));
+        assert!(!left.exists() && other.exists() && earlier.exists());
+    }
+
+    #[test]
+    fn files_that_processes_were_seen_with_are_remembered() {
+        let mut watch = SharedWatch::new();
+        let Ok(file) = tempfile::Builder::new().prefix("gputune-test-").tempfile_in(FOLDER) else { return };
+        watch.look(&[std::process::id()]);
+        let path = file.into_temp_path();
+        watch.clean(&BTreeSet::new());
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,48 @@
+//! What the processes of a probe hold together.
+
+use std::fs;
+
+/// The memory of some processes, in bytes: what is theirs alone, and their share of what they have in common.
+///
+/// It is the *proportional* set size, anonymous and shared-memory pages only: a page that four processes map counts a
+/// quarter for each (`/proc/PID/smaps_rollup`, proc(5); since Linux 4.14). Pages of files are left out, for the kernel
+/// can drop them. Where that cannot be read it is the resident size, which counts such a page four times.
+pub fn memory_of(pids: &[u32]) -> u64 {
+    pids.iter().filter_map(|&pid| proportional(pid).or_else(|| resident(pid))).sum()
+}
+
+fn proportional(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let field = |name: &str| kib(&text, name);
+    let parts = field("Pss_Anon:").zip(field("Pss_Shmem:")).map(|(anon, shmem)| anon + shmem);
+    parts.or_else(|| field("Pss:"))
+}
+
+fn resident(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let field = |name: &str| kib(&text, name);
+    let parts = field("RssAnon:").zip(field("RssShmem:")).map(|(anon, shmem)| anon + shmem);
+    parts.or_else(|| field("VmRSS:"))
+}
+
+/// The bytes in a line like `Pss_Anon:     1234 kB`.
+fn kib(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_holds_some_and_no_more_than_is_resident() {
+        let own = std::process::id();
+        let block = std::hint::black_box(vec![1_u8; 8 << 20]);
+        let held = memory_of(&[own]);
+        assert!(held >= block.len() as u64, "{held}");
+        // The resident size is read later, while other tests run.
+        assert!(held <= resident(own).unwrap() + (64 << 20));
+        assert_eq!(memory_of(&[u32::MAX]), 0);
+    }
+}
