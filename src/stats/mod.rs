@@ -1,6 +1,7 @@
 //! Statistics of step times and rates; pure functions.
 
 mod isolated;
+mod period;
 #[cfg(test)]
 pub(crate) mod simulation;
 mod steady;
