@@ -163,7 +163,7 @@ fn crash_reason(ending: Ending, lines: &[String]) -> String {
 }
 
 /// Causes that a program tells in a line that need not be its last.
-fn known_crash(lines: &[String]) -> Option<String> {
+pub(super) fn known_crash(lines: &[String]) -> Option<String> {
     let exceptions = traceback::exceptions(lines);
     let fetching = || traceback::fatal(&exceptions, None).is_some_and(|exception| exception.while_fetching);
     match decisive_line(lines) {

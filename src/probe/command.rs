@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::events::EventSocket;
+use super::hang::{self, Hang};
 use super::heard::{Asked, Heard, Message};
 use super::hook::{self, PYTHONPATH};
 use super::host_watch::HostWatch;
@@ -106,11 +107,13 @@ struct Run<'r> {
     supervised: Option<Supervised>,
     socket: EventSocket,
     /// The folder of the socket; the supervisor removes it when this process is killed.
-    _scratch: tempfile::TempDir,
+    scratch: tempfile::TempDir,
     output: Output,
     log: PathBuf,
     host: HostWatch,
     heard: Heard<'r>,
+    /// Where it hangs, if it does.
+    hang: Hang,
     patience: Patience,
     output_bytes: u64,
 }
@@ -186,10 +189,11 @@ impl<'r> Run<'r> {
             host: HostWatch::new(supervised.pid(), job.limits.host_memory_headroom),
             supervised: Some(supervised),
             socket,
-            _scratch: scratch,
+            scratch,
             output,
             log,
             heard: Heard::nothing(step, &program, asked, begin),
+            hang: Hang::default(),
             patience: Patience::new(job),
             output_bytes: 0,
         })
@@ -271,6 +275,14 @@ impl<'r> Run<'r> {
         const LAST_WORDS: Duration = Duration::from_secs(2);
         if !self.heard.is_clean {
             self.host.last_look();
+            let hangs = match verdict {
+                Verdict::Stalled => true,
+                Verdict::TimeIsUp => self.heard.window.throughput().is_none(),
+                _ => false,
+            };
+            if hangs {
+                self.hang = hang::ask(self.scratch.path(), &self.heard.pids, self.host.living());
+            }
         }
         // What a step that ended by itself said last may still be under way; what one that was stopped says does not
         // count any more.

@@ -47,6 +47,8 @@ pub(super) struct Heard<'s> {
     mark: Option<String>,
     pub(super) last_progress: Instant,
     pub(super) framework: Option<String>,
+    /// The processes that can say where they hang, by rank.
+    pub(super) pids: BTreeMap<u32, u32>,
     /// Who reports.
     pub(super) ranks: Ranks,
     /// The hook's targets that have not taken effect yet, each with its parameter.
@@ -92,6 +94,7 @@ impl<'s> Heard<'s> {
             mark: None,
             last_progress: begin,
             framework: None,
+            pids: BTreeMap::new(),
             ranks: Ranks::new(asked.ranks, step.template.apply.adapter.is_some()),
             wanted: asked.targets,
             diverged: None,
@@ -170,7 +173,8 @@ impl<'s> Heard<'s> {
                 self.is_done = true;
                 return Ok(Some(News::Ended));
             }
-            Event::Hello { framework, rank, ranks, .. } => {
+            Event::Hello { framework, rank, ranks, pid, .. } => {
+                self.pids.extend(pid.map(|pid| (rank, pid)));
                 self.framework = framework.or(self.framework.take());
                 self.ranks.hello(rank, ranks);
             }

@@ -28,6 +28,8 @@ pub(super) struct HostWatch {
     total_bytes: Option<u64>,
     kills: OomKills,
     shared: SharedWatch,
+    /// The processes below the root at the last look.
+    living: Vec<u32>,
     /// Every process that was ever seen below the root.
     own: BTreeSet<u32>,
     first_times: Option<ProcessorTimes>,
@@ -46,6 +48,7 @@ impl HostWatch {
             total_bytes: None,
             kills: OomKills::read(),
             shared: SharedWatch::new(),
+            living: Vec::new(),
             own: BTreeSet::new(),
             first_times: ProcessorTimes::read(&[root]),
             last_times: None,
@@ -92,6 +95,7 @@ impl HostWatch {
     fn look_at_processes(&mut self) -> u64 {
         let mut pids = descendants(self.root);
         self.own.extend(&pids);
+        self.living.clone_from(&pids);
         pids.push(self.root);
         self.last_times = ProcessorTimes::read(&pids).or(self.last_times);
         self.shared.look(&pids);
@@ -103,6 +107,11 @@ impl HostWatch {
     /// Removes what the probe's processes left in shared memory, now that they are gone.
     pub(super) fn clean(&self) {
         self.shared.clean(&self.own);
+    }
+
+    /// The probe's processes at the last look.
+    pub(super) fn living(&self) -> &[u32] {
+        &self.living
     }
 
     /// The probe's processes, past and present.

@@ -4,6 +4,7 @@ mod cgroup;
 mod classify;
 mod command;
 mod events;
+mod hang;
 mod heard;
 mod hook;
 mod host_watch;

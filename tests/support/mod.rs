@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::allow_attributes, reason = "the part differs from file to file, so nothing can be expected")]
 
+pub(crate) mod python;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -42,10 +44,16 @@ pub(crate) struct Search {
 impl Search {
     /// A search over `x = 1, 2` (or the space in `more`) whose step gets these arguments.
     pub(crate) fn of(arguments: &[&str], more: &str) -> Self {
+        let mut words = vec![child().display().to_string(), "token:TOKEN".to_owned()];
+        words.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        Self::of_command(&words, more)
+    }
+
+    /// The same with another command; `TOKEN` in it stands for a word by which its processes are found.
+    pub(crate) fn of_command(words: &[String], more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let token = format!("survivor-{}", folder.path().file_name().unwrap().to_string_lossy().replace('.', ""));
-        let mut words = vec![child().display().to_string(), format!("token:{token}")];
-        words.extend(arguments.iter().map(|&argument| argument.replace("TOKEN", &token)));
+        let words: Vec<String> = words.iter().map(|word| word.replace("TOKEN", &token)).collect();
         let space = if more.contains("[space]") { "" } else { "[space]\nx = { values = [1, 2] }\n" };
         let limits =
             "[limits]\nprobe_time = \"20s\"\nstall_time = \"10s\"\ngrace_time = \"300ms\"\nmeasure_time = \"300ms\"\n";

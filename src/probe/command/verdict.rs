@@ -48,26 +48,30 @@ impl Run<'_> {
             Verdict::Diverged(loss) => diverged(loss, &last_lines),
             Verdict::HostMemory(reason) => Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) },
             Verdict::Disturbed(reason) => Outcome::Disturbed(failure(reason)),
+            Verdict::Ranks(reason) if self.host.oom_killed() => {
+                let reason = format!("{reason}; the kernel killed a process because memory ran out");
+                Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) }
+            }
             Verdict::Ranks(reason) => Outcome::Crashed(failure(reason)),
             Verdict::Enough | Verdict::Loses | Verdict::TimeIsUp => match self.measured(&last_lines, stopped_itself) {
                 Some(Outcome::Measured(partial)) if matches!(verdict, Verdict::Loses) => Outcome::Pruned(partial),
                 Some(measured) => measured,
                 None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                     let seconds = limits.probe_time.as_secs_f64();
-                    let bad = classify::bad_lines_words(self.heard.bad_lines);
-                    Outcome::TimedOut(failure(format!("{} after {seconds} s{bad}", self.nothing_seen())))
+                    let reason = format!("{} after {seconds} s", self.nothing_seen());
+                    Outcome::TimedOut(self.hanging(reason, &last_lines))
                 }),
             },
             Verdict::Stalled => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                 let seconds = limits.stall_time.as_secs_f64();
-                Outcome::Stalled(failure(match self.heard.window.steps() {
+                let reason = match self.heard.window.steps() {
                     0 => {
                         let silent = if self.heard.any_step() { "" } else { "no output and " };
-                        let bad = classify::bad_lines_words(self.heard.bad_lines);
-                        format!("{silent}{} for {seconds} s{bad}", self.nothing_seen())
+                        format!("{silent}{} for {seconds} s", self.nothing_seen())
                     }
                     steps => format!("no progress for {seconds} s, after {steps} steps"),
-                }))
+                };
+                Outcome::Stalled(self.hanging(reason, &last_lines))
             }),
             Verdict::Exited => self.exited(&last_lines),
         }
@@ -102,6 +106,16 @@ impl Run<'_> {
             leftovers: self.heard.leftovers,
             bad_lines: self.heard.bad_lines,
         })
+    }
+
+    /// A failure to get on: for how long, where it hangs as far as that is known, and what it printed about it.
+    fn hanging(&self, mut reason: String, last_lines: &[String]) -> Failure {
+        reason += &self.hang.reason.as_ref().map(|place| format!(": {place}")).unwrap_or_default();
+        reason += &classify::known_crash(last_lines).map(|words| format!("; it printed: {words}")).unwrap_or_default();
+        reason += &classify::bad_lines_words(self.heard.bad_lines);
+        let mut last_lines = classify::shown(last_lines);
+        last_lines.extend(self.hang.lines.iter().cloned());
+        Failure { reason, last_lines }
     }
 
     fn memory_facts(&self) -> MemoryFacts<'_> {

@@ -1,0 +1,163 @@
+//! Where a probe hangs that makes no progress, by asking its processes.
+//!
+//! A process that said `hello` with its `pid` writes the stacks of all its threads, on SIGUSR2, to the file
+//! `python/stacks-PID.txt` in the probe's folder, as Python's `faulthandler.register` does.
+
+mod stacks;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use crate::process_table::{command, is_stopped};
+use stacks::{Place, Stack};
+
+/// How long processes have to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What was found out.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Hang {
+    /// Where, in words: `waiting for the data loader (train.py:45)`.
+    pub(super) reason: Option<String>,
+    /// The main threads' stacks, as Python writes them.
+    pub(super) lines: Vec<String>,
+}
+
+/// The file that a process writes its stacks to.
+fn stacks_file(folder: &Path, pid: u32) -> PathBuf {
+    folder.join("python").join(format!("stacks-{pid}.txt"))
+}
+
+/// Asks processes, by their ranks, where they are. Only those among `living` are signalled: SIGUSR2 ends one that does
+/// not expect it.
+pub(super) fn ask(folder: &Path, pids: &BTreeMap<u32, u32>, living: &[u32]) -> Hang {
+    let mut waiting: Vec<Asked> = Vec::new();
+    let mut answers: BTreeMap<u32, Answer> = BTreeMap::new();
+    for (&rank, &pid) in pids.iter().filter(|(_, pid)| living.contains(pid)) {
+        let file = stacks_file(folder, pid);
+        let Ok(before) = fs::metadata(&file).map(|data| data.len()) else { continue };
+        if is_stopped(pid) {
+            answers.insert(rank, Answer::Stopped(pid));
+        } else if send(pid) {
+            waiting.push(Asked { rank, file, before, size: before });
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while !waiting.is_empty() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+        waiting.retain_mut(|asked| match asked.answer() {
+            Some(stack) => {
+                answers.insert(asked.rank, Answer::Stack(stack));
+                false
+            }
+            None => true,
+        });
+    }
+    answers.extend(waiting.iter().map(|asked| (asked.rank, Answer::Silent)));
+    if answers.is_empty() { stopped(living) } else { told(&answers) }
+}
+
+/// A process that was asked.
+struct Asked {
+    rank: u32,
+    file: PathBuf,
+    before: u64,
+    size: u64,
+}
+
+impl Asked {
+    /// Its main thread's stack, once it has written and no more is coming.
+    fn answer(&mut self) -> Option<Stack> {
+        let size = fs::metadata(&self.file).ok()?.len();
+        if size == self.before || size != std::mem::replace(&mut self.size, size) {
+            return None;
+        }
+        let text = fs::read(&self.file).ok()?;
+        let new = text.get(usize::try_from(self.before).ok()?..)?;
+        Stack::of_main_thread(&String::from_utf8_lossy(new))
+    }
+}
+
+enum Answer {
+    Stack(Stack),
+    Stopped(u32),
+    Silent,
+}
+
+fn send(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::kill_process(pid, Signal::USR2).is_ok())
+}
+
+/// What the answers say together; ranks that say the same are named once.
+fn told(answers: &BTreeMap<u32, Answer>) -> Hang {
+    let is_distributed = answers.len() > 1;
+    let mut ranks_at: Vec<(String, Vec<u32>)> = Vec::new();
+    let mut lines = Vec::new();
+    for (&rank, answer) in answers {
+        let words = match answer {
+            Answer::Stack(stack) => {
+                let prefix = if is_distributed { format!("[rank{rank}]: ") } else { String::new() };
+                lines.extend(stack.lines().iter().map(|line| format!("{prefix}{line}")));
+                stack.place(is_distributed).to_string()
+            }
+            Answer::Stopped(pid) => format!("stopped by a signal (process {pid})"),
+            Answer::Silent => Place::Unknown.to_string(),
+        };
+        match ranks_at.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => ranks_at.push((words, vec![rank])),
+        }
+    }
+    let words = ranks_at.into_iter().map(|(words, ranks)| match (is_distributed, ranks.as_slice()) {
+        (false, _) => words,
+        (true, [rank]) => format!("rank {rank}: {words}"),
+        (true, ranks) => {
+            format!("ranks {}: {words}", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
+        }
+    });
+    Hang { reason: Some(words.collect::<Vec<_>>().join("; ")), lines }
+}
+
+/// Without anybody to ask: whether a signal has stopped a process.
+fn stopped(living: &[u32]) -> Hang {
+    let reason = living.iter().find(|pid| is_stopped(**pid)).map(|&pid| match command(pid) {
+        Some(command) => format!("process {pid} (`{command}`) is stopped by a signal"),
+        None => format!("process {pid} is stopped by a signal"),
+    });
+    Hang { reason, lines: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_hang_in_the_same_place_are_named_together() {
+        let stack = |line: u32| {
+            let text = format!(
+                "Current thread 0x1 (most recent call first):\n  File \"/a/train.py\", line {line} in <module>\n"
+            );
+            Answer::Stack(Stack::of_main_thread(&text).unwrap())
+        };
+        let answers = BTreeMap::from([(0, stack(7)), (1, Answer::Stopped(42)), (2, stack(7)), (3, Answer::Silent)]);
+        let hang = told(&answers);
+        assert_eq!(
+            hang.reason.as_deref(),
+            Some("ranks 0, 2: in train.py:7; rank 1: stopped by a signal (process 42); rank 3: it does not answer")
+        );
+        assert_eq!(hang.lines[0], "[rank0]:   File \"/a/train.py\", line 7 in <module>");
+    }
+
+    #[test]
+    fn nobody_is_asked_who_did_not_say_hello() {
+        assert_eq!(ask(Path::new("/nowhere"), &BTreeMap::new(), &[]), Hang::default());
+        // Not among the living: not signalled, or this process would die.
+        let own = BTreeMap::from([(0, std::process::id())]);
+        assert_eq!(ask(Path::new("/nowhere"), &own, &[]), Hang::default());
+    }
+}

@@ -1,0 +1,40 @@
+//! The Pythons that tests run scripts with, where they are there.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A Python that has these modules: the one that `GPUTUNE_TEST_PYTHON` names, that of `.ci/python-env`, or the machine's.
+///
+/// Says so where there is none; a test then has nothing to do.
+pub(crate) fn python_with(modules: &[&str]) -> Option<PathBuf> {
+    let named = std::env::var_os("GPUTUNE_TEST_PYTHON").map(PathBuf::from);
+    let made = Path::new(super::gputune()).ancestors().nth(2).map(|build| build.join("python/bin/python"));
+    let own = ["python3", "/usr/bin/python3"].map(PathBuf::from);
+    let found = named.into_iter().chain(made).chain(own).find(|python| has(python, modules));
+    if found.is_none() {
+        eprintln!("NOT RUN: there is no python3 with {}; .ci/python-env makes one", modules.join(", "));
+    }
+    found
+}
+
+/// The distribution's Python, where it has a torch of before 2.5, which loads no `torch.backends` entry points.
+pub(crate) fn python_with_old_torch() -> Option<PathBuf> {
+    let python = PathBuf::from("/usr/bin/python3");
+    let script = "import torch; assert tuple(map(int, torch.__version__.split('.')[:2])) < (2, 5)";
+    let found = runs(&python, script).then_some(python);
+    if found.is_none() {
+        eprintln!("NOT RUN: /usr/bin/python3 has no torch of before 2.5; .ci/python-env installs it on Debian 12");
+    }
+    found
+}
+
+/// Looks for the modules without importing them: some take seconds.
+fn has(python: &Path, modules: &[&str]) -> bool {
+    let script =
+        format!("from importlib.util import find_spec as find; assert all(find(name) for name in {modules:?})");
+    runs(python, &script)
+}
+
+fn runs(python: &Path, script: &str) -> bool {
+    Command::new(python).args(["-c", script]).output().is_ok_and(|output| output.status.success())
+}
