@@ -59,7 +59,7 @@ fn script_search(script: &str, arguments: &[&str]) -> Option<Search> {
     words.extend(arguments.iter().map(|&argument| argument.to_owned()));
     words.extend(["{x}", "TOKEN"].map(str::to_owned));
     // Long enough for a first import of PyTorch on a busy machine.
-    let limits = "[limits]\nprobe_time = \"120s\"\nstall_time = \"12s\"\ngrace_time = \"1s\"\nmeasure_time = \"60s\"\nprecision = 0.0001\n";
+    let limits = "[limits]\nprobe_time = \"120s\"\nstall_time = \"30s\"\ngrace_time = \"1s\"\nmeasure_time = \"60s\"\nprecision = 0.0001\n";
     let step = "adapter = \"torch\"\nenv = { OMP_NUM_THREADS = \"1\" }\n";
     Some(Search::of_command(&words, &format!("{step}{limits}{ONE_PROBE}")))
 }
@@ -220,11 +220,11 @@ fn shared_memory_that_is_too_small() {
 
 #[test]
 fn shared_memory_that_is_full_when_a_bus_error_ends_the_step() {
-    let search = Search::of(&["shared:full:8388608", "sleep:300", "signal:7"], ONE_PROBE);
+    let search = Search::of(&["shared:full:8388608", "sleep:300", "signal:7", "signal:7"], ONE_PROBE);
     let Some(output) = with_little_shared_memory(&search) else { return };
     let words = "killed by signal 7 (SIGBUS); 8.00 MiB of the 8.00 MiB of /dev/shm were in use";
     assert_lack(&first(&search, &output), Memory::Shared, words);
-    assert_crash(&of_child(&["signal:7"]), "killed by signal 7 (SIGBUS)");
+    assert_crash(&of_child(&["signal:7", "signal:7"]), "killed by signal 7 (SIGBUS)");
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn a_data_set_that_hangs() {
 fn a_script_that_hangs() {
     let Some(outcome) = of_script("train.py", &["hangs"]) else { return };
     assert!(matches!(outcome, Outcome::Stalled(_)), "{outcome:#?}");
-    assert!(reason(&outcome).starts_with("no progress for 12 s, after "), "{outcome:#?}");
+    assert!(reason(&outcome).starts_with("no progress for 30 s, after "), "{outcome:#?}");
     assert!(reason(&outcome).contains(" steps: in train.py:"), "{outcome:#?}");
 }
 
