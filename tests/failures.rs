@@ -59,7 +59,7 @@ fn script_search(script: &str, arguments: &[&str]) -> Option<Search> {
     words.extend(arguments.iter().map(|&argument| argument.to_owned()));
     words.extend(["{x}", "TOKEN"].map(str::to_owned));
     // Long enough for a first import of PyTorch on a busy machine.
-    let limits = "[limits]\nprobe_time = \"120s\"\nstall_time = \"30s\"\ngrace_time = \"1s\"\nmeasure_time = \"60s\"\nprecision = 0.0001\n";
+    let limits = "[limits]\nprobe_time = \"120s\"\nstall_time = \"40s\"\ngrace_time = \"1s\"\nmeasure_time = \"60s\"\nprecision = 0.0001\n";
     let step = "adapter = \"torch\"\nenv = { OMP_NUM_THREADS = \"1\" }\n";
     Some(Search::of_command(&words, &format!("{step}{limits}{ONE_PROBE}")))
 }
@@ -246,7 +246,7 @@ fn a_data_set_that_hangs() {
 fn a_script_that_hangs() {
     let Some(outcome) = of_script("train.py", &["hangs"]) else { return };
     assert!(matches!(outcome, Outcome::Stalled(_)), "{outcome:#?}");
-    assert!(reason(&outcome).starts_with("no progress for 30 s, after "), "{outcome:#?}");
+    assert!(reason(&outcome).starts_with("no progress for 40 s, after "), "{outcome:#?}");
     assert!(reason(&outcome).contains(" steps: in train.py:"), "{outcome:#?}");
 }
 

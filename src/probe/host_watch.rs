@@ -9,7 +9,7 @@ use super::shared_watch::SharedWatch;
 use crate::objective::Headroom;
 use crate::process_table::descendants;
 use crate::quantity::show_bytes;
-use crate::telemetry::{HostMemory, OomKills, ProcessorShares, ProcessorTimes, memory_of};
+use crate::telemetry::{HostMemory, OomKills, ProcessorTimes, memory_of};
 
 /// Host memory that runs short.
 pub(super) struct Shortage {
@@ -137,9 +137,14 @@ impl HostWatch {
         self.shared.full()
     }
 
-    /// How the processors' time was spent while the probe ran.
-    pub(super) fn processors(&self) -> Option<ProcessorShares> {
-        self.last_times?.since(&self.first_times?)
+    /// The share of the processors' time that others used while the probe ran, where the processors were full: what
+    /// others used then was not there for the probe. With a tenth idle there was room for both.
+    pub(super) fn foreign_cpu_share(&self) -> Option<f64> {
+        const IDLE: f64 = 0.1;
+        const FOREIGN: f64 = 0.1;
+        let shares = self.last_times?.since(&self.first_times?)?;
+        let foreign = shares.foreign + shares.stolen;
+        (shares.idle < IDLE && foreign >= FOREIGN).then_some(foreign)
     }
 
     /// Whether the kernel killed any process for lack of memory since the watch began.
