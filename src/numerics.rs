@@ -28,6 +28,18 @@ impl FullPrecision {
         self
     }
 
+    /// Adds the parameters of a space that say what they are in full precision; what they say goes first.
+    #[must_use]
+    pub fn with_space(mut self, space: &Space) -> Self {
+        for parameter in space.parameters() {
+            if let Some(value) = parameter.in_full_precision() {
+                self.reference.retain(|(name, _)| name != parameter.name());
+                self.reference.push((parameter.name().to_owned(), value.clone()));
+            }
+        }
+        self
+    }
+
     /// The same settings in full precision; `None` where they are that already.
     pub fn of(&self, settings: &Settings, space: &Space) -> Option<Settings> {
         let changes: Vec<(&str, &Value)> = self

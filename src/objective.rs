@@ -294,15 +294,28 @@ impl Objective {
         }
     }
 
+    /// The score of an outcome that was measured, if only in part: one that was stopped early cannot win, but says where
+    /// the better ones are not.
+    pub fn partial_score_of(&self, outcome: &Outcome) -> Option<f64> {
+        match self.judge(outcome.partial_measurement()?) {
+            Judgement::Feasible(score) => Some(score),
+            Judgement::Infeasible { .. } => None,
+        }
+    }
+
+    /// Whether it is throughput that counts, and the more the better.
+    pub fn is_largest_throughput(&self) -> bool {
+        self.metric == "throughput" && self.direction == Direction::Maximize
+    }
+
     /// Which memory an outcome shows to be too small, if it does: configs that need as much are then ruled out.
     pub fn lacks_memory(&self, outcome: &Outcome) -> Option<Memory> {
         match outcome {
             Outcome::OutOfMemory { memory, .. } => Some(*memory),
-            Outcome::Measured(measurement) => match self.judge(measurement) {
+            _ => match self.judge(outcome.partial_measurement()?) {
                 Judgement::Infeasible { lacks_memory: true, .. } => Some(Memory::Device),
                 _ => None,
             },
-            _ => None,
         }
     }
 }

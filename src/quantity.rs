@@ -100,6 +100,16 @@ pub fn show_duration(duration: Duration) -> String {
     }
 }
 
+/// Seconds for people, with three digits where they are few: `31.4 µs`, `28.1 ms`, `1.24 s`, `3m20s`.
+pub fn show_seconds(seconds: f64) -> String {
+    match seconds {
+        _ if seconds < 1e-3 => format!("{} µs", three_digits(seconds * 1e6)),
+        _ if seconds < 1.0 => format!("{} ms", three_digits(seconds * 1e3)),
+        _ if seconds < 60.0 => format!("{} s", three_digits(seconds)),
+        _ => show_duration(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)),
+    }
+}
+
 /// A number for people: about three digits, thousands set apart.
 pub fn show_number(number: f64) -> String {
     let size = number.abs();

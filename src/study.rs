@@ -1,5 +1,7 @@
 //! What a search leaves behind: its trials, and what they say about the best config.
 
+mod rounds;
+
 use std::time::Duration;
 
 use crate::budget::StopReason;
@@ -8,6 +10,7 @@ use crate::outcome::{Estimate, Measurement, Outcome};
 use crate::space::{Config, Settings, Space};
 use crate::stats::{self, Observation};
 use crate::trial::{History, Purpose, Trial};
+use rounds::Rounds;
 
 /// A search that is over, or was interrupted.
 #[derive(Debug)]
@@ -106,10 +109,10 @@ impl Study {
     /// The best config; `None` when none is feasible.
     pub fn best(&self) -> Option<Best> {
         let ranking = self.ranking();
-        let spread = spread(&ranking);
+        let noise = Noise { spread: spread(&ranking), rounds: Rounds::of(&ranking) };
         let confirmed: Vec<&Ranked> = ranking.iter().filter(|entry| entry.confirmations > 0).collect();
         let top: &Ranked = confirmed.first().copied().or(ranking.first())?;
-        let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| self.is_tied(top, entry, spread)).collect();
+        let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| self.is_tied(top, entry, &noise)).collect();
         if self.objective.tie_rule() == OnTie::Cheapest {
             // Memory can be compared only where all of them tell theirs.
             let by_memory = tied.iter().all(|entry| entry.measurement.peak_memory_bytes.is_some());
@@ -120,7 +123,7 @@ impl Study {
         let ties = tied.into_iter().filter(|entry| entry.config != winner.config).cloned().collect();
         let baseline =
             self.baseline.as_ref().and_then(|config| ranking.iter().find(|entry| entry.config == *config)).cloned();
-        let speedup = baseline.as_ref().and_then(|baseline| self.ratio(winner, baseline, spread));
+        let speedup = baseline.as_ref().and_then(|baseline| self.ratio(winner, baseline, &noise));
         Some(Best { winner: winner.clone(), ties, baseline, speedup })
     }
 
@@ -176,7 +179,7 @@ impl Study {
     ///
     /// However large the noise, a difference of more than a tenth is no tie: it is then the best guess, with an interval
     /// that says how good a guess.
-    fn is_tied(&self, top: &Ranked, entry: &Ranked, spread: Option<Spread>) -> bool {
+    fn is_tied(&self, top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
         const WIDEST: f64 = 0.1;
         if entry.config == top.config {
             return true;
@@ -185,11 +188,11 @@ impl Study {
         if difference > WIDEST * top.estimate.value.abs().max(entry.estimate.value.abs()) {
             return false;
         }
-        match spread {
-            Some(spread) => {
+        match noise.difference(top, entry) {
+            Some((difference, half)) => {
                 // Equal numbers stay equal when means were rounded differently.
                 let rounding = 1e-12 * top.mean_point().abs().max(1.0);
-                self.gain(top, entry).abs() <= spread.half_width_of_difference(top, entry) + rounding
+                difference.abs() <= half + rounding
             }
             None => match (top.estimate.low.zip(top.estimate.high), entry.estimate.low.zip(entry.estimate.high)) {
                 (Some((low, high)), Some((other_low, other_high))) => low <= other_high && other_low <= high,
@@ -198,27 +201,22 @@ impl Study {
         }
     }
 
-    /// By how much `entry` is better than `other`, on the study's scale.
-    fn gain(&self, entry: &Ranked, other: &Ranked) -> f64 {
-        self.objective.score(1.0) * (entry.mean_point() - other.mean_point())
-    }
-
     /// How many times better the winner is; `None` where the metric is no size of which there could be twice as much.
-    fn ratio(&self, winner: &Ranked, baseline: &Ranked, spread: Option<Spread>) -> Option<Estimate> {
+    fn ratio(&self, winner: &Ranked, baseline: &Ranked, noise: &Noise) -> Option<Estimate> {
         if winner.config == baseline.config {
             return Some(Estimate::interval(1.0, 1.0, 1.0));
         }
         if winner.scale == Scale::Difference {
             return None;
         }
-        let gain = self.gain(winner, baseline);
-        let half = match spread {
-            Some(spread) => Some(spread.half_width_of_difference(winner, baseline)),
+        let (difference, half) = match noise.difference(winner, baseline) {
+            Some((difference, half)) => (difference, Some(half)),
             None => {
                 let widths = winner.estimate.relative_half_width().zip(baseline.estimate.relative_half_width());
-                widths.map(|(a, b)| a.hypot(b))
+                (winner.mean_point() - baseline.mean_point(), widths.map(|(a, b)| a.hypot(b)))
             }
         };
+        let gain = self.objective.score(1.0) * difference;
         let times = |gain: f64| winner.scale.value(gain);
         Some(match half {
             Some(half) => Estimate::interval(times(gain), times(gain - half), times(gain + half)),
@@ -335,11 +333,25 @@ impl Scale {
 
 impl Spread {
     fn half_width(self, error: f64) -> f64 {
-        stats::student_quantile(self.degrees) * self.ratio * error
+        stats::student_quantile(self.degrees, 0.025) * self.ratio * error
     }
+}
 
-    fn half_width_of_difference(self, a: &Ranked, b: &Ranked) -> f64 {
-        self.half_width(a.mean().error.hypot(b.mean().error))
+/// What is known of the noise between trials.
+struct Noise {
+    spread: Option<Spread>,
+    rounds: Option<Rounds>,
+}
+
+impl Noise {
+    /// The difference between two configs on the study's scale, with half the width of its 95 % interval; `None` where
+    /// nothing was repeated.
+    fn difference(&self, a: &Ranked, b: &Ranked) -> Option<(f64, f64)> {
+        if let Some(paired) = self.rounds.and_then(|rounds| rounds.difference(a, b)) {
+            return Some(paired);
+        }
+        let spread = self.spread?;
+        Some((a.mean_point() - b.mean_point(), spread.half_width(a.mean().error.hypot(b.mean().error))))
     }
 }
 

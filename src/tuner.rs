@@ -12,7 +12,7 @@ use crate::event::Event;
 use crate::journal::{Journal, JournalError, Recovered};
 use crate::numerics::FullPrecision;
 use crate::objective::Objective;
-use crate::outcome::Outcome;
+use crate::outcome::{Estimate, Outcome};
 use crate::probe::{Effort, InProcess, Job, Limits, ProbeError, Prober, TrainingStep};
 use crate::space::{Config, LocateError, Settings, Space};
 use crate::strategy::{self, Strategy, View};
@@ -176,7 +176,8 @@ impl<'p> Tuner<'p> {
         Ok(self)
     }
 
-    /// Sets which parameters change what is computed. A config that sets one of them wins only when the losses of its
+    /// Sets which parameters change what is computed, beside those that [say so
+    /// themselves](crate::space::Parameter::full_precision). A config that sets one of them wins only when the losses of its
     /// first steps are those of full precision, within [`Limits::loss_tolerance`]; where the search has none to compare
     /// with, a few steps in full precision are run.
     #[must_use]
@@ -217,7 +218,7 @@ impl<'p> Tuner<'p> {
             objective: &self.objective,
             budget: self.budget,
             limits: &self.limits,
-            full_precision: &self.full_precision,
+            full_precision: self.full_precision.with_space(&self.space),
             prober: self.prober,
             journal: self.journal,
             stop: &self.stop,
@@ -244,7 +245,7 @@ struct Search<'s, 'p> {
     objective: &'s Objective,
     budget: Budget,
     limits: &'s Limits,
-    full_precision: &'s FullPrecision,
+    full_precision: FullPrecision,
     prober: Box<dyn Prober + 'p>,
     journal: Option<Journal>,
     stop: &'s AtomicBool,
@@ -390,7 +391,14 @@ impl Search<'_, '_> {
         on_event(Event::Started { number, purpose, settings: &settings, searched });
         let begin = Instant::now();
         let effort = if purpose == Purpose::Confirm { Effort::Confirm } else { Effort::Probe };
-        let job = Job { number, config: &config, settings: &settings, limits: self.limits, effort, rival: None };
+        let job = Job {
+            number,
+            config: &config,
+            settings: &settings,
+            limits: self.limits,
+            effort,
+            rival: self.rival(purpose),
+        };
         let outcome = self.run_undisturbed(&job, on_event)?;
         let outcome = self.checked(outcome, &job, purpose, on_event)?;
         if outcome == Outcome::Interrupted {
@@ -408,6 +416,16 @@ impl Search<'_, '_> {
         on_event(Event::Finished { trial: &trial, settings: &settings, judgement: judgement.as_ref(), is_best });
         self.history.push(trial);
         Ok(true)
+    }
+
+    /// The throughput that a search probe must come near, or may stop: the best so far, where nothing but throughput
+    /// counts. The baseline and the confirmations are measured in full, because they are reported.
+    fn rival(&self, purpose: Purpose) -> Option<Estimate> {
+        if purpose != Purpose::Search || !self.objective.is_largest_throughput() {
+            return None;
+        }
+        let view = View::new(self.space, self.objective, &self.history, &[], None);
+        view.best()?.0.outcome.measurement()?.throughput
     }
 
     /// A disturbed probe says nothing about its config, so it is run again, after a while, and never recorded.

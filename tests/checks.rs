@@ -4,10 +4,9 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use gputune::numerics::FullPrecision;
 use gputune::outcome::Outcome;
 use gputune::probe::{Step, StepError, TrainingStep};
-use gputune::space::{Parameter, Settings, Space, Value};
+use gputune::space::{Parameter, Settings, Space};
 use gputune::study::Study;
 use gputune::tuner::Tuner;
 
@@ -46,12 +45,11 @@ fn search(
     probed: &RefCell<Vec<String>>,
 ) -> Study {
     let space = Space::new([
-        Parameter::values("precision", precisions.iter().copied()),
+        Parameter::values("precision", precisions.iter().copied()).full_precision("fp32"),
         Parameter::values("batch_size", batches.iter().copied()),
     ])
     .unwrap();
     Tuner::new(space, Training { loss_error, step: 0, probed })
-        .full_precision(FullPrecision::new([("precision".to_owned(), Value::from("fp32"))]))
         .strategy("grid")
         .unwrap()
         .measure_time(Duration::from_millis(60))

@@ -7,26 +7,18 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use support::python::python_with;
 use support::{stderr, stdout};
 
-/// A Python that can import these modules.
-fn python_with(modules: &str) -> Option<&'static str> {
-    let can = |python: &&str| {
-        let check = Command::new(python).args(["-c", &format!("import {modules}")]).output();
-        check.is_ok_and(|output| output.status.success())
-    };
-    ["python3", "/usr/bin/python3"].into_iter().find(can)
-}
-
 /// Searches a copy of an example with another interpreter and a smaller budget.
-fn search(example: &str, python: &str) -> Output {
+fn search(example: &str, python: &Path) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(example);
     for entry in fs::read_dir(source).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
         fs::copy(&entry, folder.path().join(entry.file_name().unwrap())).unwrap();
     }
     let spec = fs::read_to_string(folder.path().join("gputune.toml")).unwrap();
-    let spec = spec.replacen("\"python3\"", &format!("\"{python}\""), 1);
+    let spec = spec.replacen("\"python3\"", &format!("\"{}\"", python.display()), 1);
     let from = spec.find("[search]").unwrap_or(spec.len());
     let small = "[search]\nprobes = 2\nconfirmations = 0\n";
     fs::write(folder.path().join("gputune.toml"), format!("{}{small}", &spec[..from])).unwrap();
@@ -35,16 +27,16 @@ fn search(example: &str, python: &str) -> Output {
 
 #[test]
 fn a_step_that_reports_events_from_python() {
-    let Some(python) = python_with("json, socket") else { return eprintln!("NOT RUN: there is no python3") };
-    let output = search("events", python);
+    let Some(python) = python_with(&["json", "socket"]) else { return };
+    let output = search("events", &python);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("batch_size = "), "{}", stdout(&output));
 }
 
 #[test]
 fn an_unmodified_pytorch_script() {
-    let Some(python) = python_with("torch") else { return eprintln!("NOT RUN: there is no python3 with torch") };
-    let output = search("pytorch", python);
+    let Some(python) = python_with(&["torch"]) else { return };
+    let output = search("pytorch", &python);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("batch_size = "), "{}", stdout(&output));
 }

@@ -11,7 +11,7 @@ use gputune::spec::{SHIPPED_SPACES, Spec};
 fn load(space: &str) -> Spec {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("spec.toml");
-    fs::write(&path, format!("[step]\ncommand = [\"train\"]\n[space]\n{space}\n")).unwrap();
+    fs::write(&path, format!("[step]\ncommand = [\"train\"]\nadapter = \"torch\"\n[space]\n{space}\n")).unwrap();
     Spec::load(&path).unwrap()
 }
 

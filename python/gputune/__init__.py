@@ -22,7 +22,7 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Any, Optional, SupportsFloat, Union
+from typing import Any, SupportsFloat
 
 from . import _client
 
@@ -56,9 +56,7 @@ def is_probe() -> bool:
     return _client.Reporter.current() is not None
 
 
-def step(
-    samples: Optional[SupportsFloat] = None, loss: Optional[SupportsFloat] = None, **metrics: SupportsFloat
-) -> None:
+def step(samples: SupportsFloat | None = None, loss: SupportsFloat | None = None, **metrics: SupportsFloat) -> None:
     """Says that a training step ended now.
 
     `samples` is how many samples the step processed, all ranks together; without it `samples_per_step` of the spec
@@ -115,20 +113,20 @@ class _Phase(AbstractContextManager[None]):
 
     def __exit__(
         self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if kind is None:
             self._reporter.send("phase", name=self._name, seconds=time.perf_counter() - self._begin)
 
 
 def memory(
-    allocated: Optional[int] = None,
-    reserved: Optional[int] = None,
-    other: Optional[int] = None,
-    capacity: Optional[int] = None,
-    retries: Optional[int] = None,
+    allocated: int | None = None,
+    reserved: int | None = None,
+    other: int | None = None,
+    capacity: int | None = None,
+    retries: int | None = None,
 ) -> None:
     """Reports device memory, in bytes: peaks since the last report, what others use, and what the device has.
 
@@ -193,7 +191,7 @@ def _samples(value: Any) -> float:
     return samples
 
 
-def _count(name: str, value: Union[int, Any]) -> int:
+def _count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be a whole number of bytes, not {value!r}")
     count = value.__index__()

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import threading
-from typing import Any, Optional
+from typing import Any
 
 SOCKET = "GPUTUNE_SOCKET"
 CONFIG = "GPUTUNE_CONFIG"
@@ -38,22 +38,22 @@ user_steps = False
 class Reporter:
     """Sends events of this process to its probe. No method raises because the probe is gone."""
 
-    _current: Optional[Reporter] = None
+    _current: Reporter | None = None
     _is_found = False
     _finding = threading.Lock()
 
-    def __init__(self, probe: dict[str, Any], folder: Optional[str] = None) -> None:
+    def __init__(self, probe: dict[str, Any], folder: str | None = None) -> None:
         #: What `probe.json` holds; without an adapter the same members, as far as the environment has them.
         self.probe = probe
         self._folder = folder
-        self._socket: Optional[socket.socket] = None
+        self._socket: socket.socket | None = None
         self._is_dead = False
         self._lock = threading.Lock()
         self._unread = b""
-        self._order: Optional[str] = None
+        self._order: str | None = None
 
     @classmethod
-    def current(cls) -> Optional[Reporter]:
+    def current(cls) -> Reporter | None:
         """The reporter of this process; nothing outside a probe and in processes that load data."""
         if not cls._is_found:
             with cls._finding:
@@ -63,7 +63,7 @@ class Reporter:
         return cls._current
 
     @classmethod
-    def _find(cls) -> Optional[Reporter]:
+    def _find(cls) -> Reporter | None:
         if _is_worker():
             return None
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -116,7 +116,7 @@ class Reporter:
             except OSError:
                 self._die()
 
-    def order(self) -> Optional[str]:
+    def order(self) -> str | None:
         """The last order of gputune, such as `stop`; nothing where there is none. Does not wait."""
         with self._lock:
             if self._socket is None:
@@ -220,7 +220,12 @@ def rank_and_ranks() -> tuple[int, int]:
 
 def framework() -> str:
     """The framework that is loaded, and its version."""
-    for name in ("torch", "jax", "tensorflow"):
+    names = ["torch", "tensorflow", "jax"]
+    try:
+        names.insert(0, sys.modules["keras"].backend.backend())  # Keras loads other frameworks than the one it uses
+    except Exception:  # not loaded, or not what it seems
+        pass
+    for name in names:
         version = getattr(sys.modules.get(name), "__version__", None)
         if version is not None:
             return f"{name} {version}"

@@ -38,6 +38,15 @@ impl Applied {
         }
     }
 
+    /// What it sets, as tables and messages show it.
+    pub fn shown(&self) -> String {
+        if self.target.by == By::Argument { self.option() } else { self.name.clone() }
+    }
+
+    fn option(&self) -> String {
+        format!("--{}", self.parameter)
+    }
+
     /// Whether the hook sets it.
     pub fn is_by_hook(&self) -> bool {
         matches!(self.target.by, By::Hook(_))
@@ -75,7 +84,7 @@ impl Apply {
     /// Arguments behind the command for these settings.
     pub fn arguments(&self, settings: &Settings) -> Vec<String> {
         let arguments = |(applied, value): (&Applied, &Value)| {
-            let option = format!("--{}", applied.parameter);
+            let option = applied.option();
             match value {
                 Value::Bool(false) => Vec::new(),
                 Value::Bool(true) => vec![option],

@@ -288,7 +288,10 @@ pub enum TargetError {
     /// No target has this name.
     #[error("there is no target `{0}`")]
     Unknown(String),
-    /// The name of an environment variable is missing or cannot be one.
+    /// The name of an environment variable is missing.
+    #[error("`{0}` is to be followed by the name of an environment variable")]
+    NoVariable(&'static str),
+    /// A name that an environment variable cannot have.
     #[error("`{0}` cannot be the name of an environment variable")]
     Variable(String),
     /// The environment variable is one that gputune sets itself.
@@ -309,6 +312,9 @@ impl Target {
         let prefix = |target: &&Self| target.name.ends_with('.') && text.starts_with(target.name);
         let target = TARGETS.iter().find(prefix).ok_or_else(|| TargetError::Unknown(text.to_owned()))?;
         let variable = &text[target.name.len()..];
+        if variable.is_empty() {
+            return Err(TargetError::NoVariable(target.name));
+        }
         let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';
         if !variable.starts_with(is_first) || !variable.chars().all(|c| is_first(c) || c.is_ascii_digit()) {
             return Err(TargetError::Variable(variable.to_owned()));
@@ -336,7 +342,8 @@ mod tests {
         for bad in ["env", "Torch.compile", "", "arg.x", "dataloader"] {
             assert_eq!(Target::parse(bad), Err(TargetError::Unknown(bad.to_owned())), "{bad}");
         }
-        for bad in ["", "A-B", "1A", "A B", "A=B"] {
+        assert_eq!(Target::parse("env."), Err(TargetError::NoVariable("env.")));
+        for bad in ["A-B", "1A", "A B", "A=B"] {
             assert_eq!(Target::parse(&format!("env.{bad}")), Err(TargetError::Variable(bad.to_owned())), "{bad}");
         }
         assert!(matches!(Target::parse("env.GPUTUNE_SOCKET"), Err(TargetError::Reserved(_))));

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use gputune::adapter::Apply;
 use gputune::emit::shell_word;
 use gputune::objective::Objective;
 use gputune::probe::protocol::CONFIG;
@@ -31,7 +32,11 @@ pub(super) fn run(args: &Args) -> super::Result {
     let spec = Spec::load(&args.config)?;
     let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
     let mut text = String::new();
-    describe_space(&spec.space, &mut text);
+    let apply = &spec.step.template().apply;
+    describe_space(&spec.space, apply, &mut text);
+    if let Some(adapter) = apply.adapter {
+        let _ = writeln!(text, "adapter    {}: {}", adapter.name, adapter.about);
+    }
     let baseline = spec.baseline.as_ref().map_or_else(|| "none: there will be no speed-up".to_owned(), |b| b.line());
     let _ = writeln!(text, "baseline   {baseline}");
     let about = STRATEGIES.iter().find(|entry| entry.name == spec.strategy).map_or("", |entry| entry.about);
@@ -46,7 +51,11 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(Exit::Found)
 }
 
-fn describe_space(space: &Space, text: &mut String) {
+fn describe_space(space: &Space, apply: &Apply, text: &mut String) {
+    let target = |name: &str| {
+        let applied = apply.applied.iter().find(|applied| applied.parameter == name);
+        applied.map(|applied| format!("   sets {}", applied.shown())).unwrap_or_default()
+    };
     let names = || {
         let parameters = space.parameters().iter().map(gputune::space::Parameter::name);
         parameters.chain(space.derived().iter().map(gputune::space::Derived::name))
@@ -55,11 +64,23 @@ fn describe_space(space: &Space, text: &mut String) {
     let mut label = "space";
     for parameter in space.parameters() {
         let condition = parameter.condition().map(|when| format!("   when {}", when.text())).unwrap_or_default();
-        let _ = writeln!(text, "{label:<10} {:<width$}  {}{condition}", parameter.name(), parameter.summary());
+        let _ = writeln!(
+            text,
+            "{label:<10} {:<width$}  {}{condition}{}",
+            parameter.name(),
+            parameter.summary(),
+            target(parameter.name())
+        );
         label = "";
     }
     for derived in space.derived() {
-        let _ = writeln!(text, "{label:<10} {:<width$}  = {}", derived.name(), derived.expression().text());
+        let _ = writeln!(
+            text,
+            "{label:<10} {:<width$}  = {}{}",
+            derived.name(),
+            derived.expression().text(),
+            target(derived.name())
+        );
     }
     label = "rules";
     for rule in space.rules() {
@@ -92,6 +113,11 @@ fn describe_commands(spec: &Spec, out: &Path, text: &mut String) {
         let rendered = template.render(&settings, &search::gputune_path(), &CommandProber::probe_dir(&out, number));
         let label = if at == 0 { "commands" } else { "" };
         let _ = writeln!(text, "{label:<10} {}", command_line(template, &settings, &out, number));
+        let by_hook: Vec<String> =
+            template.apply.by_hook(&settings).map(|(applied, value)| format!("{}={value}", applied.name)).collect();
+        if !by_hook.is_empty() {
+            let _ = writeln!(text, "{:<10}   with {}", "", by_hook.join(" "));
+        }
         for (path, _) in &rendered.files {
             let _ = writeln!(text, "{:<10}   with {}", "", path.display());
         }

@@ -9,6 +9,7 @@ mod emit;
 mod exit;
 mod folder;
 mod interrupt;
+mod probe;
 mod progress;
 mod replay;
 mod schema;
@@ -33,6 +34,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Search(search::Args),
+    Probe(probe::Args),
     Check(check::Args),
     Emit(emit::Args),
     Replay(replay::Args),
@@ -54,6 +56,7 @@ pub(crate) fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Search(args) => search::run(args),
+        Command::Probe(args) => probe::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Emit(args) => emit::run(&args),
         Command::Replay(args) => replay::run(&args),

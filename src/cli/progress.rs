@@ -68,6 +68,9 @@ impl Progress {
                 self.redraw();
             }
             Event::Finished { trial, settings, is_best, .. } => self.finished(trial, settings, *is_best),
+            Event::Comparing { settings, .. } => {
+                self.say(&format!("      {}  runs in full precision, to compare the losses", settings.line()));
+            }
             Event::Confirming { probes } => {
                 self.say(&format!("confirms the leaders by {probes} longer probes"));
                 if let Show::Bar(bar) = &self.show {
@@ -99,7 +102,7 @@ impl Progress {
 
     fn finished(&mut self, trial: &Trial, settings: &Settings, is_best: bool) {
         let result = shown_result(&self.objective, trial);
-        let memory = trial.outcome.measurement().and_then(|m| m.peak_memory_bytes);
+        let memory = trial.outcome.partial_measurement().and_then(|m| m.peak_memory_bytes);
         let memory = memory.map(|bytes| format!(", {}", show_bytes(bytes))).unwrap_or_default();
         let mark = match (trial.purpose, is_best) {
             (Purpose::Baseline, _) => "  (baseline)",

@@ -141,7 +141,7 @@ fn journal_failed(error: &JournalError) -> Failed {
     }
 }
 
-fn tune_failed(error: &TuneError, out: &Path) -> Failed {
+pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
     let kept = format!("finished trials are kept in {}", relative(out).display());
     match error {
         TuneError::Probe(probe) => {

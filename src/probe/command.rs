@@ -19,6 +19,7 @@ use super::host_watch::HostWatch;
 use super::idle::Idle;
 use super::orders::Order;
 use super::output::{Output, OutputSettings};
+use super::patience::{Patience, Sufficiency};
 use super::protocol::{self, Event};
 use super::ranks::Attendance;
 use super::supervisor::Supervised;
@@ -141,6 +142,7 @@ struct Run<'r> {
     heard: Heard<'r>,
     /// Where it hangs, if it does.
     hang: Hang,
+    patience: Patience,
     output_bytes: u64,
 }
 
@@ -220,6 +222,7 @@ impl<'r> Run<'r> {
             log,
             heard: Heard::nothing(step, &program, asked, begin),
             hang: Hang::default(),
+            patience: Patience::new(job),
             output_bytes: 0,
         })
     }
@@ -258,11 +261,11 @@ impl<'r> Run<'r> {
             self.heard.last_progress = now;
         }
         self.output_bytes = bytes;
-        let throughput = self.heard.window.throughput().map(|throughput| throughput.estimate);
+        let sufficiency = self.patience.look(&self.heard.window);
         let progress = Progress {
             elapsed: now.duration_since(self.begin),
             steps: self.heard.window.steps(),
-            throughput,
+            throughput: self.patience.estimate(),
             unit: self.unit.clone(),
         };
         if watch(&progress) == ControlFlow::Break(()) {
@@ -273,13 +276,15 @@ impl<'r> Run<'r> {
             ControlFlow::Break(shortage) if shortage.by_probe => return Some(Verdict::HostMemory(shortage.reason)),
             ControlFlow::Break(shortage) => return Some(Verdict::Disturbed(shortage.reason)),
         }
-        let is_enough = match self.job.effort {
-            Effort::Losses => self.heard.totals.has_first_losses(),
-            effort => self.heard.window.is_enough(self.job.limits, effort),
-        };
         let attendance = self.heard.ranks.attendance(now);
-        if is_enough && !matches!(attendance, Attendance::Missing(_)) {
-            return Some(Verdict::Enough);
+        let verdict = match (self.job.effort, sufficiency) {
+            (Effort::Losses, _) if self.heard.totals.has_first_losses() => Some(Verdict::Enough),
+            (Effort::Losses, _) | (_, Sufficiency::TooLittle) => None,
+            (_, Sufficiency::Enough) => Some(Verdict::Enough),
+            (_, Sufficiency::Loses) => Some(Verdict::Loses),
+        };
+        if verdict.is_some() && !matches!(attendance, Attendance::Missing(_)) {
+            return verdict;
         }
         if let Attendance::Wrong(reason) = attendance {
             return Some(Verdict::Ranks(reason));

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use super::memory_peaks::MemoryReport;
 use super::orders::{Ending, Report};
 use super::protocol::{ErrorKind, Event};
 use super::ranks::Ranks;
 use super::start_error::start_error;
 use super::totals::Totals;
-use super::window::Window;
+use super::window::{DATA_WAIT, StepReport, Window};
 use super::{CommandStep, ProbeError, Rate};
 
 /// What reaches the loop of a probe.
@@ -42,6 +43,8 @@ pub(super) struct Heard<'s> {
     pub(super) window: Window,
     pub(super) totals: Totals,
     last_step: Option<StepTime>,
+    /// What else happens in the step that is under way.
+    mark: Option<String>,
     pub(super) last_progress: Instant,
     pub(super) framework: Option<String>,
     /// The processes that can say where they hang, by rank.
@@ -88,6 +91,7 @@ impl<'s> Heard<'s> {
             window: Window::default(),
             totals: Totals::default(),
             last_step: None,
+            mark: None,
             last_progress: begin,
             framework: None,
             pids: BTreeMap::new(),
@@ -142,17 +146,21 @@ impl<'s> Heard<'s> {
                 }
                 self.last_progress = at;
                 self.ranks.step(at);
-                self.totals.step(loss);
+                self.push_step(samples, seconds, StepTime { arrived: at, told: time })?;
+                self.totals.step(loss, self.mark.take().is_some());
                 for (name, number) in metrics {
                     self.totals.metric(&name, number.0);
                 }
-                self.push_step(samples, seconds, StepTime { arrived: at, told: time })?;
             }
             Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds.0),
             Event::Memory { allocated, reserved, other, capacity, retries } => {
                 // What is not the framework's takes its share of the same device.
-                let peak = allocated.max(reserved).map(|peak| peak.saturating_add(other.unwrap_or(0)));
-                self.totals.memory(peak, capacity, retries);
+                let peak_bytes = allocated.max(reserved).map(|peak| peak.saturating_add(other.unwrap_or(0)));
+                self.totals.memory(rank, MemoryReport { peak_bytes, capacity_bytes: capacity, retries });
+            }
+            // Of several marks in a step the first tells what it was.
+            Event::Mark { name } if rank == 0 => {
+                self.mark.get_or_insert(name);
             }
             // What a step says while it is ended does not undo that it was done.
             Event::Error { .. } if self.is_done => {}
@@ -192,7 +200,13 @@ impl<'s> Heard<'s> {
         });
         // The time before the first step is start-up, unless the step itself says how long it took.
         if let Some(seconds) = seconds.or(between) {
-            self.window.push_step(now.arrived.duration_since(self.begin), seconds, amount);
+            self.window.push(StepReport {
+                at: now.arrived.duration_since(self.begin),
+                seconds,
+                amount,
+                waited: self.totals.current(DATA_WAIT),
+                mark: self.mark.as_deref(),
+            });
         }
         Ok(())
     }

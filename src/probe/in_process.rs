@@ -5,8 +5,11 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use super::memory_peaks::MemoryReport;
+use super::patience::{Patience, Sufficiency};
 use super::totals::Totals;
-use super::window::Window;
+use super::window::DATA_WAIT;
+use super::window::{StepReport, Window};
 use super::{Effort, Job, ProbeError, Prober, Watch};
 use crate::event::Progress;
 use crate::outcome::{Failure, Memory, Outcome};
@@ -20,6 +23,7 @@ pub struct Step {
     peak_memory_bytes: Option<u64>,
     memory_capacity_bytes: Option<u64>,
     phases: Vec<(&'static str, Duration)>,
+    mark: Option<&'static str>,
 }
 
 impl Step {
@@ -46,6 +50,14 @@ impl Step {
     #[must_use]
     pub fn phase(mut self, name: &'static str, time: Duration) -> Self {
         self.phases.push((name, time));
+        self
+    }
+
+    /// Says that something out of the ordinary happened in the step, such as `epoch`, `evaluation` or `checkpoint`: its
+    /// time says nothing about the others and is left out of the throughput.
+    #[must_use]
+    pub fn mark(mut self, name: &'static str) -> Self {
+        self.mark = Some(name);
         self
     }
 }
@@ -151,40 +163,57 @@ fn run(step: &mut impl TrainingStep, job: &Job<'_>, begin: Instant, watch: Watch
     const WATCH_EVERY: Duration = Duration::from_millis(50);
     let mut window = Window::default();
     let mut totals = Totals::default();
+    let mut patience = Patience::new(job);
     let mut looked = Instant::now();
     loop {
         let started = Instant::now();
         let done = step.step(job.settings)?;
-        #[expect(clippy::cast_precision_loss, reason = "a number of samples")]
-        window.push_step(begin.elapsed(), started.elapsed().as_secs_f64(), done.samples as f64);
         if let Some(loss) = done.loss.filter(|loss| !loss.is_finite()) {
             return Ok(Outcome::Diverged(Failure::new(format!("the loss is {loss}"))));
         }
-        for (name, time) in &done.phases {
-            totals.phase(name, time.as_secs_f64());
-        }
-        totals.memory(done.peak_memory_bytes, done.memory_capacity_bytes, None);
-        totals.step(done.loss);
-        if looked.elapsed() < WATCH_EVERY && begin.elapsed() < job.limits.probe_time {
+        hear(&done, begin.elapsed(), started.elapsed(), &mut window, &mut totals);
+        let is_over = begin.elapsed() >= job.limits.probe_time;
+        if looked.elapsed() < WATCH_EVERY && !is_over {
             continue;
         }
         looked = Instant::now();
-        let throughput = window.throughput().map(|throughput| throughput.estimate);
+        let sufficiency = match (job.effort, patience.look(&window)) {
+            (Effort::Losses, _) if totals.has_first_losses() => Sufficiency::Enough,
+            (Effort::Losses, _) => Sufficiency::TooLittle,
+            (_, sufficiency) => sufficiency,
+        };
+        let throughput = patience.estimate();
         let progress = Progress { elapsed: begin.elapsed(), steps: window.steps(), throughput, unit: UNIT.to_owned() };
         if watch(&progress) == ControlFlow::Break(()) {
             return Ok(Outcome::Interrupted);
         }
-        let is_enough = match job.effort {
-            Effort::Losses => totals.has_first_losses(),
-            effort => window.is_enough(job.limits, effort),
-        };
-        if is_enough || begin.elapsed() >= job.limits.probe_time {
-            return Ok(match window.throughput() {
-                Some(throughput) => Outcome::Measured(totals.measurement(&throughput, UNIT)),
-                None => Outcome::TimedOut(Failure::new("no step took a measurable time")),
-            });
+        if sufficiency == Sufficiency::TooLittle && !is_over {
+            continue;
         }
+        let Some(throughput) = window.throughput() else {
+            return Ok(Outcome::TimedOut(Failure::new("no step took a measurable time")));
+        };
+        let mut measurement = totals.measurement(&throughput, UNIT);
+        patience.conclude(&mut measurement, sufficiency != Sufficiency::TooLittle);
+        return Ok(match sufficiency {
+            Sufficiency::Loses => Outcome::Pruned(measurement),
+            _ => Outcome::Measured(measurement),
+        });
     }
+}
+
+/// Adds what a step did to what is known.
+fn hear(done: &Step, at: Duration, took: Duration, window: &mut Window, totals: &mut Totals) {
+    for (name, time) in &done.phases {
+        totals.phase(name, time.as_secs_f64());
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a number of samples")]
+    let amount = done.samples as f64;
+    let waited = totals.current(DATA_WAIT);
+    window.push(StepReport { at, seconds: took.as_secs_f64(), amount, waited, mark: done.mark });
+    let (peak_bytes, capacity_bytes) = (done.peak_memory_bytes, done.memory_capacity_bytes);
+    totals.memory(0, MemoryReport { peak_bytes, capacity_bytes, retries: None });
+    totals.step(done.loss, done.mark.is_some());
 }
 
 #[cfg(test)]

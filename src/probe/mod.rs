@@ -10,8 +10,10 @@ mod hook;
 mod host_watch;
 mod idle;
 mod in_process;
+mod memory_peaks;
 mod orders;
 mod output;
+mod patience;
 pub mod protocol;
 mod ranks;
 mod rate;
@@ -20,6 +22,7 @@ mod shared_watch;
 mod start_error;
 pub mod supervisor;
 mod template;
+mod throughput;
 mod totals;
 mod window;
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::FIRST_LOSSES;
-use super::window::Throughput;
+use super::memory_peaks::{MemoryPeaks, MemoryReport};
+use super::throughput::Throughput;
 use crate::outcome::Measurement;
 use crate::stats;
 
@@ -16,12 +17,12 @@ pub(super) struct Totals {
     phases: BTreeMap<String, VecDeque<f64>>,
     current: BTreeMap<String, f64>,
     metrics: BTreeMap<String, VecDeque<f64>>,
+    /// Whether something else happened in the steps of the phases.
+    marked: VecDeque<bool>,
     loss: Option<f64>,
     first_losses: Vec<f64>,
     steps: usize,
-    pub(super) peak_memory_bytes: Option<u64>,
-    pub(super) memory_capacity_bytes: Option<u64>,
-    pub(super) allocator_retries: Option<u64>,
+    memory: MemoryPeaks,
 }
 
 impl Totals {
@@ -34,8 +35,14 @@ impl Totals {
         }
     }
 
-    /// Ends the step that is under way.
-    pub(super) fn step(&mut self, loss: Option<f64>) {
+    /// The time spent so far in a phase of the step that is under way.
+    pub(super) fn current(&self, phase: &str) -> f64 {
+        self.current.get(phase).copied().unwrap_or(0.0)
+    }
+
+    /// Ends the step that is under way; a marked one is left out of the phases' means.
+    pub(super) fn step(&mut self, loss: Option<f64>, is_marked: bool) {
+        push(&mut self.marked, is_marked);
         self.loss = loss.or(self.loss);
         self.first_losses.extend(loss.filter(|_| self.first_losses.len() < FIRST_LOSSES));
         for (name, seconds) in std::mem::take(&mut self.current) {
@@ -63,20 +70,22 @@ impl Totals {
         }
     }
 
-    /// Takes a report of device memory; peaks are kept, and of several ranks the fullest counts.
-    pub(super) fn memory(&mut self, peak_bytes: Option<u64>, capacity_bytes: Option<u64>, retries: Option<u64>) {
-        self.peak_memory_bytes = self.peak_memory_bytes.max(peak_bytes);
-        self.memory_capacity_bytes = capacity_bytes.or(self.memory_capacity_bytes);
-        self.allocator_retries = self.allocator_retries.max(retries);
+    /// Takes a report of device memory by a rank.
+    pub(super) fn memory(&mut self, rank: u32, report: MemoryReport) {
+        self.memory.push(rank, self.steps, report);
     }
 
     /// The measurement that these reports and a throughput make.
     pub(super) fn measurement(&self, throughput: &Throughput, unit: &str) -> Measurement {
         // The share of warm-up, since a rate that is printed stands for several steps.
-        let (steady, all) = (throughput.steps.max(1), (throughput.steps + throughput.warmup_steps).max(1));
-        let steady = usize::try_from(self.steps as u64 * steady / all).unwrap_or(KEPT).clamp(1, KEPT);
+        let steady = throughput.steps_after_warmup().max(1);
+        let all = (steady + throughput.warmup_steps).max(1);
+        let steady =
+            usize::try_from(self.steps as u64 * steady / all).unwrap_or(self.steps).clamp(1, self.steps.max(1));
+        let memory = self.memory.split_at(self.steps.saturating_sub(steady));
         let phase_seconds = self.phases.iter().filter_map(|(name, times)| {
-            let steady: Vec<f64> = times.iter().rev().take(steady).copied().collect();
+            let newest = times.iter().rev().zip(self.marked.iter().rev()).take(steady);
+            let steady: Vec<f64> = newest.filter(|(_, marked)| !**marked).map(|(time, _)| *time).collect();
             Some((name.clone(), stats::mean(&steady)?))
         });
         let mut metrics: BTreeMap<String, f64> = self
@@ -93,10 +102,14 @@ impl Totals {
             steps: throughput.steps,
             warmup_steps: throughput.warmup_steps,
             step_seconds: Some(throughput.step_seconds),
+            samples_per_step: Some(throughput.amount),
+            measured_seconds: Some(throughput.measured.as_secs_f64()),
+            outliers: throughput.outliers.clone(),
             first_losses: self.first_losses.clone(),
-            peak_memory_bytes: self.peak_memory_bytes,
-            memory_capacity_bytes: self.memory_capacity_bytes,
-            allocator_retries: self.allocator_retries,
+            peak_memory_bytes: memory.steady,
+            warmup_peak_memory_bytes: memory.warmup.filter(|warmup| Some(*warmup) > memory.steady),
+            memory_capacity_bytes: self.memory.capacity_bytes,
+            allocator_retries: self.memory.retries,
             phase_seconds: phase_seconds.collect(),
             metrics,
             ..Measurement::default()
@@ -104,7 +117,7 @@ impl Totals {
     }
 }
 
-fn push(series: &mut VecDeque<f64>, number: f64) {
+fn push<T>(series: &mut VecDeque<T>, number: T) {
     if series.len() == KEPT {
         series.pop_front();
     }
@@ -116,16 +129,16 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::outcome::Estimate;
+    use crate::probe::window::{StepReport, Window};
 
     fn measured(totals: &Totals, warmup_steps: u64, steps: u64) -> Measurement {
-        let throughput = Throughput {
-            estimate: Estimate::point(1.0),
-            steps,
-            warmup_steps,
-            step_seconds: 1.0,
-            measured: Duration::ZERO,
-        };
+        let mut window = Window::default();
+        for step in 1..=warmup_steps + steps {
+            let seconds = if step <= warmup_steps { 9.0 } else { 1.0 };
+            window.push(StepReport { at: Duration::from_secs(step), seconds, amount: 1.0, waited: 0.0, mark: None });
+        }
+        let throughput = window.throughput().unwrap();
+        assert_eq!(throughput.warmup_steps, warmup_steps);
         totals.measurement(&throughput, "samples/s")
     }
 
@@ -133,12 +146,12 @@ mod tests {
     fn a_phase_is_a_mean_over_the_steady_steps_and_absence_is_zero() {
         let mut totals = Totals::default();
         totals.phase("data_wait", 100.0);
-        totals.step(Some(2.0));
+        totals.step(Some(2.0), false);
         for _ in 0..2 {
             totals.phase("data_wait", 1.0);
             totals.phase("data_wait", 1.0);
-            totals.step(None);
-            totals.step(None);
+            totals.step(None, false);
+            totals.step(None, false);
         }
         let measurement = measured(&totals, 1, 4);
         assert_eq!(measurement.phase_seconds["data_wait"], 1.0);
@@ -146,13 +159,18 @@ mod tests {
     }
 
     #[test]
-    fn memory_keeps_its_peak() {
+    fn the_peaks_of_warm_up_and_after_it_are_told_apart() {
         let mut totals = Totals::default();
-        totals.memory(Some(5), Some(10), None);
-        totals.memory(Some(3), None, Some(1));
-        let measurement = measured(&totals, 0, 1);
-        assert_eq!((measurement.peak_memory_bytes, measurement.memory_capacity_bytes), (Some(5), Some(10)));
-        assert_eq!(measurement.allocator_retries, Some(1));
+        let report = |peak| MemoryReport { peak_bytes: Some(peak), capacity_bytes: Some(100), retries: None };
+        totals.memory(0, report(90));
+        totals.step(None, false);
+        for _ in 0..8 {
+            totals.step(None, false);
+            totals.memory(0, report(60));
+        }
+        let measurement = measured(&totals, 1, 8);
+        assert_eq!((measurement.peak_memory_bytes, measurement.warmup_peak_memory_bytes), (Some(60), Some(90)));
+        assert_eq!(measurement.memory_headroom(), Some(0.4));
     }
 
     #[test]
@@ -163,7 +181,7 @@ mod tests {
             totals.metric(&format!("metric {step}"), 1.0);
             totals.metric("same", 1.0);
             if step % KEPT == 0 {
-                totals.step(None);
+                totals.step(None, false);
             }
         }
         assert!(totals.metrics.len() <= 256 && totals.phases.len() <= 256);

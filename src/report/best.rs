@@ -1,9 +1,12 @@
 //! The best config with everything that another program wants to know about it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use super::care::Care;
 use crate::objective::Direction;
-use crate::outcome::Estimate;
+use crate::outcome::{Estimate, Numerics, Outliers};
 use crate::space::Settings;
 use crate::study::{Ranked, Study};
 use crate::telemetry::Device;
@@ -63,12 +66,24 @@ pub struct BestReport {
     pub peak_memory_bytes: Option<u64>,
     /// Share of device memory that stayed free at the peak.
     pub memory_headroom: Option<f64>,
+    /// What the comparison of its losses with full precision's came to, where it changes the numerics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numerics: Option<Numerics>,
+    /// Whether its interval was still wider than asked for when its last measurement ended.
+    #[serde(default)]
+    pub is_unstable: bool,
+    /// Steps that its last measurement left out of the throughput, by what happened in them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outliers: BTreeMap<String, Outliers>,
     /// Configs that cannot be told from it.
     pub ties: Vec<Other>,
     /// Configs probed.
     pub probes: usize,
     /// Probes that measured the leaders again.
     pub confirmations: usize,
+    /// How all probes measured.
+    #[serde(default)]
+    pub measuring: Care,
     /// Wall time of the search in seconds.
     pub elapsed_s: f64,
     /// Why it ended.
@@ -100,9 +115,13 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         speedup: best.speedup,
         peak_memory_bytes: best.winner.measurement.peak_memory_bytes,
         memory_headroom: best.winner.measurement.memory_headroom(),
+        numerics: best.winner.measurement.numerics.clone(),
+        is_unstable: best.winner.measurement.is_unstable,
+        outliers: best.winner.measurement.outliers.clone(),
         ties: best.ties.iter().map(other).collect(),
         probes: searched,
         confirmations: study.history.trials().len() - searched,
+        measuring: Care::of(study),
         elapsed_s: study.elapsed.as_secs_f64(),
         stopped_because: study.stopped.to_string(),
         device: device.name.clone(),

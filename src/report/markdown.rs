@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::care::left_out;
 use super::row::{shown_result, sorted};
 use super::table::verdict;
 use crate::quantity::show_bytes;
@@ -18,21 +19,23 @@ pub fn summary(study: &Study, device: &Device, name: &str, command: Option<&str>
         let _ = writeln!(text, "{fence}sh\n{command}\n{fence}\n");
     }
     let names: Vec<&str> = study.space.parameters().iter().map(crate::space::Parameter::name).collect();
-    let _ = writeln!(text, "| # | {} | {} | peak memory |", names.join(" | "), cell(study.objective.metric()));
-    let _ = writeln!(text, "|--:|{}---|--:|", "--:|".repeat(names.len()));
+    let _ =
+        writeln!(text, "| # | {} | {} | peak memory | left out |", names.join(" | "), cell(study.objective.metric()));
+    let _ = writeln!(text, "|--:|{}---|--:|---|", "--:|".repeat(names.len()));
     for trial in sorted(study) {
         let settings = study.settings(&trial.config);
         let values = names
             .iter()
             .map(|name| settings.get(name).map_or_else(|| "-".to_owned(), |value| cell(&value.to_string())));
-        let memory = trial.outcome.measurement().and_then(|measurement| measurement.peak_memory_bytes);
+        let memory = trial.outcome.partial_measurement().and_then(|measurement| measurement.peak_memory_bytes);
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} |",
             trial.number,
             values.collect::<Vec<_>>().join(" | "),
             cell(&shown_result(&study.objective, trial)),
-            memory.map(show_bytes).unwrap_or_default()
+            memory.map(show_bytes).unwrap_or_default(),
+            cell(&left_out(trial.outcome.partial_measurement()))
         );
     }
     text

@@ -1,13 +1,17 @@
 //! A study as text: for the terminal, for a page, for a table, for other programs. Pure functions.
 
 mod best;
+mod care;
 mod markdown;
+mod probe;
 mod row;
 mod table;
 mod trials;
 
 pub use best::{BestReport, best};
+pub use care::Care;
 pub use markdown::summary;
+pub use probe::{ProbeReport, probe_json, probe_text};
 pub use row::{shown_estimate, shown_result};
 pub use table::{table, verdict};
 pub use trials::trials_csv;

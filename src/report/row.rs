@@ -1,7 +1,7 @@
 //! What a trial came to, in a few words; the same words in every report.
 
 use crate::objective::{Judgement, Objective};
-use crate::outcome::{Estimate, Measurement, Outcome};
+use crate::outcome::{Estimate, Measurement, Numerics, Outcome};
 use crate::quantity::show_number;
 use crate::study::Study;
 use crate::trial::Trial;
@@ -13,6 +13,14 @@ pub fn shown_estimate(estimate: Estimate, unit: &str) -> String {
     match estimate.relative_half_width() {
         Some(half) => format!("{number}{space}{unit} ± {:.1} %", half * 100.0),
         None => format!("{number}{space}{unit}"),
+    }
+}
+
+/// What the comparison with full precision came to, in words.
+pub(super) fn shown_numerics(numerics: &Numerics) -> String {
+    match (numerics.drift, &numerics.not_compared) {
+        (Some(drift), _) => format!("losses {:.1} % off those of full precision", drift * 100.0),
+        (None, reason) => format!("not compared with full precision: {}", reason.as_deref().unwrap_or("unknown")),
     }
 }
 
@@ -29,7 +37,7 @@ pub(super) fn unit<'m>(objective: &Objective, measurement: &'m Measurement) -> &
 
 /// What the trial came to: its number, or why there is none or why it may not win.
 pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
-    let Outcome::Measured(measurement) = &trial.outcome else {
+    let Some(measurement) = trial.outcome.partial_measurement() else {
         let name = trial.outcome.name().replace('_', " ");
         return match trial.outcome.failure() {
             // A step's own message may begin with the same words.
@@ -42,6 +50,10 @@ pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
         .estimate(measurement)
         .map(|estimate| shown_estimate(estimate, unit(objective, measurement)))
         .unwrap_or_default();
+    if matches!(trial.outcome, Outcome::Pruned(_)) {
+        return format!("pruned: {number}, slower than the best");
+    }
+    let number = if measurement.is_unstable && !number.is_empty() { format!("{number} (unstable)") } else { number };
     match objective.judge(measurement) {
         Judgement::Feasible(_) => number,
         Judgement::Infeasible { reason, .. } if number.is_empty() => reason,
@@ -49,7 +61,8 @@ pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
     }
 }
 
-/// Searched trials, the best first, then what is infeasible, then failures, each in the order they were run.
+/// Searched trials, the best first, then what was stopped because it was slower or is infeasible, then failures, each in
+/// the order they were run.
 pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
     let mut trials: Vec<&Trial> = study.history.searched().collect();
     trials.sort_by(|a, b| {
@@ -58,7 +71,7 @@ pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
             (Some(a), Some(b)) => b.total_cmp(&a),
             (Some(_), None) => std::cmp::Ordering::Less,
             (None, Some(_)) => std::cmp::Ordering::Greater,
-            (None, None) => b.outcome.measurement().is_some().cmp(&a.outcome.measurement().is_some()),
+            (None, None) => b.outcome.partial_measurement().is_some().cmp(&a.outcome.partial_measurement().is_some()),
         }
     });
     trials

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
-use super::row::{shown_estimate, shown_result, sorted, unit};
+use super::care::{Care, left_out};
+use super::row::{shown_estimate, shown_numerics, shown_result, sorted, unit};
 use crate::objective::Direction;
 use crate::outcome::Estimate;
 use crate::quantity::{show_bytes, show_duration, show_number};
@@ -25,11 +26,13 @@ const ROWS: usize = 30;
 pub fn table(study: &Study, columns: u16) -> String {
     let names: Vec<&str> = study.space.parameters().iter().map(crate::space::Parameter::name).collect();
     let trials = sorted(study);
+    let has_outliers = trials.iter().any(|trial| !outliers(trial).is_empty());
     let has_memory = trials.iter().any(|trial| memory(trial).is_some());
     let mut header: Vec<String> = vec!["#".to_owned()];
     header.extend(names.iter().map(|name| (*name).to_owned()));
     header.push(study.objective.metric().to_owned());
     header.extend(has_memory.then(|| "peak memory".to_owned()));
+    header.extend(has_outliers.then(|| "left out".to_owned()));
     let winner = study.best().map(|best| best.winner.config);
     let mut rows: Vec<Vec<String>> = trials
         .iter()
@@ -40,6 +43,7 @@ pub fn table(study: &Study, columns: u16) -> String {
             row.extend(names.iter().map(|name| settings.get(name).map_or_else(|| "-".to_owned(), ToString::to_string)));
             row.push(shown_result(&study.objective, trial));
             row.extend(has_memory.then(|| memory(trial).map(show_bytes).unwrap_or_default()));
+            row.extend(has_outliers.then(|| outliers(trial)));
             row
         })
         .collect();
@@ -87,7 +91,11 @@ fn shorten_column(header: &[String], rows: &mut [Vec<String>], column: usize, co
 }
 
 fn memory(trial: &Trial) -> Option<u64> {
-    trial.outcome.measurement()?.peak_memory_bytes
+    trial.outcome.partial_measurement()?.peak_memory_bytes
+}
+
+fn outliers(trial: &Trial) -> String {
+    left_out(trial.outcome.partial_measurement())
 }
 
 fn why_nothing(study: &Study) -> &'static str {
@@ -109,6 +117,9 @@ pub fn verdict(study: &Study) -> String {
                 let _ = writeln!(text, "          the first: {}", shown_result(&study.objective, trial));
             }
         }
+    }
+    for line in Care::of(study).lines() {
+        let _ = writeln!(text, "{line}");
     }
     let searched = study.history.searched().count();
     let confirmed = study.history.trials().len() - searched;
@@ -136,6 +147,9 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     }
     if let Some(line) = noise_line(best) {
         let _ = writeln!(text, "{line}");
+    }
+    if let Some(numerics) = &best.winner.measurement.numerics {
+        let _ = writeln!(text, "numerics  {}", shown_numerics(numerics));
     }
     match (&best.baseline, &best.speedup) {
         (Some(baseline), _) if baseline.config == best.winner.config && best.ties.is_empty() => {

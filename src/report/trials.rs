@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use super::care::left_out;
 use crate::objective::Judgement;
 use crate::outcome::Measurement;
 use crate::study::Study;
 
 /// All trials, confirmations included, in the order they were run.
 pub fn trials_csv(study: &Study) -> String {
-    let measurements = || study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
+    let measurements = || study.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
     let names: Vec<&str> = (study.space.parameters().iter().map(crate::space::Parameter::name))
         .chain(study.space.derived().iter().map(crate::space::Derived::name))
         .collect();
@@ -19,21 +20,33 @@ pub fn trials_csv(study: &Study) -> String {
     let mut header: Vec<String> = vec!["trial".to_owned(), "purpose".to_owned()];
     header.extend(names.iter().map(|name| (*name).to_owned()));
     header.extend(
-        ["outcome", "feasible", "throughput", "throughput_low", "throughput_high", "throughput_unit"]
+        ["outcome", "feasible", "throughput", "throughput_low", "throughput_high", "throughput_unit", "unstable"]
             .map(str::to_owned),
     );
     header.extend(
-        ["step_time_s", "peak_memory_bytes", "memory_capacity_bytes", "host_peak_memory_bytes"].map(str::to_owned),
+        [
+            "step_time_s",
+            "samples_per_step",
+            "peak_memory_bytes",
+            "warmup_peak_memory_bytes",
+            "memory_capacity_bytes",
+            "host_peak_memory_bytes",
+            "shared_memory_peak_bytes",
+        ]
+        .map(str::to_owned),
     );
     header.extend(phases.iter().map(|phase| format!("{phase}_s")));
     header.extend(metrics.iter().map(|metric| (*metric).to_owned()));
-    header.extend(["steps", "warmup_steps", "bad_event_lines", "elapsed_s", "reason"].map(str::to_owned));
+    header.extend(
+        ["steps", "warmup_steps", "left_out", "measured_s", "saved_s", "bad_event_lines", "elapsed_s", "reason"]
+            .map(str::to_owned),
+    );
     // Writing to memory does not fail, and all rows have the length of the header.
     let _ = writer.write_record(&header);
     for trial in study.history.trials() {
         let settings = study.settings(&trial.config);
         let nothing = Measurement::default();
-        let measurement = trial.outcome.measurement();
+        let measurement = trial.outcome.partial_measurement();
         let judgement = study.judge(trial);
         let reason = match (&judgement, trial.outcome.failure()) {
             (Some(Judgement::Infeasible { reason, .. }), _) => reason.clone(),
@@ -51,14 +64,16 @@ pub fn trials_csv(study: &Study) -> String {
         row.push(number(m.throughput.and_then(|t| t.low)));
         row.push(number(m.throughput.and_then(|t| t.high)));
         row.push(m.unit.clone());
-        row.push(number(m.step_seconds));
-        row.extend([m.peak_memory_bytes, m.memory_capacity_bytes, m.host_peak_bytes].map(whole));
+        row.push(measurement.map(|m| m.is_unstable.to_string()).unwrap_or_default());
+        row.extend([m.step_seconds, m.samples_per_step].map(number));
+        row.extend([m.peak_memory_bytes, m.warmup_peak_memory_bytes, m.memory_capacity_bytes].map(whole));
+        row.extend([m.host_peak_bytes, m.shared_memory_peak_bytes].map(whole));
         row.extend(phases.iter().map(|phase| number(m.phase_seconds.get(*phase).copied())));
         row.extend(metrics.iter().map(|metric| number(m.metrics.get(*metric).copied())));
-        row.extend(
-            [measurement.map(|m| m.steps), measurement.map(|m| m.warmup_steps), measurement.map(|m| m.bad_lines)]
-                .map(whole),
-        );
+        row.extend([measurement.map(|m| m.steps), measurement.map(|m| m.warmup_steps)].map(whole));
+        row.push(left_out(measurement));
+        row.extend([m.measured_seconds, m.saved_seconds].map(number));
+        row.push(whole(measurement.map(|m| m.bad_lines)));
         row.push(format!("{:.3}", trial.elapsed.as_secs_f64()));
         row.push(reason);
         let _ = writer.write_record(&row);

@@ -40,6 +40,7 @@ pub struct Parameter {
     when: Option<Expression>,
     memory: Option<MemoryRole>,
     is_batch_size: bool,
+    full_precision: Option<Value>,
 }
 
 impl Parameter {
@@ -90,7 +91,7 @@ impl Parameter {
     }
 
     fn new(name: impl Into<String>, levels: Levels) -> Self {
-        Self { name: name.into(), levels, when: None, memory: None, is_batch_size: false }
+        Self { name: name.into(), levels, when: None, memory: None, is_batch_size: false, full_precision: None }
     }
 
     /// Makes the parameter active only where the condition holds.
@@ -112,6 +113,19 @@ impl Parameter {
     pub fn batch_size(mut self) -> Self {
         self.is_batch_size = true;
         self
+    }
+
+    /// States that the parameter changes what is computed, and its value in full precision, which need not be one of
+    /// its settings; see [`numerics`](crate::numerics).
+    #[must_use]
+    pub fn full_precision(mut self, value: impl Into<Value>) -> Self {
+        self.full_precision = Some(value.into());
+        self
+    }
+
+    /// The value in full precision, where the parameter is known to change what is computed.
+    pub fn in_full_precision(&self) -> Option<&Value> {
+        self.full_precision.as_ref()
     }
 
     /// The parameter's name.

@@ -39,7 +39,9 @@ fn target(source: &SourceFile, definition: &Definition, text: &Located<String>) 
     let target = Target::parse(&text.value).map_err(|error| {
         let hint = match &error {
             TargetError::Unknown(name) => likely_target(name),
-            TargetError::Variable(_) => "write it like apply = \"env.OMP_NUM_THREADS\"".to_owned(),
+            TargetError::NoVariable(_) | TargetError::Variable(_) => {
+                "write it like apply = \"env.OMP_NUM_THREADS\"".to_owned()
+            }
             TargetError::Reserved(_) => "take another name: a probe has its config in GPUTUNE_CONFIG anyway".to_owned(),
         };
         source.error(text.span.clone(), error.to_string(), hint)
@@ -50,7 +52,7 @@ fn target(source: &SourceFile, definition: &Definition, text: &Located<String>) 
 /// The target that was most likely meant: by its last word alone, or by a similar name.
 fn likely_target(name: &str) -> String {
     let last = |text: &str| text.rsplit('.').next().unwrap_or_default().replace('-', "_").to_lowercase();
-    match TARGETS.iter().find(|target| last(target.name) == last(name)) {
+    match TARGETS.iter().find(|target| !last(name).is_empty() && last(target.name) == last(name)) {
         Some(target) => format!("did you mean `{}`?", target.name),
         None if name == "env" => "write it like apply = \"env.OMP_NUM_THREADS\"".to_owned(),
         None => {
@@ -79,7 +81,7 @@ fn check_alone(
     let is_argument = target.by == By::Argument;
     let same = |other: &&Applied| {
         let shares = |variable: &&str| other.variables().contains(variable);
-        (other.name == *name && !is_argument) || applied.variables().iter().any(|variable| shares(&variable))
+        (other.name == *name && !is_argument) || applied.variables().iter().any(|variable| shares(variable))
     };
     if let Some(other) = others.iter().find(same) {
         let message = match other.name == *name {
@@ -143,6 +145,7 @@ fn add_rules(collected: &mut Collected, applied: &[Applied]) {
     if let Some((file, span)) = place {
         let value = format!("{} % {} == 0", batch.parameter, pieces.parameter);
         collected.rules.push((file, Located { value, span }));
+        collected.implied_rules += 1;
     }
 }
 
@@ -196,10 +199,11 @@ fn cure(applied: &Applied, value: &Value) -> String {
     let accepts = applied.target.accepts;
     let takes = format!("it takes {}", accepts.words());
     match (accepts, value) {
-        (Accepts::Names(names), Value::Text(text)) => match suggestion(text, names.iter().copied()) {
-            likely if likely.starts_with("did you mean") => likely.replace('`', "\""),
-            _ => takes,
-        },
+        (Accepts::Names(_) | Accepts::AllocatorConfig(_), Value::Text(text)) => {
+            let plain = |text: &str| text.replace('_', "-").to_lowercase();
+            let meant = accepts.names().iter().find(|name| plain(name) == plain(text));
+            meant.map_or(takes, |name| format!("did you mean \"{name}\"?"))
+        }
         (Accepts::Booleans, Value::Text(text)) if matches!(text.as_str(), "true" | "false") => {
             format!("write {text} without quotes")
         }

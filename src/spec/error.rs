@@ -117,7 +117,7 @@ impl SourceFile {
 }
 
 /// The known name that was most likely meant, or all of them.
-pub(super) fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> String {
+pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> String {
     const LIKELY: f64 = 0.75;
     let known: Vec<&str> = known.collect();
     let closest = known

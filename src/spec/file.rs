@@ -260,6 +260,10 @@ pub(super) struct ParameterTable {
     /// Default: true for batch sizes. `false` says that nothing is known.
     #[serde(default)]
     pub(super) monotone: Option<Located<bool>>,
+    /// The value in full precision, where the parameter changes what is computed: a config wins only with the losses of
+    /// full precision. It need not be among the settings.
+    #[serde(default)]
+    pub(super) full_precision: Option<Located<Value>>,
     /// What the setting is applied to without the script's help, such as `dataloader.batch_size`, `torch.precision`,
     /// `env.NAME` or `arg`.
     #[serde(default)]
@@ -293,6 +297,8 @@ pub(super) struct LimitsTable {
     pub(super) measure_time: Option<Located<String>>,
     /// Half the width of the throughput's 95 % interval, as a share, at which measuring ends sooner. Default: 0.02.
     pub(super) precision: Option<Located<f64>>,
+    /// How far the losses of the first steps may be from those of full precision, as a share. Default: 0.1.
+    pub(super) loss_tolerance: Option<Located<f64>>,
     /// How much of a probe's output its log keeps, such as `"100MiB"`. Default: all of it.
     pub(super) log_size: Option<Located<String>>,
 }

@@ -48,6 +48,7 @@ const KEYS: &[Key] = &[
     key("space.*.when", "a condition, as a text", "when = \"workers > 0\""),
     key("space.*.derive", "an expression, as a text", "derive = \"1024 / batch_size\""),
     key("space.*.apply", "the name of a target, as a text", "apply = \"dataloader.batch_size\""),
+    key("space.*.full_precision", SETTING, "full_precision = \"fp32\""),
     key("space.*.monotone", "true or false", "monotone = true"),
     key("rules", "a list of tables", RULES),
     key("rules.[]", "a table", RULES),

@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use error::SpecError;
+pub use error::{SpecError, suggestion};
 pub use space::SHIPPED_SPACES;
 pub use step::StepSpec;
 
@@ -35,7 +35,7 @@ use crate::quantity;
 use crate::space::{Settings, Space, Value};
 use crate::strategy::STRATEGIES;
 use crate::telemetry::Device;
-use error::{SourceFile, suggestion};
+use error::SourceFile;
 use file::{LimitsTable, Located, ObjectiveTable, SearchTable, SpecFile};
 
 /// Beyond these nothing can be meant, and sums of times and counts could not be held.
@@ -100,7 +100,8 @@ impl Spec {
         })
     }
 
-    /// Which parameters change what is computed, as far as what they are applied to tells.
+    /// Which parameters change what is computed, as what they are applied to tells; those that say it themselves are in
+    /// the space.
     pub fn full_precision(&self) -> FullPrecision {
         let applied = || self.step.template().apply.applied.iter();
         let reference = applied().filter_map(|applied| match applied.target.numerics {
@@ -197,15 +198,16 @@ fn limits(source: &SourceFile, table: &LimitsTable) -> Result<Limits, SpecError>
     if let Some(text) = &table.grace_time {
         limits.grace_time = duration(source, text)?;
     }
-    if let Some(precision) = &table.precision {
-        if !(precision.value > 0.0 && precision.value < 1.0) {
-            return Err(source.error(
-                precision.span.clone(),
-                format!("a precision is a share between 0 and 1, and this is {}", precision.value),
-                "write precision = 0.02",
-            ));
+    for (name, given, usual, limit) in [
+        ("precision", &table.precision, "0.02", &mut limits.precision),
+        ("loss_tolerance", &table.loss_tolerance, "0.1", &mut limits.loss_tolerance),
+    ] {
+        let Some(share) = given else { continue };
+        if !(share.value > 0.0 && share.value < 1.0) {
+            let message = format!("`{name}` is a share between 0 and 1, and this is {}", share.value);
+            return Err(source.error(share.span.clone(), message, format!("write {name} = {usual}")));
         }
-        limits.precision = precision.value;
+        *limit = share.value;
     }
     if let Some(value) = &table.host_memory_headroom {
         limits.host_memory_headroom = headroom(source, value)?;

@@ -109,9 +109,11 @@ fn derived(source: &SourceFile, table: &ParameterTable, text: &Located<String>) 
             "take it out: where a parameter that it is derived from is left out, so is the derived value",
         ));
     }
-    if let Some(monotone) = &table.monotone {
-        let message = "a derived value cannot have `monotone`";
-        return Err(source.error(monotone.span.clone(), message, "give it to the parameters that it is derived from"));
+    let monotone = table.monotone.as_ref().map(|key| ("monotone", key.span.clone()));
+    let full_precision = table.full_precision.as_ref().map(|key| ("full_precision", key.span.clone()));
+    if let Some((key, span)) = monotone.or(full_precision) {
+        let message = format!("a derived value cannot have `{key}`");
+        return Err(source.error(span, message, "give it to the parameters that it is derived from"));
     }
     expression(source, text)
 }
@@ -131,6 +133,9 @@ fn parameter(source: &SourceFile, definition: &Definition) -> Result<Parameter, 
     let target = table.apply.as_ref().and_then(|target| Target::parse(&target.value).ok());
     if target.is_some_and(|target| target.name == "dataloader.batch_size") {
         parameter = parameter.batch_size();
+    }
+    if let Some(full) = &table.full_precision {
+        parameter = parameter.full_precision(full.value.clone());
     }
     let Some(monotone) = &table.monotone else {
         return Ok(match target.and_then(|target| target.memory) {

@@ -16,6 +16,7 @@ pub const SHIPPED_SPACES: &[(&str, &str)] = &[
     ("dataloader", include_str!("../../search-spaces/dataloader.toml")),
     ("precision", include_str!("../../search-spaces/precision.toml")),
     ("torch", include_str!("../../search-spaces/torch.toml")),
+    ("torch-adapter", include_str!("../../search-spaces/torch-adapter.toml")),
 ];
 
 /// Parameters and rules of all files, each with the file that it stands in.
@@ -24,6 +25,8 @@ pub(super) struct Collected {
     pub(super) files: Vec<SourceFile>,
     pub(super) parameters: Vec<Definition>,
     pub(super) rules: Vec<(usize, Located<String>)>,
+    /// How many of the last rules follow from what the parameters are applied to; their place is that of the target.
+    pub(super) implied_rules: usize,
     /// The files that are being read, so that one that imports itself is found.
     open: Vec<PathBuf>,
     /// The files that were read: a second import adds nothing.
@@ -129,7 +132,11 @@ impl Collected {
         match culprit.and_then(|place| Some((place, self.rules.get(place)?))) {
             Some((place, (source, text))) => {
                 let others = if place == 0 { "" } else { ", with those before it," };
-                let message = format!("this rule{others} excludes every config");
+                let message = if place + self.implied_rules >= self.rules.len() {
+                    format!("the rule `{}`, which follows from this, excludes every config", text.value)
+                } else {
+                    format!("this rule{others} excludes every config")
+                };
                 self.files[*source].error(text.span.clone(), message, hint)
             }
             None => file.error(table.span.clone(), "no config of the space can be evaluated", hint),

@@ -271,12 +271,14 @@ pub(super) fn some_settings(space: &Space) -> impl Iterator<Item = Settings> {
 
 fn samples(source: &SourceFile, text: &Located<Value>, space: &Space) -> Result<Expression, SpecError> {
     let is_count = |count: &Value| count.as_f64().is_some_and(|count| count > 0.0);
-    counted(source, text, space, "samples per step must be a positive number", is_count)
+    let hint = "a parameter that is not active has no value; write for example `batch * accum if big else batch`";
+    counted(source, text, space, ("samples per step must be a positive number", hint), is_count)
 }
 
 fn ranks(source: &SourceFile, text: &Located<Value>, space: &Space) -> Result<Expression, SpecError> {
     let is_count = |count: &Value| count.as_i64().is_some_and(|count| (1..=i64::from(u32::MAX)).contains(&count));
-    counted(source, text, space, "ranks must be a whole number from 1 on", is_count)
+    let hint = "write how many processes there are, such as ranks = 4 or ranks = \"nodes * gpus\"";
+    counted(source, text, space, ("`ranks` must be a whole number from 1 on", hint), is_count)
 }
 
 /// An expression that gives a number of a certain kind for every config.
@@ -284,7 +286,7 @@ fn counted(
     source: &SourceFile,
     text: &Located<Value>,
     space: &Space,
-    must_be: &str,
+    (must_be, hint): (&str, &str),
     is_count: impl Fn(&Value) -> bool,
 ) -> Result<Expression, SpecError> {
     let written = Located { value: text.value.to_string(), span: text.span.clone() };
@@ -296,8 +298,6 @@ fn counted(
     for settings in some_settings(space) {
         if !parsed.value(|name| settings.get(name)).is_ok_and(|count| is_count(&count)) {
             let message = format!("{must_be}, and there is none for {}", settings.line());
-            let hint =
-                "a parameter that is not active has no value; write for example `batch * accum if big else batch`";
             return Err(source.error(text.span.clone(), message, hint));
         }
     }

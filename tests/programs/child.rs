@@ -1,6 +1,8 @@
 //! A training step for tests that does what its arguments say, one after the other, and misbehaves on demand.
 
-use std::io::Write;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -10,7 +12,8 @@ use std::time::Duration;
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Result {
-    let mut socket = None;
+    let mut connections: BTreeMap<u64, UnixStream> = BTreeMap::new();
+    let mut current = 0;
     for argument in std::env::args().skip(1) {
         let (word, rest) = argument.split_once(':').unwrap_or((&argument, ""));
         let numbers: Vec<u64> = rest.split(':').filter_map(|number| number.parse().ok()).collect();
@@ -18,18 +21,26 @@ fn main() -> Result {
         match word {
             // For tests that look for survivors by it.
             "token" => {}
-            "send" => send(&mut socket, rest)?,
+            "send" => send(connection(&mut connections, current)?, rest)?,
+            // From here on by the connection of this number.
+            "on" => current = number(0),
+            "close" => drop(connections.remove(&current)),
+            "await-order" => {
+                let mut order = String::new();
+                BufReader::new(connection(&mut connections, current)?).read_line(&mut order)?;
+                println!("order: {}", order.trim());
+            }
             // steps:COUNT:SAMPLES:MICROSECONDS
             "steps" => {
                 for _ in 0..number(0) {
                     std::thread::sleep(Duration::from_micros(number(2)));
-                    send(&mut socket, &format!("{{\"event\":\"step\",\"samples\":{}}}", number(1)))?;
+                    step(connection(&mut connections, current)?, number(1))?;
                 }
             }
             // forever:SAMPLES:MICROSECONDS
             "forever" => loop {
                 std::thread::sleep(Duration::from_micros(number(1)));
-                send(&mut socket, &format!("{{\"event\":\"step\",\"samples\":{}}}", number(0)))?;
+                step(connection(&mut connections, current)?, number(0))?;
             },
             "print" => println!("{rest}"),
             "complain" => eprintln!("{rest}"),
@@ -62,15 +73,22 @@ fn leave(code: i32) -> ! {
     std::process::exit(code)
 }
 
-fn send(socket: &mut Option<UnixStream>, line: &str) -> Result {
-    if socket.is_none() {
-        *socket = Some(UnixStream::connect(std::env::var("GPUTUNE_SOCKET")?)?);
+/// The connection of a number, made when it is needed.
+fn connection(connections: &mut BTreeMap<u64, UnixStream>, number: u64) -> Result<&mut UnixStream> {
+    match connections.entry(number) {
+        Entry::Occupied(open) => Ok(open.into_mut()),
+        Entry::Vacant(place) => Ok(place.insert(UnixStream::connect(std::env::var("GPUTUNE_SOCKET")?)?)),
     }
-    if let Some(socket) = socket {
-        socket.write_all(line.as_bytes())?;
-        socket.write_all(b"\n")?;
-    }
+}
+
+fn send(socket: &mut UnixStream, line: &str) -> Result {
+    socket.write_all(line.as_bytes())?;
+    socket.write_all(b"\n")?;
     Ok(())
+}
+
+fn step(socket: &mut UnixStream, samples: u64) -> Result {
+    send(socket, &format!("{{\"event\":\"step\",\"samples\":{samples}}}"))
 }
 
 /// Lines with bytes that are no UTF-8 among them.

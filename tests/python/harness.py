@@ -123,6 +123,7 @@ def run(
     python: tuple[str, ...] = (),
     has_probe: bool = True,
     path: tuple[str, ...] = (),
+    is_gone: bool = False,
 ) -> Result:
     """Runs a script in a probe; `apply` maps targets to values, each from a parameter of the target's last name."""
     with tempfile.TemporaryDirectory(prefix="gputune-") as scratch:
@@ -143,6 +144,8 @@ def run(
         }
         write_folder(folder, probe if has_probe else None)
         listener = Listener(address, stop_after)
+        if is_gone:
+            listener.close()
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join((str(folder), *path)),

@@ -1,6 +1,6 @@
 """The package `gputune` as scripts use it: real processes that talk to a real socket.
 
-    python -m unittest discover -s tests/python
+Run with `python -m unittest discover -s tests/python`.
 """
 
 from __future__ import annotations

@@ -53,15 +53,12 @@ class Errors:
             return
         rank, ranks = rank_and_ranks()
         text = f"{kind.__name__}: {error}"
-        message = f"rank {rank}: {text}" if ranks > 1 else text
-        self._session.send("error", kind=self._kind(kind, text), message=message)
-
-    def _kind(self, kind: Any, text: str) -> str:
-        if issubclass(kind, MemoryError) or any(part in text for part in _OUT_OF_MEMORY):
-            return "out_of_memory"
         if "torch.sdpa" in self._session.settings and any(part in text for part in _NO_KERNEL):
-            return "rejected"
-        return "failed"
+            self._session.reject("torch.sdpa", str(error))
+            return
+        is_memory = issubclass(kind, MemoryError) or any(part in text for part in _OUT_OF_MEMORY)
+        message = f"rank {rank}: {text}" if ranks > 1 else text
+        self._session.send("error", kind="out_of_memory" if is_memory else "failed", message=message)
 
 
 def _leave() -> None:

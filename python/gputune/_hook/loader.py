@@ -24,9 +24,10 @@ _LONGEST_LOOKAHEAD = 2
 
 
 class LoaderState:
-    """One DataLoader."""
+    """One DataLoader, for as long as it or an iterator of it is there."""
 
-    def __init__(self, has_evidence: bool) -> None:
+    def __init__(self, loader: Any, has_evidence: bool) -> None:
+        self.loader = weakref.ref(loader)
         self.has_evidence = has_evidence  # its arguments say that it is for training
         self.touched: set[str] = set()
         self.reasons: dict[str, str] = {}
@@ -48,6 +49,7 @@ class Loaders:
         self._stopping = stopping
         self._settings = LoaderSettings(session)
         self._states: weakref.WeakKeyDictionary[Any, LoaderState] = weakref.WeakKeyDictionary()
+        self._alive: weakref.WeakSet[LoaderState] = weakref.WeakSet()
         self._training: Optional[LoaderState] = None
         self._pulls = 0
         self._lookahead: Optional[int] = None
@@ -67,19 +69,23 @@ class Loaders:
                 del given["self"]
             except (TypeError, KeyError):
                 return original(loader, *args, **kwargs)  # whose error the user should see
-            state = LoaderState(is_training(given))
+            state = self._add(loader, is_training(given))
             if state.has_evidence and self._settings.targets:
                 self._settings.arguments(given, state.touched, state.reasons)
             original(loader, **given)
-            self._states[loader] = state
 
         return __init__
+
+    def _add(self, loader: Any, has_evidence: bool) -> LoaderState:
+        state = self._states[loader] = LoaderState(loader, has_evidence)
+        self._alive.add(state)
+        return state
 
     def _around_iter(self, original: Function) -> Function:
         def __iter__(loader: Any) -> Any:
             state = self._states.get(loader)
             if state is None:
-                state = self._states[loader] = LoaderState(False)
+                state = self._add(loader, False)
             self._before_iteration(loader, state)
             iterator = original(loader)
             iterator._gputune = state
@@ -124,7 +130,7 @@ class Loaders:
 
     def _may_train(self, state: LoaderState) -> bool:
         """Without evidence in its arguments: gradients are wanted, and no other loader is known to be for training."""
-        others = (other for other in self._states.values() if other is not state)
+        others = (other for other in self._alive if other is not state)
         return not state.has_evidence and torch.is_grad_enabled() and not any(other.has_evidence for other in others)
 
     def step(self, forwards: int) -> tuple[Optional[int], float]:
@@ -144,7 +150,7 @@ class Loaders:
             self._lookahead = ahead if ahead <= _LONGEST_LOOKAHEAD else 0
         used = max(used, len(queue) - self._lookahead)
         sizes = [queue.popleft() for _ in range(used)]
-        for state in self._states.values():
+        for state in self._alive:
             state.pulls = 0
             state.wait_seconds = 0.0
         if not sizes or any(size is None for size in sizes):
@@ -155,7 +161,7 @@ class Loaders:
         training = self._training
         if training is not None and (training.pulls or training.queue):
             return training
-        pulling = [state for state in self._states.values() if state.pulls]
+        pulling = [state for state in self._alive if state.pulls]
         if pulling:
             self._training = max(pulling, key=lambda state: state.pulled_at)
         return self._training
@@ -164,8 +170,9 @@ class Loaders:
         """Says which settings the training loader took; others that were only taken for it get theirs back."""
         self._is_first_step_over = True
         training = self._training
-        for loader, state in list(self._states.items()):
-            if state is not training and state.before:
+        for state in list(self._alive):
+            loader = state.loader()
+            if state is not training and state.before and loader is not None:
                 self._settings.restore(loader, state.before)
                 state.before = {}
         if training is None:

@@ -18,6 +18,7 @@ impl From<News> for Verdict {
 /// Why the loop of a probe ended.
 pub(super) enum Verdict {
     Enough,
+    Loses,
     TimeIsUp,
     Stalled,
     Interrupted,
@@ -41,6 +42,7 @@ impl Run<'_> {
         let last_lines = self.output.last_lines();
         let failure = |reason: String| Failure { reason, last_lines: classify::shown(&last_lines) };
         let limits = self.job.limits;
+        let stopped_itself = matches!(verdict, Verdict::Enough | Verdict::Loses);
         match verdict {
             Verdict::Interrupted => Outcome::Interrupted,
             Verdict::Diverged(loss) => diverged(loss, &last_lines),
@@ -51,7 +53,8 @@ impl Run<'_> {
                 Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) }
             }
             Verdict::Ranks(reason) => Outcome::Crashed(failure(reason)),
-            Verdict::Enough | Verdict::TimeIsUp => match self.measured(&last_lines) {
+            Verdict::Enough | Verdict::Loses | Verdict::TimeIsUp => match self.measured(&last_lines, stopped_itself) {
+                Some(Outcome::Measured(partial)) if matches!(verdict, Verdict::Loses) => Outcome::Pruned(partial),
                 Some(measured) => measured,
                 None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                     let seconds = limits.probe_time.as_secs_f64();
@@ -82,7 +85,7 @@ impl Run<'_> {
         let finished_well = self.heard.is_done || self.heard.ending.is_some_and(Ending::is_success);
         if finished_well
             && self.heard.reported.is_none()
-            && let Some(measured) = self.measured(last_lines)
+            && let Some(measured) = self.measured(last_lines, false)
         {
             return measured;
         }
@@ -145,14 +148,14 @@ impl Run<'_> {
         Some(Outcome::OutOfMemory { memory, failure: Failure { reason, last_lines: classify::shown(last_lines) } })
     }
 
-    fn measured(&self, last_lines: &[String]) -> Option<Outcome> {
+    fn measured(&self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
         let throughput = self.heard.window.throughput()?;
         if let Some(unmet) = self.unmet(last_lines) {
             return Some(unmet);
         }
         let mut measurement = self.heard.totals.measurement(&throughput, &self.unit);
         if matches!(self.step.rate, Rate::Pattern { .. }) {
-            measurement.step_seconds = None;
+            (measurement.step_seconds, measurement.samples_per_step) = (None, None);
         }
         measurement.framework = self.heard.framework.clone();
         measurement.ranks = Some(self.heard.ranks.count()).filter(|count| *count > 0);
@@ -164,6 +167,7 @@ impl Run<'_> {
             measurement.peak_memory_bytes = self.host.peak_bytes();
             measurement.memory_capacity_bytes = self.host.total_bytes();
         }
+        self.patience.conclude(&mut measurement, stopped_itself);
         Some(Outcome::Measured(measurement))
     }
 }

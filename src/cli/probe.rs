@@ -1,0 +1,159 @@
+//! `gputune probe`: one config, everything that is measured.
+
+use std::path::PathBuf;
+
+use gputune::budget::{Budget, StopReason};
+use gputune::event::Event;
+use gputune::objective::Judgement;
+use gputune::outcome::Outcome;
+use gputune::probe::{CommandProber, Effort, supervisor};
+use gputune::report;
+use gputune::space::{Config, LocateError, Parameter, Settings, Space, Value};
+use gputune::spec::Spec;
+use gputune::telemetry::Device;
+use gputune::tuner::Tuner;
+
+use super::exit::{Exit, Failed};
+use super::progress::Progress;
+use super::{diagnostic, folder, interrupt, search, stdout};
+
+/// Probe one config and show everything that was measured
+///
+/// Parameters that are not set take their setting in [baseline], or else their first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gputune probe config.toml
+  gputune probe config.toml --set batch_size=64 --set workers=4
+  gputune probe config.toml --set precision=bf16 --json")]
+pub(super) struct Args {
+    /// The spec
+    config: PathBuf,
+    /// Set a parameter; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+    /// The folder for the log [default: gputune-out/<name of the spec>-probe]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Show no progress
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, such as batch_size=64")?;
+    if name.is_empty() {
+        return Err("there is no name before the `=`".to_owned());
+    }
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+pub(super) fn run(args: &Args) -> super::Result {
+    let spec = Spec::load(&args.config)?;
+    let config = chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
+    let out = args.out.clone().unwrap_or_else(|| {
+        let mut folder = folder::default_for(&args.config).into_os_string();
+        folder.push("-probe");
+        folder.into()
+    });
+    folder::prepare(&out)?;
+    let out = search::absolute(&out);
+    if !args.quiet {
+        spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
+    }
+    let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
+    supervisor::adopt_orphans().map_err(impossible)?;
+    let stop = interrupt::stop_flag().map_err(impossible)?;
+    let device = Device::detect();
+    let full_precision = spec.full_precision();
+    let mut progress = Progress::new(args.quiet, &spec);
+    let settings = spec.space.settings(&config).chosen(&spec.space);
+    let step = spec.step.into_command(search::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
+    let study = Tuner::with_prober(spec.space, CommandProber::new(step, &out))
+        .objective(spec.objective)
+        .limits(spec.limits)
+        .full_precision(full_precision)
+        .budget(Budget { probes: 1, confirmations: 0, ..spec.budget })
+        .stop_flag(stop)
+        .baseline(&settings)
+        .map_err(|error| Failed::because(Exit::Usage, &error))?
+        // What it came to is printed whole, so the line for it is left out.
+        .run(|event| {
+            if !matches!(event, Event::Finished { .. }) {
+                progress.hear(&event)
+            }
+        });
+    progress.finish();
+    let study = study.map_err(|error| search::tune_failed(&error, &out))?;
+
+    let Some(trial) = study.history.trials().first() else {
+        let exit = if study.stopped == StopReason::Interrupted { Exit::Interrupted } else { Exit::NothingFeasible };
+        return Ok(exit);
+    };
+    let log = out.join(CommandProber::log_name(trial.number, Effort::Probe));
+    if args.json {
+        let report = report::probe_json(&study, trial, &device, &log);
+        let text = serde_json::to_string_pretty(&report).map_err(|error| Failed::because(Exit::Impossible, &error))?;
+        stdout::print(&(text + "\n"))?;
+    } else {
+        stdout::print(&report::probe_text(&study, trial, &device, &log))?;
+    }
+    let is_feasible = matches!(study.judge(trial), Some(Judgement::Feasible(_)));
+    Ok(if is_feasible && matches!(trial.outcome, Outcome::Measured(_)) { Exit::Found } else { Exit::NothingFeasible })
+}
+
+/// The config of the settings that are asked for, over those of the baseline.
+fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String, String)]) -> Result<Config, Failed> {
+    let usage = |message: String| Failed::new(Exit::Usage, message);
+    let mut wanted: Vec<(String, Value)> = Vec::new();
+    for (name, text) in set {
+        if wanted.iter().any(|(known, _)| known == name) {
+            return Err(usage(format!("`{name}` is set twice")).hint("give each parameter once"));
+        }
+        let parameter = space.parameter_index(name).map(|at| &space.parameters()[at]);
+        wanted.push((name.clone(), value(parameter, text)));
+    }
+    let start = baseline.cloned().or_else(|| space.first().map(|config| space.settings(&config).chosen(space)));
+    let is_set = |name: &str| wanted.iter().any(|(known, _)| known == name);
+    let mut rest: Vec<(String, Value)> = start
+        .iter()
+        .flat_map(Settings::iter)
+        .filter(|(name, _)| !is_set(name))
+        .map(|(name, value)| (name.to_owned(), value.clone()))
+        .collect();
+    loop {
+        let settings: Settings = wanted.iter().chain(&rest).cloned().collect();
+        let error = match space.locate(&settings) {
+            Ok(config) => return Ok(config),
+            Err(error) => error,
+        };
+        match &error {
+            // What the baseline has may not be active under what is asked for.
+            LocateError::Inactive { name, .. } if !is_set(name) => rest.retain(|(known, _)| known != name),
+            LocateError::Inactive { .. } => {
+                return Err(usage(error.to_string()).hint("set what its condition speaks of as well"));
+            }
+            LocateError::UnknownName { name } => {
+                let names = space.parameters().iter().map(Parameter::name);
+                return Err(usage(error.to_string()).hint(gputune::spec::suggestion(name, names)));
+            }
+            LocateError::UnknownValue { .. } => {
+                return Err(usage(error.to_string()).hint("add it to the parameter's settings in the spec"));
+            }
+            LocateError::Forbidden { .. } => {
+                return Err(usage(format!("{error}: {}", settings.line())).hint("set more parameters with --set"));
+            }
+            _ => return Err(usage(error.to_string())),
+        }
+    }
+}
+
+/// The value that a text stands for: texts that look like numbers are texts where the parameter has texts.
+fn value(parameter: Option<&Parameter>, text: &str) -> Value {
+    let read = Value::parse(text);
+    let plain = Value::Text(text.to_owned());
+    let has = |value: &Value| parameter.is_some_and(|parameter| parameter.level(value).is_some());
+    if !has(&read) && has(&plain) { plain } else { read }
+}

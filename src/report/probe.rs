@@ -1,0 +1,151 @@
+//! One probe with everything that it measured, for a person or a program.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::row::{shown_estimate, shown_numerics, shown_result};
+use crate::objective::Judgement;
+use crate::outcome::{Measurement, Outcome};
+use crate::quantity::{show_bytes, show_number, show_seconds};
+use crate::space::Settings;
+use crate::study::Study;
+use crate::telemetry::Device;
+use crate::trial::Trial;
+
+/// What `gputune probe --json` prints.
+#[derive(Debug, Serialize)]
+pub struct ProbeReport<'t> {
+    /// Names and values.
+    pub config: Settings,
+    /// How the probe ended, with what was measured or the reason why not.
+    #[serde(flatten)]
+    pub outcome: &'t Outcome,
+    /// Whether the config keeps to all limits and constraints.
+    pub feasible: bool,
+    /// Why it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub infeasible_because: Option<String>,
+    /// Wall time of the probe in seconds, starting and cleaning up included.
+    pub elapsed_s: f64,
+    /// The log of the step's output.
+    pub log: String,
+    /// The device that it ran on.
+    pub device: String,
+    /// The version of gputune.
+    pub gputune_version: &'static str,
+}
+
+/// The probe for a program.
+pub fn probe_json<'t>(study: &Study, trial: &'t Trial, device: &Device, log: &Path) -> ProbeReport<'t> {
+    let judgement = study.judge(trial);
+    ProbeReport {
+        config: study.settings(&trial.config),
+        outcome: &trial.outcome,
+        feasible: matches!(judgement, Some(Judgement::Feasible(_))),
+        infeasible_because: match judgement {
+            Some(Judgement::Infeasible { reason, .. }) => Some(reason),
+            _ => None,
+        },
+        elapsed_s: trial.elapsed.as_secs_f64(),
+        log: log.display().to_string(),
+        device: device.name.clone(),
+        gputune_version: env!("CARGO_PKG_VERSION"),
+    }
+}
+
+/// The probe for a person.
+pub fn probe_text(study: &Study, trial: &Trial, device: &Device, log: &Path) -> String {
+    let mut lines = vec![("config", study.settings(&trial.config).line())];
+    match (&trial.outcome, study.judge(trial)) {
+        (Outcome::Measured(_), Some(Judgement::Feasible(_))) => lines.push(("outcome", "measured".to_owned())),
+        (_, Some(Judgement::Infeasible { reason, .. })) => lines.push(("outcome", format!("not feasible: {reason}"))),
+        _ => lines.push(("outcome", shown_result(&study.objective, trial))),
+    }
+    if let Some(measurement) = trial.outcome.partial_measurement() {
+        lines.extend(measured(measurement));
+    }
+    lines.push(("device", device.name.clone()));
+    lines
+        .push(("elapsed", format!("{}, starting and cleaning up included", show_seconds(trial.elapsed.as_secs_f64()))));
+    lines.push(("log", log.display().to_string()));
+    let mut text = String::new();
+    for (name, value) in lines {
+        let _ = writeln!(text, "{name:<11} {value}");
+    }
+    if let Some(failure) = trial.outcome.failure().filter(|failure| !failure.last_lines.is_empty()) {
+        text.push_str("\nthe step's last lines:\n");
+        for line in &failure.last_lines {
+            let _ = writeln!(text, "  | {}", line.replace(char::is_control, " "));
+        }
+    }
+    text
+}
+
+fn measured(measurement: &Measurement) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    if let Some(throughput) = measurement.throughput {
+        let unstable = if measurement.is_unstable { "; it did not settle" } else { "" };
+        lines.push(("throughput", format!("{} (95 %){unstable}", shown_estimate(throughput, &measurement.unit))));
+    }
+    let time = measurement.measured_seconds.map(|seconds| format!(" in {}", show_seconds(seconds)));
+    lines.push((
+        "steps",
+        format!("{}{}, after {} of warm-up", measurement.steps, time.unwrap_or_default(), measurement.warmup_steps),
+    ));
+    for (kind, outliers) in &measurement.outliers {
+        let text = format!("{} steps left out ({kind}), {}", outliers.steps, show_seconds(outliers.seconds));
+        lines.push(("", text));
+    }
+    if let Some(samples) = measurement.samples_per_step {
+        lines.push(("samples", format!("{} per step", show_number(samples))));
+    }
+    if let Some(seconds) = measurement.step_seconds {
+        lines.push(("step", format!("{}, data wait included", show_seconds(seconds))));
+        for (name, phase) in &measurement.phase_seconds {
+            lines.push(("", format!("{name} {} ({:.0} %)", show_seconds(*phase), 100.0 * phase / seconds)));
+        }
+    }
+    lines.extend(memory(measurement));
+    if let (Some(first), Some(last)) = (measurement.first_losses.first(), measurement.first_losses.last()) {
+        let count = measurement.first_losses.len();
+        lines.push(("loss", format!("{first:.4} to {last:.4} over the first {count} steps")));
+    }
+    if let Some(numerics) = &measurement.numerics {
+        lines.push(("numerics", shown_numerics(numerics)));
+    }
+    for (name, number) in measurement.metrics.iter().filter(|(name, _)| *name != "loss") {
+        lines.push(("metric", format!("{name} {}", show_number(*number))));
+    }
+    if let Some(ranks) = measurement.ranks {
+        lines.push(("ranks", ranks.to_string()));
+    }
+    lines.extend(measurement.framework.as_ref().map(|framework| ("framework", framework.clone())));
+    if measurement.bad_lines > 0 {
+        lines.push(("bad lines", format!("{} on the socket were no events", measurement.bad_lines)));
+    }
+    lines
+}
+
+fn memory(measurement: &Measurement) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    if let Some(peak) = measurement.peak_memory_bytes {
+        let capacity = measurement.memory_capacity_bytes.map(|bytes| format!(" of {}", show_bytes(bytes)));
+        let free = measurement.memory_headroom().map(|share| format!(", {:.0} % free", share * 100.0));
+        let warmup = measurement.warmup_peak_memory_bytes.filter(|&bytes| bytes > peak);
+        let warmup = warmup.map(|bytes| format!("; {} during warm-up", show_bytes(bytes)));
+        let rest = [capacity, free, warmup].into_iter().flatten().collect::<String>();
+        lines.push(("peak memory", format!("{}{rest}", show_bytes(peak))));
+    }
+    if let Some(retries) = measurement.allocator_retries {
+        lines.push(("", format!("{retries} allocator retries")));
+    }
+    if let Some(host) = measurement.host_peak_bytes {
+        lines.push(("host memory", show_bytes(host)));
+    }
+    if let Some(shared) = measurement.shared_memory_peak_bytes {
+        lines.push(("/dev/shm", show_bytes(shared)));
+    }
+    lines
+}

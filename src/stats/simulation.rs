@@ -1,0 +1,71 @@
+//! Series with known means, to try the statistics on.
+
+use super::Work;
+
+/// Random numbers: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (SplitMix64), OOPSLA 2014.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    /// Between 0 and 1, neither included.
+    pub(crate) fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        bits ^= bits >> 31;
+        #[expect(clippy::cast_precision_loss, reason = "a random number")]
+        let uniform = ((bits >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+        uniform
+    }
+
+    /// Standard normal: Box and Muller, 1958.
+    pub(crate) fn normal(&mut self) -> f64 {
+        let (a, b) = (self.uniform(), self.uniform());
+        (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
+    }
+}
+
+/// Step times with a mean of one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Process {
+    /// Independent, normal, with this deviation.
+    Independent(f64),
+    /// Each step resembles the one before: correlation and deviation.
+    Autoregressive(f64, f64),
+    /// All time is spent in every so manieth step, but for a little; with this deviation.
+    Bursts(usize, f64),
+    /// Log-normal with this deviation of the logarithm: a long tail.
+    LogNormal(f64),
+    /// Pareto with this exponent: a longer one.
+    Pareto(f64),
+}
+
+impl Process {
+    pub(crate) fn times(self, length: usize, random: &mut Random) -> Vec<f64> {
+        let mut last = random.normal();
+        let phase = (random.uniform() * 64.0) as usize;
+        (0..length)
+            .map(|step| match self {
+                Self::Independent(deviation) => 1.0 + deviation * random.normal(),
+                Self::Autoregressive(correlation, deviation) => {
+                    last = correlation * last + (1.0 - correlation * correlation).sqrt() * random.normal();
+                    1.0 + deviation * last
+                }
+                Self::Bursts(period, deviation) => {
+                    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+                    let long = period as f64 - 0.05 * (period as f64 - 1.0);
+                    let time = if (step + phase).is_multiple_of(period) { long } else { 0.05 };
+                    time * (1.0 + deviation * random.normal())
+                }
+                Self::LogNormal(sigma) => (sigma * random.normal() - sigma * sigma / 2.0).exp(),
+                Self::Pareto(exponent) => random.uniform().powf(-exponent.recip()) * (exponent - 1.0) / exponent,
+            })
+            .map(|time| time.max(1e-3))
+            .collect()
+    }
+}
+
+/// One unit of work in each time.
+pub(crate) fn works(times: &[f64]) -> Vec<Work> {
+    times.iter().map(|&seconds| Work { amount: 1.0, seconds }).collect()
+}

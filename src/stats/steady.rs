@@ -1,0 +1,232 @@
+//! The mean rate of a steady series, with an interval that holds for steps that depend on each other.
+//!
+//! Batch means: the series is cut into batches so long that their means hardly depend on each other any more, and the
+//! interval is Student's over those means. Between ten and thirty batches lose next to nothing against more of them
+//! (Schmeiser, "Batch size effects in the analysis of simulation output", Operations Research 30(3), 1982), so there
+//! are about twenty, and fewer where neighbours are still correlated. What correlation is left widens the interval, and
+//! so does skewness, as in ASAP and Skart (Steiger and Wilson, "An improved batch means procedure for simulation output
+//! analysis", Management Science 48(12), 2002; Tafazzoli and Wilson, "Skart", IIE Transactions 43(2), 2011).
+//!
+//! A loader with several workers delivers in bursts. Where the series repeats itself a batch is a multiple of the
+//! period, so that each has as many bursts as any other.
+
+use super::student_quantile;
+
+/// Work and the time that it took.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Work {
+    /// How much was done.
+    pub amount: f64,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+}
+
+impl std::ops::Add for Work {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { amount: self.amount + other.amount, seconds: self.seconds + other.seconds }
+    }
+}
+
+impl std::iter::Sum for Work {
+    fn sum<I: Iterator<Item = Self>>(works: I) -> Self {
+        works.fold(Self::default(), std::ops::Add::add)
+    }
+}
+
+/// A mean rate, and what is known of its error.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MeanRate {
+    /// All work over all time.
+    pub rate: f64,
+    /// Standard error of the time for a unit of work, as a share of it, residual correlation included.
+    error: f64,
+    /// Skewness of the batches' times.
+    skewness: f64,
+    batches: usize,
+    /// By how much residual correlation enlarges the variance of the mean.
+    inflation: f64,
+}
+
+/// About how many batches there are, and the fewest where a series is long enough.
+const BATCHES: usize = 20;
+const FEWEST_BATCHES: usize = 8;
+
+impl MeanRate {
+    /// The mean over a steady series; `None` where nothing was done in it.
+    pub fn of(series: &[Work]) -> Option<Self> {
+        let fewest = FEWEST_BATCHES.min(series.len()).max(1);
+        let shortest = series.len().div_ceil(BATCHES).max(1);
+        let unit = period(series).filter(|period| series.len() / shortest.next_multiple_of(*period) >= fewest);
+        let unit = unit.unwrap_or(1);
+        let mut size = shortest.next_multiple_of(unit);
+        loop {
+            let batched = Batched::of(series, size)?;
+            let longer = (size + 1).max(size * 5 / 4).next_multiple_of(unit);
+            if batched.is_uncorrelated() || series.len() / longer < fewest {
+                return Some(batched.mean_rate());
+            }
+            size = longer;
+        }
+    }
+
+    /// The ends of the interval that holds the true mean with so much confidence, such as 0.95; `None` where one batch
+    /// says nothing about spread.
+    pub fn interval(&self, confidence: f64) -> Option<(f64, f64)> {
+        let tail = (1.0 - confidence) / 2.0;
+        Some((self.rate / (1.0 + self.reach(tail, 1.0)?), self.upper_end(tail)?))
+    }
+
+    /// How many batches it comes to that know nothing of each other.
+    pub fn independent_batches(&self) -> f64 {
+        count(self.batches) / self.inflation
+    }
+
+    /// What the true mean exceeds with a probability of `tail` at most.
+    pub fn upper_end(&self, tail: f64) -> Option<f64> {
+        /// The least share of the mean time that is believed, however wide the interval: no time is negative.
+        const SHORTEST: f64 = 0.1;
+        Some(self.rate / (1.0 - self.reach(tail, -1.0)?).max(SHORTEST))
+    }
+
+    /// How far the true time may be away from the mean, as a share, towards longer (1) or shorter (-1) ones.
+    ///
+    /// Few numbers with a long tail have mostly too low a mean: towards the tail the end is moved out as Johnson derives
+    /// it ("Modified t tests and confidence intervals for asymmetrical populations", JASA 73(363), 1978). The other end
+    /// stays, which can only make the interval wider.
+    fn reach(&self, tail: f64, towards: f64) -> Option<f64> {
+        let degrees = self.batches.checked_sub(1).filter(|&degrees| degrees > 0)?;
+        let quantile = student_quantile(degrees, tail);
+        let skewness = (self.skewness * towards).max(0.0);
+        Some(
+            self.error * (quantile + skewness * (1.0 + 2.0 * quantile * quantile) / (6.0 * count(self.batches).sqrt())),
+        )
+    }
+}
+
+/// Batches of a series by what they took more, or less, than the mean rate says.
+struct Batched {
+    rate: f64,
+    mean_seconds: f64,
+    residuals: Vec<f64>,
+}
+
+impl Batched {
+    /// Batches of so many; what is left over is taken from the beginning, where warm-up may still show.
+    fn of(series: &[Work], size: usize) -> Option<Self> {
+        let series = &series[series.len() % size..];
+        let total: Work = series.iter().copied().sum();
+        if !(total.amount > 0.0 && total.seconds > 0.0) {
+            return None;
+        }
+        let rate = total.amount / total.seconds;
+        let batches: Vec<Work> = series.chunks(size).map(|batch| batch.iter().copied().sum()).collect();
+        let residuals = batches.iter().map(|batch| batch.seconds - batch.amount / rate).collect();
+        Some(Self { rate, mean_seconds: total.seconds / count(batches.len()), residuals })
+    }
+
+    fn power(&self, exponent: i32) -> f64 {
+        self.residuals.iter().map(|residual| residual.powi(exponent)).sum()
+    }
+
+    /// The correlation of neighbours; the residuals' mean is zero by construction.
+    fn correlation(&self) -> f64 {
+        let products: f64 = self.residuals.windows(2).map(|pair| pair[0] * pair[1]).sum();
+        let squares = self.power(2);
+        if squares > 0.0 { products / squares } else { 0.0 }
+    }
+
+    /// Whether neighbours are no more alike, or unlike, than chance allows at a level of 20 %.
+    fn is_uncorrelated(&self) -> bool {
+        const QUANTILE: f64 = 1.282;
+        self.correlation().abs() <= QUANTILE / count(self.residuals.len()).sqrt()
+    }
+
+    fn mean_rate(&self) -> MeanRate {
+        /// Above it a correlation cannot be told from a trend.
+        const STRONGEST: f64 = 0.9;
+        let number = count(self.residuals.len());
+        // What is measured around the mean of a short series is too low by (1 + 4 r) / n for a true correlation of r
+        // (Kendall, "Note on bias in the estimation of autocorrelation", Biometrika 41, 1954).
+        let correlation = ((self.correlation() + 1.0 / number) / (1.0 - 4.0 / number).max(0.2)).clamp(0.0, STRONGEST);
+        let inflation = (1.0 + correlation) / (1.0 - correlation);
+        let variance = self.power(2) / (number - 1.0).max(1.0);
+        let skewness = if variance > 0.0 { self.power(3) / number / variance.powf(1.5) } else { 0.0 };
+        MeanRate {
+            rate: self.rate,
+            error: (variance * inflation / number).sqrt() / self.mean_seconds,
+            skewness,
+            batches: self.residuals.len(),
+            inflation,
+        }
+    }
+}
+
+/// After how many steps the series repeats itself, as one does that a loader feeds in bursts.
+///
+/// The shortest lag at which steps are far more alike than neighbours are.
+fn period(series: &[Work]) -> Option<usize> {
+    const LONGEST: usize = 64;
+    const LOOKED_AT: usize = 1024;
+    const ALIKE: f64 = 0.5;
+    let series = &series[series.len().saturating_sub(LOOKED_AT)..];
+    let residuals = Batched::of(series, 1)?.residuals;
+    let squares: f64 = residuals.iter().map(|residual| residual * residual).sum();
+    if squares <= 0.0 {
+        return None;
+    }
+    let correlation = |lag: usize| {
+        let products: f64 = residuals.iter().zip(&residuals[lag..]).map(|(a, b)| a * b).sum();
+        products / squares * count(residuals.len()) / count(residuals.len() - lag)
+    };
+    let longest = LONGEST.min(residuals.len() / FEWEST_BATCHES);
+    let near = if longest >= 2 { correlation(1) } else { return None };
+    (2..=longest).find(|&lag| {
+        let alike = correlation(lag);
+        alike >= ALIKE && alike >= near + ALIKE / 2.0
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn count(number: usize) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulation::{Process, Random, works};
+    use super::*;
+
+    #[test]
+    fn intervals_cover_the_true_mean() {
+        const ROUNDS: usize = 1000;
+        let mut random = Random(7);
+        for process in [
+            Process::Independent(0.05),
+            Process::Independent(0.3),
+            Process::Autoregressive(0.3, 0.1),
+            Process::Autoregressive(0.5, 0.1),
+            Process::Autoregressive(0.8, 0.1),
+            Process::Bursts(2, 0.1),
+            Process::Bursts(3, 0.1),
+            Process::Bursts(4, 0.1),
+            Process::Bursts(8, 0.1),
+            Process::Bursts(16, 0.1),
+            Process::LogNormal(0.5),
+            Process::LogNormal(1.0),
+            Process::Pareto(3.0),
+        ] {
+            for length in [10, 20, 40, 80, 160, 500, 2000] {
+                let (mut covered, mut width) = (0, 0.0);
+                for _ in 0..ROUNDS {
+                    let series = works(&process.times(length, &mut random));
+                    let (low, high) = MeanRate::of(&series).unwrap().interval(0.95).unwrap();
+                    covered += usize::from((low..=high).contains(&1.0));
+                    width += (high - low) / 2.0 / ROUNDS as f64;
+                }
+                println!("{process:?} {length}: {covered} width {width:.4}");
+            }
+        }
+    }
+}

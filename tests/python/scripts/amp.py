@@ -1,0 +1,52 @@
+"""Mixed precision by the script itself: autocast, clipping and, with SCALER=1, a GradScaler."""
+
+import os
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(1)
+data = TensorDataset(torch.randn(256, 16), torch.randn(256, 1))
+loader = DataLoader(data, 8, shuffle=True, generator=torch.Generator().manual_seed(2))
+seen = set()
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(16, 16)
+        self.outer = nn.Linear(16, 1)
+
+    def forward(self, inputs):
+        hidden = self.inner(inputs)
+        seen.add(str(hidden.dtype))
+        with torch.autocast("cpu", enabled=False):
+            assert (hidden.float() @ hidden.float().T).dtype == torch.float32
+        return self.outer(hidden)
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scaler = torch.amp.GradScaler("cpu") if os.environ.get("SCALER") else None
+has_region = os.environ.get("REGION", "1") == "1"
+is_clipped = os.environ.get("CLIP") == "1"
+for step, (inputs, targets) in enumerate(loader):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=has_region):
+        loss = nn.functional.mse_loss(model(inputs).float(), targets)
+    if scaler is not None:
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+    else:
+        loss.backward()
+    if is_clipped:
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        assert norm < 100 or norm == float("inf"), f"gradients were not scaled back: {norm}"
+    if scaler is not None:
+        scaler.step(optimizer)
+        scaler.update()
+    else:
+        optimizer.step()
+print("hidden", sorted(seen), "scaler", scaler is not None and scaler.is_enabled())
+print("weights", repr(sum(float(parameter.detach().double().sum()) for parameter in model.parameters())))

@@ -1,0 +1,15 @@
+"""A model whose statistics depend on the batch."""
+
+import torch
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+
+data = TensorDataset(torch.randn(256, 4), torch.randn(256, 1))
+loader = DataLoader(data, batch_size=None, sampler=BatchSampler(RandomSampler(data), 8, drop_last=True))
+model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(5):
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()

@@ -1,0 +1,12 @@
+"""Batches without a DataLoader."""
+
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
+optimizer = torch.optim.RMSprop(model.parameters())
+for step in range(200):
+    inputs = torch.randn(24, 4)
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True)).backward()
+    optimizer.step()

@@ -1,0 +1,18 @@
+"""Catches everything, more than once."""
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+loader = DataLoader(TensorDataset(torch.randn(4096, 4)), 8, shuffle=True)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+caught = 0
+for (inputs,) in loader:
+    try:
+        optimizer.zero_grad()
+        model(inputs).pow(2).mean().backward()
+        optimizer.step()
+    except:  # noqa: E722
+        caught += 1
+        print("caught", caught, flush=True)

@@ -1,0 +1,54 @@
+"""Blocks with attention, a scheduler, and an optimizer that has no fused form with OPTIMIZER=RMSprop."""
+
+import copy
+import os
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(3)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(16, 48)
+        self.out = nn.Linear(16, 16)
+
+    def forward(self, inputs):
+        queries, keys, values = self.mix(inputs).view(*inputs.shape[:2], 2, 24).transpose(1, 2).chunk(3, -1)
+        attended = nn.functional.scaled_dot_product_attention(queries, keys, values)
+        return inputs + self.out(attended.transpose(1, 2).reshape(inputs.shape))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+        self.head = nn.Linear(16, 1)
+
+    def forward(self, inputs):
+        for block in self.blocks:
+            inputs = block(inputs)
+        return self.head(inputs.mean(1))
+
+
+data = TensorDataset(torch.randn(64, 6, 16), torch.randn(64, 1))
+loader = DataLoader(data, 8, shuffle=True, generator=torch.Generator().manual_seed(2))
+model = Net()
+if os.environ.get("COMPILE"):
+    model = torch.compile(model)
+optimizer = getattr(torch.optim, os.environ.get("OPTIMIZER", "AdamW"))(model.parameters(), lr=1e-3)
+scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+for epoch in range(int(os.environ.get("EPOCHS", "2"))):
+    for inputs, targets in loader:
+        loss = nn.functional.mse_loss(model(inputs), targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+    average = copy.deepcopy(model)
+print("weights", repr(sum(float(parameter.detach().double().abs().sum()) for parameter in model.parameters())))
+print("rate", scheduler.get_last_lr(), "compiled", type(model).__name__, "batches", len(loader))

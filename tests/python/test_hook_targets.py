@@ -1,0 +1,185 @@
+"""Each target on a real script, and what it says where it finds nothing."""
+
+import re
+import unittest
+
+import harness
+
+try:
+    import torch
+except ImportError as missing:
+    raise unittest.SkipTest("torch is not installed") from missing
+
+VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+PRECISION = "torch.precision"
+needs_attention = unittest.skipIf(VERSION < (2, 0), "torch 2.0 brought scaled_dot_product_attention and compile")
+needs_cpu_scaler = unittest.skipIf(VERSION < (2, 3), "torch 2.3 brought float16 and GradScaler to the CPU")
+is_older = unittest.skipUnless(VERSION < (2, 0), "for torch 1")
+
+
+def number(result, name):
+    return float(re.search(rf"{name} \[?(\S+?)\]?\s", result.output).group(1))
+
+
+class Target(unittest.TestCase):
+    def run_applied(self, script, apply, **options):
+        result = harness.run(script, apply, stop_after=None, **options)
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertEqual(result.applied, set(apply))
+        return result
+
+    def run_failing(self, script, target, value, kind, **options):
+        result = harness.run(script, {target: value}, **options)
+        ((found, message), *_) = result.errors
+        self.assertEqual(found, kind)
+        self.assertIn(target, message)
+        self.assertEqual(result.applied, set())
+        return message
+
+
+class Precision(Target):
+    def test_regions_of_the_script_get_the_dtype(self):
+        for value, dtype in (("fp32", "float32"), ("bf16", "bfloat16")):
+            with self.subTest(value):
+                result = self.run_applied("amp.py", {PRECISION: value})
+                self.assertIn(f"hidden ['torch.{dtype}']", result.output)
+
+    def test_a_region_that_is_off_is_switched_on(self):
+        result = self.run_applied("amp.py", {PRECISION: "bf16"}, env={"REGION": "0"})
+        self.assertIn("hidden ['torch.bfloat16']", result.output)
+
+    def test_a_script_without_regions(self):
+        full, half = (harness.run("cnn.py", {PRECISION: value}) for value in ("fp32", "bf16"))
+        self.assertEqual((full.applied, half.applied), ({PRECISION}, {PRECISION}))
+        self.assertNotEqual(full.losses[:16], half.losses[:16])
+        for one, other in zip(full.losses[:16], half.losses):
+            self.assertAlmostEqual(one, other, delta=0.01)
+
+    @needs_cpu_scaler
+    def test_the_scaler_of_the_script_is_on_for_fp16_only(self):
+        for value, is_on in (("fp16", True), ("bf16", False), ("fp32", False)):
+            with self.subTest(value):
+                result = self.run_applied("amp.py", {PRECISION: value}, env={"SCALER": "1", "CLIP": "1"})
+                self.assertIn(f"scaler {is_on}", result.output)
+
+    @needs_cpu_scaler
+    def test_our_scaler_does_what_the_scripts_would(self):
+        own = self.run_applied("amp.py", {PRECISION: "fp16"}, env={"SCALER": "1", "CLIP": "1"})
+        ours = self.run_applied("amp.py", {PRECISION: "fp16"}, env={"CLIP": "1"})
+        self.assertIn("hidden ['torch.float16']", ours.output)
+        self.assertEqual(number(own, "weights"), number(ours, "weights"))
+
+    def test_tf32_without_a_gpu_is_rejected(self):
+        if torch.cuda.is_available():
+            self.skipTest("there is a GPU")
+        self.assertIn("NVIDIA", self.run_failing("cnn.py", PRECISION, "tf32", "rejected"))
+
+    @is_older
+    def test_fp16_on_a_cpu_that_cannot_is_rejected(self):
+        self.run_failing("cnn.py", PRECISION, "fp16", "rejected")
+
+
+class Compile(Target):
+    @needs_attention
+    def test_the_model_is_compiled_in_place(self):
+        result = self.run_applied("transformer.py", {"torch.compile": "default"})
+        self.assertIn("compiled Net", result.output)
+
+    @needs_attention
+    def test_the_compilation_of_the_script_is_switched_off(self):
+        result = self.run_applied("transformer.py", {"torch.compile": "off"}, env={"COMPILE": "1"})
+        self.assertIn("compiled Net", result.output)
+
+    @needs_attention
+    def test_the_compilation_of_the_script_gets_the_mode(self):
+        result = self.run_applied("transformer.py", {"torch.compile": "reduce-overhead"}, env={"COMPILE": "1"})
+        self.assertIn("compiled OptimizedModule", result.output)
+
+    @is_older
+    def test_torch_1_cannot_compile(self):
+        self.run_failing("cnn.py", "torch.compile", "default", "rejected")
+
+
+class Backends(Target):
+    def test_channels_last(self):
+        for value in (True, False):
+            result = harness.run("cnn.py", {"torch.channels_last": value}, stop_after=5)
+            self.assertEqual((result.errors, result.applied), ([], {"torch.channels_last"}))
+
+    def test_channels_last_needs_images(self):
+        self.assertIn("four-dimensional", self.run_failing("gan.py", "torch.channels_last", True, "not_applied"))
+
+    def test_cudnn_needs_a_gpu(self):
+        if torch.cuda.is_available():
+            self.skipTest("there is a GPU")
+        self.run_failing("cnn.py", "torch.cudnn_benchmark", True, "not_applied")
+
+    @needs_attention
+    def test_attention(self):
+        for value in ("math", "flash"):
+            self.run_applied("transformer.py", {"torch.sdpa": value})
+
+    @needs_attention
+    def test_kernels_that_do_not_take_the_inputs_are_rejected(self):
+        if VERSION < (2, 5):
+            self.skipTest("attention on the CPU does not look at the switches")
+        self.run_failing("transformer.py", "torch.sdpa", "memory-efficient", "rejected")
+
+    def test_no_attention(self):
+        self.run_failing("cnn.py", "torch.sdpa", "math", "not_applied")
+
+
+class Optimizer(Target):
+    @unittest.skipIf(VERSION < (2, 4), "fused optimizers on the CPU came with torch 2.4")
+    def test_fused(self):
+        for value in (True, False):
+            self.run_applied("transformer.py", {"torch.fused_optimizer": value})
+
+    def test_an_optimizer_without_a_fused_form(self):
+        self.run_failing("no_loader.py", "torch.fused_optimizer", True, "not_applied")
+
+    @is_older
+    def test_fused_on_a_cpu_that_cannot_is_rejected(self):
+        self.run_failing("gan.py", "torch.fused_optimizer", True, "rejected")
+
+
+class Memory(Target):
+    @needs_attention
+    def test_accumulation_changes_neither_losses_nor_weights(self):
+        options = {"env": {"OPTIMIZER": "SGD"}}
+        whole = self.run_applied("transformer.py", {"torch.grad_accumulation": 1}, **options)
+        parts = self.run_applied("transformer.py", {"torch.grad_accumulation": 4}, **options)
+        self.assertEqual(len(whole.losses), len(parts.losses))
+        for one, other in zip(whole.losses, parts.losses):
+            self.assertAlmostEqual(one, other, places=5)
+        self.assertAlmostEqual(number(whole, "weights"), number(parts, "weights"), places=4)
+        self.assertEqual(number(whole, "rate"), number(parts, "rate"))
+        self.assertEqual({step["samples"] for step in parts.steps}, {8})
+
+    def test_accumulation_of_statistics_is_rejected(self):
+        result = harness.run("batch_norm.py", {"torch.grad_accumulation": 2})
+        self.assertEqual(result.errors[0][0], "rejected")
+        self.assertIn("batch normalisation", result.errors[0][1])
+
+    def test_accumulation_of_sizes_that_cannot_be_divided_is_rejected(self):
+        result = harness.run("gan.py", {"torch.grad_accumulation": 3})
+        self.assertEqual(result.errors[0][0], "rejected")
+        self.assertIn("cannot be divided", result.errors[0][1])
+
+    def test_accumulation_with_two_optimizers_is_rejected(self):
+        result = harness.run("gan.py", {"torch.grad_accumulation": 2})
+        self.assertEqual(result.errors[0][0], "rejected")
+        self.assertIn("more than one optimizer", result.errors[0][1])
+
+    @needs_attention
+    def test_recomputed_blocks_change_nothing(self):
+        kept = self.run_applied("transformer.py", {"torch.checkpoint": False})
+        recomputed = self.run_applied("transformer.py", {"torch.checkpoint": True})
+        self.assertEqual(kept.losses, recomputed.losses)
+
+    def test_a_model_without_blocks(self):
+        self.run_failing("cnn.py", "torch.checkpoint", True, "not_applied")
+
+
+if __name__ == "__main__":
+    unittest.main()
