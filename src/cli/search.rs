@@ -158,6 +158,11 @@ pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
         TuneError::SameFailure { last_lines, ran_out_of_time: true, .. } => Failed::because(Exit::Impossible, error)
             .last_lines(last_lines.clone())
             .hint("does the step start more slowly? Raise `probe_time` and `stall_time` in [limits], and run with --fresh"),
+        TuneError::SameFailure { last_lines, reason, .. } if reason.contains("No module named") => {
+            Failed::because(Exit::Impossible, error).last_lines(last_lines.clone()).hint(
+                "this Python does not have it: name the right one in `command`, such as \".venv/bin/python\", and run with --fresh",
+            )
+        }
         TuneError::SameFailure { last_lines, .. } => {
             Failed::because(Exit::Impossible, error).last_lines(last_lines.clone()).hint(format!(
                 "the whole output is in {}; mend the step and run again with --fresh",

@@ -19,13 +19,13 @@ use torch_memory::Shortage;
 use traceback::Exception;
 
 /// What the kernel tells about a probe's memory.
-pub(super) struct MemoryFacts<'e> {
+pub(super) struct MemoryFacts {
     /// Whether the kernel killed a process for lack of memory meanwhile.
     pub(super) oom_killed: bool,
     /// That shared memory was full, in words, if it was.
     pub(super) shared_is_full: Option<String>,
     /// The probe's processes.
-    pub(super) own: &'e BTreeSet<u32>,
+    pub(super) own: BTreeSet<u32>,
     /// A rank whose connection closed although it had not ended in an orderly way.
     pub(super) lost_rank: Option<u32>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Evidence<'e> {
     pub(super) ending: Ending,
     pub(super) last_lines: &'e [String],
     pub(super) reported: Option<(ErrorKind, String)>,
-    pub(super) memory: MemoryFacts<'e>,
+    pub(super) memory: MemoryFacts,
     /// What was there to measure, in words: `a step`, or `a line that matches the pattern`.
     pub(super) awaited: &'static str,
     /// Processes that were still there when the command ended.
@@ -73,16 +73,20 @@ fn reported(
     kind: ErrorKind,
     message: &str,
     output: &[String],
-    facts: &MemoryFacts<'_>,
+    facts: &MemoryFacts,
     failure: impl Fn(String) -> Failure,
 ) -> Outcome {
-    let lines: Vec<String> = message.lines().map(str::to_owned).collect();
+    let mut lines: Vec<String> = message.lines().map(str::to_owned).collect();
     let said = match lines.as_slice() {
         [] => "the step reported an error".to_owned(),
         [line] => line.clone(),
         [first, ..] => exception_words(&lines).unwrap_or_else(|| first.clone()),
     };
     let said = traceback::exceptions(output).iter().rev().find(|own| said.ends_with(&own.text)).map_or(said, in_words);
+    if matches!(decisive_line(&lines), Some((Meaning::WorkerLost, _))) || fetched_in_vain(output).is_some() {
+        // The main process knows that a worker is gone; why was printed.
+        lines.extend_from_slice(output);
+    }
     match kind {
         ErrorKind::Rejected | ErrorKind::NotApplied => return Outcome::Rejected(failure(said)),
         ErrorKind::Diverged => return Outcome::Diverged(failure(said)),
@@ -97,9 +101,7 @@ fn reported(
                 let rank = facts.lost_rank.filter(|_| is_complaint(&said))?;
                 Some(format!("rank {rank} is gone; {said}"))
             });
-            Outcome::Crashed(failure(
-                first.or_else(|| known_crash(&lines)).or_else(|| fetched_in_vain(output)).unwrap_or(said),
-            ))
+            Outcome::Crashed(failure(first.or_else(|| known_crash(&lines)).unwrap_or(said)))
         }
     }
 }
@@ -122,11 +124,11 @@ pub(super) fn bad_lines_words(count: u64) -> String {
 }
 
 /// Which memory ran out, and what says so.
-pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts<'_>) -> Option<(Memory, String)> {
+pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)> {
     match decisive_line(lines) {
         Some((Meaning::OutOfMemory(memory), line)) => {
             let mut reason = match Shortage::parse(line) {
-                Some(shortage) => shortage.words(facts.own),
+                Some(shortage) => shortage.words(&facts.own),
                 None => line.trim().to_owned(),
             };
             if let Some(full) = facts.shared_is_full.as_ref().filter(|_| memory == Memory::Shared) {
@@ -134,7 +136,7 @@ pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts<'_>) -> Option
             }
             Some((memory, reason))
         }
-        Some((Meaning::WorkerLost, line)) if facts.oom_killed && worker_signal(line).is_none_or(Ending::killed) => {
+        Some((Meaning::WorkerLost, _)) if facts.oom_killed && worker_signal(lines).is_none_or(Ending::killed) => {
             Some((Memory::Host, "the kernel killed a data worker because memory ran out".to_owned()))
         }
         Some((Meaning::DeviceFault, _)) => None,
@@ -146,7 +148,7 @@ pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts<'_>) -> Option
 }
 
 /// That the kernel killed a rank of a distributed job for lack of memory.
-fn killed_rank(lines: &[String], facts: &MemoryFacts<'_>) -> Option<(Memory, String)> {
+fn killed_rank(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)> {
     let cause = elastic::root_cause(lines).filter(|cause| cause.ending.killed()).map(|cause| cause.rank);
     let rank = cause.or(facts.lost_rank).filter(|_| facts.oom_killed)?;
     Some((Memory::Host, format!("the kernel killed rank {rank} because memory ran out")))
@@ -218,7 +220,7 @@ fn fetched_in_vain(lines: &[String]) -> Option<String> {
 pub(super) fn known_crash(lines: &[String]) -> Option<String> {
     match decisive_line(lines) {
         Some((Meaning::DeviceFault, line)) => Some(line.trim().to_owned()),
-        Some((Meaning::WorkerLost, line)) => Some(match worker_signal(line) {
+        Some((Meaning::WorkerLost, _)) => Some(match worker_signal(lines) {
             Some(ending) => format!("a data worker was {ending}"),
             None => lost_worker(&traceback::exceptions(lines)),
         }),
@@ -233,8 +235,8 @@ fn lost_worker(exceptions: &[Exception]) -> String {
 }
 
 /// The signal in `DataLoader worker (pid 71) is killed by signal: Killed. `
-fn worker_signal(line: &str) -> Option<Ending> {
-    let (_, rest) = line.split_once("is killed by signal: ")?;
+fn worker_signal(lines: &[String]) -> Option<Ending> {
+    let rest = lines.iter().find_map(|line| Some(line.split_once("is killed by signal: ")?.1))?;
     Ending::by_description(rest.split('.').next()?.trim())
 }
 
@@ -277,9 +279,8 @@ pub(super) fn shown(last_lines: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn facts(oom_killed: bool) -> MemoryFacts<'static> {
-        static NONE: BTreeSet<u32> = BTreeSet::new();
-        MemoryFacts { oom_killed, shared_is_full: None, own: &NONE, lost_rank: None }
+    fn facts(oom_killed: bool) -> MemoryFacts {
+        MemoryFacts { oom_killed, shared_is_full: None, own: BTreeSet::new(), lost_rank: None }
     }
 
     fn outcome(ending: Ending, lines: &[&str]) -> Outcome {
@@ -403,7 +404,7 @@ mod tests {
         assert!(matches!(classify(&evidence), Outcome::Crashed(failure) if failure.reason == reason));
         evidence.memory.oom_killed = true;
         assert!(matches!(classify(&evidence), Outcome::OutOfMemory { memory: Memory::Host, .. }));
-        evidence.reported = Some((ErrorKind::Failed, lines[0].clone()));
+        evidence.reported = Some((ErrorKind::Failed, lines[1].clone()));
         assert!(matches!(classify(&evidence), Outcome::OutOfMemory { memory: Memory::Host, .. }));
     }
 
@@ -450,7 +451,7 @@ mod tests {
         let message =
             "rank 0: RuntimeError: [gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:2954.";
         let mut facts = facts(false);
-        let reason = |facts: &MemoryFacts<'_>, message: &str| {
+        let reason = |facts: &MemoryFacts, message: &str| {
             let outcome = reported(ErrorKind::Failed, message, &[], facts, Failure::new);
             outcome.failure().unwrap().reason.clone()
         };

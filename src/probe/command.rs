@@ -309,7 +309,7 @@ impl<'r> Run<'r> {
                 _ => false,
             };
             if hangs {
-                self.hang = hang::ask(self.scratch.path(), &self.heard.pids, self.host.living());
+                self.hang = hang::ask(self.scratch.path(), &self.heard.pids, &self.host.living());
             }
         }
         // What a step that ended by itself said last may still be under way; what one that was stopped says does not

@@ -118,7 +118,7 @@ impl Run<'_> {
         Failure { reason, last_lines }
     }
 
-    fn memory_facts(&self) -> MemoryFacts<'_> {
+    fn memory_facts(&self) -> MemoryFacts {
         MemoryFacts {
             oom_killed: self.host.oom_killed(),
             shared_is_full: self.host.shared_is_full(),
