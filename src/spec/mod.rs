@@ -84,7 +84,8 @@ impl Spec {
         let (strategy, seed) = (strategy(&source, &file.search)?, file.search.seed.unwrap_or(0));
         let step = step::build(&source, &file.step.value, &space, Apply { adapter, applied, seed })?;
         let objective = objective(&source, &file.objective, &file.limits, &file.search)?;
-        let warnings = step.unused(&space);
+        let mut warnings = apply::warnings(&file.step.value);
+        warnings.extend(step.unused(&space));
         Ok(Self {
             path: path.to_owned(),
             text: source.text.clone(),
