@@ -88,6 +88,10 @@ pub struct Measurement {
     /// Largest use of `/dev/shm` by the probe's processes, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_memory_peak_bytes: Option<u64>,
+    /// Share of the processors' time that other programs used during the probe, and other machines on the same host, where
+    /// next to none was left idle; absent where there was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub foreign_cpu_share: Option<f64>,
     /// Processes of a distributed job that reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,

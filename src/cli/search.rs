@@ -94,6 +94,9 @@ pub(super) fn run(args: Args) -> super::Result {
             "no probe reported device memory, so `memory_headroom` was not checked: see docs/protocol.md",
         );
     }
+    if let Some(warning) = crowded(&study) {
+        diagnostic::print_warning(&warning);
+    }
     if args.quiet && best.is_none() {
         eprintln!("{}", report::verdict(&study));
     }
@@ -155,6 +158,11 @@ pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
         TuneError::SameFailure { last_lines, ran_out_of_time: true, .. } => Failed::because(Exit::Impossible, error)
             .last_lines(last_lines.clone())
             .hint("does the step start more slowly? Raise `probe_time` and `stall_time` in [limits], and run with --fresh"),
+        TuneError::SameFailure { last_lines, reason, .. } if reason.contains("No module named") => {
+            Failed::because(Exit::Impossible, error).last_lines(last_lines.clone()).hint(
+                "this Python does not have it: name the right one in `command`, such as \".venv/bin/python\", and run with --fresh",
+            )
+        }
         TuneError::SameFailure { last_lines, .. } => {
             Failed::because(Exit::Impossible, error).last_lines(last_lines.clone()).hint(format!(
                 "the whole output is in {}; mend the step and run again with --fresh",
@@ -218,6 +226,19 @@ fn write_results(
 fn measured_without_memory(study: &Study) -> bool {
     let mut measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement()).peekable();
     measured.peek().is_some() && measured.all(|measurement| measurement.peak_memory_bytes.is_none())
+}
+
+/// That other programs kept the processors full, if they did.
+fn crowded(study: &Study) -> Option<String> {
+    let measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
+    let shares: Vec<f64> = measured.clone().filter_map(|measurement| measurement.foreign_cpu_share).collect();
+    let most = shares.iter().copied().max_by(f64::total_cmp)? * 100.0;
+    let (crowded, all) = (shares.len(), measured.count());
+    Some(format!(
+        "in {crowded} of {all} probes other programs used up to {most:.0} % of the processors and left next to none idle: \
+         the numbers hold for a machine that is as busy. Threads that wait by spinning, as OpenMP's do, then cost many \
+         times their share; OMP_NUM_THREADS limits them"
+    ))
 }
 
 /// The path of this executable, as `{gputune}` gives it to a step.
