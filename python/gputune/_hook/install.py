@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from gputune._hook.backward import Backward
+from gputune._hook.by_hand import ByHand
 from gputune._hook.errors import Errors
 from gputune._hook.loader import Loaders
 from gputune._hook.marks import Marks
@@ -39,6 +40,7 @@ class Hook:
         self.optimizers = Optimizers(self.session, self.phases, self.steps)
         self.modules = Modules(self.phases, self.steps, self.marks)
         self.transfers = Transfers(self.phases)
+        self.by_hand = ByHand(self)
         self.errors = Errors(self.session, self.stopping)
 
     def install(self) -> None:
@@ -47,6 +49,7 @@ class Hook:
         for part in parts:
             part.install()
         self.optimizers.after_step.append(lambda optimizer: self.modules.end_search())
+        self.by_hand.install()
         for target in TARGETS:
             if target.name in self.session.settings:
                 self.steps.reasons[target.name] = target.nothing

@@ -25,6 +25,13 @@ from gputune._hook.timeline import Phases
 FIRST_LOSSES = 16
 #: Seconds between two window edges, at which the host waits for the device.
 _WINDOW_SECONDS = 0.5
+#: Losses without any step after which none is expected; nobody is known to accumulate that many.
+_MOST_LOSSES = 1024
+_NO_STEP = (
+    f"gradients were computed {_MOST_LOSSES} times, but no optimizer of torch.optim made a step, and no module's "
+    "gradients were zeroed; report the steps with gputune.step(), or have gputune read the rate that the script prints "
+    "(throughput = { pattern = ... })"
+)
 
 
 @dataclass
@@ -76,6 +83,19 @@ class Steps:
         """A loss was differentiated. On a device it is read later."""
         loss = loss.detach()
         self._losses.append(float(loss) if loss.device.type == "cpu" else loss)
+        if self.number == 0 and len(self._losses) == _MOST_LOSSES:
+            self._session.send("error", kind="failed", message=_NO_STEP)
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether a loss was differentiated since the last step."""
+        return bool(self._losses)
+
+    def drop_losses(self) -> None:
+        """What was computed so far belongs to no step."""
+        self._losses = []
+        self._forwards = 0
+        self._input_samples = 0
 
     def is_clock(self, optimizer: Any) -> bool:
         known = self._clock_optimizer() if self._clock_optimizer is not None else None
