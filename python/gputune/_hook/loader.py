@@ -100,8 +100,8 @@ class Loaders:
             state = iterator.__dict__.get("_gputune")
             if state is None:
                 return original(iterator)
-            self._stopping.between_steps()
             begin = clock()
+            self._stopping.between_steps(begin)
             batch = original(iterator)
             state.wait_seconds += clock() - begin
             self._pulls += 1
