@@ -36,7 +36,7 @@ class Steps(unittest.TestCase):
         self.assertEqual(times, sorted(times))
         self.assertEqual(result.phases, PHASES)
         self.assertEqual(set(result.marks), {"epoch", "evaluation"})
-        self.assertEqual(result.events[-1]["event"], "done")
+        self.assertEqual([event["event"] for event in result.events[-2:]], ["done", "bye"])
 
     def test_phases_fit_into_the_time_of_their_step(self):
         result = harness.run("cnn.py")

@@ -186,5 +186,5 @@ class Loaders:
                 self._session.explain(
                     target,
                     "the DataLoader that trains was not recognised as such before it was used; "
-                    "make it with shuffle=True, or pass the setting to the script (apply = \"arg\", or gputune.config())",
+                    'make it with shuffle=True, or pass the setting to the script (apply = "arg", or gputune.config())',
                 )

@@ -82,7 +82,7 @@ class CudaClock:
 
 
 class Phases:
-    """Parts of a step, each without the parts inside it: a closure's forward within the optimizer's step counts once."""
+    """Parts of a step, each without those inside it: a closure's forward within the optimizer's step counts once."""
 
     def __init__(self) -> None:
         self.clock: Any = HostClock()
