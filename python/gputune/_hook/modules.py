@@ -103,14 +103,14 @@ class Modules:
             def call_adopted(*args: Any, **kwargs: Any) -> Any:
                 return self._call(found(), call, args, kwargs)
 
-            setattr(module, _CALL, call_adopted)
+            module.__dict__[_CALL] = call_adopted  # wrappers (Fabric's) hand on to the inner module what is set on them
         else:
             self._patch_class(type(module))
 
     def _release(self, module: nn.Module) -> None:
         del self._calls[module]
         if hasattr(nn.Module, _CALL):
-            setattr(module, _CALL, None)
+            module.__dict__.pop(_CALL, None)
 
     def _patch_class(self, kind: type) -> None:
         """Older torch: the module's own class calls us, so that other classes do not have to."""
@@ -165,7 +165,7 @@ def _is_trained(module: nn.Module) -> bool:
 
 def _unbound_call(module: nn.Module) -> Function:
     """The module's call, holding no reference to the module, which could then not be freed in time."""
-    own = getattr(module, _CALL, None)
+    own = module.__dict__.get(_CALL)
     if own is not None:
         compiled: Function = own
         return compiled

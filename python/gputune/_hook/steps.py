@@ -14,7 +14,7 @@ import torch
 
 from gputune import _client
 from gputune._client import rank_and_ranks
-from gputune._hook.batches import samples_in
+from gputune._hook.batches import samples_in_call
 from gputune._hook.loader import Loaders
 from gputune._hook.marks import Marks
 from gputune._hook.memory import Memory
@@ -77,7 +77,7 @@ class Steps:
         """A training module was called."""
         self._forwards += 1
         if self._input_samples is not None:
-            samples = samples_in((args, kwargs))
+            samples = samples_in_call(args, kwargs)
             self._input_samples = None if samples is None else self._input_samples + samples
 
     def add_loss(self, loss: torch.Tensor) -> None:
