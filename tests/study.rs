@@ -140,12 +140,39 @@ fn a_disturbed_repetition_says_nothing() {
 fn noisy(second: f64) -> Vec<(Purpose, (i64, i64), Outcome)> {
     let mut trials =
         vec![(Baseline, (8, 0), speed(50.0)), (Search, (16, 8), speed(103.0)), (Search, (16, 2), speed(1.02 * second))];
-    for noise in [0.97, 1.0, 1.03] {
-        trials.push((Confirm, (16, 8), speed(100.0 * noise)));
-        trials.push((Confirm, (16, 2), speed(second * noise)));
-        trials.push((Confirm, (8, 0), speed(50.0 * noise)));
+    for (first, other, last) in [(0.97, 1.0, 1.03), (1.0, 1.03, 0.97), (1.03, 0.97, 1.0)] {
+        trials.push((Confirm, (16, 8), speed(100.0 * first)));
+        trials.push((Confirm, (16, 2), speed(second * other)));
+        trials.push((Confirm, (8, 0), speed(50.0 * last)));
     }
     trials
+}
+
+/// Three rounds, each slower than the one before by far more than the configs differ.
+#[test]
+fn what_slows_the_whole_machine_from_round_to_round_cancels() {
+    let mut trials =
+        vec![(Baseline, (8, 0), speed(50.0)), (Search, (16, 8), speed(103.0)), (Search, (16, 2), speed(99.0))];
+    for (drift, noise) in [(1.0, 1.002), (0.9, 0.999), (0.8, 0.999)] {
+        trials.push((Confirm, (16, 8), speed_within(100.0 * drift * noise, 0.5)));
+        trials.push((Confirm, (16, 2), speed_within(97.0 * drift, 0.5)));
+        trials.push((Confirm, (8, 0), speed_within(50.0 * drift, 0.5)));
+    }
+    let study = fastest(&trials);
+    assert_winner(&study, 16, 8);
+    let best = study.best().unwrap();
+    assert!(best.ties.is_empty(), "3 % apart in every round");
+    let speedup = best.speedup.unwrap();
+    assert!((speedup.value - 2.0).abs() < 0.01, "{speedup:?}");
+    assert!(speedup.low.unwrap() > 1.95 && speedup.high.unwrap() < 2.05, "{speedup:?}");
+}
+
+#[test]
+fn a_config_that_was_given_up_never_wins() {
+    let pruned = Outcome::Pruned(Measurement { throughput: Some(Estimate::point(99.0)), ..Measurement::default() });
+    let study = fastest(&[(Baseline, (8, 0), speed(10.0)), (Search, (16, 0), pruned), (Search, (32, 0), speed(20.0))]);
+    assert_winner(&study, 32, 0);
+    assert_eq!(study.ranking().len(), 2);
 }
 
 #[test]

@@ -27,8 +27,7 @@ pub const ADAPTERS: &[Adapter] = &[Adapter {
     name: "torch",
     about: "a hook in every process that imports torch: counts steps and samples, sets what `apply` names",
     when_silent: "does the script import torch and train with an optimizer of torch.optim? The hook comes in by \
-                  PYTHONPATH, which `python -I` and `-E`, sudo, containers and ssh leave out, and \
-                  TORCH_DEVICE_BACKEND_AUTOLOAD=0 turns off",
+                  PYTHONPATH, which `python -I` and `-E`, sudo, containers and ssh leave out",
 }];
 
 /// The adapter of this name.

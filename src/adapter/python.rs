@@ -40,6 +40,7 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_hook/stopping.py"
     "gputune/_hook/targets.py"
     "gputune/_hook/timeline.py"
+    "gputune/_hook/transfers.py"
     "gputune/py.typed"
 };
 

@@ -181,11 +181,23 @@ pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
 fn with_command(best: BestReport, study: &Study, template: &gputune::probe::StepTemplate, out: &Path) -> BestReport {
     let winner = study.space.locate(&best.config.chosen(&study.space)).ok();
     let number = winner.and_then(|config| study.history.of(&config).next().map(|trial| trial.number));
+    let applied = template.apply.by_hook(&best.config);
     BestReport {
+        applied: applied.map(|(applied, value)| (applied.name.clone(), value.clone())).collect(),
         command: Some(check::command_line(template, &best.config, out, number.unwrap_or(0))),
         cwd: Some(template.cwd.display().to_string()),
         ..best
     }
+}
+
+/// The command, and what it does not carry as a comment.
+fn shown_command(best: &BestReport) -> Option<String> {
+    let command = best.command.clone()?;
+    if best.applied.is_empty() {
+        return Some(command);
+    }
+    let applied: Vec<String> = best.applied.iter().map(|(target, value)| format!("{target}={value}")).collect();
+    Some(format!("{command}\n# and in the script, since the command does not set it: {}", applied.join(" ")))
 }
 
 fn write_results(
@@ -196,8 +208,8 @@ fn write_results(
     out: &Path,
 ) -> Result<(), Failed> {
     folder::write(out, folder::TRIALS, &report::trials_csv(study))?;
-    let command = best.and_then(|best| best.command.as_deref());
-    folder::write(out, folder::SUMMARY, &report::summary(study, device, name, command))?;
+    let command = best.and_then(shown_command);
+    folder::write(out, folder::SUMMARY, &report::summary(study, device, name, command.as_deref()))?;
     let Some(best) = best else {
         // What an earlier run of the search found does not hold any more.
         folder::remove(out, folder::BEST_JSON);

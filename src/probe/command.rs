@@ -316,17 +316,17 @@ impl<'r> Run<'r> {
         // count any more.
         let counts = matches!(verdict, Verdict::Exited);
         let grace_time = self.job.limits.grace_time;
-        let patience = if self.heard.reported.is_some() {
+        let time_to_end = if self.heard.reported.is_some() {
             // Its own way to end may print more about the error.
             grace_time.min(LAST_WORDS)
-        } else if verdict.is_good() && self.socket.order_stop() {
+        } else if verdict.is_good() && self.heard.any_step() && self.socket.order_stop() {
             // A step that ends by itself does so between two steps, and leaves nothing half done.
             grace_time
         } else {
             Duration::ZERO
         };
-        if !patience.is_zero() {
-            let deadline = Instant::now() + patience;
+        if !time_to_end.is_zero() {
+            let deadline = Instant::now() + time_to_end;
             while self.heard.ending.is_none() && !self.heard.is_clean && Instant::now() < deadline {
                 self.hear_late(messages, counts)?;
             }

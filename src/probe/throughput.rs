@@ -112,20 +112,28 @@ fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&
 fn leave_out_refills(observations: &[Observation], left_out: &mut [Option<&str>]) {
     /// The queue of a loader with many workers.
     const LONGEST: usize = 64;
+    /// Steps after an epoch's end that do not say what is usual, and the fewest that do.
+    const NEAR: usize = 16;
+    const FEWEST: usize = 20;
     /// The share at each end of the other steps' times that counts as unusual.
     const UNUSUAL: f64 = 0.01;
     if !left_out.contains(&Some(EPOCH)) {
         return;
     }
     let regular: Vec<usize> = (0..observations.len()).filter(|&at| left_out[at].is_none()).collect();
-    let mut sorted = times(observations, &regular);
-    let by_place = sorted.clone();
+    let times = times(observations, &regular);
+    let is_far = |at: usize| !left_out[at.saturating_sub(NEAR)..at].contains(&Some(EPOCH));
+    let mut sorted: Vec<f64> =
+        regular.iter().zip(&times).filter(|(at, _)| is_far(**at)).map(|(_, time)| *time).collect();
+    if sorted.len() < FEWEST {
+        sorted.clone_from(&times);
+    }
     sorted.sort_by(f64::total_cmp);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a place")]
     let edge = (sorted.len() as f64 * UNUSUAL) as usize;
     let Some((&low, &high)) = sorted.get(edge).zip(sorted.get(sorted.len().wrapping_sub(edge + 1))) else { return };
     let mut time = vec![f64::NAN; observations.len()];
-    regular.iter().zip(by_place).for_each(|(&at, seconds)| time[at] = seconds);
+    regular.iter().zip(times).for_each(|(&at, seconds)| time[at] = seconds);
     let mut since = LONGEST;
     for at in 0..observations.len() {
         match left_out[at] {
@@ -169,4 +177,157 @@ fn outliers(observations: &[Observation], left_out: &[Option<&str>]) -> BTreeMap
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 fn count(number: u64) -> f64 {
     number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::window::{StepReport, Window};
+    use super::*;
+    use crate::stats::simulation::{Process, Random};
+
+    /// A step of 32 samples, with what it waited and its mark.
+    type Step<'s> = (f64, f64, Option<&'s str>);
+
+    fn window<'s>(steps: impl IntoIterator<Item = Step<'s>>) -> Throughput {
+        let mut window = Window::default();
+        let mut at = 0.0;
+        for (seconds, waited, mark) in steps {
+            at += seconds;
+            window.push(StepReport { at: Duration::from_secs_f64(at), seconds, amount: 32.0, waited, mark });
+        }
+        window.throughput().unwrap()
+    }
+
+    fn plain(seconds: impl IntoIterator<Item = f64>) -> Throughput {
+        window(seconds.into_iter().map(|seconds| (seconds, 0.0, None)))
+    }
+
+    fn assert_rate(throughput: &Throughput, rate: f64) {
+        assert!((throughput.estimate.value / rate - 1.0).abs() < 0.02, "{rate}: {throughput:?}");
+    }
+
+    /// Steps of 10 ms with a little noise.
+    fn steady(count: usize) -> Vec<f64> {
+        Process::Independent(0.02).times(count, &mut Random(9)).into_iter().map(|time| time * 0.01).collect()
+    }
+
+    #[test]
+    fn steady_steps_give_their_rate() {
+        let throughput = plain([0.01; 100]);
+        assert_rate(&throughput, 3200.0);
+        assert!((throughput.step_seconds - 0.01).abs() < 1e-9);
+        assert_eq!((throughput.steps + throughput.warmup_steps, throughput.amount), (100, 32.0));
+        assert!((throughput.measured.as_secs_f64() - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_ends_at_different_times_is_all_warm_up() {
+        // Compiling in the first step, autotuning in the second, the optimiser's state in the fourth, and until the
+        // thirtieth another level.
+        let mut steps = steady(120);
+        (steps[0], steps[1], steps[3]) = (3.0, 0.4, 0.05);
+        steps[4..30].iter_mut().for_each(|time| *time *= 1.3);
+        let throughput = plain(steps);
+        assert_rate(&throughput, 3200.0);
+        assert!((29..40).contains(&throughput.warmup_steps), "{throughput:?}");
+        assert!(throughput.outliers.is_empty(), "{throughput:?}");
+    }
+
+    #[test]
+    fn steps_that_are_too_fast_at_first_are_warm_up_too() {
+        for (fast, workers) in [(8, 4), (16, 8), (32, 16), (8, 1)] {
+            let steps = (0..fast + 20 * workers).map(|step| match step {
+                _ if step < fast => 0.002,
+                _ if step % workers == 0 => 0.002 + 0.008 * workers as f64,
+                _ => 0.002,
+            });
+            let throughput = plain(steps);
+            assert_rate(&throughput, 3200.0);
+            assert!(throughput.is_settled());
+        }
+    }
+
+    #[test]
+    fn bursts_of_a_loader_count_in_full() {
+        for workers in [2, 3, 4, 8, 16] {
+            let slow = 0.01 * workers as f64 - 0.001 * (workers - 1) as f64;
+            let throughput = plain((0..25 * workers).map(|step| if step % workers == 1 { slow } else { 0.001 }));
+            assert_rate(&throughput, 3200.0);
+            assert!(throughput.outliers.is_empty(), "{workers}: {throughput:?}");
+            assert!(throughput.estimate.relative_half_width().unwrap() < 0.02, "{workers}: {throughput:?}");
+        }
+    }
+
+    #[test]
+    fn marked_steps_are_left_out_and_told_by_kind() {
+        let steps = steady(100).into_iter().enumerate().map(|(at, time)| match at {
+            30 | 60 => (time + 0.5, 0.0, Some("epoch")),
+            45 => (time + 1.0, 0.0, Some("evaluation")),
+            // As fast as any other, and left out all the same.
+            70 => (time, 0.0, Some("checkpoint")),
+            _ => (time, 0.0, None),
+        });
+        let throughput = window(steps);
+        assert_rate(&throughput, 3200.0);
+        let counts: Vec<(&str, u64)> =
+            throughput.outliers.iter().map(|(kind, outliers)| (kind.as_str(), outliers.steps)).collect();
+        assert_eq!(counts, [("checkpoint", 1), ("epoch", 2), ("evaluation", 1)]);
+        assert!((throughput.outliers["evaluation"].seconds - 1.01).abs() < 0.01);
+        assert_eq!(throughput.steps + throughput.warmup_steps, 96);
+        assert!(throughput.measured.as_secs_f64() > 2.5, "what is left out takes its time all the same");
+    }
+
+    #[test]
+    fn a_loader_that_fills_its_queue_again_after_an_epoch_belongs_to_it() {
+        let steps = steady(100).into_iter().enumerate().map(|(at, time)| match at {
+            50 => (time + 0.5, 0.0, Some("epoch")),
+            51..54 => (time + 0.1, 0.1, None),
+            _ => (time, 0.0, None),
+        });
+        let throughput = window(steps);
+        assert_rate(&throughput, 3200.0);
+        assert_eq!(throughput.outliers["epoch"].steps, 4);
+    }
+
+    #[test]
+    fn a_mark_on_every_other_step_is_no_exception() {
+        let steps = (0..60).map(|at| if at % 2 == 0 { (0.015, 0.0, Some("evaluation")) } else { (0.005, 0.0, None) });
+        let throughput = window(steps);
+        assert_rate(&throughput, 3200.0);
+        assert!(throughput.outliers.is_empty());
+    }
+
+    #[test]
+    fn isolated_slow_steps_are_left_out_unless_they_wait_for_data() {
+        let with_pause = |waited: f64| {
+            window(steady(150).into_iter().enumerate().map(move |(at, time)| match at {
+                70 | 121 => (time + 0.3, waited, None),
+                _ => (time, 0.0, None),
+            }))
+        };
+        let throughput = with_pause(0.0);
+        assert_rate(&throughput, 3200.0);
+        assert_eq!(throughput.outliers["other"].steps, 2);
+        let throughput = with_pause(0.3);
+        assert!(throughput.outliers.is_empty(), "{throughput:?}");
+        assert_rate(&throughput, 32.0 * 150.0 / 2.1);
+    }
+
+    #[test]
+    fn one_observation_has_no_interval() {
+        let throughput = plain([0.5]);
+        assert_eq!(throughput.estimate, Estimate::point(64.0));
+        assert_eq!(throughput.steps, 1);
+    }
+
+    #[test]
+    fn a_step_that_did_nothing_takes_its_time() {
+        let steps: Vec<(f64, f64)> = (0..40).map(|at| (0.01, if at % 2 == 0 { 64.0 } else { 0.0 })).collect();
+        let mut window = Window::default();
+        for (at, (seconds, amount)) in steps.into_iter().enumerate() {
+            let at = Duration::from_secs_f64(0.01 * (at + 1) as f64);
+            window.push(StepReport { at, seconds, amount, waited: 0.0, mark: None });
+        }
+        assert_rate(&window.throughput().unwrap(), 3200.0);
+    }
 }

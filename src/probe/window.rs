@@ -140,3 +140,54 @@ fn together(first: Observation, second: Observation) -> Observation {
         steps: first.steps + second.steps,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(seconds: f64, amount: f64, mark: Option<&str>) -> StepReport<'_> {
+        StepReport { at: Duration::ZERO, seconds, amount, waited: 0.0, mark }
+    }
+
+    #[test]
+    fn a_flood_of_steps_is_folded() {
+        let mut window = Window::default();
+        for at in 0..200_000_u32 {
+            let report = step(1e-6, 32.0, if at % 50_000 == 40_000 { Some("epoch") } else { None });
+            window.push(StepReport { at: Duration::from_micros(u64::from(at) + 1), ..report });
+        }
+        assert!(window.observations.len() <= KEPT);
+        assert_eq!(window.steps(), 200_000);
+        let throughput = window.throughput().unwrap();
+        assert!((throughput.estimate.value / 32e6 - 1.0).abs() < 1e-6, "{throughput:?}");
+        assert!((throughput.step_seconds / 1e-6 - 1.0).abs() < 1e-6, "{throughput:?}");
+        assert_eq!((throughput.outliers["epoch"].steps, throughput.amount), (4, 32.0));
+    }
+
+    #[test]
+    fn a_flood_of_marks_is_folded_too() {
+        let mut window = Window::default();
+        (0..100_000).for_each(|at| window.push(step(1e-6, 32.0, Some(&format!("kind {at}")))));
+        assert!(window.observations.len() <= KEPT && window.kinds.len() <= 16);
+        assert!(window.throughput().is_some());
+    }
+
+    #[test]
+    fn nonsense_is_left_out() {
+        let mut window = Window::default();
+        for (seconds, amount) in [(0.0, 1.0), (-1.0, 1.0), (f64::NAN, 1.0), (1.0, f64::INFINITY), (1.0, -1.0)] {
+            window.push(step(seconds, amount, None));
+        }
+        assert_eq!(window.steps(), 0);
+        assert!(window.throughput().is_none());
+        window.push_rate(Duration::from_secs(1), 0.0);
+        assert!(window.throughput().is_none(), "nothing was done in that time");
+    }
+
+    #[test]
+    fn one_rate_is_taken_as_it_is() {
+        let mut window = Window::default();
+        window.push_rate(Duration::from_secs(3), 1234.5);
+        assert_eq!(window.throughput().unwrap().estimate, crate::outcome::Estimate::point(1234.5));
+    }
+}

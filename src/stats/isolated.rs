@@ -25,3 +25,37 @@ fn is_regular(places: &[usize]) -> bool {
     let (Some(least), Some(most)) = (gaps.clone().min(), gaps.max()) else { return false };
     places.len() >= FEWEST && most * 4 <= least * 5
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulation::{Process, Random};
+    use super::*;
+
+    fn with(times: &[(usize, f64)], length: usize) -> Vec<f64> {
+        let mut series = Process::Independent(0.05).times(length, &mut Random(1));
+        times.iter().for_each(|&(at, time)| series[at] = time);
+        series
+    }
+
+    #[test]
+    fn a_few_far_away_are_isolated() {
+        let bound = isolated_above(&with(&[(30, 20.0), (111, 5.0)], 150)).unwrap();
+        assert!((1.0..1.3).contains(&bound), "{bound}");
+    }
+
+    #[test]
+    fn many_or_near_or_regular_ones_are_not() {
+        assert_eq!(isolated_above(&with(&[(3, 9.0)], 40)), None, "one of forty may be one of many");
+        assert_eq!(isolated_above(&with(&[(30, 2.0)], 150)), None, "twice as long is not far away");
+        let bursts: Vec<(usize, f64)> = (0..5).map(|at| (at * 64 + 7, 30.0)).collect();
+        assert_eq!(isolated_above(&with(&bursts, 320)), None, "every 64th");
+        assert_eq!(isolated_above(&[]), None);
+    }
+
+    #[test]
+    fn a_long_tail_is_not_cut_off() {
+        let mut random = Random(3);
+        let cut = (0..200).filter(|_| isolated_above(&Process::LogNormal(0.7).times(300, &mut random)).is_some());
+        assert!(cut.count() <= 4);
+    }
+}

@@ -12,6 +12,7 @@
 //!    1979), repeated until there is none in the first half.
 
 use super::median;
+use super::period::period;
 
 /// A smaller change of the level, as a share, is not worth the numbers that a cut costs.
 const SMALLEST: f64 = 0.01;
@@ -27,8 +28,12 @@ pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     let reach = 6.0 * median(&deviations).unwrap_or(0.0).max(middle.abs() * 1e-3);
     let within = |low: f64, high: f64| series.iter().map(|number| number.clamp(low, high)).collect::<Vec<f64>>();
     let longest = series.len() / 2;
-    let mut cut = smallest_error(&within(middle - reach, (middle + reach).min(largest.max(middle)))).min(longest);
+    let near = within(middle - reach, (middle + reach).min(largest.max(middle)));
     let levels = within(f64::NEG_INFINITY, largest);
+    let mut cut = smallest_error(&near).min(longest);
+    if !(is_unlikely(&near[..cut], &near[cut..]) && is_large(&levels[..cut], &levels[cut..])) {
+        cut = 0;
+    }
     while cut < longest {
         match level_change(&levels[cut..]) {
             Some(change) if cut + change <= longest => cut += change,
@@ -59,33 +64,37 @@ fn smallest_error(series: &[f64]) -> usize {
             best = (score, cut);
         }
     }
-    let cut = best.1 * size;
-    if differs(&series[..cut], &series[cut..]) { cut } else { 0 }
+    best.1 * size
 }
 
 /// Whether numbers at the start are so far from the rest that chance does not explain it.
 ///
 /// The smallest standard error is somewhere behind the start more often than not; a cut for nothing makes the mean depend
 /// on chance once more.
-fn differs(start: &[f64], rest: &[f64]) -> bool {
+fn is_unlikely(start: &[f64], rest: &[f64]) -> bool {
     const DEVIATIONS: f64 = 3.0;
     if start.is_empty() {
         return false;
     }
     let level = mean(rest);
     let variance = rest.iter().map(|number| (number - level).powi(2)).sum::<f64>() / count(rest.len());
-    let difference = (mean(start) - level).abs();
-    difference > DEVIATIONS * (variance / count(start.len())).sqrt() && difference > SMALLEST * level.abs()
+    (mean(start) - level).abs() > DEVIATIONS * (variance / count(start.len())).sqrt()
+}
+
+/// Whether the level at the start is worth a cut.
+fn is_large(start: &[f64], rest: &[f64]) -> bool {
+    !start.is_empty() && (mean(start) - mean(rest)).abs() > SMALLEST * mean(rest).abs()
 }
 
 /// Where the level of a series changes, if it does.
 fn level_change(series: &[f64]) -> Option<usize> {
-    /// Batches, and the fewest on a side: the level of one alone may be anything.
-    const BATCHES: usize = 20;
+    /// Batches at most, and the fewest on a side: the level of one alone may be anything.
+    const BATCHES: usize = 25;
     const FEWEST: usize = 2;
-    /// The 1 % point of the largest of the t statistics over all places in twenty normal numbers (Worsley, table 1).
+    /// The 1 % point of the largest of the t statistics over all places in about twenty normal numbers (Worsley, table 1).
     const CRITICAL: f64 = 3.8;
-    let size = series.len().div_ceil(BATCHES);
+    // Each batch has as many bursts as any other.
+    let size = series.len().div_ceil(BATCHES).next_multiple_of(period(series).unwrap_or(1));
     let skipped = series.len() % size;
     let means: Vec<f64> = series[skipped..].chunks_exact(size).map(mean).collect();
     if means.len() < 4 * FEWEST {
@@ -118,4 +127,54 @@ fn mean(numbers: &[f64]) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 fn count(number: usize) -> f64 {
     number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulation::{Process, Random};
+    use super::*;
+
+    const ANY: f64 = f64::INFINITY;
+
+    #[test]
+    fn slow_first_steps_are_warm_up() {
+        let mut series = vec![5.0, 2.0, 1.3];
+        series.extend((0..40).map(|step| 1.0 + 0.01 * f64::from(step % 3)));
+        assert_eq!(warmup_length(&series, ANY), 3);
+    }
+
+    #[test]
+    fn a_change_of_level_is_found_within_a_batch() {
+        for (length, change, level) in [(60, 12, 0.8), (200, 40, 1.2), (1000, 300, 0.95)] {
+            let mut series = Process::Independent(0.02).times(length, &mut Random(1));
+            series[..change].iter_mut().for_each(|number| *number *= level);
+            let cut = warmup_length(&series, ANY);
+            assert!(cut + 1 >= change && cut <= change + length / 10, "{length}, {change}: {cut}");
+        }
+    }
+
+    #[test]
+    fn a_change_in_the_second_half_says_that_warm_up_is_not_over() {
+        let series: Vec<f64> = (0..100).map(|at| if at < 70 { 1.0 } else { 2.0 } + 0.01 * f64::from(at % 3)).collect();
+        assert_eq!(warmup_length(&series, ANY), 50);
+    }
+
+    #[test]
+    fn a_steady_series_keeps_almost_all_and_a_hiccup_does_not_cut() {
+        let mut series: Vec<f64> = (0..40).map(|step| 1.0 + 0.01 * f64::from(step * 7 % 5)).collect();
+        assert_eq!(warmup_length(&series, ANY), 0);
+        series[15] = 50.0;
+        assert_eq!(warmup_length(&series, ANY), 0);
+        assert_eq!(warmup_length(&[1.0; 30], ANY), 0);
+        assert_eq!(warmup_length(&[9.0, 1.0, 1.0], ANY), 0, "too few to tell");
+    }
+
+    #[test]
+    fn chance_alone_hardly_ever_cuts() {
+        let mut random = Random(2);
+        for process in [Process::Independent(0.1), Process::LogNormal(0.5), Process::Bursts(8, 0.1)] {
+            let cut = (0..200).filter(|_| warmup_length(&process.times(100, &mut random), ANY) > 0).count();
+            assert!(cut <= 20, "{process:?}: {cut}");
+        }
+    }
 }

@@ -21,6 +21,7 @@ from gputune._hook.steps import Steps
 from gputune._hook.stopping import Stopping
 from gputune._hook.targets import TARGETS
 from gputune._hook.timeline import Phases
+from gputune._hook.transfers import Transfers
 
 
 class Hook:
@@ -37,11 +38,13 @@ class Hook:
         self.backward = Backward(self.phases, self.steps)
         self.optimizers = Optimizers(self.session, self.phases, self.steps)
         self.modules = Modules(self.phases, self.steps, self.marks)
+        self.transfers = Transfers(self.phases)
         self.errors = Errors(self.session, self.stopping)
 
     def install(self) -> None:
         _seed(self.session.seed)
-        for part in (self.errors, self.marks, self.loaders, self.backward, self.modules, self.optimizers):
+        parts = (self.errors, self.marks, self.loaders, self.transfers, self.backward, self.modules, self.optimizers)
+        for part in parts:
             part.install()
         self.optimizers.after_step.append(lambda optimizer: self.modules.end_search())
         for target in TARGETS:

@@ -89,7 +89,7 @@ class Precision(Treatment):
 
     def _around_enter(self, original: Function) -> Function:
         def __enter__(region: Any) -> Any:
-            if region.device == self._device and not self._hook.backward.is_inside:
+            if region.device == self._device and not self._hook.backward.is_inside:  # where regions are restored
                 self._override(region)
             return original(region)
 

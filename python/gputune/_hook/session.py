@@ -53,7 +53,7 @@ class Session:
 
     def apply(self, target: str) -> None:
         """The target took effect."""
-        if target in self.settings and target not in self._applied:
+        if target in self.settings and target not in self._applied | self._failed:
             self._applied.add(target)
             if self.is_checked:
                 self._say_applied(target)
@@ -62,16 +62,12 @@ class Session:
         """Keeps why a target could not take effect, for the case that it does not later."""
         self._reasons[target] = reason
 
-    def withdraw(self, target: str, reason: str) -> None:
-        """The target did not take effect after all."""
-        self._applied.discard(target)
-        self._reasons[target] = reason
-
     def reject(self, target: str, reason: str) -> None:
         """The setting cannot be used here: an error of the probe, at once."""
         if target in self._failed:
             return
         self._failed.add(target)
+        self._applied.discard(target)
         setting = self.settings[target]
         message = f"{setting.parameter} = {_text(setting.value)} ({target}): {reason}"
         self.send("error", kind="rejected", message=message)

@@ -57,9 +57,9 @@ class Stopping:
             store: Any = sys.modules["torch.distributed"].distributed_c10d._get_default_store()
             if rank == 0:
                 self._last_step = step + _STEPS_TO_AGREE
-                store.set(_STORE_KEY, str(self._last_step))
-            elif store.check([_STORE_KEY]):
-                self._last_step = int(store.get(_STORE_KEY))
+                store.add(_STORE_KEY, self._last_step)
+            else:  # unlike `get` this does not wait, and unlike `check` each kind of store has it
+                self._last_step = store.add(_STORE_KEY, 0) or None
         except Exception:  # no such store in this version, or another kind of job
             self._last_step = step
         return step + 1 if self._last_step is None else self._last_step

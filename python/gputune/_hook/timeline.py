@@ -91,11 +91,14 @@ class Phases:
         self.segments: list[tuple[str, Any, Any]] = []
 
     def use_device(self, device: torch.device) -> None:
-        """The first module or loss says where the training runs."""
-        if self.device is None:
-            self.device = device
-            if device.type == "cuda":
-                self.clock = CudaClock(device)
+        """The first module or loss says where the training runs. Marks of the host's clock end there."""
+        if self.device is not None:
+            return
+        self.device = device
+        if device.type == "cuda":
+            self.clock = CudaClock(device)
+            self.segments.clear()
+            self._open = [(name, self.clock.mark()) for name, _ in self._open]
 
     def enter(self, name: str) -> None:
         mark = self.clock.mark()
@@ -114,7 +117,11 @@ class Phases:
             self._open[-1] = (self._open[-1][0], mark)
 
     def is_inside(self, name: str) -> bool:
-        return any(inner == name for inner, _ in self._open)
+        return any(inner == name for inner, _ in self._open) if self._open else False
+
+    def add(self, name: str, begin: Any, end: Any) -> None:
+        """A part that was found out to be one when it was over."""
+        self.segments.append((name, begin, end))
 
     def restart(self) -> None:
         """At a step's end within an open phase: its time until now is that step's."""
