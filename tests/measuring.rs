@@ -8,7 +8,8 @@ use std::fs;
 use gputune::outcome::Outcome;
 use support::Search;
 
-const LIMITS: &str = "[limits]\nprobe_time = \"30s\"\nstall_time = \"10s\"\ngrace_time = \"300ms\"\nmeasure_time = \"2s\"\n";
+const LIMITS: &str =
+    "[limits]\nprobe_time = \"30s\"\nstall_time = \"10s\"\ngrace_time = \"300ms\"\nmeasure_time = \"2s\"\n";
 
 fn steps(count: u32, micros: u32) -> String {
     format!("steps:{count}:8:{micros}")

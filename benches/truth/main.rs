@@ -140,8 +140,8 @@ fn torch_step(options: &Options, arguments: &[&str]) -> Result<String> {
 
 fn plain(options: &Options, _: &Path) -> Result<String> {
     Ok(format!(
-        "{}[space]\nbatch_size = {{ powers_of_two = [32, 256], apply = \"dataloader.batch_size\" }}\n\
-         width = {{ values = [128, 256, 512], apply = \"arg\" }}\n\
+        "{}[space]\nbatch_size = {{ powers_of_two = [64, 512], apply = \"dataloader.batch_size\" }}\n\
+         width = {{ values = [256, 512, 1024], apply = \"arg\" }}\n\
          workers = {{ values = [0, 2], apply = \"dataloader.num_workers\" }}\n{LIMITS}",
         torch_step(options, &[&script("plain.py")])?
     ))

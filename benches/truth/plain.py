@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--width", type=int, default=256)
+parser.add_argument("--width", type=int, default=512)
 arguments = parser.parse_args()
 
 torch.manual_seed(0)
@@ -18,6 +18,7 @@ data = TensorDataset(torch.randn(32768, 64), torch.randint(0, 10, (32768,)))
 loader = DataLoader(data, batch_size=32, shuffle=True, drop_last=True)
 model = nn.Sequential(
     nn.Linear(64, arguments.width), nn.ReLU(),
+    nn.Linear(arguments.width, arguments.width), nn.ReLU(),
     nn.Linear(arguments.width, arguments.width), nn.ReLU(),
     nn.Linear(arguments.width, 10),
 )  # fmt: skip

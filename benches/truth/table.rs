@@ -11,6 +11,9 @@ use super::probes::{Compared, FIXED, Run};
 /// The difference to the long run that counts as none, whatever the interval.
 const NEAR: f64 = 0.02;
 
+/// One of the runs of a config.
+type Pick = fn(&Compared) -> Run;
+
 /// When and where: the command, the machine, and how busy it was.
 pub(super) fn conditions(command: &str) -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -25,11 +28,10 @@ pub(super) fn conditions(command: &str) -> String {
 pub(super) fn of(workload: &Workload, compared: &[Compared]) -> String {
     let mut text = format!("\n## {}: {} configs\n\n", workload.about, compared.len());
     let share = |count: usize| format!("{count} of {}", compared.len());
-    let within = |run: fn(&Compared) -> Run| compared.iter().filter(|one| confirmed(run(one), one.long)).count();
-    let error =
-        |run: fn(&Compared) -> Run| quartiles(compared.iter().map(|one| difference(run(one), one.long) * 100.0));
+    let within = |run: Pick| compared.iter().filter(|one| confirmed(run(one), one.long)).count();
+    let error = |run: Pick| quartiles(compared.iter().map(|one| difference(run(one), one.long) * 100.0));
     let _ = writeln!(text, "| | a probe of gputune | {FIXED} steps |\n|---|--:|--:|");
-    let (probe, fixed): (fn(&Compared) -> Run, fn(&Compared) -> Run) = (|one| one.probe, |one| one.fixed);
+    let (probe, fixed): (Pick, Pick) = (|one| one.probe, |one| one.fixed);
     let _ = writeln!(
         text,
         "| within its own interval, or 2 %, of a run ten times longer | {} | {} |",
@@ -37,8 +39,8 @@ pub(super) fn of(workload: &Workload, compared: &[Compared]) -> String {
         share(within(fixed))
     );
     let _ = writeln!(text, "| difference to that run in %: median (quartiles) | {} | {} |", error(probe), error(fixed));
-    let stepping = |run: fn(&Compared) -> Run| compared.iter().map(|one| run(one).stepping).sum::<f64>();
-    let wall = |run: fn(&Compared) -> Run| compared.iter().map(|one| run(one).wall).sum::<f64>();
+    let stepping = |run: Pick| compared.iter().map(|one| run(one).stepping).sum::<f64>();
+    let wall = |run: Pick| compared.iter().map(|one| run(one).wall).sum::<f64>();
     let _ = writeln!(
         text,
         "| seconds from its first to its last step: all configs | {:.1} | {:.1} |",

@@ -26,7 +26,7 @@ pub struct Adapter {
 pub const ADAPTERS: &[Adapter] = &[Adapter {
     name: "torch",
     about: "a hook in every process that imports torch: counts steps and samples, sets what `apply` names",
-    when_silent: "does the script import torch and train with an optimizer of torch.optim? The hook comes in by \
+    when_silent: "does the script import torch and train a module with it? The hook comes in by \
                   PYTHONPATH, which `python -I` and `-E`, sudo, containers and ssh leave out",
 }];
 

@@ -47,7 +47,7 @@ pub(super) struct Evidence<'e> {
 /// The outcome of a process that ended by itself without enough to measure, or with an error.
 pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
     let last_lines = shown(evidence.last_lines);
-    let failure = |reason: String| Failure { reason, last_lines: last_lines.clone() };
+    let failure = |reason: String| Failure { reason: cut(&reason), last_lines: last_lines.clone() };
     if let Some((kind, message)) = &evidence.reported {
         return reported(*kind, message, evidence.last_lines, &evidence.memory, failure);
     }
@@ -270,9 +270,17 @@ fn abort_words(lines: &[String]) -> Option<String> {
 /// The lines that go into the journal and onto the screen.
 pub(super) fn shown(last_lines: &[String]) -> Vec<String> {
     const SHOWN: usize = 10;
-    const WIDTH: usize = 500;
     let from = last_lines.len().saturating_sub(SHOWN);
-    last_lines[from..].iter().map(|line| line.chars().take(WIDTH).collect()).collect()
+    last_lines[from..].iter().map(|line| cut(line)).collect()
+}
+
+/// A text of a length that can be read.
+fn cut(text: &str) -> String {
+    const LONGEST: usize = 500;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{} ...", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -20,8 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// GPU memory that may be in use beyond what was before the first probe.
 const GPU_TOLERANCE: u64 = 64 << 20;
 
-/// The share of the shared memory that was free before the first probe that must be free again.
-const SHARED_FREE: f64 = 0.9;
+/// The share of the shared memory that was free before the first probe that must be free again. What the probes left is
+/// removed, so the rest is other programs', which a machine may well have.
+const SHARED_FREE: f64 = 0.5;
 
 /// What was in use before the first probe.
 #[derive(Debug)]
@@ -189,7 +190,7 @@ mod tests {
     fn shared_memory_is_waited_for_and_its_holder_named() {
         let Some(now) = SharedMemory::read() else { return };
         // As if more had been free than there is now.
-        let before = SharedMemory { total_bytes: now.total_bytes * 2, free_bytes: now.total_bytes * 2 };
+        let before = SharedMemory { total_bytes: now.total_bytes * 4, free_bytes: now.total_bytes * 4 };
         let patience = Duration::from_millis(100);
         let idle = Idle { shared: Some(before), reader: None, gpu: None, patience };
         let error = idle.wait(&mut |_| ControlFlow::Continue(())).unwrap_err().to_string();

@@ -204,9 +204,9 @@ impl ProbeError {
             Self::Survivors { .. } => {
                 Some("processes in state D wait for a driver or a file system; see their /proc/PID/stack")
             }
-            Self::MemoryHeld { .. } => Some(
-                "probes would be measured with less memory than the first: end that program, then run the same command again",
-            ),
+            Self::MemoryHeld { .. } => {
+                Some("end that program and go on with the same command; GPUs not in CUDA_VISIBLE_DEVICES are left out")
+            }
             Self::Io { .. } => Some("is there space left, and may this user write there?"),
             Self::GaveUp { .. } => None,
         }

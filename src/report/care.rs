@@ -82,5 +82,5 @@ pub(super) fn shown_outliers(outliers: &BTreeMap<String, Outliers>) -> String {
 /// The steps that one trial left out, for a cell of a table.
 pub(super) fn left_out(measurement: Option<&Measurement>) -> String {
     let outliers = measurement.map(|measurement| &measurement.outliers).filter(|outliers| !outliers.is_empty());
-    outliers.map(|outliers| shown_outliers(outliers)).unwrap_or_default()
+    outliers.map(shown_outliers).unwrap_or_default()
 }

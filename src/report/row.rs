@@ -61,18 +61,19 @@ pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
     }
 }
 
-/// Searched trials, the best first, then what was stopped because it was slower or is infeasible, then failures, each in
-/// the order they were run.
+/// Searched trials: those that may win, then those that were given up, both the best first; then what is infeasible, then
+/// failures, both in the order they were run.
 pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
     let mut trials: Vec<&Trial> = study.history.searched().collect();
+    let better_first = |a: Option<f64>, b: Option<f64>| match (a, b) {
+        (Some(a), Some(b)) => b.total_cmp(&a),
+        (a, b) => b.is_some().cmp(&a.is_some()),
+    };
     trials.sort_by(|a, b| {
-        let key = |trial: &Trial| study.objective.score_of(&trial.outcome);
-        match (key(a), key(b)) {
-            (Some(a), Some(b)) => b.total_cmp(&a),
-            (Some(_), None) => std::cmp::Ordering::Less,
-            (None, Some(_)) => std::cmp::Ordering::Greater,
-            (None, None) => b.outcome.partial_measurement().is_some().cmp(&a.outcome.partial_measurement().is_some()),
-        }
+        let (a, b) = (&a.outcome, &b.outcome);
+        better_first(study.objective.score_of(a), study.objective.score_of(b))
+            .then(better_first(study.objective.partial_score_of(a), study.objective.partial_score_of(b)))
+            .then(b.partial_measurement().is_some().cmp(&a.partial_measurement().is_some()))
     });
     trials
 }

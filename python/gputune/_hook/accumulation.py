@@ -96,7 +96,7 @@ class Accumulation(Treatment):
             frame = frame.f_back
         for prefix, cure in _TRAINERS.items():
             if any(name.startswith(prefix) for name in callers):
-                self._refuse(f'the trainer accumulates itself; pass the number to the script for {cure} (apply = "arg")')
+                self._refuse(f'the trainer accumulates itself; pass the script the number for {cure} (apply = "arg")')
                 return
 
     def _may_step(self, optimizer: Any) -> bool:
@@ -135,7 +135,7 @@ class Accumulation(Treatment):
         return clip_grad_value_
 
     def _around_scheduler(self, original: Function) -> Function:
-        """A scheduler that is called with each part moves with each step; one that is called more rarely is an epoch's."""
+        """A scheduler that is called with each part moves with each step; one called more rarely is an epoch's."""
 
         def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
             parts = self._calls.get(id(scheduler))

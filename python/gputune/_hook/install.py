@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import random
 import sys
 from typing import Any
@@ -54,7 +53,6 @@ class Hook:
             if target.name in self.session.settings:
                 self.steps.reasons[target.name] = target.nothing
                 target.install(self)
-        atexit.register(self.steps.flush)
 
 
 def install(probe: dict[str, Any]) -> None:

@@ -54,8 +54,8 @@ class Precision(Treatment):
         elif parameter.dtype not in (torch.float32, torch.float64):
             self._session.explain(
                 PRECISION,
-                f"the parameters of {type(module).__name__} are {parameter.dtype}: the script converts the model itself; "
-                "leave the model in float32, as autocast needs it",
+                f"the parameters of {type(module).__name__} are {parameter.dtype}: the script converts the model "
+                "itself; leave it in float32, as autocast needs it",
             )
         elif self._dtype is None:
             self._session.apply(PRECISION)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import time
 import weakref
@@ -108,6 +109,9 @@ class Steps:
         """An optimizer has stepped."""
         if not self.is_clock(optimizer) or _client.Reporter.current() is None:
             return
+        if not self._session.is_ours:  # a child that was forked and trains itself
+            self.number = 0
+            self._pending.clear()
         self.number += 1
         self._phases.restart()
         end = self._phases.clock.mark()
@@ -137,7 +141,9 @@ class Steps:
             self._phases.clock.wait(end)
             self._memory.report()
         self._report(is_edge)
-        self._stopping.after_step(self.number)
+        if self.number == 1:
+            atexit.register(self.flush)  # the connection is there: what it says at exit comes after this
+        self._stopping.after_step(self.number, now)
 
     def _begin(self) -> None:
         """At the first step it is known who trains, with what."""
@@ -154,6 +160,7 @@ class Steps:
         if self._pending:
             self._phases.clock.wait(self._pending[-1].end)
             self._report(False)
+        self._session.flush()
 
     def _report(self, is_edge: bool) -> None:
         clock = self._phases.clock
@@ -169,20 +176,19 @@ class Steps:
     def _send(self, step: Step, is_edge: bool) -> None:
         if _client.user_steps:  # the script reports its steps itself
             return
-        send = self._session.send
-        for name in step.marks:
-            send("mark", name=name)
+        events: list[tuple[str, dict[str, Any]]] = [("mark", {"name": name}) for name in step.marks]
         if step.wait_seconds > 0:
-            send("phase", name="data_wait", seconds=step.wait_seconds)
+            events.append(("phase", {"name": "data_wait", "seconds": step.wait_seconds}))
         for name, seconds in self._phases.sums(step.segments).items():
-            send("phase", name=name, seconds=seconds)
-        fields: dict[str, Any] = {}
+            events.append(("phase", {"name": name, "seconds": seconds}))
+        fields: dict[str, Any] = {"time": self._phases.clock.time(step.end)}
         if step.samples is not None:
             fields["samples"] = step.samples
         loss = self._loss(step, is_edge)
         if loss is not None:
             fields["loss"] = loss
-        send("step", time=self._phases.clock.time(step.end), **fields)
+        events.append(("step", fields))
+        self._session.send_soon(events, time.perf_counter())
 
     @staticmethod
     def _loss(step: Step, is_edge: bool) -> Optional[float]:

@@ -82,7 +82,7 @@ class CudaClock:
 
 
 class Phases:
-    """Parts of a step, each without the parts inside it: a closure's forward within the optimizer's step counts once."""
+    """Parts of a step, each without those inside it: a closure's forward within the optimizer's step counts once."""
 
     def __init__(self) -> None:
         self.clock: Any = HostClock()
@@ -127,9 +127,8 @@ class Phases:
         """At a step's end within an open phase: its time until now is that step's."""
         if self._open:
             name, begin = self._open[-1]
-            mark = self.clock.mark()
-            self.segments.append((name, begin, mark))
-            self._open[-1] = (name, mark)
+            self.segments.append((name, begin, self.clock.mark()))
+            self._open[-1] = (name, self.clock.mark())
 
     def take(self) -> list[tuple[str, Any, Any]]:
         segments, self.segments = self.segments, []
