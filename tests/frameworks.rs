@@ -64,7 +64,8 @@ impl Example {
         format!("{}{configs}{limits}[search]\nprobes = 2\nconfirmations = 0\n", &spec[..end])
     }
 
-    /// Both configs were measured (the slower one may have been given up early), and the size of their steps is what their batch size says.
+    /// Both configs were measured (the slower one may have been given up early), and the size of their steps is what
+    /// their batch size says.
     fn assert_takes_effect(&self, python: &Path, samples: impl Fn(i64) -> f64) -> Vec<Measurement> {
         let searched = self.search(python);
         assert_eq!(searched.output.status.code(), Some(0), "{}", stderr(&searched.output));
