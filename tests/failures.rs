@@ -398,7 +398,11 @@ fn processors_that_other_programs_fill_are_told_of() {
     let ended = AtomicBool::new(false);
     let output = std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().unwrap().get() {
-            scope.spawn(|| while !ended.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
         }
         let output = search.run();
         ended.store(true, Ordering::Relaxed);

@@ -118,8 +118,11 @@ fn measured(measurement: &Measurement) -> Vec<(&'static str, String)> {
     for (name, number) in measurement.metrics.iter().filter(|(name, _)| *name != "loss") {
         lines.push(("metric", format!("{name} {}", show_number(*number))));
     }
-    if let Some(ranks) = measurement.ranks {
+    if let Some(ranks) = measurement.ranks.filter(|&ranks| ranks > 1) {
         lines.push(("ranks", ranks.to_string()));
+    }
+    if let Some(share) = measurement.foreign_cpu_share {
+        lines.push(("disturbed", format!("other programs used {:.0} % of the CPU", share * 100.0)));
     }
     lines.extend(measurement.framework.as_ref().map(|framework| ("framework", framework.clone())));
     if measurement.bad_lines > 0 {

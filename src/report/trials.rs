@@ -17,30 +17,7 @@ pub fn trials_csv(study: &Study) -> String {
     let metrics: BTreeSet<&str> = measurements().flat_map(|m| m.metrics.keys()).map(String::as_str).collect();
 
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let mut header: Vec<String> = vec!["trial".to_owned(), "purpose".to_owned()];
-    header.extend(names.iter().map(|name| (*name).to_owned()));
-    header.extend(
-        ["outcome", "feasible", "throughput", "throughput_low", "throughput_high", "throughput_unit", "unstable"]
-            .map(str::to_owned),
-    );
-    header.extend(
-        [
-            "step_time_s",
-            "samples_per_step",
-            "peak_memory_bytes",
-            "warmup_peak_memory_bytes",
-            "memory_capacity_bytes",
-            "host_peak_memory_bytes",
-            "shared_memory_peak_bytes",
-        ]
-        .map(str::to_owned),
-    );
-    header.extend(phases.iter().map(|phase| format!("{phase}_s")));
-    header.extend(metrics.iter().map(|metric| (*metric).to_owned()));
-    header.extend(
-        ["steps", "warmup_steps", "left_out", "measured_s", "saved_s", "bad_event_lines", "elapsed_s", "reason"]
-            .map(str::to_owned),
-    );
+    let header = header(&names, &phases, &metrics);
     // Writing to memory does not fail, and all rows have the length of the header.
     let _ = writer.write_record(&header);
     for trial in study.history.trials() {
@@ -73,12 +50,44 @@ pub fn trials_csv(study: &Study) -> String {
         row.extend([measurement.map(|m| m.steps), measurement.map(|m| m.warmup_steps)].map(whole));
         row.push(left_out(measurement));
         row.extend([m.measured_seconds, m.saved_seconds].map(number));
+        row.push(number(m.numerics.as_ref().and_then(|numerics| numerics.drift)));
+        row.push(number(m.foreign_cpu_share));
         row.push(whole(measurement.map(|m| m.bad_lines)));
         row.push(format!("{:.3}", trial.elapsed.as_secs_f64()));
         row.push(reason);
         let _ = writer.write_record(&row);
     }
     writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+}
+
+/// The names of the columns, in the order of the cells.
+fn header(names: &[&str], phases: &BTreeSet<&str>, metrics: &BTreeSet<&str>) -> Vec<String> {
+    let mut header: Vec<String> = vec!["trial".to_owned(), "purpose".to_owned()];
+    header.extend(names.iter().map(|name| (*name).to_owned()));
+    header.extend(
+        ["outcome", "feasible", "throughput", "throughput_low", "throughput_high", "throughput_unit", "unstable"]
+            .map(str::to_owned),
+    );
+    header.extend(
+        [
+            "step_time_s",
+            "samples_per_step",
+            "peak_memory_bytes",
+            "warmup_peak_memory_bytes",
+            "memory_capacity_bytes",
+            "host_peak_memory_bytes",
+            "shared_memory_peak_bytes",
+        ]
+        .map(str::to_owned),
+    );
+    header.extend(phases.iter().map(|phase| format!("{phase}_s")));
+    header.extend(metrics.iter().map(|metric| (*metric).to_owned()));
+    header.extend(
+        ["steps", "warmup_steps", "left_out", "measured_s", "saved_s", "loss_drift", "foreign_cpu_share"]
+            .map(str::to_owned),
+    );
+    header.extend(["bad_event_lines", "elapsed_s", "reason"].map(str::to_owned));
+    header
 }
 
 fn number(number: Option<f64>) -> String {
