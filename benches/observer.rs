@@ -45,7 +45,7 @@ fn main() -> Result {
         pairs.push((off, on));
     }
     println!("{rounds} rounds of {steps} steps each, in turn\n");
-    println!("| | without the hook, median | with it, median | with / without, median of pairs | 95 % interval |");
+    println!("| | without the hook, median | with it, median | with / without, mean of pairs | 95 % interval |");
     println!("|---|--:|--:|--:|--:|");
     row("steps/s", &pairs, |speed| speed.0);
     row("µs of CPU per step", &pairs, |speed| speed.1);
@@ -57,9 +57,11 @@ fn row(name: &str, pairs: &[(Speed, Speed)], number: fn(Speed) -> f64) {
     let off = median(pairs.iter().map(|(off, _)| number(*off)).collect());
     let on = median(pairs.iter().map(|(_, on)| number(*on)).collect());
     let ratios: Vec<f64> = pairs.iter().map(|(off, on)| number(*on) / number(*off)).collect();
-    let Some(ratio) = stats::median_with_interval(&ratios) else { return };
-    let end = |end: Option<f64>| end.map_or_else(|| "?".to_owned(), |end| format!("{end:.4}"));
-    println!("| {name} | {off:.2} | {on:.2} | {:.4} | {} to {} |", ratio.value, end(ratio.low), end(ratio.high));
+    let Some(ratio) = stats::mean(&ratios).filter(|_| ratios.len() > 1) else { return };
+    let (count, degrees) = (ratios.len() as f64, ratios.len() - 1);
+    let variance = ratios.iter().map(|other| (other - ratio).powi(2)).sum::<f64>() / degrees as f64;
+    let half = stats::student_quantile(degrees, 0.025) * (variance / count).sqrt();
+    println!("| {name} | {off:.2} | {on:.2} | {ratio:.4} | {:.4} to {:.4} |", ratio - half, ratio + half);
 }
 
 /// The script's own words about its speed.

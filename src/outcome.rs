@@ -82,12 +82,16 @@ pub struct Measurement {
     /// How often the allocator had to free caches and try again; more than none means that the config does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator_retries: Option<u64>,
-    /// Largest resident memory of the probe's processes together, in bytes.
+    /// Largest memory of the probe's processes together, in bytes; pages that they share count once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_peak_bytes: Option<u64>,
     /// Largest use of `/dev/shm` by the probe's processes, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_memory_peak_bytes: Option<u64>,
+    /// Share of the processors' time that other programs used during the probe, and other machines on the same host, where
+    /// next to none was left idle; absent where there was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub foreign_cpu_share: Option<f64>,
     /// Processes of a distributed job that reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
@@ -145,7 +149,7 @@ pub const METRICS: &[(&str, &str)] = &[
     ("step_time", "seconds per step, data wait included"),
     ("peak_memory", "largest device memory in use, in bytes"),
     ("memory_headroom", "share of device memory left free at the peak"),
-    ("host_memory", "largest resident memory of the probe's processes, in bytes"),
+    ("host_memory", "largest memory of the probe's processes together, in bytes"),
 ];
 
 impl Measurement {

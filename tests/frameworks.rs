@@ -17,7 +17,10 @@ struct Example {
     folder: &'static str,
     spec: &'static str,
     baseline: &'static str,
+    /// Of parameters that are always active: rules about others do not apply where they are not.
     changed: &'static str,
+    /// Of parameters that are active in the changed config only.
+    also_changed: Option<&'static str>,
 }
 
 struct Searched {
@@ -55,7 +58,10 @@ impl Example {
         let spec = spec.replacen("probe_time = \"20s\"", "probe_time = \"90s\"", 1);
         let spec = spec.replacen("probe_time = \"60s\"", "probe_time = \"90s\"", 1);
         let end = spec.find("[search]").unwrap();
-        let configs = format!("[[rules]]\nwhere = \"({}) or ({})\"\n", self.baseline, self.changed);
+        let either = format!("({}) or ({})", self.baseline, self.changed);
+        let rules = [Some(either.as_str()), self.also_changed];
+        let rules = rules.iter().flatten().map(|rule| format!("[[rules]]\nwhere = \"{rule}\"\n"));
+        let configs: String = rules.collect();
         format!("{}{configs}[search]\nprobes = 2\nconfirmations = 0\n", &spec[..end])
     }
 
@@ -103,7 +109,8 @@ fn a_lightning_script_as_it_is() {
         folder: "lightning",
         spec: "gputune.toml",
         baseline: "batch_size == 32 and workers == 0 and precision == 'fp32'",
-        changed: "batch_size == 64 and workers == 1 and persistent and precision == 'bf16'",
+        changed: "batch_size == 64 and workers == 1 and precision == 'bf16'",
+        also_changed: Some("not persistent"),
     };
     let measurements = example.assert_takes_effect(&python, one_device);
     assert_framework(&measurements, "torch ");
@@ -118,6 +125,7 @@ fn a_transformers_script_as_it_is() {
         spec: "gputune.toml",
         baseline: "batch_size == 8 and workers == 0 and precision == 'fp32' and fused",
         changed: "batch_size == 16 and workers == 1 and precision == 'bf16' and not fused",
+        also_changed: None,
     };
     let measurements = example.assert_takes_effect(&python, one_device);
     assert_framework(&measurements, "torch ");
@@ -130,7 +138,8 @@ fn an_accelerate_script_as_it_is() {
         folder: "accelerate",
         spec: "gputune.toml",
         baseline: "batch_size == 16 and workers == 0 and precision == 'fp32' and not channels_last",
-        changed: "batch_size == 32 and workers == 1 and prefetch == 4 and precision == 'bf16' and channels_last",
+        changed: "batch_size == 32 and workers == 1 and precision == 'bf16' and channels_last",
+        also_changed: Some("prefetch == 4"),
     };
     let measurements = example.assert_takes_effect(&python, one_device);
     assert_framework(&measurements, "torch ");
@@ -140,7 +149,8 @@ const PYTORCH: Example = Example {
     folder: "pytorch",
     spec: "adapter.toml",
     baseline: "batch_size == 32 and workers == 0 and precision == 'fp32'",
-    changed: "batch_size == 64 and workers == 1 and prefetch == 4 and precision == 'bf16'",
+    changed: "batch_size == 64 and workers == 1 and precision == 'bf16'",
+    also_changed: Some("prefetch == 4"),
 };
 
 #[test]
@@ -164,6 +174,7 @@ fn a_keras_script_with_three_lines() {
         spec: "gputune.toml",
         baseline: "batch_size == 32 and parallel_calls == 1 and prefetch == 0 and precision == 'float32'",
         changed: "batch_size == 64 and parallel_calls == 2 and prefetch == 2 and precision == 'mixed_bfloat16'",
+        also_changed: None,
     };
     let measurements = example.assert_takes_effect(&python, one_device);
     assert_framework(&measurements, "tensorflow ");
@@ -177,6 +188,7 @@ fn a_jax_script_with_three_lines() {
         spec: "gputune.toml",
         baseline: "batch_size == 64 and precision == 'float32'",
         changed: "batch_size == 128 and precision == 'bfloat16'",
+        also_changed: None,
     };
     let measurements = example.assert_takes_effect(&python, one_device);
     assert_framework(&measurements, "jax ");

@@ -105,14 +105,18 @@ class Reporter:
 
     def send(self, event: str, **fields: Any) -> None:
         """Sends an event; the first is preceded by `hello`."""
+        self.send_all([(event, fields)])
+
+    def send_all(self, events: list[tuple[str, dict[str, Any]]]) -> None:
+        """Sends events in one go: names and members."""
         if self._is_dead:
             return
-        line = _line(event, fields)
+        lines = b"".join([_line(event, fields) for event, fields in events])
         with self._lock:
             try:
                 if self._socket is None:
                     self._socket = self._connect()
-                self._socket.sendall(line, _NO_SIGNAL)
+                self._socket.sendall(lines, _NO_SIGNAL)
             except OSError:
                 self._die()
 

@@ -26,9 +26,8 @@ pub struct Adapter {
 pub const ADAPTERS: &[Adapter] = &[Adapter {
     name: "torch",
     about: "a hook in every process that imports torch: counts steps and samples, sets what `apply` names",
-    when_silent: "does the script import torch and train with an optimizer of torch.optim? The hook comes in by \
-                  PYTHONPATH, which `python -I` and `-E`, sudo, containers and ssh leave out, and \
-                  TORCH_DEVICE_BACKEND_AUTOLOAD=0 turns off",
+    when_silent: "does the script import torch and train a module with it? The hook comes in by \
+                  PYTHONPATH, which `python -I` and `-E`, sudo, containers and ssh leave out",
 }];
 
 /// The adapter of this name.

@@ -20,6 +20,7 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_hook/backends.py"
     "gputune/_hook/backward.py"
     "gputune/_hook/batches.py"
+    "gputune/_hook/by_hand.py"
     "gputune/_hook/checkpointing.py"
     "gputune/_hook/compiling.py"
     "gputune/_hook/entry.py"
@@ -40,6 +41,7 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_hook/stopping.py"
     "gputune/_hook/targets.py"
     "gputune/_hook/timeline.py"
+    "gputune/_hook/transfers.py"
     "gputune/py.typed"
 };
 

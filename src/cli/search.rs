@@ -94,6 +94,9 @@ pub(super) fn run(args: Args) -> super::Result {
             "no probe reported device memory, so `memory_headroom` was not checked: see docs/protocol.md",
         );
     }
+    if let Some(warning) = crowded(&study) {
+        diagnostic::print_warning(&warning);
+    }
     if args.quiet && best.is_none() {
         eprintln!("{}", report::verdict(&study));
     }
@@ -155,6 +158,11 @@ pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
         TuneError::SameFailure { last_lines, ran_out_of_time: true, .. } => Failed::because(Exit::Impossible, error)
             .last_lines(last_lines.clone())
             .hint("does the step start more slowly? Raise `probe_time` and `stall_time` in [limits], and run with --fresh"),
+        TuneError::SameFailure { last_lines, reason, .. } if reason.contains("No module named") => {
+            Failed::because(Exit::Impossible, error).last_lines(last_lines.clone()).hint(
+                "this Python does not have it: name the right one in `command`, such as \".venv/bin/python\", and run with --fresh",
+            )
+        }
         TuneError::SameFailure { last_lines, .. } => {
             Failed::because(Exit::Impossible, error).last_lines(last_lines.clone()).hint(format!(
                 "the whole output is in {}; mend the step and run again with --fresh",
@@ -173,11 +181,23 @@ pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
 fn with_command(best: BestReport, study: &Study, template: &gputune::probe::StepTemplate, out: &Path) -> BestReport {
     let winner = study.space.locate(&best.config.chosen(&study.space)).ok();
     let number = winner.and_then(|config| study.history.of(&config).next().map(|trial| trial.number));
+    let applied = template.apply.by_hook(&best.config);
     BestReport {
+        applied: applied.map(|(applied, value)| (applied.name.clone(), value.clone())).collect(),
         command: Some(check::command_line(template, &best.config, out, number.unwrap_or(0))),
         cwd: Some(template.cwd.display().to_string()),
         ..best
     }
+}
+
+/// The command, and what it does not carry as a comment.
+fn shown_command(best: &BestReport) -> Option<String> {
+    let command = best.command.clone()?;
+    if best.applied.is_empty() {
+        return Some(command);
+    }
+    let applied: Vec<String> = best.applied.iter().map(|(target, value)| format!("{target}={value}")).collect();
+    Some(format!("{command}\n# and in the script, since the command does not set it: {}", applied.join(" ")))
 }
 
 fn write_results(
@@ -188,8 +208,8 @@ fn write_results(
     out: &Path,
 ) -> Result<(), Failed> {
     folder::write(out, folder::TRIALS, &report::trials_csv(study))?;
-    let command = best.and_then(|best| best.command.as_deref());
-    folder::write(out, folder::SUMMARY, &report::summary(study, device, name, command))?;
+    let command = best.and_then(shown_command);
+    folder::write(out, folder::SUMMARY, &report::summary(study, device, name, command.as_deref()))?;
     let Some(best) = best else {
         // What an earlier run of the search found does not hold any more.
         folder::remove(out, folder::BEST_JSON);
@@ -206,6 +226,19 @@ fn write_results(
 fn measured_without_memory(study: &Study) -> bool {
     let mut measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement()).peekable();
     measured.peek().is_some() && measured.all(|measurement| measurement.peak_memory_bytes.is_none())
+}
+
+/// That other programs kept the processors full, if they did.
+fn crowded(study: &Study) -> Option<String> {
+    let measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
+    let shares: Vec<f64> = measured.clone().filter_map(|measurement| measurement.foreign_cpu_share).collect();
+    let most = shares.iter().copied().max_by(f64::total_cmp)? * 100.0;
+    let (crowded, all) = (shares.len(), measured.count());
+    Some(format!(
+        "in {crowded} of {all} probes other programs used up to {most:.0} % of the processors and left next to none idle: \
+         the numbers hold for a machine that is as busy. Threads that wait by spinning, as OpenMP's do, then cost many \
+         times their share; OMP_NUM_THREADS limits them"
+    ))
 }
 
 /// The path of this executable, as `{gputune}` gives it to a step.

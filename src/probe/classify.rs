@@ -19,13 +19,15 @@ use torch_memory::Shortage;
 use traceback::Exception;
 
 /// What the kernel tells about a probe's memory.
-pub(super) struct MemoryFacts<'e> {
+pub(super) struct MemoryFacts {
     /// Whether the kernel killed a process for lack of memory meanwhile.
     pub(super) oom_killed: bool,
     /// That shared memory was full, in words, if it was.
     pub(super) shared_is_full: Option<String>,
     /// The probe's processes.
-    pub(super) own: &'e BTreeSet<u32>,
+    pub(super) own: BTreeSet<u32>,
+    /// A rank whose connection closed although it had not ended in an orderly way.
+    pub(super) lost_rank: Option<u32>,
 }
 
 /// Everything that is known about how a process ended.
@@ -33,7 +35,7 @@ pub(super) struct Evidence<'e> {
     pub(super) ending: Ending,
     pub(super) last_lines: &'e [String],
     pub(super) reported: Option<(ErrorKind, String)>,
-    pub(super) memory: MemoryFacts<'e>,
+    pub(super) memory: MemoryFacts,
     /// What was there to measure, in words: `a step`, or `a line that matches the pattern`.
     pub(super) awaited: &'static str,
     /// Processes that were still there when the command ended.
@@ -45,9 +47,9 @@ pub(super) struct Evidence<'e> {
 /// The outcome of a process that ended by itself without enough to measure, or with an error.
 pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
     let last_lines = shown(evidence.last_lines);
-    let failure = |reason: String| Failure { reason, last_lines: last_lines.clone() };
+    let failure = |reason: String| Failure { reason: cut(&reason), last_lines: last_lines.clone() };
     if let Some((kind, message)) = &evidence.reported {
-        return reported(*kind, message, &evidence.memory, failure);
+        return reported(*kind, message, evidence.last_lines, &evidence.memory, failure);
     }
     if evidence.ending.is_success() {
         return Outcome::Crashed(failure(nothing_seen(evidence)));
@@ -66,23 +68,41 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
     Outcome::Crashed(failure(crash_reason(evidence.ending, evidence.last_lines) + &bad_lines_words(evidence.bad_lines)))
 }
 
-/// What a step says of its own end; its message is read as its output would be.
-fn reported(kind: ErrorKind, message: &str, facts: &MemoryFacts<'_>, failure: impl Fn(String) -> Failure) -> Outcome {
-    let lines: Vec<String> = message.lines().map(str::to_owned).collect();
+/// What a step says of its own end. Its message is read as its output would be, and its output for what led to it.
+fn reported(
+    kind: ErrorKind,
+    message: &str,
+    output: &[String],
+    facts: &MemoryFacts,
+    failure: impl Fn(String) -> Failure,
+) -> Outcome {
+    let mut lines: Vec<String> = message.lines().map(str::to_owned).collect();
     let said = match lines.as_slice() {
         [] => "the step reported an error".to_owned(),
         [line] => line.clone(),
         [first, ..] => exception_words(&lines).unwrap_or_else(|| first.clone()),
     };
+    let said = traceback::exceptions(output).iter().rev().find(|own| said.ends_with(&own.text)).map_or(said, in_words);
+    if matches!(decisive_line(&lines), Some((Meaning::WorkerLost, _))) || fetched_in_vain(output).is_some() {
+        // The main process knows that a worker is gone; why was printed.
+        lines.extend_from_slice(output);
+    }
     match kind {
         ErrorKind::Rejected | ErrorKind::NotApplied => return Outcome::Rejected(failure(said)),
         ErrorKind::Diverged => return Outcome::Diverged(failure(said)),
         ErrorKind::OutOfMemory | ErrorKind::Failed => {}
     }
-    match (out_of_memory(&lines, facts), kind) {
+    let killed = || killed_rank(output, facts).filter(|_| kind == ErrorKind::Failed);
+    match (out_of_memory(&lines, facts).or_else(killed), kind) {
         (Some((memory, reason)), _) => Outcome::OutOfMemory { memory, failure: failure(reason) },
         (None, ErrorKind::OutOfMemory) => Outcome::OutOfMemory { memory: Memory::Device, failure: failure(said) },
-        (None, _) => Outcome::Crashed(failure(known_crash(&lines).unwrap_or(said))),
+        (None, _) => {
+            let first = first_rank(output).or_else(|| {
+                let rank = facts.lost_rank.filter(|_| is_complaint(&said))?;
+                Some(format!("rank {rank} is gone; {said}"))
+            });
+            Outcome::Crashed(failure(first.or_else(|| known_crash(&lines)).unwrap_or(said)))
+        }
     }
 }
 
@@ -104,11 +124,11 @@ pub(super) fn bad_lines_words(count: u64) -> String {
 }
 
 /// Which memory ran out, and what says so.
-pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts<'_>) -> Option<(Memory, String)> {
+pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)> {
     match decisive_line(lines) {
         Some((Meaning::OutOfMemory(memory), line)) => {
             let mut reason = match Shortage::parse(line) {
-                Some(shortage) => shortage.words(facts.own),
+                Some(shortage) => shortage.words(&facts.own),
                 None => line.trim().to_owned(),
             };
             if let Some(full) = facts.shared_is_full.as_ref().filter(|_| memory == Memory::Shared) {
@@ -116,15 +136,22 @@ pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts<'_>) -> Option
             }
             Some((memory, reason))
         }
-        Some((Meaning::WorkerLost, line)) if facts.oom_killed && worker_signal(line).is_none_or(Ending::killed) => {
+        Some((Meaning::WorkerLost, _)) if facts.oom_killed && worker_signal(lines).is_none_or(Ending::killed) => {
             Some((Memory::Host, "the kernel killed a data worker because memory ran out".to_owned()))
         }
         Some((Meaning::DeviceFault, _)) => None,
-        _ => {
-            let cause = elastic::root_cause(lines).filter(|cause| facts.oom_killed && cause.ending.killed())?;
-            Some((Memory::Host, format!("the kernel killed rank {} because memory ran out", cause.rank)))
+        _ if facts.oom_killed && fetched_in_vain(lines).is_some() => {
+            Some((Memory::Host, "the kernel killed a data worker because memory ran out".to_owned()))
         }
+        _ => killed_rank(lines, facts),
     }
+}
+
+/// That the kernel killed a rank of a distributed job for lack of memory.
+fn killed_rank(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)> {
+    let cause = elastic::root_cause(lines).filter(|cause| cause.ending.killed()).map(|cause| cause.rank);
+    let rank = cause.or(facts.lost_rank).filter(|_| facts.oom_killed)?;
+    Some((Memory::Host, format!("the kernel killed rank {rank} because memory ran out")))
 }
 
 /// The line that tells what went wrong: the first with a known text, for in a distributed job the peers' complaints come
@@ -144,14 +171,8 @@ fn decisive_line(lines: &[String]) -> Option<(Meaning, &str)> {
 
 /// How a program died that is not known to have run out of memory.
 fn crash_reason(ending: Ending, lines: &[String]) -> String {
-    if let Some(cause) = elastic::root_cause(lines) {
-        let own = traceback::exceptions(lines);
-        // torchrun's own exception says less than the rank's.
-        let own: Vec<Exception> = own.into_iter().filter(|own| !own.text.contains("ChildFailedError")).collect();
-        let words = traceback::fatal(&own, Some(cause.rank)).or_else(|| traceback::fatal(&own, None)).map(in_words);
-        let words = words.filter(|_| matches!(cause.ending, Ending::Exited(_)));
-        let words = words.map(|words| format!(": {words}")).unwrap_or_default();
-        return format!("rank {} failed first: {}{words}", cause.rank, cause.ending);
+    if let Some(words) = first_rank(lines) {
+        return words;
     }
     let words = match ending {
         // Programs that exit with an error say why last; one that a signal ends had no time to, unless it asked for it.
@@ -162,19 +183,48 @@ fn crash_reason(ending: Ending, lines: &[String]) -> String {
     words.map_or_else(|| ending.to_string(), |words| format!("{ending}: {words}"))
 }
 
+/// The rank that torchrun says failed first, and why.
+fn first_rank(lines: &[String]) -> Option<String> {
+    let cause = elastic::root_cause(lines)?;
+    let mut own = traceback::exceptions(lines);
+    // torchrun's own exception says less than the rank's.
+    own.retain(|own| !own.text.contains("ChildFailedError"));
+    let words = traceback::fatal(&own, Some(cause.rank)).or_else(|| traceback::fatal(&own, None)).map(in_words);
+    let words = words.filter(|_| matches!(cause.ending, Ending::Exited(_)));
+    let words = words.map(|words| format!(": {words}")).unwrap_or_default();
+    Some(format!("rank {} failed first: {}{words}", cause.rank, cause.ending))
+}
+
+/// Whether an error only says that another rank went away: Gloo's and NCCL's words for a connection that broke.
+fn is_complaint(said: &str) -> bool {
+    const COMPLAINTS: &[&str] = &[
+        "connection closed by peer",
+        "connection reset by peer",
+        "broken pipe",
+        "ncclremoteerror",
+        "socket timeout",
+        "watchdog caught collective operation timeout",
+    ];
+    let said = said.to_lowercase();
+    COMPLAINTS.iter().any(|complaint| said.contains(complaint))
+}
+
+/// That a batch was fetched from a data worker that was gone by then.
+fn fetched_in_vain(lines: &[String]) -> Option<String> {
+    let exceptions = traceback::exceptions(lines);
+    let is_fetching = traceback::fatal(&exceptions, None)?.while_fetching;
+    is_fetching.then(|| lost_worker(&exceptions))
+}
+
 /// Causes that a program tells in a line that need not be its last.
 pub(super) fn known_crash(lines: &[String]) -> Option<String> {
-    let exceptions = traceback::exceptions(lines);
-    let fetching = || traceback::fatal(&exceptions, None).is_some_and(|exception| exception.while_fetching);
     match decisive_line(lines) {
         Some((Meaning::DeviceFault, line)) => Some(line.trim().to_owned()),
-        Some((Meaning::WorkerLost, line)) => Some(match worker_signal(line) {
+        Some((Meaning::WorkerLost, _)) => Some(match worker_signal(lines) {
             Some(ending) => format!("a data worker was {ending}"),
-            None => lost_worker(&exceptions),
+            None => lost_worker(&traceback::exceptions(lines)),
         }),
-        // The batch was taken from a worker that was gone by then.
-        _ if fetching() => Some(lost_worker(&exceptions)),
-        _ => None,
+        _ => fetched_in_vain(lines),
     }
 }
 
@@ -185,8 +235,8 @@ fn lost_worker(exceptions: &[Exception]) -> String {
 }
 
 /// The signal in `DataLoader worker (pid 71) is killed by signal: Killed. `
-fn worker_signal(line: &str) -> Option<Ending> {
-    let (_, rest) = line.split_once("is killed by signal: ")?;
+fn worker_signal(lines: &[String]) -> Option<Ending> {
+    let rest = lines.iter().find_map(|line| Some(line.split_once("is killed by signal: ")?.1))?;
     Ending::by_description(rest.split('.').next()?.trim())
 }
 
@@ -220,18 +270,25 @@ fn abort_words(lines: &[String]) -> Option<String> {
 /// The lines that go into the journal and onto the screen.
 pub(super) fn shown(last_lines: &[String]) -> Vec<String> {
     const SHOWN: usize = 10;
-    const WIDTH: usize = 500;
     let from = last_lines.len().saturating_sub(SHOWN);
-    last_lines[from..].iter().map(|line| line.chars().take(WIDTH).collect()).collect()
+    last_lines[from..].iter().map(|line| cut(line)).collect()
+}
+
+/// A text of a length that can be read.
+fn cut(text: &str) -> String {
+    const LONGEST: usize = 500;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{} ...", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn facts(oom_killed: bool) -> MemoryFacts<'static> {
-        static NONE: BTreeSet<u32> = BTreeSet::new();
-        MemoryFacts { oom_killed, shared_is_full: None, own: &NONE }
+    fn facts(oom_killed: bool) -> MemoryFacts {
+        MemoryFacts { oom_killed, shared_is_full: None, own: BTreeSet::new(), lost_rank: None }
     }
 
     fn outcome(ending: Ending, lines: &[&str]) -> Outcome {
@@ -355,7 +412,7 @@ mod tests {
         assert!(matches!(classify(&evidence), Outcome::Crashed(failure) if failure.reason == reason));
         evidence.memory.oom_killed = true;
         assert!(matches!(classify(&evidence), Outcome::OutOfMemory { memory: Memory::Host, .. }));
-        evidence.reported = Some((ErrorKind::Failed, lines[0].clone()));
+        evidence.reported = Some((ErrorKind::Failed, lines[1].clone()));
         assert!(matches!(classify(&evidence), Outcome::OutOfMemory { memory: Memory::Host, .. }));
     }
 
@@ -389,12 +446,29 @@ mod tests {
     fn a_message_of_several_lines_is_read_as_output_is() {
         let message = "ValueError: Caught ValueError in DataLoader worker process 1.\n\
                        Original Traceback (most recent call last):\n  File \"d.py\", line 10\nValueError: bad image";
-        let outcome = reported(ErrorKind::Failed, message, &facts(false), Failure::new);
+        let outcome = reported(ErrorKind::Failed, message, &[], &facts(false), Failure::new);
         assert_eq!(outcome, Outcome::Crashed(Failure::new("ValueError: bad image (in data worker 1)")));
         let message =
             "RuntimeError: [enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you";
-        let outcome = reported(ErrorKind::OutOfMemory, message, &facts(false), Failure::new);
+        let outcome = reported(ErrorKind::OutOfMemory, message, &[], &facts(false), Failure::new);
         assert!(matches!(outcome, Outcome::OutOfMemory { memory: Memory::Host, .. }));
+    }
+
+    #[test]
+    fn a_peers_complaint_gives_way_to_the_rank_that_is_gone() {
+        let message =
+            "rank 0: RuntimeError: [gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:2954.";
+        let mut facts = facts(false);
+        let reason = |facts: &MemoryFacts, message: &str| {
+            let outcome = reported(ErrorKind::Failed, message, &[], facts, Failure::new);
+            outcome.failure().unwrap().reason.clone()
+        };
+        assert_eq!(reason(&facts, message), message);
+        facts.lost_rank = Some(1);
+        assert_eq!(reason(&facts, message), format!("rank 1 is gone; {message}"));
+        assert_eq!(reason(&facts, "rank 0: KeyError: 'x'"), "rank 0: KeyError: 'x'");
+        facts.oom_killed = true;
+        assert_eq!(reason(&facts, message), "the kernel killed rank 1 because memory ran out");
     }
 
     #[test]

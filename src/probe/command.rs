@@ -16,6 +16,7 @@ use super::hang::{self, Hang};
 use super::heard::{Asked, Heard, Message};
 use super::hook::{self, PYTHONPATH};
 use super::host_watch::HostWatch;
+use super::idle::Idle;
 use super::orders::Order;
 use super::output::{Output, OutputSettings};
 use super::patience::{Patience, Sufficiency};
@@ -26,6 +27,7 @@ use super::{Effort, Job, ProbeError, Prober, Rate, StepTemplate, Watch};
 use crate::event::Progress;
 use crate::outcome::{Failure, Outcome};
 use crate::space::Expression;
+use crate::telemetry::GpuReader;
 use verdict::Verdict;
 
 /// What a command prober runs and how it reads it.
@@ -57,12 +59,31 @@ const UNBUFFERED: &str = "PYTHONUNBUFFERED";
 pub struct CommandProber {
     step: CommandStep,
     folder: PathBuf,
+    /// What was in use before the first probe.
+    idle: Option<Idle>,
 }
 
 impl CommandProber {
     /// A prober that puts logs into `folder/logs` and rendered files into `folder/probes`.
     pub fn new(step: CommandStep, folder: impl Into<PathBuf>) -> Self {
-        Self { step, folder: folder.into() }
+        Self { step, folder: folder.into(), idle: None }
+    }
+
+    /// Remembers what is in use before the first probe, and waits for it before each further one; `Break` when the
+    /// caller does not want to wait any more.
+    fn settle(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
+        const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+        if let Some(idle) = &self.idle {
+            return idle.wait(watch);
+        }
+        let reader = self.step.is_gpu.then(|| {
+            let folder = Self::probe_dir(&self.folder, job.number);
+            let env = self.step.template.render(job.settings, &self.step.gputune, &folder).env;
+            let own = env.into_iter().find(|(name, _)| name == VISIBLE).map(|(_, value)| value);
+            GpuReader::find(own.or_else(|| std::env::var(VISIBLE).ok()))
+        });
+        self.idle = Some(Idle::read(reader.flatten()));
+        Ok(ControlFlow::Continue(()))
     }
 
     /// The log of a trial, relative to the folder.
@@ -87,6 +108,9 @@ impl Prober for CommandProber {
         if let Some(reason) = self.step.template.apply.refusal(job.settings) {
             return Ok(Outcome::Rejected(Failure::new(reason)));
         }
+        if self.settle(job, watch)?.is_break() {
+            return Ok(Outcome::Interrupted);
+        }
         let (sender, messages) = sync_channel(1024);
         let mut run = Run::start(&self.step, &self.folder, job, &sender)?;
         drop(sender);
@@ -94,7 +118,11 @@ impl Prober for CommandProber {
         let verdict = run.listen(&messages, watch)?;
         run.end(&messages, &verdict)?;
         let silence = run.silence();
-        Ok(demands::explained(run.outcome(verdict), silence))
+        let outcome = demands::explained(run.outcome(verdict), silence);
+        Ok(match &self.idle {
+            Some(idle) => idle.judge(outcome),
+            None => outcome,
+        })
     }
 }
 
@@ -281,24 +309,24 @@ impl<'r> Run<'r> {
                 _ => false,
             };
             if hangs {
-                self.hang = hang::ask(self.scratch.path(), &self.heard.pids, self.host.living());
+                self.hang = hang::ask(self.scratch.path(), &self.heard.pids, &self.host.living());
             }
         }
         // What a step that ended by itself said last may still be under way; what one that was stopped says does not
         // count any more.
         let counts = matches!(verdict, Verdict::Exited);
         let grace_time = self.job.limits.grace_time;
-        let patience = if self.heard.reported.is_some() {
+        let time_to_end = if self.heard.reported.is_some() {
             // Its own way to end may print more about the error.
             grace_time.min(LAST_WORDS)
-        } else if verdict.is_good() && self.socket.order_stop() {
+        } else if verdict.is_good() && self.heard.any_step() && self.socket.order_stop() {
             // A step that ends by itself does so between two steps, and leaves nothing half done.
             grace_time
         } else {
             Duration::ZERO
         };
-        if !patience.is_zero() {
-            let deadline = Instant::now() + patience;
+        if !time_to_end.is_zero() {
+            let deadline = Instant::now() + time_to_end;
             while self.heard.ending.is_none() && !self.heard.is_clean && Instant::now() < deadline {
                 self.hear_late(messages, counts)?;
             }

@@ -235,18 +235,19 @@ mod tests {
                 })
             })
             .collect();
-        let (mut bad, mut done, mut ranks) = (0, 0, 0);
-        for _ in 0..3 * 6 {
+        let (mut bad, mut done, mut ranks, mut closed) = (0, 0, 0, 0);
+        for _ in 0..3 * 7 {
             match receiver.recv().unwrap() {
                 Message::BadLine => bad += 1,
                 Message::Event { event: Event::Done, rank, .. } => {
                     done += 1;
                     ranks += rank;
                 }
+                Message::Closed { rank, is_orderly: true, .. } => closed += rank,
                 _ => {}
             }
         }
-        assert_eq!((bad, done, ranks), (9, 6, 6));
+        assert_eq!((bad, done, ranks, closed), (9, 6, 6, 3));
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         drop(socket);
     }

@@ -3,13 +3,16 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::shared_watch::SharedWatch;
 use crate::objective::Headroom;
 use crate::process_table::descendants;
 use crate::quantity::show_bytes;
-use crate::telemetry::{HostMemory, OomKills, ProcessorShares, ProcessorTimes, memory_of};
+use crate::telemetry::shared::files_of;
+use crate::telemetry::{HostMemory, OomKills, ProcessorTimes, memory_of};
 
 /// Host memory that runs short.
 pub(super) struct Shortage {
@@ -23,56 +26,74 @@ pub(super) struct HostWatch {
     root: u32,
     headroom: Headroom,
     next: Option<Instant>,
-    looks: u32,
-    peak_bytes: Option<u64>,
     total_bytes: Option<u64>,
     kills: OomKills,
+    first_times: Option<ProcessorTimes>,
+    seen: Arc<Mutex<Seen>>,
+    /// Dropping it ends the thread that looks at the processes.
+    _end: Sender<()>,
+}
+
+/// What was seen of the probe's processes.
+struct Seen {
+    held_bytes: u64,
+    peak_bytes: Option<u64>,
     shared: SharedWatch,
     /// The processes below the root at the last look.
     living: Vec<u32>,
     /// Every process that was ever seen below the root.
     own: BTreeSet<u32>,
-    first_times: Option<ProcessorTimes>,
     last_times: Option<ProcessorTimes>,
+    /// How long the last look took.
+    cost: Duration,
 }
 
 impl HostWatch {
     /// A watch on everything below a process.
     pub(super) fn new(root: u32, headroom: Headroom) -> Self {
+        let seen = Arc::new(Mutex::new(Seen {
+            held_bytes: 0,
+            peak_bytes: None,
+            shared: SharedWatch::new(),
+            living: Vec::new(),
+            own: BTreeSet::new(),
+            last_times: None,
+            cost: Duration::ZERO,
+        }));
+        let (end, ended) = channel();
+        let theirs = Arc::clone(&seen);
+        // Without the thread a few numbers are missing; the probe goes on.
+        let _ = std::thread::Builder::new().name("host watch".to_owned()).spawn(move || watch(root, &theirs, &ended));
         Self {
             root,
             headroom,
             next: None,
-            looks: 0,
-            peak_bytes: None,
             total_bytes: None,
             kills: OomKills::read(),
-            shared: SharedWatch::new(),
-            living: Vec::new(),
-            own: BTreeSet::new(),
             first_times: ProcessorTimes::read(&[root]),
-            last_times: None,
+            seen,
+            _end: end,
         }
     }
 
-    /// Looks at memory if it is time to.
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the machine's memory if it is time to.
     pub(super) fn look(&mut self, now: Instant) -> ControlFlow<Shortage> {
-        self.shared.glance();
+        self.seen().shared.glance();
         if self.next.is_some_and(|next| now < next) {
             return ControlFlow::Continue(());
         }
-        let held = self.look_at_processes();
-        self.looks += 1;
-        // Often at first, then once a second. The kernel walks all page tables of a process to add its memory up, and
-        // holds a lock of that process meanwhile, so large ones are looked at less often: 1 % of the time at most.
-        const SHARE_OF_TIME: u32 = 100;
-        let usual = Duration::from_millis(if self.looks < 10 { 200 } else { 1000 });
-        self.next = Some(now + usual.max(now.elapsed() * SHARE_OF_TIME));
+        self.next = Some(now + Duration::from_millis(200));
         let Some(memory) = HostMemory::read() else { return ControlFlow::Continue(()) };
         self.total_bytes = Some(memory.total_bytes);
         if memory.available_bytes >= self.headroom.of(memory.total_bytes) {
             return ControlFlow::Continue(());
         }
+        self.last_look();
+        let held = self.seen().held_bytes;
         let used = memory.total_bytes.saturating_sub(memory.available_bytes);
         ControlFlow::Break(Shortage {
             by_probe: held > used / 4,
@@ -85,42 +106,35 @@ impl HostWatch {
         })
     }
 
-    /// Looks at everything once more, while the processes are still there.
-    pub(super) fn last_look(&mut self) {
-        self.shared.glance();
-        self.look_at_processes();
-    }
-
-    /// The memory of the probe's processes, in bytes.
-    fn look_at_processes(&mut self) -> u64 {
-        let mut pids = descendants(self.root);
-        self.own.extend(&pids);
-        self.living.clone_from(&pids);
-        pids.push(self.root);
-        self.last_times = ProcessorTimes::read(&pids).or(self.last_times);
-        self.shared.look(&pids);
-        let held = memory_of(&pids);
-        self.peak_bytes = self.peak_bytes.max(Some(held).filter(|&bytes| bytes > 0));
-        held
+    /// Looks at everything once more, while the processes are still there, unless that takes long.
+    pub(super) fn last_look(&self) {
+        const LONG: Duration = Duration::from_millis(200);
+        if self.seen().cost < LONG {
+            look_at_processes(self.root, &self.seen);
+        }
+        let mut seen = self.seen();
+        seen.shared.glance();
+        seen.living = descendants(self.root);
     }
 
     /// Removes what the probe's processes left in shared memory, now that they are gone.
     pub(super) fn clean(&self) {
-        self.shared.clean(&self.own);
+        let seen = self.seen();
+        seen.shared.clean(&seen.own);
     }
 
     /// The probe's processes at the last look.
-    pub(super) fn living(&self) -> &[u32] {
-        &self.living
+    pub(super) fn living(&self) -> Vec<u32> {
+        self.seen().living.clone()
     }
 
     /// The probe's processes, past and present.
-    pub(super) fn own(&self) -> &BTreeSet<u32> {
-        &self.own
+    pub(super) fn own(&self) -> BTreeSet<u32> {
+        self.seen().own.clone()
     }
 
     pub(super) fn peak_bytes(&self) -> Option<u64> {
-        self.peak_bytes
+        self.seen().peak_bytes
     }
 
     pub(super) fn total_bytes(&self) -> Option<u64> {
@@ -129,21 +143,59 @@ impl HostWatch {
 
     /// The largest use of `/dev/shm` by the probe's processes.
     pub(super) fn shared_peak_bytes(&self) -> u64 {
-        self.shared.peak_bytes()
+        self.seen().shared.peak_bytes()
     }
 
     /// That `/dev/shm` was full, in words, if it was.
     pub(super) fn shared_is_full(&self) -> Option<String> {
-        self.shared.full()
+        self.seen().shared.full()
     }
 
-    /// How the processors' time was spent while the probe ran.
-    pub(super) fn processors(&self) -> Option<ProcessorShares> {
-        self.last_times?.since(&self.first_times?)
+    /// The share of the processors' time that others used while the probe ran, where the processors were full: what
+    /// others used then was not there for the probe. With a tenth idle there was room for both.
+    pub(super) fn foreign_cpu_share(&self) -> Option<f64> {
+        const IDLE: f64 = 0.1;
+        const FOREIGN: f64 = 0.1;
+        let shares = self.seen().last_times?.since(&self.first_times?)?;
+        let foreign = shares.foreign + shares.stolen;
+        (shares.idle < IDLE && foreign >= FOREIGN).then_some(foreign)
     }
 
     /// Whether the kernel killed any process for lack of memory since the watch began.
     pub(super) fn oom_killed(&self) -> bool {
         OomKills::read().rose_since(&self.kills)
     }
+}
+
+/// Looks at the processes until the watch is over: often at first, then once a second.
+///
+/// The kernel walks all page tables of a process to add its memory up, 17 ms for a GiB of small pages on a Xeon of 2023;
+/// so it has a thread of its own, and large processes are looked at less often: 1 % of the time at most.
+fn watch(root: u32, seen: &Mutex<Seen>, ended: &Receiver<()>) {
+    const SHARE_OF_TIME: u32 = 100;
+    for looks in 0_u32.. {
+        let cost = look_at_processes(root, seen);
+        let usual = Duration::from_millis(if looks < 10 { 200 } else { 1000 });
+        if ended.recv_timeout(usual.max(cost * SHARE_OF_TIME)) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+    }
+}
+
+/// Looks at the processes once; how long it took.
+fn look_at_processes(root: u32, seen: &Mutex<Seen>) -> Duration {
+    let begin = Instant::now();
+    let living = descendants(root);
+    let mut pids = living.clone();
+    pids.push(root);
+    let (times, files, held) = (ProcessorTimes::read(&pids), files_of(&pids), memory_of(&pids));
+    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.own.extend(&living);
+    seen.living = living;
+    seen.last_times = times.or(seen.last_times);
+    seen.shared.see(files);
+    seen.held_bytes = held;
+    seen.peak_bytes = seen.peak_bytes.max(Some(held).filter(|&bytes| bytes > 0));
+    seen.cost = begin.elapsed();
+    seen.cost
 }

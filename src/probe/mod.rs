@@ -8,6 +8,7 @@ mod hang;
 mod heard;
 mod hook;
 mod host_watch;
+mod idle;
 mod in_process;
 mod memory_peaks;
 mod orders;
@@ -38,6 +39,7 @@ pub use template::{BUILTINS, Rendered, StepTemplate, Template};
 use crate::event::Progress;
 use crate::objective::Headroom;
 use crate::outcome::{Estimate, Outcome};
+use crate::quantity::show_bytes;
 use crate::space::{Config, Settings};
 
 /// How far a probe may go.
@@ -160,6 +162,16 @@ pub enum ProbeError {
         /// The first of them.
         pids: Vec<u32>,
     },
+    /// Memory that a probe used, or somebody else took meanwhile, is not free again.
+    #[error("{} more of {place} than before the first probe are in use{}", show_bytes(*.bytes), held_by(.holder.as_deref()))]
+    MemoryHeld {
+        /// Which memory, such as `GPU 0`.
+        place: String,
+        /// How much more than before, in bytes.
+        bytes: u64,
+        /// The process that holds most of it, if one can be seen.
+        holder: Option<String>,
+    },
     /// The probe's files, pipes or sockets cannot be made or written.
     #[error("cannot {action}{}", path.as_ref().map(|path| format!(" {}", path.display())).unwrap_or_default())]
     Io {
@@ -192,10 +204,17 @@ impl ProbeError {
             Self::Survivors { .. } => {
                 Some("processes in state D wait for a driver or a file system; see their /proc/PID/stack")
             }
+            Self::MemoryHeld { .. } => {
+                Some("end that program and go on with the same command; GPUs not in CUDA_VISIBLE_DEVICES are left out")
+            }
             Self::Io { .. } => Some("is there space left, and may this user write there?"),
             Self::GaveUp { .. } => None,
         }
     }
+}
+
+fn held_by(holder: Option<&str>) -> String {
+    holder.map_or_else(|| ", by no process that can be seen".to_owned(), |holder| format!(", by {holder}"))
 }
 
 fn listed(pids: &[u32]) -> String {

@@ -142,9 +142,27 @@ impl Copier {
         if lines.len() == LAST_LINES {
             lines.pop_front();
         }
-        lines.push_back(String::from_utf8_lossy(&self.line).trim_end().to_owned());
+        lines.push_back(plain(&String::from_utf8_lossy(&self.line)));
         self.line.clear();
     }
+}
+
+/// A line without colours and other orders to a terminal (ECMA-48: ESC `[`, parameters, one final sign).
+fn plain(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    let mut signs = line.trim_end().chars();
+    while let Some(sign) = signs.next() {
+        match sign {
+            '\u{1b}' if signs.as_str().starts_with('[') => {
+                let is_final = |sign: char| ('@'..='~').contains(&sign);
+                let _ = signs.by_ref().skip(1).find(|sign| is_final(*sign));
+            }
+            '\t' => text.push(sign),
+            sign if sign.is_control() => {}
+            sign => text.push(sign),
+        }
+    }
+    text
 }
 
 /// The first group of the pattern that took part, or all of the match, as a number; thousands may be set apart.
@@ -185,6 +203,14 @@ mod tests {
         let (log, lines, _) = read(text, None, None);
         assert_eq!(log, text);
         assert_eq!(lines, ["one", "\u{fffd}\u{fffd} two", "50%", "100%", "last"]);
+    }
+
+    #[test]
+    fn colours_are_taken_off() {
+        let text = b"\x1b[1;31mValueError\x1b[0m: \x1b[35mbad\x1b[0m\x07\n\tindented\n\x1b[\n";
+        let (log, lines, _) = read(text, None, None);
+        assert_eq!(log, text);
+        assert_eq!(lines, ["ValueError: bad", "\tindented", ""]);
     }
 
     #[test]

@@ -109,6 +109,12 @@ impl Ranks {
         }
     }
 
+    /// The rank that was gone first, of those that went without a word.
+    pub(super) fn first_lost(&self) -> Option<u32> {
+        let lost = self.known.iter().filter_map(|(rank, state)| Some((state.gone.as_ref()?.at, *rank)));
+        lost.min().map(|(_, rank)| rank)
+    }
+
     /// That a process is gone while others wait for it, in words.
     pub(super) fn lost(&self, now: Instant, grace: Duration) -> Option<String> {
         let is_lost = |gone: &Gone| gone.steps_since <= LATE_STEPS && now.saturating_duration_since(gone.at) >= grace;
@@ -163,6 +169,7 @@ mod tests {
         ranks.closed(1, false, begin);
         ranks.step(begin);
         assert_eq!(ranks.lost(begin, GRACE), None);
+        assert_eq!(ranks.first_lost(), Some(1));
         let reason = ranks.lost(begin + GRACE, GRACE).unwrap();
         assert_eq!(reason, "rank 1 is gone (its connection closed) while the others wait");
         ranks.step(begin);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::process_table;
 use crate::quantity::show_bytes;
 use crate::telemetry::SharedMemory;
-use crate::telemetry::shared::{FOLDER, files_of};
+use crate::telemetry::shared::{FOLDER, SharedFile, files_of};
 
 /// A share of shared memory in use beyond which it counts as full: a batch that no longer fits is larger than what is
 /// free, not than nothing.
@@ -40,9 +40,8 @@ impl SharedWatch {
         }
     }
 
-    /// Looks at what processes hold.
-    pub(super) fn look(&mut self, pids: &[u32]) {
-        let files = files_of(pids);
+    /// Takes note of the files that processes hold.
+    pub(super) fn see(&mut self, files: BTreeMap<u64, SharedFile>) {
         self.peak_bytes = self.peak_bytes.max(files.values().map(|file| file.bytes).sum());
         let named = files.into_iter().filter_map(|(inode, file)| Some((inode, file.path?)));
         self.seen.extend(named.filter(|(inode, _)| !self.before.contains(inode)));
@@ -125,7 +124,7 @@ mod tests {
     fn files_that_processes_were_seen_with_are_remembered() {
         let mut watch = SharedWatch::new();
         let Ok(file) = tempfile::Builder::new().prefix("gputune-test-").tempfile_in(FOLDER) else { return };
-        watch.look(&[std::process::id()]);
+        watch.see(files_of(&[std::process::id()]));
         let path = file.into_temp_path();
         watch.clean(&BTreeSet::new());
         assert!(!path.exists());

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::care::Care;
 use crate::objective::Direction;
 use crate::outcome::{Estimate, Numerics, Outliers};
-use crate::space::Settings;
+use crate::space::{Settings, Value};
 use crate::study::{Ranked, Study};
 use crate::telemetry::Device;
 
@@ -52,6 +52,9 @@ pub struct BestReport {
     pub config: Settings,
     /// The command, ready to run in a POSIX shell; absent where a step in this process was tuned.
     pub command: Option<String>,
+    /// Settings that the command does not carry, since an adapter's hook applied them: by target.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub applied: BTreeMap<String, Value>,
     /// The folder that the command runs in.
     pub cwd: Option<String>,
     /// Its throughput.
@@ -104,6 +107,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
     Some(BestReport {
         config: study.settings(&best.winner.config),
         command: None,
+        applied: BTreeMap::new(),
         cwd: None,
         throughput: throughput(study, &best.winner),
         objective: Optimized {

@@ -20,6 +20,27 @@ pub(super) fn adapter(source: &SourceFile, step: &StepTable) -> Result<Option<&'
     })
 }
 
+/// What keeps an adapter's hook out, as far as the spec tells.
+pub(super) fn warnings(step: &StepTable) -> Vec<String> {
+    let Some(adapter) = &step.adapter else { return Vec::new() };
+    let is_python = |word: &str| word.rsplit('/').next().is_some_and(|name| name.starts_with("python"));
+    let ignores = |word: &str| {
+        let letters = word.strip_prefix('-').filter(|letters| letters.chars().all(|c| c.is_ascii_alphabetic()));
+        // `-m` and `-c` take the rest of the word.
+        letters.is_some_and(|letters| letters.split(['m', 'c']).next().is_some_and(|flags| flags.contains(['I', 'E'])))
+    };
+    let words = step.command.value.iter().map(|word| word.value.as_str());
+    let options = words.skip_while(|word| !is_python(word)).skip(1).take_while(|word| word.starts_with('-'));
+    let option = options.into_iter().find(|word| ignores(word));
+    let path = option.map(|option| {
+        format!(
+            "Python leaves PYTHONPATH out with `{option}`, so the hook of the adapter `{}` cannot come in",
+            adapter.value
+        )
+    });
+    path.into_iter().collect()
+}
+
 /// What the parameters are applied to. Adds the conditions and rules that follow from it.
 pub(super) fn resolve(collected: &mut Collected, step: &StepTable) -> Result<Vec<Applied>, SpecError> {
     let mut resolved: Vec<Applied> = Vec::new();
@@ -81,7 +102,7 @@ fn check_alone(
     let is_argument = target.by == By::Argument;
     let same = |other: &&Applied| {
         let shares = |variable: &&str| other.variables().contains(variable);
-        (other.name == *name && !is_argument) || applied.variables().iter().any(|variable| shares(variable))
+        (other.name == *name && !is_argument) || applied.variables().iter().any(shares)
     };
     if let Some(other) = others.iter().find(same) {
         let message = match other.name == *name {
@@ -153,7 +174,8 @@ fn add_rules(collected: &mut Collected, applied: &[Applied]) {
 pub(super) fn check_settings(collected: &Collected, space: &Space, applied: &[Applied]) -> Result<(), SpecError> {
     for applied in applied {
         let Some((source, definition)) = collected.definition(&applied.parameter) else { continue };
-        let settings = some_of(definition, space);
+        let full = definition.table.full_precision.iter().map(|full| (full.value.clone(), full.span.clone()));
+        let settings: Vec<_> = some_of(definition, space).into_iter().chain(full).collect();
         if let Some((value, span)) = settings.iter().find(|(value, _)| !applied.target.accepts.takes(value)) {
             let message = format!("`{}` does not take {}", applied.name, shown(value));
             return Err(source.error(span.clone(), message, cure(applied, value)));

@@ -63,6 +63,7 @@ const KEYS: &[Key] = &[
     key("limits.grace_time", "a duration, as a text", "grace_time = \"5s\""),
     key("limits.measure_time", "a duration, as a text", "measure_time = \"10s\""),
     key("limits.precision", "a share", "precision = 0.02"),
+    key("limits.loss_tolerance", "a share", "loss_tolerance = 0.1"),
     key("limits.log_size", "a size, as a text", "log_size = \"100MiB\""),
     key("objective", "a table", "[objective], and below it maximize = \"throughput\""),
     key("objective.maximize", "the name of a metric, as a text", "maximize = \"throughput\""),

@@ -84,7 +84,8 @@ impl Spec {
         let (strategy, seed) = (strategy(&source, &file.search)?, file.search.seed.unwrap_or(0));
         let step = step::build(&source, &file.step.value, &space, Apply { adapter, applied, seed })?;
         let objective = objective(&source, &file.objective, &file.limits, &file.search)?;
-        let warnings = step.unused(&space);
+        let mut warnings = apply::warnings(&file.step.value);
+        warnings.extend(step.unused(&space));
         Ok(Self {
             path: path.to_owned(),
             text: source.text.clone(),
@@ -104,7 +105,13 @@ impl Spec {
     /// the space.
     pub fn full_precision(&self) -> FullPrecision {
         let applied = || self.step.template().apply.applied.iter();
+        // What the parameter itself states goes before what its target tells.
+        let states = |name: &str| {
+            let parameter = self.space.parameter_index(name).map(|at| &self.space.parameters()[at]);
+            parameter.is_some_and(|parameter| parameter.in_full_precision().is_some())
+        };
         let reference = applied().filter_map(|applied| match applied.target.numerics {
+            Numerics::Changed(_) if states(&applied.parameter) => None,
             Numerics::Changed(full) => Some((applied.parameter.clone(), full.value())),
             Numerics::Same | Numerics::Other => None,
         });

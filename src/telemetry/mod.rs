@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod device;
+mod gpu_memory;
 mod host;
 mod kills;
 mod processors;
@@ -9,6 +10,7 @@ pub mod shared;
 mod tree;
 
 pub use device::Device;
+pub use gpu_memory::{GpuMemory, GpuProcess, GpuReader, GpuState};
 pub use host::HostMemory;
 pub use kills::OomKills;
 pub use processors::{ProcessorShares, ProcessorTimes};

@@ -29,14 +29,14 @@ class Steps(unittest.TestCase):
         self.assertEqual((hello["event"], hello["rank"]), ("hello", 0))
         self.assertIn("torch " + torch.__version__, hello["framework"])
         self.assertIn("pid", hello)
-        self.assertLess(len(result.steps), 60)
+        self.assertLess(len(result.steps), 400)
         self.assertTrue(all(step["samples"] == 8 for step in result.steps))
         self.assertTrue(all(math.isfinite(loss) for loss in result.losses))
         times = [step["time"] for step in result.steps]
         self.assertEqual(times, sorted(times))
         self.assertEqual(result.phases, PHASES)
         self.assertEqual(set(result.marks), {"epoch", "evaluation"})
-        self.assertEqual(result.events[-1]["event"], "done")
+        self.assertEqual([event["event"] for event in result.events[-2:]], ["done", "bye"])
 
     def test_phases_fit_into_the_time_of_their_step(self):
         result = harness.run("cnn.py")
@@ -72,7 +72,7 @@ class Steps(unittest.TestCase):
         result = harness.run("stubborn.py")
         self.assertEqual(result.code, 0)
         self.assertIn("caught", result.output)
-        self.assertLess(len(result.steps), 100)
+        self.assertLess(len(result.steps), 400)
 
     def test_a_script_that_ends_by_itself_ends_as_ever(self):
         result = harness.run("transformer.py", stop_after=None) if VERSION >= (2, 0) else harness.run("gan.py", stop_after=None)
@@ -135,7 +135,9 @@ class Loaders(unittest.TestCase):
 
 class Processes(unittest.TestCase):
     def launcher(self):
-        return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        if VERSION < (2, 0) and sys.version_info >= (3, 11):
+            self.skipTest("torchrun of torch 1 does not run on this Python")
+        return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 
     def test_ranks_of_torchrun_stop_together(self):
         result = harness.run("distributed.py", {BATCH: 16}, command=self.launcher())

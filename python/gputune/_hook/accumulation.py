@@ -18,7 +18,8 @@ from gputune._hook.patching import Function, replace
 if TYPE_CHECKING:
     from gputune._hook.install import Hook
 
-#: Trainers that accumulate themselves, and how the user sets it there.
+#: Trainers that accumulate themselves, and how the user sets it there. The first that is at work counts: that of
+#: transformers uses Accelerate.
 _TRAINERS = {
     "pytorch_lightning.": "Trainer(accumulate_grad_batches=...)",
     "lightning.": "Trainer(accumulate_grad_batches=...)",
@@ -36,6 +37,7 @@ class Accumulation(Treatment):
         self._parts: int = hook.session.value(ACCUMULATION)
         self._done = 0  # parts since the last step
         self._optimizer: Optional[int] = None
+        self._is_caller_known = False
         self._probe: Optional[torch.Tensor] = None  # a parameter whose gradient must still be there at the next part
         self._calls: dict[int, int] = {}  # parts since the last call of a scheduler
 
@@ -79,21 +81,23 @@ class Accumulation(Treatment):
     def _scale(self, loss: torch.Tensor, is_scaled: bool) -> torch.Tensor:
         if is_scaled:
             self._refuse("the script has a GradScaler, which scales the gradients back with each part")
-        if self._done == 0 and self._optimizer is None:
+        if not self._is_caller_known:
+            self._is_caller_known = True
             self._refuse_trainers()
         if self._done > 0 and self._probe is not None and self._probe.grad is None:
             self._refuse("the script clears the gradients itself, not by zero_grad()")
         return loss / self._parts
 
     def _refuse_trainers(self) -> None:
+        callers = set()
         frame: Any = sys._getframe()
         while frame is not None:
-            name = frame.f_globals.get("__name__", "")
-            for prefix, cure in _TRAINERS.items():
-                if name.startswith(prefix):
-                    self._refuse(f'the trainer accumulates itself; pass the number to the script for {cure} (apply = "arg")')
-                    return
+            callers.add(frame.f_globals.get("__name__", ""))
             frame = frame.f_back
+        for prefix, cure in _TRAINERS.items():
+            if any(name.startswith(prefix) for name in callers):
+                self._refuse(f'the trainer accumulates itself; pass the script the number for {cure} (apply = "arg")')
+                return
 
     def _may_step(self, optimizer: Any) -> bool:
         if self._optimizer not in (None, id(optimizer)):
@@ -131,7 +135,7 @@ class Accumulation(Treatment):
         return clip_grad_value_
 
     def _around_scheduler(self, original: Function) -> Function:
-        """A scheduler that is called with each part moves with each step; one that is called more rarely is an epoch's."""
+        """A scheduler that is called with each part moves with each step; one called more rarely is an epoch's."""
 
         def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
             parts = self._calls.get(id(scheduler))

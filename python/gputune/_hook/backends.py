@@ -91,7 +91,8 @@ class Attention:
     def install(self, hook: Hook) -> None:
         functional = nn.functional
         if not hasattr(functional, "scaled_dot_product_attention"):
-            hook.session.explain(SDPA, f"torch {torch.__version__} has no scaled_dot_product_attention; it came with 2.0")
+            reason = f"torch {torch.__version__} has no scaled_dot_product_attention, which came with 2.0"
+            hook.session.explain(SDPA, reason)
             return
         for kernel in _KERNELS:
             enable = getattr(torch.backends.cuda, f"enable_{kernel}_sdp", None)

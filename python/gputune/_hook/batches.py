@@ -22,6 +22,15 @@ def samples_in(batch: Any, expected: Optional[int] = None) -> Optional[int]:
     return found
 
 
+def samples_in_call(args: Any, kwargs: Any) -> Optional[int]:
+    """The leading dimension of the tensors that a module is called with; nothing where it differs between them.
+
+    Then nobody knows which dimension counts samples: recurrent networks and transformers may have time first.
+    """
+    sizes = {size for size in map(_leading, (*args, *kwargs.values())) if size is not None}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
 def _leading(value: Any) -> Optional[int]:
     if isinstance(value, torch.nn.utils.rnn.PackedSequence):
         return int(value.batch_sizes[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -66,10 +67,12 @@ def _with_method(module: nn.Module) -> Any:
 def _enable(model: Any) -> None:
     enable: Function = model.gradient_checkpointing_enable
     takes = inspect.signature(enable).parameters
-    if "gradient_checkpointing_kwargs" in takes:
-        enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    else:
-        enable()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # transformers 5 has another name for it, and still this one
+        if "gradient_checkpointing_kwargs" in takes:
+            enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        else:
+            enable()
 
 
 def repeated_blocks(module: nn.Module) -> list[nn.Module]:

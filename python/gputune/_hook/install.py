@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import random
 import sys
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 from gputune._hook.backward import Backward
+from gputune._hook.by_hand import ByHand
 from gputune._hook.errors import Errors
 from gputune._hook.loader import Loaders
 from gputune._hook.marks import Marks
@@ -21,6 +21,7 @@ from gputune._hook.steps import Steps
 from gputune._hook.stopping import Stopping
 from gputune._hook.targets import TARGETS
 from gputune._hook.timeline import Phases
+from gputune._hook.transfers import Transfers
 
 
 class Hook:
@@ -37,18 +38,21 @@ class Hook:
         self.backward = Backward(self.phases, self.steps)
         self.optimizers = Optimizers(self.session, self.phases, self.steps)
         self.modules = Modules(self.phases, self.steps, self.marks)
+        self.transfers = Transfers(self.phases)
+        self.by_hand = ByHand(self)
         self.errors = Errors(self.session, self.stopping)
 
     def install(self) -> None:
         _seed(self.session.seed)
-        for part in (self.errors, self.marks, self.loaders, self.backward, self.modules, self.optimizers):
+        parts = (self.errors, self.marks, self.loaders, self.transfers, self.backward, self.modules, self.optimizers)
+        for part in parts:
             part.install()
         self.optimizers.after_step.append(lambda optimizer: self.modules.end_search())
+        self.by_hand.install()
         for target in TARGETS:
             if target.name in self.session.settings:
                 self.steps.reasons[target.name] = target.nothing
                 target.install(self)
-        atexit.register(self.steps.flush)
 
 
 def install(probe: dict[str, Any]) -> None:

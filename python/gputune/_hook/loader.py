@@ -100,8 +100,8 @@ class Loaders:
             state = iterator.__dict__.get("_gputune")
             if state is None:
                 return original(iterator)
-            self._stopping.between_steps()
             begin = clock()
+            self._stopping.between_steps(begin)
             batch = original(iterator)
             state.wait_seconds += clock() - begin
             self._pulls += 1
@@ -186,5 +186,5 @@ class Loaders:
                 self._session.explain(
                     target,
                     "the DataLoader that trains was not recognised as such before it was used; "
-                    "make it with shuffle=True, or pass the setting to the script (apply = \"arg\", or gputune.config())",
+                    'make it with shuffle=True, or pass the setting to the script (apply = "arg", or gputune.config())',
                 )

@@ -84,9 +84,11 @@ class LoaderSettings:
         return int(self._session.value(PREFIX + "num_workers"))
 
     def _without_workers(self, touched: set[str], reasons: dict[str, str]) -> None:
-        """With no workers by the search's choice there is nothing to prefetch, which is fine; by the script's it is not."""
+        """No workers by the search's choice: there is nothing to prefetch, which is fine; by the script's it is not."""
+        if PREFIX + "num_workers" in touched:
+            return
         for name in ("prefetch_factor", "persistent_workers"):
-            if PREFIX + name in touched and PREFIX + "num_workers" not in touched and self._session.value(PREFIX + name):
+            if PREFIX + name in touched and self._session.value(PREFIX + name):
                 touched.discard(PREFIX + name)
                 reasons[PREFIX + name] = (
                     "the training DataLoader has num_workers=0, and there is nothing to prefetch or to keep without "

@@ -49,7 +49,7 @@ class Modules:
 
     def __init__(self, phases: Phases, steps: Steps, marks: Marks) -> None:
         self.treatments: list[Treatment] = []
-        self.is_inside = False
+        self._is_called = False
         self._phases = phases
         self._steps = steps
         self._marks = marks
@@ -58,6 +58,11 @@ class Modules:
 
     def install(self) -> None:
         self._original = replace(nn.Module, "__call__", self._around_any_call)
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether a trained module is being called, or parts of it are called again in the backward pass."""
+        return self._is_called or self._phases.is_inside("backward")
 
     @property
     def found(self) -> list[nn.Module]:
@@ -98,14 +103,14 @@ class Modules:
             def call_adopted(*args: Any, **kwargs: Any) -> Any:
                 return self._call(found(), call, args, kwargs)
 
-            setattr(module, _CALL, call_adopted)
+            module.__dict__[_CALL] = call_adopted  # wrappers (Fabric's) hand on to the inner module what is set on them
         else:
             self._patch_class(type(module))
 
     def _release(self, module: nn.Module) -> None:
         del self._calls[module]
         if hasattr(nn.Module, _CALL):
-            setattr(module, _CALL, None)
+            module.__dict__.pop(_CALL, None)
 
     def _patch_class(self, kind: type) -> None:
         """Older torch: the module's own class calls us, so that other classes do not have to."""
@@ -129,7 +134,7 @@ class Modules:
             self._marks.note("evaluation")
         if not (module.training and torch.is_grad_enabled()):
             return call(*args, **kwargs)
-        self.is_inside = True
+        self._is_called = True
         self._phases.enter("forward")
         try:
             self._steps.add_forward(args, kwargs)
@@ -138,7 +143,7 @@ class Modules:
             return self._treated(call, args, kwargs)
         finally:
             self._phases.leave()
-            self.is_inside = False
+            self._is_called = False
 
     def _treated(self, call: Function, args: Any, kwargs: Any) -> Any:
         for treatment in self.treatments:
@@ -160,7 +165,7 @@ def _is_trained(module: nn.Module) -> bool:
 
 def _unbound_call(module: nn.Module) -> Function:
     """The module's call, holding no reference to the module, which could then not be freed in time."""
-    own = getattr(module, _CALL, None)
+    own = module.__dict__.get(_CALL)
     if own is not None:
         compiled: Function = own
         return compiled

@@ -115,7 +115,9 @@ class Optimizers:
         return __init__
 
 
-def _split_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Optional[Function]]:
+def _split_closure(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], Optional[Function]]:
     """The arguments of a step without its closure, and the closure."""
     if args and callable(args[0]):
         return args[1:], kwargs, args[0]

@@ -54,8 +54,8 @@ class Precision(Treatment):
         elif parameter.dtype not in (torch.float32, torch.float64):
             self._session.explain(
                 PRECISION,
-                f"the parameters of {type(module).__name__} are {parameter.dtype}: the script converts the model itself; "
-                "leave the model in float32, as autocast needs it",
+                f"the parameters of {type(module).__name__} are {parameter.dtype}: the script converts the model "
+                "itself; leave it in float32, as autocast needs it",
             )
         elif self._dtype is None:
             self._session.apply(PRECISION)
@@ -89,7 +89,7 @@ class Precision(Treatment):
 
     def _around_enter(self, original: Function) -> Function:
         def __enter__(region: Any) -> Any:
-            if region.device == self._device and not self._hook.backward.is_inside:
+            if region.device == self._device and not self._hook.backward.is_inside:  # where regions are restored
                 self._override(region)
             return original(region)
 

@@ -9,6 +9,10 @@ from typing import Any, Optional
 from gputune._client import Reporter, rank_and_ranks
 
 
+#: Longest time that events of steps wait for others.
+_FLUSH_SECONDS = 0.05
+
+
 @dataclass(frozen=True)
 class Setting:
     """A parameter of the space and its value in this probe."""
@@ -30,7 +34,10 @@ class Session:
         self._applied: set[str] = set()
         self._reasons: dict[str, str] = {}
         self._failed: set[str] = set()
-        self._pid = os.getpid()
+        self._is_copy = False  # of a parent that forked
+        os.register_at_fork(after_in_child=self._note_fork)
+        self._waiting: list[tuple[str, dict[str, Any]]] = []
+        self._flushed_at = 0.0
 
     def value(self, target: str, default: Any = None) -> Any:
         """The value to apply, or `default` where the probe does not set it."""
@@ -38,22 +45,39 @@ class Session:
         return default if setting is None else setting.value
 
     def send(self, event: str, **fields: Any) -> None:
+        """Sends an event at once, after those that wait."""
+        self._waiting.append((event, fields))
+        self.flush()
+
+    def send_soon(self, events: list[tuple[str, dict[str, Any]]], now: float) -> None:
+        """Sends events with others: each writing wakes gputune, which costs short steps more than the writing."""
+        self._waiting += events
+        if now - self._flushed_at >= _FLUSH_SECONDS:
+            self._flushed_at = now
+            self.flush()
+
+    def flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
         reporter = Reporter.current()
-        if reporter is not None:
-            reporter.send(event, **fields)
+        if reporter is not None and waiting:
+            reporter.send_all(waiting)
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process is the one that was hooked, and not a child that it forked."""
-        return os.getpid() == self._pid and Reporter.current() is not None
+        """Whether this process is the one that was hooked, or a child that trains."""
+        return not self._is_copy and Reporter.current() is not None
 
     def own(self) -> None:
         """This process trains: from here on its errors count."""
-        self._pid = os.getpid()
+        self._is_copy = False
+
+    def _note_fork(self) -> None:
+        self._is_copy = True
+        self._waiting = []
 
     def apply(self, target: str) -> None:
         """The target took effect."""
-        if target in self.settings and target not in self._applied:
+        if target in self.settings and target not in self._applied | self._failed:
             self._applied.add(target)
             if self.is_checked:
                 self._say_applied(target)
@@ -62,16 +86,12 @@ class Session:
         """Keeps why a target could not take effect, for the case that it does not later."""
         self._reasons[target] = reason
 
-    def withdraw(self, target: str, reason: str) -> None:
-        """The target did not take effect after all."""
-        self._applied.discard(target)
-        self._reasons[target] = reason
-
     def reject(self, target: str, reason: str) -> None:
         """The setting cannot be used here: an error of the probe, at once."""
         if target in self._failed:
             return
         self._failed.add(target)
+        self._applied.discard(target)
         setting = self.settings[target]
         message = f"{setting.parameter} = {_text(setting.value)} ({target}): {reason}"
         self.send("error", kind="rejected", message=message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import time
 import weakref
@@ -13,7 +14,7 @@ import torch
 
 from gputune import _client
 from gputune._client import rank_and_ranks
-from gputune._hook.batches import samples_in
+from gputune._hook.batches import samples_in_call
 from gputune._hook.loader import Loaders
 from gputune._hook.marks import Marks
 from gputune._hook.memory import Memory
@@ -25,6 +26,13 @@ from gputune._hook.timeline import Phases
 FIRST_LOSSES = 16
 #: Seconds between two window edges, at which the host waits for the device.
 _WINDOW_SECONDS = 0.5
+#: Losses without any step after which none is expected; nobody is known to accumulate that many.
+_MOST_LOSSES = 1024
+_NO_STEP = (
+    f"gradients were computed {_MOST_LOSSES} times, but no optimizer of torch.optim made a step, and no module's "
+    "gradients were zeroed; report the steps with gputune.step(), or have gputune read the rate that the script prints "
+    "(throughput = { pattern = ... })"
+)
 
 
 @dataclass
@@ -69,13 +77,26 @@ class Steps:
         """A training module was called."""
         self._forwards += 1
         if self._input_samples is not None:
-            samples = samples_in((args, kwargs))
+            samples = samples_in_call(args, kwargs)
             self._input_samples = None if samples is None else self._input_samples + samples
 
     def add_loss(self, loss: torch.Tensor) -> None:
         """A loss was differentiated. On a device it is read later."""
         loss = loss.detach()
         self._losses.append(float(loss) if loss.device.type == "cpu" else loss)
+        if self.number == 0 and len(self._losses) == _MOST_LOSSES:
+            self._session.send("error", kind="failed", message=_NO_STEP)
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether a loss was differentiated since the last step."""
+        return bool(self._losses)
+
+    def drop_losses(self) -> None:
+        """What was computed so far belongs to no step."""
+        self._losses = []
+        self._forwards = 0
+        self._input_samples = 0
 
     def is_clock(self, optimizer: Any) -> bool:
         known = self._clock_optimizer() if self._clock_optimizer is not None else None
@@ -88,6 +109,9 @@ class Steps:
         """An optimizer has stepped."""
         if not self.is_clock(optimizer) or _client.Reporter.current() is None:
             return
+        if not self._session.is_ours:  # a child that was forked and trains itself
+            self.number = 0
+            self._pending.clear()
         self.number += 1
         self._phases.restart()
         end = self._phases.clock.mark()
@@ -117,7 +141,9 @@ class Steps:
             self._phases.clock.wait(end)
             self._memory.report()
         self._report(is_edge)
-        self._stopping.after_step(self.number)
+        if self.number == 1:
+            atexit.register(self.flush)  # the connection is there: what it says at exit comes after this
+        self._stopping.after_step(self.number, now)
 
     def _begin(self) -> None:
         """At the first step it is known who trains, with what."""
@@ -134,6 +160,7 @@ class Steps:
         if self._pending:
             self._phases.clock.wait(self._pending[-1].end)
             self._report(False)
+        self._session.flush()
 
     def _report(self, is_edge: bool) -> None:
         clock = self._phases.clock
@@ -149,20 +176,19 @@ class Steps:
     def _send(self, step: Step, is_edge: bool) -> None:
         if _client.user_steps:  # the script reports its steps itself
             return
-        send = self._session.send
-        for name in step.marks:
-            send("mark", name=name)
+        events: list[tuple[str, dict[str, Any]]] = [("mark", {"name": name}) for name in step.marks]
         if step.wait_seconds > 0:
-            send("phase", name="data_wait", seconds=step.wait_seconds)
+            events.append(("phase", {"name": "data_wait", "seconds": step.wait_seconds}))
         for name, seconds in self._phases.sums(step.segments).items():
-            send("phase", name=name, seconds=seconds)
-        fields: dict[str, Any] = {}
+            events.append(("phase", {"name": name, "seconds": seconds}))
+        fields: dict[str, Any] = {"time": self._phases.clock.time(step.end)}
         if step.samples is not None:
             fields["samples"] = step.samples
         loss = self._loss(step, is_edge)
         if loss is not None:
             fields["loss"] = loss
-        send("step", time=self._phases.clock.time(step.end), **fields)
+        events.append(("step", fields))
+        self._session.send_soon(events, time.perf_counter())
 
     @staticmethod
     def _loss(step: Step, is_edge: bool) -> Optional[float]:

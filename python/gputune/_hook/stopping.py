@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any, Callable, Optional
 
 from gputune._client import Reporter, rank_and_ranks
 
-#: Steps from the order to the end in a distributed job: more than the ranks may be apart.
+#: Steps from the order to the end in a distributed job, and seconds on top: more than the ranks may be apart, and than
+#: the order takes longer to one than to another.
 _STEPS_TO_AGREE = 2
+_AGREE_SECONDS = 0.05
+#: Least seconds between two looks: a look is a system call, which short steps would feel.
+_LOOK_SECONDS = 0.02
 _STORE_KEY = "gputune/last-step"
 
 
@@ -19,24 +24,32 @@ class Stopping:
         self.is_ordered = False
         self.flush: Callable[[], None] = lambda: None
         self._is_leaving = False
-        self._is_alone = True
+        self._looked_at = 0.0
+        self._begin: Optional[tuple[int, float]] = None
+        self._ranks = (0, 1)
         self._last_step: Optional[int] = None
 
-    def between_steps(self) -> None:
-        """Looks for the order where no step ends; ranks of a job wait for the end of theirs."""
-        if self._is_wanted() and rank_and_ranks()[1] == 1:
+    def between_steps(self, now: float) -> None:
+        """Looks for the order where no step ends, now and then; ranks of a job wait for the end of their step."""
+        if now - self._looked_at >= 5 * _LOOK_SECONDS and self._is_wanted(now) and rank_and_ranks()[1] == 1:
             self._leave()
 
-    def after_step(self, step: int) -> None:
+    def after_step(self, step: int, now: float) -> None:
         """Looks for the order at the end of a step."""
-        if not self._is_wanted():
+        if self._begin is None:
+            self._begin = (step, now)
+            self._ranks = rank_and_ranks()
+        rank, ranks = self._ranks
+        if ranks > 1:
+            self._looked_at = -math.inf  # with each step, lest one rank goes on when the others leave
+        if not self._is_wanted(now):
             return
-        rank, ranks = rank_and_ranks()
-        if ranks == 1 or step >= self._agreed_step(rank, step):
+        if ranks == 1 or step >= self._agreed_step(rank, step, now):
             self._leave()
 
-    def _is_wanted(self) -> bool:
-        if not self.is_ordered:
+    def _is_wanted(self, now: float) -> bool:
+        if not self.is_ordered and now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
             reporter = Reporter.current()
             self.is_ordered = reporter is not None and reporter.order() == "stop"
         return self.is_ordered
@@ -49,17 +62,19 @@ class Stopping:
         self.flush()
         reporter.end_run()
 
-    def _agreed_step(self, rank: int, step: int) -> int:
+    def _agreed_step(self, rank: int, step: int, now: float) -> int:
         """The last step: rank 0 writes it to the store of the job, the others read it."""
         if self._last_step is not None:
             return self._last_step
         try:
             store: Any = sys.modules["torch.distributed"].distributed_c10d._get_default_store()
             if rank == 0:
-                self._last_step = step + _STEPS_TO_AGREE
-                store.set(_STORE_KEY, str(self._last_step))
-            elif store.check([_STORE_KEY]):
-                self._last_step = int(store.get(_STORE_KEY))
+                first, began = self._begin or (step, now)
+                seconds = (now - began) / max(step - first, 1)
+                self._last_step = step + _STEPS_TO_AGREE + math.ceil(_AGREE_SECONDS / max(seconds, 1e-4))
+                store.add(_STORE_KEY, self._last_step)
+            else:  # unlike `get` this does not wait, and unlike `check` each kind of store has it
+                self._last_step = store.add(_STORE_KEY, 0) or None
         except Exception:  # no such store in this version, or another kind of job
             self._last_step = step
         return step + 1 if self._last_step is None else self._last_step

@@ -65,8 +65,8 @@ TARGETS = (
     Target(
         SDPA,
         lambda hook: Attention(hook).install(hook),
-        "torch.nn.functional.scaled_dot_product_attention was not called in the first step; models of transformers call "
-        'it with attn_implementation="sdpa"',
+        "torch.nn.functional.scaled_dot_product_attention was not called in the first step; models of transformers "
+        'call it with attn_implementation="sdpa"',
     ),
     Target(ACCUMULATION, lambda hook: Accumulation(hook).install(), _NO_LOADER),
     Target(

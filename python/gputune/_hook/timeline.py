@@ -82,7 +82,7 @@ class CudaClock:
 
 
 class Phases:
-    """Parts of a step, each without the parts inside it: a closure's forward within the optimizer's step counts once."""
+    """Parts of a step, each without those inside it: a closure's forward within the optimizer's step counts once."""
 
     def __init__(self) -> None:
         self.clock: Any = HostClock()
@@ -91,11 +91,14 @@ class Phases:
         self.segments: list[tuple[str, Any, Any]] = []
 
     def use_device(self, device: torch.device) -> None:
-        """The first module or loss says where the training runs."""
-        if self.device is None:
-            self.device = device
-            if device.type == "cuda":
-                self.clock = CudaClock(device)
+        """The first module or loss says where the training runs. Marks of the host's clock end there."""
+        if self.device is not None:
+            return
+        self.device = device
+        if device.type == "cuda":
+            self.clock = CudaClock(device)
+            self.segments.clear()
+            self._open = [(name, self.clock.mark()) for name, _ in self._open]
 
     def enter(self, name: str) -> None:
         mark = self.clock.mark()
@@ -114,15 +117,18 @@ class Phases:
             self._open[-1] = (self._open[-1][0], mark)
 
     def is_inside(self, name: str) -> bool:
-        return any(inner == name for inner, _ in self._open)
+        return any(inner == name for inner, _ in self._open) if self._open else False
+
+    def add(self, name: str, begin: Any, end: Any) -> None:
+        """A part that was found out to be one when it was over."""
+        self.segments.append((name, begin, end))
 
     def restart(self) -> None:
         """At a step's end within an open phase: its time until now is that step's."""
         if self._open:
             name, begin = self._open[-1]
-            mark = self.clock.mark()
-            self.segments.append((name, begin, mark))
-            self._open[-1] = (name, mark)
+            self.segments.append((name, begin, self.clock.mark()))
+            self._open[-1] = (name, self.clock.mark())
 
     def take(self) -> list[tuple[str, Any, Any]]:
         segments, self.segments = self.segments, []

@@ -111,6 +111,7 @@ pub(super) const SIGNATURES: &[Signature] = &[
     shared("insufficient shared memory (shm)"),
     shared("is killed by signal: bus error"),
     shared("unable to write to file </torch_"),
+    shared("unable to allocate shared memory(shm)"),
     shared("error while creating shared memory segment"),
     shared("[errno 28] no space left on device: '/psm_"),
     // CUDA errors after which every further call fails (CUDA runtime API, `cudaGetErrorString`; "sticky" errors).

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::super::classify;
 use super::super::orders::Ending;
 use super::super::ranks::Attendance;
-use super::Run;
+use super::{Rate, Run};
 use crate::outcome::{Failure, Outcome};
 
 impl Run<'_> {
@@ -29,7 +29,9 @@ impl Run<'_> {
     pub(super) fn silence(&self) -> Option<String> {
         let adapter = self.step.template.apply.adapter?;
         let failed = self.heard.ending.is_some_and(|ending| !Ending::is_success(ending));
-        let silent = self.heard.ranks.count() == 0 && !self.heard.any_step() && !failed;
+        // A rate that is printed says nothing of the hook; steps come from it, or from a script that reports by itself.
+        let reports = self.heard.any_step() && matches!(self.step.rate, Rate::Events);
+        let silent = self.heard.ranks.count() == 0 && !reports && !failed;
         silent.then(|| format!("the adapter `{}` was never heard ({})", adapter.name, adapter.when_silent))
     }
 }

@@ -118,11 +118,12 @@ impl Run<'_> {
         Failure { reason, last_lines }
     }
 
-    fn memory_facts(&self) -> MemoryFacts<'_> {
+    fn memory_facts(&self) -> MemoryFacts {
         MemoryFacts {
             oom_killed: self.host.oom_killed(),
             shared_is_full: self.host.shared_is_full(),
             own: self.host.own(),
+            lost_rank: self.heard.ranks.first_lost(),
         }
     }
 
@@ -160,6 +161,7 @@ impl Run<'_> {
         measurement.ranks = Some(self.heard.ranks.count()).filter(|count| *count > 0);
         measurement.bad_lines = self.heard.bad_lines;
         measurement.host_peak_bytes = self.host.peak_bytes();
+        measurement.foreign_cpu_share = self.host.foreign_cpu_share();
         measurement.shared_memory_peak_bytes = Some(self.host.shared_peak_bytes());
         if !self.step.is_gpu && measurement.peak_memory_bytes.is_none() {
             measurement.peak_memory_bytes = self.host.peak_bytes();

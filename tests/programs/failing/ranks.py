@@ -12,8 +12,10 @@ FAILURE = sys.argv[1]
 
 
 def main():
+    print("starts", flush=True)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
+    print(f"rank {rank} of {dist.get_world_size()} is there", flush=True)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(16, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = torch.utils.data.DataLoader(torch.ones(100_000, 16), batch_size=8)

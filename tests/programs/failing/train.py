@@ -31,7 +31,8 @@ def join_group(folder):
 
 
 def fail():
-    """What the data set does at the bad sample."""
+    """What the data set does at the bad sample, once the training loop waits for it."""
+    time.sleep(1)
     if FAILURE == "worker-killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if FAILURE == "worker-raises":

@@ -1,0 +1,58 @@
+"""Steps of a script without an optimizer: it changes the weights itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from gputune._hook.loader_settings import ACCUMULATION
+from gputune._hook.patching import Function, replace
+from gputune._hook.precision import PRECISION
+
+if TYPE_CHECKING:
+    from gputune._hook.install import Hook
+
+#: Times that gradients are computed and zeroed again, without a step, after which no optimizer is expected any more.
+#: Scripts with several optimizers zero the gradients of one model before another's first step.
+_ROUNDS = 3
+
+_REASON = "the script has no optimizer of torch.optim: it changes the weights itself"
+
+
+class ByHand:
+    """A step ends where the script zeroes the gradients that it has used, with `module.zero_grad()`."""
+
+    def __init__(self, hook: Hook) -> None:
+        self._hook = hook
+        self._rounds = 0
+        self._is_clock = False
+
+    def install(self) -> None:
+        replace(nn.Module, "zero_grad", self._around_zero_grad)
+
+    def _around_zero_grad(self, original: Function) -> Function:
+        def zero_grad(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+            original(module, *args, **kwargs)
+            steps = self._hook.steps
+            if not steps.has_loss or (steps.number > 0 and not self._is_clock):
+                return
+            self._rounds += 1
+            if self._rounds < _ROUNDS:
+                steps.drop_losses()
+                return
+            if not self._is_clock:
+                self._is_clock = True
+                self._reject_what_needs_an_optimizer()
+            for finish in self._hook.optimizers.after_step:
+                finish(self)
+            steps.end_step(self)
+
+        return zero_grad
+
+    def _reject_what_needs_an_optimizer(self) -> None:
+        session = self._hook.session
+        if session.value(PRECISION) == "fp16":
+            session.reject(PRECISION, f"{_REASON}, so a scaled loss cannot be undone")
+        if int(session.value(ACCUMULATION, 1)) > 1:
+            session.reject(ACCUMULATION, _REASON)
