@@ -72,7 +72,9 @@ fn peaks_of_memory_in_warm_up_and_after_it_are_told_apart() {
     let memory = |bytes: u64| {
         format!(r#"send:{{"event":"memory","reserved":{bytes},"other":1000,"capacity":100000,"retries":0}}"#)
     };
-    let mut arguments = vec![memory(50_000), steps(1, 1000), "sleep:300".to_owned(), steps(1, 1000)];
+    // Three slow steps, which no noise of the machine hides.
+    let mut arguments = vec![memory(50_000), steps(1, 1000)];
+    (0..3).for_each(|_| arguments.extend(["sleep:300".to_owned(), steps(1, 1000)]));
     for _ in 0..12 {
         arguments.extend([memory(20_000), steps(10, 5000)]);
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use gputune::budget::Budget;
 use gputune::event::Event;
+use gputune::probe::Limits;
 use gputune::tuner::Tuner;
 
 use super::{Options, Result, Workload, load};
@@ -21,7 +22,7 @@ struct Named {
 pub(super) fn of(workload: &Workload, spec: &Path, options: &Options) -> Result<String> {
     let mut all = Vec::new();
     for number in 1..=options.searches {
-        let named = search(spec, options.configs)?;
+        let named = search(spec, options)?;
         eprintln!("{} search {number}: {} ({} ties)", workload.name, named.winner, named.ties.len());
         all.push(named);
     }
@@ -40,14 +41,17 @@ pub(super) fn of(workload: &Workload, spec: &Path, options: &Options) -> Result<
     Ok(text)
 }
 
-fn search(path: &Path, configs: usize) -> Result<Named> {
+fn search(path: &Path, options: &Options) -> Result<Named> {
     let (spec, prober) = load(path)?;
     let first = spec.space.first().ok_or("an empty space")?;
     let start = spec.space.settings(&first);
-    let budget =
-        Budget { probes: u32::try_from(configs)?, time: std::time::Duration::from_secs(3600), ..Budget::default() };
+    let budget = Budget {
+        probes: u32::try_from(options.configs)?,
+        time: std::time::Duration::from_secs(3600),
+        ..Budget::default()
+    };
     let study = Tuner::with_prober(spec.space, prober)
-        .limits(spec.limits)
+        .limits(Limits { measure_time: options.measure_time, ..spec.limits })
         .budget(budget)
         .baseline(&start)?
         .run(|_: Event<'_>| ())?;

@@ -1,7 +1,8 @@
 //! Whether a long run confirms what a probe reports, and what the probe cost: three training steps, at least twenty
 //! configs of each.
 //!
-//! `cargo bench --bench truth -- [--quick] [--only NAME] [--configs N] [--python PATH] [--out FILE]` measures each config
+//! `cargo bench --bench truth -- [--quick] [--only NAME] [--configs N] [--measure-time SECONDS] [--python PATH]
+//! [--out FILE]` measures each config
 //! as gputune probes it, in a run ten times longer, and in a probe of a fixed hundred steps, in turn;
 //! `cargo bench --bench truth -- --aa [--searches N]` repeats one search and looks whether its winners agree.
 //! `benches/results/truth.md` keeps a run.
@@ -14,6 +15,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use gputune::probe::CommandProber;
 use gputune::spec::Spec;
@@ -27,6 +29,8 @@ struct Options {
     only: Option<String>,
     configs: usize,
     searches: usize,
+    /// The limit of a probe; a long run takes up to ten times as long.
+    measure_time: Duration,
     aa: bool,
     out: Option<PathBuf>,
 }
@@ -65,7 +69,7 @@ fn main() -> Result {
         let part = if options.aa {
             agreement::of(workload, &path, &options)?
         } else {
-            table::of(workload, &probes::of(workload, &path, options.configs)?)
+            table::of(workload, &probes::of(workload, &path, &options)?)
         };
         print!("{part}");
         text += &part;
@@ -78,7 +82,7 @@ fn main() -> Result {
 
 fn options() -> Result<Options> {
     let (mut python, mut only, mut out) = ("target/python/bin/python".to_owned(), None, None);
-    let (mut configs, mut searches, mut aa) = (24, 10, false);
+    let (mut configs, mut searches, mut seconds, mut aa) = (24, 10, 10.0, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} takes a value"));
@@ -88,7 +92,8 @@ fn options() -> Result<Options> {
             "--out" => out = Some(value()?.into()),
             "--configs" => configs = value()?.parse()?,
             "--searches" => searches = value()?.parse()?,
-            "--quick" => (configs, searches) = (3, 2),
+            "--measure-time" => seconds = value()?.parse()?,
+            "--quick" => (configs, searches, seconds) = (3, 2, 2.0),
             "--aa" => aa = true,
             "--bench" => {}
             other => return Err(format!("unknown argument {other}; see the head of benches/truth/main.rs").into()),
@@ -98,7 +103,8 @@ fn options() -> Result<Options> {
         let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
         return Err(format!("--only takes one of {}", names.join(", ")).into());
     }
-    Ok(Options { python, only, configs, searches, aa, out })
+    let measure_time = Duration::try_from_secs_f64(seconds)?;
+    Ok(Options { python, only, configs, searches, measure_time, aa, out })
 }
 
 impl Options {
@@ -106,7 +112,8 @@ impl Options {
         let only = self.only.as_ref().map(|only| format!(" --only {only}")).unwrap_or_default();
         let what =
             if self.aa { format!("--aa --searches {}", self.searches) } else { format!("--configs {}", self.configs) };
-        format!("cargo bench --bench truth -- {what}{only}")
+        let seconds = self.measure_time.as_secs_f64();
+        format!("cargo bench --bench truth -- {what}{only} --measure-time {seconds}")
     }
 }
 

@@ -8,7 +8,7 @@ use gputune::outcome::{Estimate, Measurement, Outcome};
 use gputune::probe::{CommandProber, Effort, Job, Limits, Prober};
 use gputune::space::{Config, Settings};
 
-use super::{Result, Workload, load};
+use super::{Options, Result, Workload, load};
 
 /// Steps of the probe that gputune's own is compared with.
 pub(super) const FIXED: u64 = 100;
@@ -37,14 +37,15 @@ pub(super) struct Compared {
 }
 
 /// The configs of a workload, spread evenly over its space.
-pub(super) fn of(workload: &Workload, spec: &Path, configs: usize) -> Result<Vec<Compared>> {
+pub(super) fn of(workload: &Workload, spec: &Path, options: &Options) -> Result<Vec<Compared>> {
     let (spec, mut prober) = load(spec)?;
+    let limits = Limits { measure_time: options.measure_time, ..spec.limits };
     let all: Vec<Config> =
         (0..spec.space.raw_size().unwrap_or(0)).filter_map(|index| spec.space.config(index)).collect();
-    let wanted = configs.clamp(1, all.len().max(1));
+    let wanted = options.configs.clamp(1, all.len().max(1));
     let chosen: Vec<&Config> = (0..wanted).filter_map(|at| all.get(at * all.len() / wanted)).collect();
     // What is set up once, such as files of data, is set up before anything is timed.
-    let mut bench = Bench { prober: &mut prober, limits: spec.limits, number: 0 };
+    let mut bench = Bench { prober: &mut prober, limits, number: 0 };
     bench.run(chosen[0], &spec.space.settings(chosen[0]), None)?;
     let mut compared = Vec::new();
     for (at, config) in chosen.into_iter().enumerate() {
