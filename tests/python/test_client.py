@@ -87,10 +87,10 @@ class Probe:
         return place
 
     def events(self):
-        """What was heard, one list for each connection; the script has ended."""
+        """What was heard but for `bye`, one list for each connection; the script has ended."""
         time.sleep(0.1)  # a last connection may not be accepted yet
         self.close()
-        return self.connections
+        return [[line for line in lines if line["event"] != "bye"] for lines in self.connections]
 
     def close(self):
         self.is_over = True
@@ -179,6 +179,13 @@ class InAProbe(unittest.TestCase):
         self.assertEqual((first["samples"], first["loss"], first["metrics"]), (8, 0.5, {"accuracy": 1}))
         self.assertNotIn("samples", second)
         self.assertGreaterEqual(second["time"], first["time"])
+
+    def test_an_orderly_end_is_told(self):
+        for end, is_told in (("", True), ("raise ValueError", True), ("import os; os._exit(1)", False)):
+            with self.subTest(end), Probe() as probe:
+                run(f"import gputune; gputune.step(); {end}", probe.environment(), check=False)
+                probe.events()
+            self.assertEqual(probe.connections[0][-1] == {"event": "bye"}, is_told)
 
     def test_config_has_the_values_of_the_probe_over_the_defaults(self):
         with Probe({"batch_size": 64}) as probe:
