@@ -30,9 +30,17 @@ pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     let longest = series.len() / 2;
     let near = within(middle - reach, (middle + reach).min(largest.max(middle)));
     let levels = within(f64::NEG_INFINITY, largest);
-    let mut cut = smallest_error(&near).min(longest);
-    if !(is_unlikely(&near[..cut], &near[cut..]) && is_large(&levels[..cut], &levels[cut..])) {
-        cut = 0;
+    let by_near = smallest_error(&near).min(longest);
+    let by_level = smallest_error(&levels).min(longest);
+    let mut cut = 0;
+    if is_unlikely(&near[..by_near], &near[by_near..]) && is_large(&levels[..by_near], &levels[by_near..]) {
+        cut = by_near;
+    }
+    // Slow first steps that are far away and many show in the numbers as they are, whatever the noise of the rest.
+    let without_one = without_largest(&levels[..by_level]);
+    let rest = &levels[by_level..];
+    if by_level > cut && is_unlikely(&without_one, rest) && is_large(&without_one, rest) {
+        cut = by_level;
     }
     while cut < longest {
         match level_change(&levels[cut..]) {
@@ -79,6 +87,12 @@ fn is_unlikely(start: &[f64], rest: &[f64]) -> bool {
     let level = mean(rest);
     let variance = rest.iter().map(|number| (number - level).powi(2)).sum::<f64>() / count(rest.len());
     (mean(start) - level).abs() > DEVIATIONS * (variance / count(start.len())).sqrt()
+}
+
+/// The numbers without their largest one, unless that is the first: a single one later on is no warm-up.
+fn without_largest(start: &[f64]) -> Vec<f64> {
+    let largest = (0..start.len()).max_by(|&a, &b| start[a].total_cmp(&start[b])).filter(|&at| at > 0);
+    (0..start.len()).filter(|&at| Some(at) != largest).map(|at| start[at]).collect()
 }
 
 /// Whether the level at the start is worth a cut.
@@ -141,6 +155,16 @@ mod tests {
         let mut series = vec![5.0, 2.0, 1.3];
         series.extend((0..40).map(|step| 1.0 + 0.01 * f64::from(step % 3)));
         assert_eq!(warmup_length(&series, ANY), 3);
+    }
+
+    #[test]
+    fn slow_first_steps_show_in_a_noisy_series_too() {
+        let mut random = Random(4);
+        for _ in 0..100 {
+            let mut series = Process::LogNormal(0.3).times(123, &mut random);
+            series[..3].iter_mut().for_each(|number| *number = 60.0);
+            assert!(warmup_length(&series, ANY) >= 3);
+        }
     }
 
     #[test]
