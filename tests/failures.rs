@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gputune::outcome::{Memory, Outcome};
-use support::python::python_with;
+use support::python::{python_with, python_with_new_torch};
 use support::{Search, child, gputune, stderr};
 
 const ONE_PROBE: &str = "[search]\nprobes = 1\nconfirmations = 0\n";
@@ -59,17 +59,19 @@ fn of_script(script: &str, arguments: &[&str]) -> Option<Outcome> {
 }
 
 fn script_search(script: &str, arguments: &[&str]) -> Option<Search> {
-    let python = python_with(&["torch"])?;
+    let is_distributed = script == "ranks.py";
+    // The torchrun of Debian's torch 1.13 does not run with its own Python.
+    let python = if is_distributed { python_with_new_torch() } else { python_with(&["torch"]) }?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/failing").join(script);
     let mut words = vec![python.display().to_string()];
-    if script.ends_with("ranks.py") {
+    if is_distributed {
         words.extend(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"].map(str::to_owned));
     }
     words.push(script.display().to_string());
     words.extend(arguments.iter().map(|&argument| argument.to_owned()));
     words.extend(["{x}", "TOKEN"].map(str::to_owned));
     // Long enough for PyTorch to start on a busy machine; only a script that hangs makes the test wait that long.
-    let stall_time = match (script.ends_with("ranks.py"), arguments[0].contains("hangs") || arguments[0] == "stopped") {
+    let stall_time = match (is_distributed, arguments[0].contains("hangs") || arguments[0] == "stopped") {
         (_, false) => 120,
         (true, true) => 60,
         (false, true) => 40,

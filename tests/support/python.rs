@@ -17,6 +17,13 @@ pub(crate) fn python_with(modules: &[&str]) -> Option<PathBuf> {
     found
 }
 
+/// A Python with a torch that loads `torch.backends` entry points (2.5 and later), and whose `torchrun` works.
+pub(crate) fn python_with_new_torch() -> Option<PathBuf> {
+    let script =
+        "from importlib.metadata import version; assert tuple(map(int, version('torch').split('.')[:2])) >= (2, 5)";
+    python_with(&["torch"]).filter(|python| runs(python, script))
+}
+
 /// The distribution's Python, where it has a torch of before 2.5, which loads no `torch.backends` entry points.
 pub(crate) fn python_with_old_torch() -> Option<PathBuf> {
     let python = PathBuf::from("/usr/bin/python3");
