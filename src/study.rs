@@ -77,6 +77,9 @@ struct Spread {
     degrees: usize,
 }
 
+/// The largest difference, as a share, of configs that can be tied.
+pub const WIDEST_TIE: f64 = 0.1;
+
 impl Study {
     /// Names and values of a config.
     pub fn settings(&self, config: &Config) -> Settings {
@@ -180,12 +183,11 @@ impl Study {
     /// However large the noise, a difference of more than a tenth is no tie: it is then the best guess, with an interval
     /// that says how good a guess.
     fn is_tied(&self, top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
-        const WIDEST: f64 = 0.1;
         if entry.config == top.config {
             return true;
         }
         let difference = (top.estimate.value - entry.estimate.value).abs();
-        if difference > WIDEST * top.estimate.value.abs().max(entry.estimate.value.abs()) {
+        if difference > WIDEST_TIE * top.estimate.value.abs().max(entry.estimate.value.abs()) {
             return false;
         }
         match noise.difference(top, entry) {

@@ -54,6 +54,15 @@ impl Applied {
 }
 
 impl Apply {
+    /// The settings under the names of what they are applied to, where they are applied to anything.
+    pub fn under_targets(&self, settings: &Settings) -> Settings {
+        let target = |name: &str| self.applied.iter().find(|applied| applied.parameter == name);
+        let renamed = |(name, value): (&str, &Value)| {
+            (target(name).map_or(name, |applied| applied.name.as_str()).to_owned(), value.clone())
+        };
+        settings.iter().map(renamed).collect()
+    }
+
     /// Whether nothing is applied and no hook comes in.
     pub fn is_nothing(&self) -> bool {
         self.adapter.is_none() && self.applied.is_empty()

@@ -154,7 +154,7 @@ impl<'r> Run<'r> {
         sender: &SyncSender<Message>,
     ) -> Result<Self, ProbeError> {
         let asked = asked(step, job)?;
-        let probe_dir = CommandProber::probe_dir(folder, job.number);
+        let probe_dir = rendered_folder(folder, job);
         let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
         let program = rendered.command.first().cloned().unwrap_or_default();
         let log = folder.join(CommandProber::log_name(job.number, job.effort));
@@ -222,7 +222,7 @@ impl<'r> Run<'r> {
             log,
             heard: Heard::nothing(step, &program, asked, begin),
             hang: Hang::default(),
-            patience: Patience::new(job),
+            patience: Patience::new(job, &step.template.apply.under_targets(job.settings)),
             output_bytes: 0,
         })
     }
@@ -394,6 +394,12 @@ fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Result<Option<f64>, Pr
     let error =
         || ProbeError::SamplesPerStep { expression: expression.text().to_owned(), settings: job.settings.line() };
     samples.filter(|samples| *samples > 0.0).map(Some).ok_or_else(error)
+}
+
+/// Where the files of a probe are rendered; those of a run in full precision leave the trial's own alone.
+fn rendered_folder(folder: &Path, job: &Job<'_>) -> PathBuf {
+    let suffix = if job.effort == Effort::Losses { "full-precision" } else { "" };
+    CommandProber::probe_dir(folder, job.number).with_extension(suffix)
 }
 
 /// A folder for the socket, whose path must be short: a socket's name holds 107 bytes (unix(7)).

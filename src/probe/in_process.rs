@@ -163,7 +163,7 @@ fn run(step: &mut impl TrainingStep, job: &Job<'_>, begin: Instant, watch: Watch
     const WATCH_EVERY: Duration = Duration::from_millis(50);
     let mut window = Window::default();
     let mut totals = Totals::default();
-    let mut patience = Patience::new(job);
+    let mut patience = Patience::new(job, job.settings);
     let mut looked = Instant::now();
     loop {
         let started = Instant::now();

@@ -43,8 +43,9 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    pub(super) fn new(job: &Job<'_>) -> Self {
-        Self { rival: job.rival, queued: queued_steps(job.settings), ..Self::within(job.limits, job.effort) }
+    /// For a probe whose settings go under the names in `settings`, which tell how much a loader may hold.
+    pub(super) fn new(job: &Job<'_>, settings: &Settings) -> Self {
+        Self { rival: job.rival, queued: queued_steps(settings), ..Self::within(job.limits, job.effort) }
     }
 
     fn within(limits: &Limits, effort: Effort) -> Self {

@@ -62,6 +62,11 @@ impl Totals {
         self.first_losses.len() >= FIRST_LOSSES
     }
 
+    /// The losses of the first steps.
+    pub(super) fn first_losses(&self) -> &[f64] {
+        &self.first_losses
+    }
+
     /// Adds a further number that the step reports.
     pub(super) fn metric(&mut self, name: &str, number: f64) {
         const MOST: usize = 256;

@@ -11,6 +11,8 @@ pub fn shown_estimate(estimate: Estimate, unit: &str) -> String {
     let number = show_number(estimate.value);
     let space = if unit.is_empty() { "" } else { " " };
     match estimate.relative_half_width() {
+        // The upper end of what hardly anything is known of has no meaning.
+        Some(half) if half > 1.0 => format!("{number}{space}{unit} ± over 100 %"),
         Some(half) => format!("{number}{space}{unit} ± {:.1} %", half * 100.0),
         None => format!("{number}{space}{unit}"),
     }

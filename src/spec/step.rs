@@ -63,6 +63,8 @@ impl StepSpec {
         if !apply.is_nothing() {
             let applied = apply.applied.iter().map(|applied| (applied.parameter.clone(), applied.name.clone().into()));
             fingerprint["adapter"] = apply.adapter.map(|adapter| adapter.name).into();
+            // Losses of searches with another seed cannot be compared.
+            fingerprint["seed"] = apply.adapter.map(|_| apply.seed).into();
             fingerprint["apply"] = applied.collect::<serde_json::Map<_, _>>().into();
         }
         if let Some(ranks) = &self.ranks {

@@ -7,6 +7,7 @@ use crate::outcome::{Failure, Measurement, Numerics, Outcome};
 use crate::probe::{Effort, Job};
 use crate::space::{MemoryRole, Parameter, Settings};
 use crate::strategy::View;
+use crate::study::WIDEST_TIE as TIE;
 use crate::trial::{Purpose, Trial};
 
 impl Search<'_, '_> {
@@ -28,12 +29,13 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Whether the config would lead; only then is a comparison worth its time.
+    /// Whether the config would lead, or be tied with what does; only then is a comparison worth its time.
     fn could_win(&self, measurement: &Measurement, purpose: Purpose) -> bool {
         let outcome = Outcome::Measured(measurement.clone());
         let Some(score) = self.objective.score_of(&outcome) else { return false };
         let view = View::new(self.space, self.objective, &self.history, &[], None);
-        purpose == Purpose::Confirm || view.best().is_none_or(|(_, best)| score > best)
+        let is_near = |best: f64| score > best - TIE * best.abs().max(score.abs());
+        purpose == Purpose::Confirm || view.best().is_none_or(|(_, best)| is_near(best))
     }
 
     /// The measurement with its losses beside those of full precision, or `Diverged`.
@@ -95,17 +97,22 @@ impl Search<'_, '_> {
     /// Why a setting provably had no effect: another batch size, and a step still takes as many samples.
     ///
     /// It is a proof only between configs that differ in nothing else that a step's samples could depend on, so both
-    /// have the same setting in every parameter but those that are known to need no memory.
+    /// have the same setting in every parameter but those that are known to need no memory, and the same derived values.
+    /// Of micro-batches a step may take as many as make up the same batch.
     fn no_effect(&self, measurement: &Measurement, job: &Job<'_>) -> Option<String> {
         let samples = measurement.samples_per_step?;
         let parameters = self.space.parameters();
-        let batch = parameters.iter().position(Parameter::is_batch_size)?;
+        let whole_batch = |parameter: &Parameter| parameter.is_batch_size() && !parameter.name().contains("micro");
+        let batch = parameters.iter().position(whole_batch)?;
         let differs = |trial: &&Trial| {
             let other = &trial.config;
-            parameters.iter().enumerate().all(|(at, parameter)| {
-                let same = other.level(at) == job.config.level(at);
-                if at == batch { !same } else { same || parameter.memory_role() == MemoryRole::Same }
-            })
+            let settings = self.space.settings(other);
+            let is_derived_alike = |name: &str| settings.get(name) == job.settings.get(name);
+            self.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
+                && parameters.iter().enumerate().all(|(at, parameter)| {
+                    let same = other.level(at) == job.config.level(at);
+                    if at == batch { !same } else { same || parameter.memory_role() == MemoryRole::Same }
+                })
         };
         let same_samples = |trial: &&Trial| {
             trial.outcome.partial_measurement().and_then(|other| other.samples_per_step) == Some(samples)

@@ -3,8 +3,8 @@
 use super::super::classify::{self, Evidence, MemoryFacts};
 use super::super::heard::News;
 use super::super::orders::Ending;
-use super::{Rate, Run};
-use crate::outcome::{Failure, Memory, Outcome};
+use super::{Effort, Rate, Run};
+use crate::outcome::{Failure, Measurement, Memory, Outcome};
 
 impl From<News> for Verdict {
     fn from(news: News) -> Self {
@@ -33,7 +33,7 @@ pub(super) enum Verdict {
 impl Verdict {
     /// Whether enough was measured, so that the step may end by itself.
     pub(super) fn is_good(&self) -> bool {
-        matches!(self, Self::Enough | Self::TimeIsUp)
+        matches!(self, Self::Enough | Self::TimeIsUp | Self::Loses)
     }
 }
 
@@ -149,6 +149,11 @@ impl Run<'_> {
     }
 
     fn measured(&self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
+        if self.job.effort == Effort::Losses && self.heard.totals.has_first_losses() {
+            // A rate that is printed now and then may not have been printed yet.
+            let first_losses = self.heard.totals.first_losses().to_vec();
+            return Some(Outcome::Measured(Measurement { first_losses, ..Measurement::default() }));
+        }
         let throughput = self.heard.window.throughput()?;
         if let Some(unmet) = self.unmet(last_lines) {
             return Some(unmet);
