@@ -75,6 +75,8 @@ def step(samples: SupportsFloat | None = None, loss: SupportsFloat | None = None
     fields: dict[str, Any] = {}
     if samples is not None:
         fields["samples"] = _samples(samples)
+    if _steps == 0:
+        reporter.claim()
     _steps += 1
     is_look = time.monotonic() - _looked_at >= _LOOK_TIME
     if loss is not None and (is_look or _steps <= _FIRST_LOSSES or _is_plain(loss)):

@@ -14,11 +14,14 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 SOCKET = "GPUTUNE_SOCKET"
 CONFIG = "GPUTUNE_CONFIG"
 TRIAL = "GPUTUNE_TRIAL"
+#: Set by a process that trains, for those that it starts: `rank/ranks:pid`.
+TRAINER = "GPUTUNE_TRAINER"
 
 #: Rank and world size, as launchers put them into the environment: torchrun, Open MPI, MPICH, srun.
 RANKS = (
@@ -48,24 +51,30 @@ class Reporter:
         self._folder = folder
         self._socket: socket.socket | None = None
         self._is_dead = False
+        self._is_over = False  # `bye` was said
         self._lock = threading.Lock()
         self._unread = b""
         self._order: str | None = None
 
     @classmethod
     def current(cls) -> Reporter | None:
-        """The reporter of this process; nothing outside a probe and in processes that load data."""
+        """The reporter of this process; nothing outside a probe, and in processes that help one that trains.
+
+        Whether it is such a helper is asked until it is connected: multiprocessing says so after `sitecustomize` and
+        the imports of the script's main module have run.
+        """
         if not cls._is_found:
             with cls._finding:
                 if not cls._is_found:
                     cls._current = cls._find()
                     cls._is_found = True
-        return cls._current
+        reporter = cls._current
+        if reporter is None or (reporter._socket is None and (_is_worker() or _is_of_trainer())):
+            return None
+        return reporter
 
     @classmethod
     def _find(cls) -> Reporter | None:
-        if _is_worker():
-            return None
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         try:
             with open(os.path.join(folder, "probe.json"), encoding="utf-8") as file:
@@ -143,6 +152,11 @@ class Reporter:
                 self._order = order if isinstance(order, str) else self._order
             return self._order
 
+    def claim(self) -> None:
+        """Says to processes that are started from now on that this one trains, so that they report nothing."""
+        rank, ranks = rank_and_ranks()
+        os.environ[TRAINER] = f"{rank}/{ranks}:{os.getpid()}"
+
     def end_run(self) -> None:
         """Ends the run because gputune knows enough: exit code 0, and no later than after `EXIT_TIME`.
 
@@ -162,12 +176,14 @@ class Reporter:
         except OSError:
             connection.close()
             raise
-        atexit.register(self._bye, os.getpid())
+        pid = os.getpid()
+        at_exit(lambda: self._bye(pid), -1000)  # after all that still sends
         return connection
 
     def _bye(self, pid: int) -> None:
         """Says that this process ends in an orderly way; one that is killed cannot."""
-        if pid == os.getpid() and self._socket is not None:
+        if pid == os.getpid() and self._socket is not None and not self._is_over:
+            self._is_over = True
             self.send("bye")
 
     def _hello(self) -> dict[str, Any]:
@@ -236,10 +252,37 @@ def framework() -> str:
     return f"python {'.'.join(map(str, sys.version_info[:3]))}"
 
 
+def at_exit(function: Callable[[], None], priority: int) -> None:
+    """Calls `function` at the end of this process, perhaps twice.
+
+    A child that multiprocessing forked does not run `atexit` before Python 3.13, but finalizers, by falling priority.
+    """
+    atexit.register(function)
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and sys.modules["multiprocessing.process"].parent_process() is not None:
+        util.Finalize(None, function, exitpriority=priority)
+
+
 def _is_worker() -> bool:
     """Whether this process loads data: workers of loaders and pools are daemonic, ranks of a distributed job are not."""
     processes = sys.modules.get("multiprocessing.process")  # where it is not loaded, nobody started this as a worker
-    return processes is not None and processes.current_process().daemon
+    if processes is not None and processes.current_process().daemon:
+        return True
+    loading = sys.modules.get("torch.utils.data._utils.worker")
+    return getattr(loading, "_worker_info", None) is not None
+
+
+#: What the process that started this one says of itself. Read once: later the variable is this process's own.
+_STARTED_BY = os.environ.get(TRAINER, "")
+
+
+def _is_of_trainer() -> bool:
+    """Whether a process that trains has started this one, which is not another rank of the job."""
+    if not _STARTED_BY:
+        return False
+    rank, ranks = rank_and_ranks()
+    job, _, pid = _STARTED_BY.partition(":")
+    return job == f"{rank}/{ranks}" and pid != str(os.getpid())
 
 
 def _line(event: str, fields: dict[str, Any]) -> bytes:

@@ -20,7 +20,7 @@ import unittest
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "python"
-VARIABLES = ("GPUTUNE_SOCKET", "GPUTUNE_CONFIG", "GPUTUNE_TRIAL", "RANK", "WORLD_SIZE", "SLURM_PROCID")
+VARIABLES = ("GPUTUNE_TRAINER", "GPUTUNE_SOCKET", "GPUTUNE_CONFIG", "GPUTUNE_TRIAL", "RANK", "WORLD_SIZE", "SLURM_PROCID")
 
 
 def clean_environment(**more):
@@ -387,6 +387,30 @@ class ManyProcesses(unittest.TestCase):
         samples = sorted([line.get("samples") for line in lines if line["event"] == "step"] for lines in heard)
         self.assertEqual(samples, [[1, 3, 4], [2]])
         self.assertTrue(all(lines[0]["event"] == "hello" for lines in heard))
+
+    def test_a_child_of_multiprocessing_says_that_it_ends(self):
+        script = """
+            import gputune, multiprocessing
+            child = multiprocessing.get_context("fork").Process(target=gputune.step)
+            child.start()
+            child.join()
+        """
+        with Probe() as probe:
+            run(script, probe.environment())
+            probe.events()
+        self.assertEqual([[line["event"] for line in lines] for lines in probe.connections], [["hello", "step", "bye"]])
+
+    def test_what_a_training_process_starts_is_silent_unless_it_is_another_rank(self):
+        for rank, heard in (("0", 1), ("1", 2)):
+            script = f"""
+                import gputune, os, subprocess, sys
+                gputune.step(samples=1)
+                child = "import gputune; gputune.step(samples=2)"
+                subprocess.run([sys.executable, "-c", child], env={{**os.environ, "RANK": "{rank}"}}, check=True)
+            """
+            with self.subTest(rank), Probe() as probe:
+                run(script, probe.environment(RANK="0", WORLD_SIZE="2"))
+                self.assertEqual(len(probe.events()), heard)
 
     def test_workers_that_load_data_are_silent(self):
         for method in ("fork", "spawn", "forkserver"):

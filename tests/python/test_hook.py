@@ -63,6 +63,11 @@ class Steps(unittest.TestCase):
         self.assertEqual({step["samples"] for step in result.steps}, {24})
         self.assertEqual(result.phases, PHASES - {"data_wait"})
 
+    def test_a_closure_stays_where_it_was_given(self):
+        result = harness.run("closure.py", stop_after=None)
+        self.assertIn("trained", result.output)
+        self.assertEqual((result.errors, len(result.steps), len(result.losses)), ([], 30, 30))
+
     def test_a_checkpoint_is_marked(self):
         for fault in ("save", "whole"):
             result = harness.run("faulty.py", env={"FAULT": fault})
@@ -94,6 +99,26 @@ class Loaders(unittest.TestCase):
         self.assertEqual({step["samples"] for step in result.steps}, {16})
         self.assertIn("evaluated [12] 0", result.output)
 
+    def test_shuffled_loaders_that_evaluate_keep_what_they_have(self):
+        apply = {BATCH: 16, WORKERS: 1, "dataloader.persistent_workers": True}
+        both = ("after [12] 12 0 False 4", "after [24] None 0 False 2")
+        for env, lines in (({}, both), ({"FIRST": "1"}, both), ({"LATE": "1"}, both[:1])):
+            with self.subTest(env):
+                result = harness.run("evaluate_shuffled.py", apply, env=env)
+                self.assertEqual((result.code, result.errors), (0, []), result.output)
+                self.assertEqual(result.applied, set(apply))
+                self.assertEqual({step["samples"] for step in result.steps}, {16})
+                self.assertEqual({line for line in result.output.splitlines() if "after" in line}, set(lines))
+
+    def test_a_loader_that_is_made_anew_for_each_epoch_is_the_training_loader(self):
+        for kind in ("iterable", "ordered", "shuffled", "shards"):
+            with self.subTest(kind):
+                result = harness.run("new_loader_each_epoch.py", {BATCH: 16}, env={"KIND": kind}, stop_after=None)
+                self.assertEqual((result.code, result.errors), (0, []), result.output)
+                self.assertEqual([step["samples"] for step in result.steps], [16] * 16)
+                self.assertEqual(result.marks, ["evaluation", "epoch"] * 3)
+                self.assertEqual(result.output.count("evaluated [10]"), 4)
+
     def test_iterable_datasets_and_subclasses_of_the_loader(self):
         result = harness.run("iterable.py", {BATCH: 16, WORKERS: 1})
         self.assertEqual(result.errors, [])
@@ -122,6 +147,11 @@ class Loaders(unittest.TestCase):
         ((kind, message),) = result.errors
         self.assertEqual(kind, "not_applied")
         self.assertIn("batch_size: dataloader.batch_size", message)
+
+    def test_spawned_workers_of_a_pool_report_nothing(self):
+        result = harness.run("pool.py", stop_after=None)
+        self.assertIn("in a probe [False] True", result.output)
+        self.assertEqual([step["samples"] for step in result.steps], [1])
 
     def test_workers_of_all_start_methods_report_nothing(self):
         for start in ("fork", "spawn", "forkserver"):
@@ -162,6 +192,12 @@ class Processes(unittest.TestCase):
             result = harness.run("faulty.py", env={"FAULT": fault})
             self.assertEqual((result.code, result.errors), (0, []), result.output)
             self.assertEqual(len(result.named("hello")), 1)
+
+    def test_a_script_that_the_training_starts_reports_nothing(self):
+        result = harness.run("faulty.py", env={"FAULT": "helper"})
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertIn("helper 1", result.output)
+        self.assertEqual(len(result.named("hello")), 1)
 
 
 class Errors(unittest.TestCase):

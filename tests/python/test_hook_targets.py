@@ -95,6 +95,13 @@ class Compile(Target):
         result = self.run_applied("transformer.py", {"torch.compile": "reduce-overhead"}, env={"COMPILE": "1"})
         self.assertIn("compiled OptimizedModule", result.output)
 
+    @needs_attention
+    def test_modes_for_another_backend_are_rejected(self):
+        message = self.run_failing(
+            "transformer.py", "torch.compile", "default", "rejected", env={"COMPILE": "1", "BACKEND": "eager"}
+        )
+        self.assertIn("backend eager", message)
+
     @is_older
     def test_torch_1_cannot_compile(self):
         self.run_failing("cnn.py", "torch.compile", "default", "rejected")

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 COMPILE = "torch.compile"
 
+#: The only backend that has modes, and the one without an argument `backend`.
+_WITH_MODES = "inductor"
+
 
 class Compiling(Treatment):
     """Off, or one of the modes of `torch.compile`."""
@@ -49,8 +52,15 @@ class Compiling(Treatment):
                 return lambda function: compile(function, **kwargs)
             if self._mode == "off":
                 return model
-            if isinstance(model, nn.Module) or not _is_of_library(model):
+            is_of_script = isinstance(model, nn.Module) or not _is_of_library(model)
+            if is_of_script:
                 self._is_done = True
+            backend = kwargs.get("backend", _WITH_MODES)
+            if backend != _WITH_MODES:
+                if is_of_script:
+                    name = backend if isinstance(backend, str) else getattr(backend, "__name__", "of its own")
+                    self._session.reject(COMPILE, f"the script compiles with the backend {name}, which has no modes")
+                return original(model, **kwargs)
             kwargs.update(mode=self._mode, options=None)  # torch takes only one of the two
             return original(model, **kwargs)
 

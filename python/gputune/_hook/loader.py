@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 import weakref
 from collections import deque
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
 from torch.utils.data import DataLoader
@@ -26,12 +25,16 @@ _LONGEST_LOOKAHEAD = 2
 class LoaderState:
     """One DataLoader, for as long as it or an iterator of it is there."""
 
-    def __init__(self, loader: Any, has_evidence: bool) -> None:
+    def __init__(self, loader: Any, is_late: bool) -> None:
         self.loader = weakref.ref(loader)
-        self.has_evidence = has_evidence  # its arguments say that it is for training
+        self.dataset = _reference(loader.dataset)
+        self.dataset_type = type(loader.dataset)
+        self.has_evidence = is_training(loader)  # its arguments say that it is for training
+        self.has_gradients = False  # it was iterated with gradients on
+        self.is_late = is_late  # made after the first step
         self.touched: set[str] = set()
         self.reasons: dict[str, str] = {}
-        self.before: dict[str, Any] = {}  # attributes to give back, should it turn out to be for evaluation
+        self.before: dict[str, Any] = {}  # attributes that were set, to give back should it turn out not to train
         self.iterations = 0
         self.pulls = 0  # batches since the last step
         self.pulled_at = 0  # order among the loaders
@@ -61,31 +64,28 @@ class Loaders:
         replace(dataloader_module._BaseDataLoaderIter, "__next__", self._around_next)
 
     def _around_init(self, original: Function) -> Function:
-        signature = inspect.signature(original)
-
         def __init__(loader: Any, *args: Any, **kwargs: Any) -> None:
-            try:
-                given = dict(signature.bind(loader, *args, **kwargs).arguments)
-                del given["self"]
-            except (TypeError, KeyError):
-                return original(loader, *args, **kwargs)  # whose error the user should see
-            state = self._add(loader, is_training(given))
-            if state.has_evidence and self._settings.targets:
-                self._settings.arguments(given, state.touched, state.reasons)
-            original(loader, **given)
+            original(loader, *args, **kwargs)
+            state = self._add(loader)
+            if state.has_evidence and (not state.is_late or self._has_dataset_of_training(state)):
+                self._set(loader, state)
 
         return __init__
 
-    def _add(self, loader: Any, has_evidence: bool) -> LoaderState:
-        state = self._states[loader] = LoaderState(loader, has_evidence)
+    def _add(self, loader: Any) -> LoaderState:
+        state = self._states[loader] = LoaderState(loader, self._is_first_step_over)
         self._alive.add(state)
         return state
+
+    def _set(self, loader: Any, state: LoaderState) -> None:
+        if self._settings.targets and not state.before:
+            state.before = self._settings.attributes(loader, state.touched, state.reasons)
 
     def _around_iter(self, original: Function) -> Function:
         def __iter__(loader: Any) -> Any:
             state = self._states.get(loader)
             if state is None:
-                state = self._add(loader, False)
+                state = self._add(loader)
             self._before_iteration(loader, state)
             iterator = original(loader)
             iterator._gputune = state
@@ -116,22 +116,44 @@ class Loaders:
 
     def _before_iteration(self, loader: Any, state: LoaderState) -> None:
         state.iterations += 1
-        if not self._is_first_step_over and not state.touched and self._may_train(state) and self._settings.targets:
-            state.before = self._settings.attributes(loader, state.touched, state.reasons)
+        state.has_gradients = state.has_gradients or torch.is_grad_enabled()
+        if self._may_train(state):
+            self._set(loader, state)
         sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
         size = getattr(sampler, "batch_size", None)
         state.batch_size = size if isinstance(size, int) else None
         if not self._is_first_step_over:
             return
-        if state is self._training:
+        if state is self._training or self._may_train(state):
             self._marks.note("epoch")
-        elif not state.has_evidence:
+        elif not state.has_evidence or not torch.is_grad_enabled():
             self._marks.note("evaluation")
 
     def _may_train(self, state: LoaderState) -> bool:
-        """Without evidence in its arguments: gradients are wanted, and no other loader is known to be for training."""
+        """Whether a loader that is iterated now trains, by what it is and not by what it yields.
+
+        Before the first step: without evidence in its arguments, if gradients are wanted and no other loader has such
+        evidence. Later: if it was made since, and in the way of the training loader; scripts make one for each epoch.
+        """
+        if not torch.is_grad_enabled():
+            return False
+        if self._is_first_step_over:
+            return state.is_late and self._is_like_training(state)
         others = (other for other in self._alive if other is not state)
-        return not state.has_evidence and torch.is_grad_enabled() and not any(other.has_evidence for other in others)
+        return not state.has_evidence and not any(other.has_evidence for other in others)
+
+    def _is_like_training(self, state: LoaderState) -> bool:
+        training = self._training
+        return (
+            training is not None
+            and state.has_evidence == training.has_evidence
+            and state.dataset_type is training.dataset_type
+        )
+
+    def _has_dataset_of_training(self, state: LoaderState) -> bool:
+        training = self._training
+        dataset = state.dataset()
+        return training is not None and dataset is not None and dataset is training.dataset()
 
     def step(self, forwards: int) -> tuple[Optional[int], float]:
         """Samples of the step that ends now, where a loader gave them, and the seconds it waited for the loader.
@@ -167,12 +189,13 @@ class Loaders:
         return self._training
 
     def end_first_step(self) -> None:
-        """Says which settings the training loader took; others that were only taken for it get theirs back."""
+        """Says which settings the training loader took; others that were taken for it get theirs back."""
         self._is_first_step_over = True
         training = self._training
         for state in list(self._alive):
             loader = state.loader()
-            if state is not training and state.before and loader is not None:
+            trains_too = state.has_evidence and state.has_gradients  # such as one that is zipped with it
+            if state is not training and state.before and loader is not None and not trains_too:
                 self._settings.restore(loader, state.before)
                 state.before = {}
         if training is None:
@@ -188,3 +211,11 @@ class Loaders:
                     "the DataLoader that trains was not recognised as such before it was used; "
                     'make it with shuffle=True, or pass the setting to the script (apply = "arg", or gputune.config())',
                 )
+
+
+def _reference(value: Any) -> Callable[[], Any]:
+    """A weak reference, or a strong one to what takes none, such as a list."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return lambda: value

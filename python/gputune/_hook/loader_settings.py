@@ -31,22 +31,8 @@ class LoaderSettings:
         if self.accumulation > 1:
             self.targets.append(ACCUMULATION)
 
-    def arguments(self, given: dict[str, Any], touched: set[str], reasons: dict[str, str]) -> None:
-        """Changes the arguments of a loader that is being made."""
-        self._size_arguments(given, touched, reasons)
-        workers = self._workers(int(given.get("num_workers", 0)), touched)
-        given["num_workers"] = workers
-        for name in ("pin_memory", "persistent_workers", "prefetch_factor"):
-            if PREFIX + name in self.targets:
-                given[name] = self._session.value(PREFIX + name)
-                touched.add(PREFIX + name)
-        if workers == 0:
-            self._without_workers(touched, reasons)
-            for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"):
-                given.pop(name, None)
-
     def attributes(self, loader: Any, touched: set[str], reasons: dict[str, str]) -> dict[str, Any]:
-        """Changes a loader that exists; returns what its attributes were."""
+        """Changes the attributes of a loader, before it is iterated; returns what they were."""
         before: dict[str, Any] = {}
 
         def put(name: str, value: Any) -> None:
@@ -70,6 +56,9 @@ class LoaderSettings:
         return before
 
     def restore(self, loader: Any, before: dict[str, Any]) -> None:
+        """Gives a loader back what `attributes` changed."""
+        if getattr(loader, "_iterator", None) is not None:
+            loader._iterator = None  # persistent workers that were started with the changed attributes
         for name, value in before.items():
             if name == _SAMPLER:
                 sampler, size = value
@@ -108,18 +97,6 @@ class LoaderSettings:
     def _sizes(self) -> list[str]:
         return [target for target in (PREFIX + "batch_size", ACCUMULATION) if target in self.targets]
 
-    def _size_arguments(self, given: dict[str, Any], touched: set[str], reasons: dict[str, str]) -> None:
-        if not self._sizes():
-            return
-        sampler = given.get("batch_sampler")
-        if sampler is None and given.get("batch_size", 1) is None:
-            sampler = given.get("sampler")
-        elif sampler is None:
-            given["batch_size"] = self.batch_size(given.get("batch_size", 1))
-            touched.update(self._sizes())
-            return
-        self._resize(sampler, touched, reasons)
-
     def _size_attributes(self, loader: Any, before: dict[str, Any], touched: set[str], reasons: dict[str, str]) -> None:
         if not self._sizes():
             return
@@ -155,12 +132,9 @@ class LoaderSettings:
 _SAMPLERS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
 
 
-def is_training(given: dict[str, Any]) -> bool:
-    """Whether the arguments of a loader say that it is for training: its order is random."""
-    if given.get("shuffle"):
-        return True
-    sampler = given.get("sampler")
-    return any(_is_random(seen) for seen in (sampler, given.get("batch_sampler")) if seen is not None)
+def is_training(loader: Any) -> bool:
+    """Whether the arguments of a loader said that it is for training: its order is random."""
+    return any(_is_random(sampler) for sampler in (loader.sampler, loader.batch_sampler) if sampler is not None)
 
 
 def _is_random(sampler: Any) -> bool:

@@ -56,11 +56,11 @@ class Optimizers:
             key = id(optimizer)
             if key in self._stepping:  # the step of a base class
                 return original(optimizer, *args, **kwargs)
-            args, kwargs, closure = _split_closure(args, kwargs)
+            closure = _closure(args, kwargs)
             if not self.may_step(optimizer):
                 return closure() if closure is not None else None
             if closure is not None:
-                kwargs["closure"] = self._around_closure(optimizer, closure)
+                args, kwargs = _with_closure(args, kwargs, self._around_closure(optimizer, closure))
             self._stepping.add(key)
             self._phases.enter("optimizer")
             try:
@@ -115,13 +115,15 @@ class Optimizers:
         return __init__
 
 
-def _split_closure(
-    args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any], Optional[Function]]:
-    """The arguments of a step without its closure, and the closure."""
+def _closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Optional[Function]:
+    """The closure that a step is called with."""
+    return args[0] if args and callable(args[0]) else kwargs.get("closure")
+
+
+def _with_closure(
+    args: tuple[Any, ...], kwargs: dict[str, Any], closure: Function
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with another closure in the place of theirs: optimizers name that parameter as they like."""
     if args and callable(args[0]):
-        return args[1:], kwargs, args[0]
-    closure = kwargs.get("closure")
-    if closure is None:
-        return args, kwargs, None
-    return args, {name: value for name, value in kwargs.items() if name != "closure"}, closure
+        return (closure, *args[1:]), kwargs
+    return args, {**kwargs, "closure": closure}

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 def scaler_classes() -> list[Any]:
     """The classes that define a GradScaler: one for all devices since torch 2.3, one for CUDA before."""
-    amp = getattr(torch, "amp", None)
-    general = getattr(amp, "GradScaler", None)
-    return [torch.cuda.amp.GradScaler] if general is None else [general]
+    modules = (getattr(torch, "amp", None), getattr(torch.cuda, "amp", None))
+    found = (getattr(module, "GradScaler", None) for module in modules)
+    return [kind for kind in found if kind is not None][:1]
 
 
 class LossScaling:
@@ -81,6 +81,5 @@ class LossScaling:
 
 
 def _new_scaler(device: str) -> Any:
-    kind = scaler_classes()[0]
-    scaler = kind(device) if kind is not torch.cuda.amp.GradScaler else kind()
-    return scaler
+    (kind,) = scaler_classes()
+    return kind(device) if kind is getattr(torch.amp, "GradScaler", None) else kind()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import math
 import time
 import weakref
@@ -142,11 +141,14 @@ class Steps:
             self._memory.report()
         self._report(is_edge)
         if self.number == 1:
-            atexit.register(self.flush)  # the connection is there: what it says at exit comes after this
+            _client.at_exit(self.flush, 0)  # the connection is there: what it says at exit comes after this
         self._stopping.after_step(self.number, now)
 
     def _begin(self) -> None:
         """At the first step it is known who trains, with what."""
+        reporter = _client.Reporter.current()
+        if reporter is not None:
+            reporter.claim()
         self._session.own()
         self._world = rank_and_ranks()[1]
         self._memory.begin(self._phases.device)

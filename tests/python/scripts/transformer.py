@@ -38,7 +38,7 @@ data = TensorDataset(torch.randn(64, 6, 16), torch.randn(64, 1))
 loader = DataLoader(data, 8, shuffle=True, generator=torch.Generator().manual_seed(2))
 model = Net()
 if os.environ.get("COMPILE"):
-    model = torch.compile(model)
+    model = torch.compile(model, backend=os.environ.get("BACKEND", "inductor"))
 optimizer = getattr(torch.optim, os.environ.get("OPTIMIZER", "AdamW"))(model.parameters(), lr=1e-3)
 scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
 for epoch in range(int(os.environ.get("EPOCHS", "2"))):
