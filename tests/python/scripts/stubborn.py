@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-loader = DataLoader(TensorDataset(torch.randn(4096, 4)), 8, shuffle=True)
+loader = DataLoader(TensorDataset(torch.randn(1 << 17, 4)), 8, shuffle=True)
 model = nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 caught = 0
