@@ -87,7 +87,7 @@ impl MeanRate {
     /// What the true mean exceeds with a probability of `tail` at most.
     pub fn upper_end(&self, tail: f64) -> Option<f64> {
         /// The least share of the mean time that is believed, however wide the interval: no time is negative.
-        const SHORTEST: f64 = 0.1;
+        const SHORTEST: f64 = 0.5;
         Some(self.rate / (1.0 - self.reach(tail, -1.0)?).max(SHORTEST))
     }
 
@@ -151,7 +151,7 @@ impl Batched {
 
     fn mean_rate(&self) -> MeanRate {
         /// Above it a correlation cannot be told from a trend.
-        const STRONGEST: f64 = 0.9;
+        const STRONGEST: f64 = 0.75;
         let number = count(self.residuals.len());
         // What is measured around the mean of a short series is too low by (1 + 4 r) / n for a true correlation of r
         // (Kendall, "Note on bias in the estimation of autocorrelation", Biometrika 41, 1954).
