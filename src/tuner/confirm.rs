@@ -1,0 +1,82 @@
+//! Measuring the leaders and the baseline again before one is named.
+
+use super::{OnEvent, Search, TuneError};
+use crate::budget::{CONFIRMED, StopReason};
+use crate::event::Event;
+use crate::space::Config;
+use crate::trial::{Purpose, Trial};
+
+impl Search<'_, '_> {
+    /// Measures the leaders and the baseline again, in turn; the reason if that is cut short.
+    pub(super) fn confirm(
+        &mut self,
+        baseline: Option<&Config>,
+        on_event: OnEvent<'_>,
+    ) -> Result<Option<StopReason>, TuneError> {
+        let wanted = self.budget.confirmations as usize;
+        let left: usize =
+            self.leaders(baseline).iter().map(|config| wanted.saturating_sub(self.confirmed(config))).sum();
+        if left > 0 && self.next_confirmation(baseline).is_some() {
+            on_event(Event::Confirming { probes: left });
+        }
+        while let Some(config) = self.next_confirmation(baseline) {
+            if self.is_stopped() {
+                return Ok(Some(StopReason::Interrupted));
+            }
+            if !self.budget.allows_confirmation(&self.history, self.elapsed()) {
+                return Ok(Some(StopReason::TimeSpent));
+            }
+            if !self.probe(config, Purpose::Confirm, on_event)? {
+                return Ok(Some(StopReason::Interrupted));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The leader to measure again next; a function of the history, as a strategy is.
+    ///
+    /// Rounds go forwards and backwards in turn, so that a slow drift of the machine favours nobody. A leader that fails
+    /// is out, and the next best takes its place.
+    fn next_confirmation(&self, baseline: Option<&Config>) -> Option<Config> {
+        let leaders = self.leaders(baseline);
+        let round = leaders.iter().map(|config| self.confirmed(config)).min()?;
+        if leaders.len() < 2 || round >= self.budget.confirmations as usize {
+            return None;
+        }
+        let mut waiting = leaders.iter().filter(|config| self.confirmed(config) == round);
+        if round.is_multiple_of(2) { waiting.next() } else { waiting.next_back() }.cloned()
+    }
+
+    /// How often a config was measured again.
+    fn confirmed(&self, config: &Config) -> usize {
+        self.history.of(config).filter(|trial| trial.purpose == Purpose::Confirm).count()
+    }
+
+    /// The best, the runner-up, further ones that are close, and the baseline.
+    fn leaders(&self, baseline: Option<&Config>) -> Vec<Config> {
+        /// A difference up to which a third is a leader too.
+        const CLOSE: f64 = 0.05;
+        let mut scored: Vec<(&Trial, f64)> = self
+            .history
+            .searched()
+            .filter_map(|trial| Some((trial, self.objective.score_of(&trial.outcome)?)))
+            .collect();
+        scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        let failed_again = |trial: &Trial| {
+            self.history.of(&trial.config).any(|trial| self.objective.score_of(&trial.outcome).is_none())
+        };
+        scored.retain(|(trial, _)| !failed_again(trial));
+        let Some(&(_, top)) = scored.first() else { return Vec::new() };
+        let most = CONFIRMED as usize - 1;
+        let mut leaders: Vec<Config> = scored
+            .iter()
+            .enumerate()
+            .take(most)
+            .filter(|(place, (_, score))| *place < 2 || top - score <= CLOSE * top.abs())
+            .map(|(_, (trial, _))| trial.config.clone())
+            .collect();
+        let feasible = |config: &&Config| scored.iter().any(|(trial, _)| trial.config == **config);
+        leaders.extend(baseline.filter(feasible).filter(|config| !leaders.contains(config)).cloned());
+        leaders
+    }
+}
