@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
-from gputune._client import rank_and_ranks
+from gputune._client import end_now, rank_and_ranks
 from gputune._hook.session import Session
 from gputune._hook.stopping import Stopping
 
@@ -40,7 +39,7 @@ class Errors:
         def excepthook(kind: Any, error: Any, trace: Any) -> None:
             try:
                 if self._stopping.is_ordered and self._session.is_ours:
-                    _leave()  # a rank that left earlier makes the others fail
+                    end_now()  # a rank that left earlier makes the others fail
                 self._report(kind, error)
             except Exception:  # the user should see the error of the script
                 pass
@@ -59,9 +58,3 @@ class Errors:
         is_memory = issubclass(kind, MemoryError) or any(part in text for part in _OUT_OF_MEMORY)
         message = f"rank {rank}: {text}" if ranks > 1 else text
         self._session.send("error", kind="out_of_memory" if is_memory else "failed", message=message)
-
-
-def _leave() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(0)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import sys
 from typing import Any, Callable, Optional
 
-from gputune._client import Reporter, rank_and_ranks
+from gputune._client import Reporter, end_now, rank_and_ranks
 
 #: Steps from the order to the end in a distributed job, and seconds on top: more than the ranks may be apart, and than
 #: the order takes longer to one than to another.
@@ -28,6 +29,7 @@ class Stopping:
         self._begin: Optional[tuple[int, float]] = None
         self._ranks = (0, 1)
         self._last_step: Optional[int] = None
+        atexit.register(self._skip_destructors)  # so early that it comes after most of what the script registers
 
     def between_steps(self, now: float) -> None:
         """Looks for the order where no step ends, now and then; ranks of a job wait for the end of their step."""
@@ -61,6 +63,19 @@ class Stopping:
         self._is_leaving = True
         self.flush()
         reporter.end_run()
+
+    def _skip_destructors(self) -> None:
+        """Ends a rank that gputune stopped before its process group is torn down.
+
+        A script that is cut short never gets to `destroy_process_group`, and threads of the group that still run when
+        Python is torn down abort the process (seen with gloo: "terminate called without an active exception").
+        """
+        if not self._is_leaving or self._ranks[1] == 1:
+            return
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:
+            util._exit_function()  # the workers of the loaders
+        end_now()
 
     def _agreed_step(self, rank: int, step: int, now: float) -> int:
         """The last step: rank 0 writes it to the store of the job, the others read it."""
