@@ -9,6 +9,7 @@ pub mod demo;
 pub mod emit;
 pub mod event;
 pub mod journal;
+pub mod metric;
 pub mod numerics;
 pub mod objective;
 pub mod outcome;

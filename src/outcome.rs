@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::metric::{GpuUse, Readings};
+
 /// A number with what is known of its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
@@ -92,6 +94,12 @@ pub struct Measurement {
     /// next to none was left idle; absent where there was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub foreign_cpu_share: Option<f64>,
+    /// What each GPU that the probe used told of the measured window.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuUse>,
+    /// What the machine told of the probe's processes in the measured window.
+    #[serde(skip_serializing_if = "Readings::is_empty")]
+    pub host: Readings,
     /// Processes of a distributed job that reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,

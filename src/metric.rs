@@ -1,0 +1,140 @@
+//! What devices tell of themselves during a probe: each number with its unit and its source, or not at all.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Numbers of one device over the measured window; what the device did not tell is not in it.
+pub type Readings = BTreeMap<Metric, Reading>;
+
+/// One number and where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Reading {
+    /// In the metric's [`Unit`].
+    pub value: f64,
+    /// Who told it.
+    pub source: Source,
+}
+
+/// What is read. [`METRICS`] says of each what it means and what it does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Metric {
+    /// Time in which a multiprocessor had a warp, mean over all of them.
+    SmActive,
+    /// Warps on the multiprocessors, of those that they could hold.
+    SmOccupancy,
+    /// Cycles in which the tensor cores worked.
+    TensorActive,
+    /// Use of the device memory's bandwidth.
+    DramActive,
+    /// Time in which some kernel ran.
+    GpuBusy,
+    /// From the host to the device.
+    PcieReceived,
+    /// From the device to the host.
+    PcieSent,
+    /// From other GPUs.
+    NvlinkReceived,
+    /// To other GPUs.
+    NvlinkSent,
+    /// Largest device memory of the probe's own processes.
+    MemoryOwn,
+    /// Largest device memory that others held.
+    MemoryOthers,
+    /// Mean power.
+    Power,
+    /// Energy of the window.
+    Energy,
+    /// Mean clock of the multiprocessors.
+    SmClock,
+    /// Mean clock of the device memory.
+    MemoryClock,
+    /// Time in which a power limit lowered the clocks.
+    ThrottledByPower,
+    /// Time in which heat lowered the clocks.
+    ThrottledByHeat,
+    /// Memory errors that ECC could not correct.
+    EccErrors,
+    /// Xid errors that the driver reported.
+    XidErrors,
+    /// Processor time of the probe's processes, in cores.
+    CpuCores,
+    /// Largest memory of the probe's processes, shared pages once.
+    HostMemory,
+    /// Bytes per second that the probe's processes read from storage.
+    ReadRate,
+    /// Time in which some task waited for a processor.
+    CpuPressure,
+    /// Time in which some task waited for storage.
+    IoPressure,
+    /// Time in which some task waited for memory.
+    MemoryPressure,
+    /// Time in which the control group's processor quota held the probe back.
+    CpuThrottled,
+}
+
+/// What a metric's value is counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// 0 to 1; shown in per cent.
+    Share,
+    /// Bytes.
+    Bytes,
+    /// Bytes per second.
+    BytesPerSecond,
+    /// Watts.
+    Watts,
+    /// Joules.
+    Joules,
+    /// Megahertz.
+    Megahertz,
+    /// How many.
+    Count,
+    /// Processor cores.
+    Cores,
+}
+
+/// Who told a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Source {
+    /// NVML's GPU performance monitoring, two samples.
+    Gpm,
+    /// A host engine of DCGM that was running.
+    Dcgm,
+    /// NVML: counters and states.
+    Nvml,
+    /// NVML's buffer of samples.
+    NvmlSamples,
+    /// NVML's list of processes.
+    NvmlProcesses,
+    /// What is in use more than before the probe.
+    Difference,
+    /// The kernel's files of processes and pressure.
+    Proc,
+    /// The kernel's files of control groups.
+    Cgroup,
+    /// An estimate, not a measurement.
+    Estimate,
+}
+
+/// What one GPU did during the measured window of a probe.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuUse {
+    /// Its identity: `GPU-...`, or `MIG-...` for an instance.
+    pub uuid: String,
+    /// The model.
+    pub name: String,
+    /// What it told.
+    pub readings: Readings,
+    /// Codes of the Xid errors, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub xids: Vec<u64>,
+    /// Why numbers that one would expect are not there, such as `GPM: not supported by this device`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<String>,
+}
