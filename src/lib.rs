@@ -4,6 +4,7 @@
 
 pub mod adapter;
 pub mod budget;
+pub mod ceilings;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod emit;

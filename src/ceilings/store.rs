@@ -1,0 +1,122 @@
+//! Where ceilings are kept: one file for each GPU and driver in the user's cache.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::{Ceilings, FORMAT};
+
+/// Why ceilings could not be read or kept.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no folder for it.
+    #[error("neither XDG_CACHE_HOME nor HOME names a folder")]
+    NoFolder,
+    /// It cannot be read or written.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// It is not what this program writes.
+    #[error("{} is damaged", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// The folder: `gputune/ceilings` in `XDG_CACHE_HOME`, or in `.cache` of the home folder (XDG Base Directory
+/// Specification).
+pub fn folder() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")))?;
+    Some(cache.join("gputune/ceilings"))
+}
+
+fn file(folder: &Path, uuid: &str, driver: &str) -> PathBuf {
+    let plain = |text: &str| -> String {
+        text.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' }).collect()
+    };
+    folder.join(format!("{}_{}.json", plain(uuid), plain(driver)))
+}
+
+/// The ceilings of a GPU under a driver, if they were measured. A file of another format counts as none.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn load(folder: &Path, uuid: &str, driver: &str) -> Result<Option<Ceilings>, StoreError> {
+    #[derive(serde::Deserialize)]
+    struct Versioned {
+        format: u32,
+    }
+    let path = file(folder, uuid, driver);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(StoreError::Io { action: "read", path, source }),
+    };
+    let parsed = serde_json::from_slice::<Versioned>(&text)
+        .and_then(|version| (version.format == FORMAT).then(|| serde_json::from_slice::<Ceilings>(&text)).transpose());
+    let ceilings = parsed.map_err(|source| StoreError::Damaged { path, source })?;
+    Ok(ceilings.filter(|ceilings| ceilings.uuid == uuid && ceilings.driver == driver))
+}
+
+/// Keeps ceilings, in place of earlier ones: whoever reads at the same time finds the old or the new file, whole.
+///
+/// # Errors
+/// It cannot be written.
+pub fn save(folder: &Path, ceilings: &Ceilings) -> Result<PathBuf, StoreError> {
+    let path = file(folder, &ceilings.uuid, &ceilings.driver);
+    let failed = |source| StoreError::Io { action: "write", path: path.clone(), source };
+    let text = serde_json::to_vec_pretty(ceilings).map_err(|error| failed(error.into()))?;
+    fs::create_dir_all(folder).map_err(failed)?;
+    let mut new = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    new.write_all(&text).and_then(|()| new.as_file().sync_data()).map_err(failed)?;
+    new.persist(&path).map_err(|error| failed(error.error))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::example;
+    use super::*;
+
+    #[test]
+    fn what_is_kept_comes_back_for_the_same_gpu_and_driver_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = folder.path().join("not/there/yet");
+        let ceilings = example();
+        let path = save(&below, &ceilings).unwrap();
+        assert_eq!(load(&below, "GPU-1", "580.95.05").unwrap(), Some(ceilings.clone()));
+        assert_eq!(load(&below, "GPU-1", "590.1").unwrap(), None);
+        assert_eq!(load(&below, "GPU-2", "580.95.05").unwrap(), None);
+        save(&below, &ceilings).unwrap();
+        assert_eq!(fs::read_dir(&below).unwrap().count(), 1, "one file, and no leftovers");
+        assert!(path.starts_with(&below));
+    }
+
+    #[test]
+    fn another_format_is_none_and_damage_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = save(folder.path(), &example()).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("\"format\": 1", "\"format\": 2")).unwrap();
+        assert_eq!(load(folder.path(), "GPU-1", "580.95.05").unwrap(), None);
+        fs::write(&path, &text[..text.len() / 2]).unwrap();
+        assert!(matches!(load(folder.path(), "GPU-1", "580.95.05"), Err(StoreError::Damaged { .. })));
+    }
+
+    #[test]
+    fn names_cannot_leave_the_folder() {
+        let path = file(Path::new("/cache"), "../../etc/passwd", "5/8");
+        assert_eq!(path.parent(), Some(Path::new("/cache")));
+    }
+}
