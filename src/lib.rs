@@ -11,6 +11,7 @@ pub mod emit;
 pub mod event;
 pub mod foreign;
 pub mod journal;
+pub mod machine;
 pub mod metric;
 pub mod numerics;
 pub mod objective;

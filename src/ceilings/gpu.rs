@@ -56,8 +56,9 @@ fn one(stream: &Stream, kind: Kind, left: f64, clock: &dyn Clock) -> Result<Ceil
 }
 
 fn prepare(stream: &Stream, kind: Kind) -> Result<Box<dyn Timed>, CudaError> {
+    type Make<'m> = &'m dyn Fn(usize) -> Result<Host, CudaError>;
     let gpu = stream.gpu();
-    let pinned = || Pinned::new(gpu, HostCopies::BYTES);
+    let host = |make: Make<'_>| -> Result<Box<dyn Timed>, CudaError> { Ok(Box::new(HostCopies::new(stream, make)?)) };
     Ok(match kind {
         Kind::MatmulFp32 => products(stream, Precision::Fp32)?,
         Kind::MatmulTf32 => products(stream, Precision::Tf32)?,
@@ -65,9 +66,9 @@ fn prepare(stream: &Stream, kind: Kind) -> Result<Box<dyn Timed>, CudaError> {
         Kind::MatmulFp16 => products(stream, Precision::Fp16)?,
         Kind::MatmulFp8 => products(stream, Precision::Fp8)?,
         Kind::DeviceMemory => Box::new(DeviceCopies::within(stream)?),
-        Kind::HostToDevicePinned => Box::new(HostCopies::new(stream, Host::PinnedUp(pinned()?))?),
-        Kind::HostToDevicePageable => Box::new(HostCopies::new(stream, Host::Pageable(vec![1; HostCopies::BYTES]))?),
-        Kind::DeviceToHostPinned => Box::new(HostCopies::new(stream, Host::PinnedDown(pinned()?))?),
+        Kind::HostToDevicePinned => host(&|bytes| Ok(Host::PinnedUp(Pinned::new(gpu, bytes)?)))?,
+        Kind::HostToDevicePageable => host(&|bytes| Ok(Host::Pageable(vec![1; bytes])))?,
+        Kind::DeviceToHostPinned => host(&|bytes| Ok(Host::PinnedDown(Pinned::new(gpu, bytes)?)))?,
         Kind::PeerToPeer => Box::new(DeviceCopies::from_peer(stream, &peer(gpu)?)?),
         Kind::KernelLaunches => Box::new(Launches::new(stream)?),
     })

@@ -226,20 +226,29 @@ pub(super) struct HostCopies {
 }
 
 impl HostCopies {
-    /// As large as a batch of a large job.
-    pub(super) const BYTES: usize = 256 << 20;
+    /// As large as a batch of a large job; less where there is less.
+    const SIZES: [usize; 2] = [256 << 20, 64 << 20];
 
-    pub(super) fn new(stream: &Stream, host: Host) -> Result<Self, CudaError> {
-        let device = Buffer::new(stream.gpu(), Self::BYTES)?;
-        stream.fill(device.all(), 1)?;
-        Ok(Self { stream: stream.clone(), host, device })
+    pub(super) fn new(stream: &Stream, host: impl Fn(usize) -> Result<Host, CudaError>) -> Result<Self, CudaError> {
+        let mut failed = CudaError::OutOfMemory { bytes: 0 };
+        for bytes in Self::SIZES {
+            match host(bytes).and_then(|host| Ok((host, Buffer::new(stream.gpu(), bytes)?))) {
+                Ok((host, device)) => {
+                    stream.fill(device.all(), 1)?;
+                    return Ok(Self { stream: stream.clone(), host, device });
+                }
+                Err(error) if error.is_out_of_memory() => failed = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(failed)
     }
 }
 
 impl Timed for HostCopies {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
     fn work(&self) -> f64 {
-        Self::BYTES as f64
+        self.device.bytes() as f64
     }
 
     /// By the host's clock: a copy from ordinary memory occupies the processor, too.

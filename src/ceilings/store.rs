@@ -42,6 +42,8 @@ pub fn folder() -> Option<PathBuf> {
 }
 
 fn file(folder: &Path, uuid: &str, driver: &str) -> PathBuf {
+    // Of an instance CUDA tells the identity without saying that it is one.
+    let uuid = uuid.trim_start_matches("GPU-").trim_start_matches("MIG-");
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' }).collect()
     };
@@ -66,7 +68,7 @@ pub fn load(folder: &Path, uuid: &str, driver: &str) -> Result<Option<Ceilings>,
     let parsed = serde_json::from_slice::<Versioned>(&text)
         .and_then(|version| (version.format == FORMAT).then(|| serde_json::from_slice::<Ceilings>(&text)).transpose());
     let ceilings = parsed.map_err(|source| StoreError::Damaged { path, source })?;
-    Ok(ceilings.filter(|ceilings| ceilings.uuid == uuid && ceilings.driver == driver))
+    Ok(ceilings.filter(|ceilings| ceilings.driver == driver))
 }
 
 /// Keeps ceilings, in place of earlier ones: whoever reads at the same time finds the old or the new file, whole.

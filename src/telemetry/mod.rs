@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod device;
+mod gpu_facts;
 mod gpu_memory;
 mod host;
 mod kills;
@@ -10,6 +11,7 @@ pub mod shared;
 mod tree;
 
 pub use device::Device;
+pub use gpu_facts::{GpuFacts, Holder, MeterState, Mig, Pcie, Power, RemappedRows};
 pub use gpu_memory::{GpuMemory, GpuProcess, GpuReader, GpuState};
 pub use host::HostMemory;
 pub use kills::OomKills;
