@@ -1,14 +1,17 @@
 //! What the machine is and how its memory and its processors fare; read only, every field optional.
 
 mod cgroup;
+mod dcgm;
 mod device;
 mod gpu_memory;
 mod host;
 mod kills;
 mod processors;
 pub mod shared;
+mod tool;
 mod tree;
 
+pub use dcgm::Dcgm;
 pub use device::Device;
 pub use gpu_memory::{GpuMemory, GpuProcess, GpuReader, GpuState};
 pub use host::HostMemory;
