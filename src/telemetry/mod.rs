@@ -12,7 +12,7 @@ mod tool;
 mod tree;
 
 pub use dcgm::Dcgm;
-pub use device::Device;
+pub use device::{Device, DeviceChoice, NoGpu, VISIBLE_GPUS};
 pub use gpu_memory::{GpuMemory, GpuProcess, GpuReader, GpuState};
 pub use host::HostMemory;
 pub use kills::OomKills;
