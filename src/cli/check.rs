@@ -48,6 +48,9 @@ pub(super) fn run(args: &Args) -> super::Result {
     for warning in &spec.warnings {
         diagnostic::print_warning(warning);
     }
+    if let Err(error) = spec.device() {
+        diagnostic::print_warning(&error.to_string());
+    }
     Ok(Exit::Found)
 }
 

@@ -8,7 +8,7 @@ use gputune::probe::{CommandProber, ProbeError, supervisor};
 use gputune::report::{self, BestReport};
 use gputune::spec::Spec;
 use gputune::study::Study;
-use gputune::telemetry::Device;
+use gputune::telemetry::{Device, NoGpu};
 use gputune::tuner::{TuneError, Tuner};
 
 use super::exit::{Exit, Failed};
@@ -44,7 +44,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> super::Result {
     let spec = Spec::load(&args.config)?;
     let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
-    let device = Device::detect();
+    let device = spec.device().map_err(|error| no_gpu(&error))?;
     let header = Header::new(spec.fingerprint(&device));
     if args.fresh {
         start_over(&out, &header, &spec, args.quiet)?;
@@ -108,6 +108,12 @@ pub(super) fn run(args: Args) -> super::Result {
         (_, Some(_)) => Exit::Found,
         (_, None) => Exit::NothingFeasible,
     })
+}
+
+/// The device that the spec asks for is not there.
+pub(super) fn no_gpu(error: &NoGpu) -> Failed {
+    Failed::because(Exit::Impossible, error)
+        .hint("mend that, or write device = \"cpu\" in [step] to train on the processor")
 }
 
 /// Keeps an earlier search aside, unless somebody is at it.

@@ -4,6 +4,7 @@ mod best;
 mod care;
 mod compute;
 mod machine;
+mod host;
 mod markdown;
 mod probe;
 mod row;

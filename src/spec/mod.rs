@@ -34,7 +34,7 @@ use crate::probe::Limits;
 use crate::quantity;
 use crate::space::{Settings, Space, Value};
 use crate::strategy::STRATEGIES;
-use crate::telemetry::Device;
+use crate::telemetry::{Device, NoGpu, VISIBLE_GPUS};
 use error::SourceFile;
 use file::{LimitsTable, Located, ObjectiveTable, SearchTable, SpecFile};
 
@@ -117,6 +117,16 @@ impl Spec {
         });
         let neutral = applied().filter(|applied| applied.target.numerics == Numerics::Same);
         FullPrecision::new(reference).neutral(neutral.map(|applied| applied.parameter.clone()))
+    }
+
+    /// The device of this machine that the spec asks for.
+    ///
+    /// # Errors
+    /// It asks for a GPU, and there is none.
+    pub fn device(&self) -> Result<Device, NoGpu> {
+        let written = self.step.template().env.iter().find(|(name, _)| name == VISIBLE_GPUS);
+        let visible = written.map(|(_, value)| value.text().to_owned()).or_else(|| std::env::var(VISIBLE_GPUS).ok());
+        Device::choose(self.step.device(), visible.as_deref())
     }
 
     /// What must stay the same for this spec's trials to be comparable.
