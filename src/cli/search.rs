@@ -55,6 +55,7 @@ pub(super) fn run(args: Args) -> super::Result {
         Journal::open(&out.join(folder::JOURNAL), &header, &spec.space).map_err(|error| journal_failed(&error))?;
     folder::write(&out, folder::SPEC, &spec.text)?;
     if !args.quiet {
+        diagnostic::print_left_out(&spec);
         spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
     }
     let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);

@@ -3,8 +3,8 @@
 mod best;
 mod care;
 mod compute;
-mod machine;
 mod host;
+mod machine;
 mod markdown;
 mod probe;
 mod row;
