@@ -48,9 +48,10 @@ fn one(stream: &Stream, kind: Kind, left: f64, clock: &dyn Clock) -> Result<Ceil
     if left < pace.limit {
         return Err("the time for measuring was over".to_owned());
     }
-    let mut work = prepare(stream, kind).map_err(|error| match error.cure() {
-        Some(cure) => format!("{error}: {cure}"),
-        None => error.to_string(),
+    let mut work = prepare(stream, kind).map_err(|error| match (&error, error.cure()) {
+        (CudaError::NotSupported(reason), _) => reason.clone(),
+        (_, Some(cure)) => format!("{error}: {cure}"),
+        (_, None) => error.to_string(),
     })?;
     sample(work.as_mut(), pace, clock)
 }

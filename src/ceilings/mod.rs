@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "cuda")]
 pub use gpu::measure;
 pub use sample::{Clock, Pace, Timed, WallClock, sample};
-pub use store::{StoreError, folder, load, save};
+pub use store::{StoreError, folder, known, load, save};
 
 use crate::precision::Precision;
 

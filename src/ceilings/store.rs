@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::{Ceilings, FORMAT};
+use crate::telemetry::Device;
 
 /// Why ceilings could not be read or kept.
 #[derive(Debug, thiserror::Error)]
@@ -55,11 +56,16 @@ fn file(folder: &Path, uuid: &str, driver: &str) -> PathBuf {
 /// # Errors
 /// The file is there and cannot be read.
 pub fn load(folder: &Path, uuid: &str, driver: &str) -> Result<Option<Ceilings>, StoreError> {
+    let found = read(&file(folder, uuid, driver))?;
+    Ok(found.filter(|ceilings| ceilings.driver == driver))
+}
+
+fn read(path: &Path) -> Result<Option<Ceilings>, StoreError> {
     #[derive(serde::Deserialize)]
     struct Versioned {
         format: u32,
     }
-    let path = file(folder, uuid, driver);
+    let path = path.to_owned();
     let text = match fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -67,8 +73,23 @@ pub fn load(folder: &Path, uuid: &str, driver: &str) -> Result<Option<Ceilings>,
     };
     let parsed = serde_json::from_slice::<Versioned>(&text)
         .and_then(|version| (version.format == FORMAT).then(|| serde_json::from_slice::<Ceilings>(&text)).transpose());
-    let ceilings = parsed.map_err(|source| StoreError::Damaged { path, source })?;
-    Ok(ceilings.filter(|ceilings| ceilings.driver == driver))
+    parsed.map_err(|source| StoreError::Damaged { path, source })
+}
+
+/// The ceilings that hold for a device that trains: those of the first of these GPUs, or else of another of its model. What
+/// cannot be read counts as not measured.
+///
+/// From here a search can take what it expects of a precision ([`Ceilings::relative_speed`]), and a diagnosis how far a
+/// step is from the limit ([`Ceilings::share`]).
+pub fn known(folder: &Path, device: &Device, uuids: &[&str]) -> Option<Ceilings> {
+    let mut of_gpus = uuids.iter().filter_map(|uuid| load(folder, uuid, &device.driver).ok().flatten());
+    of_gpus.next().or_else(|| {
+        let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut all: Vec<Ceilings> = files.filter_map(|path| read(&path).ok().flatten()).collect();
+        all.retain(|ceilings| ceilings.driver == device.driver && device.name.contains(&ceilings.name));
+        // `NVIDIA H200` is part of `NVIDIA H200 NVL`; of the same model the last measured counts.
+        all.into_iter().max_by_key(|ceilings| (ceilings.name.len(), ceilings.measured_at))
+    })
 }
 
 /// Keeps ceilings, in place of earlier ones: whoever reads at the same time finds the old or the new file, whole.
@@ -114,6 +135,20 @@ mod tests {
         assert_eq!(load(folder.path(), "GPU-1", "580.95.05").unwrap(), None);
         fs::write(&path, &text[..text.len() / 2]).unwrap();
         assert!(matches!(load(folder.path(), "GPU-1", "580.95.05"), Err(StoreError::Damaged { .. })));
+    }
+
+    #[test]
+    fn another_gpu_of_the_model_does_where_this_one_was_not_measured() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = |name: &str| Device { name: name.to_owned(), driver: "580.95.05".to_owned(), is_gpu: true };
+        assert_eq!(known(folder.path(), &device("2 x NVIDIA Test"), &[]), None);
+        save(folder.path(), &example()).unwrap();
+        fs::write(folder.path().join("other.json"), "no ceilings").unwrap();
+        assert_eq!(known(folder.path(), &device("2 x NVIDIA Test"), &["GPU-9"]), Some(example()));
+        assert_eq!(known(folder.path(), &device("NVIDIA Other"), &["GPU-9"]), None);
+        assert_eq!(known(folder.path(), &device("NVIDIA Other"), &["GPU-1"]), Some(example()));
+        let newer = Device { driver: "590.1".to_owned(), ..device("NVIDIA Test") };
+        assert_eq!(known(folder.path(), &newer, &["GPU-1"]), None);
     }
 
     #[test]

@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(compute.share, Some(0.5));
         assert_eq!(
             compute.line(),
-            "compute   400 TFLOP/s, 50 % of what this GPU reached in bf16 products (800 TFLOP/s)"
+            "compute   400 TFLOP/s, 50.0 % of what this GPU reached in bf16 products (800 TFLOP/s)"
         );
         let unknown = Compute::of(&measured(4e13, 0.1), Some(Precision::Fp8), Some(&ceilings)).unwrap();
         assert_eq!((unknown.share, unknown.line().as_str()), (None, "compute   400 TFLOP/s"));

@@ -167,13 +167,11 @@ fn driver_lines(machine: &Machine, page: &mut Page) {
     }
     let found = machine.libraries.iter().filter(|library| library.absent.is_none());
     unless_empty(page, "libraries", &found.map(|library| library.name).collect::<Vec<&str>>().join(", "));
-    for library in &machine.libraries {
-        let cure = library.cure.as_ref().map(|cure| format!("cure: {cure}"));
-        unless_empty(
-            page,
-            "",
-            &library.absent.as_ref().map(|reason| listed([Some(reason.clone()), cure])).unwrap_or_default(),
-        );
+    let missing = || machine.libraries.iter().filter(|library| library.absent.is_some());
+    for (at, library) in missing().enumerate() {
+        let is_last_of_cure = missing().nth(at + 1).is_none_or(|next| next.cure != library.cure);
+        let cure = library.cure.as_ref().filter(|_| is_last_of_cure).map(|cure| format!("cure: {cure}"));
+        page.line("", &listed([library.absent.clone(), cure]));
     }
 }
 
@@ -219,10 +217,11 @@ pub fn ceilings_text(ceilings: &Ceilings, width: usize) -> String {
             page.text.push('\n');
         }
     }
-    for &(kind, label, _) in KINDS {
-        if let Some(reason) = ceilings.absent.get(&kind) {
-            page.line("", &format!("not {label}: {reason}"));
-        }
+    let absent: Vec<(&str, &String)> =
+        KINDS.iter().filter_map(|(kind, label, _)| Some((*label, ceilings.absent.get(kind)?))).collect();
+    for alike in absent.chunk_by(|(_, a), (_, b)| a == b) {
+        let labels: Vec<&str> = alike.iter().map(|(label, _)| *label).collect();
+        page.line("", &format!("not {}: {}", labels.join(", "), alike[0].1));
     }
     page.text
 }

@@ -141,3 +141,50 @@ fn of_demo(command: &[Located<String>]) -> Vec<String> {
         .flat_map(|word| Template::parse(word).names().map(|(name, _)| name.to_owned()).collect::<Vec<_>>())
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Spec;
+    use crate::telemetry::Device;
+
+    const SPEC: &str = r#"
+        [step]
+        command = ["python3", "train.py"]
+        adapter = "torch"
+        [space]
+        precision = { values = ["fp32", "bf16"], apply = "torch.precision" }
+    "#;
+
+    fn load(text: &str, compute_capability: (i32, i32)) -> Result<Spec, SpecError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("spec.toml");
+        std::fs::write(&path, text).unwrap();
+        Spec::load_for(&path, &|| Some(Hardware { name: "Test".to_owned(), compute_capability }))
+    }
+
+    #[test]
+    fn the_signature_of_a_search_tells_what_was_left_out() {
+        let device = Device { name: "Test".to_owned(), driver: "1".to_owned(), is_gpu: true };
+        let fingerprint = |capability| load(SPEC, capability).unwrap().fingerprint(&device).space.to_string();
+        assert_eq!(fingerprint((7, 0)), fingerprint((7, 5)), "it goes on where it was");
+        assert_ne!(fingerprint((7, 0)), fingerprint((8, 0)));
+    }
+
+    #[test]
+    fn who_needs_no_answer_does_not_ask() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("spec.toml");
+        for text in [
+            SPEC.replace("\"bf16\"", "\"fp32\"").replace("\"fp32\", \"fp32\"", "\"fp32\""),
+            SPEC.replace("adapter =", "device = \"cpu\"\nadapter ="),
+            SPEC.replace("adapter =", "env = { CUDA_VISIBLE_DEVICES = \"1\" }\nadapter ="),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let spec = Spec::load_for(&path, &|| panic!("nobody asks")).unwrap();
+            assert_eq!(spec.left_out, []);
+        }
+        std::fs::write(&path, SPEC).unwrap();
+        assert_eq!(Spec::load_for(&path, &|| None).unwrap().space.count().to_string(), "2");
+    }
+}
