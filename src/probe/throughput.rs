@@ -31,6 +31,8 @@ pub(super) struct Throughput {
     pub(super) amount: f64,
     /// Time from the end of warm-up to the last step, whatever happened in it.
     pub(super) measured: Duration,
+    /// When the last step ended, since the probe began.
+    pub(super) ended: Duration,
 }
 
 impl Throughput {
@@ -74,6 +76,7 @@ impl Throughput {
             step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
             amount: stats::median(&amounts)?,
             measured: Duration::try_from_secs_f64(last.at - begin).unwrap_or_default(),
+            ended: Duration::try_from_secs_f64(last.at).unwrap_or_default(),
         })
     }
 

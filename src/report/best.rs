@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::care::Care;
+use crate::metric::GpuUse;
 use crate::objective::Direction;
 use crate::outcome::{Estimate, Numerics, Outliers};
 use crate::space::{Settings, Value};
@@ -69,6 +70,9 @@ pub struct BestReport {
     pub peak_memory_bytes: Option<u64>,
     /// Share of device memory that stayed free at the peak.
     pub memory_headroom: Option<f64>,
+    /// What each GPU did when it was last measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuUse>,
     /// What the comparison of its losses with full precision's came to, where it changes the numerics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numerics: Option<Numerics>,
@@ -119,6 +123,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         speedup: best.speedup,
         peak_memory_bytes: best.winner.measurement.peak_memory_bytes,
         memory_headroom: best.winner.measurement.memory_headroom(),
+        gpus: best.winner.measurement.gpus.clone(),
         numerics: best.winner.measurement.numerics.clone(),
         is_unstable: best.winner.measurement.is_unstable,
         outliers: best.winner.measurement.outliers.clone(),

@@ -2,6 +2,7 @@
 
 mod best;
 mod care;
+mod gpus;
 mod markdown;
 mod probe;
 mod row;

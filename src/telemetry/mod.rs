@@ -5,14 +5,16 @@ mod device;
 mod gpu_memory;
 mod host;
 mod kills;
+pub mod nvml;
 mod processors;
 pub mod shared;
 mod tree;
 
 pub use device::Device;
-pub use gpu_memory::{GpuMemory, GpuProcess, GpuReader, GpuState};
+pub use gpu_memory::{GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES};
 pub use host::HostMemory;
 pub use kills::OomKills;
+pub use nvml::GpuMeter;
 pub use processors::{ProcessorShares, ProcessorTimes};
 pub use shared::SharedMemory;
 pub use tree::memory_of;
