@@ -28,13 +28,17 @@ fn value(report: &serde_json::Value, metric: &str) -> f64 {
     report["host"][metric]["value"].as_f64().unwrap_or_else(|| panic!("no {metric} in {report}"))
 }
 
+/// The cores that a step of 8 samples uses that takes so much processor time, at the speed that was measured.
+fn expected_cores(report: &serde_json::Value, seconds_per_step: f64) -> f64 {
+    report["throughput"]["value"].as_f64().unwrap() / 8.0 * seconds_per_step
+}
+
 #[test]
 fn a_step_that_computes_uses_a_processor_and_one_that_sleeps_none() {
     let report_of = |step: &str| report(&Search::of(&[step], LIMITS));
-    let busy = report_of("burning:8:5000");
-    let cores = value(&busy, "cpu_cores");
-    // Other programs may have taken their share of it.
-    assert!((0.3..1.2).contains(&cores), "{busy}");
+    let busy = report_of("burning:8:10000");
+    let share = value(&busy, "cpu_cores") / expected_cores(&busy, 0.01);
+    assert!((0.8..1.3).contains(&share), "{share}: {busy}");
     assert_eq!(busy["host"]["cpu_cores"]["source"], "proc");
     assert!(value(&busy, "host_memory") > 1e5);
     let idle = report_of("forever:8:5000");
@@ -47,8 +51,8 @@ fn a_step_that_computes_uses_a_processor_and_one_that_sleeps_none() {
 #[test]
 fn children_that_end_between_two_looks_count() {
     let report = report(&Search::of(&["forking:8:20000"], LIMITS));
-    let cores = value(&report, "cpu_cores");
-    assert!((0.3..1.3).contains(&cores), "{report}");
+    let share = value(&report, "cpu_cores") / expected_cores(&report, 0.02);
+    assert!((0.8..1.6).contains(&share), "{share}: {report}");
 }
 
 #[test]

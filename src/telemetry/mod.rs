@@ -20,4 +20,4 @@ pub use host_meter::HostMeter;
 pub use kills::OomKills;
 pub use processors::{ProcessorShares, ProcessorTimes, thread_time};
 pub use shared::SharedMemory;
-pub use tree::memory_of;
+pub use tree::{anonymous_memory_of, memory_of};
