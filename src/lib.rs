@@ -8,6 +8,7 @@ pub mod budget;
 pub mod demo;
 pub mod emit;
 pub mod event;
+mod foreign;
 pub mod journal;
 pub mod metric;
 pub mod numerics;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules of the library, from the lowest layer up. `cli` is above all and belongs to the binary alone.
 const LAYERS: &[&[&str]] = &[
-    &["space", "outcome", "metric", "quantity", "process_table"],
+    &["space", "outcome", "metric", "quantity", "process_table", "foreign"],
     &["trial", "telemetry", "stats", "adapter"],
     &["objective", "journal", "emit", "budget", "numerics"],
     &["event"],

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::care::Care;
-use crate::metric::Readings;
+use crate::metric::{GpuUse, Readings};
 use crate::objective::Direction;
 use crate::outcome::{Estimate, Numerics, Outliers};
 use crate::space::{Settings, Value};
@@ -73,6 +73,9 @@ pub struct BestReport {
     /// What the machine told of its processes in the last measurement.
     #[serde(default, skip_serializing_if = "Readings::is_empty")]
     pub host: Readings,
+    /// What each GPU did when it was last measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuUse>,
     /// What the comparison of its losses with full precision's came to, where it changes the numerics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numerics: Option<Numerics>,
@@ -124,6 +127,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         peak_memory_bytes: best.winner.measurement.peak_memory_bytes,
         memory_headroom: best.winner.measurement.memory_headroom(),
         host: best.winner.measurement.host.clone(),
+        gpus: best.winner.measurement.gpus.clone(),
         numerics: best.winner.measurement.numerics.clone(),
         is_unstable: best.winner.measurement.is_unstable,
         outliers: best.winner.measurement.outliers.clone(),

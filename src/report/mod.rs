@@ -2,6 +2,7 @@
 
 mod best;
 mod care;
+mod gpus;
 mod host;
 mod markdown;
 mod probe;
