@@ -8,6 +8,8 @@ use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Output};
 
+use serde_json::json;
+use support::stand_in::{StandIn, hopper};
 use support::{Search, child, gputune, stderr, stdout};
 
 const LIMITS: &str = "[limits]\nprobe_time = \"20s\"\nstall_time = \"10s\"\ngrace_time = \"300ms\"\nmeasure_time = \"2s\"\nprecision = 0.0001\n";
@@ -90,6 +92,34 @@ fn a_person_reads_it_too() {
     let best = fs::read_to_string(search.out().join("best.json")).unwrap();
     let best: serde_json::Value = serde_json::from_str(&best).unwrap();
     assert!(value(&best, "cpu_cores") > 0.0);
+}
+
+#[test]
+fn a_gpu_that_is_there_is_left_alone_on_the_processor_and_its_search_does_not_go_on_there() {
+    let stand_in = StandIn::of(&json!({}));
+    let script = json!({ "gpus": [hopper(&stand_in.path("pid"))] });
+    fs::write(stand_in.path("script.json"), script.to_string()).unwrap();
+    let search = Search::of(&["forever:8:2000"], "");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(gputune());
+        stand_in.before(command.args(arguments).current_dir(search.folder.path())).output().unwrap()
+    };
+    let output = run(&["search", "spec.toml", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let spec = search.folder.path().join("spec.toml");
+    let text = fs::read_to_string(&spec).unwrap();
+    fs::write(&spec, text.replacen("[step]\n", "[step]\ndevice = \"gpu\"\n", 1)).unwrap();
+    let output = run(&["search", "spec.toml", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(0), "it was on the GPU before: {}", stderr(&output));
+    fs::write(&spec, text.replacen("[step]\n", "[step]\ndevice = \"cpu\"\n", 1)).unwrap();
+    let output = run(&["search", "spec.toml", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the device was `NVIDIA H200` and is `"), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("CUDA_VISIBLE_DEVICES"), "{}", stderr(&output));
+    let output = run(&["probe", "spec.toml", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert!(report.get("gpus").is_none() && !report["device"].as_str().unwrap().contains("H200"), "{report}");
+    assert!(value(&report, "cpu_cores") >= 0.0);
 }
 
 /// A spec whose step prints what it sees of GPUs.
