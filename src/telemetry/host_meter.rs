@@ -84,6 +84,11 @@ impl HostMeter {
         thin_out(&mut self.samples);
     }
 
+    /// The processes at the last look, the first of all included.
+    pub fn pids(&self) -> &[u32] {
+        self.tree.pids()
+    }
+
     /// Takes note of the memory that the processes hold, in bytes.
     pub fn holds(&mut self, at: Instant, bytes: u64) {
         self.held.push((at, bytes));

@@ -17,7 +17,7 @@ use super::meter::Metered;
 use super::owners::{Owner, Owners};
 use super::watched::{Watched, memory, now_in_micros, processes};
 use super::{GpuIdentity, Visible, Window};
-use crate::telemetry::{GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES};
+use crate::telemetry::{Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES};
 
 /// What the thread is asked for. Who asked may have given up waiting.
 pub(super) enum Request {
@@ -42,15 +42,22 @@ struct Session {
     owners: Owners,
     idle: GpuState,
     watched: Vec<Watched>,
+    /// Tells what GPM does not.
+    dcgm: Option<Dcgm>,
     /// Why there is none to watch.
     failure: Option<String>,
     next_counters: Instant,
     next_states: Instant,
+    /// How often states were read.
+    looks: u32,
 }
 
 /// How often counters and states are read, at most.
 const COUNTERS_EVERY: Duration = Duration::from_millis(200);
 const STATES_EVERY: Duration = Duration::from_secs(1);
+
+/// How often states are read at first: a step may be over, or a device lost, before long.
+const FIRST_STATES: (u32, Duration) = (8, Duration::from_millis(250));
 
 /// Each of both may take one part in so many of a processor's time: together 0.5 %.
 const SHARE_OF_TIME: u32 = 400;
@@ -149,19 +156,41 @@ impl Session {
         };
         let watched = chosen.into_iter().map(|handle| Watched::new(nvml, handle)).collect();
         let now = Instant::now();
-        Self { owners: Owners::below(root), idle, watched, failure, next_counters: now, next_states: now }
+        Self {
+            owners: Owners::below(root),
+            idle,
+            watched,
+            dcgm: None,
+            failure,
+            next_counters: now,
+            next_states: now,
+            looks: 0,
+        }
     }
 
     fn tick(&mut self, nvml: &'static Nvml) {
         let begin = Instant::now();
         if begin >= self.next_counters {
             self.watched.iter_mut().for_each(|watched| watched.look_at_counters(nvml));
+            self.ask_dcgm();
             self.next_counters = begin + COUNTERS_EVERY.max(begin.elapsed() * SHARE_OF_TIME);
         }
         let begin = Instant::now();
         if begin >= self.next_states {
             self.watched.iter_mut().for_each(|watched| watched.look_at_states(&mut self.owners));
-            self.next_states = begin + STATES_EVERY.max(begin.elapsed() * SHARE_OF_TIME);
+            self.looks += 1;
+            let usual = if self.looks <= FIRST_STATES.0 { FIRST_STATES.1 } else { STATES_EVERY };
+            self.next_states = begin + usual.max(begin.elapsed() * SHARE_OF_TIME);
+        }
+    }
+
+    /// Listens to a host engine about GPUs that turned out to have no GPM. It does not know MIG instances by name.
+    fn ask_dcgm(&mut self) {
+        let without = self.watched.iter().filter(|watched| watched.gpm.failure().is_some());
+        let uuids: Vec<String> = without.map(|watched| watched.handle.identity.uuid.clone()).collect();
+        let uuids: Vec<String> = uuids.into_iter().filter(|uuid| uuid.starts_with("GPU-")).collect();
+        if self.dcgm.is_none() && !uuids.is_empty() {
+            self.dcgm = Some(Dcgm::listen(&uuids));
         }
     }
 
@@ -204,6 +233,7 @@ impl Session {
                 idle: &self.idle,
                 is_matched,
                 first_settings,
+                dcgm: self.dcgm.as_ref(),
             };
             let (gpu, disturbances) = evaluate(watched, &of);
             metered.gpus.push(gpu);
@@ -227,8 +257,9 @@ impl Session {
         if is_matched {
             return self.is_matched_on(watched);
         }
-        let used = watched.states.iter().filter_map(|look| look.memory.as_ref().ok()).map(|memory| memory.used).max();
-        match used.zip(self.idle.used_of(&watched.handle.identity.uuid)) {
+        let used: Told<Vec<u64>> = watched.states.iter().map(|look| Ok(look.memory.clone()?.used)).collect();
+        let most = used.ok().and_then(|used| used.into_iter().max());
+        match most.zip(self.idle.used_of(&watched.handle.identity.uuid)) {
             Some((used, before)) => used > before + UNEXPLAINED_BYTES,
             None => true,
         }
