@@ -1,6 +1,7 @@
 //! What looking at the machine costs while a probe runs: processor time of the thread that looks, as a share of one core.
 //!
-//! `cargo build --release --example child && cargo bench --bench host_meter -- [--seconds N]` prints a table;
+//! `cargo build --release --example child && cargo bench --bench host_meter -- [--seconds N]` prints a table, with `dev` for
+//! `release` and `--profile dev` that of a build without optimisation;
 //! `benches/results/host_meter.md` keeps a run.
 
 use std::error::Error;

@@ -208,12 +208,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// of it is done less often where it takes long: counters, what is followed, and walks for 0.15 % of one processor each.
 fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
     const SHARE: u32 = 700;
-    const COUNTERS: Duration = Duration::from_millis(250);
     let mut looks = 0_u32;
-    let (mut counters_at, mut memory_at, mut walk_at) = (Instant::now(), Instant::now(), Instant::now());
+    let (mut memory_at, mut walk_at) = (Instant::now(), Instant::now());
     loop {
-        let (pids, cost) = timed(|| look_at_counters(meter));
-        counters_at = (counters_at + COUNTERS).max(Instant::now() + cost * SHARE);
+        let (pids, counters_at) = {
+            let mut meter = locked(meter);
+            let next = meter.look_in_time();
+            (meter.pids().to_vec(), next)
+        };
         if Instant::now() >= memory_at {
             let (has_changed, cost) = timed(|| follow_memory(&pids, seen, meter));
             let usual = Duration::from_millis(if looks < 10 { 200 } else { 1000 });

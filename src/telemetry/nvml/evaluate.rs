@@ -245,8 +245,8 @@ fn disturbances(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], re
     found
 }
 
-/// The share of time from which on another program's kernels are a disturbance: the share that a repetition may differ by
-/// before it counts as noise.
+/// The share of time from which on another program's kernels are a disturbance. A choice: less shifts a throughput by no
+/// more than the widest tie.
 const BUSY: f64 = 0.05;
 
 /// Whether a process is certainly not the probe's.
