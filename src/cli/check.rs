@@ -45,6 +45,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     describe_time(&spec, &mut text);
     let _ = writeln!(text, "folder     {}", out.display());
     stdout::print(&text)?;
+    diagnostic::print_left_out(&spec);
     for warning in &spec.warnings {
         diagnostic::print_warning(warning);
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::care::Care;
+use super::compute::Compute;
 use crate::metric::{GpuUse, Readings};
 use crate::objective::Direction;
 use crate::outcome::{Estimate, Numerics, Outliers};
@@ -73,6 +74,9 @@ pub struct BestReport {
     /// What the machine told of its processes in the last measurement.
     #[serde(default, skip_serializing_if = "Readings::is_empty")]
     pub host: Readings,
+    /// Its floating-point operations beside what the GPU could do, where its step reports them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute: Option<Compute>,
     /// What each GPU did when it was last measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuUse>,
@@ -127,6 +131,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         peak_memory_bytes: best.winner.measurement.peak_memory_bytes,
         memory_headroom: best.winner.measurement.memory_headroom(),
         host: best.winner.measurement.host.clone(),
+        compute: Compute::of(&best.winner.measurement, None, None),
         gpus: best.winner.measurement.gpus.clone(),
         numerics: best.winner.measurement.numerics.clone(),
         is_unstable: best.winner.measurement.is_unstable,

@@ -3,6 +3,7 @@
 mod cgroup;
 mod dcgm;
 mod device;
+mod gpu_facts;
 mod gpu_memory;
 mod host;
 mod host_meter;
@@ -15,6 +16,7 @@ mod tree;
 
 pub use dcgm::Dcgm;
 pub use device::{Device, DeviceChoice, NoGpu, VISIBLE_GPUS};
+pub use gpu_facts::{GpuFacts, Holder, MeterState, Mig, Pcie, Power, RemappedRows};
 pub use gpu_memory::{GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES};
 pub use host::HostMemory;
 pub use host_meter::HostMeter;

@@ -11,17 +11,19 @@ use nvml_wrapper::Nvml;
 use super::ask::{Question, Told};
 use super::changes::Settings;
 use super::evaluate::{Circumstances, evaluate};
+use super::facts::facts;
 use super::list::{Handle, handles};
 use super::meter::Metered;
 use super::owners::{Owner, Owners};
 use super::watched::{Watched, memory, now_in_micros, processes};
 use super::{GpuIdentity, Visible, Window};
-use crate::telemetry::{Dcgm, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, thread_time};
+use crate::telemetry::{Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, thread_time};
 
 /// What the thread is asked for. Who asked may have given up waiting.
 pub(super) enum Request {
     List(SyncSender<Told<Vec<GpuIdentity>>>),
     Read(Visible, SyncSender<Told<GpuState>>),
+    Facts(Visible, SyncSender<Told<Vec<GpuFacts>>>),
     Begin { visible: Visible, root: u32, idle: GpuState },
     Look(SyncSender<()>),
     End(Window, SyncSender<Told<Metered>>),
@@ -108,6 +110,7 @@ impl Worker {
                 let _ = reply.send(listed.map(|found| found.into_iter().map(|handle| handle.identity).collect()));
             }
             Request::Read(visible, reply) => drop(reply.send(self.read(&visible))),
+            Request::Facts(visible, reply) => drop(reply.send(facts(self.nvml, &visible))),
             Request::Begin { visible, root, idle } => {
                 self.session = Some(Session::begin(self.chosen(&visible), self.nvml, root, idle));
             }
