@@ -28,17 +28,32 @@ EPILOG = """exit codes:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="gpu/acceptance.sh", description=__doc__, epilog=EPILOG,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(
+        prog="gpu/acceptance.sh",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     made.add_argument("binary", nargs="?", help="the gputune to check")
-    made.add_argument("--out", default="gpu-acceptance", help="folder for the results, at most six files [gpu-acceptance]")
-    made.add_argument("--state", help="folder for searches, logs and data sets, from which a later call goes on "
-                                      "[gputune-acceptance in the folder for temporary files]")
+    made.add_argument(
+        "--out", default="gpu-acceptance", help="folder for the results, at most six files [gpu-acceptance]"
+    )
+    made.add_argument(
+        "--state",
+        help="folder for searches, logs and data sets, from which a later call goes on "
+        "[gputune-acceptance in the folder for temporary files]",
+    )
     made.add_argument("--minutes", type=float, default=240, help="time for all checks together [240]")
-    made.add_argument("--only", action="append", default=[], metavar="NAME", help="run these checks only: NAME,NAME or given again")
+    made.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="run these checks only: NAME,NAME or given again"
+    )
     made.add_argument("--list", action="store_true", help="list the checks and end")
-    made.add_argument("--tiny", action="store_true", help="run `images` and `images-grid` with two tiny configs, also without a GPU: "
-                                                          "tries the checks themselves, and says nothing of a GPU")
+    made.add_argument(
+        "--tiny",
+        action="store_true",
+        help="run `images` and `images-grid` with two tiny configs, also without a GPU: "
+        "tries the checks themselves, and says nothing of a GPU",
+    )
     made.add_argument("--child", metavar="NAME", help=argparse.SUPPRESS)
     made.add_argument("--context", help=argparse.SUPPRESS)
     return made
@@ -108,10 +123,16 @@ def pack(state: Path, out: Path) -> None:
     written = 0
     with tarfile.open(out / "searches.tar.gz", "w:gz") as archive:
         for path in sorted(state.rglob("*")):
-            wanted = path.name in ("journal.jsonl", "best.json", "trials.csv", "spec.toml", "summary.md") or path.suffix in (".log", ".txt")
+            wanted = path.name in (
+                "journal.jsonl",
+                "best.json",
+                "trials.csv",
+                "spec.toml",
+                "summary.md",
+            ) or path.suffix in (".log", ".txt")
             if not wanted or not path.is_file() or written > ARCHIVE_BYTES:
                 continue
-            content = path.read_bytes()[-LOG_BYTES if path.suffix == ".log" else 0:]
+            content = path.read_bytes()[-LOG_BYTES if path.suffix == ".log" else 0 :]
             with tempfile.NamedTemporaryFile() as file:
                 file.write(content)
                 file.flush()
@@ -137,12 +158,15 @@ def run_all(arguments: argparse.Namespace, checks: list[Check]) -> int:
     identity = {key: facts.get(key) for key in ("uuid", "gputune", "driver")}
     kept = results.earlier_checks(out / results.FILE, identity)
     rows: list[Row] = []
-    print(f"{facts.get('gpu', 'no GPU')}, driver {facts.get('driver', 'none')}, PyTorch {facts.get('torch', 'none')}, {facts['gputune']}")
+    device, driver, torch = (facts.get(key, f"no {key}") for key in ("gpu", "driver", "torch"))
+    print(f"{device}, driver {driver}, PyTorch {torch}, {facts['gputune']}")
     for check in checks:
         left = 60 * arguments.minutes - (time.monotonic() - begun)
         reason = why_not(check, facts, arguments.tiny, left)
         if reason:
-            found, numbers, seconds = [Row(check.name, check.about, f"skipped: {reason}", SKIPPED)], {}, 0.0
+            found = [Row(check.name, check.about, f"skipped: {reason}", SKIPPED)]
+            numbers: dict[str, Any] = {}
+            seconds = 0.0
         else:
             print(f"... {check.name}: {check.about}", file=sys.stderr, flush=True)
             context = Context(binary, str(out), str(state), min(check.limit_seconds, left - 2), arguments.tiny)
@@ -150,8 +174,12 @@ def run_all(arguments: argparse.Namespace, checks: list[Check]) -> int:
         rows += found
         # A skipped check takes nothing away from what an earlier call found.
         if not reason or check.name not in kept:
-            kept[check.name] = {"rows": [vars(row) for row in found], "numbers": numbers, "seconds": round(seconds, 1),
-                                "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+            kept[check.name] = {
+                "rows": [vars(row) for row in found],
+                "numbers": numbers,
+                "seconds": round(seconds, 1),
+                "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            }
         everything = [Row(**row) for entry in kept.values() for row in entry["rows"]]
         write(out, {"format": 1, "machine": facts, "totals": results.totals(everything), "checks": kept}, everything)
     pack(state, out)
@@ -176,7 +204,9 @@ def main() -> int:
         print(listing())
         return ALL_PASSED
     if not arguments.binary or not os.access(arguments.binary, os.X_OK) or not Path(arguments.binary).is_file():
-        print(f"error: {arguments.binary or 'no binary was named; it'} is not a program that can be run", file=sys.stderr)
+        print(
+            f"error: {arguments.binary or 'no binary was named; it'} is not a program that can be run", file=sys.stderr
+        )
         return USAGE
     return run_all(arguments, checks)
 

@@ -14,9 +14,12 @@ from .results import Report
 SHARE = 0.95
 # PyTorch's name, gputune's name, unit, factor to the unit.
 COMPARED = [
-    ("fp32", "matmul_fp32", "TFLOP/s", 1e-12), ("tf32", "matmul_tf32", "TFLOP/s", 1e-12),
-    ("bf16", "matmul_bf16", "TFLOP/s", 1e-12), ("fp16", "matmul_fp16", "TFLOP/s", 1e-12),
-    ("copy_on_device", "device_memory", "GB/s", 1e-9), ("to_device_pinned", "host_to_device_pinned", "GB/s", 1e-9),
+    ("fp32", "matmul_fp32", "TFLOP/s", 1e-12),
+    ("tf32", "matmul_tf32", "TFLOP/s", 1e-12),
+    ("bf16", "matmul_bf16", "TFLOP/s", 1e-12),
+    ("fp16", "matmul_fp16", "TFLOP/s", 1e-12),
+    ("copy_on_device", "device_memory", "GB/s", 1e-9),
+    ("to_device_pinned", "host_to_device_pinned", "GB/s", 1e-9),
     ("to_device_pageable", "host_to_device_pageable", "GB/s", 1e-9),
 ]
 
@@ -42,14 +45,19 @@ def bench(context: Context, report: Report) -> None:
         elif measured is None:
             report.judge(name, f"at least 95 % of {factor * reached:.1f} {unit}", "absent", False)
         else:
-            report.judge(name, f"at least 95 % of {factor * reached:.1f} {unit} (PyTorch)",
-                         f"{factor * measured:.1f} {unit} ({100 * measured / reached:.0f} %)", measured >= SHARE * reached)
+            report.judge(
+                name,
+                f"at least 95 % of {factor * reached:.1f} {unit} (PyTorch)",
+                f"{factor * measured:.1f} {unit} ({100 * measured / reached:.0f} %)",
+                measured >= SHARE * reached,
+            )
 
 
 def ceiling(content: Any, name: str) -> Optional[float]:
     """The median of one measurement of the first GPU, in FLOP/s or bytes per second."""
     measured = first(content, "measured") or {}
-    return measured.get(name, {}).get("median")
+    median = measured.get(name, {}).get("median")
+    return None if median is None else float(median)
 
 
 def torch_bench(context: Context) -> dict[str, float]:

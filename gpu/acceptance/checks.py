@@ -30,8 +30,16 @@ CHECKS = [
     Check("host", "the host meter beside the GPU's", meters.host, 45),
     Check("sigkill", "memory and processes after SIGKILL of a step, and of gputune", memory.after_sigkill, 150),
     Check("oom", "out of memory found and classified", memory.out_of_memory, 150),
-    Check("observer", "what gputune costs: throughput and processor time with and without it", meters.observer, 240, least_seconds=150),
-    Check("quickstart", "examples/quickstart.toml finds and uses the GPU", searches.quick_start, 180, needs_torch=False),
+    Check(
+        "observer",
+        "what gputune costs: throughput and processor time with and without it",
+        meters.observer,
+        240,
+        least_seconds=150,
+    ),
+    Check(
+        "quickstart", "examples/quickstart.toml finds and uses the GPU", searches.quick_start, 180, needs_torch=False
+    ),
     Check("images", "a search over an image pipeline with decoding", _search("images"), 540, least_seconds=120),
     Check("gpt", "a search over a small GPT", _search("gpt"), 540, least_seconds=120),
     Check("images-grid", "every config of the same space, as a replay table", _grid("images"), 36000, least_seconds=60),

@@ -48,7 +48,9 @@ class Context:
         seconds = min(self.left, limit) if limit else self.left
         return process.run([self.binary, *map(str, arguments)], seconds, env=self.environment())
 
-    def probe(self, spec: Path, out: Path, limit: float = 120, **settings: object) -> tuple[process.Done, dict[str, Any]]:
+    def probe(
+        self, spec: Path, out: Path, limit: float = 120, **settings: object
+    ) -> tuple[process.Done, dict[str, Any]]:
         """One probe's JSON, empty where it printed none."""
         chosen = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
         done = self.gputune("probe", spec, "--json", "--quiet", "--out", out, *chosen, limit=limit)

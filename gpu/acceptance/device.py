@@ -44,13 +44,24 @@ def device(context: Context, report: Report) -> None:
     report.judge("name", rows[0][1], str(gpu.get("name")), gpu.get("name") == rows[0][1])
     memory = gpu.get("memory_bytes")
     total = float(rows[0][2]) * 2**20
-    report.judge("memory", f"{total / 2**30:.1f} GiB ± 3 % (nvidia-smi)", "absent" if memory is None else f"{memory / 2**30:.1f} GiB",
-                 memory is not None and near(float(memory), total, 0.03))
+    report.judge(
+        "memory",
+        f"{total / 2**30:.1f} GiB ± 3 % (nvidia-smi)",
+        "absent" if memory is None else f"{memory / 2**30:.1f} GiB",
+        memory is not None and near(float(memory), total, 0.03),
+    )
     count = gpu.get("multiprocessors")
-    report.judge("multiprocessors", f"{torch.get('multiprocessors')} (PyTorch)", str(count), count == torch.get("multiprocessors"))
+    report.judge(
+        "multiprocessors",
+        f"{torch.get('multiprocessors')} (PyTorch)",
+        str(count),
+        count == torch.get("multiprocessors"),
+    )
     text = context.gputune("device", limit=30)
     lines = text.stdout.splitlines()
-    report.judge("on a terminal", "one screen, at most 60 lines", f"{len(lines)} lines", text.code == 0 and 0 < len(lines) <= 60)
+    report.judge(
+        "on a terminal", "one screen, at most 60 lines", f"{len(lines)} lines", text.code == 0 and 0 < len(lines) <= 60
+    )
 
 
 def objects(content: Any) -> Iterator[dict[str, Any]]:

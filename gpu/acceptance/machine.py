@@ -15,15 +15,20 @@ import json, torch
 facts = {"torch": torch.__version__, "torch_cuda": torch.version.cuda, "torch_sees_gpu": torch.cuda.is_available()}
 if facts["torch_sees_gpu"]:
     properties = torch.cuda.get_device_properties(0)
-    facts.update(name=properties.name, memory_bytes=properties.total_memory, multiprocessors=properties.multi_processor_count,
-                 compute_capability=[properties.major, properties.minor])
+    facts.update(name=properties.name, memory_bytes=properties.total_memory)
+    facts.update(multiprocessors=properties.multi_processor_count)
+    facts.update(compute_capability=[properties.major, properties.minor])
 print(json.dumps(facts))
 """
 
 
 def facts(binary: str) -> dict[str, Any]:
     """What results are of; what cannot be found out is absent."""
-    found: dict[str, Any] = {"python": platform.python_version(), "kernel": platform.release(), "machine": platform.machine()}
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+    }
     found["gputune"] = output([binary, "--version"], 20)
     found.update(torch_facts())
     rows = nvidia_smi.query("name,uuid,driver_version,memory.total")

@@ -22,11 +22,20 @@ def after_sigkill(context: Context, report: Report) -> None:
             report.skip(victim, "memory is back", "nvidia-smi does not tell")
             continue
         out = context.folder("sigkill") / victim
-        command = [context.binary, "probe", str(SPECS / "load.toml"), "--quiet", "--out", str(out), "--set", "memory_gib=4"]
+        command = [
+            context.binary,
+            "probe",
+            str(SPECS / "load.toml"),
+            "--quiet",
+            "--out",
+            str(out),
+            "--set",
+            "memory_gib=4",
+        ]
         child = process.start(command, env=context.environment())
         held = wait_until_held(child, before + 4096, 60)
         descendants = process.children(child.pid)
-        killed = [pid for pid in descendants if "load.py" in command_line(pid)] if victim == "step" else [child.pid]
+        killed = [pid for pid in descendants if is_load(pid)] if victim == "step" else [child.pid]
         process.kill(killed)
         if not held or not killed:
             process.end(child)
@@ -34,8 +43,12 @@ def after_sigkill(context: Context, report: Report) -> None:
             continue
         seconds = nvidia_smi.wait_for_memory(before, TOLERANCE_MIB, 30)
         report.number(**{f"{victim}_seconds": seconds})
-        report.judge(f"memory after SIGKILL of the {victim}", "back within 10 s",
-                     "not within 30 s" if seconds is None else f"{seconds:.1f} s", seconds is not None and seconds < 10)
+        report.judge(
+            f"memory after SIGKILL of the {victim}",
+            "back within 10 s",
+            "not within 30 s" if seconds is None else f"{seconds:.1f} s",
+            seconds is not None and seconds < 10,
+        )
         if victim == "gputune":
             time.sleep(1)
             left = [pid for pid in descendants if alive(pid)]
@@ -53,11 +66,13 @@ def wait_until_held(child: subprocess.Popen[str], mib: float, limit: float) -> b
     return False
 
 
-def command_line(pid: int) -> str:
+def is_load(pid: int) -> bool:
+    """Whether it is the Python of the step, not gputune's supervisor, whose arguments name the script, too."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        is_python = Path(f"/proc/{pid}/exe").resolve().name.startswith("python")
+        return is_python and "load.py" in Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
-        return ""
+        return False
 
 
 def alive(pid: int) -> bool:
@@ -71,14 +86,20 @@ def alive(pid: int) -> bool:
 def out_of_memory(context: Context, report: Report) -> None:
     """PyTorch and the demo step ask for more than any GPU has."""
     out = context.folder("oom") / "search"
-    done = context.gputune("search", SPECS / "oom.toml", "--out", out, "--fresh", "--quiet", "--format", "json", limit=120)
+    done = context.gputune(
+        "search", SPECS / "oom.toml", "--out", out, "--fresh", "--quiet", "--format", "json", limit=120
+    )
     trials = {trial["config"].get("memory_gib"): trial for trial in read_journal(out / "journal.jsonl")}
     report.judge("the search's exit code", "0", done.ended, done.code == 0)
     fits, large = trials.get(1, {}).get("outcome"), trials.get(4000, {})
     report.judge("1 GiB", "measured", str(fits), fits == "measured")
     reason = str(large.get("reason", ""))
-    report.judge("4000 GiB", "out_of_memory, in PyTorch's words", f"{large.get('outcome')}: {reason[:120]}",
-                 large.get("outcome") == "out_of_memory" and "out of memory" in reason)
+    report.judge(
+        "4000 GiB",
+        "out_of_memory, in PyTorch's words",
+        f"{large.get('outcome')}: {reason[:120]}",
+        large.get("outcome") == "out_of_memory" and "out of memory" in reason,
+    )
     report.judge("8000 GiB", "not tried", "tried" if 8000 in trials else "not tried", 8000 not in trials)
     demo(context, report)
 
@@ -86,5 +107,9 @@ def out_of_memory(context: Context, report: Report) -> None:
 def demo(context: Context, report: Report) -> None:
     words: list[object] = ["demo-step", "--device", "gpu", "--batch-size", 1 << 24, "--steps", 1]
     done = context.gputune(*words, limit=60)
-    report.judge("demo-step with 16 million samples", "exit code 1, out of memory", f"{done.ended}: {done.last_line()}",
-                 done.code == 1 and "out of memory" in done.stderr)
+    report.judge(
+        "demo-step with 16 million samples",
+        "exit code 1, out of memory",
+        f"{done.ended}: {done.last_line()}",
+        done.code == 1 and "out of memory" in done.stderr,
+    )

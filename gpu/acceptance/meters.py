@@ -66,7 +66,9 @@ def against_nvidia_smi(context: Context, report: Report) -> None:
         compare(report, label, probe, witnesses, before)
 
 
-def compare(report: Report, label: str, probe: dict[str, Any], witnesses: dict[str, Optional[float]], before: float) -> None:
+def compare(
+    report: Report, label: str, probe: dict[str, Any], witnesses: dict[str, Optional[float]], before: float
+) -> None:
     """One row for each metric: what it is at gputune, at nvidia-smi, and how far they may be apart."""
     used = witnesses["memory.used"]
     rows = [
@@ -85,8 +87,12 @@ def compare(report: Report, label: str, probe: dict[str, Any], witnesses: dict[s
         else:
             value = told[0] * factor
             allowed = max(share * witness, absolute)
-            report.judge(name, f"{witness:.0f} ± {allowed:.0f} {unit} (nvidia-smi)", f"{value:.0f} {unit} ({told[1]})",
-                         near(value, witness, share, absolute))
+            report.judge(
+                name,
+                f"{witness:.0f} ± {allowed:.0f} {unit} (nvidia-smi)",
+                f"{value:.0f} {unit} ({told[1]})",
+                near(value, witness, share, absolute),
+            )
 
 
 def gpm_as(copy: Path, user: Optional[int]) -> dict[str, Any]:
@@ -162,7 +168,17 @@ def gpm_probe(context: Context, copy: Path, name: str, user: Optional[int]) -> d
     out.mkdir()
     out.chmod(0o777)
     spec = copy / "specs" / LOAD.name
-    command = [str(copy / "gputune"), "probe", str(spec), "--json", "--quiet", "--out", str(out / "probe"), "--set", "memory_gib=1"]
+    command = [
+        str(copy / "gputune"),
+        "probe",
+        str(spec),
+        "--json",
+        "--quiet",
+        "--out",
+        str(out / "probe"),
+        "--set",
+        "memory_gib=1",
+    ]
     environment = {**context.environment(), "HOME": str(out)}
     done = process.run(as_user(command, user), min(context.left, 90), cwd=out, env=environment)
     try:
@@ -191,7 +207,9 @@ def window_mean(context: Context, report: Report) -> None:
     finally:
         load.stop()
     whole = nvml.gpm_means(samples[0][1], samples[-1][1])
-    ticks = [(later[0] - earlier[0], nvml.gpm_means(earlier[1], later[1])) for earlier, later in zip(samples, samples[1:])]
+    ticks = [
+        (later[0] - earlier[0], nvml.gpm_means(earlier[1], later[1])) for earlier, later in zip(samples, samples[1:])
+    ]
     report.number(whole=whole, ticks=ticks)
     for metric in ("sm_util", "dram"):
         values = [(seconds, tick[metric]) for seconds, tick in ticks]
@@ -200,13 +218,19 @@ def window_mean(context: Context, report: Report) -> None:
         if mean is None or total is None:
             report.skip(metric, "the mean of its ticks", "the device does not tell")
         else:
-            report.judge(f"NVML's {metric}, 12 s", f"{mean:.1f} ± 2 % (mean of ticks)", f"{total:.1f} %", near(total, mean, 0, 2))
+            report.judge(
+                f"NVML's {metric}, 12 s", f"{mean:.1f} ± 2 % (mean of ticks)", f"{total:.1f} %", near(total, mean, 0, 2)
+            )
     _, probe = context.probe(LOAD, folder / "probe", busy=0.5, cycle=0.1, memory_gib=1)
     busy = weighted_mean([(seconds, tick["sm_util"]) for seconds, tick in ticks])
     told = reading(probe, "sm_active")
     seen = f"{100 * told[0]:.1f} % ({told[1]})" if told else absent(probe)
-    report.judge("a probe of half the load", f"{busy or 0:.0f} ± 10 % (as before)", seen,
-                 told is not None and busy is not None and near(100 * told[0], busy, 0, 10))
+    report.judge(
+        "a probe of half the load",
+        f"{busy or 0:.0f} ± 10 % (as before)",
+        seen,
+        told is not None and busy is not None and near(100 * told[0], busy, 0, 10),
+    )
 
 
 def pause(nvml: Nvml) -> Any:
@@ -244,11 +268,19 @@ def observer(context: Context, report: Report) -> None:
     else:
         mean = statistics.mean(pairs)
         half = STUDENT.get(len(pairs) - 1, 2.2) * statistics.stdev(pairs) / len(pairs) ** 0.5
-        report.judge("throughput in a probe against alone", "within 0.5 %, or its interval is",
-                     f"{100 * mean:+.2f} ± {100 * half:.2f} %", mean - half < 0.005 and mean + half > -0.005)
+        report.judge(
+            "throughput in a probe against alone",
+            "within 0.5 %, or its interval is",
+            f"{100 * mean:+.2f} ± {100 * half:.2f} %",
+            mean - half < 0.005 and mean + half > -0.005,
+        )
     if shares:
-        report.judge("gputune's processor time", "below 0.5 % of a core", f"{100 * statistics.median(shares):.2f} %",
-                     statistics.median(shares) < 0.005)
+        report.judge(
+            "gputune's processor time",
+            "below 0.5 % of a core",
+            f"{100 * statistics.median(shares):.2f} %",
+            statistics.median(shares) < 0.005,
+        )
     else:
         report.skip("gputune's processor time", "below 0.5 % of a core", "no probe was seen")
 
@@ -265,7 +297,7 @@ def rate_alone(folder: Path, rate: Path) -> Optional[float]:
 
 
 def rate_in_probe(context: Context, out: Path) -> tuple[Optional[float], Optional[float]]:
-    """The load's own rate, and gputune's processor time as a share of a core, over the seconds in which it ran steadily."""
+    """The load's own rate, and gputune's processor time as a share of a core, while the load ran steadily."""
     shutil.rmtree(out, ignore_errors=True)
     command = [context.binary, "probe", str(LOAD), "--quiet", "--out", str(out), "--set", "memory_gib=1"]
     child = process.start(command, env=context.environment())
@@ -328,8 +360,12 @@ def energy(context: Context, report: Report) -> None:
         load.stop()
     mean = statistics.mean(powers)
     report.number(period_seconds=period, changes=changes, counter_watts=watts, power_watts=mean)
-    report.judge("time between two changes of the counter", "below 1 s", f"{period:.3f} s" if period else "no change",
-                 period is not None and period < 1)
+    report.judge(
+        "time between two changes of the counter",
+        "below 1 s",
+        f"{period:.3f} s" if period else "no change",
+        period is not None and period < 1,
+    )
     report.judge("counter over 5 s", f"{mean:.0f} W ± 8 % (mean of power)", f"{watts:.0f} W", near(watts, mean, 0.08))
     _, probe = context.probe(LOAD, folder / "probe", memory_gib=1)
     joules, power = reading(probe, "energy"), reading(probe, "power")
@@ -338,8 +374,12 @@ def energy(context: Context, report: Report) -> None:
         report.judge("energy of a probe", "there, with the power", absent(probe), False)
     else:
         expected = power[0] * seconds
-        report.judge("energy of a probe", f"{expected:.0f} J ± 15 % (power times time)", f"{joules[0]:.0f} J ({joules[1]})",
-                     near(joules[0], expected, 0.15))
+        report.judge(
+            "energy of a probe",
+            f"{expected:.0f} J ± 15 % (power times time)",
+            f"{joules[0]:.0f} J ({joules[1]})",
+            near(joules[0], expected, 0.15),
+        )
 
 
 def host(context: Context, report: Report) -> None:
@@ -348,5 +388,9 @@ def host(context: Context, report: Report) -> None:
     _, probe = context.probe(LOAD, folder / "probe", memory_gib=1)
     cores = host_reading(probe, "cpu_cores")
     report.number(host=probe.get("host"))
-    report.judge("processor time of the step", "0.5 to 2 cores", "absent" if cores is None else f"{cores:.2f} cores",
-                 cores is not None and 0.5 <= cores <= 2)
+    report.judge(
+        "processor time of the step",
+        "0.5 to 2 cores",
+        "absent" if cores is None else f"{cores:.2f} cores",
+        cores is not None and 0.5 <= cores <= 2,
+    )

@@ -49,7 +49,15 @@ class Samples:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        command = ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits", "-i", "0", "-lms", "200"]
+        command = [
+            "nvidia-smi",
+            f"--query-gpu={','.join(FIELDS)}",
+            "--format=csv,noheader,nounits",
+            "-i",
+            "0",
+            "-lms",
+            "200",
+        ]
         self.child = process.start(command, stdout=path)
 
     def stop(self) -> list[dict[str, float]]:

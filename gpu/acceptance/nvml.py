@@ -1,4 +1,6 @@
-"""NVML by ctypes, as little of it as an independent witness needs. `python -m acceptance.nvml` prints a two-sample GPM test as JSON.
+"""NVML by ctypes, as little of it as an independent witness needs.
+
+`python -m acceptance.nvml` prints a two-sample GPM test as JSON.
 
 Numbers and structures are those of NVIDIA's nvml.h (13.0). The list of metrics is the last member of its structure, and
 longer in newer headers: the room here is for more than any has.
@@ -20,15 +22,26 @@ ROOM = 1024
 class GpmMetric(ctypes.Structure):
     """nvmlGpmMetric_t."""
 
-    _fields_ = [("metric_id", ctypes.c_uint), ("nvml_return", ctypes.c_uint), ("value", ctypes.c_double),
-                ("short_name", ctypes.c_char_p), ("long_name", ctypes.c_char_p), ("unit", ctypes.c_char_p)]
+    _fields_ = [
+        ("metric_id", ctypes.c_uint),
+        ("nvml_return", ctypes.c_uint),
+        ("value", ctypes.c_double),
+        ("short_name", ctypes.c_char_p),
+        ("long_name", ctypes.c_char_p),
+        ("unit", ctypes.c_char_p),
+    ]
 
 
 class GpmMetricsGet(ctypes.Structure):
     """nvmlGpmMetricsGet_t, version 1."""
 
-    _fields_ = [("version", ctypes.c_uint), ("count", ctypes.c_uint), ("sample1", ctypes.c_void_p),
-                ("sample2", ctypes.c_void_p), ("metrics", GpmMetric * ROOM)]
+    _fields_ = [
+        ("version", ctypes.c_uint),
+        ("count", ctypes.c_uint),
+        ("sample1", ctypes.c_void_p),
+        ("sample2", ctypes.c_void_p),
+        ("metrics", GpmMetric * ROOM),
+    ]
 
 
 class NvmlError(Exception):

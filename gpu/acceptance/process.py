@@ -32,24 +32,41 @@ class Done:
         return lines[-1].strip()[:200] if lines else "nothing printed"
 
 
-def start(command: list[str], cwd: Optional[Path] = None, env: Optional[dict[str, str]] = None,
-          stdout: Optional[Path] = None) -> subprocess.Popen[str]:
+def start(
+    command: list[str], cwd: Optional[Path] = None, env: Optional[dict[str, str]] = None, stdout: Optional[Path] = None
+) -> subprocess.Popen[str]:
     """Starts a command in a session of its own; what it prints goes to a file, or nowhere."""
     target = open(stdout, "w") if stdout else subprocess.DEVNULL
     try:
-        return subprocess.Popen(command, cwd=cwd, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
-                                stdout=target, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        return subprocess.Popen(
+            command,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=target,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
     finally:
         if stdout:
             target.close()  # type: ignore[union-attr]
 
 
 def run(command: list[str], limit: float, cwd: Optional[Path] = None, env: Optional[dict[str, str]] = None) -> Done:
-    """Runs a command in a session of its own. At the limit it gets SIGINT, on which a search keeps what it has; then SIGKILL."""
+    """Runs a command in a session of its own. At the limit: SIGINT, on which a search keeps what it has; then SIGKILL."""
     begun = time.monotonic()
-    child = subprocess.Popen(command, cwd=cwd, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-                             start_new_session=True)
+    child = subprocess.Popen(
+        command,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
     code: Optional[int]
     try:
         stdout, stderr = child.communicate(timeout=max(limit, 0.1))
@@ -80,7 +97,7 @@ def drain(child: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def end(child: subprocess.Popen[str]) -> None:
-    """Kills a child and all its descendants, those in sessions of their own too. What gputune supervises ends with gputune."""
+    """Kills a child and all its descendants, also in sessions of their own. What gputune supervises ends with gputune."""
     kill([child.pid, *children(child.pid)] if child.poll() is None else [])
     try:
         child.wait(timeout=5)

@@ -31,8 +31,12 @@ def quick_start(context: Context, report: Report) -> None:
     on_gpu = bool(frameworks) and all("GPU" in framework for framework in frameworks)
     report.judge("the step", "trains on the GPU", ", ".join(sorted(frameworks)) or "nothing was measured", on_gpu)
     measured = {trial["config"].get("precision") for trial in trials if trial["outcome"] == "measured"}
-    report.judge("precisions measured", "f32, tf32, bf16 and f16", ", ".join(sorted(filter(None, measured))),
-                 measured >= {"f32", "tf32", "bf16", "f16"})
+    report.judge(
+        "precisions measured",
+        "f32, tf32, bf16 and f16",
+        ", ".join(sorted(filter(None, measured))),
+        measured >= {"f32", "tf32", "bf16", "f16"},
+    )
     full = sum(trial["outcome"] == "out_of_memory" for trial in trials)
     report.judge("out of memory", "found at least once", f"{full} of {len(trials)} probes", full > 0)
     report.number(trials=len(trials), seconds=done.seconds, best=best(out))
@@ -42,8 +46,20 @@ def demo_step(context: Context, report: Report) -> None:
     """The losses of the demo step on the GPU are those on the CPU."""
     losses: dict[str, float] = {}
     for device, precision in [("cpu", "f32"), ("gpu", "f32"), ("gpu", "tf32"), ("gpu", "bf16"), ("gpu", "f16")]:
-        done = context.gputune("demo-step", "--device", device, "--precision", precision, "--batch-size", 64, "--steps", 60,
-                               "--workers", 2, limit=60)
+        done = context.gputune(
+            "demo-step",
+            "--device",
+            device,
+            "--precision",
+            precision,
+            "--batch-size",
+            64,
+            "--steps",
+            60,
+            "--workers",
+            2,
+            limit=60,
+        )
         found = SUMMARY.findall(done.stdout)
         label = f"{precision} on the {device.upper()}"
         if done.code != 0 or not found:
@@ -54,7 +70,12 @@ def demo_step(context: Context, report: Report) -> None:
     report.number(losses=losses)
     for label, loss in losses.items():
         if label != "f32 on the CPU" and reference is not None:
-            report.judge(f"loss after 60 steps, {label}", f"{reference:.3f} ± 0.15 (CPU)", f"{loss:.3f}", abs(loss - reference) <= 0.15)
+            report.judge(
+                f"loss after 60 steps, {label}",
+                f"{reference:.3f} ± 0.15 (CPU)",
+                f"{loss:.3f}",
+                abs(loss - reference) <= 0.15,
+            )
 
 
 def best(out: Path) -> dict[str, Any]:
@@ -81,13 +102,23 @@ def search(context: Context, report: Report, name: str) -> None:
     out = context.folder(name) / "search"
     done = context.gputune("search", spec_of(context, name, grid=False), "--out", out, "--fresh", "--format", "json")
     trials = tables.read_journal(out / "journal.jsonl")
-    report.judge("the search", "runs to its end (exit code 0)", f"{done.ended}; {len(trials)} trials in {done.seconds:.0f} s", done.code == 0)
+    report.judge(
+        "the search",
+        "runs to its end (exit code 0)",
+        f"{done.ended}; {len(trials)} trials in {done.seconds:.0f} s",
+        done.code == 0,
+    )
     found = best(out)
     report.number(trials=len(trials), seconds=done.seconds, **found)
     metered = [trial for trial in trials if trial["outcome"] == "measured" and tables.gpu_readings(trial)]
     measured = [trial for trial in trials if trial["outcome"] == "measured"]
     if not context.tiny:
-        report.judge("probes that were metered", f"{len(measured)} (all measured ones)", str(len(metered)), len(metered) == len(measured) > 0)
+        report.judge(
+            "probes that were metered",
+            f"{len(measured)} (all measured ones)",
+            str(len(metered)),
+            len(metered) == len(measured) > 0,
+        )
     compare(context, report, name)
 
 
@@ -96,7 +127,9 @@ def grid(context: Context, report: Report, name: str) -> None:
     prepare(context, name)
     out = context.folder(name) / "grid"
     # What is left after the search is stopped is for the table.
-    done = context.gputune("search", spec_of(context, name, grid=True), "--out", out, "--format", "none", limit=context.left - 12)
+    done = context.gputune(
+        "search", spec_of(context, name, grid=True), "--out", out, "--format", "none", limit=context.left - 12
+    )
     trials = tables.read_journal(out / "journal.jsonl")
     made = tables.rows(trials, PARAMETERS)
     complete = done.code == 0
@@ -144,5 +177,9 @@ def compare(context: Context, report: Report, name: str) -> None:
         report.skip("the search's winner in the grid", "at least 95 % of its best", "the grid has not come to it")
         return
     report.number(winner=winner, winner_in_grid=value, best_of_grid=max(values), grid_configs=len(made))
-    report.judge("the search's winner in the grid", "at least 95 % of its best", f"{100 * value / max(values):.1f} % of {len(made)} configs",
-                 value >= 0.95 * max(values))
+    report.judge(
+        "the search's winner in the grid",
+        "at least 95 % of its best",
+        f"{100 * value / max(values):.1f} % of {len(made)} configs",
+        value >= 0.95 * max(values),
+    )

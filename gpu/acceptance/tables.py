@@ -9,9 +9,25 @@ from pathlib import Path
 from typing import Any, Optional
 
 # What a probe that was no success is called in the tables of benchmark collections.
-STATUS = {"measured": "ok", "pruned": "ok", "out_of_memory": "oom_fail", "rejected": "compile_fail", "diverged": "invalid_measurement"}
-EXTRA = ("x_outcome", "x_peak_memory_bytes", "x_data_wait_s", "x_sm_activity", "x_step_s", "x_forward_s", "x_backward_s",
-         "x_optimizer_s", "x_power_w", "x_gpu_busy")
+STATUS = {
+    "measured": "ok",
+    "pruned": "ok",
+    "out_of_memory": "oom_fail",
+    "rejected": "compile_fail",
+    "diverged": "invalid_measurement",
+}
+EXTRA = (
+    "x_outcome",
+    "x_peak_memory_bytes",
+    "x_data_wait_s",
+    "x_sm_activity",
+    "x_step_s",
+    "x_forward_s",
+    "x_backward_s",
+    "x_optimizer_s",
+    "x_power_w",
+    "x_gpu_busy",
+)
 Row = dict[str, Any]
 
 
@@ -104,14 +120,28 @@ def manifest(made: list[Row], names: list[str], kinds: dict[str, str], hardware:
     for count in levels.values():
         cartesian *= count
     best = values[0] if values else None
-    within = {f"within{share}": sum(value >= best * (1 - share / 100) for value in values) if best else 0 for share in (1, 5, 10)}
+    within = {
+        f"within{share}": sum(value >= best * (1 - share / 100) for value in values) if best else 0
+        for share in (1, 5, 10)
+    }
     return {
-        "source": "gputune, gpu/acceptance.sh", "licence": "MIT OR Apache-2.0", "hardware": hardware, "direction": "max",
-        "params": names, "levels": levels, "kinds": {name: kinds.get(name, "categorical") for name in names},
-        "cartesian": cartesian, "rows": len(made), "ok": len(values), "failing": len(failures),
+        "source": "gputune, gpu/acceptance.sh",
+        "licence": "MIT OR Apache-2.0",
+        "hardware": hardware,
+        "direction": "max",
+        "params": names,
+        "levels": levels,
+        "kinds": {name: kinds.get(name, "categorical") for name in names},
+        "cartesian": cartesian,
+        "rows": len(made),
+        "ok": len(values),
+        "failing": len(failures),
         "fail_kinds": {kind: failures.count(kind) for kind in sorted(set(failures))},
-        "best": best, "median": statistics.median(values) if values else None, "worst": values[-1] if values else None,
-        **within, "note": note,
+        "best": best,
+        "median": statistics.median(values) if values else None,
+        "worst": values[-1] if values else None,
+        **within,
+        "note": note,
     }
 
 

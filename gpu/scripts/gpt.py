@@ -84,8 +84,15 @@ def train(args):
     device = "cuda" if torch.cuda.is_available() else "cpu"
     limit_memory(args.memory_gib)
     torch.manual_seed(args.seed)
-    loader = DataLoader(Text(args.context), batch_size=args.batch_size, shuffle=True, num_workers=args.workers,
-                        pin_memory=device == "cuda", drop_last=True, persistent_workers=args.workers > 0)
+    loader = DataLoader(
+        Text(args.context),
+        batch_size=args.batch_size,
+        shuffle=True,
+        num_workers=args.workers,
+        pin_memory=device == "cuda",
+        drop_last=True,
+        persistent_workers=args.workers > 0,
+    )
     model = Gpt(args.width, args.heads, args.layers, args.context).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     seen, since = 0, time.perf_counter()

@@ -1,4 +1,4 @@
-"""Trains a small residual network on picture files that are decoded and augmented by data workers. Needs PyTorch only."""
+"""Trains a small residual network on picture files, decoded and augmented by data workers. Needs PyTorch only."""
 
 import argparse
 import os
@@ -80,8 +80,15 @@ def train(args, paths):
     limit_memory(args.memory_gib)
     torch.manual_seed(args.seed)
     data = Pictures(paths, args.side, args.repeat)
-    loader = DataLoader(data, batch_size=args.batch_size, shuffle=True, num_workers=args.workers, drop_last=True,
-                        pin_memory=device == "cuda", persistent_workers=args.workers > 0)
+    loader = DataLoader(
+        data,
+        batch_size=args.batch_size,
+        shuffle=True,
+        num_workers=args.workers,
+        drop_last=True,
+        pin_memory=device == "cuda",
+        persistent_workers=args.workers > 0,
+    )
     model = build_model(args.width).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     seen, since = 0, time.perf_counter()
@@ -106,7 +113,9 @@ def main():
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--files", type=int, default=1024, help="pictures on disk")
-    parser.add_argument("--repeat", type=int, default=64, help="how often each is used in an epoch, each time augmented anew")
+    parser.add_argument(
+        "--repeat", type=int, default=64, help="how often each is used in an epoch, each time augmented anew"
+    )
     parser.add_argument("--file-side", type=int, default=224, help="pixels")
     parser.add_argument("--side", type=int, default=128, help="pixels, of what the network sees")
     parser.add_argument("--width", type=int, default=64, help="channels of the first stage")

@@ -71,7 +71,7 @@ def decode_png(content):
         raise ValueError("a row has a filter that is not known here")
     for row in (kinds == SUB).nonzero().flatten().tolist():
         rows[row] = rows[row].reshape(width, 3).cumsum(0, dtype=torch.uint8).reshape(-1)
-    # Rows with `up` add to the row above, which is complete by then: sums of runs of them are sums from the run's start.
+    # Rows with `up` add to the row above, so each is the sum of its run of such rows, from the one before the run on.
     starts = (kinds != UP).nonzero().flatten().tolist()
     if not starts or starts[0] != 0:
         starts.insert(0, 0)
