@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&[&str]] = &[
     &["space", "outcome", "metric", "quantity", "process_table", "precision", "foreign"],
     &["trial", "telemetry", "stats", "adapter"],
-    &["objective", "journal", "emit", "budget", "numerics"],
+    &["objective", "journal", "emit", "budget", "numerics", "machine", "ceilings"],
     &["event"],
     &["strategy", "probe", "study"],
     &["tuner", "report", "demo"],

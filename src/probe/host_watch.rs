@@ -1,5 +1,5 @@
 //! The machine while a probe runs: the memory of its processes and its peak, whether the machine is about to run out,
-//! who uses the processors.
+//! who uses the processors, and the counters of the processes over the measured part.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -7,12 +7,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::cgroup::Cgroup;
 use super::shared_watch::SharedWatch;
+use crate::metric::Readings;
 use crate::objective::Headroom;
 use crate::process_table::descendants;
 use crate::quantity::show_bytes;
 use crate::telemetry::shared::files_of;
-use crate::telemetry::{HostMemory, OomKills, ProcessorTimes, memory_of};
+use crate::telemetry::{HostMemory, HostMeter, OomKills, ProcessorTimes, memory_of, thread_time};
 
 /// Host memory that runs short.
 pub(super) struct Shortage {
@@ -30,6 +32,7 @@ pub(super) struct HostWatch {
     kills: OomKills,
     first_times: Option<ProcessorTimes>,
     seen: Arc<Mutex<Seen>>,
+    meter: Arc<Mutex<HostMeter>>,
     /// Dropping it ends the thread that looks at the processes.
     _end: Sender<()>,
 }
@@ -60,10 +63,12 @@ impl HostWatch {
             last_times: None,
             cost: Duration::ZERO,
         }));
+        let meter = Arc::new(Mutex::new(HostMeter::new(root, Cgroup::folder_of(root))));
         let (end, ended) = channel();
-        let theirs = Arc::clone(&seen);
+        let (theirs, their_meter) = (Arc::clone(&seen), Arc::clone(&meter));
+        let watch = move || watch(root, &theirs, &their_meter, &ended);
         // Without the thread a few numbers are missing; the probe goes on.
-        let _ = std::thread::Builder::new().name("host watch".to_owned()).spawn(move || watch(root, &theirs, &ended));
+        let _ = std::thread::Builder::new().name("host watch".to_owned()).spawn(watch);
         Self {
             root,
             headroom,
@@ -72,12 +77,13 @@ impl HostWatch {
             kills: OomKills::read(),
             first_times: ProcessorTimes::read(&[root]),
             seen,
+            meter,
             _end: end,
         }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.seen)
     }
 
     /// Looks at the machine's memory if it is time to.
@@ -109,8 +115,9 @@ impl HostWatch {
     /// Looks at everything once more, while the processes are still there, unless that takes long.
     pub(super) fn last_look(&self) {
         const LONG: Duration = Duration::from_millis(200);
+        locked(&self.meter).look();
         if self.seen().cost < LONG {
-            look_at_processes(self.root, &self.seen);
+            look_at_processes(self.root, &self.seen, &self.meter);
         }
         let mut seen = self.seen();
         seen.shared.glance();
@@ -161,35 +168,70 @@ impl HostWatch {
         (shares.idle < IDLE && foreign >= FOREIGN).then_some(foreign)
     }
 
+    /// What the counters say about the time between two moments.
+    pub(super) fn readings(&self, (from, to): (Instant, Instant)) -> Readings {
+        locked(&self.meter).readings(from, to)
+    }
+
     /// Whether the kernel killed any process for lack of memory since the watch began.
     pub(super) fn oom_killed(&self) -> bool {
         OomKills::read().rose_since(&self.kills)
     }
 }
 
-/// Looks at the processes until the watch is over: often at first, then once a second.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks at the processes until the watch is over: at their memory often at first, then once a second, and at their
+/// counters four times a second.
 ///
 /// The kernel walks all page tables of a process to add its memory up, 17 ms for a GiB of small pages on a Xeon of 2023;
-/// so it has a thread of its own, and large processes are looked at less often: 1 % of the time at most.
-fn watch(root: u32, seen: &Mutex<Seen>, ended: &Receiver<()>) {
-    const SHARE_OF_TIME: u32 = 100;
-    for looks in 0_u32.. {
-        let cost = look_at_processes(root, seen);
-        let usual = Duration::from_millis(if looks < 10 { 200 } else { 1000 });
-        if ended.recv_timeout(usual.max(cost * SHARE_OF_TIME)) != Err(RecvTimeoutError::Timeout) {
+/// so it has a thread of its own, and large processes are looked at less often: 1 % of the time at most. Counters are
+/// cheap; with very many processes they are read less often: 0.25 % of one processor at most.
+fn watch(root: u32, seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
+    const MEMORY_SHARE: u32 = 100;
+    const COUNTERS_SHARE: u32 = 400;
+    const COUNTERS: Duration = Duration::from_millis(250);
+    let mut looks = 0_u32;
+    let (mut memory_at, mut counters_at) = (Instant::now(), Instant::now());
+    loop {
+        if Instant::now() >= counters_at {
+            let cost = look_at_counters(meter);
+            counters_at = Instant::now() + COUNTERS.max(cost * COUNTERS_SHARE);
+        }
+        if Instant::now() >= memory_at {
+            let cost = look_at_processes(root, seen, meter);
+            let usual = Duration::from_millis(if looks < 10 { 200 } else { 1000 });
+            memory_at = Instant::now() + usual.max(cost * MEMORY_SHARE);
+            looks += 1;
+        }
+        let pause = memory_at.min(counters_at).saturating_duration_since(Instant::now());
+        if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
             break;
         }
     }
 }
 
+/// Looks at the counters once; the processor time that it took, which on a busy machine is far less than the time.
+fn look_at_counters(meter: &Mutex<HostMeter>) -> Duration {
+    let (begin, before) = (Instant::now(), thread_time());
+    locked(meter).look();
+    let spent = thread_time().zip(before).map(|(now, before)| now.saturating_sub(before));
+    spent.unwrap_or_else(|| begin.elapsed())
+}
+
 /// Looks at the processes once; how long it took.
-fn look_at_processes(root: u32, seen: &Mutex<Seen>) -> Duration {
+fn look_at_processes(root: u32, seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> Duration {
     let begin = Instant::now();
     let living = descendants(root);
     let mut pids = living.clone();
     pids.push(root);
     let (times, files, held) = (ProcessorTimes::read(&pids), files_of(&pids), memory_of(&pids));
-    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    if held > 0 {
+        locked(meter).holds(Instant::now(), held);
+    }
+    let mut seen = locked(seen);
     seen.own.extend(&living);
     seen.living = living;
     seen.last_times = times.or(seen.last_times);

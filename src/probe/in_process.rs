@@ -12,7 +12,7 @@ use super::window::DATA_WAIT;
 use super::window::{StepReport, Window};
 use super::{Effort, Job, ProbeError, Prober, Watch};
 use crate::event::Progress;
-use crate::outcome::{Failure, Memory, Outcome};
+use crate::outcome::{FLOPS, Failure, Memory, Outcome};
 use crate::space::Settings;
 
 /// What one training step did.
@@ -20,6 +20,7 @@ use crate::space::Settings;
 pub struct Step {
     samples: u64,
     loss: Option<f64>,
+    flops: Option<f64>,
     peak_memory_bytes: Option<u64>,
     memory_capacity_bytes: Option<u64>,
     phases: Vec<(&'static str, Duration)>,
@@ -36,6 +37,13 @@ impl Step {
     #[must_use]
     pub fn loss(mut self, loss: f64) -> Self {
         self.loss = Some(loss);
+        self
+    }
+
+    /// Adds how many floating-point operations the step has, a multiplication and an addition being two.
+    #[must_use]
+    pub fn flops(mut self, flops: f64) -> Self {
+        self.flops = Some(flops);
         self
     }
 
@@ -214,6 +222,9 @@ fn hear(done: &Step, at: Duration, took: Duration, window: &mut Window, totals: 
     let (peak_bytes, capacity_bytes) = (done.peak_memory_bytes, done.memory_capacity_bytes);
     totals.memory(0, MemoryReport { peak_bytes, capacity_bytes, retries: None });
     totals.step(done.loss, done.mark.is_some());
+    if let Some(flops) = done.flops {
+        totals.metric(FLOPS, flops);
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Who uses the processors.
 
 use std::fs;
+use std::time::Duration;
 
 use crate::process_table;
 
@@ -55,6 +56,13 @@ impl ProcessorTimes {
             stolen: share(stolen),
         })
     }
+}
+
+/// The processor time that the calling thread has used, to a nanosecond; `None` where the kernel does not count it (kernel
+/// documentation, scheduler/sched-stats.rst, `/proc/PID/schedstat`).
+pub fn thread_time() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
 /// Busy, idle and stolen ticks of some processors, from lines like `cpu0 user nice system idle iowait irq softirq steal

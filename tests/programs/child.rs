@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -41,6 +41,23 @@ fn main() -> Result {
             "forever" => loop {
                 std::thread::sleep(Duration::from_micros(number(1)));
                 step(connection(&mut connections, current)?, number(0))?;
+            },
+            // burning:SAMPLES:MICROSECONDS, in each step, on one processor
+            "burning" => loop {
+                burn(Duration::from_micros(number(1)));
+                step(connection(&mut connections, current)?, number(0))?;
+            },
+            // forking:SAMPLES:MICROSECONDS, in each step, in a child that ends
+            "forking" => loop {
+                let burning = format!("burn:{}", number(1));
+                Command::new(std::env::current_exe()?).arg(burning).stdin(Stdio::null()).spawn()?.wait()?;
+                step(connection(&mut connections, current)?, number(0))?;
+            },
+            "burn" => burn(Duration::from_micros(number(0))),
+            // reading:PATH, from storage, in each step
+            "reading" => loop {
+                read_from_storage(rest)?;
+                step(connection(&mut connections, current)?, 1)?;
             },
             "print" => println!("{rest}"),
             "complain" => eprintln!("{rest}"),
@@ -103,6 +120,22 @@ fn print_bytes(count: u64) -> Result {
         left -= part as u64;
     }
     Ok(stdout.flush()?)
+}
+
+/// Uses a processor for this long, of its own time.
+fn burn(time: Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        std::hint::black_box((0..1000_u64).sum::<u64>());
+    }
+}
+
+/// Reads a file that the kernel has been asked to forget.
+fn read_from_storage(path: &str) -> Result {
+    let mut file = std::fs::File::open(path)?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    std::io::copy(&mut file, &mut std::io::sink())?;
+    Ok(())
 }
 
 fn shared_file(rest: &str) -> Result<std::fs::File> {

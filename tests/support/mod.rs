@@ -18,21 +18,27 @@ pub(crate) fn gputune() -> &'static str {
     env!("CARGO_BIN_EXE_gputune")
 }
 
-/// The step that misbehaves on demand. `cargo test --test NAME` does not build examples, so it is built here.
+/// The step that misbehaves on demand.
 pub(crate) fn child() -> PathBuf {
-    static CHILD: LazyLock<PathBuf> = LazyLock::new(|| {
-        let profile = Path::new(gputune()).parent().unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build
-            .args(["build", "--quiet", "--offline", "--example", "child", "--target-dir"])
-            .arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
-        profile.join("examples").join("child")
-    });
+    static CHILD: LazyLock<PathBuf> = LazyLock::new(|| example("child").join("child"));
     CHILD.clone()
+}
+
+/// A stand-in for a foreign library, by the name of its example.
+pub(crate) fn library(name: &str) -> PathBuf {
+    example(name).join(format!("lib{name}.so"))
+}
+
+/// The folder of the examples. `cargo test --test NAME` does not build them, so the one is built here.
+fn example(name: &str) -> PathBuf {
+    let profile = Path::new(gputune()).parent().unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--offline", "--example", name, "--target-dir"]).arg(profile.parent().unwrap());
+    if profile.ends_with("release") {
+        build.arg("--release");
+    }
+    assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+    profile.join("examples")
 }
 
 /// A folder with a spec in it.

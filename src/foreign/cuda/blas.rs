@@ -121,6 +121,15 @@ impl Drop for Handle {
 }
 
 impl Blas {
+    /// Whether the library is there; it is found and loaded. `driver_major` is the CUDA version of the driver, which
+    /// decides between several.
+    ///
+    /// # Errors
+    /// Where there is none that loads.
+    pub fn find(driver_major: Option<i32>) -> Result<(), CudaError> {
+        BlasTable::open(driver_major).map(drop)
+    }
+
     /// Finds cuBLASLt and makes it ready for the stream's device.
     ///
     /// # Errors

@@ -88,7 +88,13 @@ impl CudaError {
             Self::NoSymbol { library: "libcuda.so.1", .. } => Some("update the NVIDIA driver"),
             Self::NoSymbol { .. } => Some("install a later version of it"),
             Self::NoDevice => Self::cure_of(100),
-            Self::Failed { code, .. } => Self::cure_of(*code),
+            // `CUBLAS_STATUS_NOT_INITIALIZED`.
+            Self::Failed { call: "cublasLtCreate", code: 1, .. } => {
+                Some("its CUDA may be later than the driver's: update the driver, or install PyTorch for its CUDA")
+            }
+            Self::Failed { call, code, .. } if call.starts_with("cu") && !call.starts_with("cublas") => {
+                Self::cure_of(*code)
+            }
             _ => None,
         }
     }
