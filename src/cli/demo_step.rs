@@ -81,6 +81,8 @@ fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoErro
         data_dir: args.data_dir.clone().unwrap_or(default.data_dir),
         ..DemoOptions::default()
     })?;
+    // The ceilings that they are compared with are those of GPUs.
+    let flops = trainer.gpu().map(|_| trainer.flops_per_step());
     if let Some(model) = trainer.gpu() {
         let _ = reporter.hello(&format!("{FRAMEWORK}, GPU {model}"));
     }
@@ -97,7 +99,7 @@ fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoErro
             .and_then(|()| reporter.phase("forward", step.forward))
             .and_then(|()| reporter.phase("backward", step.backward))
             .and_then(|()| reporter.phase("optimizer", step.update))
-            .and_then(|()| reporter.step(step.samples, Some(step.loss)))
+            .and_then(|()| reporter.step_with(step.samples, Some(step.loss), flops))
             .and_then(|()| reporter.memory(memory.peak_bytes, memory.limit_bytes));
         if reported.is_err() {
             // The probe has what it wanted.

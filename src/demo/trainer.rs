@@ -44,6 +44,7 @@ pub struct DemoTrainer {
     ledger: Ledger,
     gpu: Option<String>,
     note: Option<String>,
+    flops: f64,
 }
 
 impl DemoTrainer {
@@ -72,6 +73,11 @@ impl DemoTrainer {
         self.gpu.as_deref()
     }
 
+    /// The floating-point operations of the products of one step, a multiplication and an addition being two.
+    pub fn flops_per_step(&self) -> f64 {
+        self.flops
+    }
+
     /// Why the processor trains although there is a GPU, and the options left the choice.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
@@ -85,23 +91,29 @@ impl DemoTrainer {
     fn with_shape(options: &DemoOptions, shape: Shape) -> Result<Self, DemoError> {
         options.validate()?;
         let data_set = DataSet::prepare(&options.data_dir, shape)?;
-        match opening::open(options, &data_set, &Ledger::new(available_memory_bytes()))? {
-            Opened::Gpu(OnGpu { engine, ledger, name }) => Ok(Self { engine, ledger, gpu: Some(name), note: None }),
-            Opened::Cpu(note) => Self::on_processor(options, &data_set, note),
-        }
+        let flops = shape.operations() * options.batch_size as f64;
+        let (engine, ledger, gpu, note) =
+            match opening::open(options, &data_set, &Ledger::new(available_memory_bytes()))? {
+                Opened::Gpu(OnGpu { engine, ledger, name }) => (engine, ledger, Some(name), None),
+                Opened::Cpu(note) => {
+                    let (engine, ledger) = on_processor(options, &data_set)?;
+                    (engine, ledger, None, note)
+                }
+            };
+        Ok(Self { engine, ledger, gpu, note, flops })
     }
+}
 
-    fn on_processor(options: &DemoOptions, data_set: &DataSet, note: Option<String>) -> Result<Self, DemoError> {
-        let limits = [options.memory_limit_bytes, available_memory_bytes()];
-        let ledger = Ledger::new(limits.into_iter().flatten().min());
-        let engine: Box<dyn Engine> = match options.precision {
-            Precision::F32 => Box::new(Training::<f32>::new(&ledger, data_set, options)?),
-            Precision::Tf32 => Box::new(Training::<Tf32>::new(&ledger, data_set, options)?),
-            Precision::Bf16 => Box::new(Training::<bf16>::new(&ledger, data_set, options)?),
-            Precision::F16 => Box::new(Training::<f16>::new(&ledger, data_set, options)?),
-        };
-        Ok(Self { engine, ledger, gpu: None, note })
-    }
+fn on_processor(options: &DemoOptions, data_set: &DataSet) -> Result<(Box<dyn Engine>, Ledger), DemoError> {
+    let limits = [options.memory_limit_bytes, available_memory_bytes()];
+    let ledger = Ledger::new(limits.into_iter().flatten().min());
+    let engine: Box<dyn Engine> = match options.precision {
+        Precision::F32 => Box::new(Training::<f32>::new(&ledger, data_set, options)?),
+        Precision::Tf32 => Box::new(Training::<Tf32>::new(&ledger, data_set, options)?),
+        Precision::Bf16 => Box::new(Training::<bf16>::new(&ledger, data_set, options)?),
+        Precision::F16 => Box::new(Training::<f16>::new(&ledger, data_set, options)?),
+    };
+    Ok((engine, ledger))
 }
 
 impl fmt::Debug for DemoTrainer {

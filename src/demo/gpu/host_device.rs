@@ -53,6 +53,7 @@ impl Drop for HostDevice {
     }
 }
 
+#[expect(clippy::print_stderr, reason = "a test that did not run says so")]
 fn compile(folder: &Path, storage: Storage) -> Option<PathBuf> {
     let (source, program) = (folder.join(format!("{storage:?}.c")), folder.join(format!("{storage:?}")));
     let text = include_str!("host_device.c")
