@@ -60,6 +60,13 @@ pub enum Event<'a> {
         /// Whether it is the best so far.
         is_best: bool,
     },
+    /// Something outside disturbed a probe, and the same config is probed again.
+    Disturbed {
+        /// The probe.
+        number: u32,
+        /// Who or what.
+        reason: &'a str,
+    },
     /// The same config runs in full precision for a few steps, for its losses.
     Comparing {
         /// The probe whose losses are compared.

@@ -146,7 +146,7 @@ pub enum Source {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuUse {
-    /// Its identity: `GPU-...`, or `MIG-...` for an instance.
+    /// Its identity: `GPU-...`, or `MIG-...` for an instance; empty where none could be asked.
     pub uuid: String,
     /// The model.
     pub name: String,

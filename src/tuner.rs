@@ -364,7 +364,10 @@ impl Search<'_, '_> {
     fn run_undisturbed(&mut self, job: &Job<'_>, on_event: OnEvent<'_>) -> Result<Outcome, TuneError> {
         const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
         let mut reason = String::new();
-        for pause in PAUSES {
+        for (at, pause) in PAUSES.into_iter().enumerate() {
+            if at > 0 {
+                on_event(Event::Disturbed { number: job.number, reason: &reason });
+            }
             if !self.pause(pause) {
                 return Ok(Outcome::Interrupted);
             }

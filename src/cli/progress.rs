@@ -71,6 +71,9 @@ impl Progress {
             Event::Comparing { settings, .. } => {
                 self.say(&format!("      {}  runs in full precision, to compare the losses", settings.line()));
             }
+            Event::Disturbed { number, reason } => {
+                self.say(&format!("{number:>4}  disturbed, and probed again: {reason}"));
+            }
             Event::Confirming { probes } => {
                 self.say(&format!("confirms the leaders by {probes} longer probes"));
                 if let Show::Bar(bar) = &self.show {

@@ -5,3 +5,4 @@
 
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub(crate) mod nvml;

@@ -6,6 +6,7 @@
 mod cuda;
 mod hardware;
 mod host;
+mod nvml;
 mod warnings;
 
 use std::path::Path;
@@ -85,7 +86,9 @@ impl Machine {
             let cure = Some("look at CUDA_VISIBLE_DEVICES".to_owned());
             return Some(("none of the GPUs is visible to programs".to_owned(), cure));
         }
-        let library = self.libraries.iter().find(|library| library.absent.is_some());
+        // CUDA's own words say most.
+        let missing = || self.libraries.iter().filter(|library| library.absent.is_some());
+        let library = missing().find(|library| library.name.starts_with("libcuda")).or_else(|| missing().next());
         Some(library.map_or(("no GPU was found".to_owned(), None), |library| {
             (library.absent.clone().unwrap_or_default(), library.cure.clone())
         }))
@@ -102,6 +105,7 @@ fn patiently<T: Send + 'static>(ask: fn() -> T) -> Option<T> {
 
 fn look_at_gpus() -> Machine {
     let mut machine = Machine::default();
+    nvml::add(&mut machine);
     #[cfg(feature = "cuda")]
     cuda::add(&mut machine);
     #[cfg(not(feature = "cuda"))]

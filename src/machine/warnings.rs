@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::Machine;
 use crate::quantity::{show_bytes, show_number};
-use crate::telemetry::GpuFacts;
+use crate::telemetry::{GpuFacts, Mig};
 
 const GIB: u64 = 1 << 30;
 
@@ -146,10 +146,8 @@ pub const RULES: &[Rule] = &[
         about: "MIG is on, and there is no instance to compute on",
         cure: "as root: nvidia-smi mig -cgi PROFILE -C, or nvidia-smi -mig 0",
         find: |machine| {
-            each(machine, |gpu| {
-                (gpu.mig == Some(crate::telemetry::Mig::WithoutInstances))
-                    .then(|| "is in MIG mode without an instance".to_owned())
-            })
+            let divided = machine.gpus.iter().filter(|gpu| gpu.mig == Some(Mig::WithoutInstances));
+            divided.map(|gpu| format!("{} is in MIG mode without an instance", gpu.place())).collect()
         },
     },
     Rule {
@@ -216,7 +214,7 @@ pub(super) fn of(machine: &Machine) -> Vec<Warning> {
 mod tests {
     use super::*;
     use crate::machine::{Disk, Host, Processors};
-    use crate::telemetry::{Holder, Mig, Pcie, Power, RemappedRows};
+    use crate::telemetry::{Holder, Pcie, Power, RemappedRows};
 
     /// A machine on which everything is wrong.
     fn troubled() -> Machine {

@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::events::EventSocket;
+use super::gpu_watch::GpuWatch;
 use super::hang::{self, Hang};
 use super::heard::{Asked, Heard, Message};
 use super::hook::{self, PYTHONPATH};
@@ -27,7 +28,8 @@ use super::{Effort, Job, ProbeError, Prober, Rate, StepTemplate, Watch};
 use crate::event::Progress;
 use crate::outcome::{Failure, Outcome};
 use crate::space::Expression;
-use crate::telemetry::GpuReader;
+use crate::telemetry::nvml::Visible;
+use crate::telemetry::{GpuMeter, GpuState};
 use verdict::Verdict;
 
 /// What a command prober runs and how it reads it.
@@ -71,19 +73,20 @@ impl CommandProber {
 
     /// Remembers what is in use before the first probe, and waits for it before each further one; `Break` when the
     /// caller does not want to wait any more.
-    fn settle(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
-        const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
-        if let Some(idle) = &self.idle {
-            return idle.wait(watch);
+    fn settle(&mut self, visible: &Visible, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
+        if let Some(idle) = &mut self.idle {
+            return idle.wait(visible, watch);
         }
-        let reader = self.step.is_gpu.then(|| {
-            let folder = Self::probe_dir(&self.folder, job.number);
-            let env = self.step.template.render(job.settings, &self.step.gputune, &folder).env;
-            let own = env.into_iter().find(|(name, _)| name == VISIBLE).map(|(_, value)| value);
-            GpuReader::find(own.or_else(|| std::env::var(VISIBLE).ok()))
-        });
-        self.idle = Some(Idle::read(reader.flatten()));
+        let meter = if self.step.is_gpu { GpuMeter::shared().ok() } else { None };
+        self.idle = Some(Idle::read(meter));
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// The GPUs that the step sees, as its environment says.
+    fn visible(&self, job: &Job<'_>) -> Visible {
+        let folder = Self::probe_dir(&self.folder, job.number);
+        let env = self.step.template.render(job.settings, &self.step.gputune, &folder).env;
+        Visible::of(&env.into_iter().collect())
     }
 
     /// The log of a trial, relative to the folder.
@@ -108,19 +111,23 @@ impl Prober for CommandProber {
         if let Some(reason) = self.step.template.apply.refusal(job.settings) {
             return Ok(Outcome::Rejected(Failure::new(reason)));
         }
-        if self.settle(job, watch)?.is_break() {
+        let visible = self.visible(job);
+        if self.settle(&visible, watch)?.is_break() {
             return Ok(Outcome::Interrupted);
         }
         let (sender, messages) = sync_channel(1024);
         let mut run = Run::start(&self.step, &self.folder, job, &sender)?;
+        if let Some(idle) = self.idle.as_ref().filter(|_| self.step.is_gpu) {
+            run.watch_gpus(&visible, idle.gpu_state(&visible));
+        }
         drop(sender);
         // An error leaves through `Drop`, which ends the processes too.
         let verdict = run.listen(&messages, watch)?;
         run.end(&messages, &verdict)?;
-        let silence = run.silence();
+        let (silence, own) = (run.silence(), run.host.own());
         let outcome = demands::explained(run.outcome(verdict), silence);
         Ok(match &self.idle {
-            Some(idle) => idle.judge(outcome),
+            Some(idle) => idle.judge(outcome, &visible, &own),
             None => outcome,
         })
     }
@@ -139,6 +146,7 @@ struct Run<'r> {
     output: Output,
     log: PathBuf,
     host: HostWatch,
+    gpu: GpuWatch,
     heard: Heard<'r>,
     /// Where it hangs, if it does.
     hang: Hang,
@@ -216,6 +224,7 @@ impl<'r> Run<'r> {
             begin,
             host: HostWatch::new(supervised.pid(), job.limits.host_memory_headroom),
             supervised: Some(supervised),
+            gpu: GpuWatch::none(),
             socket,
             scratch,
             output,
@@ -225,6 +234,13 @@ impl<'r> Run<'r> {
             patience: Patience::new(job, &step.template.apply.under_targets(job.settings)),
             output_bytes: 0,
         })
+    }
+
+    /// Watches the GPUs, too, from here on; `idle` is what was in use before the probe.
+    fn watch_gpus(&mut self, visible: &Visible, idle: GpuState) {
+        if let Some(supervised) = &self.supervised {
+            self.gpu = GpuWatch::begin(visible, supervised.pid(), idle, self.begin);
+        }
     }
 
     /// Listens until there is a reason to end the probe.
@@ -302,6 +318,7 @@ impl<'r> Run<'r> {
     fn end(&mut self, messages: &Receiver<Message>, verdict: &Verdict) -> Result<(), ProbeError> {
         const LAST_WORDS: Duration = Duration::from_secs(2);
         if !self.heard.is_clean {
+            self.gpu.look();
             self.host.last_look();
             let hangs = match verdict {
                 Verdict::Stalled => true,

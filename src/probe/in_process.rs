@@ -1,10 +1,12 @@
 //! A training step inside this process.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use super::gpu_watch::GpuWatch;
 use super::memory_peaks::MemoryReport;
 use super::patience::{Patience, Sufficiency};
 use super::totals::Totals;
@@ -14,6 +16,8 @@ use super::{Effort, Job, ProbeError, Prober, Watch};
 use crate::event::Progress;
 use crate::outcome::{FLOPS, Failure, Memory, Outcome};
 use crate::space::Settings;
+use crate::telemetry::GpuMeter;
+use crate::telemetry::nvml::Visible;
 
 /// What one training step did.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -127,8 +131,9 @@ impl<S: TrainingStep> Prober for InProcess<S> {
         let step = &mut self.0;
         // A panic in the user's step is that config's failure, not the search's; the step is released either way.
         let begin = Instant::now();
+        let mut gpu = watch_gpus(begin);
         let ended = catch_unwind(AssertUnwindSafe(|| match step.prepare(job.settings) {
-            Ok(()) => run(step, job, begin, watch),
+            Ok(()) => run(step, job, begin, &mut gpu, watch),
             Err(error) => Err(error),
         }));
         let released = catch_unwind(AssertUnwindSafe(|| step.release()));
@@ -140,6 +145,14 @@ impl<S: TrainingStep> Prober for InProcess<S> {
             }
         }
     }
+}
+
+/// Watches the GPUs that this process sees, where there are any.
+fn watch_gpus(begin: Instant) -> GpuWatch {
+    let Ok(meter) = GpuMeter::shared() else { return GpuWatch::none() };
+    let visible = Visible::of(&BTreeMap::new());
+    let idle = meter.read(&visible).unwrap_or_default();
+    GpuWatch::begin(&visible, std::process::id(), idle, begin)
 }
 
 fn failed(error: StepError) -> Result<Outcome, ProbeError> {
@@ -166,7 +179,13 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-fn run(step: &mut impl TrainingStep, job: &Job<'_>, begin: Instant, watch: Watch<'_>) -> Result<Outcome, StepError> {
+fn run(
+    step: &mut impl TrainingStep,
+    job: &Job<'_>,
+    begin: Instant,
+    gpu: &mut GpuWatch,
+    watch: Watch<'_>,
+) -> Result<Outcome, StepError> {
     const UNIT: &str = "samples/s";
     const WATCH_EVERY: Duration = Duration::from_millis(50);
     let mut window = Window::default();
@@ -203,9 +222,10 @@ fn run(step: &mut impl TrainingStep, job: &Job<'_>, begin: Instant, watch: Watch
         };
         let mut measurement = totals.measurement(&throughput, UNIT);
         patience.conclude(&mut measurement, sufficiency != Sufficiency::TooLittle);
-        return Ok(match sufficiency {
-            Sufficiency::Loses => Outcome::Pruned(measurement),
-            _ => Outcome::Measured(measurement),
+        gpu.look();
+        return Ok(match (gpu.measured(measurement, &throughput), sufficiency) {
+            (Outcome::Measured(partial), Sufficiency::Loses) => Outcome::Pruned(partial),
+            (outcome, _) => outcome,
         });
     }
 }

@@ -31,8 +31,8 @@ pub(super) struct Throughput {
     pub(super) amount: f64,
     /// Time from the end of warm-up to the last step, whatever happened in it.
     pub(super) measured: Duration,
-    /// When that last step ended, since the probe began.
-    pub(super) end: Duration,
+    /// When the last step ended, since the probe began.
+    pub(super) ended: Duration,
 }
 
 impl Throughput {
@@ -76,13 +76,13 @@ impl Throughput {
             step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
             amount: stats::median(&amounts)?,
             measured: Duration::try_from_secs_f64(last.at - begin).unwrap_or_default(),
-            end: Duration::try_from_secs_f64(last.at).unwrap_or_default(),
+            ended: Duration::try_from_secs_f64(last.at).unwrap_or_default(),
         })
     }
 
     /// The measured part of a probe that began at a moment.
     pub(super) fn span(&self, begin: Instant) -> (Instant, Instant) {
-        let end = begin + self.end;
+        let end = begin + self.ended;
         (end.checked_sub(self.measured).unwrap_or(begin).max(begin), end)
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::care::Care;
 use super::compute::Compute;
-use crate::metric::Readings;
+use crate::metric::{GpuUse, Readings};
 use crate::objective::Direction;
 use crate::outcome::{Estimate, Numerics, Outliers};
 use crate::space::{Settings, Value};
@@ -77,6 +77,9 @@ pub struct BestReport {
     /// Its floating-point operations beside what the GPU could do, where its step reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute: Option<Compute>,
+    /// What each GPU did when it was last measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuUse>,
     /// What the comparison of its losses with full precision's came to, where it changes the numerics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numerics: Option<Numerics>,
@@ -129,6 +132,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         memory_headroom: best.winner.measurement.memory_headroom(),
         host: best.winner.measurement.host.clone(),
         compute: Compute::of(&best.winner.measurement, None, None),
+        gpus: best.winner.measurement.gpus.clone(),
         numerics: best.winner.measurement.numerics.clone(),
         is_unstable: best.winner.measurement.is_unstable,
         outliers: best.winner.measurement.outliers.clone(),

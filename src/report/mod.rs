@@ -3,6 +3,7 @@
 mod best;
 mod care;
 mod compute;
+mod gpus;
 mod host;
 mod machine;
 mod markdown;

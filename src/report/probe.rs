@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::gpus::gpu_lines;
 use super::host::host_words;
 use super::row::{shown_estimate, shown_numerics, shown_result};
 use crate::objective::Judgement;
@@ -146,6 +147,7 @@ fn memory(measurement: &Measurement) -> Vec<(&'static str, String)> {
     if let Some(retries) = measurement.allocator_retries {
         lines.push(("", format!("{retries} allocator retries")));
     }
+    lines.extend(gpu_lines(&measurement.gpus));
     if let Some(host) = measurement.host_peak_bytes {
         lines.push(("host memory", show_bytes(host)));
     }

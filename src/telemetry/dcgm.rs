@@ -89,6 +89,18 @@ impl Dcgm {
         }
     }
 
+    /// Whether a host engine answers that knows a GPU with this identity; nothing is listened to.
+    ///
+    /// # Errors
+    /// Why not, in a line.
+    pub fn find(uuid: &str) -> Result<(), String> {
+        let program = tool::find("dcgmi").ok_or("dcgmi is not installed")?;
+        match discover(&program)?.contains_key(uuid) {
+            true => Ok(()),
+            false => Err("the host engine does not know this GPU".to_owned()),
+        }
+    }
+
     fn without(reason: &str) -> Self {
         let heard = Heard { absent: Some(format!("DCGM: {reason}")), ..Heard::default() };
         Self { heard: Arc::new(Mutex::new(heard)) }
@@ -137,11 +149,16 @@ fn locked(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
     heard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes in rows until the client ends; why there were none, if there were none.
-fn follow(program: &Path, uuids: &[String], heard: &Mutex<Heard>) -> Result<(), String> {
+/// Asks the host engine for the GPUs that it knows.
+fn discover(program: &Path) -> Result<BTreeMap<String, u32>, String> {
     const ANSWER: Duration = Duration::from_secs(5);
     let listed = tool::output_within(program, &["discovery".as_ref(), "-l".as_ref()], ANSWER);
-    let mut numbers = discovered(&listed.ok_or("no host engine answers")?);
+    Ok(discovered(&listed.ok_or("no host engine answers")?))
+}
+
+/// Takes in rows until the client ends; why there were none, if there were none.
+fn follow(program: &Path, uuids: &[String], heard: &Mutex<Heard>) -> Result<(), String> {
+    let mut numbers = discover(program)?;
     numbers.retain(|uuid, _| uuids.contains(uuid));
     if numbers.is_empty() {
         return Err("the host engine does not know these GPUs".to_owned());

@@ -1,7 +1,7 @@
-//! Which device trains, as far as the kernel's own files tell.
+//! Which device trains.
 //!
-//! GPUs are read from `/proc/driver/nvidia`, which the NVIDIA kernel module provides: no library, nothing is opened on
-//! the device. That path has not run on a machine with a GPU yet; its parsing is tested on recorded files.
+//! GPUs are those that NVML lists. Where it does not, they are read from `/proc/driver/nvidia`, which the NVIDIA kernel
+//! module provides. Neither has run on a machine with a GPU yet: the tests use a stand-in for NVML, and recorded files.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::HostMemory;
+use super::{GpuMeter, HostMemory};
 use crate::quantity;
 
 /// The variable that names the GPUs that a program may see (CUDA C++ Programming Guide, "CUDA Environment Variables");
@@ -50,7 +50,16 @@ pub struct Device {
 impl Device {
     /// The device of this machine.
     pub fn detect() -> Self {
-        Self::under(Path::new("/proc"))
+        Self::by_meter().unwrap_or_else(|| Self::under(Path::new("/proc")))
+    }
+
+    /// By NVML, which tells instances of a GPU that is divided; the names of whole ones are those of the kernel module.
+    fn by_meter() -> Option<Self> {
+        let meter = GpuMeter::shared().ok()?;
+        let mut models: Vec<String> = meter.gpus().ok()?.into_iter().map(|gpu| gpu.name).collect();
+        models.sort();
+        let driver = meter.driver().to_owned();
+        (!models.is_empty()).then(|| Self { name: grouped(&models), driver, is_gpu: true })
     }
 
     /// The device of this machine that is asked for. `visible` is the value of [`VISIBLE_GPUS`] that the step gets.

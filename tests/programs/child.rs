@@ -59,6 +59,9 @@ fn main() -> Result {
                 read_from_storage(rest)?;
                 step(connection(&mut connections, current)?, 1)?;
             },
+            // pid:FILE
+            "pid" => write_whole(rest, &std::process::id().to_string())?,
+            "touch" => write_whole(rest, "")?,
             "print" => println!("{rest}"),
             "complain" => eprintln!("{rest}"),
             "bytes" => print_bytes(number(0))?,
@@ -83,6 +86,13 @@ fn main() -> Result {
         }
     }
     Ok(())
+}
+
+/// A file that is there with all that is in it, or not at all.
+fn write_whole(path: &str, text: &str) -> Result {
+    let unfinished = format!("{path}.unfinished");
+    std::fs::write(&unfinished, text)?;
+    Ok(std::fs::rename(unfinished, path)?)
 }
 
 #[expect(clippy::exit, reason = "a step may end anywhere")]

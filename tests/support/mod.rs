@@ -4,6 +4,7 @@
 #![allow(clippy::allow_attributes, reason = "the part differs from file to file, so nothing can be expected")]
 
 pub(crate) mod python;
+pub(crate) mod stand_in;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,17 +21,17 @@ pub(crate) fn gputune() -> &'static str {
 
 /// The step that misbehaves on demand.
 pub(crate) fn child() -> PathBuf {
-    static CHILD: LazyLock<PathBuf> = LazyLock::new(|| example("child").join("child"));
+    static CHILD: LazyLock<PathBuf> = LazyLock::new(|| example("child", "child"));
     CHILD.clone()
 }
 
 /// A stand-in for a foreign library, by the name of its example.
 pub(crate) fn library(name: &str) -> PathBuf {
-    example(name).join(format!("lib{name}.so"))
+    example(name, &format!("lib{name}.so"))
 }
 
-/// The folder of the examples. `cargo test --test NAME` does not build them, so the one is built here.
-fn example(name: &str) -> PathBuf {
+/// The file of an example. `cargo test --test NAME` does not build examples, so it is built here.
+pub(crate) fn example(name: &str, file: &str) -> PathBuf {
     let profile = Path::new(gputune()).parent().unwrap();
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet", "--offline", "--example", name, "--target-dir"]).arg(profile.parent().unwrap());
@@ -38,7 +39,7 @@ fn example(name: &str) -> PathBuf {
         build.arg("--release");
     }
     assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
-    profile.join("examples")
+    profile.join("examples").join(file)
 }
 
 /// A folder with a spec in it.
