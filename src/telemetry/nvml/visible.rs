@@ -98,7 +98,7 @@ mod tests {
         ] {
             assert_eq!(chosen(&gpus, devices, None), expected, "{devices:?}");
         }
-        assert_eq!(chosen(&[], Some("0"), None), vec![]);
+        assert_eq!(chosen(&[], Some("0"), None), Vec::<usize>::new());
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
             gpu(0, "MIG-2222", "H200 MIG 1g.18gb", Some("GPU-a1")),
         ];
         assert_eq!(chosen(&gpus, Some("MIG-2222"), None), vec![1]);
-        assert_eq!(chosen(&gpus, Some("MIG-"), None), vec![]);
+        assert_eq!(chosen(&gpus, Some("MIG-"), None), Vec::<usize>::new());
         assert_eq!(chosen(&gpus, Some("0"), None), vec![0, 1]);
         assert_eq!(chosen(&gpus, Some("GPU-a1"), None), vec![0, 1]);
         let old = [gpu(0, "MIG-GPU-a1/7/0", "A100 MIG 1g.5gb", Some("GPU-a1"))];

@@ -46,11 +46,16 @@ struct Session {
     failure: Option<String>,
     next_counters: Instant,
     next_states: Instant,
+    /// How often states were read.
+    looks: u32,
 }
 
 /// How often counters and states are read, at most.
 const COUNTERS_EVERY: Duration = Duration::from_millis(200);
 const STATES_EVERY: Duration = Duration::from_secs(1);
+
+/// How often states are read at first: a step may be over, or a device lost, before long.
+const FIRST_STATES: (u32, Duration) = (8, Duration::from_millis(250));
 
 /// Each of both may take one part in so many of a processor's time: together 0.5 %.
 const SHARE_OF_TIME: u32 = 400;
@@ -149,7 +154,7 @@ impl Session {
         };
         let watched = chosen.into_iter().map(|handle| Watched::new(nvml, handle)).collect();
         let now = Instant::now();
-        Self { owners: Owners::below(root), idle, watched, failure, next_counters: now, next_states: now }
+        Self { owners: Owners::below(root), idle, watched, failure, next_counters: now, next_states: now, looks: 0 }
     }
 
     fn tick(&mut self, nvml: &'static Nvml) {
@@ -161,7 +166,9 @@ impl Session {
         let begin = Instant::now();
         if begin >= self.next_states {
             self.watched.iter_mut().for_each(|watched| watched.look_at_states(&mut self.owners));
-            self.next_states = begin + STATES_EVERY.max(begin.elapsed() * SHARE_OF_TIME);
+            self.looks += 1;
+            let usual = if self.looks <= FIRST_STATES.0 { FIRST_STATES.1 } else { STATES_EVERY };
+            self.next_states = begin + usual.max(begin.elapsed() * SHARE_OF_TIME);
         }
     }
 
@@ -227,8 +234,9 @@ impl Session {
         if is_matched {
             return self.is_matched_on(watched);
         }
-        let used = watched.states.iter().filter_map(|look| look.memory.as_ref().ok()).map(|memory| memory.used).max();
-        match used.zip(self.idle.used_of(&watched.handle.identity.uuid)) {
+        let used: Told<Vec<u64>> = watched.states.iter().map(|look| Ok(look.memory.clone()?.used)).collect();
+        let most = used.ok().and_then(|used| used.into_iter().max());
+        match most.zip(self.idle.used_of(&watched.handle.identity.uuid)) {
             Some((used, before)) => used > before + UNEXPLAINED_BYTES,
             None => true,
         }
