@@ -18,6 +18,7 @@ pub(super) struct OnGpu {
 
 /// What became of the choice.
 pub(super) enum Opened {
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
     Gpu(OnGpu),
     /// The processor, and why it is not the GPU that there is.
     Cpu(Option<String>),

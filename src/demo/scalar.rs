@@ -4,6 +4,7 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// The ways in which numbers lie in memory.
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Storage {
     F32,
@@ -14,9 +15,11 @@ pub(super) enum Storage {
 /// A type that the numbers of the network can be stored in; all arithmetic is in `f32`.
 pub(super) trait Scalar: Copy + Default + Send + 'static {
     /// How it lies in memory.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
     const STORAGE: Storage;
 
     /// Its bytes in memory.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
     const BYTES: usize = size_of::<Self>();
 
     /// What the loss is multiplied with, so that no gradient is lost below the smallest number.
@@ -37,6 +40,7 @@ pub(super) trait Scalar: Copy + Default + Send + 'static {
     fn is_zero(self) -> bool;
 
     /// Writes values as they lie in memory to `bytes`, which has [`Self::BYTES`] for each.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
     fn write_bytes(stored: &[Self], bytes: &mut [u8]);
 
     /// Returns the values themselves where no conversion is needed.
