@@ -8,6 +8,8 @@ use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Output};
 
+use serde_json::json;
+use support::stand_in::{StandIn, hopper};
 use support::{Search, child, gputune, stderr, stdout};
 
 const LIMITS: &str = "[limits]\nprobe_time = \"20s\"\nstall_time = \"10s\"\ngrace_time = \"300ms\"\nmeasure_time = \"2s\"\nprecision = 0.0001\n";
@@ -28,13 +30,17 @@ fn value(report: &serde_json::Value, metric: &str) -> f64 {
     report["host"][metric]["value"].as_f64().unwrap_or_else(|| panic!("no {metric} in {report}"))
 }
 
+/// The cores that a step of 8 samples uses that takes so much processor time, at the speed that was measured.
+fn expected_cores(report: &serde_json::Value, seconds_per_step: f64) -> f64 {
+    report["throughput"]["value"].as_f64().unwrap() / 8.0 * seconds_per_step
+}
+
 #[test]
 fn a_step_that_computes_uses_a_processor_and_one_that_sleeps_none() {
     let report_of = |step: &str| report(&Search::of(&[step], LIMITS));
-    let busy = report_of("burning:8:5000");
-    let cores = value(&busy, "cpu_cores");
-    // Other programs may have taken their share of it.
-    assert!((0.3..1.2).contains(&cores), "{busy}");
+    let busy = report_of("burning:8:10000");
+    let share = value(&busy, "cpu_cores") / expected_cores(&busy, 0.01);
+    assert!((0.8..1.3).contains(&share), "{share}: {busy}");
     assert_eq!(busy["host"]["cpu_cores"]["source"], "proc");
     assert!(value(&busy, "host_memory") > 1e5);
     let idle = report_of("forever:8:5000");
@@ -47,8 +53,8 @@ fn a_step_that_computes_uses_a_processor_and_one_that_sleeps_none() {
 #[test]
 fn children_that_end_between_two_looks_count() {
     let report = report(&Search::of(&["forking:8:20000"], LIMITS));
-    let cores = value(&report, "cpu_cores");
-    assert!((0.3..1.3).contains(&cores), "{report}");
+    let share = value(&report, "cpu_cores") / expected_cores(&report, 0.02);
+    assert!((0.8..1.6).contains(&share), "{share}: {report}");
 }
 
 #[test]
@@ -86,6 +92,34 @@ fn a_person_reads_it_too() {
     let best = fs::read_to_string(search.out().join("best.json")).unwrap();
     let best: serde_json::Value = serde_json::from_str(&best).unwrap();
     assert!(value(&best, "cpu_cores") > 0.0);
+}
+
+#[test]
+fn a_gpu_that_is_there_is_left_alone_on_the_processor_and_its_search_does_not_go_on_there() {
+    let stand_in = StandIn::of(&json!({}));
+    let script = json!({ "gpus": [hopper(&stand_in.path("pid"))] });
+    fs::write(stand_in.path("script.json"), script.to_string()).unwrap();
+    let search = Search::of(&["forever:8:2000"], "");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(gputune());
+        stand_in.before(command.args(arguments).current_dir(search.folder.path())).output().unwrap()
+    };
+    let output = run(&["search", "spec.toml", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let spec = search.folder.path().join("spec.toml");
+    let text = fs::read_to_string(&spec).unwrap();
+    fs::write(&spec, text.replacen("[step]\n", "[step]\ndevice = \"gpu\"\n", 1)).unwrap();
+    let output = run(&["search", "spec.toml", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(0), "it was on the GPU before: {}", stderr(&output));
+    fs::write(&spec, text.replacen("[step]\n", "[step]\ndevice = \"cpu\"\n", 1)).unwrap();
+    let output = run(&["search", "spec.toml", "--out", "out"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the device was `NVIDIA H200` and is `"), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("CUDA_VISIBLE_DEVICES"), "{}", stderr(&output));
+    let output = run(&["probe", "spec.toml", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert!(report.get("gpus").is_none() && !report["device"].as_str().unwrap().contains("H200"), "{report}");
+    assert!(value(&report, "cpu_cores") >= 0.0);
 }
 
 /// A spec whose step prints what it sees of GPUs.

@@ -472,3 +472,73 @@ fn a_script_that_prints_its_rate_is_metered_too() {
     assert_eq!(absent(&report["gpus"][0]), "", "{report}");
     close(&report["gpus"][0]["readings"]["sm_active"], 0.62, "gpm");
 }
+
+/// The driver may tell the number that a process has inside of a container.
+#[test]
+fn a_process_in_a_container_is_known_by_its_number_inside() {
+    let may = Command::new("unshare").args(["--pid", "--fork", "true"]).status();
+    if !may.is_ok_and(|status| status.success()) {
+        return;
+    }
+    let stand_in = with_gpu(|_| {});
+    let pid = stand_in.path("pid");
+    let words =
+        ["unshare", "--pid", "--fork", &support::child().display().to_string(), "token:TOKEN"].map(str::to_owned);
+    let words: Vec<String> =
+        words.into_iter().chain([format!("pid:{}", pid.display()), "forever:8:2000".into()]).collect();
+    let search = Search::of_command(&words, LIMITS);
+    let mut command = Command::new(gputune());
+    command.args(["probe", "spec.toml", "--out", "out", "--json"]).current_dir(search.folder.path());
+    let output = stand_in.before(&mut command).output().unwrap();
+    let report: Value =
+        serde_json::from_str(&stdout(&output)).unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
+    close(&report["gpus"][0]["readings"]["memory_own"], 40e9, "nvml_processes");
+    assert_eq!(std::fs::read_to_string(pid).unwrap(), "1", "it is the first process in there");
+}
+
+/// The library is found by its name, so the probe is run by this program, started again where it finds the stand-in.
+#[test]
+fn a_step_in_this_process_is_metered_too() {
+    use gputune::space::{Parameter, Settings, Space};
+    use gputune::tuner::Tuner;
+
+    const INSIDE: &str = "METERED_INSIDE";
+    if let Some(pid) = std::env::var_os(INSIDE) {
+        std::fs::write(pid, std::process::id().to_string()).unwrap();
+        let space = Space::new([Parameter::values("x", [1])]).unwrap();
+        let step = |_: &Settings| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            Ok(gputune::probe::Step::new(8))
+        };
+        let tuner = Tuner::new(space, step).measure_time(std::time::Duration::from_secs(1));
+        let study = tuner.run(|_| ()).unwrap();
+        let measurement = study.history.trials()[0].outcome.measurement().unwrap();
+        let readings = &measurement.gpus[0].readings;
+        assert!((readings[&gputune::metric::Metric::SmActive].value - 0.62).abs() < 0.02, "{readings:?}");
+        assert_eq!(readings[&gputune::metric::Metric::MemoryOwn].source, gputune::metric::Source::NvmlProcesses);
+        return;
+    }
+    let stand_in = with_gpu(|_| {});
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "a_step_in_this_process_is_metered_too"]).env(INSIDE, stand_in.path("pid"));
+    let output = stand_in.before(&mut command).output().unwrap();
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+}
+
+#[test]
+fn a_device_has_the_same_identity_by_nvml_and_by_the_kernel() {
+    let stand_in = with_gpu(|_| {});
+    let pid = format!("pid:{}", stand_in.path("pid").display());
+    let search = Search::of(&[&pid, "forever:8:2000"], LIMITS);
+    let mut command = search.command();
+    assert_eq!(stand_in.before(&mut command).output().unwrap().status.code(), Some(0));
+    let journal = std::fs::read_to_string(search.out().join("journal.jsonl")).unwrap();
+    let header: Value = serde_json::from_str(journal.lines().next().unwrap()).unwrap();
+    let text = header.to_string();
+    assert!(text.contains("\"NVIDIA H200\"") && text.contains("\"580.95.05\""), "{text}");
+    // The same command goes on; nothing is probed again.
+    let mut command = search.command();
+    let output = stand_in.before(&mut command).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("goes on from 2 finished trials"), "{}", stderr(&output));
+}

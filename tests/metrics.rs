@@ -20,7 +20,7 @@ fn tables() -> String {
     for (title, is_host) in [("GPU", false), ("Host", true)] {
         let _ = writeln!(
             text,
-            "\n## {title}\n\n| metric | unit | source: where; privileges | meaning | what it is not |\n|---|---|---|---|---|"
+            "\n## {title}\n\n| metric | unit | source: where (privileges) | meaning | what it is not |\n|---|---|---|---|---|"
         );
         for row in METRICS.iter().filter(|row| is_of_host(row) == is_host) {
             let sources: Vec<String> = row
@@ -28,7 +28,7 @@ fn tables() -> String {
                 .iter()
                 .map(|origin| {
                     format!(
-                        "`{}`: {}; {}",
+                        "`{}`: {} (privileges: {})",
                         serde_json::to_value(origin.source).unwrap().as_str().unwrap(),
                         origin.architectures,
                         origin.privileges

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::rig::{DeviceCopies, Host, HostCopies, Launches, Products};
+use super::rig::{DeviceCopies, Host, HostCopies, Launches, Products, words};
 use super::{Ceiling, Ceilings, Clock, FORMAT, KINDS, Kind, Pace, Timed, WallClock, sample};
 use crate::foreign::cuda::{Blas, CudaError, Driver, Gpu, Pinned, Stream};
 use crate::precision::Precision;
@@ -48,11 +48,7 @@ fn one(stream: &Stream, kind: Kind, left: f64, clock: &dyn Clock) -> Result<Ceil
     if left < pace.limit {
         return Err("the time for measuring was over".to_owned());
     }
-    let mut work = prepare(stream, kind).map_err(|error| match (&error, error.cure()) {
-        (CudaError::NotSupported(reason), _) => reason.clone(),
-        (_, Some(cure)) => format!("{error}: {cure}"),
-        (_, None) => error.to_string(),
-    })?;
+    let mut work = prepare(stream, kind).map_err(words)?;
     sample(work.as_mut(), pace, clock)
 }
 

@@ -12,8 +12,14 @@ use crate::foreign::cuda::{
 };
 use crate::precision::Precision;
 
-fn words(error: CudaError) -> String {
-    error.to_string()
+/// What went wrong, with what helps.
+#[expect(clippy::needless_pass_by_value, reason = "errors are mapped by it")]
+pub(super) fn words(error: CudaError) -> String {
+    match (&error, error.cure()) {
+        (CudaError::NotSupported(reason), _) => reason.clone(),
+        (_, Some(cure)) => format!("{error}: {cure}"),
+        (_, None) => error.to_string(),
+    }
 }
 
 /// Times what is begun on a stream by two marks in it.

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 pub use hardware::Hardware;
 pub use host::{Disk, Host, Processors};
-pub use warnings::{RULES, Rule, Warning};
+pub use warnings::{BUSY, RULES, Rule, Warning};
 
 use crate::telemetry::{Device, GpuFacts};
 

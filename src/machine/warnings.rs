@@ -8,6 +8,9 @@ use crate::telemetry::{GpuFacts, Mig};
 
 const GIB: u64 = 1 << 30;
 
+/// The share of time in which a kernel runs from which on a GPU counts as busy.
+pub const BUSY: f64 = 0.1;
+
 /// Something that may slow training down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Warning {
@@ -86,7 +89,6 @@ pub const RULES: &[Rule] = &[
         cure: "look at the BIOS and at the riser; lspci -vv tells the slot's speed",
         find: |machine| {
             each(machine, |gpu| {
-                const BUSY: f64 = 0.1;
                 let pcie = gpu.pcie.filter(|_| gpu.busy.is_some_and(|busy| busy > BUSY))?;
                 let (now, most) = (pcie.generation?, pcie.max_generation?);
                 (now < most).then(|| format!("runs PCIe generation {now} of {most} while it is busy"))

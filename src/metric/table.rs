@@ -87,7 +87,7 @@ pub const METRICS: &[MetricRow] = &[
         label: "SM activity",
         unit: Unit::Share,
         sources: &[GPM, DCGM],
-        meaning: "Time in which a multiprocessor had at least one warp, mean over all multiprocessors. From 80 % on the GPU is kept busy; below 50 % it is not used well, says NVIDIA.",
+        meaning: "Time in which a multiprocessor had at least one warp, mean over all multiprocessors. NVIDIA takes 80 % as needed for effective use, though not enough for it, and below 50 % as probably ineffective.",
         is_not: "How much the multiprocessors compute: a warp that waits for memory counts.",
     },
     MetricRow {

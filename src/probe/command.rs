@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::events::EventSocket;
 use super::gpu_watch::GpuWatch;
 use super::hang::{self, Hang};
-use super::heard::{Asked, Heard, Message};
+use super::heard::{Heard, Message};
 use super::hook::{self, PYTHONPATH};
 use super::host_watch::HostWatch;
 use super::idle::Idle;
@@ -161,7 +161,7 @@ impl<'r> Run<'r> {
         job: &'r Job<'r>,
         sender: &SyncSender<Message>,
     ) -> Result<Self, ProbeError> {
-        let asked = asked(step, job)?;
+        let asked = demands::asked(step, job)?;
         let probe_dir = rendered_folder(folder, job);
         let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
         let program = rendered.command.first().cloned().unwrap_or_default();
@@ -393,24 +393,6 @@ impl<'r> Run<'r> {
         }
         Ok(())
     }
-}
-
-fn asked(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeError> {
-    let targets = step.template.apply.by_hook(job.settings);
-    let ranks = step.ranks.as_ref().and_then(|ranks| ranks.value(|name| job.settings.get(name)).ok());
-    Ok(Asked {
-        samples_per_step: samples_per_step(step, job)?,
-        ranks: ranks.and_then(|ranks| u32::try_from(ranks.as_i64()?).ok()),
-        targets: targets.map(|(applied, _)| (applied.name.clone(), applied.parameter.clone())).collect(),
-    })
-}
-
-fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Result<Option<f64>, ProbeError> {
-    let Some(expression) = &step.samples_per_step else { return Ok(None) };
-    let samples = expression.value(|name| job.settings.get(name)).ok().and_then(|samples| samples.as_f64());
-    let error =
-        || ProbeError::SamplesPerStep { expression: expression.text().to_owned(), settings: job.settings.line() };
-    samples.filter(|samples| *samples > 0.0).map(Some).ok_or_else(error)
 }
 
 /// Where the files of a probe are rendered; those of a run in full precision leave the trial's own alone.

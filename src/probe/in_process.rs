@@ -16,8 +16,8 @@ use super::{Effort, Job, ProbeError, Prober, Watch};
 use crate::event::Progress;
 use crate::outcome::{FLOPS, Failure, Memory, Outcome};
 use crate::space::Settings;
-use crate::telemetry::GpuMeter;
 use crate::telemetry::nvml::Visible;
+use crate::telemetry::{GpuMeter, HostMeter};
 
 /// What one training step did.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -191,6 +191,8 @@ fn run(
     let mut window = Window::default();
     let mut totals = Totals::default();
     let mut patience = Patience::new(job, job.settings);
+    let mut host = HostMeter::new(std::process::id(), None);
+    host.look();
     let mut looked = Instant::now();
     loop {
         let started = Instant::now();
@@ -204,6 +206,7 @@ fn run(
             continue;
         }
         looked = Instant::now();
+        host.look_in_time();
         let sufficiency = match (job.effort, patience.look(&window)) {
             (Effort::Losses, _) if totals.has_first_losses() => Sufficiency::Enough,
             (Effort::Losses, _) => Sufficiency::TooLittle,
@@ -222,6 +225,9 @@ fn run(
         };
         let mut measurement = totals.measurement(&throughput, UNIT);
         patience.conclude(&mut measurement, sufficiency != Sufficiency::TooLittle);
+        host.look();
+        let (from, to) = throughput.span(begin);
+        measurement.host = host.readings(from, to);
         gpu.look();
         return Ok(match (gpu.measured(measurement, &throughput), sufficiency) {
             (Outcome::Measured(partial), Sufficiency::Loses) => Outcome::Pruned(partial),
@@ -280,6 +286,7 @@ mod tests {
         let rate = measurement.throughput.unwrap().value;
         assert!((500.0..2000.0).contains(&rate), "4 samples in a little over 2 ms: {rate}");
         assert_eq!(measurement.metrics["loss"], 0.5);
+        assert!(measurement.host.contains_key(&crate::metric::Metric::CpuCores), "{measurement:?}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A machine in one screen.
 
 use crate::ceilings::{Ceilings, KINDS};
-use crate::machine::Machine;
+use crate::machine::{BUSY, Machine};
 use crate::precision::PRECISIONS;
 use crate::quantity::{show_bytes, show_number};
 use crate::telemetry::{GpuFacts, Holder, Mig, Pcie, Power};
@@ -89,7 +89,7 @@ fn gpu_lines(gpu: &GpuFacts, page: &mut Page) {
         page.line(" computes", &listed([Some(names.join(", ")), lacks]).replace("; ", ", "));
     }
     let nvlinks = gpu.nvlinks.map(|count| if count == 0 { "no NVLink".to_owned() } else { format!("{count} NVLinks") });
-    unless_empty(page, " link", &listed([gpu.pcie.map(pcie_words), nvlinks]));
+    unless_empty(page, " link", &listed([gpu.pcie.map(|pcie| pcie_words(pcie, gpu.busy)), nvlinks]));
     unless_empty(page, " power", &gpu.power.map(power_words).unwrap_or_default());
     if let Some(processes) = &gpu.processes {
         let names: Vec<String> = processes.iter().map(process_words).collect();
@@ -119,10 +119,10 @@ fn mig_words(mig: &Mig) -> String {
     }
 }
 
-fn pcie_words(pcie: Pcie) -> String {
+fn pcie_words(pcie: Pcie, busy: Option<f64>) -> String {
     let number = |number: Option<u32>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
     let idle = match (pcie.generation, pcie.max_generation) {
-        (Some(now), Some(most)) if now < most => " (idle links slow down)",
+        (Some(now), Some(most)) if now < most && busy.is_none_or(|busy| busy <= BUSY) => " (idle links slow down)",
         _ => "",
     };
     format!(

@@ -67,15 +67,20 @@ impl Device {
     /// # Errors
     /// It has to be a GPU, and there is none or all are hidden.
     pub fn choose(choice: DeviceChoice, visible: Option<&str>) -> Result<Self, NoGpu> {
-        Self::choose_under(Path::new("/proc"), choice, visible)
+        Self::choose_from(Path::new("/proc"), Self::detect, choice, visible)
     }
 
-    fn choose_under(proc: &Path, choice: DeviceChoice, visible: Option<&str>) -> Result<Self, NoGpu> {
+    fn choose_from(
+        proc: &Path,
+        detect: impl FnOnce() -> Self,
+        choice: DeviceChoice,
+        visible: Option<&str>,
+    ) -> Result<Self, NoGpu> {
         match choice {
-            DeviceChoice::Auto => Ok(Self::under(proc)),
+            DeviceChoice::Auto => Ok(detect()),
             DeviceChoice::Cpu => Ok(Self::processor(proc)),
             DeviceChoice::Gpu => {
-                let device = Self::under(proc);
+                let device = detect();
                 let missing = missing(proc, &device, visible);
                 missing.map_or(Ok(device), |missing| Err(NoGpu { missing }))
             }
@@ -179,7 +184,7 @@ mod tests {
     fn what_is_asked_for_is_chosen_or_what_is_missing_is_told() {
         let proc = tempfile::tempdir().unwrap();
         fs::write(proc.path().join("cpuinfo"), "model name\t: Some CPU\n").unwrap();
-        let choose = |choice, visible| Device::choose_under(proc.path(), choice, visible);
+        let choose = |choice, visible| Device::choose_from(proc.path(), || Device::under(proc.path()), choice, visible);
         let refusal = |visible| choose(DeviceChoice::Gpu, visible).unwrap_err().to_string();
         assert!(
             refusal(None).ends_with("there is none: the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)")

@@ -9,8 +9,9 @@ mod quota;
 mod tree;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::thread_time;
 use crate::metric::{Metric, Reading, Readings, Source};
 use pressure::Pressure;
 use quota::{Periods, Quota};
@@ -47,9 +48,15 @@ pub struct HostMeter {
     samples: Vec<Sample>,
     /// Memory that the processes held, in bytes.
     held: Vec<(Instant, u64)>,
+    /// When it is time to look again.
+    next: Option<Instant>,
 }
 
 impl HostMeter {
+    /// How often there is a look, at most, and what share of a processor's time looks may take, as its inverse.
+    const EVERY: Duration = Duration::from_millis(250);
+    const SHARE: u32 = 700;
+
     /// A meter of everything below a process, itself included; `group` is the folder of a control group of its own
     /// (version 2), which need not exist yet.
     pub fn new(root: u32, group: Option<PathBuf>) -> Self {
@@ -64,12 +71,28 @@ impl HostMeter {
             quotas: quota::find(proc, cgroup_root),
             samples: Vec::new(),
             held: Vec::new(),
+            next: None,
         }
     }
 
     /// Looks at the counters now.
     pub fn look(&mut self) {
         self.look_at(Instant::now());
+    }
+
+    /// Looks at the counters if it is time to: four times a second, or less often where a look takes long. When it is
+    /// time again.
+    pub fn look_in_time(&mut self) -> Instant {
+        let begin = Instant::now();
+        match self.next {
+            Some(next) if begin < next => next,
+            _ => {
+                let before = thread_time();
+                self.look_at(begin);
+                let cost = thread_time().saturating_sub(before);
+                *self.next.insert(begin + Self::EVERY.max(cost * Self::SHARE))
+            }
+        }
     }
 
     fn look_at(&mut self, at: Instant) {
@@ -82,6 +105,11 @@ impl HostMeter {
         };
         self.samples.push(sample);
         thin_out(&mut self.samples);
+    }
+
+    /// The processes at the last look, the first of all included.
+    pub fn pids(&self) -> &[u32] {
+        self.tree.pids()
     }
 
     /// Takes note of the memory that the processes hold, in bytes.

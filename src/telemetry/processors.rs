@@ -58,11 +58,10 @@ impl ProcessorTimes {
     }
 }
 
-/// The processor time that the calling thread has used, to a nanosecond; `None` where the kernel does not count it (kernel
-/// documentation, scheduler/sched-stats.rst, `/proc/PID/schedstat`).
-pub fn thread_time() -> Option<Duration> {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+/// The processor time that the calling thread has used, to a nanosecond (clock_gettime(2), `CLOCK_THREAD_CPUTIME_ID`).
+pub fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Busy, idle and stolen ticks of some processors, from lines like `cpu0 user nice system idle iowait irq softirq steal

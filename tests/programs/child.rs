@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -42,7 +42,7 @@ fn main() -> Result {
                 std::thread::sleep(Duration::from_micros(number(1)));
                 step(connection(&mut connections, current)?, number(0))?;
             },
-            // burning:SAMPLES:MICROSECONDS, in each step, on one processor
+            // burning:SAMPLES:MICROSECONDS of processor time in each step
             "burning" => loop {
                 burn(Duration::from_micros(number(1)));
                 step(connection(&mut connections, current)?, number(0))?;
@@ -67,6 +67,8 @@ fn main() -> Result {
             "bytes" => print_bytes(number(0))?,
             // eat:BYTES
             "eat" => drop(std::hint::black_box(vec![1_u8; usize::try_from(number(0))?])),
+            // hold:BYTES, until the end
+            "hold" => std::mem::forget(std::hint::black_box(vec![1_u8; usize::try_from(number(0))?])),
             // shared:NAME:BYTES, kept open
             "shared" => std::mem::forget(shared_file(rest)?),
             "sleep" => std::thread::sleep(Duration::from_millis(number(0))),
@@ -132,10 +134,14 @@ fn print_bytes(count: u64) -> Result {
     Ok(stdout.flush()?)
 }
 
-/// Uses a processor for this long, of its own time.
+/// Uses this much processor time.
 fn burn(time: Duration) {
-    let begin = Instant::now();
-    while begin.elapsed() < time {
+    let used = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    };
+    let begin = used();
+    while used() < begin + time {
         std::hint::black_box((0..1000_u64).sum::<u64>());
     }
 }

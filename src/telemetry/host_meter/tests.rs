@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use super::*;
 
@@ -255,5 +254,8 @@ fn this_process_uses_the_processor_and_what_it_waited_for_counts() {
     meter.look();
     let cores = value(&meter.readings(begin, Instant::now()), Metric::CpuCores).unwrap();
     assert!(cores > 0.05, "{cores}");
-    assert!(crate::telemetry::thread_time().is_none_or(|time| time > Duration::ZERO));
+    let next = meter.look_in_time();
+    let looks = meter.samples.len();
+    assert_eq!((meter.look_in_time(), meter.samples.len()), (next, looks), "it is not time yet");
+    assert!(next > begin && thread_time() > Duration::ZERO);
 }

@@ -38,6 +38,8 @@ pub(super) struct Tree {
     /// its ancestors.
     pub(super) foreign: BTreeSet<u32>,
     scans: u32,
+    /// The living at the last look.
+    pids: Vec<u32>,
     /// What the living had used at the last look.
     last: Usage,
     /// What processes had used that ended without being waited for.
@@ -52,9 +54,15 @@ impl Tree {
             lists_children: proc.join(format!("{root}/task/{root}/children")).exists(),
             foreign: BTreeSet::new(),
             scans: 0,
+            pids: Vec::new(),
             last: Usage::default(),
             lost: Usage { ticks: 0, read_bytes: Some(0) },
         }
+    }
+
+    /// The living at the last look, the root among them.
+    pub(super) fn pids(&self) -> &[u32] {
+        &self.pids
     }
 
     /// What was used until now; `None` when the tree is gone.
@@ -78,12 +86,15 @@ impl Tree {
     /// The sum over the living and those that were waited for. Parents are read before their children, so that none that
     /// ends meanwhile counts twice.
     fn living(&mut self) -> Option<Usage> {
+        self.pids.clear();
         let mut sum = Usage { ticks: self.ticks(self.root)?, read_bytes: Some(0) };
         add(&mut sum.read_bytes, self.read_bytes(self.root));
+        self.pids.push(self.root);
         for pid in self.descendants() {
             let Some(ticks) = self.ticks(pid) else { continue };
             sum.ticks += ticks;
             add(&mut sum.read_bytes, self.read_bytes(pid));
+            self.pids.push(pid);
         }
         Some(sum)
     }

@@ -13,7 +13,7 @@ use super::ticks::{Counters, States, ends, within};
 use super::watched::Watched;
 use crate::metric::{GpuUse, Metric, Reading, Readings, Source};
 use crate::quantity::show_bytes;
-use crate::telemetry::{GpuState, UNEXPLAINED_BYTES};
+use crate::telemetry::{Dcgm, GpuState, UNEXPLAINED_BYTES};
 
 /// What is known beside the looks at one GPU.
 pub(super) struct Circumstances<'c> {
@@ -28,6 +28,8 @@ pub(super) struct Circumstances<'c> {
     pub(super) is_matched: bool,
     /// What was set on the device before the first probe.
     pub(super) first_settings: &'c Settings,
+    /// Tells what GPM does not, where it is asked.
+    pub(super) dcgm: Option<&'c Dcgm>,
 }
 
 /// The numbers, and what is missing for which reason.
@@ -110,8 +112,16 @@ fn from_gpm(watched: &Watched, of: &Circumstances<'_>, numbers: &mut Numbers) {
             gpm::METRICS.iter().map(|(metric, ..)| (*metric, Err(reason.to_owned()))).collect()
         }
     };
+    let uuid = &watched.handle.identity.uuid;
+    let asked = of.dcgm.filter(|_| watched.gpm.failure().is_some());
+    let instead = asked.map(|dcgm| (dcgm.readings(uuid, of.window.begin, of.window.end), dcgm.absent()));
+    let (readings, absent) = instead.unwrap_or_default();
+    let absent = absent.map(|reason| format!("; {reason}")).unwrap_or_default();
     for (metric, told) in told {
-        numbers.put(metric, Source::Gpm, told.map_err(|reason| format!("GPM: {reason}")));
+        match readings.get(&metric).filter(|_| told.is_err()) {
+            Some(reading) => numbers.put(metric, reading.source, Ok(reading.value)),
+            None => numbers.put(metric, Source::Gpm, told.map_err(|reason| format!("GPM: {reason}{absent}"))),
+        }
     }
 }
 
@@ -235,8 +245,8 @@ fn disturbances(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], re
     found
 }
 
-/// The share of time from which on another program's kernels are a disturbance: the share that a repetition may differ by
-/// before it counts as noise.
+/// The share of time from which on another program's kernels are a disturbance. A choice: less shifts a throughput by no
+/// more than the widest tie.
 const BUSY: f64 = 0.05;
 
 /// Whether a process is certainly not the probe's.

@@ -51,8 +51,7 @@ impl Owners {
     }
 }
 
-/// The driver tells numbers as the machine sees them. A process in a container has another one inside, and its probe
-/// may be seen under either.
+/// A process in a container has another number inside than outside, and a driver may tell either.
 fn owner_of(pid: u32, root: u32) -> Owner {
     let mut ancestor = pid;
     let mut is_seen = false;
@@ -66,11 +65,12 @@ fn owner_of(pid: u32, root: u32) -> Owner {
             None => break,
         }
     }
-    if is_seen {
-        return Owner::Foreign;
+    let is_inside = || descendants(root).into_iter().any(|own| numbers_inside(own).contains(&pid));
+    match is_seen {
+        _ if is_inside() => Owner::Own,
+        true => Owner::Foreign,
+        false => Owner::Unseen,
     }
-    let is_inside = descendants(root).into_iter().any(|own| numbers_inside(own).contains(&pid));
-    if is_inside { Owner::Own } else { Owner::Unseen }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::meter::Metered;
 use super::owners::{Owner, Owners};
 use super::watched::{Watched, memory, now_in_micros, processes};
 use super::{GpuIdentity, Visible, Window};
-use crate::telemetry::{GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES};
+use crate::telemetry::{Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES};
 
 /// What the thread is asked for. Who asked may have given up waiting.
 pub(super) enum Request {
@@ -42,6 +42,8 @@ struct Session {
     owners: Owners,
     idle: GpuState,
     watched: Vec<Watched>,
+    /// Tells what GPM does not.
+    dcgm: Option<Dcgm>,
     /// Why there is none to watch.
     failure: Option<String>,
     next_counters: Instant,
@@ -154,13 +156,23 @@ impl Session {
         };
         let watched = chosen.into_iter().map(|handle| Watched::new(nvml, handle)).collect();
         let now = Instant::now();
-        Self { owners: Owners::below(root), idle, watched, failure, next_counters: now, next_states: now, looks: 0 }
+        Self {
+            owners: Owners::below(root),
+            idle,
+            watched,
+            dcgm: None,
+            failure,
+            next_counters: now,
+            next_states: now,
+            looks: 0,
+        }
     }
 
     fn tick(&mut self, nvml: &'static Nvml) {
         let begin = Instant::now();
         if begin >= self.next_counters {
             self.watched.iter_mut().for_each(|watched| watched.look_at_counters(nvml));
+            self.ask_dcgm();
             self.next_counters = begin + COUNTERS_EVERY.max(begin.elapsed() * SHARE_OF_TIME);
         }
         let begin = Instant::now();
@@ -169,6 +181,16 @@ impl Session {
             self.looks += 1;
             let usual = if self.looks <= FIRST_STATES.0 { FIRST_STATES.1 } else { STATES_EVERY };
             self.next_states = begin + usual.max(begin.elapsed() * SHARE_OF_TIME);
+        }
+    }
+
+    /// Listens to a host engine about GPUs that turned out to have no GPM. It does not know MIG instances by name.
+    fn ask_dcgm(&mut self) {
+        let without = self.watched.iter().filter(|watched| watched.gpm.failure().is_some());
+        let uuids: Vec<String> = without.map(|watched| watched.handle.identity.uuid.clone()).collect();
+        let uuids: Vec<String> = uuids.into_iter().filter(|uuid| uuid.starts_with("GPU-")).collect();
+        if self.dcgm.is_none() && !uuids.is_empty() {
+            self.dcgm = Some(Dcgm::listen(&uuids));
         }
     }
 
@@ -211,6 +233,7 @@ impl Session {
                 idle: &self.idle,
                 is_matched,
                 first_settings,
+                dcgm: self.dcgm.as_ref(),
             };
             let (gpu, disturbances) = evaluate(watched, &of);
             metered.gpus.push(gpu);
