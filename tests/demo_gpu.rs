@@ -4,19 +4,23 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 use support::{stderr, stdout};
+
+static DRIVER: LazyLock<PathBuf> = LazyLock::new(|| support::library("stand_in_cuda"));
+static LIBRARIES: LazyLock<PathBuf> = LazyLock::new(|| support::library("stand_in_cuda_libraries"));
 
 /// The demo step where a driver shows these GPUs. Of cuBLASLt and NVRTC there are stand-ins, or none.
 fn demo(folder: &Path, gpus: &str, has_libraries: bool, arguments: &[&str]) -> Output {
     let libraries = folder.join("lib");
     fs::create_dir_all(&libraries).unwrap();
-    fs::copy(support::library("stand_in_cuda"), libraries.join("libcuda.so.1")).unwrap();
+    fs::copy(&*DRIVER, libraries.join("libcuda.so.1")).unwrap();
     for name in ["libnvrtc.so.13", "libcublasLt.so.13"] {
         if has_libraries {
-            fs::copy(support::library("stand_in_cuda_libraries"), libraries.join(name)).unwrap();
+            fs::copy(&*LIBRARIES, libraries.join(name)).unwrap();
         }
     }
     let mut command = Command::new(support::gputune());

@@ -138,7 +138,7 @@ def gpm(context: Context, report: Report) -> None:
             report.judge(label, "a measured probe", str(probe.get("outcome", probe.get("error"))), False)
         elif supported is None:
             why = answers[label].get("error", "the device does not tell")
-            passed = told is None or told[1] != "gpm"
+            passed = told[1] != "gpm" if told else bool(reasons(probe))
             report.judge(label, f"no GPM ({why}), and a reason", f"SM activity {told or absent(probe)}", passed)
         else:
             seen = f"{told[0]:.0%} ({told[1]})" if told else absent(probe)
@@ -147,8 +147,11 @@ def gpm(context: Context, report: Report) -> None:
 
 
 def absent(probe: dict[str, Any]) -> str:
-    reasons = [text for gpu in probe.get("gpus") or [] for text in gpu.get("absent", [])]
-    return "absent: " + ("; ".join(reasons) or "no reason given")
+    return "absent: " + ("; ".join(reasons(probe)) or "no reason given")
+
+
+def reasons(probe: dict[str, Any]) -> list[str]:
+    return [text for gpu in probe.get("gpus") or [] for text in gpu.get("absent", [])]
 
 
 def readable_copy(context: Context) -> Path:
