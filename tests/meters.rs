@@ -106,7 +106,7 @@ fn an_ampere_gpu_has_no_sm_activity_and_says_why() {
     close(&gpu["readings"]["memory_own"], 40e9, "nvml_processes");
     assert!(
         absent(gpu)
-            .contains("SM activity, SM occupancy, tensor cores, memory bandwidth, PCIe, NVLink: GPM: not supported"),
+            .contains("SM activity, SM occupancy, tensor cores, memory bandwidth, PCIe from the host, PCIe to the host, NVLink received, NVLink sent: GPM: not supported"),
         "{gpu}"
     );
 }
@@ -185,7 +185,7 @@ fn any_function_may_be_missing() {
     let gpu = &report(&stand_in, "")["gpus"][0];
     close(&gpu["readings"]["memory_own"], 40e9, "nvml_processes");
     assert!(absent(gpu).contains("this driver has no nvmlGpmSampleAlloc"), "{gpu}");
-    assert!(absent(gpu).contains("clocks: this driver has no nvmlDeviceGetClockInfo"), "{gpu}");
+    assert!(absent(gpu).contains("SM clock, memory clock: this driver has no nvmlDeviceGetClockInfo"), "{gpu}");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn values_that_nobody_knows_are_no_numbers() {
     close(&gpu["readings"]["sm_active"], 0.62, "gpm");
     assert!(gpu["readings"]["tensor_active"].is_null(), "{gpu}");
     assert!(absent(gpu).contains("tensor cores: GPM: NVML says NaN"), "{gpu}");
-    assert!(absent(gpu).contains("clocks: NVML answers 4711, which has no meaning here"), "{gpu}");
+    assert!(absent(gpu).contains("SM clock, memory clock: NVML answers 4711, which has no meaning here"), "{gpu}");
     // The buffer has values of an unknown type, and other calls take its place.
     close(&gpu["readings"]["gpu_busy"], 0.97, "nvml");
     close(&gpu["readings"]["throttled_by_power"], 0.0, "nvml");

@@ -45,8 +45,12 @@ pub(super) fn run(args: &Args) -> super::Result {
     describe_time(&spec, &mut text);
     let _ = writeln!(text, "folder     {}", out.display());
     stdout::print(&text)?;
+    diagnostic::print_left_out(&spec);
     for warning in &spec.warnings {
         diagnostic::print_warning(warning);
+    }
+    if let Err(error) = spec.device() {
+        diagnostic::print_warning(&error.to_string());
     }
     Ok(Exit::Found)
 }

@@ -27,3 +27,14 @@ pub(crate) fn gpu_instance_of(device: &Device<'_>) -> Result<u32, NvmlError> {
     nvml_try(unsafe { call(device.handle(), &raw mut number) })?;
     Ok(number)
 }
+
+/// Whether memory rows that failed wait for a restart to be replaced, and whether some could not be.
+pub(crate) fn remapped_rows(device: &Device<'_>) -> Result<(bool, bool), NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetRemappedRows.as_ref())?;
+    let (mut corrected, mut uncorrected, mut pending, mut failed) = (0, 0, 0, 0);
+    // SAFETY: the handle belongs to the library that the function is from, and the numbers outlive the call.
+    let code =
+        unsafe { call(device.handle(), &raw mut corrected, &raw mut uncorrected, &raw mut pending, &raw mut failed) };
+    nvml_try(code)?;
+    Ok((pending != 0, failed != 0))
+}

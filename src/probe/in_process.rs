@@ -14,16 +14,17 @@ use super::window::DATA_WAIT;
 use super::window::{StepReport, Window};
 use super::{Effort, Job, ProbeError, Prober, Watch};
 use crate::event::Progress;
-use crate::outcome::{Failure, Memory, Outcome};
+use crate::outcome::{FLOPS, Failure, Memory, Outcome};
 use crate::space::Settings;
-use crate::telemetry::GpuMeter;
 use crate::telemetry::nvml::Visible;
+use crate::telemetry::{GpuMeter, HostMeter};
 
 /// What one training step did.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Step {
     samples: u64,
     loss: Option<f64>,
+    flops: Option<f64>,
     peak_memory_bytes: Option<u64>,
     memory_capacity_bytes: Option<u64>,
     phases: Vec<(&'static str, Duration)>,
@@ -40,6 +41,13 @@ impl Step {
     #[must_use]
     pub fn loss(mut self, loss: f64) -> Self {
         self.loss = Some(loss);
+        self
+    }
+
+    /// Adds how many floating-point operations the step has, a multiplication and an addition being two.
+    #[must_use]
+    pub fn flops(mut self, flops: f64) -> Self {
+        self.flops = Some(flops);
         self
     }
 
@@ -183,6 +191,8 @@ fn run(
     let mut window = Window::default();
     let mut totals = Totals::default();
     let mut patience = Patience::new(job, job.settings);
+    let mut host = HostMeter::new(std::process::id(), None);
+    host.look();
     let mut looked = Instant::now();
     loop {
         let started = Instant::now();
@@ -196,6 +206,7 @@ fn run(
             continue;
         }
         looked = Instant::now();
+        host.look_in_time();
         let sufficiency = match (job.effort, patience.look(&window)) {
             (Effort::Losses, _) if totals.has_first_losses() => Sufficiency::Enough,
             (Effort::Losses, _) => Sufficiency::TooLittle,
@@ -214,6 +225,9 @@ fn run(
         };
         let mut measurement = totals.measurement(&throughput, UNIT);
         patience.conclude(&mut measurement, sufficiency != Sufficiency::TooLittle);
+        host.look();
+        let (from, to) = throughput.span(begin);
+        measurement.host = host.readings(from, to);
         gpu.look();
         return Ok(match (gpu.measured(measurement, &throughput), sufficiency) {
             (Outcome::Measured(partial), Sufficiency::Loses) => Outcome::Pruned(partial),
@@ -234,6 +248,9 @@ fn hear(done: &Step, at: Duration, took: Duration, window: &mut Window, totals: 
     let (peak_bytes, capacity_bytes) = (done.peak_memory_bytes, done.memory_capacity_bytes);
     totals.memory(0, MemoryReport { peak_bytes, capacity_bytes, retries: None });
     totals.step(done.loss, done.mark.is_some());
+    if let Some(flops) = done.flops {
+        totals.metric(FLOPS, flops);
+    }
 }
 
 #[cfg(test)]
@@ -269,6 +286,7 @@ mod tests {
         let rate = measurement.throughput.unwrap().value;
         assert!((500.0..2000.0).contains(&rate), "4 samples in a little over 2 ms: {rate}");
         assert_eq!(measurement.metrics["loss"], 0.5);
+        assert!(measurement.host.contains_key(&crate::metric::Metric::CpuCores), "{measurement:?}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::gpus::gpu_lines;
+use super::host::host_words;
 use super::row::{shown_estimate, shown_numerics, shown_result};
 use crate::objective::Judgement;
 use crate::outcome::{Measurement, Outcome};
@@ -109,6 +110,7 @@ fn measured(measurement: &Measurement) -> Vec<(&'static str, String)> {
         }
     }
     lines.extend(memory(measurement));
+    lines.extend(host_words(&measurement.host).map(|words| ("host", words)));
     if let (Some(first), Some(last)) = (measurement.first_losses.first(), measurement.first_losses.last()) {
         let count = measurement.first_losses.len();
         lines.push(("loss", format!("{first:.4} to {last:.4} over the first {count} steps")));

@@ -6,6 +6,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, Tab
 
 use super::care::{Care, left_out};
 use super::gpus::{gpu_summary, together};
+use super::host::host_words;
 use super::row::{shown_estimate, shown_numerics, shown_result, sorted, unit};
 use crate::metric::Metric;
 use crate::objective::Direction;
@@ -149,6 +150,9 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     let number = |entry: &Ranked| shown_estimate(entry.estimate, unit(&study.objective, &entry.measurement));
     let _ = writeln!(text, "best      {}", line(&best.winner.config));
     let _ = writeln!(text, "          {}{}", number(&best.winner), memory_words(best));
+    if let Some(words) = host_words(&best.winner.measurement.host) {
+        let _ = writeln!(text, "          {words}");
+    }
     for (at, tie) in best.ties.iter().take(TIES).enumerate() {
         let label = if at == 0 { "tied      " } else { "          " };
         let _ = writeln!(text, "{label}{} ({})", line(&tie.config), number(tie));

@@ -15,6 +15,7 @@ use toml::Spanned;
 
 use crate::objective::OnTie;
 use crate::space::Value;
+use crate::telemetry::DeviceChoice;
 
 /// A value with its place in the file, in bytes.
 #[derive(Debug, Clone)]
@@ -150,6 +151,10 @@ pub(super) struct StepTable {
     /// The hook that comes in with the script's framework, so that the script needs no change: `torch`.
     #[serde(default)]
     pub(super) adapter: Option<Located<String>>,
+    /// Which device trains: `auto` (the GPUs where there are any, else the processor), `cpu` (GPUs are hidden from the
+    /// step, and not metered), or `gpu` (an error where there is none). Default: auto.
+    #[serde(default)]
+    pub(super) device: Option<Located<DeviceChoice>>,
     /// How many processes of a distributed job must report: a number, or an expression over parameters. Default: as
     /// many as the processes say that there are.
     #[serde(default)]

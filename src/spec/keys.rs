@@ -33,6 +33,7 @@ const KEYS: &[Key] = &[
     key("step.throughput.unit", "a text", "unit = \"samples/s\""),
     key("step.samples_per_step", "a number or an expression", "samples_per_step = \"batch_size * 8\""),
     key("step.adapter", "the name of an adapter, as a text", "adapter = \"torch\""),
+    key("step.device", "\"auto\", \"cpu\" or \"gpu\"", "device = \"cpu\""),
     key("step.ranks", "a whole number or an expression", "ranks = 4"),
     key("space", "a table", "[space], and below it batch_size = { powers_of_two = [8, 1024] }"),
     key("space.import", "a list of texts", "import = [\"dataloader\", \"./space.toml\"]"),

@@ -25,6 +25,11 @@ pub(crate) fn child() -> PathBuf {
     CHILD.clone()
 }
 
+/// A stand-in for a foreign library, by the name of its example.
+pub(crate) fn library(name: &str) -> PathBuf {
+    example(name, &format!("lib{name}.so"))
+}
+
 /// The file of an example. `cargo test --test NAME` does not build examples, so it is built here.
 pub(crate) fn example(name: &str, file: &str) -> PathBuf {
     let profile = Path::new(gputune()).parent().unwrap();

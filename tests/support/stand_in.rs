@@ -26,13 +26,7 @@ impl StandIn {
         static LIBRARY: LazyLock<Vec<u8>> =
             LazyLock::new(|| fs::read(super::example("stand_in_nvml", "libstand_in_nvml.so")).unwrap());
         let mut library = LIBRARY.clone();
-        for name in missing {
-            let name = [b"\0", name.as_bytes(), b"\0"].concat();
-            let places: Vec<usize> =
-                library.windows(name.len()).enumerate().filter(|(_, bytes)| *bytes == name).map(|(at, _)| at).collect();
-            assert!(!places.is_empty(), "the stand-in has no {name:?}");
-            places.into_iter().for_each(|at| library[at + 1] = b'x');
-        }
+        hide(missing, &mut library);
         let stand_in = Self::broken(&library);
         fs::write(stand_in.path("script.json"), script.to_string()).unwrap();
         stand_in
@@ -57,6 +51,17 @@ impl StandIn {
     /// Lets a program find it.
     pub(crate) fn before<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.env("LD_LIBRARY_PATH", self.folder.path()).env("STAND_IN_NVML", self.path("script.json"))
+    }
+}
+
+/// Changes names of functions in a library, so that the loader does not find them.
+pub(crate) fn hide(functions: &[&str], library: &mut [u8]) {
+    for name in functions {
+        let name = [b"\0", name.as_bytes(), b"\0"].concat();
+        let places: Vec<usize> =
+            library.windows(name.len()).enumerate().filter(|(_, bytes)| *bytes == name).map(|(at, _)| at).collect();
+        assert!(!places.is_empty(), "the stand-in has no {name:?}");
+        places.into_iter().for_each(|at| library[at + 1] = b'x');
     }
 }
 

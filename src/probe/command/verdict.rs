@@ -172,6 +172,7 @@ impl Run<'_> {
         measurement.bad_lines = self.heard.bad_lines;
         measurement.host_peak_bytes = self.host.peak_bytes();
         measurement.foreign_cpu_share = self.host.foreign_cpu_share();
+        measurement.host = self.host.readings(throughput.span(self.begin));
         measurement.shared_memory_peak_bytes = Some(self.host.shared_peak_bytes());
         if !self.step.is_gpu && measurement.peak_memory_bytes.is_none() {
             measurement.peak_memory_bytes = self.host.peak_bytes();

@@ -13,7 +13,7 @@ use super::ticks::{Counters, States, ends, within};
 use super::watched::Watched;
 use crate::metric::{GpuUse, Metric, Reading, Readings, Source};
 use crate::quantity::show_bytes;
-use crate::telemetry::{GpuState, UNEXPLAINED_BYTES};
+use crate::telemetry::{Dcgm, GpuState, UNEXPLAINED_BYTES};
 
 /// What is known beside the looks at one GPU.
 pub(super) struct Circumstances<'c> {
@@ -28,6 +28,8 @@ pub(super) struct Circumstances<'c> {
     pub(super) is_matched: bool,
     /// What was set on the device before the first probe.
     pub(super) first_settings: &'c Settings,
+    /// Tells what GPM does not, where it is asked.
+    pub(super) dcgm: Option<&'c Dcgm>,
 }
 
 /// The numbers, and what is missing for which reason.
@@ -41,29 +43,8 @@ impl Numbers {
     fn put(&mut self, metric: Metric, source: Source, told: Told<f64>) {
         match told {
             Ok(value) => drop(self.readings.insert(metric, Reading { value, source })),
-            Err(reason) => self.missing.entry(reason).or_default().push(name(metric)),
+            Err(reason) => self.missing.entry(reason).or_default().push(metric.label()),
         }
-    }
-}
-
-/// What a metric is called where it is missing.
-fn name(metric: Metric) -> &'static str {
-    match metric {
-        Metric::SmActive => "SM activity",
-        Metric::SmOccupancy => "SM occupancy",
-        Metric::TensorActive => "tensor cores",
-        Metric::DramActive => "memory bandwidth",
-        Metric::PcieReceived | Metric::PcieSent => "PCIe",
-        Metric::NvlinkReceived | Metric::NvlinkSent => "NVLink",
-        Metric::GpuBusy => "GPU busy",
-        Metric::MemoryOwn | Metric::MemoryOthers => "memory",
-        Metric::Power => "power",
-        Metric::Energy => "energy",
-        Metric::SmClock | Metric::MemoryClock => "clocks",
-        Metric::ThrottledByPower | Metric::ThrottledByHeat => "throttling",
-        Metric::EccErrors => "ECC errors",
-        Metric::XidErrors => "Xid errors",
-        _ => "others",
     }
 }
 
@@ -82,10 +63,7 @@ pub(super) fn evaluate(watched: &Watched, of: &Circumstances<'_>) -> (GpuUse, Ve
     let xids = watched.no_events.clone().map_or(Ok(watched.xids.len() as f64), Err);
     numbers.put(Metric::XidErrors, Source::Nvml, xids);
     let disturbances = disturbances(watched, of, &looks, &numbers.readings);
-    let absent = numbers.missing.into_iter().map(|(reason, mut names)| {
-        names.dedup();
-        format!("{}: {reason}", names.join(", "))
-    });
+    let absent = numbers.missing.into_iter().map(|(reason, names)| format!("{}: {reason}", names.join(", ")));
     let identity = &watched.handle.identity;
     let gpu = GpuUse {
         uuid: identity.uuid.clone(),
@@ -110,8 +88,16 @@ fn from_gpm(watched: &Watched, of: &Circumstances<'_>, numbers: &mut Numbers) {
             gpm::METRICS.iter().map(|(metric, ..)| (*metric, Err(reason.to_owned()))).collect()
         }
     };
+    let uuid = &watched.handle.identity.uuid;
+    let asked = of.dcgm.filter(|_| watched.gpm.failure().is_some());
+    let instead = asked.map(|dcgm| (dcgm.readings(uuid, of.window.begin, of.window.end), dcgm.absent()));
+    let (readings, absent) = instead.unwrap_or_default();
+    let absent = absent.map(|reason| format!("; {reason}")).unwrap_or_default();
     for (metric, told) in told {
-        numbers.put(metric, Source::Gpm, told.map_err(|reason| format!("GPM: {reason}")));
+        match readings.get(&metric).filter(|_| told.is_err()) {
+            Some(reading) => numbers.put(metric, reading.source, Ok(reading.value)),
+            None => numbers.put(metric, Source::Gpm, told.map_err(|reason| format!("GPM: {reason}{absent}"))),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::ask::{Told, reason};
 use super::worker::{Request, Worker};
 use super::{GpuIdentity, Visible};
 use crate::metric::GpuUse;
-use crate::telemetry::GpuState;
+use crate::telemetry::{GpuFacts, GpuState};
 
 /// The time that was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +113,15 @@ impl GpuMeter {
     /// Why that cannot be told.
     pub fn read(&self, visible: &Visible) -> Result<GpuState, String> {
         self.ask(|reply| Request::Read(visible.clone(), reply), TIME_TO_ANSWER)?
+    }
+
+    /// What is known of all GPUs and instances, those that a program does not see included, and which numbers can be
+    /// had of them.
+    ///
+    /// # Errors
+    /// Why that cannot be told.
+    pub fn facts(&self, visible: &Visible) -> Result<Vec<GpuFacts>, String> {
+        self.ask(|reply| Request::Facts(visible.clone(), reply), TIME_TO_ANSWER)?
     }
 
     /// Begins to watch a probe: the process `root` and all below it, on the GPUs that it sees. `idle` is what was in use

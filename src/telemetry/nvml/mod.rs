@@ -9,6 +9,7 @@
 mod ask;
 mod changes;
 mod evaluate;
+mod facts;
 mod gpm;
 mod list;
 mod meter;

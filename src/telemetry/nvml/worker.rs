@@ -11,17 +11,19 @@ use nvml_wrapper::Nvml;
 use super::ask::{Question, Told};
 use super::changes::Settings;
 use super::evaluate::{Circumstances, evaluate};
+use super::facts::facts;
 use super::list::{Handle, handles};
 use super::meter::Metered;
 use super::owners::{Owner, Owners};
 use super::watched::{Watched, memory, now_in_micros, processes};
 use super::{GpuIdentity, Visible, Window};
-use crate::telemetry::{GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES};
+use crate::telemetry::{Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES};
 
 /// What the thread is asked for. Who asked may have given up waiting.
 pub(super) enum Request {
     List(SyncSender<Told<Vec<GpuIdentity>>>),
     Read(Visible, SyncSender<Told<GpuState>>),
+    Facts(Visible, SyncSender<Told<Vec<GpuFacts>>>),
     Begin { visible: Visible, root: u32, idle: GpuState },
     Look(SyncSender<()>),
     End(Window, SyncSender<Told<Metered>>),
@@ -40,6 +42,8 @@ struct Session {
     owners: Owners,
     idle: GpuState,
     watched: Vec<Watched>,
+    /// Tells what GPM does not.
+    dcgm: Option<Dcgm>,
     /// Why there is none to watch.
     failure: Option<String>,
     next_counters: Instant,
@@ -114,6 +118,7 @@ impl Worker {
                 let _ = reply.send(listed.map(|found| found.into_iter().map(|handle| handle.identity).collect()));
             }
             Request::Read(visible, reply) => drop(reply.send(self.read(&visible))),
+            Request::Facts(visible, reply) => drop(reply.send(facts(self.nvml, &visible))),
             Request::Begin { visible, root, idle } => {
                 self.session = Some(Session::begin(self.chosen(&visible), self.nvml, root, idle));
             }
@@ -174,7 +179,16 @@ impl Session {
         };
         let watched = chosen.into_iter().map(|handle| Watched::new(nvml, handle)).collect();
         let now = Instant::now();
-        Self { owners: Owners::below(root), idle, watched, failure, next_counters: now, next_states: now, looks: 0 }
+        Self {
+            owners: Owners::below(root),
+            idle,
+            watched,
+            dcgm: None,
+            failure,
+            next_counters: now,
+            next_states: now,
+            looks: 0,
+        }
     }
 
     fn tick(&mut self, nvml: &'static Nvml) {
@@ -183,6 +197,7 @@ impl Session {
             let before = time_used(begin);
             self.watched.iter_mut().for_each(|watched| watched.look_at_counters(nvml));
             self.next_counters = COUNTERS.next(begin, time_used(begin).saturating_sub(before));
+            self.ask_dcgm();
         }
         let begin = Instant::now();
         if begin >= self.next_states {
@@ -191,6 +206,16 @@ impl Session {
             self.looks += 1;
             let rhythm = if self.looks <= FIRST_LOOKS { FIRST_STATES } else { STATES };
             self.next_states = rhythm.next(begin, time_used(begin).saturating_sub(before));
+        }
+    }
+
+    /// Listens to a host engine about GPUs that turned out to have no GPM. It does not know MIG instances by name.
+    fn ask_dcgm(&mut self) {
+        let without = self.watched.iter().filter(|watched| watched.gpm.failure().is_some());
+        let uuids: Vec<String> = without.map(|watched| watched.handle.identity.uuid.clone()).collect();
+        let uuids: Vec<String> = uuids.into_iter().filter(|uuid| uuid.starts_with("GPU-")).collect();
+        if self.dcgm.is_none() && !uuids.is_empty() {
+            self.dcgm = Some(Dcgm::listen(&uuids));
         }
     }
 
@@ -233,6 +258,7 @@ impl Session {
                 idle: &self.idle,
                 is_matched,
                 first_settings,
+                dcgm: self.dcgm.as_ref(),
             };
             let (gpu, disturbances) = evaluate(watched, &of);
             metered.gpus.push(gpu);

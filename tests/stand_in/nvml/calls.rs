@@ -64,6 +64,44 @@ numbers! {
     nvmlDeviceGetPowerUsage: "power" as u32, 1000.0;
     nvmlDeviceGetPowerManagementLimit: "power_limit" as u32, 1000.0;
     nvmlDeviceGetCurrentClocksThrottleReasons: "reasons" as u64, 1.0;
+    nvmlDeviceGetEnforcedPowerLimit: "power_limit" as u32, 1000.0;
+    nvmlDeviceGetPowerManagementDefaultLimit: "power_default" as u32, 1000.0;
+    nvmlDeviceGetCurrPcieLinkGeneration: "pcie_generation" as u32, 1.0;
+    nvmlDeviceGetCurrPcieLinkWidth: "pcie_width" as u32, 1.0;
+    nvmlDeviceGetMaxPcieLinkGeneration: "pcie_max_generation" as u32, 1.0;
+    nvmlDeviceGetMaxPcieLinkWidth: "pcie_max_width" as u32, 1.0;
+    nvmlDeviceGetPersistenceMode: "persistence" as u32, 1.0;
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetCudaComputeCapability(device: usize, major: &mut i32, minor: &mut i32) -> u32 {
+    answer(device, "nvmlDeviceGetCudaComputeCapability", |gpu| {
+        (*major, *minor) = (gpu.number("compute_major")? as i32, gpu.number("compute_minor")? as i32);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetNvLinkState(device: usize, link: u32, is_active: &mut u32) -> u32 {
+    answer(device, "nvmlDeviceGetNvLinkState", |gpu| {
+        *is_active = u32::from(f64::from(link) < gpu.number("nvlinks")?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetRemappedRows(
+    device: usize,
+    corrected: &mut u32,
+    uncorrected: &mut u32,
+    is_pending: &mut u32,
+    has_failed: &mut u32,
+) -> u32 {
+    answer(device, "nvmlDeviceGetRemappedRows", |gpu| {
+        (*corrected, *uncorrected, *has_failed) = (0, 1, 0);
+        *is_pending = gpu.number("rows_pending")? as u32;
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]
