@@ -17,7 +17,7 @@ use super::meter::Metered;
 use super::owners::{Owner, Owners};
 use super::watched::{Watched, memory, now_in_micros, processes};
 use super::{GpuIdentity, Visible, Window};
-use crate::telemetry::{Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES};
+use crate::telemetry::{Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, thread_time};
 
 /// What the thread is asked for. Who asked may have given up waiting.
 pub(super) enum Request {
@@ -75,14 +75,6 @@ impl Rhythm {
         const SHARE_OF_TIME: u32 = 400;
         begin + self.usual.max(cost * SHARE_OF_TIME).min(self.longest)
     }
-}
-
-/// Processor time that this thread has used (the kernel's documentation, scheduler/sched-stats.rst), or else the time that
-/// has passed.
-fn time_used(begin: Instant) -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let used = text.and_then(|text| text.split_whitespace().next()?.parse().ok());
-    used.map_or_else(|| begin.elapsed(), Duration::from_nanos)
 }
 
 impl Worker {
@@ -194,18 +186,18 @@ impl Session {
     fn tick(&mut self, nvml: &'static Nvml) {
         let begin = Instant::now();
         if begin >= self.next_counters {
-            let before = time_used(begin);
+            let before = thread_time();
             self.watched.iter_mut().for_each(|watched| watched.look_at_counters(nvml));
-            self.next_counters = COUNTERS.next(begin, time_used(begin).saturating_sub(before));
             self.ask_dcgm();
+            self.next_counters = COUNTERS.next(begin, thread_time().saturating_sub(before));
         }
         let begin = Instant::now();
         if begin >= self.next_states {
-            let before = time_used(begin);
+            let before = thread_time();
             self.watched.iter_mut().for_each(|watched| watched.look_at_states(&mut self.owners));
             self.looks += 1;
             let rhythm = if self.looks <= FIRST_LOOKS { FIRST_STATES } else { STATES };
-            self.next_states = rhythm.next(begin, time_used(begin).saturating_sub(before));
+            self.next_states = rhythm.next(begin, thread_time().saturating_sub(before));
         }
     }
 
