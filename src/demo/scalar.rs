@@ -4,7 +4,6 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// The ways in which numbers lie in memory.
-#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Storage {
     F32,
@@ -19,7 +18,6 @@ pub(super) trait Scalar: Copy + Default + Send + 'static {
     const STORAGE: Storage;
 
     /// Its bytes in memory.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
     const BYTES: usize = size_of::<Self>();
 
     /// What the loss is multiplied with, so that no gradient is lost below the smallest number.
