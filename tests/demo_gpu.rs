@@ -24,7 +24,9 @@ fn demo(folder: &Path, gpus: &str, has_libraries: bool, arguments: &[&str]) -> O
         }
     }
     let mut command = Command::new(support::gputune());
-    command.args(["demo-step", "--steps", "3", "--data-dir"]).arg(folder.join("data"));
+    // One data set for all, kept from run to run.
+    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo-data");
+    command.args(["demo-step", "--steps", "3", "--data-dir"]).arg(data);
     command.args(arguments).env("LD_LIBRARY_PATH", libraries).env("PATH", "/usr/bin:/bin").env("STAND_IN_CUDA", gpus);
     for name in ["VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES"] {
         command.env_remove(name);
@@ -49,7 +51,7 @@ fn a_gpu_that_cannot_be_used_is_told_and_the_processor_trains() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let output = demo(folder.path(), "9.0", false, &[]);
+    let output = demo(folder.path(), "9.0", false, &["--batch-size", "4"]);
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(stdout(&output).contains("step 3  loss "), "{}", stdout(&output));
@@ -74,7 +76,7 @@ fn a_gpu_that_was_asked_for_is_an_error_where_it_cannot_be_used() {
 #[test]
 fn without_a_gpu_nothing_is_said_of_one() {
     let folder = tempfile::tempdir().unwrap();
-    for arguments in [&[][..], &["--device", "cpu"]] {
+    for arguments in [&["--batch-size", "4"][..], &["--batch-size", "4", "--device", "cpu"]] {
         let output = demo(folder.path(), "", false, arguments);
         assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
     }
@@ -93,7 +95,7 @@ fn a_step_on_a_gpu_is_asked_for_in_every_precision() {
     let folder = tempfile::tempdir().unwrap();
     for precision in ["f32", "tf32", "bf16", "f16"] {
         for workers in ["0", "2"] {
-            let arguments = ["--device", "gpu", "--precision", precision, "--workers", workers, "--batch-size", "16"];
+            let arguments = ["--device", "gpu", "--precision", precision, "--workers", workers, "--batch-size", "4"];
             let output = demo(folder.path(), "9.0", true, &arguments);
             assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{precision}");
             assert!(stdout(&output).contains("step 3  loss "), "{}", stdout(&output));
