@@ -285,7 +285,7 @@ impl Search<'_, '_> {
                 let searched = u32::try_from(self.history.searched().count()).unwrap_or(u32::MAX);
                 let view = View::new(self.space, self.objective, &self.history, &[], Some(start))
                     .with(self.budget.probes.saturating_sub(searched), seed);
-                strategy.propose(&view).map(|config| (config, Purpose::Search))
+                strategy.propose(&view).map(|proposal| (proposal.config, Purpose::Search))
             };
             // That nothing is left to try says more than that the budget is spent, where both are true.
             let (config, purpose) = match (next, stop) {

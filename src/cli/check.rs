@@ -102,8 +102,8 @@ fn describe_commands(spec: &Spec, out: &Path, text: &mut String) {
     while first.len() < SHOWN.min(spec.budget.probes as usize) {
         let left = spec.budget.probes - u32::try_from(first.len()).unwrap_or(0);
         let view = View::new(&spec.space, &objective, &history, &first, start.as_ref()).with(left, spec.seed);
-        let Some(config) = strategy.as_mut().and_then(|strategy| strategy.propose(&view)) else { break };
-        first.push(config);
+        let Some(proposal) = strategy.as_mut().and_then(|strategy| strategy.propose(&view)) else { break };
+        first.push(proposal.config);
     }
     let template = spec.step.template();
     for (at, config) in first.iter().enumerate() {

@@ -10,7 +10,7 @@ use gputune::probe::{Replay, Table, TableError};
 use gputune::quantity::show_number;
 use gputune::space::{Parameter, Space};
 use gputune::stats;
-use gputune::strategy::{self, Entry, STRATEGIES, View};
+use gputune::strategy::{self, Entry, Proposal, STRATEGIES, View};
 use gputune::trial::{History, Purpose, Trial};
 use serde::Serialize;
 
@@ -134,7 +134,7 @@ fn one_run(args: &Args, space: &Space, replay: &Replay, objective: &Objective, s
     let mut top: Option<f64> = None;
     for number in 1..=args.probes {
         let view = View::new(space, objective, &history, &[], start.as_ref()).with(args.probes + 1 - number, seed);
-        let Some(config) = strategy.propose(&view) else { break };
+        let Some(Proposal { config, .. }) = strategy.propose(&view) else { break };
         let Some(outcome) = replay.answer(&config).cloned() else { continue };
         let score = objective.score_of(&outcome);
         top = match (top, score) {

@@ -1,7 +1,7 @@
 //! Everything where the budget allows it, else descent.
 
-use super::{Entry, Strategy, View, descent::Descent, grid::Grid};
-use crate::space::{Config, Count};
+use super::{Entry, Proposal, Strategy, View, descent::Descent, grid::Grid};
+use crate::space::Count;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "auto",
@@ -17,7 +17,7 @@ struct Auto {
 }
 
 impl Strategy for Auto {
-    fn propose(&mut self, view: &View<'_>) -> Option<Config> {
+    fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
         let searched = view.history.searched().count() + view.pending.len();
         let budget = u128::from(view.probes_left) + searched as u128;
         let fits_whole = view.space.raw_size().is_some_and(|size| size <= budget);
