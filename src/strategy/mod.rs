@@ -66,7 +66,7 @@ impl<'a> View<'a> {
     }
 
     /// The configs that are known to need too much memory.
-    pub(crate) fn walls(&self) -> &[(&'a Config, Memory)] {
+    pub fn walls(&self) -> &[(&'a Config, Memory)] {
         &self.walls
     }
 

@@ -13,6 +13,8 @@ pub(super) struct Judge<'m> {
     pub(super) feasibility: Option<(&'m Feasibility, &'m Process<'m>)>,
     /// The best standardised value so far.
     pub(super) best: f64,
+    /// What the process's mean is added to.
+    pub(super) offset: &'m dyn Fn(&Config) -> f64,
 }
 
 /// The candidate that is worth most.
@@ -67,7 +69,7 @@ impl Judge<'_> {
             let factors = self.process.factors(&chunk.points);
             for (at, config) in chunk.configs.iter().enumerate() {
                 if is_open(config) {
-                    let mean = self.process.mean(&factors, chunk.points.point(at), &mut along);
+                    let mean = self.process.mean(&factors, chunk.points.point(at), &mut along) + (self.offset)(config);
                     let widest = self.process.widest(&along);
                     let bound = ln_expected_improvement(mean, widest, self.best);
                     bounds.push(Bounded { bound, chunk: number, at });
@@ -84,7 +86,8 @@ impl Judge<'_> {
 
     fn worth(&self, chunk: &Chunk, prepared: &Prepared, at: usize) -> (f64, Choice) {
         let point = chunk.points.point(at);
-        let belief = self.process.belief(&prepared.values, point);
+        let mut belief = self.process.belief(&prepared.values, point);
+        belief.mean += (self.offset)(&chunk.configs[at]);
         let chance = match (self.feasibility, &prepared.feasibility) {
             (Some((feasibility, process)), Some(factors)) => feasibility.chance(process, factors, point),
             _ => 1.0,

@@ -20,6 +20,8 @@ pub(super) fn first(view: &View<'_>, known: &Known<'_>, candidates: &[Chunk]) ->
 
 /// The open config nearest to the middle of every parameter.
 fn middle(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
+    /// So much farther from the middle a config may be that chance prefers.
+    const JITTER: f64 = 0.02;
     let offset = |config: &Config| -> f64 {
         let parameters = view.space.parameters().iter().zip(config.levels());
         let square = |(parameter, level): (&Parameter, Option<u32>)| {
@@ -27,13 +29,23 @@ fn middle(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
                 return f64::from(u8::from(level != Some(0)));
             }
             #[expect(clippy::cast_precision_loss, reason = "a share")]
-            let place = f64::from(level.unwrap_or(0)) / parameter.len().saturating_sub(1).max(1) as f64 - 0.5;
+            let share = |levels: u64| levels as f64 / parameter.len().saturating_sub(1).max(1) as f64;
+            // Of two in the middle the larger: most numbers are resources.
+            let place = share(level.unwrap_or(0).into()) - share(parameter.len() / 2);
             place * place
         };
         parameters.map(square).sum()
     };
     let open = candidates.iter().flat_map(|chunk| &chunk.configs).filter(|config| view.is_open(config));
-    open.map(|config| (offset(config), config))
+    let order = Permutation::new(1 << 32, view.seed);
+    let mut number = 0_u128;
+    let mut jitter = || {
+        number += 1;
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        let share = order.at(number).unwrap_or(0) as f64 / (1_u64 << 32) as f64;
+        JITTER * share
+    };
+    open.map(|config| (offset(config) + jitter(), config))
         .min_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, config)| config.clone())
 }

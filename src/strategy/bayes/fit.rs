@@ -30,10 +30,11 @@ impl Prior {
 const LENGTH: Prior = Prior { mean: -0.36, deviation: 0.8 };
 /// The logit of the interaction share: 0.88.
 const SHARE: Prior = Prior { mean: 2.0, deviation: 1.0 };
-/// The variance of standardised values.
+/// The variance of standardised values, and of what a model of them leaves: ln 0.6.
 const VARIANCE: Prior = Prior { mean: 0.0, deviation: 1.0 };
-/// The variance of noise beside what intervals tell: ln 0.001.
-const NOISE: Prior = Prior { mean: -6.9, deviation: 1.5 };
+const VARIANCE_LEFT: Prior = Prior { mean: -0.5, deviation: 1.0 };
+/// The variance of noise beside what intervals tell: ln 0.0025.
+const NOISE: Prior = Prior { mean: -6.0, deviation: 1.5 };
 
 /// Evaluations that one fit may take: the line search of `argmin` has no bound of its own.
 const EVALUATIONS: usize = 40;
@@ -41,11 +42,27 @@ const ITERATIONS: u64 = 25;
 /// The cost of what has no likelihood.
 const NOWHERE: f64 = 1e10;
 
-/// The most likely shape; the priors' own where the search for it fails.
-pub(super) fn fit(data: &Data, axes: &[Axis]) -> Shape {
-    let start = [vec![LENGTH.mean; axes.len()], vec![SHARE.mean, VARIANCE.mean, NOISE.mean]].concat();
+/// A shape with the negative logarithm of its posterior density.
+pub(super) struct Fitted {
+    pub(super) shape: Shape,
+    pub(super) cost: f64,
+}
+
+/// The shape that the priors alone make most likely of what a model leaves.
+pub(super) fn unfitted(axes: &[Axis]) -> Shape {
+    shape(&start(axes, &VARIANCE_LEFT))
+}
+
+fn start(axes: &[Axis], variance: &Prior) -> Vec<f64> {
+    [vec![LENGTH.mean; axes.len()], vec![SHARE.mean, variance.mean, NOISE.mean]].concat()
+}
+
+/// The most likely shape of values, or of what a model leaves of them; the priors' own where the search for it fails.
+pub(super) fn fit(data: &Data, axes: &[Axis], is_left: bool) -> Fitted {
+    let variance = if is_left { &VARIANCE_LEFT } else { &VARIANCE };
+    let start = start(axes, variance);
     // Divided by the slope at the start, the first step of the search is of length one, which priors are made for.
-    let mut likelihood = Likelihood { data, axes, unit: 1.0, known: RefCell::new(Known::default()) };
+    let mut likelihood = Likelihood { data, axes, variance, unit: 1.0, known: RefCell::new(Known::default()) };
     if let Some((_, slope)) = likelihood.evaluate(&start) {
         likelihood.unit = dot(&slope, &slope).sqrt().max(1.0);
     }
@@ -59,8 +76,9 @@ pub(super) fn fit(data: &Data, axes: &[Axis]) -> Shape {
             |state: argmin::core::IterState<_, _, (), (), (), f64>| state.param(start.clone()).max_iters(ITERATIONS);
         let _ = Executor::new(problem, solver).configure(configure).timer(false).run();
     }
-    let best = likelihood.known.into_inner().best;
-    shape(&best.map_or(start, |(parameters, _)| parameters))
+    let unit = likelihood.unit;
+    let (parameters, cost) = likelihood.known.into_inner().best.unwrap_or((start, NOWHERE));
+    Fitted { shape: shape(&parameters), cost: cost * unit }
 }
 
 fn shape(parameters: &[f64]) -> Shape {
@@ -77,6 +95,7 @@ fn shape(parameters: &[f64]) -> Shape {
 struct Likelihood<'d> {
     data: &'d Data,
     axes: &'d [Axis],
+    variance: &'d Prior,
     /// What cost and slope are divided by.
     unit: f64,
     known: RefCell<Known>,
@@ -162,7 +181,7 @@ impl Likelihood<'_> {
                 }
             }
         }
-        let priors = std::iter::repeat_n(&LENGTH, axes).chain([&SHARE, &VARIANCE, &NOISE]);
+        let priors = std::iter::repeat_n(&LENGTH, axes).chain([&SHARE, self.variance, &NOISE]);
         for (prior, (parameter, slope)) in priors.zip(parameters.iter().zip(&mut slope)) {
             let (own, by) = prior.cost(*parameter);
             cost += own;
@@ -218,7 +237,8 @@ mod tests {
         let space = space();
         let data = data(&space, |config| (level(config, 0) - 3.0) / 4.0 + level(config, 2) * 0.2);
         let axes = axes(&space);
-        let likelihood = Likelihood { data: &data, axes: &axes, unit: 1.0, known: RefCell::default() };
+        let likelihood =
+            Likelihood { data: &data, axes: &axes, variance: &VARIANCE, unit: 1.0, known: RefCell::default() };
         let at = [-0.5, 0.2, -1.0, 0.7, 0.3, -4.0];
         let (_, slope) = likelihood.evaluate(&at).unwrap();
         for (place, slope) in slope.iter().enumerate() {
@@ -236,7 +256,7 @@ mod tests {
     fn a_parameter_without_effect_gets_the_longest_length() {
         let space = space();
         let data = data(&space, |config| (level(config, 0) * 0.9).sin());
-        let lengths = fit(&data, &axes(&space)).lengths;
+        let lengths = fit(&data, &axes(&space), false).shape.lengths;
         assert!(lengths[0] < lengths[1] && lengths[0] < lengths[2], "{lengths:?}");
     }
 }

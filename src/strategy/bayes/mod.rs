@@ -12,11 +12,13 @@ mod kernel;
 mod matrix;
 mod model;
 mod normal;
+mod physics;
 mod points;
 mod process;
 mod scale;
 
 use candidates::{Chunk, Listed, chunks};
+use physics::Physics;
 
 use super::{Entry, Proposal, Strategy, View, random};
 use crate::outcome::Outcome;
@@ -33,6 +35,14 @@ pub(super) const ENTRY: Entry = Entry {
 #[derive(Debug, Default)]
 pub(super) struct Bayes {
     listed: Option<Listed>,
+    /// Whether the process starts from the physics of a training step, where the space has parameters that it knows.
+    knows_physics: bool,
+}
+
+impl Bayes {
+    pub(super) fn with_physics() -> Self {
+        Self { listed: None, knows_physics: true }
+    }
 }
 
 /// Trials before the process proposes: with fewer it knows of no difference.
@@ -51,10 +61,12 @@ impl Strategy for Bayes {
                 &sampled
             }
         };
-        if known.trials.len() + view.pending.len() < FIRST_TRIALS || known.scored.len() < 2 {
+        let physics = if self.knows_physics { Physics::of(view) } else { None };
+        let (least_trials, least_scored) = if physics.is_some() { (1, 1) } else { (FIRST_TRIALS, 2) };
+        if known.trials.len() + view.pending.len() < least_trials || known.scored.len() < least_scored {
             return first::first(view, &known, candidates).map(Proposal::from);
         }
-        model::propose(view, &known, candidates).or_else(|| random::propose(view).map(Proposal::from))
+        model::propose(view, &known, candidates, physics).or_else(|| random::propose(view).map(Proposal::from))
     }
 }
 

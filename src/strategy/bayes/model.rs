@@ -5,6 +5,8 @@ use super::acquisition::{Choice, Judge};
 use super::candidates::Chunk;
 use super::feasibility::Feasibility;
 use super::fit;
+use super::kernel::Shape;
+use super::physics::{self, Numbers, Physics};
 use super::points::{Axis, Points, axes};
 use super::process::{Data, Process};
 use super::scale::Scale;
@@ -16,37 +18,96 @@ use crate::trial::Trial;
 const MOST_FITTED: usize = 64;
 const MOST_KNOWN: usize = 300;
 
+/// What is fitted to the history.
+struct Model {
+    axes: Vec<Axis>,
+    scale: Scale,
+    shape: Shape,
+    /// The physics with its numbers, where it explains the history.
+    physics: Option<(Physics, Numbers)>,
+}
+
+impl Model {
+    fn of(view: &View<'_>, known: &Known<'_>, physics: Option<Physics>) -> Self {
+        /// The deviation of throughputs, as logarithms, among the configs of a space.
+        const EXPECTED: f64 = 0.4;
+        let axes = axes(view.space);
+        let scores: Vec<f64> = known.scored.iter().map(|(_, score)| *score).collect();
+        let scale = Scale::of(view.objective, &scores, physics.is_some().then_some(EXPECTED));
+        let kept = representatives(&known.scored, MOST_FITTED);
+        let mut data = data(view, &axes, &scale, &kept);
+        let plain = fit::fit(&data, &axes, false);
+        let explained = physics.and_then(|physics| {
+            let unfitted = fit::unfitted(&axes);
+            let process = Process::new(&data, &axes, &unfitted)?;
+            let configs = kept.iter().map(|(trial, _)| &trial.config).collect();
+            let known =
+                physics::Known { space: view.space, configs, values: &data.values, deviation: scale.deviation() };
+            let (numbers, prior) = physics.fit(&known, &process);
+            let rest = physics.rest(&known, &numbers);
+            Some((physics, numbers, prior, rest))
+        });
+        let Some((physics, numbers, prior, rest)) = explained else {
+            return Self { axes, scale, shape: plain.shape, physics: None };
+        };
+        data.values = rest;
+        let around = fit::fit(&data, &axes, true);
+        if around.cost + prior > plain.cost + DOUBT {
+            return Self { axes, scale, shape: plain.shape, physics: None };
+        }
+        Self { axes, scale, shape: around.shape, physics: Some((physics, numbers)) }
+    }
+
+    /// The value that the physics expects, up to a constant; without it zero.
+    fn offset(&self, view: &View<'_>, config: &Config) -> f64 {
+        let mean = |(physics, numbers): &(Physics, Numbers)| physics.mean(view.space, config, numbers);
+        self.physics.as_ref().map_or(0.0, mean) / self.scale.deviation()
+    }
+}
+
+/// By how much the history may speak against the physics, as a logarithm of a ratio of likelihoods, before the process goes
+/// without it.
+const DOUBT: f64 = 2.0;
+
 /// The candidate that is worth most by the model of the history; `None` where there is no model or no open candidate.
-pub(super) fn propose(view: &View<'_>, known: &Known<'_>, candidates: &[Chunk]) -> Option<Proposal> {
-    let axes = axes(view.space);
-    let scores: Vec<f64> = known.scored.iter().map(|(_, score)| *score).collect();
-    let scale = Scale::of(view.objective, &scores);
-    let shape = fit::fit(&data(view, &axes, &scale, &representatives(&known.scored, MOST_FITTED)), &axes);
+pub(super) fn propose(
+    view: &View<'_>,
+    known: &Known<'_>,
+    candidates: &[Chunk],
+    physics: Option<Physics>,
+) -> Option<Proposal> {
+    let model = Model::of(view, known, physics);
+    let (axes, scale, shape) = (&model.axes, &model.scale, &model.shape);
+    let offset = |config: &Config| model.offset(view, config);
     let kept = representatives(&known.scored, MOST_KNOWN);
-    let mut data = data(view, &axes, &scale, &kept);
+    let mut data = data(view, axes, scale, &kept);
+    for (value, (trial, _)) in data.values.iter_mut().zip(&kept) {
+        *value -= offset(&trial.config);
+    }
     if !view.pending.is_empty() {
         // What is being probed counts as known, with the value that is expected of it.
-        let pending = Points::of(view.space, &axes, view.pending);
-        let process = Process::new(&data, &axes, &shape)?;
+        let pending = Points::of(view.space, axes, view.pending);
+        let process = Process::new(&data, axes, shape)?;
         let factors = process.factors(&pending);
         let expected: Vec<f64> =
             (0..pending.len()).map(|at| process.belief(&factors, pending.point(at)).mean).collect();
         let configs = kept.iter().map(|(trial, _)| &trial.config).chain(view.pending);
-        data.points = Points::of(view.space, &axes, configs);
+        data.points = Points::of(view.space, axes, configs);
         data.noise.resize(data.noise.len() + expected.len(), 0.0);
         data.values.extend(expected);
     }
-    let process = Process::new(&data, &axes, &shape)?;
-    let feasibility = feasibility(view, known, &axes);
-    let chances = feasibility.as_ref().and_then(|model| Some((model, model.process(&axes)?)));
+    let process = Process::new(&data, axes, shape)?;
+    let feasibility = feasibility(view, known, axes);
+    let chances = feasibility.as_ref().and_then(|model| Some((model, model.process(axes)?)));
     let (best, top) = view.best().or_else(|| known.scored.first().copied())?;
     let judge = Judge {
         process: &process,
         feasibility: chances.as_ref().map(|(model, process)| (*model, process)),
         best: scale.value(top),
+        offset: &offset,
     };
     let choice = judge.choose(candidates, |config| view.is_open(config))?;
-    Some(explained(view, &scale, (&best.config, top), choice))
+    Some(explained(view, scale, (&best.config, top), choice))
 }
 
 fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)]) -> Data {

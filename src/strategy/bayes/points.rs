@@ -26,7 +26,7 @@ impl Axis {
     /// of a size changes with its ratios.
     fn of(parameter: &Parameter) -> Self {
         /// Fewer settings are a list made by hand, and its spacing is what its author meant.
-        const LONG: u64 = 12;
+        const LONG: u64 = 40;
         /// From this ratio on the halves of an even range differ much in size.
         const WIDE: f64 = 16.0;
         if !parameter.is_ordinal() {

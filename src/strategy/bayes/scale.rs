@@ -25,8 +25,9 @@ enum Kind {
 }
 
 impl Scale {
-    /// The scale of some scores, of which there is at least one.
-    pub(super) fn of(objective: &Objective, scores: &[f64]) -> Self {
+    /// The scale of some scores, of which there is at least one. With `expected` the deviation does not follow a few scores
+    /// alone: it counts as that of two more.
+    pub(super) fn of(objective: &Objective, scores: &[f64], expected: Option<f64>) -> Self {
         let kind = Kind::of(objective, scores);
         let mut raw: Vec<f64> = scores.iter().map(|&score| kind.raw(score)).collect();
         raw.sort_by(f64::total_cmp);
@@ -40,6 +41,10 @@ impl Scale {
         let count = drawn.len().max(1) as f64;
         scale.mean = drawn.iter().sum::<f64>() / count;
         let square = drawn.iter().map(|value| (value - scale.mean) * (value - scale.mean)).sum::<f64>() / count;
+        let square = match expected {
+            Some(expected) => (square * count + 2.0 * expected * expected) / (count + 2.0),
+            None => square,
+        };
         scale.deviation = square.sqrt().max(1e-9 * scale.mean.abs().max(1e-3));
         scale
     }
@@ -71,6 +76,11 @@ impl Scale {
             Kind::Plain => difference / best_score.abs().max(f64::MIN_POSITIVE),
             Kind::Logarithm { .. } | Kind::Cost => exp(difference.min(50.0)) - 1.0,
         }
+    }
+
+    /// How much of a logarithm (of a score, where there is none) one standard unit is.
+    pub(super) fn deviation(&self) -> f64 {
+        self.deviation
     }
 
     fn drawn(&self, raw: f64) -> f64 {
