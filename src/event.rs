@@ -41,6 +41,8 @@ pub enum Event<'a> {
         settings: &'a Settings,
         /// Configs probed before it.
         searched: usize,
+        /// What speaks for the config, where the strategy says.
+        reason: Option<&'a str>,
     },
     /// A running probe has news.
     Progress {
@@ -59,6 +61,13 @@ pub enum Event<'a> {
         judgement: Option<&'a Judgement>,
         /// Whether it is the best so far.
         is_best: bool,
+    },
+    /// Something outside disturbed a probe, and the same config is probed again.
+    Disturbed {
+        /// The probe.
+        number: u32,
+        /// Who or what.
+        reason: &'a str,
     },
     /// The same config runs in full precision for a few steps, for its losses.
     Comparing {

@@ -4,15 +4,19 @@
 
 pub mod adapter;
 pub mod budget;
+pub mod ceilings;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod emit;
 pub mod event;
+pub mod foreign;
 pub mod journal;
+pub mod machine;
 pub mod metric;
 pub mod numerics;
 pub mod objective;
 pub mod outcome;
+pub mod precision;
 pub mod probe;
 mod process_table;
 pub mod quantity;

@@ -1,8 +1,12 @@
 //! What devices tell of themselves during a probe: each number with its unit and its source, or not at all.
 
+mod table;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use table::{METRICS, MetricRow, Origin, SOURCES, SourceRow};
 
 /// Numbers of one device over the measured window; what the device did not tell is not in it.
 pub type Readings = BTreeMap<Metric, Reading>;
@@ -71,12 +75,13 @@ pub enum Metric {
     IoPressure,
     /// Time in which some task waited for memory.
     MemoryPressure,
-    /// Time in which the control group's processor quota held the probe back.
+    /// Periods of the control group's processor quota in which it held the probe back.
     CpuThrottled,
 }
 
 /// What a metric's value is counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unit {
     /// 0 to 1; shown in per cent.
     Share,
@@ -94,6 +99,22 @@ pub enum Unit {
     Count,
     /// Processor cores.
     Cores,
+}
+
+impl Unit {
+    /// How values in JSON are counted, in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Share => "share, 0 to 1",
+            Self::Bytes => "bytes",
+            Self::BytesPerSecond => "bytes/s",
+            Self::Watts => "W",
+            Self::Joules => "J",
+            Self::Megahertz => "MHz",
+            Self::Count => "count",
+            Self::Cores => "cores",
+        }
+    }
 }
 
 /// Who told a number.
@@ -125,7 +146,7 @@ pub enum Source {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuUse {
-    /// Its identity: `GPU-...`, or `MIG-...` for an instance.
+    /// Its identity: `GPU-...`, or `MIG-...` for an instance; empty where none could be asked.
     pub uuid: String,
     /// The model.
     pub name: String,

@@ -160,7 +160,16 @@ pub const METRICS: &[(&str, &str)] = &[
     ("host_memory", "largest memory of the probe's processes together, in bytes"),
 ];
 
+/// The metric that holds the floating-point operations of a step, where the step reports them.
+pub const FLOPS: &str = "flops";
+
 impl Measurement {
+    /// Floating-point operations per second, where the step reports how many it has.
+    pub fn flops_per_second(&self) -> Option<f64> {
+        let rate = self.metrics.get(FLOPS)? / self.step_seconds?;
+        (rate.is_finite() && rate > 0.0).then_some(rate)
+    }
+
     /// The number of a metric by its name: one of [`METRICS`], a phase, or one that the step reports.
     pub fn metric(&self, name: &str) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "sizes are compared, not added up")]

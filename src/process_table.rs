@@ -47,8 +47,29 @@ pub(crate) fn processor_ticks(pid: u32, with_children: bool) -> Option<u64> {
 pub(crate) fn command(pid: u32) -> Option<String> {
     const WIDTH: usize = 80;
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let line = String::from_utf8_lossy(&line).replace('\0', " ");
+    let line = String::from_utf8_lossy(&line).replace(char::is_control, " ");
     Some(line.trim().chars().take(WIDTH).collect()).filter(|line: &String| !line.is_empty())
+}
+
+/// A process in a message: its number, and its command line where it can be seen.
+pub(crate) fn named(pid: u32) -> String {
+    match command(pid) {
+        Some(command) => format!("process {pid} (`{command}`)"),
+        None => format!("process {pid}"),
+    }
+}
+
+/// The parent of a process.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    parent_and_state(pid).map(|(parent, _)| parent)
+}
+
+/// The numbers that a process has in the containers around it, from here inwards (`NSpid` in `/proc/PID/status`, proc(5);
+/// since Linux 4.1).
+pub(crate) fn numbers_inside(pid: u32) -> Vec<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    line.split_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
 /// Whether a signal has stopped a process, and no other has let it go on.

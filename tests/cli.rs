@@ -14,7 +14,7 @@ fn run(arguments: &[&str]) -> Output {
 
 #[test]
 fn help_texts() {
-    let commands = ["search", "check", "emit", "replay", "schema", "demo-step", "completions"];
+    let commands = ["search", "check", "device", "emit", "replay", "schema", "demo-step", "completions"];
     let mut text = stdout(&run(&["--help"]));
     for command in commands {
         let output = run(&[command, "--help"]);

@@ -18,6 +18,8 @@ const PAGES: &[&str] = &[
     "docs/protocol.md",
     "docs/outcomes.md",
     "docs/failures.md",
+    "docs/device.md",
+    "docs/metrics.md",
     "examples/pytorch/README.md",
 ];
 

@@ -1,6 +1,7 @@
 //! Which parameters are applied to what, and what that comes to for the settings of a probe.
 
 use super::{Adapter, By, Target};
+use crate::precision::Precision;
 use crate::space::{Settings, Value};
 
 /// A parameter or derived value, and what its settings are applied to.
@@ -78,6 +79,19 @@ impl Apply {
         self.active(settings).filter(|(applied, _)| applied.is_by_hook())
     }
 
+    /// The precision of matrix products under these settings: that of the target `torch.precision`, or else of a
+    /// parameter called `precision` or `dtype`.
+    pub fn precision(&self, settings: &Settings) -> Option<Precision> {
+        const NAMES: [&str; 2] = ["precision", "dtype"];
+        let target = self.applied.iter().find(|applied| applied.name == "torch.precision");
+        let names = target.map(|applied| applied.parameter.as_str()).into_iter().chain(NAMES);
+        let value = names.into_iter().find_map(|name| settings.get(name))?;
+        match value {
+            Value::Text(text) => Precision::named(text),
+            _ => None,
+        }
+    }
+
     /// Environment variables for these settings.
     pub fn environment(&self, settings: &Settings) -> Vec<(String, String)> {
         let variables = |(applied, value): (&Applied, &Value)| {
@@ -136,6 +150,15 @@ mod tests {
 
     fn settings(entries: &[(&str, Value)]) -> Settings {
         entries.iter().map(|(name, value)| (*name, value.clone())).collect()
+    }
+
+    #[test]
+    fn the_precision_is_that_of_the_target_or_of_the_name() {
+        let config = settings(&[("amp", "bf16".into()), ("precision", "fp16".into())]);
+        assert_eq!(apply(&[("amp", "torch.precision")]).precision(&config), Some(Precision::Bf16));
+        assert_eq!(apply(&[]).precision(&config), Some(Precision::Fp16));
+        assert_eq!(apply(&[]).precision(&settings(&[("batch_size", 8.into())])), None);
+        assert_eq!(apply(&[]).precision(&settings(&[("precision", "mixed".into())])), None);
     }
 
     #[test]

@@ -52,6 +52,13 @@ pub(super) fn print_error(message: &str, last_lines: &[String], hint: Option<&st
     }
 }
 
+/// What the spec's space is searched without on this machine.
+pub(super) fn print_left_out(spec: &gputune::spec::Spec) {
+    for left_out in &spec.left_out {
+        eprintln!("note: {}", left_out.line());
+    }
+}
+
 /// Something that is allowed but probably not meant.
 pub(super) fn print_warning(message: &str) {
     let (yellow, reset) = if colours() { ("\x1b[33m", "\x1b[0m") } else { ("", "") };

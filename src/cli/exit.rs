@@ -89,6 +89,16 @@ impl Failed {
         self
     }
 
+    /// What went wrong, without the hint.
+    #[cfg(feature = "cuda")]
+    pub(super) fn message(self) -> String {
+        match self {
+            Self::Error { message, .. } => message,
+            Self::Spec(error) => error.message,
+            Self::ClosedPipe => String::new(),
+        }
+    }
+
     pub(super) fn report(self) -> Exit {
         match self {
             Self::Spec(error) => {

@@ -4,6 +4,7 @@ mod check;
 mod completions;
 #[cfg(feature = "demo")]
 mod demo_step;
+mod device;
 mod diagnostic;
 mod emit;
 mod exit;
@@ -36,6 +37,7 @@ enum Command {
     Search(search::Args),
     Probe(probe::Args),
     Check(check::Args),
+    Device(device::Args),
     Emit(emit::Args),
     Replay(replay::Args),
     Schema(schema::Args),
@@ -58,6 +60,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Search(args) => search::run(args),
         Command::Probe(args) => probe::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Device(args) => device::run(&args),
         Command::Emit(args) => emit::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Schema(args) => schema::run(&args),

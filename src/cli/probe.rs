@@ -10,7 +10,6 @@ use gputune::probe::{CommandProber, Effort, supervisor};
 use gputune::report;
 use gputune::space::{Config, LocateError, Parameter, Settings, Space, Value};
 use gputune::spec::Spec;
-use gputune::telemetry::Device;
 use gputune::tuner::Tuner;
 
 use super::exit::{Exit, Failed};
@@ -52,6 +51,7 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 
 pub(super) fn run(args: &Args) -> super::Result {
     let spec = Spec::load(&args.config)?;
+    let device = spec.device().map_err(|error| search::no_gpu(&error))?;
     let config = chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
     let out = args.out.clone().unwrap_or_else(|| {
         let mut folder = folder::default_for(&args.config).into_os_string();
@@ -66,7 +66,6 @@ pub(super) fn run(args: &Args) -> super::Result {
     let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
-    let device = Device::detect();
     let full_precision = spec.full_precision();
     let mut progress = Progress::new(args.quiet, &spec);
     let settings = spec.space.settings(&config).chosen(&spec.space);

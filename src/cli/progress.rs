@@ -58,8 +58,10 @@ impl Progress {
                 let cut = if *healed { "; a line that was cut off in writing is dropped" } else { "" };
                 self.say(&format!("goes on from {trials} finished trials{cut}"));
             }
-            Event::Started { number, purpose, settings, searched } => {
+            Event::Started { number, purpose, settings, searched, reason } => {
                 self.started(*number, *purpose, settings, *searched);
+                self.line.live = reason.unwrap_or_default().to_owned();
+                self.redraw();
             }
             Event::Progress { progress, .. } => {
                 let rate = progress.throughput.map(|rate| shown_estimate(rate, &progress.unit));
@@ -70,6 +72,9 @@ impl Progress {
             Event::Finished { trial, settings, is_best, .. } => self.finished(trial, settings, *is_best),
             Event::Comparing { settings, .. } => {
                 self.say(&format!("      {}  runs in full precision, to compare the losses", settings.line()));
+            }
+            Event::Disturbed { number, reason } => {
+                self.say(&format!("{number:>4}  disturbed, and probed again: {reason}"));
             }
             Event::Confirming { probes } => {
                 self.say(&format!("confirms the leaders by {probes} longer probes"));

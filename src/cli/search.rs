@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use gputune::ceilings;
 use gputune::emit::Format;
 use gputune::journal::{Header, Journal, JournalError};
-use gputune::probe::{CommandProber, ProbeError, supervisor};
-use gputune::report::{self, BestReport};
+use gputune::probe::{CommandProber, ProbeError, StepTemplate, supervisor};
+use gputune::report::{self, BestReport, Compute};
 use gputune::spec::Spec;
 use gputune::study::Study;
-use gputune::telemetry::Device;
+use gputune::telemetry::{Device, NoGpu};
 use gputune::tuner::{TuneError, Tuner};
 
 use super::exit::{Exit, Failed};
@@ -44,7 +45,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> super::Result {
     let spec = Spec::load(&args.config)?;
     let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
-    let device = Device::detect();
+    let device = spec.device().map_err(|error| no_gpu(&error))?;
     let header = Header::new(spec.fingerprint(&device));
     if args.fresh {
         start_over(&out, &header, &spec, args.quiet)?;
@@ -55,6 +56,7 @@ pub(super) fn run(args: Args) -> super::Result {
         Journal::open(&out.join(folder::JOURNAL), &header, &spec.space).map_err(|error| journal_failed(&error))?;
     folder::write(&out, folder::SPEC, &spec.text)?;
     if !args.quiet {
+        diagnostic::print_left_out(&spec);
         spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
     }
     let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
@@ -84,9 +86,13 @@ pub(super) fn run(args: Args) -> super::Result {
     let study = study.map_err(|error| tune_failed(&error, &out))?;
 
     let best = report::best(&study, &device).map(|best| with_command(best, &study, &template, &out));
+    let best = best.map(|best| with_compute(best, &study, &template, &device));
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     if !args.quiet {
         eprintln!("{}\n\n{}", report::table(&study, columns()), report::verdict(&study));
+        if let Some(compute) = best.as_ref().and_then(|best| best.compute) {
+            eprintln!("{}", compute.line());
+        }
         eprintln!("results   {}", relative(&out).display());
     }
     if device.is_gpu && measured_without_memory(&study) {
@@ -108,6 +114,12 @@ pub(super) fn run(args: Args) -> super::Result {
         (_, Some(_)) => Exit::Found,
         (_, None) => Exit::NothingFeasible,
     })
+}
+
+/// The device that the spec asks for is not there.
+pub(super) fn no_gpu(error: &NoGpu) -> Failed {
+    Failed::because(Exit::Impossible, error)
+        .hint("mend that, or write device = \"cpu\" in [step] to train on the processor")
 }
 
 /// Keeps an earlier search aside, unless somebody is at it.
@@ -178,7 +190,7 @@ pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
 }
 
 /// Adds the command that runs the best config, with the files of the trial that found it.
-fn with_command(best: BestReport, study: &Study, template: &gputune::probe::StepTemplate, out: &Path) -> BestReport {
+fn with_command(best: BestReport, study: &Study, template: &StepTemplate, out: &Path) -> BestReport {
     let winner = study.space.locate(&best.config.chosen(&study.space)).ok();
     let number = winner.and_then(|config| study.history.of(&config).next().map(|trial| trial.number));
     let applied = template.apply.by_hook(&best.config);
@@ -188,6 +200,16 @@ fn with_command(best: BestReport, study: &Study, template: &gputune::probe::Step
         cwd: Some(template.cwd.display().to_string()),
         ..best
     }
+}
+
+/// Adds how far the config is from what its GPUs reached, where that was measured.
+fn with_compute(best: BestReport, study: &Study, template: &StepTemplate, device: &Device) -> BestReport {
+    let Some(winner) = study.best().map(|best| best.winner) else { return best };
+    let uuids: Vec<&str> = winner.measurement.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+    let folder = ceilings::folder().filter(|_| device.is_gpu);
+    let known = folder.and_then(|folder| ceilings::known(&folder, device, &uuids));
+    let precision = template.apply.precision(&best.config);
+    BestReport { compute: Compute::of(&winner.measurement, precision, known.as_ref()), ..best }
 }
 
 /// The command, and what it does not carry as a comment.

@@ -4,6 +4,14 @@ use std::io::{self, Write};
 
 use super::exit::{Exit, Failed};
 
+/// The width of the terminal; elsewhere what `COLUMNS` says, or 80.
+pub(super) fn columns() -> usize {
+    const ELSEWHERE: usize = 80;
+    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
+    let terminal = console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
+    terminal.or(told).unwrap_or(ELSEWHERE).clamp(40, 120)
+}
+
 /// Prints a text; a reader that is gone ends the program quietly.
 pub(super) fn print(text: &str) -> Result<(), Failed> {
     let mut stdout = io::stdout().lock();

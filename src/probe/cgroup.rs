@@ -25,10 +25,14 @@ impl Cgroup {
 
     /// The group that the supervisor with this process id has, whether it exists or not.
     pub(super) fn of(supervisor: u32) -> Option<Self> {
+        Some(Self { path: Self::folder_of(supervisor)? })
+    }
+
+    /// The folder of that group.
+    pub(super) fn folder_of(supervisor: u32) -> Option<PathBuf> {
         let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let path = own_group(&mounts, &groups)?.join(format!("gputune-{supervisor}"));
-        Some(Self { path })
+        Some(own_group(&mounts, &groups)?.join(format!("gputune-{supervisor}")))
     }
 
     /// Moves a process into the group; what it starts from then on is in it, too.

@@ -12,8 +12,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::events::EventSocket;
+use super::gpu_watch::GpuWatch;
 use super::hang::{self, Hang};
-use super::heard::{Asked, Heard, Message};
+use super::heard::{Heard, Message};
 use super::hook::{self, PYTHONPATH};
 use super::host_watch::HostWatch;
 use super::idle::Idle;
@@ -27,7 +28,8 @@ use super::{Effort, Job, ProbeError, Prober, Rate, StepTemplate, Watch};
 use crate::event::Progress;
 use crate::outcome::{Failure, Outcome};
 use crate::space::Expression;
-use crate::telemetry::GpuReader;
+use crate::telemetry::nvml::Visible;
+use crate::telemetry::{GpuMeter, GpuState};
 use verdict::Verdict;
 
 /// What a command prober runs and how it reads it.
@@ -71,19 +73,20 @@ impl CommandProber {
 
     /// Remembers what is in use before the first probe, and waits for it before each further one; `Break` when the
     /// caller does not want to wait any more.
-    fn settle(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
-        const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
-        if let Some(idle) = &self.idle {
-            return idle.wait(watch);
+    fn settle(&mut self, visible: &Visible, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
+        if let Some(idle) = &mut self.idle {
+            return idle.wait(visible, watch);
         }
-        let reader = self.step.is_gpu.then(|| {
-            let folder = Self::probe_dir(&self.folder, job.number);
-            let env = self.step.template.render(job.settings, &self.step.gputune, &folder).env;
-            let own = env.into_iter().find(|(name, _)| name == VISIBLE).map(|(_, value)| value);
-            GpuReader::find(own.or_else(|| std::env::var(VISIBLE).ok()))
-        });
-        self.idle = Some(Idle::read(reader.flatten()));
+        let meter = if self.step.is_gpu { GpuMeter::shared().ok() } else { None };
+        self.idle = Some(Idle::read(meter));
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// The GPUs that the step sees, as its environment says.
+    fn visible(&self, job: &Job<'_>) -> Visible {
+        let folder = Self::probe_dir(&self.folder, job.number);
+        let env = self.step.template.render(job.settings, &self.step.gputune, &folder).env;
+        Visible::of(&env.into_iter().collect())
     }
 
     /// The log of a trial, relative to the folder.
@@ -108,19 +111,23 @@ impl Prober for CommandProber {
         if let Some(reason) = self.step.template.apply.refusal(job.settings) {
             return Ok(Outcome::Rejected(Failure::new(reason)));
         }
-        if self.settle(job, watch)?.is_break() {
+        let visible = self.visible(job);
+        if self.settle(&visible, watch)?.is_break() {
             return Ok(Outcome::Interrupted);
         }
         let (sender, messages) = sync_channel(1024);
         let mut run = Run::start(&self.step, &self.folder, job, &sender)?;
+        if let Some(idle) = self.idle.as_ref().filter(|_| self.step.is_gpu) {
+            run.watch_gpus(&visible, idle.gpu_state(&visible));
+        }
         drop(sender);
         // An error leaves through `Drop`, which ends the processes too.
         let verdict = run.listen(&messages, watch)?;
         run.end(&messages, &verdict)?;
-        let silence = run.silence();
+        let (silence, own) = (run.silence(), run.host.own());
         let outcome = demands::explained(run.outcome(verdict), silence);
         Ok(match &self.idle {
-            Some(idle) => idle.judge(outcome),
+            Some(idle) => idle.judge(outcome, &visible, &own),
             None => outcome,
         })
     }
@@ -139,6 +146,7 @@ struct Run<'r> {
     output: Output,
     log: PathBuf,
     host: HostWatch,
+    gpu: GpuWatch,
     heard: Heard<'r>,
     /// Where it hangs, if it does.
     hang: Hang,
@@ -153,7 +161,7 @@ impl<'r> Run<'r> {
         job: &'r Job<'r>,
         sender: &SyncSender<Message>,
     ) -> Result<Self, ProbeError> {
-        let asked = asked(step, job)?;
+        let asked = demands::asked(step, job)?;
         let probe_dir = rendered_folder(folder, job);
         let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
         let program = rendered.command.first().cloned().unwrap_or_default();
@@ -216,6 +224,7 @@ impl<'r> Run<'r> {
             begin,
             host: HostWatch::new(supervised.pid(), job.limits.host_memory_headroom),
             supervised: Some(supervised),
+            gpu: GpuWatch::none(),
             socket,
             scratch,
             output,
@@ -225,6 +234,13 @@ impl<'r> Run<'r> {
             patience: Patience::new(job, &step.template.apply.under_targets(job.settings)),
             output_bytes: 0,
         })
+    }
+
+    /// Watches the GPUs, too, from here on; `idle` is what was in use before the probe.
+    fn watch_gpus(&mut self, visible: &Visible, idle: GpuState) {
+        if let Some(supervised) = &self.supervised {
+            self.gpu = GpuWatch::begin(visible, supervised.pid(), idle, self.begin);
+        }
     }
 
     /// Listens until there is a reason to end the probe.
@@ -302,6 +318,7 @@ impl<'r> Run<'r> {
     fn end(&mut self, messages: &Receiver<Message>, verdict: &Verdict) -> Result<(), ProbeError> {
         const LAST_WORDS: Duration = Duration::from_secs(2);
         if !self.heard.is_clean {
+            self.gpu.look();
             self.host.last_look();
             let hangs = match verdict {
                 Verdict::Stalled => true,
@@ -376,24 +393,6 @@ impl<'r> Run<'r> {
         }
         Ok(())
     }
-}
-
-fn asked(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeError> {
-    let targets = step.template.apply.by_hook(job.settings);
-    let ranks = step.ranks.as_ref().and_then(|ranks| ranks.value(|name| job.settings.get(name)).ok());
-    Ok(Asked {
-        samples_per_step: samples_per_step(step, job)?,
-        ranks: ranks.and_then(|ranks| u32::try_from(ranks.as_i64()?).ok()),
-        targets: targets.map(|(applied, _)| (applied.name.clone(), applied.parameter.clone())).collect(),
-    })
-}
-
-fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Result<Option<f64>, ProbeError> {
-    let Some(expression) = &step.samples_per_step else { return Ok(None) };
-    let samples = expression.value(|name| job.settings.get(name)).ok().and_then(|samples| samples.as_f64());
-    let error =
-        || ProbeError::SamplesPerStep { expression: expression.text().to_owned(), settings: job.settings.line() };
-    samples.filter(|samples| *samples > 0.0).map(Some).ok_or_else(error)
 }
 
 /// Where the files of a probe are rendered; those of a run in full precision leave the trial's own alone.

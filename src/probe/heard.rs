@@ -11,6 +11,7 @@ use super::start_error::start_error;
 use super::totals::Totals;
 use super::window::{DATA_WAIT, StepReport, Window};
 use super::{CommandStep, ProbeError, Rate};
+use crate::outcome::FLOPS;
 
 /// What reaches the loop of a probe.
 pub(super) enum Message {
@@ -136,7 +137,7 @@ impl<'s> Heard<'s> {
             self.last_progress = at;
         }
         match event {
-            Event::Step { samples, time, seconds, loss, metrics } => {
+            Event::Step { samples, time, seconds, loss, flops, metrics } => {
                 if let Some(loss) = loss.filter(|loss| !loss.is_finite()) {
                     self.diverged.get_or_insert(loss);
                     return Ok(Some(News::Diverged(loss)));
@@ -150,6 +151,9 @@ impl<'s> Heard<'s> {
                 self.totals.step(loss, self.mark.take().is_some());
                 for (name, number) in metrics {
                     self.totals.metric(&name, number.0);
+                }
+                if let Some(flops) = flops {
+                    self.totals.metric(FLOPS, flops);
                 }
             }
             Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds.0),

@@ -1,5 +1,5 @@
 //! The machine while a probe runs: the memory of its processes and its peak, whether the machine is about to run out,
-//! who uses the processors.
+//! who uses the processors, and the counters of the processes over the measured part.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -7,12 +7,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::cgroup::Cgroup;
 use super::shared_watch::SharedWatch;
+use crate::metric::Readings;
 use crate::objective::Headroom;
 use crate::process_table::descendants;
 use crate::quantity::show_bytes;
 use crate::telemetry::shared::files_of;
-use crate::telemetry::{HostMemory, OomKills, ProcessorTimes, memory_of};
+use crate::telemetry::{
+    HostMemory, HostMeter, OomKills, ProcessorTimes, SharedMemory, anonymous_memory_of, memory_of, thread_time,
+};
 
 /// Host memory that runs short.
 pub(super) struct Shortage {
@@ -30,21 +34,33 @@ pub(super) struct HostWatch {
     kills: OomKills,
     first_times: Option<ProcessorTimes>,
     seen: Arc<Mutex<Seen>>,
+    meter: Arc<Mutex<HostMeter>>,
     /// Dropping it ends the thread that looks at the processes.
     _end: Sender<()>,
+}
+
+/// The state of the processes when their memory was last added up.
+struct Walk {
+    at: Instant,
+    pids: Vec<u32>,
+    held_bytes: u64,
+    anonymous_bytes: u64,
+    /// What was free in shared memory.
+    shared_free_bytes: Option<u64>,
 }
 
 /// What was seen of the probe's processes.
 struct Seen {
     held_bytes: u64,
     peak_bytes: Option<u64>,
+    walk: Option<Walk>,
     shared: SharedWatch,
     /// The processes below the root at the last look.
     living: Vec<u32>,
     /// Every process that was ever seen below the root.
     own: BTreeSet<u32>,
     last_times: Option<ProcessorTimes>,
-    /// How long the last look took.
+    /// How long the last walk through their memory took.
     cost: Duration,
 }
 
@@ -54,16 +70,19 @@ impl HostWatch {
         let seen = Arc::new(Mutex::new(Seen {
             held_bytes: 0,
             peak_bytes: None,
+            walk: None,
             shared: SharedWatch::new(),
             living: Vec::new(),
             own: BTreeSet::new(),
             last_times: None,
             cost: Duration::ZERO,
         }));
+        let meter = Arc::new(Mutex::new(HostMeter::new(root, Cgroup::folder_of(root))));
         let (end, ended) = channel();
-        let theirs = Arc::clone(&seen);
+        let (theirs, their_meter) = (Arc::clone(&seen), Arc::clone(&meter));
+        let watch = move || watch(&theirs, &their_meter, &ended);
         // Without the thread a few numbers are missing; the probe goes on.
-        let _ = std::thread::Builder::new().name("host watch".to_owned()).spawn(move || watch(root, &theirs, &ended));
+        let _ = std::thread::Builder::new().name("host watch".to_owned()).spawn(watch);
         Self {
             root,
             headroom,
@@ -72,12 +91,13 @@ impl HostWatch {
             kills: OomKills::read(),
             first_times: ProcessorTimes::read(&[root]),
             seen,
+            meter,
             _end: end,
         }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.seen)
     }
 
     /// Looks at the machine's memory if it is time to.
@@ -109,12 +129,16 @@ impl HostWatch {
     /// Looks at everything once more, while the processes are still there, unless that takes long.
     pub(super) fn last_look(&self) {
         const LONG: Duration = Duration::from_millis(200);
+        let pids = look_at_counters(&self.meter);
+        follow_memory(&pids, &self.seen, &self.meter);
         if self.seen().cost < LONG {
-            look_at_processes(self.root, &self.seen);
+            walk_memory(&pids, &self.seen, &self.meter);
         }
+        let living = descendants(self.root);
         let mut seen = self.seen();
         seen.shared.glance();
-        seen.living = descendants(self.root);
+        seen.own.extend(&living);
+        seen.living = living;
     }
 
     /// Removes what the probe's processes left in shared memory, now that they are gone.
@@ -161,41 +185,110 @@ impl HostWatch {
         (shares.idle < IDLE && foreign >= FOREIGN).then_some(foreign)
     }
 
+    /// What the counters say about the time between two moments.
+    pub(super) fn readings(&self, (from, to): (Instant, Instant)) -> Readings {
+        locked(&self.meter).readings(from, to)
+    }
+
     /// Whether the kernel killed any process for lack of memory since the watch began.
     pub(super) fn oom_killed(&self) -> bool {
         OomKills::read().rose_since(&self.kills)
     }
 }
 
-/// Looks at the processes until the watch is over: often at first, then once a second.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks at the processes until the watch is over: at their counters four times a second, at their memory often at first,
+/// then once a second.
 ///
-/// The kernel walks all page tables of a process to add its memory up, 17 ms for a GiB of small pages on a Xeon of 2023;
-/// so it has a thread of its own, and large processes are looked at less often: 1 % of the time at most.
-fn watch(root: u32, seen: &Mutex<Seen>, ended: &Receiver<()>) {
-    const SHARE_OF_TIME: u32 = 100;
-    for looks in 0_u32.. {
-        let cost = look_at_processes(root, seen);
-        let usual = Duration::from_millis(if looks < 10 { 200 } else { 1000 });
-        if ended.recv_timeout(usual.max(cost * SHARE_OF_TIME)) != Err(RecvTimeoutError::Timeout) {
+/// The kernel walks all page tables of a process to add its memory up, 17 ms for a GiB of small pages on a Xeon of 2023.
+/// So there is a thread for it, it walks only where something has changed, and what is anonymous is followed without. All
+/// of it is done less often where it takes long: counters, what is followed, and walks for 0.15 % of one processor each.
+fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
+    const SHARE: u32 = 700;
+    let mut looks = 0_u32;
+    let (mut memory_at, mut walk_at) = (Instant::now(), Instant::now());
+    loop {
+        let (pids, counters_at) = {
+            let mut meter = locked(meter);
+            let next = meter.look_in_time();
+            (meter.pids().to_vec(), next)
+        };
+        if Instant::now() >= memory_at {
+            let (has_changed, cost) = timed(|| follow_memory(&pids, seen, meter));
+            let usual = Duration::from_millis(if looks < 10 { 200 } else { 1000 });
+            memory_at = Instant::now() + usual.max(cost * SHARE);
+            looks += 1;
+            if has_changed && Instant::now() >= walk_at {
+                let ((), cost) = timed(|| walk_memory(&pids, seen, meter));
+                walk_at = Instant::now() + cost * SHARE;
+            }
+        }
+        let pause = counters_at.saturating_duration_since(Instant::now());
+        if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
             break;
         }
     }
 }
 
-/// Looks at the processes once; how long it took.
-fn look_at_processes(root: u32, seen: &Mutex<Seen>) -> Duration {
-    let begin = Instant::now();
-    let living = descendants(root);
-    let mut pids = living.clone();
-    pids.push(root);
-    let (times, files, held) = (ProcessorTimes::read(&pids), files_of(&pids), memory_of(&pids));
-    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-    seen.own.extend(&living);
-    seen.living = living;
+/// What something gives, and the processor time that it took, which on a busy machine is far less than the time.
+fn timed<T>(action: impl FnOnce() -> T) -> (T, Duration) {
+    let before = thread_time();
+    let given = action();
+    (given, thread_time().saturating_sub(before))
+}
+
+/// Looks at the counters once; the processes that there are.
+fn look_at_counters(meter: &Mutex<HostMeter>) -> Vec<u32> {
+    let mut meter = locked(meter);
+    meter.look();
+    meter.pids().to_vec()
+}
+
+/// Takes note of who there is and of what memory has been added since it was last walked through; whether that calls for
+/// a walk.
+fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> bool {
+    /// Processes that share pages make copies of them, which the count of what is anonymous does not show.
+    const OLD: Duration = Duration::from_secs(10);
+    let (times, anonymous) = (ProcessorTimes::read(pids), anonymous_memory_of(pids));
+    let shared_free_bytes = SharedMemory::read().map(|memory| memory.free_bytes);
+    let mut seen = locked(seen);
+    seen.own.extend(pids.iter().skip(1));
+    seen.living = pids.iter().skip(1).copied().collect();
     seen.last_times = times.or(seen.last_times);
+    let Some(walk) = seen.walk.as_ref().filter(|walk| walk.pids == pids) else { return !pids.is_empty() };
+    let held = (walk.held_bytes + anonymous).saturating_sub(walk.anonymous_bytes);
+    // The first is the supervisor, which shares nothing.
+    let is_old = pids.len() > 2 && walk.at.elapsed() > OLD;
+    let has_changed = is_old || walk.shared_free_bytes != shared_free_bytes;
+    seen.holds(held);
+    drop(seen);
+    locked(meter).holds(Instant::now(), held);
+    has_changed
+}
+
+/// Adds the memory of the processes up.
+fn walk_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) {
+    let begin = Instant::now();
+    let shared_free_bytes = SharedMemory::read().map(|memory| memory.free_bytes);
+    let (files, held) = (files_of(pids), memory_of(pids));
+    let anonymous_bytes = anonymous_memory_of(pids);
+    let walk = Walk { at: begin, pids: pids.to_vec(), held_bytes: held, anonymous_bytes, shared_free_bytes };
+    if held > 0 {
+        locked(meter).holds(Instant::now(), held);
+    }
+    let mut seen = locked(seen);
     seen.shared.see(files);
-    seen.held_bytes = held;
-    seen.peak_bytes = seen.peak_bytes.max(Some(held).filter(|&bytes| bytes > 0));
+    seen.holds(held);
+    seen.walk = Some(walk);
     seen.cost = begin.elapsed();
-    seen.cost
+}
+
+impl Seen {
+    fn holds(&mut self, bytes: u64) {
+        self.held_bytes = bytes;
+        self.peak_bytes = self.peak_bytes.max(Some(bytes).filter(|&bytes| bytes > 0));
+    }
 }

@@ -3,22 +3,21 @@
 //! Host memory is not waited for: it is the processes', and those are gone; what others take of a shared machine's is no
 //! reason to stop, and a probe that runs short of it for their sake is disturbed.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::{ProbeError, Watch};
 use crate::event::Progress;
 use crate::outcome::{Failure, Memory, Outcome};
-use crate::process_table::{all, command};
+use crate::process_table::{all, named};
 use crate::quantity::show_bytes;
+use crate::telemetry::nvml::Visible;
 use crate::telemetry::shared::{FOLDER, files_of};
-use crate::telemetry::{GpuMemory, GpuReader, GpuState, SharedMemory};
+use crate::telemetry::{GpuMemory, GpuMeter, GpuProcess, GpuState, SharedMemory, UNEXPLAINED_BYTES};
 
 /// How long memory may take to come back: a driver takes a process apart after its end.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// GPU memory that may be in use beyond what was before the first probe.
-const GPU_TOLERANCE: u64 = 64 << 20;
 
 /// The share of the shared memory that was free before the first probe that must be free again. What the probes left is
 /// removed, so the rest is other programs', which a machine may well have.
@@ -28,8 +27,10 @@ const SHARED_FREE: f64 = 0.5;
 #[derive(Debug)]
 pub(super) struct Idle {
     shared: Option<SharedMemory>,
-    reader: Option<GpuReader>,
+    meter: Option<&'static GpuMeter>,
     gpu: Option<GpuState>,
+    /// Processes that came onto a GPU since, and stayed.
+    settled: BTreeSet<u32>,
     patience: Duration,
 }
 
@@ -37,26 +38,43 @@ pub(super) struct Idle {
 struct Held {
     place: String,
     bytes: u64,
-    holder: Option<String>,
+    holder: Option<Holder>,
+}
+
+struct Holder {
+    name: String,
+    /// Its number, where it computes on a GPU.
+    newcomer: Option<u32>,
 }
 
 impl Idle {
     /// Reads what is in use now.
-    pub(super) fn read(reader: Option<GpuReader>) -> Self {
-        let gpu = reader.as_ref().and_then(GpuReader::read);
-        Self { shared: SharedMemory::read(), reader, gpu, patience: PATIENCE }
+    pub(super) fn read(meter: Option<&'static GpuMeter>) -> Self {
+        let gpu = meter.and_then(|meter| meter.read(&Visible::default()).ok());
+        Self { shared: SharedMemory::read(), meter, gpu, settled: BTreeSet::new(), patience: PATIENCE }
     }
 
     /// Waits until memory is back; `Break` when the caller does not want to wait any more.
     ///
+    /// A program that came onto a GPU is waited for once. If it stays, what it holds is its own from then on.
+    ///
     /// # Errors
     /// It does not come back.
-    pub(super) fn wait(&self, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
-        let begin = Instant::now();
-        while let Some(held) = self.held() {
+    pub(super) fn wait(&mut self, visible: &Visible, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
+        let mut begin = Instant::now();
+        while let Some(held) = self.held(visible) {
             if begin.elapsed() >= self.patience {
                 let Held { place, bytes, holder } = held;
-                return Err(ProbeError::MemoryHeld { place, bytes, holder });
+                match holder.as_ref().and_then(|holder| holder.newcomer) {
+                    Some(newcomer) => {
+                        self.settled.insert(newcomer);
+                        begin = Instant::now();
+                        continue;
+                    }
+                    None => {
+                        return Err(ProbeError::MemoryHeld { place, bytes, holder: holder.map(|holder| holder.name) });
+                    }
+                }
             }
             let progress =
                 Progress { elapsed: Duration::ZERO, steps: 0, throughput: None, unit: "samples/s".to_owned() };
@@ -68,27 +86,30 @@ impl Idle {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// What GPUs hold now.
+    pub(super) fn gpu_state(&self, visible: &Visible) -> GpuState {
+        self.meter.and_then(|meter| meter.read(visible).ok()).unwrap_or_default()
+    }
+
     /// The outcome, unless GPU memory ran out while somebody held a part who was not there before the first probe: then
-    /// it says nothing about the config.
-    pub(super) fn judge(&self, outcome: Outcome) -> Outcome {
-        match outcome {
-            Outcome::OutOfMemory { memory: Memory::Device, failure } => match self.held_on_gpu() {
-                Some(Held { place, bytes, holder: Some(holder) }) => Outcome::Disturbed(Failure {
-                    reason: format!(
-                        "{}; {holder} has taken {} of {place} meanwhile",
-                        failure.reason,
-                        show_bytes(bytes)
-                    ),
-                    ..failure
-                }),
-                _ => Outcome::OutOfMemory { memory: Memory::Device, failure },
-            },
-            outcome => outcome,
+    /// it says nothing about the config. `own` are the probe's processes, which a driver may list after their end.
+    pub(super) fn judge(&self, outcome: Outcome, visible: &Visible, own: &BTreeSet<u32>) -> Outcome {
+        let Outcome::OutOfMemory { memory: Memory::Device, failure } = outcome else { return outcome };
+        let now = self.gpu_state(visible);
+        match self.gpu.as_ref().and_then(|before| largest_newcomer(before, &now, own)) {
+            Some((place, process)) => {
+                let taken = process.used_bytes.map_or_else(|| "memory".to_owned(), show_bytes);
+                let name = named(process.pid);
+                let reason = format!("{}; {name} has taken {taken} of {place} meanwhile", failure.reason);
+                Outcome::Disturbed(Failure { reason, ..failure })
+            }
+            None => Outcome::OutOfMemory { memory: Memory::Device, failure },
         }
     }
 
-    fn held(&self) -> Option<Held> {
-        self.held_in_shared().or_else(|| self.held_on_gpu())
+    fn held(&self, visible: &Visible) -> Option<Held> {
+        let on_gpu = || held_on_gpu(self.gpu.as_ref()?, &self.gpu_state(visible), &self.settled);
+        self.held_in_shared().or_else(on_gpu)
     }
 
     fn held_in_shared(&self) -> Option<Held> {
@@ -98,27 +119,56 @@ impl Idle {
         (!is_back).then(|| Held {
             place: FOLDER.to_owned(),
             bytes: before.free_bytes.saturating_sub(now.free_bytes),
-            holder: largest_in_shared(),
+            holder: largest_in_shared().map(|name| Holder { name, newcomer: None }),
         })
-    }
-
-    fn held_on_gpu(&self) -> Option<Held> {
-        let before = self.gpu.as_ref()?;
-        let now = self.reader.as_ref()?.read()?;
-        let used_before = |gpu: &GpuMemory| {
-            before.gpus.iter().find(|before| before.uuid == gpu.uuid).map_or(0, |before| before.used_bytes)
-        };
-        let gpu = now.gpus.iter().find(|gpu| gpu.used_bytes > used_before(gpu) + GPU_TOLERANCE)?;
-        let bytes = gpu.used_bytes - used_before(gpu);
-        Some(Held { place: format!("GPU {}", gpu.index), bytes, holder: newcomer(before, &now, gpu) })
     }
 }
 
-/// The process on a GPU that holds most of those that were not there before.
-fn newcomer(before: &GpuState, now: &GpuState, gpu: &GpuMemory) -> Option<String> {
-    let was_there = |pid: u32| before.processes.iter().any(|process| process.pid == pid && process.uuid == gpu.uuid);
-    let new = now.processes.iter().filter(|process| process.uuid == gpu.uuid && !was_there(process.pid));
-    new.max_by_key(|process| process.used_bytes).map(|process| named(process.pid))
+/// GPU memory that is in use beyond what was before the first probe and what other programs have taken since, or that a
+/// program holds which came since and has not settled.
+fn held_on_gpu(before: &GpuState, now: &GpuState, settled: &BTreeSet<u32>) -> Option<Held> {
+    now.gpus.iter().find_map(|gpu| {
+        // A GPU that was not there before the first probe tells nothing.
+        let grown = gpu.used_bytes.checked_sub(before.used_of(&gpu.uuid)?)?;
+        let of_it = |process: &&GpuProcess| process.uuid == gpu.uuid;
+        let newcomer = now.processes.iter().filter(of_it).find(|process| {
+            let is_new = !before.has(process.pid, &gpu.uuid) && !settled.contains(&process.pid);
+            is_new && process.used_bytes.is_none_or(|bytes| bytes > UNEXPLAINED_BYTES)
+        });
+        if let Some(process) = newcomer {
+            let holder = Holder { name: named(process.pid), newcomer: Some(process.pid) };
+            let bytes = process.used_bytes.unwrap_or(grown);
+            return Some(Held { place: gpu.place.clone(), bytes, holder: Some(holder) });
+        }
+        let bytes = grown.saturating_sub(taken_by_others(before, now, gpu, grown));
+        (bytes > UNEXPLAINED_BYTES).then(|| Held { place: gpu.place.clone(), bytes, holder: None })
+    })
+}
+
+/// What processes that can be seen hold more of a GPU than before. One that does not tell may hold all of it.
+fn taken_by_others(before: &GpuState, now: &GpuState, gpu: &GpuMemory, grown: u64) -> u64 {
+    let held_before = |pid: u32| {
+        let same = before.processes.iter().find(|process| process.pid == pid && process.uuid == gpu.uuid);
+        same.map_or(Some(0), |process| process.used_bytes)
+    };
+    let of_it = now.processes.iter().filter(|process| process.uuid == gpu.uuid);
+    let taken = of_it.map(|process| match process.used_bytes.zip(held_before(process.pid)) {
+        Some((bytes, earlier)) => bytes.saturating_sub(earlier),
+        None => grown,
+    });
+    taken.fold(0, u64::saturating_add)
+}
+
+/// The process that holds most of those that were not there before, and where.
+fn largest_newcomer<'n>(
+    before: &GpuState,
+    now: &'n GpuState,
+    own: &BTreeSet<u32>,
+) -> Option<(&'n str, &'n GpuProcess)> {
+    let is_new = |process: &&GpuProcess| !before.has(process.pid, &process.uuid) && !own.contains(&process.pid);
+    let largest = now.processes.iter().filter(is_new).max_by_key(|process| process.used_bytes)?;
+    let gpu = now.gpus.iter().find(|gpu| gpu.uuid == largest.uuid)?;
+    Some((&gpu.place, largest))
 }
 
 /// The process that holds most of shared memory.
@@ -128,62 +178,53 @@ fn largest_in_shared() -> Option<String> {
     (bytes > 0).then(|| named(pid))
 }
 
-fn named(pid: u32) -> String {
-    match command(pid) {
-        Some(command) => format!("process {pid} (`{command}`)"),
-        None => format!("process {pid}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-    use std::path::Path;
-
     use super::*;
 
-    /// A stand-in for `nvidia-smi` that prints the memory in use and the processes that two files hold.
-    fn stand_in(folder: &Path) -> GpuReader {
-        let program = folder.join("nvidia-smi");
-        let script = format!(
-            "#!/bin/sh\ncase \"$1\" in\n--query-gpu=*) echo \"0, GPU-a1, $(cat {0}/used), 81559\";;\n*) cat {0}/processes;;\nesac\n",
-            folder.display()
-        );
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        GpuReader::with(program, None)
-    }
+    const MIB: u64 = 1 << 20;
 
-    fn say(folder: &Path, used: u32, processes: &str) {
-        fs::write(folder.join("used"), used.to_string()).unwrap();
-        fs::write(folder.join("processes"), processes).unwrap();
-    }
-
-    fn lack() -> Outcome {
-        Outcome::OutOfMemory { memory: Memory::Device, failure: Failure::new("CUDA out of memory") }
+    /// A GPU on which so much is in use, with its processes.
+    fn state(used: u64, processes: &[(u32, Option<u64>)]) -> GpuState {
+        let (place, uuid) = ("GPU 0".to_owned(), "GPU-a1".to_owned());
+        let process = |&(pid, held): &(u32, Option<u64>)| GpuProcess {
+            uuid: uuid.clone(),
+            pid,
+            used_bytes: held.map(|mib| mib * MIB),
+        };
+        let processes = processes.iter().map(process).collect();
+        let gpu = GpuMemory { place, uuid: uuid.clone(), used_bytes: used * MIB, total_bytes: 81559 * MIB };
+        GpuState { gpus: vec![gpu], processes }
     }
 
     #[test]
-    fn gpu_memory_is_waited_for_and_its_holder_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let reader = stand_in(folder.path());
-        say(folder.path(), 400, "GPU-a1, 12, 390\n");
-        let idle = Idle { patience: Duration::from_millis(200), shared: None, ..Idle::read(Some(reader)) };
-        assert!(idle.wait(&mut |_| ControlFlow::Continue(())).unwrap().is_continue());
-        say(folder.path(), 460, "GPU-a1, 12, 450\n");
-        assert!(idle.wait(&mut |_| ControlFlow::Continue(())).unwrap().is_continue(), "within the tolerance");
-        assert_eq!(idle.judge(lack()), lack());
+    fn gpu_memory_is_blamed_on_who_holds_it() {
+        let before = state(400, &[(12, Some(390))]);
+        let nobody = BTreeSet::new();
+        assert!(held_on_gpu(&before, &before, &nobody).is_none());
+        assert!(held_on_gpu(&before, &state(460, &[(12, Some(390))]), &nobody).is_none(), "within the tolerance");
+        assert!(held_on_gpu(&before, &state(2400, &[(12, Some(2390))]), &nobody).is_none(), "it was there before");
 
+        let left = held_on_gpu(&before, &state(2400, &[(12, Some(390))]), &nobody).unwrap();
+        assert_eq!((left.bytes / MIB, left.holder.is_none()), (2000, true), "what nobody is seen to hold");
         let own = std::process::id();
-        say(folder.path(), 1424, &format!("GPU-a1, 12, 390\nGPU-a1, {own}, 1024\n"));
-        let error = idle.wait(&mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
-        assert!(error.starts_with("1.00 GiB more of GPU 0 than before the first probe"), "{error}");
-        assert!(error.contains(&format!("process {own} (`")), "{error}");
-        assert!(
-            matches!(idle.judge(lack()), Outcome::Disturbed(failure) if failure.reason.contains("has taken 1.00 GiB of GPU 0"))
-        );
-        assert!(idle.wait(&mut |_| ControlFlow::Break(())).unwrap().is_break(), "an interruption is heard");
+        let now = state(2400, &[(12, Some(390)), (own, Some(2000))]);
+        let held = held_on_gpu(&before, &now, &nobody).unwrap();
+        let holder = held.holder.unwrap();
+        assert_eq!((held.bytes / MIB, holder.newcomer), (2000, Some(own)));
+        assert!(holder.name.starts_with(&format!("process {own} (`")), "{}", holder.name);
+        assert!(held_on_gpu(&before, &now, &BTreeSet::from([own])).is_none(), "it has settled");
+        let silent = state(2400, &[(12, None), (own, None)]);
+        assert!(held_on_gpu(&before, &silent, &BTreeSet::from([own])).is_none(), "who does not tell may hold it");
+    }
+
+    #[test]
+    fn a_lack_of_gpu_memory_is_another_programs_where_it_came_meanwhile() {
+        let before = state(400, &[(12, Some(390))]);
+        let now = state(2400, &[(12, Some(390)), (13, Some(500)), (14, Some(1500))]);
+        let (place, process) = largest_newcomer(&before, &now, &BTreeSet::new()).unwrap();
+        assert_eq!((place, process.pid), ("GPU 0", 14));
+        assert!(largest_newcomer(&before, &now, &BTreeSet::from([13, 14])).is_none(), "the probe's own, not yet gone");
     }
 
     #[test]
@@ -192,10 +233,12 @@ mod tests {
         // As if more had been free than there is now.
         let before = SharedMemory { total_bytes: now.total_bytes * 4, free_bytes: now.total_bytes * 4 };
         let patience = Duration::from_millis(100);
-        let idle = Idle { shared: Some(before), reader: None, gpu: None, patience };
-        let error = idle.wait(&mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
+        let visible = Visible::default();
+        let mut idle = Idle { shared: Some(before), patience, ..Idle::read(None) };
+        let error = idle.wait(&visible, &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
         assert!(error.contains("more of /dev/shm than before the first probe"), "{error}");
-        let idle = Idle { shared: Some(now), reader: None, gpu: None, patience };
-        assert!(idle.wait(&mut |_| ControlFlow::Continue(())).unwrap().is_continue());
+        assert!(idle.wait(&visible, &mut |_| ControlFlow::Break(())).unwrap().is_break(), "an interruption is heard");
+        let mut idle = Idle { shared: Some(now), patience, ..Idle::read(None) };
+        assert!(idle.wait(&visible, &mut |_| ControlFlow::Continue(())).unwrap().is_continue());
     }
 }

@@ -1,10 +1,12 @@
 //! A training step inside this process.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use super::gpu_watch::GpuWatch;
 use super::memory_peaks::MemoryReport;
 use super::patience::{Patience, Sufficiency};
 use super::totals::Totals;
@@ -12,14 +14,17 @@ use super::window::DATA_WAIT;
 use super::window::{StepReport, Window};
 use super::{Effort, Job, ProbeError, Prober, Watch};
 use crate::event::Progress;
-use crate::outcome::{Failure, Memory, Outcome};
+use crate::outcome::{FLOPS, Failure, Memory, Outcome};
 use crate::space::Settings;
+use crate::telemetry::nvml::Visible;
+use crate::telemetry::{GpuMeter, HostMeter};
 
 /// What one training step did.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Step {
     samples: u64,
     loss: Option<f64>,
+    flops: Option<f64>,
     peak_memory_bytes: Option<u64>,
     memory_capacity_bytes: Option<u64>,
     phases: Vec<(&'static str, Duration)>,
@@ -36,6 +41,13 @@ impl Step {
     #[must_use]
     pub fn loss(mut self, loss: f64) -> Self {
         self.loss = Some(loss);
+        self
+    }
+
+    /// Adds how many floating-point operations the step has, a multiplication and an addition being two.
+    #[must_use]
+    pub fn flops(mut self, flops: f64) -> Self {
+        self.flops = Some(flops);
         self
     }
 
@@ -119,8 +131,9 @@ impl<S: TrainingStep> Prober for InProcess<S> {
         let step = &mut self.0;
         // A panic in the user's step is that config's failure, not the search's; the step is released either way.
         let begin = Instant::now();
+        let mut gpu = watch_gpus(begin);
         let ended = catch_unwind(AssertUnwindSafe(|| match step.prepare(job.settings) {
-            Ok(()) => run(step, job, begin, watch),
+            Ok(()) => run(step, job, begin, &mut gpu, watch),
             Err(error) => Err(error),
         }));
         let released = catch_unwind(AssertUnwindSafe(|| step.release()));
@@ -132,6 +145,14 @@ impl<S: TrainingStep> Prober for InProcess<S> {
             }
         }
     }
+}
+
+/// Watches the GPUs that this process sees, where there are any.
+fn watch_gpus(begin: Instant) -> GpuWatch {
+    let Ok(meter) = GpuMeter::shared() else { return GpuWatch::none() };
+    let visible = Visible::of(&BTreeMap::new());
+    let idle = meter.read(&visible).unwrap_or_default();
+    GpuWatch::begin(&visible, std::process::id(), idle, begin)
 }
 
 fn failed(error: StepError) -> Result<Outcome, ProbeError> {
@@ -158,12 +179,20 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-fn run(step: &mut impl TrainingStep, job: &Job<'_>, begin: Instant, watch: Watch<'_>) -> Result<Outcome, StepError> {
+fn run(
+    step: &mut impl TrainingStep,
+    job: &Job<'_>,
+    begin: Instant,
+    gpu: &mut GpuWatch,
+    watch: Watch<'_>,
+) -> Result<Outcome, StepError> {
     const UNIT: &str = "samples/s";
     const WATCH_EVERY: Duration = Duration::from_millis(50);
     let mut window = Window::default();
     let mut totals = Totals::default();
     let mut patience = Patience::new(job, job.settings);
+    let mut host = HostMeter::new(std::process::id(), None);
+    host.look();
     let mut looked = Instant::now();
     loop {
         let started = Instant::now();
@@ -177,6 +206,7 @@ fn run(step: &mut impl TrainingStep, job: &Job<'_>, begin: Instant, watch: Watch
             continue;
         }
         looked = Instant::now();
+        host.look_in_time();
         let sufficiency = match (job.effort, patience.look(&window)) {
             (Effort::Losses, _) if totals.has_first_losses() => Sufficiency::Enough,
             (Effort::Losses, _) => Sufficiency::TooLittle,
@@ -195,9 +225,13 @@ fn run(step: &mut impl TrainingStep, job: &Job<'_>, begin: Instant, watch: Watch
         };
         let mut measurement = totals.measurement(&throughput, UNIT);
         patience.conclude(&mut measurement, sufficiency != Sufficiency::TooLittle);
-        return Ok(match sufficiency {
-            Sufficiency::Loses => Outcome::Pruned(measurement),
-            _ => Outcome::Measured(measurement),
+        host.look();
+        let (from, to) = throughput.span(begin);
+        measurement.host = host.readings(from, to);
+        gpu.look();
+        return Ok(match (gpu.measured(measurement, &throughput), sufficiency) {
+            (Outcome::Measured(partial), Sufficiency::Loses) => Outcome::Pruned(partial),
+            (outcome, _) => outcome,
         });
     }
 }
@@ -214,6 +248,9 @@ fn hear(done: &Step, at: Duration, took: Duration, window: &mut Window, totals: 
     let (peak_bytes, capacity_bytes) = (done.peak_memory_bytes, done.memory_capacity_bytes);
     totals.memory(0, MemoryReport { peak_bytes, capacity_bytes, retries: None });
     totals.step(done.loss, done.mark.is_some());
+    if let Some(flops) = done.flops {
+        totals.metric(FLOPS, flops);
+    }
 }
 
 #[cfg(test)]
@@ -249,6 +286,7 @@ mod tests {
         let rate = measurement.throughput.unwrap().value;
         assert!((500.0..2000.0).contains(&rate), "4 samples in a little over 2 ms: {rate}");
         assert_eq!(measurement.metrics["loss"], 0.5);
+        assert!(measurement.host.contains_key(&crate::metric::Metric::CpuCores), "{measurement:?}");
     }
 
     #[test]

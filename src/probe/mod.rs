@@ -4,6 +4,7 @@ mod cgroup;
 mod classify;
 mod command;
 mod events;
+mod gpu_watch;
 mod hang;
 mod heard;
 mod hook;

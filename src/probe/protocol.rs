@@ -57,6 +57,9 @@ pub enum Event {
         /// The loss.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
         loss: Option<f64>,
+        /// Floating-point operations of the step, all ranks together, a multiplication and an addition being two.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
+        flops: Option<f64>,
         /// Further numbers.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_nothing")]
         metrics: BTreeMap<String, Number>,
@@ -242,10 +245,18 @@ impl Reporter {
     /// # Errors
     /// The probe is gone.
     pub fn step(&mut self, samples: u64, loss: Option<f64>) -> io::Result<()> {
+        self.step_with(samples, loss, None)
+    }
+
+    /// Says that a step ended now, and of how many floating-point operations it was.
+    ///
+    /// # Errors
+    /// The probe is gone.
+    pub fn step_with(&mut self, samples: u64, loss: Option<f64>, flops: Option<f64>) -> io::Result<()> {
         #[expect(clippy::cast_precision_loss, reason = "a number of samples")]
         let samples = Some(samples as f64);
         let time = Some(self.begin.elapsed().as_secs_f64());
-        self.send(&Event::Step { samples, time, seconds: None, loss, metrics: BTreeMap::new() })
+        self.send(&Event::Step { samples, time, seconds: None, loss, flops, metrics: BTreeMap::new() })
     }
 
     /// Says how long a phase of the current step took.
@@ -297,6 +308,7 @@ mod tests {
             time: Some(1.5),
             seconds: None,
             loss: Some(0.25),
+            flops: Some(1e12),
             metrics: BTreeMap::from([("accuracy".to_owned(), Number(0.5))]),
         };
         for event in

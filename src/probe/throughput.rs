@@ -1,7 +1,7 @@
 //! From step times to a throughput: what is warm-up, what is left out, and what the rest comes to.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::window::Observation;
 use crate::outcome::{Estimate, Outliers};
@@ -31,6 +31,8 @@ pub(super) struct Throughput {
     pub(super) amount: f64,
     /// Time from the end of warm-up to the last step, whatever happened in it.
     pub(super) measured: Duration,
+    /// When the last step ended, since the probe began.
+    pub(super) ended: Duration,
 }
 
 impl Throughput {
@@ -74,7 +76,14 @@ impl Throughput {
             step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
             amount: stats::median(&amounts)?,
             measured: Duration::try_from_secs_f64(last.at - begin).unwrap_or_default(),
+            ended: Duration::try_from_secs_f64(last.at).unwrap_or_default(),
         })
+    }
+
+    /// The measured part of a probe that began at a moment.
+    pub(super) fn span(&self, begin: Instant) -> (Instant, Instant) {
+        let end = begin + self.ended;
+        (end.checked_sub(self.measured).unwrap_or(begin).max(begin), end)
     }
 
     /// Whether warm-up is known to be over: a cut at half of the steps may have to be moved on.
@@ -218,6 +227,16 @@ mod tests {
         assert!((throughput.step_seconds - 0.01).abs() < 1e-9);
         assert_eq!((throughput.steps + throughput.warmup_steps, throughput.amount), (100, 32.0));
         assert!((throughput.measured.as_secs_f64() - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_measured_part_lies_behind_warm_up() {
+        let mut steps = steady(100);
+        steps[0] = 3.0;
+        let begin = Instant::now();
+        let (from, to) = plain(steps.clone()).span(begin);
+        assert!((to.duration_since(begin).as_secs_f64() - steps.iter().sum::<f64>()).abs() < 1e-6);
+        assert!((3.0..3.5).contains(&from.duration_since(begin).as_secs_f64()), "{:?}", from.duration_since(begin));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::care::Care;
+use super::compute::Compute;
+use crate::metric::{GpuUse, Readings};
 use crate::objective::Direction;
 use crate::outcome::{Estimate, Numerics, Outliers};
 use crate::space::{Settings, Value};
@@ -69,6 +71,15 @@ pub struct BestReport {
     pub peak_memory_bytes: Option<u64>,
     /// Share of device memory that stayed free at the peak.
     pub memory_headroom: Option<f64>,
+    /// What the machine told of its processes in the last measurement.
+    #[serde(default, skip_serializing_if = "Readings::is_empty")]
+    pub host: Readings,
+    /// Its floating-point operations beside what the GPU could do, where its step reports them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute: Option<Compute>,
+    /// What each GPU did when it was last measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuUse>,
     /// What the comparison of its losses with full precision's came to, where it changes the numerics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numerics: Option<Numerics>,
@@ -119,6 +130,9 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         speedup: best.speedup,
         peak_memory_bytes: best.winner.measurement.peak_memory_bytes,
         memory_headroom: best.winner.measurement.memory_headroom(),
+        host: best.winner.measurement.host.clone(),
+        compute: Compute::of(&best.winner.measurement, None, None),
+        gpus: best.winner.measurement.gpus.clone(),
         numerics: best.winner.measurement.numerics.clone(),
         is_unstable: best.winner.measurement.is_unstable,
         outliers: best.winner.measurement.outliers.clone(),

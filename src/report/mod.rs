@@ -2,6 +2,10 @@
 
 mod best;
 mod care;
+mod compute;
+mod gpus;
+mod host;
+mod machine;
 mod markdown;
 mod probe;
 mod row;
@@ -10,6 +14,8 @@ mod trials;
 
 pub use best::{BestReport, best};
 pub use care::Care;
+pub use compute::Compute;
+pub use machine::{ceilings_text, machine_text};
 pub use markdown::summary;
 pub use probe::{ProbeReport, probe_json, probe_text};
 pub use row::{shown_estimate, shown_result};

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::gpus::gpu_lines;
+use super::host::host_words;
 use super::row::{shown_estimate, shown_numerics, shown_result};
 use crate::objective::Judgement;
 use crate::outcome::{Measurement, Outcome};
@@ -108,6 +110,7 @@ fn measured(measurement: &Measurement) -> Vec<(&'static str, String)> {
         }
     }
     lines.extend(memory(measurement));
+    lines.extend(host_words(&measurement.host).map(|words| ("host", words)));
     if let (Some(first), Some(last)) = (measurement.first_losses.first(), measurement.first_losses.last()) {
         let count = measurement.first_losses.len();
         lines.push(("loss", format!("{first:.4} to {last:.4} over the first {count} steps")));
@@ -144,6 +147,7 @@ fn memory(measurement: &Measurement) -> Vec<(&'static str, String)> {
     if let Some(retries) = measurement.allocator_retries {
         lines.push(("", format!("{retries} allocator retries")));
     }
+    lines.extend(gpu_lines(&measurement.gpus));
     if let Some(host) = measurement.host_peak_bytes {
         lines.push(("host memory", show_bytes(host)));
     }

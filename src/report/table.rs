@@ -5,7 +5,10 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::care::{Care, left_out};
+use super::gpus::{gpu_summary, together};
+use super::host::host_words;
 use super::row::{shown_estimate, shown_numerics, shown_result, sorted, unit};
+use crate::metric::Metric;
 use crate::objective::Direction;
 use crate::outcome::Estimate;
 use crate::quantity::{show_bytes, show_duration, show_number};
@@ -28,10 +31,12 @@ pub fn table(study: &Study, columns: u16) -> String {
     let trials = sorted(study);
     let has_outliers = trials.iter().any(|trial| !outliers(trial).is_empty());
     let has_memory = trials.iter().any(|trial| memory(trial).is_some());
+    let has_activity = trials.iter().any(|trial| activity(trial).is_some());
     let mut header: Vec<String> = vec!["#".to_owned()];
     header.extend(names.iter().map(|name| (*name).to_owned()));
     header.push(study.objective.metric().to_owned());
     header.extend(has_memory.then(|| "peak memory".to_owned()));
+    header.extend(has_activity.then(|| "SM activity".to_owned()));
     header.extend(has_outliers.then(|| "left out".to_owned()));
     let winner = study.best().map(|best| best.winner.config);
     let mut rows: Vec<Vec<String>> = trials
@@ -43,6 +48,7 @@ pub fn table(study: &Study, columns: u16) -> String {
             row.extend(names.iter().map(|name| settings.get(name).map_or_else(|| "-".to_owned(), ToString::to_string)));
             row.push(shown_result(&study.objective, trial));
             row.extend(has_memory.then(|| memory(trial).map(show_bytes).unwrap_or_default()));
+            row.extend(has_activity.then(|| activity(trial).unwrap_or_default()));
             row.extend(has_outliers.then(|| outliers(trial)));
             row
         })
@@ -94,6 +100,12 @@ fn memory(trial: &Trial) -> Option<u64> {
     trial.outcome.partial_measurement()?.peak_memory_bytes
 }
 
+/// How busy the multiprocessors of all GPUs were, where they tell.
+fn activity(trial: &Trial) -> Option<String> {
+    let share = together(&trial.outcome.partial_measurement()?.gpus, Metric::SmActive)?;
+    Some(format!("{:.0} %", share.mean * 100.0))
+}
+
 fn outliers(trial: &Trial) -> String {
     left_out(trial.outcome.partial_measurement())
 }
@@ -138,12 +150,18 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     let number = |entry: &Ranked| shown_estimate(entry.estimate, unit(&study.objective, &entry.measurement));
     let _ = writeln!(text, "best      {}", line(&best.winner.config));
     let _ = writeln!(text, "          {}{}", number(&best.winner), memory_words(best));
+    if let Some(words) = host_words(&best.winner.measurement.host) {
+        let _ = writeln!(text, "          {words}");
+    }
     for (at, tie) in best.ties.iter().take(TIES).enumerate() {
         let label = if at == 0 { "tied      " } else { "          " };
         let _ = writeln!(text, "{label}{} ({})", line(&tie.config), number(tie));
     }
     if best.ties.len() > TIES {
         let _ = writeln!(text, "          and {} more, in best.json", best.ties.len() - TIES);
+    }
+    for (at, line) in gpu_summary(&best.winner.measurement.gpus).iter().enumerate() {
+        let _ = writeln!(text, "{:10}{line}", if at == 0 { "GPU" } else { "" });
     }
     if let Some(line) = noise_line(best) {
         let _ = writeln!(text, "{line}");

@@ -3,9 +3,24 @@
 use std::collections::BTreeSet;
 
 use super::care::left_out;
+use super::gpus::together;
+use crate::metric::Metric;
 use crate::objective::Judgement;
 use crate::outcome::Measurement;
 use crate::study::Study;
+
+/// What GPUs did, the mean over those that a probe used; where there are any.
+const GPU_COLUMNS: &[(&str, Metric)] = &[
+    ("sm_active", Metric::SmActive),
+    ("sm_occupancy", Metric::SmOccupancy),
+    ("tensor_active", Metric::TensorActive),
+    ("dram_active", Metric::DramActive),
+    ("gpu_busy", Metric::GpuBusy),
+    ("gpu_power_w", Metric::Power),
+    ("gpu_memory_own_bytes", Metric::MemoryOwn),
+    ("gpu_memory_others_bytes", Metric::MemoryOthers),
+    ("throttled_by_power", Metric::ThrottledByPower),
+];
 
 /// All trials, confirmations included, in the order they were run.
 pub fn trials_csv(study: &Study) -> String {
@@ -17,7 +32,9 @@ pub fn trials_csv(study: &Study) -> String {
     let metrics: BTreeSet<&str> = measurements().flat_map(|m| m.metrics.keys()).map(String::as_str).collect();
 
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let header = header(&names, &phases, &metrics);
+    let has_gpus = measurements().any(|m| !m.gpus.is_empty());
+    let gpu_columns = if has_gpus { GPU_COLUMNS } else { &[] };
+    let header = header(&names, gpu_columns, &phases, &metrics);
     // Writing to memory does not fail, and all rows have the length of the header.
     let _ = writer.write_record(&header);
     for trial in study.history.trials() {
@@ -45,6 +62,7 @@ pub fn trials_csv(study: &Study) -> String {
         row.extend([m.step_seconds, m.samples_per_step].map(number));
         row.extend([m.peak_memory_bytes, m.warmup_peak_memory_bytes, m.memory_capacity_bytes].map(whole));
         row.extend([m.host_peak_bytes, m.shared_memory_peak_bytes].map(whole));
+        row.extend(gpu_columns.iter().map(|(_, metric)| number(together(&m.gpus, *metric).map(|all| all.mean))));
         row.extend(phases.iter().map(|phase| number(m.phase_seconds.get(*phase).copied())));
         row.extend(metrics.iter().map(|metric| number(m.metrics.get(*metric).copied())));
         row.extend([measurement.map(|m| m.steps), measurement.map(|m| m.warmup_steps)].map(whole));
@@ -61,7 +79,12 @@ pub fn trials_csv(study: &Study) -> String {
 }
 
 /// The names of the columns, in the order of the cells.
-fn header(names: &[&str], phases: &BTreeSet<&str>, metrics: &BTreeSet<&str>) -> Vec<String> {
+fn header(
+    names: &[&str],
+    gpu_columns: &[(&str, Metric)],
+    phases: &BTreeSet<&str>,
+    metrics: &BTreeSet<&str>,
+) -> Vec<String> {
     let mut header: Vec<String> = vec!["trial".to_owned(), "purpose".to_owned()];
     header.extend(names.iter().map(|name| (*name).to_owned()));
     header.extend(
@@ -80,6 +103,7 @@ fn header(names: &[&str], phases: &BTreeSet<&str>, metrics: &BTreeSet<&str>) -> 
         ]
         .map(str::to_owned),
     );
+    header.extend(gpu_columns.iter().map(|(name, _)| (*name).to_owned()));
     header.extend(phases.iter().map(|phase| format!("{phase}_s")));
     header.extend(metrics.iter().map(|metric| (*metric).to_owned()));
     header.extend(

@@ -2,6 +2,7 @@
 
 use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{Entries, Located};
+use super::hardware::{CURE, LeftOut};
 use crate::space::{LocateError, Settings, Space, Value};
 
 /// The settings of a table, if they are in the space.
@@ -9,6 +10,7 @@ pub(super) fn build(
     source: &SourceFile,
     table: &Located<Entries<Located<Value>>>,
     space: &Space,
+    left_out: &[LeftOut],
 ) -> Result<Settings, SpecError> {
     let entries = &table.value.0;
     let settings: Settings = entries.iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect();
@@ -16,6 +18,13 @@ pub(super) fn build(
         Ok(config) => return Ok(space.settings(&config).chosen(space)),
         Err(error) => error,
     };
+    if let LocateError::UnknownValue { name, value, .. } = &error
+        && let Some((setting, reason)) = lacking(left_out, name, value)
+    {
+        let span = entries.iter().find(|(known, _)| known.value == *name).map(|(_, value)| value.span.clone());
+        let message = format!("the baseline's `{name}` = \"{setting}\" is not in this GPU's hardware: {reason}");
+        return Err(source.error(span.unwrap_or(table.span.clone()), message, CURE));
+    }
     let entry = |wanted: &str| entries.iter().find(|(name, _)| name.value == wanted);
     let key = |wanted: &str| entry(wanted).map_or(table.span.clone(), |(name, _)| name.span.clone());
     let value = |wanted: &str| entry(wanted).map_or(table.span.clone(), |(_, value)| value.span.clone());
@@ -32,6 +41,13 @@ pub(super) fn build(
         }
     };
     Err(source.error(span, format!("the baseline is not in the space: {error}"), hint))
+}
+
+/// The setting and why the hardware does not have it, if that is why it is not in the space.
+fn lacking(left_out: &[LeftOut], name: &str, value: &Value) -> Option<(String, String)> {
+    let parameter = left_out.iter().find(|parameter| parameter.parameter == name)?;
+    let (setting, precision) = parameter.settings.iter().find(|(setting, _)| *setting == value.to_string())?;
+    Some((setting.clone(), parameter.hardware.lacks(*precision)))
 }
 
 /// What to do about a value that a parameter does not have.

@@ -33,6 +33,7 @@ const KEYS: &[Key] = &[
     key("step.throughput.unit", "a text", "unit = \"samples/s\""),
     key("step.samples_per_step", "a number or an expression", "samples_per_step = \"batch_size * 8\""),
     key("step.adapter", "the name of an adapter, as a text", "adapter = \"torch\""),
+    key("step.device", "\"auto\", \"cpu\" or \"gpu\"", "device = \"cpu\""),
     key("step.ranks", "a whole number or an expression", "ranks = 4"),
     key("space", "a table", "[space], and below it batch_size = { powers_of_two = [8, 1024] }"),
     key("space.import", "a list of texts", "import = [\"dataloader\", \"./space.toml\"]"),
@@ -76,6 +77,7 @@ const KEYS: &[Key] = &[
     key("search.time", "a duration, as a text", "time = \"20m\""),
     key("search.seed", "a whole number from 0 on", "seed = 0"),
     key("search.confirmations", "a whole number from 0 to 100", "confirmations = 2"),
+    key("search.least_gain", "a share from 0 to 1", "least_gain = 0.01"),
     key("search.on_tie", "\"cheapest\" or \"fastest\"", "on_tie = \"cheapest\""),
 ];
 

@@ -6,6 +6,7 @@ mod apply;
 mod baseline;
 mod error;
 mod file;
+mod hardware;
 mod keys;
 mod parameter;
 mod pattern;
@@ -22,19 +23,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use error::{SpecError, suggestion};
+pub use hardware::LeftOut;
 pub use space::SHIPPED_SPACES;
 pub use step::StepSpec;
 
 use crate::adapter::{Apply, Numerics};
 use crate::budget::Budget;
 use crate::journal::Fingerprint;
+use crate::machine::Hardware;
 use crate::numerics::FullPrecision;
 use crate::objective::{Constraint, Direction, Headroom, Objective};
 use crate::probe::Limits;
 use crate::quantity;
 use crate::space::{Settings, Space, Value};
 use crate::strategy::STRATEGIES;
-use crate::telemetry::Device;
+use crate::telemetry::{Device, NoGpu, VISIBLE_GPUS};
 use error::SourceFile;
 use file::{LimitsTable, Located, ObjectiveTable, SearchTable, SpecFile};
 
@@ -66,21 +69,32 @@ pub struct Spec {
     pub strategy: &'static str,
     /// What chance depends on.
     pub seed: u64,
+    /// Precisions that are not searched since the GPU does not have them.
+    pub left_out: Vec<LeftOut>,
     /// What is allowed but probably not meant.
     pub warnings: Vec<String>,
 }
 
 impl Spec {
-    /// Reads and checks a spec.
+    /// Reads and checks a spec, for the GPUs of this machine.
     ///
     /// # Errors
     /// The first mistake, with its place.
     pub fn load(path: &Path) -> Result<Self, SpecError> {
+        Self::load_for(path, &Hardware::detect)
+    }
+
+    /// Reads and checks a spec, for the GPU that `detect` finds; it is asked where that matters.
+    ///
+    /// # Errors
+    /// The first mistake, with its place.
+    pub fn load_for(path: &Path, detect: &dyn Fn() -> Option<Hardware>) -> Result<Self, SpecError> {
         let source = SourceFile::read(path)?;
         let file: SpecFile = reading::read(&source)?;
         let adapter = apply::adapter(&source, &file.step.value)?;
-        let (space, applied) = space::build(&source, &file.space, &file.rules, &file.step.value)?;
-        let baseline = file.baseline.as_ref().map(|table| baseline::build(&source, table, &space)).transpose()?;
+        let (space, applied, left_out) = space::build(&source, &file.space, &file.rules, &file.step.value, detect)?;
+        let baseline =
+            file.baseline.as_ref().map(|table| baseline::build(&source, table, &space, &left_out)).transpose()?;
         let (strategy, seed) = (strategy(&source, &file.search)?, file.search.seed.unwrap_or(0));
         let step = step::build(&source, &file.step.value, &space, Apply { adapter, applied, seed })?;
         let objective = objective(&source, &file.objective, &file.limits, &file.search)?;
@@ -97,6 +111,7 @@ impl Spec {
             objective,
             strategy,
             seed,
+            left_out,
             warnings,
         })
     }
@@ -117,6 +132,16 @@ impl Spec {
         });
         let neutral = applied().filter(|applied| applied.target.numerics == Numerics::Same);
         FullPrecision::new(reference).neutral(neutral.map(|applied| applied.parameter.clone()))
+    }
+
+    /// The device of this machine that the spec asks for.
+    ///
+    /// # Errors
+    /// It asks for a GPU, and there is none.
+    pub fn device(&self) -> Result<Device, NoGpu> {
+        let written = self.step.template().env.iter().find(|(name, _)| name == VISIBLE_GPUS);
+        let visible = written.map(|(_, value)| value.text().to_owned()).or_else(|| std::env::var(VISIBLE_GPUS).ok());
+        Device::choose(self.step.device(), visible.as_deref())
     }
 
     /// What must stay the same for this spec's trials to be comparable.
@@ -245,6 +270,13 @@ fn budget(source: &SourceFile, table: &SearchTable) -> Result<Budget, SpecError>
             return Err(source.error(confirmations.span.clone(), message, "write confirmations = 2"));
         }
         budget.confirmations = confirmations.value;
+    }
+    if let Some(gain) = &table.least_gain {
+        if !(0.0..=1.0).contains(&gain.value) {
+            let message = format!("`least_gain` must be from 0 to 1, and this is {}", gain.value);
+            return Err(source.error(gain.span.clone(), message, "write least_gain = 0.01"));
+        }
+        budget.least_gain = gain.value;
     }
     Ok(budget)
 }

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use super::apply;
 use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{Located, RuleTable, SpaceFile, SpaceTable, StepTable};
+use super::hardware::{self, LeftOut};
 use super::parameter::{Definition, Part, expression, part};
 use super::{places, reading};
 use crate::adapter::Applied;
+use crate::machine::Hardware;
 use crate::space::{Owner, Space, SpaceBuilder};
 
 /// The spaces that come along, by name.
@@ -33,16 +35,18 @@ pub(super) struct Collected {
     done: Vec<PathBuf>,
 }
 
-/// The space of a spec's tables, and what its parameters are applied to.
+/// The space of a spec's tables, what its parameters are applied to, and what the hardware does not have of it.
 pub(super) fn build(
     file: &SourceFile,
     table: &Located<SpaceTable>,
     rules: &[RuleTable],
     step: &StepTable,
-) -> Result<(Space, Vec<Applied>), SpecError> {
+    detect: &dyn Fn() -> Option<Hardware>,
+) -> Result<(Space, Vec<Applied>, Vec<LeftOut>), SpecError> {
     let mut collected = Collected::default();
     collected.add(file, &table.value, rules)?;
     let applied = apply::resolve(&mut collected, step)?;
+    let left_out = hardware::fit(&mut collected, &applied, step, detect)?;
     let place = |error| places::mistake(&collected, file, &table.span, &error);
     let space = collected.builder(collected.rules.len())?.build().map_err(place)?;
     space.try_expressions().map_err(place)?;
@@ -50,7 +54,7 @@ pub(super) fn build(
         return Err(collected.nothing_allowed(file, table, &space));
     }
     apply::check_settings(&collected, &space, &applied)?;
-    Ok((space, applied))
+    Ok((space, applied, left_out))
 }
 
 impl Collected {

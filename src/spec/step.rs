@@ -11,7 +11,7 @@ use super::{pattern, places};
 use crate::adapter::Apply;
 use crate::probe::{BUILTINS, CommandStep, Rate, StepTemplate, Template};
 use crate::space::{Advance, Derived, Expression, Parameter, Settings, Space, Value, Walk};
-use crate::telemetry::Device;
+use crate::telemetry::{Device, DeviceChoice, VISIBLE_GPUS};
 
 /// What is run, and how its throughput is read.
 #[derive(Debug)]
@@ -20,9 +20,15 @@ pub struct StepSpec {
     rate: Rate,
     samples_per_step: Option<Expression>,
     ranks: Option<Expression>,
+    device: DeviceChoice,
 }
 
 impl StepSpec {
+    /// Which device trains.
+    pub fn device(&self) -> DeviceChoice {
+        self.device
+    }
+
     /// The command, its environment and its files, before settings are filled in.
     pub fn template(&self) -> &StepTemplate {
         &self.template
@@ -44,6 +50,8 @@ impl StepSpec {
     /// What trials depend on.
     pub(super) fn fingerprint(&self) -> serde_json::Value {
         let StepTemplate { command, env, cwd, files, apply } = &self.template;
+        // What hides the GPUs is left out: which device trains is told by its name.
+        let env = env.iter().filter(|(name, _)| !(self.device == DeviceChoice::Cpu && name == VISIBLE_GPUS));
         let texts = |pairs: Vec<(String, &Template)>| -> serde_json::Map<String, serde_json::Value> {
             pairs.into_iter().map(|(name, template)| (name, template.text().into())).collect()
         };
@@ -53,7 +61,7 @@ impl StepSpec {
         };
         let mut fingerprint = serde_json::json!({
             "arguments": command.iter().map(Template::text).collect::<Vec<_>>(),
-            "env": texts(env.iter().map(|(name, value)| (name.clone(), value)).collect()),
+            "env": texts(env.map(|(name, value)| (name.clone(), value)).collect()),
             "cwd": cwd.display().to_string(),
             "files": texts(files.iter().map(|(path, text)| (path.display().to_string(), text)).collect()),
             "throughput": throughput,
@@ -117,7 +125,12 @@ pub(super) fn build(
     let command: Vec<Template> = command.collect::<Result<_, _>>()?;
     check_program(source, &table.command, &cwd)?;
     let env = table.env.0.iter().map(|(name, value)| variable(source, name, value, space));
-    let env = env.collect::<Result<_, _>>()?;
+    let mut env: Vec<(String, Template)> = env.collect::<Result<_, _>>()?;
+    let device = table.device.as_ref().map(|device| device.value).unwrap_or_default();
+    if device == DeviceChoice::Cpu {
+        check_hidden(source, table, &apply)?;
+        env.push((VISIBLE_GPUS.to_owned(), Template::parse("")));
+    }
     let throughput = table.throughput.as_ref();
     Ok(StepSpec {
         template: StepTemplate {
@@ -130,6 +143,7 @@ pub(super) fn build(
         rate: throughput.map_or(Ok(Rate::Events), |throughput| pattern::build(source, throughput, table))?,
         samples_per_step: table.samples_per_step.as_ref().map(|text| samples(source, text, space)).transpose()?,
         ranks: table.ranks.as_ref().map(|text| ranks(source, text, space)).transpose()?,
+        device,
     })
 }
 
@@ -162,6 +176,21 @@ fn check_program(source: &SourceFile, command: &Located<Vec<Located<String>>>, c
         }
         _ => Ok(()),
     }
+}
+
+/// `device = "cpu"` hides the GPUs, so nothing else may say which of them are to be seen.
+fn check_hidden(source: &SourceFile, table: &StepTable, apply: &Apply) -> Result<(), SpecError> {
+    let written = table.env.0.iter().find(|(name, _)| name.value == VISIBLE_GPUS).map(|(name, _)| name.span.clone());
+    let applied = apply.applied.iter().find(|applied| applied.variables().contains(&VISIBLE_GPUS));
+    let (span, hint) = match (written, applied, &table.device) {
+        (Some(span), _, _) => (span, format!("take {VISIBLE_GPUS} out, or `device`")),
+        (None, Some(applied), Some(device)) => {
+            (device.span.clone(), format!("take `device` out, or the `apply` of `{}`", applied.parameter))
+        }
+        _ => return Ok(()),
+    };
+    let message = format!("`device = \"cpu\"` hides the GPUs, and {VISIBLE_GPUS} names some");
+    Err(source.error(span, message, hint))
 }
 
 fn variable(

@@ -22,7 +22,7 @@ pub struct View<'a> {
     pub history: &'a History,
     /// Configs that are being probed.
     pub pending: &'a [Config],
-    /// Where to start: the baseline, or the first config of the space.
+    /// Where to start, if that is known: the baseline.
     pub start: Option<&'a Config>,
     /// Configs that the budget still allows.
     pub probes_left: u32,

@@ -3,18 +3,19 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders of this process's memory group and of those above it, innermost first, in version 2 and version 1 of
-/// control groups (kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst).
-pub(super) fn memory_folders(proc: &Path, root: &Path) -> Vec<PathBuf> {
+/// The folders of this process's group under a controller and of those above it, innermost first, in version 2 and
+/// version 1 of control groups (kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/). Where both are in use,
+/// version 2 is at `unified`, as systemd puts it.
+pub(super) fn folders(proc: &Path, root: &Path, controller: &str) -> Vec<PathBuf> {
     let text = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
     let mut folders = Vec::new();
     for line in text.lines() {
         let mut parts = line.splitn(3, ':');
         let (_, Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next()) else { continue };
         let root = if controllers.is_empty() {
-            root.to_owned()
-        } else if controllers.split(',').any(|controller| controller == "memory") {
-            root.join("memory")
+            Some(root.join("unified")).filter(|folder| folder.is_dir()).unwrap_or_else(|| root.to_owned())
+        } else if controllers.split(',').any(|name| name == controller) {
+            root.join(controller)
         } else {
             continue;
         };

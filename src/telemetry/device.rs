@@ -1,15 +1,40 @@
-//! Which device trains, as far as the kernel's own files tell.
+//! Which device trains.
 //!
-//! GPUs are read from `/proc/driver/nvidia`, which the NVIDIA kernel module provides: no library, nothing is opened on
-//! the device. That path has not run on a machine with a GPU yet; its parsing is tested on recorded files.
+//! GPUs are those that NVML lists. Where it does not, they are read from `/proc/driver/nvidia`, which the NVIDIA kernel
+//! module provides. Neither has run on a machine with a GPU yet: the tests use a stand-in for NVML, and recorded files.
 
 use std::fs;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::HostMemory;
+use super::{GpuMeter, HostMemory};
 use crate::quantity;
+
+/// The variable that names the GPUs that a program may see (CUDA C++ Programming Guide, "CUDA Environment Variables");
+/// empty, it hides all of them.
+pub const VISIBLE_GPUS: &str = "CUDA_VISIBLE_DEVICES";
+
+/// Which device is to train.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceChoice {
+    /// The GPUs where there are any, else the processor.
+    #[default]
+    Auto,
+    /// The processor, whatever else there is.
+    Cpu,
+    /// The GPUs, and nothing else will do.
+    Gpu,
+}
+
+/// There is no GPU where there has to be one; what is missing, in words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the spec asks for a GPU (`device = \"gpu\"`), and there is none: {missing}")]
+pub struct NoGpu {
+    missing: String,
+}
 
 /// The device that trains and its driver, as a study names them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,17 +50,70 @@ pub struct Device {
 impl Device {
     /// The device of this machine.
     pub fn detect() -> Self {
-        Self::under(Path::new("/proc"))
+        Self::by_meter().unwrap_or_else(|| Self::under(Path::new("/proc")))
+    }
+
+    /// By NVML, which tells instances of a GPU that is divided; the names of whole ones are those of the kernel module.
+    fn by_meter() -> Option<Self> {
+        let meter = GpuMeter::shared().ok()?;
+        let mut models: Vec<String> = meter.gpus().ok()?.into_iter().map(|gpu| gpu.name).collect();
+        models.sort();
+        let driver = meter.driver().to_owned();
+        (!models.is_empty()).then(|| Self { name: grouped(&models), driver, is_gpu: true })
+    }
+
+    /// The device of this machine that is asked for. `visible` is the value of [`VISIBLE_GPUS`] that the step gets.
+    ///
+    /// # Errors
+    /// It has to be a GPU, and there is none or all are hidden.
+    pub fn choose(choice: DeviceChoice, visible: Option<&str>) -> Result<Self, NoGpu> {
+        Self::choose_from(Path::new("/proc"), Self::detect, choice, visible)
+    }
+
+    fn choose_from(
+        proc: &Path,
+        detect: impl FnOnce() -> Self,
+        choice: DeviceChoice,
+        visible: Option<&str>,
+    ) -> Result<Self, NoGpu> {
+        match choice {
+            DeviceChoice::Auto => Ok(detect()),
+            DeviceChoice::Cpu => Ok(Self::processor(proc)),
+            DeviceChoice::Gpu => {
+                let device = detect();
+                let missing = missing(proc, &device, visible);
+                missing.map_or(Ok(device), |missing| Err(NoGpu { missing }))
+            }
+        }
+    }
+
+    fn processor(proc: &Path) -> Self {
+        Self { name: processor(proc), driver: "none".to_owned(), is_gpu: false }
     }
 
     fn under(proc: &Path) -> Self {
         let gpus = gpu_models(&proc.join("driver/nvidia/gpus"));
         if gpus.is_empty() {
-            return Self { name: processor(proc), driver: "none".to_owned(), is_gpu: false };
+            return Self::processor(proc);
         }
         let version = fs::read_to_string(proc.join("driver/nvidia/version")).unwrap_or_default();
         Self { name: grouped(&gpus), driver: driver_version(&version), is_gpu: true }
     }
+}
+
+/// What keeps a step from a GPU, if anything does.
+fn missing(proc: &Path, device: &Device, visible: Option<&str>) -> Option<String> {
+    if !device.is_gpu {
+        let module = match fs::read_to_string(proc.join("driver/nvidia/version")) {
+            Ok(version) => format!("the NVIDIA driver {} is loaded and knows of no GPU", driver_version(&version)),
+            Err(_) => "the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)".to_owned(),
+        };
+        return Some(module);
+    }
+    // The list ends at the first name that is no device's.
+    let is_hidden = |list: &str| list.split(',').next().is_none_or(|first| matches!(first.trim(), "" | "-1"));
+    let list = visible.filter(|list| is_hidden(list))?;
+    Some(format!("{VISIBLE_GPUS}={list} hides all of them"))
 }
 
 fn gpu_models(folder: &Path) -> Vec<String> {
@@ -100,6 +178,32 @@ mod tests {
         assert_eq!(device.name, "2 x NVIDIA H200");
         assert_eq!(device.driver, "580.95.05");
         assert!(device.is_gpu);
+    }
+
+    #[test]
+    fn what_is_asked_for_is_chosen_or_what_is_missing_is_told() {
+        let proc = tempfile::tempdir().unwrap();
+        fs::write(proc.path().join("cpuinfo"), "model name\t: Some CPU\n").unwrap();
+        let choose = |choice, visible| Device::choose_from(proc.path(), || Device::under(proc.path()), choice, visible);
+        let refusal = |visible| choose(DeviceChoice::Gpu, visible).unwrap_err().to_string();
+        assert!(
+            refusal(None).ends_with("there is none: the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)")
+        );
+        assert!(!choose(DeviceChoice::Auto, None).unwrap().is_gpu);
+        let gpu = proc.path().join("driver/nvidia/gpus/0000:01:00.0");
+        fs::create_dir_all(&gpu).unwrap();
+        fs::write(proc.path().join("driver/nvidia/version"), "NVRM version: NVIDIA Module  580.95.05  x\n").unwrap();
+        assert!(refusal(None).ends_with("the NVIDIA driver 580.95.05 is loaded and knows of no GPU"));
+        fs::write(gpu.join("information"), "Model: \t NVIDIA L4\n").unwrap();
+        for visible in [None, Some("0"), Some("GPU-1a,0")] {
+            assert_eq!(choose(DeviceChoice::Gpu, visible).unwrap().name, "NVIDIA L4");
+        }
+        for visible in ["", "-1", " -1,0"] {
+            assert!(refusal(Some(visible)).ends_with("hides all of them"), "{visible}");
+        }
+        assert!(choose(DeviceChoice::Auto, None).unwrap().is_gpu);
+        let processor = choose(DeviceChoice::Cpu, None).unwrap();
+        assert!(processor.name.starts_with("Some CPU, ") && processor.driver == "none" && !processor.is_gpu);
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl HostMemory {
             line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
         };
         let mut memory = Self { total_bytes: field("MemTotal:")?, available_bytes: field("MemAvailable:")? };
-        for folder in cgroup::memory_folders(proc, cgroup_root) {
+        for folder in cgroup::folders(proc, cgroup_root, "memory") {
             let file =
                 |new: &str, old: &str| Some(folder.join(new)).filter(|file| file.exists()).unwrap_or(folder.join(old));
             let limit = number(&file("memory.max", "memory.limit_in_bytes"));

@@ -22,7 +22,7 @@ impl OomKills {
     }
 
     fn under(proc: &Path, cgroup_root: &Path) -> Self {
-        let group = cgroup::memory_folders(proc, cgroup_root).into_iter().find_map(|folder| {
+        let group = cgroup::folders(proc, cgroup_root, "memory").into_iter().find_map(|folder| {
             counter(&folder.join("memory.events")).or_else(|| counter(&folder.join("memory.oom_control")))
         });
         Self { machine: counter(&proc.join("vmstat")), group }

@@ -1,18 +1,27 @@
 //! What the machine is and how its memory and its processors fare; read only, every field optional.
 
 mod cgroup;
+mod dcgm;
 mod device;
+mod gpu_facts;
 mod gpu_memory;
 mod host;
+mod host_meter;
 mod kills;
+pub mod nvml;
 mod processors;
 pub mod shared;
+mod tool;
 mod tree;
 
-pub use device::Device;
-pub use gpu_memory::{GpuMemory, GpuProcess, GpuReader, GpuState};
+pub use dcgm::Dcgm;
+pub use device::{Device, DeviceChoice, NoGpu, VISIBLE_GPUS};
+pub use gpu_facts::{GpuFacts, Holder, MeterState, Mig, Pcie, Power, RemappedRows};
+pub use gpu_memory::{GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES};
 pub use host::HostMemory;
+pub use host_meter::HostMeter;
 pub use kills::OomKills;
-pub use processors::{ProcessorShares, ProcessorTimes};
+pub use nvml::GpuMeter;
+pub use processors::{ProcessorShares, ProcessorTimes, thread_time};
 pub use shared::SharedMemory;
-pub use tree::memory_of;
+pub use tree::{anonymous_memory_of, memory_of};

@@ -1,6 +1,7 @@
 //! Who uses the processors.
 
 use std::fs;
+use std::time::Duration;
 
 use crate::process_table;
 
@@ -55,6 +56,12 @@ impl ProcessorTimes {
             stolen: share(stolen),
         })
     }
+}
+
+/// The processor time that the calling thread has used, to a nanosecond (clock_gettime(2), `CLOCK_THREAD_CPUTIME_ID`).
+pub fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Busy, idle and stolen ticks of some processors, from lines like `cpu0 user nice system idle iowait irq softirq steal

@@ -42,11 +42,33 @@ fn main() -> Result {
                 std::thread::sleep(Duration::from_micros(number(1)));
                 step(connection(&mut connections, current)?, number(0))?;
             },
+            // burning:SAMPLES:MICROSECONDS of processor time in each step
+            "burning" => loop {
+                burn(Duration::from_micros(number(1)));
+                step(connection(&mut connections, current)?, number(0))?;
+            },
+            // forking:SAMPLES:MICROSECONDS, in each step, in a child that ends
+            "forking" => loop {
+                let burning = format!("burn:{}", number(1));
+                Command::new(std::env::current_exe()?).arg(burning).stdin(Stdio::null()).spawn()?.wait()?;
+                step(connection(&mut connections, current)?, number(0))?;
+            },
+            "burn" => burn(Duration::from_micros(number(0))),
+            // reading:PATH, from storage, in each step
+            "reading" => loop {
+                read_from_storage(rest)?;
+                step(connection(&mut connections, current)?, 1)?;
+            },
+            // pid:FILE
+            "pid" => write_whole(rest, &std::process::id().to_string())?,
+            "touch" => write_whole(rest, "")?,
             "print" => println!("{rest}"),
             "complain" => eprintln!("{rest}"),
             "bytes" => print_bytes(number(0))?,
             // eat:BYTES
             "eat" => drop(std::hint::black_box(vec![1_u8; usize::try_from(number(0))?])),
+            // hold:BYTES, until the end
+            "hold" => std::mem::forget(std::hint::black_box(vec![1_u8; usize::try_from(number(0))?])),
             // shared:NAME:BYTES, kept open
             "shared" => std::mem::forget(shared_file(rest)?),
             "sleep" => std::thread::sleep(Duration::from_millis(number(0))),
@@ -66,6 +88,13 @@ fn main() -> Result {
         }
     }
     Ok(())
+}
+
+/// A file that is there with all that is in it, or not at all.
+fn write_whole(path: &str, text: &str) -> Result {
+    let unfinished = format!("{path}.unfinished");
+    std::fs::write(&unfinished, text)?;
+    Ok(std::fs::rename(unfinished, path)?)
 }
 
 #[expect(clippy::exit, reason = "a step may end anywhere")]
@@ -103,6 +132,26 @@ fn print_bytes(count: u64) -> Result {
         left -= part as u64;
     }
     Ok(stdout.flush()?)
+}
+
+/// Uses this much processor time.
+fn burn(time: Duration) {
+    let used = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    };
+    let begin = used();
+    while used() < begin + time {
+        std::hint::black_box((0..1000_u64).sum::<u64>());
+    }
+}
+
+/// Reads a file that the kernel has been asked to forget.
+fn read_from_storage(path: &str) -> Result {
+    let mut file = std::fs::File::open(path)?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    std::io::copy(&mut file, &mut std::io::sink())?;
+    Ok(())
 }
 
 fn shared_file(rest: &str) -> Result<std::fs::File> {

@@ -4,6 +4,7 @@
 #![allow(clippy::allow_attributes, reason = "the part differs from file to file, so nothing can be expected")]
 
 pub(crate) mod python;
+pub(crate) mod stand_in;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,21 +19,27 @@ pub(crate) fn gputune() -> &'static str {
     env!("CARGO_BIN_EXE_gputune")
 }
 
-/// The step that misbehaves on demand. `cargo test --test NAME` does not build examples, so it is built here.
+/// The step that misbehaves on demand.
 pub(crate) fn child() -> PathBuf {
-    static CHILD: LazyLock<PathBuf> = LazyLock::new(|| {
-        let profile = Path::new(gputune()).parent().unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build
-            .args(["build", "--quiet", "--offline", "--example", "child", "--target-dir"])
-            .arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
-        profile.join("examples").join("child")
-    });
+    static CHILD: LazyLock<PathBuf> = LazyLock::new(|| example("child", "child"));
     CHILD.clone()
+}
+
+/// A stand-in for a foreign library, by the name of its example.
+pub(crate) fn library(name: &str) -> PathBuf {
+    example(name, &format!("lib{name}.so"))
+}
+
+/// The file of an example. `cargo test --test NAME` does not build examples, so it is built here.
+pub(crate) fn example(name: &str, file: &str) -> PathBuf {
+    let profile = Path::new(gputune()).parent().unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--offline", "--example", name, "--target-dir"]).arg(profile.parent().unwrap());
+    if profile.ends_with("release") {
+        build.arg("--release");
+    }
+    assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+    profile.join("examples").join(file)
 }
 
 /// A folder with a spec in it.

@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use super::super::classify;
+use super::super::heard::Asked;
 use super::super::orders::Ending;
 use super::super::ranks::Attendance;
-use super::{Rate, Run};
+use super::{CommandStep, Job, ProbeError, Rate, Run};
 use crate::outcome::{Failure, Outcome};
 
 impl Run<'_> {
@@ -44,4 +45,23 @@ pub(super) fn explained(mut outcome: Outcome, silence: Option<String>) -> Outcom
         failure.reason += &format!("; {silence}");
     }
     outcome
+}
+
+/// What the spec asks of the step, for one config.
+pub(super) fn asked(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeError> {
+    let targets = step.template.apply.by_hook(job.settings);
+    let ranks = step.ranks.as_ref().and_then(|ranks| ranks.value(|name| job.settings.get(name)).ok());
+    Ok(Asked {
+        samples_per_step: samples_per_step(step, job)?,
+        ranks: ranks.and_then(|ranks| u32::try_from(ranks.as_i64()?).ok()),
+        targets: targets.map(|(applied, _)| (applied.name.clone(), applied.parameter.clone())).collect(),
+    })
+}
+
+fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Result<Option<f64>, ProbeError> {
+    let Some(expression) = &step.samples_per_step else { return Ok(None) };
+    let samples = expression.value(|name| job.settings.get(name)).ok().and_then(|samples| samples.as_f64());
+    let error =
+        || ProbeError::SamplesPerStep { expression: expression.text().to_owned(), settings: job.settings.line() };
+    samples.filter(|samples| *samples > 0.0).map(Some).ok_or_else(error)
 }

@@ -39,6 +39,11 @@ impl Verdict {
 
 impl Run<'_> {
     pub(super) fn outcome(mut self, verdict: Verdict) -> Outcome {
+        let outcome = self.outcome_of(verdict);
+        self.gpu.explained(outcome)
+    }
+
+    fn outcome_of(&mut self, verdict: Verdict) -> Outcome {
         let last_lines = self.output.last_lines();
         let failure = |reason: String| Failure { reason, last_lines: classify::shown(&last_lines) };
         let limits = self.job.limits;
@@ -148,7 +153,7 @@ impl Run<'_> {
         Some(Outcome::OutOfMemory { memory, failure: Failure { reason, last_lines: classify::shown(last_lines) } })
     }
 
-    fn measured(&self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
+    fn measured(&mut self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
         if self.job.effort == Effort::Losses && self.heard.totals.has_first_losses() {
             // A rate that is printed now and then may not have been printed yet.
             let first_losses = self.heard.totals.first_losses().to_vec();
@@ -167,13 +172,14 @@ impl Run<'_> {
         measurement.bad_lines = self.heard.bad_lines;
         measurement.host_peak_bytes = self.host.peak_bytes();
         measurement.foreign_cpu_share = self.host.foreign_cpu_share();
+        measurement.host = self.host.readings(throughput.span(self.begin));
         measurement.shared_memory_peak_bytes = Some(self.host.shared_peak_bytes());
         if !self.step.is_gpu && measurement.peak_memory_bytes.is_none() {
             measurement.peak_memory_bytes = self.host.peak_bytes();
             measurement.memory_capacity_bytes = self.host.total_bytes();
         }
         self.patience.conclude(&mut measurement, stopped_itself);
-        Some(Outcome::Measured(measurement))
+        Some(self.gpu.measured(measurement, &throughput))
     }
 }
 

@@ -1,0 +1,190 @@
+//! Measuring a rate: warm up, then take samples until the time is over.
+
+use std::time::Instant;
+
+use super::Ceiling;
+
+/// Work that can be timed.
+pub trait Timed {
+    /// What one repetition is worth: bytes, operations, or 1.
+    fn work(&self) -> f64;
+
+    /// Does it so often, and says how many seconds that took.
+    ///
+    /// # Errors
+    /// What went wrong, in a line.
+    fn run(&mut self, repetitions: u32) -> Result<f64, String>;
+}
+
+/// Tells the time.
+pub trait Clock {
+    /// Seconds since some moment.
+    fn now(&self) -> f64;
+}
+
+/// The machine's clock.
+#[derive(Debug)]
+pub struct WallClock(Instant);
+
+impl Default for WallClock {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock for WallClock {
+    fn now(&self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+}
+
+/// How long to measure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pace {
+    /// Seconds of work before the first sample: clocks rise, caches fill.
+    pub warmup: f64,
+    /// Seconds of a sample at least, so that starting and ending it does not count.
+    pub sample: f64,
+    /// Seconds for everything; one sample is taken whatever it takes.
+    pub limit: f64,
+    /// Samples at most.
+    pub samples: u32,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { warmup: 0.4, sample: 0.02, limit: 1.8, samples: 40 }
+    }
+}
+
+/// Samples the rate of some work, per second.
+///
+/// # Errors
+/// What went wrong, in a line.
+pub fn sample(work: &mut dyn Timed, pace: Pace, clock: &dyn Clock) -> Result<Ceiling, String> {
+    let start = clock.now();
+    let repetitions = warm_up(work, pace, clock)?;
+    let mut rates = Vec::new();
+    while rates.is_empty() || rates.len() < pace.samples as usize && clock.now() - start < pace.limit {
+        let seconds = work.run(repetitions)?;
+        if !seconds.is_finite() || seconds <= 0.0 {
+            return Err(format!("it took {seconds} s, which no work does"));
+        }
+        rates.push(work.work() * f64::from(repetitions) / seconds);
+    }
+    rates.sort_by(f64::total_cmp);
+    let samples = u32::try_from(rates.len()).unwrap_or(u32::MAX);
+    Ok(Ceiling { median: quantile(&rates, 0.5), low: quantile(&rates, 0.25), high: quantile(&rates, 0.75), samples })
+}
+
+/// Works until the warm-up is over, and finds how many repetitions make a sample.
+fn warm_up(work: &mut dyn Timed, pace: Pace, clock: &dyn Clock) -> Result<u32, String> {
+    const MOST: u32 = 1 << 20;
+    let start = clock.now();
+    let mut repetitions = 1;
+    loop {
+        let seconds = work.run(repetitions)?;
+        let passed = clock.now() - start;
+        let is_long = seconds >= pace.sample || repetitions >= MOST;
+        if is_long && passed >= pace.warmup || passed >= pace.limit / 2.0 {
+            return Ok(repetitions);
+        }
+        if !is_long {
+            repetitions = (repetitions * 2).min(MOST);
+        }
+    }
+}
+
+/// The value below which such a share of the sorted numbers lies, between neighbours in proportion.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a handful")]
+    let place = share * (sorted.len() - 1) as f64;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the numbers")]
+    let at = place.floor() as usize;
+    let next = sorted[(at + 1).min(sorted.len() - 1)];
+    sorted[at] + (next - sorted[at]) * (place - place.floor())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A clock that the work itself moves on.
+    struct Fake {
+        now: Cell<f64>,
+    }
+
+    impl Clock for Fake {
+        fn now(&self) -> f64 {
+            self.now.get()
+        }
+    }
+
+    struct Work<'a> {
+        clock: &'a Fake,
+        /// Seconds of one repetition, first while it is cold.
+        seconds: [f64; 2],
+        cold: u32,
+        runs: u32,
+        fails_at: Option<u32>,
+    }
+
+    impl Timed for Work<'_> {
+        fn work(&self) -> f64 {
+            10.0
+        }
+
+        fn run(&mut self, repetitions: u32) -> Result<f64, String> {
+            self.runs += 1;
+            if self.fails_at == Some(self.runs) {
+                return Err("the device is lost".to_owned());
+            }
+            let one = self.seconds[usize::from(self.runs > self.cold)];
+            let seconds = one * f64::from(repetitions);
+            self.clock.now.set(self.clock.now.get() + seconds);
+            Ok(seconds)
+        }
+    }
+
+    fn work(clock: &Fake, seconds: [f64; 2], cold: u32) -> Work<'_> {
+        Work { clock, seconds, cold, runs: 0, fails_at: None }
+    }
+
+    #[test]
+    fn the_cold_start_does_not_count() {
+        let clock = Fake { now: Cell::new(0.0) };
+        let ceiling = sample(&mut work(&clock, [0.1, 0.001], 3), Pace::default(), &clock).unwrap();
+        assert!((ceiling.median - 1e4).abs() < 1e-6 && ceiling.samples == 40, "{ceiling}");
+        assert!(clock.now() < 2.5);
+    }
+
+    #[test]
+    fn time_is_limited_and_slow_work_gives_one_sample() {
+        let clock = Fake { now: Cell::new(0.0) };
+        let ceiling = sample(&mut work(&clock, [5.0, 5.0], 0), Pace::default(), &clock).unwrap();
+        assert_eq!((ceiling.samples, ceiling.median), (1, 2.0));
+        assert_eq!(clock.now(), 10.0);
+        let clock = Fake { now: Cell::new(0.0) };
+        let ceiling = sample(&mut work(&clock, [0.3, 0.3], 0), Pace::default(), &clock).unwrap();
+        assert!(ceiling.samples >= 4 && clock.now() < 2.2, "{ceiling} at {}", clock.now());
+    }
+
+    #[test]
+    fn what_goes_wrong_is_told() {
+        let clock = Fake { now: Cell::new(0.0) };
+        let mut failing = work(&clock, [0.01, 0.01], 0);
+        failing.fails_at = Some(5);
+        assert_eq!(sample(&mut failing, Pace::default(), &clock).unwrap_err(), "the device is lost");
+        let error = sample(&mut work(&clock, [0.0, 0.0], 0), Pace { limit: 0.0, ..Pace::default() }, &clock);
+        assert!(error.unwrap_err().contains("no work"));
+    }
+
+    #[test]
+    fn quantiles_lie_between_neighbours() {
+        assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0], 0.5), 2.5);
+        assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.25), 2.0);
+        assert_eq!(quantile(&[7.0], 0.75), 7.0);
+    }
+}

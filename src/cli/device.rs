@@ -1,0 +1,121 @@
+//! `gputune device`: what is here, and what it could do at best.
+
+use std::path::{Path, PathBuf};
+
+use gputune::ceilings::{self, Ceilings};
+use gputune::machine::Machine;
+use gputune::report;
+use serde::Serialize;
+
+use super::exit::{Exit, Failed};
+use super::{diagnostic, stdout};
+
+/// Show what this machine has for training, and what may slow it down
+///
+/// GPUs with their driver, links, limits, precisions and meters, processor cores, memory, disk; and what to do about
+/// what is wrong. Nothing is set. `--bench` measures what the GPU can do at best, in less than 30 seconds, and keeps it:
+/// a search compares with it what the best config reaches.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gputune device
+  gputune device --bench
+  gputune device --json > device.json
+
+Without a GPU the rest is shown, with exit code 0; `--bench` then says so and ends with exit code 3.")]
+pub(super) struct Args {
+    /// Measure matrix products, memory, copies and kernel launches, and keep the results
+    #[arg(long)]
+    bench: bool,
+    /// The GPU to measure, by CUDA's number
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "bench")]
+    gpu: u16,
+    /// Print JSON, as docs/device.md describes it
+    #[arg(long)]
+    json: bool,
+    /// The folder whose disk is looked at
+    #[arg(long, value_name = "DIR", default_value = "gputune-out")]
+    out: PathBuf,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    machine: &'a Machine,
+    ceilings: &'a [Ceilings],
+}
+
+pub(super) fn run(args: &Args) -> super::Result {
+    let machine = Machine::look(&args.out);
+    let known = if args.bench { vec![bench(&machine, args.gpu)?] } else { kept(&machine) };
+    let text = if args.json {
+        let report = Report { machine: &machine, ceilings: &known };
+        serde_json::to_string_pretty(&report).map_err(|error| Failed::because(Exit::Impossible, &error))? + "\n"
+    } else {
+        report::machine_text(&machine, &known, stdout::columns())
+    };
+    stdout::print(&text)?;
+    Ok(Exit::Found)
+}
+
+/// What was measured earlier, of the GPUs that are here.
+fn kept(machine: &Machine) -> Vec<Ceilings> {
+    let Some(folder) = ceilings::folder() else { return Vec::new() };
+    let driver = machine.driver_key();
+    let of = |uuid: &str| match ceilings::load(&folder, uuid, &driver) {
+        Ok(found) => found,
+        Err(error) => {
+            diagnostic::print_warning(&format!("{error}; measure again with gputune device --bench"));
+            None
+        }
+    };
+    machine.gpus.iter().filter_map(|gpu| of(gpu.uuid.as_deref()?)).collect()
+}
+
+#[cfg(feature = "cuda")]
+fn bench(machine: &Machine, gpu: u16) -> Result<Ceilings, Failed> {
+    use std::io::IsTerminal;
+    if let Some((reason, cure)) = machine.without_gpu() {
+        return Err(no_gpu(&reason, cure));
+    }
+    let is_watched = std::io::stderr().is_terminal();
+    let mut heard = |kind: ceilings::Kind| {
+        if is_watched {
+            eprint!("\r\x1b[2Kmeasuring {} ...", kind.label());
+        }
+    };
+    let measured = ceilings::measure(i32::from(gpu), &machine.driver_key(), &mut heard);
+    if is_watched {
+        eprint!("\r\x1b[2K");
+    }
+    let measured = measured.map_err(|error| no_gpu(&error.to_string(), error.cure().map(str::to_owned)))?;
+    if measured.measured.is_empty() {
+        let reason = measured.absent.values().next().cloned().unwrap_or_default();
+        return Err(no_gpu(&reason, None));
+    }
+    let folder = ceilings::folder().ok_or(ceilings::StoreError::NoFolder);
+    match folder.and_then(|folder| ceilings::save(&folder, &measured)) {
+        Ok(path) => note(&path),
+        Err(error) => diagnostic::print_warning(&Failed::because(Exit::Impossible, &error).message()),
+    }
+    Ok(measured)
+}
+
+#[cfg(feature = "cuda")]
+fn note(path: &Path) {
+    eprintln!("kept in {}", path.display());
+}
+
+#[cfg(not(feature = "cuda"))]
+fn bench(machine: &Machine, _gpu: u16) -> Result<Ceilings, Failed> {
+    let (reason, cure) = machine.without_gpu().unwrap_or_default();
+    Err(no_gpu(&reason, cure))
+}
+
+fn no_gpu(reason: &str, cure: Option<String>) -> Failed {
+    let failed = Failed::new(Exit::Impossible, format!("no GPU can be measured: {reason}"));
+    match cure {
+        Some(cure) => failed.hint(cure),
+        None => failed,
+    }
+}

@@ -1,0 +1,129 @@
+//! What can go wrong with CUDA, each in one line, and what helps.
+
+use thiserror::Error;
+
+/// A call into CUDA that did not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum CudaError {
+    /// The library is in none of the places where it is looked for.
+    #[error("{library} was not found")]
+    NotFound {
+        /// Such as `libcuda.so.1`.
+        library: &'static str,
+    },
+    /// There is a file of that name, and it cannot be loaded.
+    #[error("{library} cannot be loaded: {reason}")]
+    Broken {
+        /// Such as `libcuda.so.1`.
+        library: &'static str,
+        /// What the loader said.
+        reason: String,
+    },
+    /// The library is too old, or not what its name says.
+    #[error("{library} has no {symbol}")]
+    NoSymbol {
+        /// Such as `libcuda.so.1`.
+        library: &'static str,
+        /// The function that was looked for.
+        symbol: &'static str,
+    },
+    /// The driver works and shows no device.
+    #[error("the driver shows no GPU")]
+    NoDevice,
+    /// The device has no memory left for what was asked.
+    #[error("out of memory: {bytes} bytes were asked for")]
+    OutOfMemory {
+        /// What was asked for.
+        bytes: u64,
+    },
+    /// A call failed.
+    #[error("{call} failed: {name} ({code})")]
+    Failed {
+        /// The function.
+        call: &'static str,
+        /// The code that it returned.
+        code: i32,
+        /// The code's name, or `unknown code`.
+        name: String,
+    },
+    /// A kernel was not understood by the compiler.
+    #[error("the kernel does not compile: {log}")]
+    NotCompiled {
+        /// What the compiler said.
+        log: String,
+    },
+    /// Device or library cannot do this.
+    #[error("not supported: {0}")]
+    NotSupported(String),
+    /// The lengths of what was passed do not fit together.
+    #[error("{0}")]
+    BadSize(String),
+}
+
+/// What helps against the codes that the driver gives when it is first called (CUDA driver API reference, `CUresult`).
+const CURES: &[(i32, &str)] = &[
+    (34, "a stub of the CUDA toolkit was loaded instead of the driver: take its folder out of LD_LIBRARY_PATH"),
+    (35, "the NVIDIA driver is older than its libraries: update it"),
+    (46, "another process holds the GPU in exclusive mode: end it, or `nvidia-smi -c 0` as root"),
+    (100, "no GPU is visible: look at CUDA_VISIBLE_DEVICES, and in a container start it with `--gpus all`"),
+    (101, "CUDA_VISIBLE_DEVICES names a GPU that is not there"),
+    (304, "/dev/nvidia* cannot be opened: check their permissions and the container's devices"),
+    (800, "the operating system does not permit it: check the permissions of /dev/nvidia*"),
+    (802, "the GPUs are not ready: on machines with NVSwitch, start nvidia-fabricmanager"),
+    (803, "driver and kernel module differ in version: restart the machine, or the container with its own driver"),
+    (804, "the forward-compatible libcuda does not support this GPU: take its folder out of LD_LIBRARY_PATH"),
+    (999, "load the kernel module `nvidia-uvm`, with `nvidia-modprobe -u` as root, or restart the machine"),
+];
+
+impl CudaError {
+    /// What helps, if that is known.
+    pub fn cure(&self) -> Option<&'static str> {
+        match self {
+            Self::NotFound { library: "libcuda.so.1" } => {
+                Some("install the NVIDIA driver; a container needs `--gpus all` and the NVIDIA container toolkit")
+            }
+            Self::NotFound { .. } => Some("install PyTorch for CUDA or the CUDA toolkit, or set CUDA_HOME"),
+            Self::Broken { .. } => Some("install it anew; its kind must be that of this machine"),
+            Self::NoSymbol { library: "libcuda.so.1", .. } => Some("update the NVIDIA driver"),
+            Self::NoSymbol { .. } => Some("install a later version of it"),
+            Self::NoDevice => Self::cure_of(100),
+            // `CUBLAS_STATUS_NOT_INITIALIZED`.
+            Self::Failed { call: "cublasLtCreate", code: 1, .. } => {
+                Some("its CUDA may be later than the driver's: update the driver, or install PyTorch for its CUDA")
+            }
+            Self::Failed { call, code, .. } if call.starts_with("cu") && !call.starts_with("cublas") => {
+                Self::cure_of(*code)
+            }
+            _ => None,
+        }
+    }
+
+    fn cure_of(code: i32) -> Option<&'static str> {
+        CURES.iter().find(|(known, _)| *known == code).map(|(_, cure)| *cure)
+    }
+
+    /// Whether less memory might have been enough.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::OutOfMemory { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_one_line_and_have_a_cure() {
+        let failed = |code| CudaError::Failed { call: "cuInit", code, name: "X".to_owned() };
+        for &(code, cure) in CURES {
+            assert_eq!(failed(code).cure(), Some(cure));
+            assert!(!cure.contains('\n') && !cure.ends_with('.'), "{cure}");
+        }
+        assert_eq!(failed(12345).cure(), None);
+        assert_eq!(failed(12345).to_string(), "cuInit failed: X (12345)");
+        assert!(CudaError::NotFound { library: "libcuda.so.1" }.cure().unwrap().contains("driver"));
+        assert!(CudaError::NotFound { library: "libnvrtc" }.cure().unwrap().contains("CUDA_HOME"));
+        assert!(CudaError::NoDevice.cure().is_some());
+    }
+}

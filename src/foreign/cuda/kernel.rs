@@ -1,0 +1,182 @@
+//! Kernels: loading them, and starting them.
+
+use std::ffi::{CString, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUfunction, CUmodule};
+
+use super::{CudaError, Gpu, Part, Program, Stream};
+
+/// A compiled program on a device.
+#[derive(Debug, Clone)]
+pub struct Module(Arc<Loaded>);
+
+#[derive(Debug)]
+struct Loaded {
+    gpu: Gpu,
+    module: CUmodule,
+}
+
+// SAFETY: the driver's calls may come from any thread.
+unsafe impl Send for Loaded {}
+// SAFETY: as above; the handle itself does not change.
+unsafe impl Sync for Loaded {}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        if let Ok(table) = self.gpu.enter() {
+            // SAFETY: loaded once; its kernels hold it alive.
+            let _ = unsafe { table.cuModuleUnload(self.module) };
+        }
+    }
+}
+
+/// One function of a [`Module`].
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    module: Module,
+    function: CUfunction,
+}
+
+// SAFETY: as for the module, which it holds alive.
+unsafe impl Send for Kernel {}
+// SAFETY: as for the module.
+unsafe impl Sync for Kernel {}
+
+/// How many threads run a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grid {
+    /// Blocks in each direction.
+    pub blocks: [u32; 3],
+    /// Threads of a block in each direction.
+    pub threads: [u32; 3],
+    /// Shared memory of a block that the kernel does not declare itself, in bytes.
+    pub shared_bytes: u32,
+}
+
+impl Grid {
+    /// At least one thread for each of `count` items, `threads` to a block.
+    pub fn linear(count: usize, threads: u32) -> Self {
+        let blocks = count.div_ceil(threads.max(1) as usize).clamp(1, i32::MAX as usize);
+        Self {
+            blocks: [u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1],
+            threads: [threads.max(1), 1, 1],
+            shared_bytes: 0,
+        }
+    }
+}
+
+/// An argument of a kernel; its kind must be that of the kernel's parameter.
+#[derive(Debug, Clone, Copy)]
+pub enum Argument<'a> {
+    /// A pointer to device memory.
+    Memory(Part<'a>),
+    /// `float`.
+    F32(f32),
+    /// `int`.
+    I32(i32),
+    /// `unsigned int`.
+    U32(u32),
+    /// `unsigned long long`, or `size_t`.
+    U64(u64),
+}
+
+impl Argument<'_> {
+    /// Its bytes at the front, as the driver reads them.
+    fn bytes(&self) -> u64 {
+        let four = |bytes: [u8; 4]| {
+            let mut eight = [0; 8];
+            eight[..4].copy_from_slice(&bytes);
+            u64::from_ne_bytes(eight)
+        };
+        match self {
+            Self::Memory(part) => part.address(),
+            Self::F32(value) => four(value.to_ne_bytes()),
+            Self::I32(value) => four(value.to_ne_bytes()),
+            Self::U32(value) => four(value.to_ne_bytes()),
+            Self::U64(value) => *value,
+        }
+    }
+}
+
+impl Module {
+    /// Loads a program on a device.
+    ///
+    /// # Errors
+    /// Where the program is not for this device or driver.
+    pub fn load(gpu: &Gpu, program: &Program) -> Result<Self, CudaError> {
+        let mut module = ptr::null_mut();
+        let table = gpu.enter()?;
+        // SAFETY: a program is a cubin, which tells its length, or PTX that ends with 0.
+        unsafe { table.cuModuleLoadData(&raw mut module, program.image().as_ptr().cast()) }?;
+        Ok(Self(Arc::new(Loaded { gpu: gpu.clone(), module })))
+    }
+
+    /// The kernel of a name, which was declared `extern "C"`.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn kernel(&self, name: &str) -> Result<Kernel, CudaError> {
+        let name = CString::new(name).map_err(|_| CudaError::NotSupported(format!("a kernel named {name:?}")))?;
+        let mut function = ptr::null_mut();
+        let table = self.0.gpu.enter()?;
+        // SAFETY: it writes one handle, which lives as long as the module.
+        unsafe { table.cuModuleGetFunction(&raw mut function, self.0.module, name.as_ptr()) }?;
+        Ok(Kernel { module: self.clone(), function })
+    }
+}
+
+impl Stream {
+    /// Starts a kernel after the work that is in the stream, and does not wait.
+    ///
+    /// The kernels are part of this program and known to stay within what they are given. One that did not would make the
+    /// device fail or change numbers in other buffers there; host memory is out of its reach.
+    ///
+    /// # Errors
+    /// Where the grid is not possible on the device, or an earlier kernel failed.
+    pub fn launch(&self, kernel: &Kernel, grid: Grid, arguments: &[Argument<'_>]) -> Result<(), CudaError> {
+        debug_assert_eq!(kernel.module.0.gpu.context(), self.gpu().context(), "a kernel of another device");
+        let mut values: Vec<u64> = arguments.iter().map(Argument::bytes).collect();
+        let mut places: Vec<*mut c_void> = values.iter_mut().map(|value| ptr::from_mut(value).cast()).collect();
+        let ([bx, by, bz], [tx, ty, tz]) = (grid.blocks, grid.threads);
+        let table = self.gpu().enter()?;
+        // SAFETY: the driver reads the arguments before it returns, as many and as long as the kernel declares: a kernel
+        // is started with the arguments it was written for, beside its source.
+        unsafe {
+            table.cuLaunchKernel(
+                kernel.function,
+                bx,
+                by,
+                bz,
+                tx,
+                ty,
+                tz,
+                grid.shared_bytes,
+                self.handle(),
+                places.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grids_cover_what_they_are_for() {
+        assert_eq!(Grid::linear(1000, 256).blocks, [4, 1, 1]);
+        assert_eq!(Grid::linear(1024, 256).blocks, [4, 1, 1]);
+        assert_eq!(Grid::linear(0, 256).blocks, [1, 1, 1]);
+        assert_eq!(Grid::linear(7, 0).threads, [1, 1, 1]);
+    }
+
+    #[test]
+    fn arguments_lie_as_the_driver_reads_them() {
+        assert_eq!(Argument::I32(-2).bytes().to_ne_bytes()[..4], (-2_i32).to_ne_bytes());
+        assert_eq!(Argument::F32(1.5).bytes().to_ne_bytes()[..4], 1.5_f32.to_ne_bytes());
+        assert_eq!(Argument::U64(1 << 40).bytes(), 1 << 40);
+    }
+}

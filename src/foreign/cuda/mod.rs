@@ -1,0 +1,29 @@
+//! CUDA: the driver's devices, memory, streams and kernels, cuBLASLt's matrix products, and NVRTC's compiler.
+//!
+//! `cudarc` gives types and constants. Functions are looked up one by one when they are first needed, because cudarc's
+//! own panic where library or symbol is absent, its enums cannot hold the codes of later drivers, and it cannot be told
+//! which of several versions of a library to take.
+//!
+//! What needs a GPU has not run on one yet. Lookup, errors and the compiler are tested without.
+
+mod blas;
+mod blas_table;
+mod compiler;
+mod device;
+mod driver;
+mod error;
+mod gpu;
+mod kernel;
+mod library;
+mod memory;
+mod stream;
+
+pub use blas::{Blas, Element, MatrixProduct, ProductShape};
+pub use compiler::{Compiler, Program};
+pub use device::{DeviceFacts, Driver, DriverVersion};
+pub use error::CudaError;
+pub use gpu::Gpu;
+pub use kernel::{Argument, Grid, Kernel, Module};
+pub use library::search_folders;
+pub use memory::{Buffer, Part, Pinned, Plain};
+pub use stream::{Event, Stream};

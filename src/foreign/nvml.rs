@@ -1,0 +1,40 @@
+//! Calls of NVML that `nvml-wrapper` has no safe form of.
+
+use std::mem::MaybeUninit;
+
+use nvml_wrapper::Device;
+use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+
+/// Memory in use and all of it, in bytes, by the call that every driver has. What the driver keeps for itself counts as in
+/// use there; `Device::memory_info` tells it apart, but drivers before R510 do not have that.
+pub(crate) fn memory_by_first_version(device: &Device<'_>) -> Result<(u64, u64), NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
+    let mut memory = MaybeUninit::zeroed();
+    // SAFETY: the handle belongs to the library that the function is from, and the structure outlives the call; it
+    // holds nothing but integers, so it is valid when zeroed.
+    let memory = unsafe {
+        nvml_try(call(device.handle(), memory.as_mut_ptr()))?;
+        memory.assume_init()
+    };
+    Ok((memory.used, memory.total))
+}
+
+/// The number of the GPU instance that a MIG device is part of.
+pub(crate) fn gpu_instance_of(device: &Device<'_>) -> Result<u32, NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuInstanceId.as_ref())?;
+    let mut number = 0;
+    // SAFETY: the handle belongs to the library that the function is from, and the number outlives the call.
+    nvml_try(unsafe { call(device.handle(), &raw mut number) })?;
+    Ok(number)
+}
+
+/// Whether memory rows that failed wait for a restart to be replaced, and whether some could not be.
+pub(crate) fn remapped_rows(device: &Device<'_>) -> Result<(bool, bool), NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetRemappedRows.as_ref())?;
+    let (mut corrected, mut uncorrected, mut pending, mut failed) = (0, 0, 0, 0);
+    // SAFETY: the handle belongs to the library that the function is from, and the numbers outlive the call.
+    let code =
+        unsafe { call(device.handle(), &raw mut corrected, &raw mut uncorrected, &raw mut pending, &raw mut failed) };
+    nvml_try(code)?;
+    Ok((pending != 0, failed != 0))
+}

@@ -1,0 +1,56 @@
+//! What CUDA's driver tells. Its devices are those that `CUDA_VISIBLE_DEVICES` leaves.
+
+use super::{Library, Machine};
+use crate::foreign::cuda::{Blas, Compiler, CudaError, DeviceFacts, Driver};
+use crate::telemetry::GpuFacts;
+
+/// Adds the driver's version, its libraries, and what only it knows of the GPUs.
+pub(super) fn add(machine: &mut Machine) {
+    let driver = Driver::open();
+    let version = driver.clone().and_then(|driver| driver.version()).ok();
+    let devices = driver.and_then(|driver| driver.devices());
+    machine.cuda = version.map(|version| version.to_string());
+    machine.libraries.push(library("libcuda.so.1", devices.as_ref().err()));
+    // Without a device the others are of no use, and they take long to load.
+    let Ok(devices) = devices else { return };
+    let major = version.map(|version| version.major);
+    machine.libraries.push(library("libcublasLt", Blas::find(major).err().as_ref()));
+    machine.libraries.push(library("libnvrtc", Compiler::open(major).err().as_ref()));
+    for device in devices {
+        let known = machine.gpus.iter_mut().find(|gpu| is_same(gpu, &device));
+        match known {
+            Some(gpu) => complete(gpu, &device),
+            None => machine.gpus.push(alone(&device)),
+        }
+    }
+}
+
+fn library(name: &'static str, error: Option<&CudaError>) -> Library {
+    let cure = error.and_then(CudaError::cure).map(str::to_owned);
+    Library { name, absent: error.map(ToString::to_string), cure }
+}
+
+/// CUDA tells an identity without saying whether it is a GPU's or an instance's.
+fn is_same(gpu: &GpuFacts, device: &DeviceFacts) -> bool {
+    let plain = |uuid: &str| uuid.trim_start_matches("GPU-").trim_start_matches("MIG-").to_owned();
+    let (Some(a), Some(b)) = (&gpu.uuid, &device.uuid) else { return false };
+    plain(a) == plain(b)
+}
+
+fn complete(gpu: &mut GpuFacts, device: &DeviceFacts) {
+    gpu.is_visible = true;
+    gpu.compute_capability = Some(device.compute_capability);
+    gpu.multiprocessors = Some(device.multiprocessors).filter(|&count| count > 0);
+    gpu.memory_bytes = gpu.memory_bytes.or(Some(device.memory_bytes));
+}
+
+fn alone(device: &DeviceFacts) -> GpuFacts {
+    let mut gpu = GpuFacts {
+        index: u32::try_from(device.ordinal).ok(),
+        uuid: device.uuid.clone(),
+        name: device.name.clone(),
+        ..GpuFacts::default()
+    };
+    complete(&mut gpu, device);
+    gpu
+}

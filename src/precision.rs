@@ -1,0 +1,136 @@
+//! Number formats that a device computes in, and which devices have them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A number format of matrix products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// 32 bits throughout.
+    Fp32,
+    /// Stored in 32 bits, multiplied with 10 bits of mantissa on tensor cores.
+    Tf32,
+    /// 16 bits with the range of 32.
+    Bf16,
+    /// 16 bits with 10 of mantissa.
+    Fp16,
+    /// 8 bits, 4 of exponent and 3 of mantissa (E4M3).
+    Fp8,
+}
+
+/// What is known of a precision.
+#[derive(Debug, Clone, Copy)]
+pub struct PrecisionFacts {
+    /// Which.
+    pub precision: Precision,
+    /// Its name here.
+    pub name: &'static str,
+    /// Other names that specs give to it, lower case.
+    pub also: &'static [&'static str],
+    /// The first compute capability whose hardware has it: CUDA C++ Programming Guide, "Arithmetic Instructions" for fp16
+    /// (throughput of 16-bit operations begins at 5.3) and "Tensor Cores" for the others; fp8 by the `e4m3` types of
+    /// `mma` in the PTX ISA, which ask for `sm_89`.
+    pub since: (i32, i32),
+}
+
+/// All of them.
+pub const PRECISIONS: &[PrecisionFacts] = &[
+    PrecisionFacts {
+        precision: Precision::Fp32,
+        name: "fp32",
+        also: &["f32", "float32", "float", "32", "full"],
+        since: (1, 0),
+    },
+    PrecisionFacts {
+        precision: Precision::Tf32,
+        name: "tf32",
+        also: &["tensorfloat32", "tensor_float_32"],
+        since: (8, 0),
+    },
+    PrecisionFacts {
+        precision: Precision::Bf16,
+        name: "bf16",
+        also: &["bfloat16", "bf16-mixed", "bf16-true"],
+        since: (8, 0),
+    },
+    PrecisionFacts {
+        precision: Precision::Fp16,
+        name: "fp16",
+        also: &["f16", "float16", "half", "16", "16-mixed", "16-true", "fp16-mixed"],
+        since: (5, 3),
+    },
+    PrecisionFacts {
+        precision: Precision::Fp8,
+        name: "fp8",
+        also: &["f8", "float8", "fp8_e4m3", "e4m3", "float8_e4m3fn", "fp8-mixed"],
+        since: (8, 9),
+    },
+];
+
+impl Precision {
+    fn facts(self) -> &'static PrecisionFacts {
+        let same = |facts: &&PrecisionFacts| facts.precision == self;
+        PRECISIONS.iter().find(same).unwrap_or(&PRECISIONS[0])
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.facts().name
+    }
+
+    /// The precision that a name means, in any case of letters.
+    pub fn named(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        let facts = PRECISIONS.iter().find(|facts| facts.name == name || facts.also.contains(&name.as_str()));
+        facts.map(|facts| facts.precision)
+    }
+
+    /// The first compute capability whose hardware has it.
+    pub fn since(self) -> (i32, i32) {
+        self.facts().since
+    }
+
+    /// Whether the hardware of a compute capability has it.
+    pub fn is_in_hardware(self, compute_capability: (i32, i32)) -> bool {
+        compute_capability >= self.since()
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_means_one_precision() {
+        for facts in PRECISIONS {
+            assert_eq!(facts.precision.name(), facts.name);
+            assert_eq!(serde_json::to_value(facts.precision).unwrap(), facts.name);
+            for name in facts.also.iter().chain([&facts.name]) {
+                assert_eq!(Precision::named(&name.to_uppercase()), Some(facts.precision), "{name}");
+            }
+        }
+        assert_eq!(Precision::named("int8"), None);
+    }
+
+    #[test]
+    fn hardware_is_told_by_compute_capability() {
+        let has = |major, minor| -> Vec<&str> {
+            let has = |facts: &&PrecisionFacts| facts.precision.is_in_hardware((major, minor));
+            PRECISIONS.iter().filter(has).map(|facts| facts.name).collect()
+        };
+        assert_eq!(has(5, 2), ["fp32"]);
+        assert_eq!(has(7, 0), ["fp32", "fp16"]);
+        assert_eq!(has(7, 5), ["fp32", "fp16"]);
+        assert_eq!(has(8, 0), ["fp32", "tf32", "bf16", "fp16"]);
+        assert_eq!(has(8, 9), ["fp32", "tf32", "bf16", "fp16", "fp8"]);
+        assert_eq!(has(12, 0), ["fp32", "tf32", "bf16", "fp16", "fp8"]);
+    }
+}

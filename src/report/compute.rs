@@ -1,0 +1,91 @@
+//! How far the best config is from what the GPU could do.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ceilings::{Ceilings, PerSecond};
+use crate::outcome::Measurement;
+use crate::precision::Precision;
+use crate::quantity::show_number;
+
+/// The floating-point operations of a config beside what the GPU reached in matrix products.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Compute {
+    /// Floating-point operations per second, as the step counts them, all GPUs together.
+    pub flops_per_second: f64,
+    /// The precision of the config, where one of its parameters tells.
+    pub precision: Option<Precision>,
+    /// The GPUs that it used.
+    pub gpus: usize,
+    /// What so many GPUs reached in matrix products of that precision, where that was measured.
+    pub ceiling_flops_per_second: Option<f64>,
+    /// The first as a share of the second.
+    pub share: Option<f64>,
+}
+
+impl Compute {
+    /// Of a measurement whose step reports its floating-point operations.
+    pub fn of(measurement: &Measurement, precision: Option<Precision>, ceilings: Option<&Ceilings>) -> Option<Self> {
+        let flops_per_second = measurement.flops_per_second()?;
+        let ranks = measurement.ranks.and_then(|ranks| usize::try_from(ranks).ok());
+        let gpus = if measurement.gpus.is_empty() { ranks.unwrap_or(1) } else { measurement.gpus.len() }.max(1);
+        let share = precision.zip(ceilings).and_then(|(p, ceilings)| ceilings.share(p, flops_per_second, gpus));
+        let ceiling_flops_per_second = share.map(|share| flops_per_second / share);
+        Some(Self { flops_per_second, precision, gpus, ceiling_flops_per_second, share })
+    }
+
+    /// In a line.
+    pub fn line(&self) -> String {
+        let rate = PerSecond::Operations.show(self.flops_per_second);
+        let known = self.share.zip(self.ceiling_flops_per_second).zip(self.precision);
+        let Some(((share, ceiling), precision)) = known else { return format!("compute   {rate}") };
+        let whose = if self.gpus == 1 { "this GPU".to_owned() } else { format!("these {} GPUs", self.gpus) };
+        format!(
+            "compute   {rate}, {} % of what {whose} reached in {precision} products ({})",
+            show_number(share * 100.0),
+            PerSecond::Operations.show(ceiling)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::ceilings::{Ceiling, FORMAT, Kind};
+    use crate::outcome::FLOPS;
+
+    fn measured(flops: f64, seconds: f64) -> Measurement {
+        Measurement {
+            step_seconds: Some(seconds),
+            metrics: BTreeMap::from([(FLOPS.to_owned(), flops)]),
+            ..Measurement::default()
+        }
+    }
+
+    #[test]
+    fn the_share_is_that_of_the_precisions_ceiling() {
+        let ceiling = Ceiling { median: 8e14, low: 8e14, high: 8e14, samples: 9 };
+        let ceilings = Ceilings {
+            format: FORMAT,
+            uuid: "GPU-1".to_owned(),
+            name: "NVIDIA Test".to_owned(),
+            driver: "1".to_owned(),
+            gputune_version: String::new(),
+            measured_at: 0,
+            elapsed_s: 1.0,
+            measured: BTreeMap::from([(Kind::MatmulBf16, ceiling)]),
+            absent: BTreeMap::new(),
+        };
+        let compute = Compute::of(&measured(4e13, 0.1), Some(Precision::Bf16), Some(&ceilings)).unwrap();
+        assert_eq!(compute.share, Some(0.5));
+        assert_eq!(
+            compute.line(),
+            "compute   400 TFLOP/s, 50.0 % of what this GPU reached in bf16 products (800 TFLOP/s)"
+        );
+        let unknown = Compute::of(&measured(4e13, 0.1), Some(Precision::Fp8), Some(&ceilings)).unwrap();
+        assert_eq!((unknown.share, unknown.line().as_str()), (None, "compute   400 TFLOP/s"));
+        assert_eq!(Compute::of(&Measurement::default(), None, None), None);
+        assert_eq!(Compute::of(&measured(f64::NAN, 0.1), None, None), None);
+    }
+}

@@ -1,0 +1,191 @@
+//! What the GPUs did, in words: each, and together.
+
+use crate::metric::{GpuUse, Metric};
+use crate::quantity::{show_bytes, show_number};
+
+/// The share of time from which on a power limit is worth a word.
+const HELD_BACK: f64 = 0.1;
+
+/// A number of several GPUs together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Together {
+    pub(super) mean: f64,
+    pub(super) least: f64,
+    pub(super) most: f64,
+}
+
+/// The mean and the spread over the GPUs; absent where one does not tell.
+pub(super) fn together(gpus: &[GpuUse], metric: Metric) -> Option<Together> {
+    let told: Option<Vec<f64>> = gpus.iter().map(|gpu| Some(gpu.readings.get(&metric)?.value)).collect();
+    let told = told.filter(|told| !told.is_empty())?;
+    #[expect(clippy::cast_precision_loss, reason = "a few GPUs")]
+    let mean = told.iter().sum::<f64>() / told.len() as f64;
+    let least = told.iter().copied().fold(f64::INFINITY, f64::min);
+    Some(Together { mean, least, most: told.iter().copied().fold(f64::NEG_INFINITY, f64::max) })
+}
+
+/// All that is known of each GPU, and of all together, in lines with a name or none.
+pub(super) fn gpu_lines(gpus: &[GpuUse]) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    for gpu in gpus {
+        let known = [gpu.name.as_str(), gpu.uuid.as_str()].into_iter().filter(|text| !text.is_empty());
+        let title = known.map(clean).collect::<Vec<_>>().join(", ");
+        let of_it = [Some(activity(std::slice::from_ref(gpu))), traffic(gpu), power(gpu), memory(gpu), errors(gpu)];
+        let mut texts: Vec<String> = Some(title).filter(|title| !title.is_empty()).into_iter().collect();
+        texts.extend(of_it.into_iter().flatten());
+        texts.extend(held_back(std::slice::from_ref(gpu)));
+        texts.extend(
+            gpu.absent.iter().filter(|why| why_unknown(gpu) != Some(why)).map(|why| format!("absent: {}", clean(why))),
+        );
+        lines.extend(texts.into_iter().enumerate().map(|(at, text)| (if at == 0 { "GPU" } else { "" }, text)));
+    }
+    if gpus.len() > 1 {
+        lines.push(("together", activity(gpus)));
+    }
+    lines
+}
+
+/// What the GPUs of the best config did, in one line, and what held them back.
+pub(super) fn gpu_summary(gpus: &[GpuUse]) -> Vec<String> {
+    if gpus.is_empty() {
+        return Vec::new();
+    }
+    let count = if gpus.len() > 1 { format!("{} together: ", gpus.len()) } else { String::new() };
+    let power =
+        together(gpus, Metric::Power).map(|power| format!(", {} W", show_number(power.mean))).unwrap_or_default();
+    let mut lines = vec![format!("{count}{}{power}", activity(gpus))];
+    lines.extend(held_back(gpus));
+    lines
+}
+
+/// How busy the multiprocessors were, or why that is not known. What NVML calls utilisation is not that: it is the time in
+/// which some kernel ran, however small.
+fn activity(gpus: &[GpuUse]) -> String {
+    const NAMES: &[(Metric, &str)] = &[
+        (Metric::SmActive, "SM activity"),
+        (Metric::SmOccupancy, "occupancy"),
+        (Metric::TensorActive, "tensor cores"),
+        (Metric::DramActive, "memory bandwidth"),
+        (Metric::GpuBusy, "GPU busy"),
+    ];
+    let mut parts: Vec<String> = Vec::new();
+    if together(gpus, Metric::SmActive).is_none() {
+        let reason = gpus.iter().find_map(why_unknown).and_then(|why| why.split_once(": "));
+        parts.push(format!(
+            "SM utilisation: unknown{}",
+            reason.map(|(_, why)| format!(" ({})", clean(why))).unwrap_or_default()
+        ));
+    }
+    parts.extend(
+        NAMES.iter().filter_map(|(metric, name)| Some(format!("{name} {}", shown_share(together(gpus, *metric)?)))),
+    );
+    parts.join(", ")
+}
+
+/// Why the activity of the multiprocessors is not known.
+fn why_unknown(gpu: &GpuUse) -> Option<&String> {
+    gpu.absent.iter().find(|why| why.starts_with("SM activity"))
+}
+
+fn shown_share(share: Together) -> String {
+    let percent = |share: f64| format!("{:.0}", share * 100.0);
+    let (least, most) = (percent(share.least), percent(share.most));
+    let spread = if least == most { String::new() } else { format!(" ({least} to {most} %)") };
+    format!("{} %{spread}", percent(share.mean))
+}
+
+fn value(gpu: &GpuUse, metric: Metric) -> Option<f64> {
+    Some(gpu.readings.get(&metric)?.value)
+}
+
+fn bytes(gpu: &GpuUse, metric: Metric) -> Option<String> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes, never negative")]
+    value(gpu, metric).map(|bytes| show_bytes(bytes.max(0.0) as u64))
+}
+
+fn traffic(gpu: &GpuUse) -> Option<String> {
+    let pair = |name: &str, received: Metric, sent: Metric| {
+        Some(format!("{name} {}/s received, {}/s sent", bytes(gpu, received)?, bytes(gpu, sent)?))
+    };
+    let pcie = pair("PCIe", Metric::PcieReceived, Metric::PcieSent);
+    joined(&[pcie, pair("NVLink", Metric::NvlinkReceived, Metric::NvlinkSent)])
+}
+
+fn power(gpu: &GpuUse) -> Option<String> {
+    let number = |metric: Metric, unit: &str| Some(format!("{} {unit}", show_number(value(gpu, metric)?)));
+    let clock = |metric: Metric, name: &str| Some(format!("{name} clock {}", number(metric, "MHz")?));
+    joined(&[
+        number(Metric::Power, "W"),
+        number(Metric::Energy, "J"),
+        clock(Metric::SmClock, "SM"),
+        clock(Metric::MemoryClock, "memory"),
+    ])
+}
+
+fn memory(gpu: &GpuUse) -> Option<String> {
+    let (own, others) = (bytes(gpu, Metric::MemoryOwn)?, bytes(gpu, Metric::MemoryOthers)?);
+    Some(format!("memory {own}, and {others} that others hold"))
+}
+
+fn errors(gpu: &GpuUse) -> Option<String> {
+    let ecc = value(gpu, Metric::EccErrors).filter(|count| *count > 0.0);
+    let ecc = ecc.map(|count| format!("{} memory errors that could not be corrected", show_number(count)));
+    let codes: Vec<String> = gpu.xids.iter().map(u64::to_string).collect();
+    joined(&[ecc, (!codes.is_empty()).then(|| format!("the driver reported Xid {}", codes.join(", ")))])
+}
+
+fn held_back(gpus: &[GpuUse]) -> Option<String> {
+    let share = together(gpus, Metric::ThrottledByPower).filter(|share| share.most >= HELD_BACK)?;
+    Some(format!("held back by the power limit for {} of the time", shown_share(share)))
+}
+
+fn joined(parts: &[Option<String>]) -> Option<String> {
+    let parts: Vec<&str> = parts.iter().flatten().map(String::as_str).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn clean(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::{Reading, Source};
+
+    fn gpu(readings: &[(Metric, f64)], absent: &[&str]) -> GpuUse {
+        let reading = |&(metric, value): &(Metric, f64)| (metric, Reading { value, source: Source::Gpm });
+        GpuUse {
+            uuid: "GPU-a1".to_owned(),
+            name: "NVIDIA H200".to_owned(),
+            readings: readings.iter().map(reading).collect(),
+            xids: vec![31],
+            absent: absent.iter().map(|&why| why.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn each_gpu_and_all_together_are_told_and_imbalance_is_seen() {
+        let gpus = [(0.8, 0.95), (0.4, 0.95)].map(|(sm, busy)| {
+            gpu(&[(Metric::SmActive, sm), (Metric::GpuBusy, busy), (Metric::ThrottledByPower, sm)], &[])
+        });
+        let lines = gpu_lines(&gpus);
+        assert_eq!(lines[0], ("GPU", "NVIDIA H200, GPU-a1".to_owned()));
+        assert_eq!(lines[1], ("", "SM activity 80 %, GPU busy 95 %".to_owned()));
+        assert_eq!(lines.last().unwrap().1, "SM activity 60 % (40 to 80 %), GPU busy 95 %");
+        let summary = gpu_summary(&gpus);
+        assert_eq!(summary[0], "2 together: SM activity 60 % (40 to 80 %), GPU busy 95 %");
+        assert_eq!(summary[1], "held back by the power limit for 60 % (40 to 80 %) of the time");
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_guessed() {
+        let reason = "SM activity, SM occupancy: GPM: not supported by this device";
+        let gpu = gpu(&[(Metric::GpuBusy, 0.97)], &[reason, "power: no permission"]);
+        let words = "SM utilisation: unknown (GPM: not supported by this device), GPU busy 97 %";
+        assert_eq!(gpu_summary(std::slice::from_ref(&gpu)), [words]);
+        let lines: Vec<String> = gpu_lines(&[gpu]).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(lines[1..], [words, "the driver reported Xid 31", "absent: power: no permission"]);
+        assert_eq!(gpu_summary(&[]), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,190 @@
+//! Precisions that the GPU's hardware does not have are left out of the space.
+//!
+//! Which parameter is one tells its target, `torch.precision`, or that it is `demo-step`'s own. What another script's
+//! `precision` means is not known here, so it stays as it is.
+
+use std::ops::Range;
+
+use super::error::SpecError;
+use super::file::{Located, StepTable};
+use super::space::Collected;
+use crate::adapter::Applied;
+use crate::machine::Hardware;
+use crate::precision::Precision;
+use crate::probe::Template;
+use crate::space::Value;
+use crate::telemetry::{DeviceChoice, VISIBLE_GPUS};
+
+/// Settings of a parameter that were left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The parameter.
+    pub parameter: String,
+    /// The settings, each with its precision.
+    pub settings: Vec<(String, Precision)>,
+    /// The least able GPU.
+    pub hardware: Hardware,
+}
+
+impl LeftOut {
+    /// In a line.
+    pub fn line(&self) -> String {
+        let settings: Vec<&str> = self.settings.iter().map(|(setting, _)| setting.as_str()).collect();
+        let reasons: Vec<String> = self.settings.iter().map(|(_, precision)| since(*precision)).collect();
+        let (major, minor) = self.hardware.compute_capability;
+        format!(
+            "`{}` is searched without {}: {} has compute capability {major}.{minor}, and {}",
+            self.parameter,
+            settings.join(", "),
+            self.hardware.name,
+            reasons.join(", ")
+        )
+    }
+}
+
+fn since(precision: Precision) -> String {
+    let (major, minor) = precision.since();
+    format!("{precision} begins with {major}.{minor}")
+}
+
+/// Leaves out what the hardware does not have. `detect` is asked only where a setting may be missing anywhere.
+pub(super) fn fit(
+    collected: &mut Collected,
+    applied: &[Applied],
+    step: &StepTable,
+    detect: &dyn Fn() -> Option<Hardware>,
+) -> Result<Vec<LeftOut>, SpecError> {
+    let on_cpu = step.device.as_ref().is_some_and(|device| device.value == DeviceChoice::Cpu);
+    // Another choice of GPUs than this process's own cannot be asked for here.
+    let chooses = step.env.0.iter().any(|(name, _)| name.value == VISIBLE_GPUS);
+    let names = precision_parameters(applied, step);
+    let is_needed = |collected: &Collected| {
+        let mut settings = collected.parameters.iter().filter(|known| names.contains(&known.name.value));
+        settings
+            .any(|known| known.table.values.iter().flat_map(|values| &values.value).any(|entry| is_newer(&entry.value)))
+    };
+    if on_cpu || chooses || !is_needed(collected) {
+        return Ok(Vec::new());
+    }
+    let Some(hardware) = detect() else { return Ok(Vec::new()) };
+    let mut left_out = Vec::new();
+    for at in 0..collected.parameters.len() {
+        let definition = &mut collected.parameters[at];
+        let Some(values) = definition.table.values.as_mut().filter(|_| names.contains(&definition.name.value)) else {
+            continue;
+        };
+        let settings = take(values, &hardware);
+        if settings.is_empty() {
+            continue;
+        }
+        let (parameter, is_empty, span) = (definition.name.value.clone(), values.value.is_empty(), values.span.clone());
+        if is_empty {
+            let file = definition.file;
+            return Err(nothing_left(collected, file, span, &parameter, settings[0].1, &hardware));
+        }
+        left_out.push(LeftOut { parameter, settings, hardware: hardware.clone() });
+    }
+    Ok(left_out)
+}
+
+fn nothing_left(
+    collected: &Collected,
+    file: usize,
+    span: Range<usize>,
+    parameter: &str,
+    precision: Precision,
+    hardware: &Hardware,
+) -> SpecError {
+    let message = format!("no setting of `{parameter}` is in this GPU's hardware: {}", hardware.lacks(precision));
+    collected.files[file].error(span, message, CURE)
+}
+
+/// What helps where a setting is not in the hardware.
+pub(super) const CURE: &str = "take \"fp32\" (\"f32\" for demo-step), another GPU, or device = \"cpu\" in [step]";
+
+/// Takes the settings out that the hardware does not have.
+fn take(values: &mut Located<Vec<Located<Value>>>, hardware: &Hardware) -> Vec<(String, Precision)> {
+    let lacking = |value: &Value| precision(value).filter(|&precision| !hardware.has(precision));
+    let found =
+        values.value.iter().filter_map(|entry| Some((entry.value.to_string(), lacking(&entry.value)?))).collect();
+    values.value.retain(|entry| lacking(&entry.value).is_none());
+    found
+}
+
+fn precision(value: &Value) -> Option<Precision> {
+    match value {
+        Value::Text(text) => Precision::named(text),
+        _ => None,
+    }
+}
+
+fn is_newer(value: &Value) -> bool {
+    precision(value).is_some_and(|precision| precision > Precision::Fp32)
+}
+
+/// Which parameters are precisions of the device.
+fn precision_parameters(applied: &[Applied], step: &StepTable) -> Vec<String> {
+    let of_torch = applied.iter().filter(|applied| applied.name == "torch.precision").map(|a| a.parameter.clone());
+    of_torch.chain(of_demo(&step.command.value)).collect()
+}
+
+/// What `demo-step` gets behind `--precision`, or in the same word.
+fn of_demo(command: &[Located<String>]) -> Vec<String> {
+    let words: Vec<&str> = command.iter().map(|word| word.value.as_str()).collect();
+    if words.first() != Some(&"{gputune}") || words.get(1) != Some(&"demo-step") {
+        return Vec::new();
+    }
+    let behind = words.windows(2).filter(|pair| pair[0] == "--precision").map(|pair| pair[1]);
+    let within = words.iter().copied().filter(|word| word.starts_with("--precision="));
+    behind
+        .chain(within)
+        .flat_map(|word| Template::parse(word).names().map(|(name, _)| name.to_owned()).collect::<Vec<_>>())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Spec;
+    use crate::telemetry::Device;
+
+    const SPEC: &str = r#"
+        [step]
+        command = ["python3", "train.py"]
+        adapter = "torch"
+        [space]
+        precision = { values = ["fp32", "bf16"], apply = "torch.precision" }
+    "#;
+
+    fn load(text: &str, compute_capability: (i32, i32)) -> Result<Spec, SpecError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("spec.toml");
+        std::fs::write(&path, text).unwrap();
+        Spec::load_for(&path, &|| Some(Hardware { name: "Test".to_owned(), compute_capability }))
+    }
+
+    #[test]
+    fn the_signature_of_a_search_tells_what_was_left_out() {
+        let device = Device { name: "Test".to_owned(), driver: "1".to_owned(), is_gpu: true };
+        let fingerprint = |capability| load(SPEC, capability).unwrap().fingerprint(&device).space.to_string();
+        assert_eq!(fingerprint((7, 0)), fingerprint((7, 5)), "it goes on where it was");
+        assert_ne!(fingerprint((7, 0)), fingerprint((8, 0)));
+    }
+
+    #[test]
+    fn who_needs_no_answer_does_not_ask() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("spec.toml");
+        for text in [
+            SPEC.replace("\"bf16\"", "\"fp32\"").replace("\"fp32\", \"fp32\"", "\"fp32\""),
+            SPEC.replace("adapter =", "device = \"cpu\"\nadapter ="),
+            SPEC.replace("adapter =", "env = { CUDA_VISIBLE_DEVICES = \"1\" }\nadapter ="),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let spec = Spec::load_for(&path, &|| panic!("nobody asks")).unwrap();
+            assert_eq!(spec.left_out, []);
+        }
+        std::fs::write(&path, SPEC).unwrap();
+        assert_eq!(Spec::load_for(&path, &|| None).unwrap().space.count().to_string(), "2");
+    }
+}

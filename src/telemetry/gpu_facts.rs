@@ -1,0 +1,125 @@
+//! What is known of a GPU beside what it does: its model, its links, its limits, and who is on it.
+
+use serde::{Serialize, Serializer};
+
+/// One GPU, or one MIG instance. What the driver does not tell is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct GpuFacts {
+    /// Its number in the order of the PCI bus; for an instance that of the whole GPU.
+    pub index: Option<u32>,
+    /// Its identity: `GPU-...`, or `MIG-...` for an instance.
+    pub uuid: Option<String>,
+    /// The model.
+    pub name: String,
+    /// Whether `CUDA_VISIBLE_DEVICES` leaves it to programs.
+    pub is_visible: bool,
+    /// Compute capability, such as 9.0.
+    #[serde(serialize_with = "as_version")]
+    pub compute_capability: Option<(i32, i32)>,
+    /// Streaming multiprocessors.
+    pub multiprocessors: Option<u32>,
+    /// Memory, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Memory in use by anybody, in bytes.
+    pub memory_used_bytes: Option<u64>,
+    /// Its link to the host.
+    pub pcie: Option<Pcie>,
+    /// NVLinks that are up.
+    pub nvlinks: Option<u32>,
+    /// What it may draw.
+    pub power: Option<Power>,
+    /// Whether it is divided.
+    pub mig: Option<Mig>,
+    /// Whether the driver stays loaded while nobody uses it.
+    pub persistence: Option<bool>,
+    /// Share of the last sample period in which a kernel ran, from 0 to 1.
+    pub busy: Option<f64>,
+    /// Whether rows of its memory wait for a restart to be replaced, or cannot be replaced.
+    pub remapped_rows: Option<RemappedRows>,
+    /// Who computes on it; `None` where the driver does not tell.
+    pub processes: Option<Vec<Holder>>,
+    /// What can be read while a probe runs.
+    pub meters: Vec<MeterState>,
+}
+
+impl GpuFacts {
+    /// Its name in a sentence: `GPU 0`, or `instance MIG-...`.
+    pub fn place(&self) -> String {
+        match (&self.mig, &self.uuid, self.index) {
+            (Some(Mig::InstanceOf(_)), Some(uuid), _) => format!("instance {uuid}"),
+            (_, _, Some(index)) => format!("GPU {index}"),
+            (_, Some(uuid), None) => uuid.clone(),
+            (_, None, None) => "a GPU".to_owned(),
+        }
+    }
+}
+
+/// A GPU's link to the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Pcie {
+    /// Generation now; an idle link slows down to save power.
+    pub generation: Option<u32>,
+    /// Lanes now.
+    pub width: Option<u32>,
+    /// The fastest generation of GPU and slot.
+    pub max_generation: Option<u32>,
+    /// The most lanes of GPU and slot.
+    pub max_width: Option<u32>,
+}
+
+/// A GPU's power, in watts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Power {
+    /// What it draws now.
+    pub now_watts: Option<f64>,
+    /// What it may draw.
+    pub limit_watts: Option<f64>,
+    /// What it may draw unless somebody changes that.
+    pub default_limit_watts: Option<f64>,
+}
+
+/// How a GPU is divided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mig {
+    /// It could be, and is not.
+    Off,
+    /// It is divided, and has no instance that could compute.
+    WithoutInstances,
+    /// This is an instance of the GPU of this identity.
+    InstanceOf(String),
+}
+
+/// Rows of device memory that failed (NVIDIA, "GPU memory error management", row remapping).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct RemappedRows {
+    /// Some wait for the GPU's restart to be replaced.
+    pub is_pending: bool,
+    /// Some cannot be replaced.
+    pub has_failed: bool,
+}
+
+/// A process on a GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// Which; in a container it may be a number outside.
+    pub pid: u32,
+    /// What it runs, where that can be seen.
+    pub name: Option<String>,
+    /// What it holds, in bytes, where the driver tells.
+    pub memory_bytes: Option<u64>,
+}
+
+/// Whether a source of numbers works on this GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MeterState {
+    /// What it is called, such as `GPM`.
+    pub name: &'static str,
+    /// Why it does not work; `None` where it does.
+    pub absent: Option<String>,
+}
+
+#[expect(clippy::ref_option, reason = "serde passes a reference")]
+fn as_version<S: Serializer>(version: &Option<(i32, i32)>, serializer: S) -> Result<S::Ok, S::Error> {
+    version.map(|(major, minor)| format!("{major}.{minor}")).serialize(serializer)
+}

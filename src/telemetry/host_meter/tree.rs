@@ -1,0 +1,218 @@
+//! What a process and its descendants have used so far, those that have ended included.
+//!
+//! The kernel adds what a process has used to its parent's account when the parent waits for it: processor time as
+//! `cutime` and `cstime` (proc(5), `/proc/PID/stat`), and what it read as well, without a field of its own
+//! (`wait_task_zombie` in the kernel's `exit.c`; `/proc/PID/io`). Orphans are waited for by the probe's supervisor. So
+//! nothing is lost of a process that ends between two looks, unless its parent has told the kernel that it does not
+//! wait (SIGCHLD ignored): then some of what the tree used between those two looks is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Counters of a tree of processes; they only grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    /// Processor time, in clock ticks.
+    pub(super) ticks: u64,
+    /// Bytes that were fetched from storage; absent where one of the processes does not let itself be looked at.
+    pub(super) read_bytes: Option<u64>,
+}
+
+impl Usage {
+    fn is_less_than(&self, other: &Self) -> bool {
+        let reads_less = self.read_bytes.zip(other.read_bytes).is_some_and(|(own, other)| own < other);
+        self.ticks < other.ticks || reads_less
+    }
+}
+
+/// A process and its descendants.
+#[derive(Debug)]
+pub(super) struct Tree {
+    proc: PathBuf,
+    root: u32,
+    /// Whether the kernel tells whose children there are (`CONFIG_PROC_CHILDREN`); where not, all processes are read.
+    pub(super) lists_children: bool,
+    /// Processes that are known not to be in the tree, which none of them can ever enter: an orphan only goes to one of
+    /// its ancestors.
+    pub(super) foreign: BTreeSet<u32>,
+    scans: u32,
+    /// The living at the last look.
+    pids: Vec<u32>,
+    /// What the living had used at the last look.
+    last: Usage,
+    /// What processes had used that ended without being waited for.
+    lost: Usage,
+}
+
+impl Tree {
+    pub(super) fn new(proc: &Path, root: u32) -> Self {
+        Self {
+            proc: proc.to_owned(),
+            root,
+            lists_children: proc.join(format!("{root}/task/{root}/children")).exists(),
+            foreign: BTreeSet::new(),
+            scans: 0,
+            pids: Vec::new(),
+            last: Usage::default(),
+            lost: Usage { ticks: 0, read_bytes: Some(0) },
+        }
+    }
+
+    /// The living at the last look, the root among them.
+    pub(super) fn pids(&self) -> &[u32] {
+        &self.pids
+    }
+
+    /// What was used until now; `None` when the tree is gone.
+    pub(super) fn usage(&mut self) -> Option<Usage> {
+        let mut now = self.living()?;
+        if now.is_less_than(&self.last) {
+            // One may have ended while the others were read; then it is in its parent's account by now.
+            now = self.living()?;
+        }
+        self.lost.ticks += self.last.ticks.saturating_sub(now.ticks);
+        if let (Some(lost), Some(then), Some(now)) = (&mut self.lost.read_bytes, self.last.read_bytes, now.read_bytes) {
+            *lost += then.saturating_sub(now);
+        }
+        self.last = Usage { read_bytes: now.read_bytes.or(self.last.read_bytes), ..now };
+        Some(Usage {
+            ticks: now.ticks + self.lost.ticks,
+            read_bytes: now.read_bytes.zip(self.lost.read_bytes).map(|(now, lost)| now + lost),
+        })
+    }
+
+    /// The sum over the living and those that were waited for. Parents are read before their children, so that none that
+    /// ends meanwhile counts twice.
+    fn living(&mut self) -> Option<Usage> {
+        self.pids.clear();
+        let mut sum = Usage { ticks: self.ticks(self.root)?, read_bytes: Some(0) };
+        add(&mut sum.read_bytes, self.read_bytes(self.root));
+        self.pids.push(self.root);
+        for pid in self.descendants() {
+            let Some(ticks) = self.ticks(pid) else { continue };
+            sum.ticks += ticks;
+            add(&mut sum.read_bytes, self.read_bytes(pid));
+            self.pids.push(pid);
+        }
+        Some(sum)
+    }
+
+    fn ticks(&self, pid: u32) -> Option<u64> {
+        const USER_TIME: usize = 14;
+        // User and system time, its own and that of those it waited for.
+        const FIELDS: usize = 4;
+        let stat = self.stat(pid)?;
+        let fields = after_name(&stat)?.skip(USER_TIME - 3).take(FIELDS);
+        let ticks: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
+        (ticks.len() == FIELDS).then(|| ticks.iter().sum())
+    }
+
+    fn parent(&self, pid: u32) -> Option<u32> {
+        after_name(&self.stat(pid)?)?.nth(1)?.parse().ok()
+    }
+
+    fn stat(&self, pid: u32) -> Option<String> {
+        // The name may be anything but UTF-8.
+        let bytes = fs::read(self.proc.join(format!("{pid}/stat"))).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// What a process has read from storage; an error where it does not let itself be looked at.
+    fn read_bytes(&self, pid: u32) -> Result<u64, NotAllowed> {
+        match fs::read_to_string(self.proc.join(format!("{pid}/io"))) {
+            Ok(text) => {
+                let number = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+                number.and_then(|number| number.trim().parse().ok()).ok_or(NotAllowed)
+            }
+            // It has ended meanwhile; its parent's account has it, or will.
+            Err(error) if error.kind() == ErrorKind::NotFound && !self.proc.join(format!("{pid}/stat")).exists() => {
+                Ok(0)
+            }
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(0),
+            Err(_) => Err(NotAllowed),
+        }
+    }
+
+    /// Everything below the root, parents before children.
+    fn descendants(&mut self) -> Vec<u32> {
+        if !self.lists_children {
+            return self.scan();
+        }
+        let mut found = self.children(self.root);
+        let mut at = 0;
+        while let Some(&pid) = found.get(at) {
+            let children = self.children(pid);
+            found.extend(children);
+            at += 1;
+        }
+        found
+    }
+
+    /// The children of all threads of a process (proc(5), `/proc/PID/task/TID/children`).
+    fn children(&self, pid: u32) -> Vec<u32> {
+        let threads = fs::read_dir(self.proc.join(format!("{pid}/task"))).into_iter().flatten().flatten();
+        let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+        lists
+            .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+            .collect()
+    }
+
+    /// The descendants from the list of all processes, of which those that are known to be foreign are not read again.
+    fn scan(&mut self) -> Vec<u32> {
+        /// After so many scans all are read again: a number may have become another process's between two of them.
+        const ANEW: u32 = 64;
+        self.scans += 1;
+        if self.scans.is_multiple_of(ANEW) {
+            self.foreign.clear();
+        }
+        let entries = fs::read_dir(&self.proc).into_iter().flatten().flatten();
+        let all: BTreeSet<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        self.foreign.retain(|pid| all.contains(pid));
+        let unknown = all.iter().filter(|pid| !self.foreign.contains(pid));
+        let parents: BTreeMap<u32, u32> = unknown.filter_map(|&pid| Some((pid, self.parent(pid)?))).collect();
+        let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (&pid, &parent) in &parents {
+            children.entry(parent).or_default().push(pid);
+        }
+        let mut found = children.get(&self.root).cloned().unwrap_or_default();
+        let mut at = 0;
+        while let Some(pid) = found.get(at) {
+            found.extend(children.get(pid).into_iter().flatten());
+            at += 1;
+        }
+        let is_foreign: Vec<u32> = parents.keys().copied().filter(|&pid| self.is_foreign(pid, &parents)).collect();
+        self.foreign.extend(is_foreign);
+        found
+    }
+
+    /// Whether a process descends from one that is known to be foreign, or from none. Of one whose parent ended while the
+    /// list was read nothing is known yet.
+    fn is_foreign(&self, pid: u32, parents: &BTreeMap<u32, u32>) -> bool {
+        let mut pid = pid;
+        for _ in 0..=parents.len() {
+            match parents.get(&pid) {
+                _ if pid == self.root => return false,
+                Some(0) => return true,
+                Some(parent) if self.foreign.contains(parent) => return true,
+                Some(&parent) => pid = parent,
+                None => return false,
+            }
+        }
+        false
+    }
+}
+
+/// A process that does not let itself be looked at.
+struct NotAllowed;
+
+/// Adds a number to a sum that is absent once one of its numbers is.
+fn add(sum: &mut Option<u64>, number: Result<u64, NotAllowed>) {
+    *sum = sum.zip(number.ok()).map(|(sum, number)| sum + number);
+}
+
+/// The fields of a line of `/proc/PID/stat` from the third on; the second, the name, may hold blanks and parentheses.
+fn after_name(stat: &str) -> Option<std::str::SplitWhitespace<'_>> {
+    Some(stat[stat.rfind(')')? + 1..].split_whitespace())
+}

@@ -1,0 +1,91 @@
+//! Questions to NVML and why they have no answer.
+
+use nvml_wrapper::error::NvmlError;
+
+/// What was told, or in words why not.
+pub(super) type Told<T> = Result<T, String>;
+
+/// A question that is put again and again, until an answer shows that there will never be another.
+#[derive(Debug, Default)]
+pub(super) struct Question {
+    refused: Option<String>,
+}
+
+impl Question {
+    /// Asks, unless it was refused for good before.
+    pub(super) fn ask<T>(&mut self, call: impl FnOnce() -> Result<T, NvmlError>) -> Told<T> {
+        if let Some(refused) = &self.refused {
+            return Err(refused.clone());
+        }
+        call().map_err(|error| {
+            let words = reason(&error);
+            if is_final(&error) {
+                self.refused = Some(words.clone());
+            }
+            words
+        })
+    }
+
+    /// Never asks again.
+    pub(super) fn give_up(&mut self, reason: &str) {
+        self.refused.get_or_insert_with(|| reason.to_owned());
+    }
+
+    /// Why it is not asked any more.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+}
+
+/// Whether asking again is of no use. A GPU that is lost does not come back before the machine restarts.
+fn is_final(error: &NvmlError) -> bool {
+    use NvmlError::{FailedToLoadSymbol, FunctionNotFound, GpuLost, NoPermission, NotSupported};
+    matches!(error, FailedToLoadSymbol(_) | FunctionNotFound | GpuLost | NoPermission | NotSupported)
+}
+
+/// An error in a few words.
+pub(super) fn reason(error: &NvmlError) -> String {
+    match error {
+        NvmlError::NotSupported => "not supported by this device".to_owned(),
+        NvmlError::NoPermission => "no permission".to_owned(),
+        NvmlError::GpuLost => "the GPU is lost".to_owned(),
+        NvmlError::FunctionNotFound => "this driver does not have it".to_owned(),
+        NvmlError::FailedToLoadSymbol(text) => {
+            let symbol = text.split_whitespace().last().unwrap_or_default();
+            format!("this driver has no {symbol}")
+        }
+        NvmlError::UnexpectedVariant(value) => format!("NVML answers {value}, which has no meaning here"),
+        // The loader's text has a line of its own for each library that it tried.
+        NvmlError::LibloadingError(error) => {
+            let text = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+            text.replace(char::is_control, " ")
+        }
+        error => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_for_good_is_not_asked_again() {
+        let mut question = Question::default();
+        assert_eq!(question.ask(|| Ok(1)), Ok(1));
+        assert_eq!(
+            question.ask::<u32>(|| Err(NvmlError::Unknown)),
+            Err("an internal driver error occurred".to_owned())
+        );
+        assert_eq!(question.ask(|| Ok(2)), Ok(2), "it may have been a moment's failure");
+        assert!(question.ask::<u32>(|| Err(NvmlError::NotSupported)).is_err());
+        assert_eq!(question.ask(|| Ok(3)), Err("not supported by this device".to_owned()));
+    }
+
+    #[test]
+    fn a_missing_function_is_named() {
+        let error =
+            NvmlError::FailedToLoadSymbol("/usr/lib/libnvidia-ml.so.1: undefined symbol: nvmlGpmSampleGet".into());
+        assert_eq!(reason(&error), "this driver has no nvmlGpmSampleGet");
+        assert_eq!(reason(&NvmlError::from(4711)), "NVML answers 4711, which has no meaning here");
+    }
+}

@@ -1,0 +1,119 @@
+//! What changes the speed of a GPU from outside: its settings, heat, and protections.
+
+use nvml_wrapper::Device;
+use nvml_wrapper::enum_wrappers::device::Clock;
+
+use super::ticks::States;
+
+/// Bits of why clocks are low (nvml.h, `nvmlClocksEventReasons`).
+pub(super) mod why {
+    pub(in super::super) const IDLE: u64 = 0x1;
+    pub(in super::super) const SETTING: u64 = 0x2;
+    pub(in super::super) const POWER_CAP: u64 = 0x4;
+    pub(in super::super) const SLOWDOWN: u64 = 0x8;
+    pub(in super::super) const HEAT: u64 = 0x20 | 0x40;
+    pub(in super::super) const POWER_BRAKE: u64 = 0x80;
+}
+
+/// What only an administrator sets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// The power limit in milliwatts. It is the one that was set: the enforced one of a laptop changes all the time.
+    power_limit: Option<u32>,
+    /// Application clocks in megahertz.
+    sm_clock: Option<u32>,
+    memory_clock: Option<u32>,
+}
+
+impl Settings {
+    pub(super) fn read(device: &Device<'_>) -> Self {
+        Self {
+            power_limit: device.power_management_limit().ok(),
+            sm_clock: device.applications_clock(Clock::Graphics).ok(),
+            memory_clock: device.applications_clock(Clock::Memory).ok(),
+        }
+    }
+
+    /// What is different now, in words.
+    pub(super) fn changes_since(&self, before: &Self) -> Vec<String> {
+        let watts = |milliwatts: u32| format!("{} W", milliwatts / 1000);
+        let megahertz = |clock: u32| format!("{clock} MHz");
+        let changes = [
+            changed("power limit", before.power_limit, self.power_limit, watts),
+            changed("application clock", before.sm_clock, self.sm_clock, megahertz),
+            changed("memory's application clock", before.memory_clock, self.memory_clock, megahertz),
+        ];
+        changes.into_iter().flatten().collect()
+    }
+}
+
+fn changed(name: &str, before: Option<u32>, now: Option<u32>, shown: impl Fn(u32) -> String) -> Option<String> {
+    let (before, now) = before.zip(now).filter(|(before, now)| before != now)?;
+    Some(format!("its {name} was {} before the first probe and is {} now", shown(before), shown(now)))
+}
+
+/// That somebody locked the clocks, or set them free, while a probe ran. NVML does not tell locked clocks: it is seen
+/// where a setting limits the clock for a part of the time only, nothing else does in the rest, and the clock differs.
+pub(super) fn clock_was_set(looks: &[&States]) -> Option<String> {
+    /// Clocks go in steps of about 1 % by themselves.
+    const LEAST: f64 = 0.05;
+    const LIMITED: u64 = why::IDLE | why::POWER_CAP | why::SLOWDOWN | why::HEAT | why::POWER_BRAKE;
+    let clock = |test: &dyn Fn(u64) -> bool| {
+        let of_it = |look: &&&States| look.reasons.as_ref().is_ok_and(|reasons| test(*reasons));
+        let clocks: Vec<f64> =
+            looks.iter().filter(of_it).filter_map(|look| look.sm_clock.as_ref().ok().copied()).collect();
+        #[expect(clippy::cast_precision_loss, reason = "a few looks")]
+        (!clocks.is_empty()).then(|| clocks.iter().sum::<f64>() / clocks.len() as f64)
+    };
+    let set = clock(&|reasons| reasons & why::SETTING != 0)?;
+    let free = clock(&|reasons| reasons & (LIMITED | why::SETTING) == 0)?;
+    ((set - free).abs() > LEAST * free)
+        .then(|| format!("its clocks were set while the probe ran ({set:.0} MHz and {free:.0} MHz)"))
+}
+
+/// The share of looks in which one of the bits was there; none where it was not told.
+pub(super) fn share_with(looks: &[&States], bits: u64) -> Option<f64> {
+    let told: Vec<u64> = looks.iter().filter_map(|look| look.reasons.as_ref().ok().copied()).collect();
+    let with = told.iter().filter(|reasons| *reasons & bits != 0).count();
+    #[expect(clippy::cast_precision_loss, reason = "a few looks")]
+    (!told.is_empty()).then(|| with as f64 / told.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn look(reasons: u64, clock: f64) -> States {
+        let nothing = || Err(String::new());
+        States {
+            at: Instant::now(),
+            memory: Err(String::new()),
+            processes: Err(String::new()),
+            power: nothing(),
+            sm_clock: Ok(clock),
+            memory_clock: nothing(),
+            reasons: Ok(reasons),
+            busy: nothing(),
+            shares: Err(String::new()),
+        }
+    }
+
+    #[test]
+    fn settings_that_differ_are_told() {
+        let before = Settings { power_limit: Some(700_000), sm_clock: Some(1980), memory_clock: None };
+        assert_eq!(before.changes_since(&before), Vec::<String>::new());
+        let now = Settings { power_limit: Some(500_000), sm_clock: None, memory_clock: Some(2619) };
+        assert_eq!(now.changes_since(&before), ["its power limit was 700 W before the first probe and is 500 W now"]);
+    }
+
+    #[test]
+    fn clocks_that_somebody_locks_are_seen_and_a_power_cap_is_not_taken_for_it() {
+        let seen = |looks: &[States]| clock_was_set(&looks.iter().collect::<Vec<_>>());
+        assert!(seen(&[look(0, 1980.0), look(why::SETTING, 1200.0)]).is_some());
+        assert!(seen(&[look(why::POWER_CAP, 1500.0), look(why::SETTING, 1980.0)]).is_none());
+        assert!(seen(&[look(why::IDLE, 300.0), look(why::SETTING, 1980.0)]).is_none());
+        assert!(seen(&[look(0, 1980.0), look(why::SETTING, 1965.0)]).is_none());
+    }
+}

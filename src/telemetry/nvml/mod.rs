@@ -1,0 +1,25 @@
+//! What NVIDIA's management library (NVML) tells of GPUs while a probe runs.
+//!
+//! The library comes with the driver and is opened at run time. Nothing is ever set on a device. Each number is optional:
+//! what a device, a driver or a permission does not give is absent, with the reason. All calls are made in a thread of
+//! their own, since one may hang as long as the driver does; whoever waits for that thread gives up after a while.
+//!
+//! It has not run on a GPU yet: the tests use a stand-in for the library.
+
+mod ask;
+mod changes;
+mod evaluate;
+mod facts;
+mod gpm;
+mod list;
+mod meter;
+mod owners;
+mod samples;
+mod ticks;
+mod visible;
+mod watched;
+mod worker;
+
+pub use list::GpuIdentity;
+pub use meter::{GpuMeter, Metered, Window};
+pub use visible::Visible;

@@ -1,0 +1,43 @@
+//! Programs that come with a driver, and what they print.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The file of a program in `PATH`.
+pub(super) fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// What a program prints that ends well in time; it may hang while the driver does.
+pub(super) fn output_within(program: &Path, arguments: &[&OsStr], limit: Duration) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut running = command.spawn().ok()?;
+    let deadline = Instant::now() + limit;
+    while running.try_wait().ok()?.is_none() {
+        if Instant::now() >= deadline {
+            let _ = running.kill();
+            let _ = running.wait();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let output = running.wait_with_output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_hangs_tells_nothing() {
+        let begin = Instant::now();
+        assert!(output_within(Path::new("/bin/sleep"), &["60".as_ref()], Duration::from_millis(50)).is_none());
+        assert!(begin.elapsed() < Duration::from_secs(30));
+        assert!(find("sh").is_some() && find("no such program").is_none());
+    }
+}
