@@ -28,7 +28,7 @@ pub(super) struct Chunk {
 impl Listed {
     /// The list of a space; `None` where it would be too long.
     pub(super) fn of(space: &Space) -> Option<Self> {
-        if !space.raw_size().is_some_and(|size| size <= MOST_LISTED) && !space.count().fits(MOST_LISTED) {
+        if space.raw_size().is_none_or(|size| size > MOST_LISTED) && !space.count().fits(MOST_LISTED) {
             return None;
         }
         let configs: Vec<Config> = Walk::new(space).collect();
