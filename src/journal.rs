@@ -57,9 +57,9 @@ pub struct Line {
     pub purpose: Purpose,
     /// Names and values.
     pub config: Settings,
-    /// Why the strategy proposed it, where it says.
+    /// Why the strategy proposed it, where it says. (A failure has a `reason` on the same line.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub why: Option<String>,
     /// Wall time of the probe in seconds.
     pub elapsed_s: f64,
     /// How it ended.
@@ -184,12 +184,12 @@ impl Journal {
     ///
     /// # Errors
     /// The line cannot be written; the journal then holds what it held before.
-    pub fn record(&mut self, trial: &Trial, space: &Space, reason: Option<&str>) -> Result<(), JournalError> {
+    pub fn record(&mut self, trial: &Trial, space: &Space, why: Option<&str>) -> Result<(), JournalError> {
         self.append(&Line {
             trial: trial.number,
             purpose: trial.purpose,
             config: space.settings(&trial.config),
-            reason: reason.map(str::to_owned),
+            why: why.map(str::to_owned),
             elapsed_s: trial.elapsed.as_secs_f64(),
             outcome: trial.outcome.clone(),
         })
