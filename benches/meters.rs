@@ -1,7 +1,7 @@
 //! What a look at GPUs costs in processor time, with the stand-in for NVIDIA's library that the tests use: gputune's own
 //! part. What the driver takes is not in it, and awaits a GPU; so does what sampling does to throughput.
 //!
-//! `cargo build --release --example stand_in_nvml && cargo bench --bench meters` prints a table;
+//! `cargo build --release --example stand_in_nvml && cargo bench --bench meters` prints a table, and so does `cargo test`;
 //! `benches/results/meters.md` keeps a run.
 
 use std::error::Error;

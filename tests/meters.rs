@@ -12,11 +12,15 @@ const LIMITS: &str = "[limits]\nprobe_time = \"20s\"\nstall_time = \"10s\"\ngrac
 
 /// `gputune probe` of a step that writes its number to a file and goes on for ever.
 fn probe(stand_in: &StandIn, arguments: &[&str], env: &str) -> Output {
+    probe_within(stand_in, arguments, env, LIMITS)
+}
+
+fn probe_within(stand_in: &StandIn, arguments: &[&str], env: &str, limits: &str) -> Output {
     let pid = format!("pid:{}", stand_in.path("pid").display());
     let mut words = vec![pid.as_str()];
     words.extend(arguments);
     words.push("forever:8:2000");
-    let search = Search::of(&words, &format!("{env}{LIMITS}"));
+    let search = Search::of(&words, &format!("{env}{limits}"));
     let mut command = Command::new(gputune());
     command.args(["probe", "spec.toml", "--out", "out", "--json"]).current_dir(search.folder.path());
     stand_in.before(&mut command).output().unwrap()
@@ -102,7 +106,7 @@ fn an_ampere_gpu_has_no_sm_activity_and_says_why() {
     close(&gpu["readings"]["memory_own"], 40e9, "nvml_processes");
     assert!(
         absent(gpu)
-            .contains("SM activity, SM occupancy, tensor cores, memory bandwidth, PCIe, NVLink: GPM: not supported"),
+            .contains("SM activity, SM occupancy, tensor cores, memory bandwidth, PCIe from the host, PCIe to the host, NVLink received, NVLink sent: GPM: not supported"),
         "{gpu}"
     );
 }
@@ -181,7 +185,7 @@ fn any_function_may_be_missing() {
     let gpu = &report(&stand_in, "")["gpus"][0];
     close(&gpu["readings"]["memory_own"], 40e9, "nvml_processes");
     assert!(absent(gpu).contains("this driver has no nvmlGpmSampleAlloc"), "{gpu}");
-    assert!(absent(gpu).contains("clocks: this driver has no nvmlDeviceGetClockInfo"), "{gpu}");
+    assert!(absent(gpu).contains("SM clock, memory clock: this driver has no nvmlDeviceGetClockInfo"), "{gpu}");
 }
 
 #[test]
@@ -195,7 +199,7 @@ fn values_that_nobody_knows_are_no_numbers() {
     close(&gpu["readings"]["sm_active"], 0.62, "gpm");
     assert!(gpu["readings"]["tensor_active"].is_null(), "{gpu}");
     assert!(absent(gpu).contains("tensor cores: GPM: NVML says NaN"), "{gpu}");
-    assert!(absent(gpu).contains("clocks: NVML answers 4711, which has no meaning here"), "{gpu}");
+    assert!(absent(gpu).contains("SM clock, memory clock: NVML answers 4711, which has no meaning here"), "{gpu}");
     // The buffer has values of an unknown type, and other calls take its place.
     close(&gpu["readings"]["gpu_busy"], 0.97, "nvml");
     close(&gpu["readings"]["throttled_by_power"], 0.0, "nvml");
@@ -207,14 +211,15 @@ fn a_library_that_does_not_work_is_told_and_the_probe_goes_on() {
         (StandIn::broken(b"no library"), "file too short"),
         (StandIn::of(&json!({ "init": 9 })), "NVIDIA driver is not loaded"),
         (StandIn::of(&json!({ "init": 4 })), "permission"),
+        (with_gpu(|gpu| gpu["state"]["errors"] = json!({ "nvmlDeviceGetHandleByIndex_v2": 4 })), ""),
         (StandIn::without(&["nvmlInit_v2"], &json!({})), "nvmlInit_v2"),
     ] {
-        // Without NVML, and without the kernel's module, the processor is the device.
-        let error = gputune::telemetry::GpuMeter::open(stand_in.library().as_os_str());
-        if !reason.is_empty() && !reason.contains("driver is") && !reason.contains("perm") {
-            let error = error.unwrap_err();
+        // The script's file is read by a program that is started for it, so here the library has none.
+        if ["file too short", "nvmlInit_v2"].contains(&reason) {
+            let error = gputune::telemetry::GpuMeter::open(stand_in.library().as_os_str()).unwrap_err();
             assert!(error.starts_with("NVML: ") && error.contains(reason) && !error.contains('\n'), "{error}");
         }
+        // Without NVML, and without the kernel's module, the processor is the device.
         let report = report(&stand_in, "");
         assert!(report["gpus"].is_null() && !report["device"].as_str().unwrap().contains("NVIDIA"), "{report}");
     }
@@ -446,7 +451,15 @@ fn clocks_and_limits_that_somebody_changes_disturb() {
         let flag = stand_in.path("changed");
         rewrite(&stand_in, |gpu| gpu["changes"] = json!([{ "when": flag, "set": set }]));
         let touch = format!("touch:{}", flag.display());
-        let (code, text) = disturbed(&stand_in, &["steps:300:8:2000", &touch]);
+        // So long that, whatever is taken for warm-up, the change is in the measured time.
+        let limits = if tries == 1 { LIMITS.replace("1200ms", "3s") } else { LIMITS.to_owned() };
+        let output = probe_within(
+            &stand_in,
+            &[if tries == 1 { "steps:800:8:2000" } else { "steps:100:8:2000" }, &touch],
+            "",
+            &limits,
+        );
+        let (code, text) = (output.status.code(), stdout(&output) + &stderr(&output));
         assert!(text.contains(words), "{text}");
         // A limit that was changed stays so, and what was measured before it cannot be compared any more.
         assert_eq!(code, Some(if tries == 3 { 3 } else { 0 }), "{text}");
@@ -541,4 +554,54 @@ fn a_device_has_the_same_identity_by_nvml_and_by_the_kernel() {
     let output = stand_in.before(&mut command).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stderr(&output).contains("goes on from 2 finished trials"), "{}", stderr(&output));
+}
+
+#[test]
+fn gpu_memory_that_is_not_back_is_waited_for() {
+    let stand_in = with_gpu(|_| {});
+    let (held, back) = (stand_in.path("held"), stand_in.path("back"));
+    rewrite(&stand_in, |gpu| {
+        gpu["changes"] = json!([
+            { "when": held, "set": { "memory_other": 2e9 } },
+            { "when": back, "set": { "memory_other": 3e6 } },
+        ]);
+    });
+    let (pid, touch) = (format!("pid:{}", stand_in.path("pid").display()), format!("touch:{}", held.display()));
+    let search = Search::of(&[&pid, "steps:100:8:2000", &touch, "forever:8:2000"], LIMITS);
+    let mut command = search.command();
+    let mut running = stand_in
+        .before(&mut command)
+        .stderr(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let journal = search.out().join("journal.jsonl");
+    let trials = || std::fs::read_to_string(&journal).map_or(0, |text| text.lines().count().saturating_sub(1));
+    while trials() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    std::fs::remove_file(stand_in.path("pid")).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert!(!stand_in.path("pid").exists(), "the next probe has begun, though what the first held is not back");
+    std::fs::write(back, "").unwrap();
+    assert!(running.wait().unwrap().success());
+    assert_eq!(trials(), 2);
+}
+
+#[test]
+fn a_lack_of_memory_that_another_program_brought_about_is_not_the_configs() {
+    let stand_in = with_gpu(|_| {});
+    let flag = stand_in.path("come");
+    let foreign = std::process::id();
+    rewrite(&stand_in, |gpu| {
+        let set = json!({ "processes": [{ "pid": foreign, "bytes": 5e7 }] });
+        gpu["changes"] = json!([{ "when": flag, "set": set }]);
+    });
+    let touch = format!("touch:{}", flag.display());
+    let words =
+        [&touch, "sleep:300", "complain:torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "exit:1"];
+    let (code, text) = disturbed(&stand_in, &words);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("CUDA out of memory") && text.contains(&format!("process {foreign} (`")), "{text}");
+    assert!(text.contains("has taken 47.7 MiB of GPU 0 meanwhile"), "{text}");
 }

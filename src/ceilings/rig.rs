@@ -125,9 +125,8 @@ fn random(stream: &Stream, element: Element, cells: usize, seed: u64) -> Result<
     let buffer = Buffer::new(stream.gpu(), cells * element.bytes())?;
     let made = PART.min(cells);
     match element {
-        Element::F32 => fill(stream, &buffer, &numbers(made, seed, |bits| f32_in_range(bits)))?,
+        Element::F32 => fill(stream, &buffer, &numbers(made, seed, f32_in_range))?,
         // The upper half of a single is a bf16.
-        #[expect(clippy::cast_possible_truncation, reason = "the upper half fits")]
         Element::Bf16 => {
             fill(stream, &buffer, &numbers(made, seed, |bits| (f32_in_range(bits).to_bits() >> 16) as u16))?
         }

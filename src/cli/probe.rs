@@ -51,6 +51,7 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 
 pub(super) fn run(args: &Args) -> super::Result {
     let spec = Spec::load(&args.config)?;
+    diagnostic::print_left_out(&spec);
     let device = spec.device().map_err(|error| search::no_gpu(&error))?;
     let config = chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
     let out = args.out.clone().unwrap_or_else(|| {

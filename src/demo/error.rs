@@ -52,6 +52,12 @@ pub enum DemoError {
         /// The values that work.
         allowed: &'static str,
     },
+    /// No GPU can be used, or one failed.
+    #[error("the GPU cannot be used: {reason}")]
+    Device {
+        /// What is missing or has failed, and what helps where that is known.
+        reason: String,
+    },
     /// A worker thread cannot be started or has ended early.
     #[error("data worker {worker} is gone: {reason}; try fewer workers")]
     Worker {

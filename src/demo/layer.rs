@@ -26,9 +26,8 @@ impl<S: Scalar> Layer<S> {
         seed: u64,
         stream: u64,
     ) -> Result<Self, DemoError> {
-        let mut weights = Parameters::zeros(ledger, &[inputs, outputs])?;
-        weights.randomize(seed, stream, (6.0 / inputs as f32).sqrt());
-        Ok(Self { inputs, outputs, weights, biases: Parameters::zeros(ledger, &[outputs])? })
+        let (weights, biases) = initial_parameters(ledger, inputs, outputs, seed, stream)?;
+        Ok(Self { inputs, outputs, weights, biases })
     }
 
     /// Computes the outputs of every row of inputs.
@@ -68,6 +67,19 @@ impl<S: Scalar> Layer<S> {
         self.weights.update(learning_rate);
         self.biases.update(learning_rate);
     }
+}
+
+/// The weights and biases that a layer begins with.
+pub(super) fn initial_parameters<S: Scalar>(
+    ledger: &Ledger,
+    inputs: usize,
+    outputs: usize,
+    seed: u64,
+    stream: u64,
+) -> Result<(Parameters<S>, Parameters<S>), DemoError> {
+    let mut weights = Parameters::zeros(ledger, &[inputs, outputs])?;
+    weights.randomize(seed, stream, (6.0 / inputs as f32).sqrt());
+    Ok((weights, Parameters::zeros(ledger, &[outputs])?))
 }
 
 #[cfg(test)]

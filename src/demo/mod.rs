@@ -1,10 +1,10 @@
 //! A small but genuine training job: PNG files, loader threads, a convolutional network.
 //!
-//! The job runs on any processor, without GPU and without Python, and it is real in the three
-//! settings that the tool searches:
+//! The job runs on any processor, without GPU and without Python, and on a GPU where there is one.
+//! It is real in the three settings that the tool searches:
 //!
 //! * the batch size trades the update of all parameters, paid once per step, against the cache
-//!   misses of large activations;
+//!   misses of large activations; on a GPU, kernels that start against kernels that fill it;
 //! * the workers are threads that read, decode and augment real files, so they compete with the
 //!   training thread for cores;
 //! * the precision is the type in which parameters, momentum, gradients, activations and batches
@@ -12,16 +12,20 @@
 
 mod augment;
 mod batch;
+mod choice;
 mod columns;
 mod data_set;
 mod decode;
 mod error;
+#[cfg(feature = "cuda")]
+mod gpu;
 mod layer;
 mod loader;
 mod machine;
 mod matrix;
 mod memory;
 mod network;
+mod opening;
 mod options;
 mod order;
 mod parameters;
@@ -33,10 +37,12 @@ mod scalar;
 mod scratch;
 mod shape;
 mod softmax;
+mod tf32;
 mod trainer;
 mod training;
 mod workers;
 
+pub use choice::DeviceChoice;
 pub use error::DemoError;
 pub use memory::DemoMemory;
 pub use options::DemoOptions;

@@ -3,6 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
+use super::choice::DeviceChoice;
 use super::error::DemoError;
 use super::precision::Precision;
 
@@ -18,6 +19,8 @@ pub struct DemoOptions {
     pub workers: usize,
     /// The batches that each worker loads ahead, from 1 to 1024; unused without workers.
     pub prefetch: usize,
+    /// What trains.
+    pub device: DeviceChoice,
     /// The type that all numbers of the network and the batches are stored in.
     pub precision: Precision,
     /// The seed of the initial weights, the sample order and the augmentation.
@@ -26,10 +29,10 @@ pub struct DemoOptions {
     pub learning_rate: f32,
     /// The folder that keeps the data set between runs; the job touches only its own entries.
     pub data_dir: PathBuf,
-    /// The most bytes that the job may hold at once.
+    /// The most bytes that the job may hold at once; on a GPU, of its memory.
     ///
     /// Without it the limit is what the machine or its container reports as available when the
-    /// job starts, where it reports that at all.
+    /// job starts, where it reports that at all; on a GPU, what is free of its memory.
     pub memory_limit_bytes: Option<u64>,
 }
 
@@ -39,6 +42,7 @@ impl Default for DemoOptions {
             batch_size: 64,
             workers: 1,
             prefetch: 2,
+            device: DeviceChoice::Auto,
             precision: Precision::F32,
             seed: 0,
             learning_rate: 0.005,

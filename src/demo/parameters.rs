@@ -7,9 +7,10 @@ use super::error::DemoError;
 use super::memory::{Buffer, Ledger};
 use super::scalar::Scalar;
 
-const MOMENTUM: f32 = 0.9;
-// Keeps one bad batch, or an overflow of a half precision, from throwing the parameters away.
-const LARGEST_GRADIENT: f32 = 1.0;
+/// What is kept of the last step in each.
+pub(super) const MOMENTUM: f32 = 0.9;
+/// Keeps one bad batch, or an overflow of a half precision, from throwing the parameters away.
+pub(super) const LARGEST_GRADIENT: f32 = 1.0;
 const PIECE: usize = 1024;
 
 /// Parameters that are all trained alike.

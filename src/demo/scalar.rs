@@ -3,19 +3,43 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
+/// The ways in which numbers lie in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Storage {
+    F32,
+    Bf16,
+    F16,
+}
+
 /// A type that the numbers of the network can be stored in; all arithmetic is in `f32`.
 pub(super) trait Scalar: Copy + Default + Send + 'static {
+    /// How it lies in memory.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
+    const STORAGE: Storage;
+
+    /// Its bytes in memory.
+    const BYTES: usize = size_of::<Self>();
+
     /// What the loss is multiplied with, so that no gradient is lost below the smallest number.
     const LOSS_SCALE: f32;
 
     /// Converts stored values into an equally long slice.
     fn load(stored: &[Self], values: &mut [f32]);
 
+    /// As [`Self::load`], with what the type loses of the factors of a product.
+    fn load_factors(stored: &[Self], values: &mut [f32]) {
+        Self::load(stored, values);
+    }
+
     /// Rounds values into an equally long slice.
     fn store(values: &[f32], stored: &mut [Self]);
 
     /// Whether the value is zero of either sign.
     fn is_zero(self) -> bool;
+
+    /// Writes values as they lie in memory to `bytes`, which has [`Self::BYTES`] for each.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
+    fn write_bytes(stored: &[Self], bytes: &mut [u8]);
 
     /// Returns the values themselves where no conversion is needed.
     fn as_f32(stored: &[Self]) -> Option<&[f32]> {
@@ -31,6 +55,7 @@ pub(super) trait Scalar: Copy + Default + Send + 'static {
 }
 
 impl Scalar for f32 {
+    const STORAGE: Storage = Storage::F32;
     const LOSS_SCALE: f32 = 1.0;
 
     fn load(stored: &[Self], values: &mut [f32]) {
@@ -45,6 +70,12 @@ impl Scalar for f32 {
         self == 0.0
     }
 
+    fn write_bytes(stored: &[Self], bytes: &mut [u8]) {
+        for (value, target) in stored.iter().zip(bytes.chunks_exact_mut(Self::BYTES)) {
+            target.copy_from_slice(&value.to_ne_bytes());
+        }
+    }
+
     fn as_f32(stored: &[Self]) -> Option<&[f32]> {
         Some(stored)
     }
@@ -56,6 +87,7 @@ impl Scalar for f32 {
 
 // The shifts are spelled out because, unlike the general conversions, they become vector code.
 impl Scalar for bf16 {
+    const STORAGE: Storage = Storage::Bf16;
     const LOSS_SCALE: f32 = 1.0;
 
     fn load(stored: &[Self], values: &mut [f32]) {
@@ -76,9 +108,16 @@ impl Scalar for bf16 {
     fn is_zero(self) -> bool {
         self.to_bits() & 0x7fff == 0
     }
+
+    fn write_bytes(stored: &[Self], bytes: &mut [u8]) {
+        for (value, target) in stored.iter().zip(bytes.chunks_exact_mut(Self::BYTES)) {
+            target.copy_from_slice(&value.to_ne_bytes());
+        }
+    }
 }
 
 impl Scalar for f16 {
+    const STORAGE: Storage = Storage::F16;
     // The mean over a batch leaves gradients near 1e-6, and the type ends at 6e-8; the largest
     // gradients, near 1, stay far below its maximum of 65504.
     const LOSS_SCALE: f32 = 1024.0;
@@ -93,6 +132,12 @@ impl Scalar for f16 {
 
     fn is_zero(self) -> bool {
         self.to_bits() & 0x7fff == 0
+    }
+
+    fn write_bytes(stored: &[Self], bytes: &mut [u8]) {
+        for (value, target) in stored.iter().zip(bytes.chunks_exact_mut(Self::BYTES)) {
+            target.copy_from_slice(&value.to_ne_bytes());
+        }
     }
 }
 

@@ -12,10 +12,12 @@ use super::loader::Loader;
 use super::machine::available_memory_bytes;
 use super::memory::{DemoMemory, Ledger};
 use super::network::Network;
+use super::opening::{self, OnGpu, Opened};
 use super::options::DemoOptions;
 use super::precision::Precision;
 use super::scalar::Scalar;
 use super::shape::Shape;
+use super::tf32::Tf32;
 
 /// What one training step did and how long its parts took.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,7 +26,7 @@ pub struct DemoStep {
     pub samples: u64,
     /// The mean cross-entropy of the batch before the update.
     pub loss: f64,
-    /// The wait for the batch; without workers, the loading itself.
+    /// The wait for the batch; without workers, the loading itself. On a GPU, what its work did not hide of it.
     pub data_wait: Duration,
     /// The computation of the loss.
     pub forward: Duration,
@@ -40,6 +42,9 @@ pub struct DemoStep {
 pub struct DemoTrainer {
     engine: Box<dyn Engine>,
     ledger: Ledger,
+    gpu: Option<String>,
+    note: Option<String>,
+    flops: f64,
 }
 
 impl DemoTrainer {
@@ -63,23 +68,52 @@ impl DemoTrainer {
         self.engine.step()
     }
 
-    /// Returns the bytes that the job holds, which stay the same from step to step.
+    /// The model of the GPU that trains, if one does.
+    pub fn gpu(&self) -> Option<&str> {
+        self.gpu.as_deref()
+    }
+
+    /// The floating-point operations of the products of one step, a multiplication and an addition being two.
+    pub fn flops_per_step(&self) -> f64 {
+        self.flops
+    }
+
+    /// Why the processor trains although there is a GPU, and the options left the choice.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
+    /// Returns the bytes that the job holds, which stay the same from step to step; on a GPU, of its memory.
     pub fn memory(&self) -> DemoMemory {
         self.ledger.memory()
     }
 
     fn with_shape(options: &DemoOptions, shape: Shape) -> Result<Self, DemoError> {
         options.validate()?;
-        let limits = [options.memory_limit_bytes, available_memory_bytes()];
-        let ledger = Ledger::new(limits.into_iter().flatten().min());
         let data_set = DataSet::prepare(&options.data_dir, shape)?;
-        let engine: Box<dyn Engine> = match options.precision {
-            Precision::F32 => Box::new(Training::<f32>::new(&ledger, &data_set, options)?),
-            Precision::Bf16 => Box::new(Training::<bf16>::new(&ledger, &data_set, options)?),
-            Precision::F16 => Box::new(Training::<f16>::new(&ledger, &data_set, options)?),
-        };
-        Ok(Self { engine, ledger })
+        let flops = shape.operations() * options.batch_size as f64;
+        let (engine, ledger, gpu, note) =
+            match opening::open(options, &data_set, &Ledger::new(available_memory_bytes()))? {
+                Opened::Gpu(OnGpu { engine, ledger, name }) => (engine, ledger, Some(name), None),
+                Opened::Cpu(note) => {
+                    let (engine, ledger) = on_processor(options, &data_set)?;
+                    (engine, ledger, None, note)
+                }
+            };
+        Ok(Self { engine, ledger, gpu, note, flops })
     }
+}
+
+fn on_processor(options: &DemoOptions, data_set: &DataSet) -> Result<(Box<dyn Engine>, Ledger), DemoError> {
+    let limits = [options.memory_limit_bytes, available_memory_bytes()];
+    let ledger = Ledger::new(limits.into_iter().flatten().min());
+    let engine: Box<dyn Engine> = match options.precision {
+        Precision::F32 => Box::new(Training::<f32>::new(&ledger, data_set, options)?),
+        Precision::Tf32 => Box::new(Training::<Tf32>::new(&ledger, data_set, options)?),
+        Precision::Bf16 => Box::new(Training::<bf16>::new(&ledger, data_set, options)?),
+        Precision::F16 => Box::new(Training::<f16>::new(&ledger, data_set, options)?),
+    };
+    Ok((engine, ledger))
 }
 
 impl fmt::Debug for DemoTrainer {
@@ -89,11 +123,13 @@ impl fmt::Debug for DemoTrainer {
 }
 
 /// A training of any precision.
-trait Engine: Send {
+pub(super) trait Engine: Send {
+    /// Trains one batch.
     fn step(&mut self) -> Result<DemoStep, DemoError>;
 }
 
-struct Training<S> {
+/// A training on the processor.
+pub(super) struct Training<S> {
     network: Network<S>,
     batch: Batch<S>,
     loader: Loader<S>,
@@ -101,7 +137,8 @@ struct Training<S> {
 }
 
 impl<S: Scalar> Training<S> {
-    fn new(ledger: &Ledger, data_set: &DataSet, options: &DemoOptions) -> Result<Self, DemoError> {
+    /// Allocates everything and starts the workers.
+    pub(super) fn new(ledger: &Ledger, data_set: &DataSet, options: &DemoOptions) -> Result<Self, DemoError> {
         let (shape, batch_size) = (*data_set.shape(), options.batch_size);
         Ok(Self {
             network: Network::new(ledger, shape, batch_size, options.seed)?,
@@ -138,6 +175,7 @@ impl<S: Scalar> Engine for Training<S> {
 mod tests {
     use std::{fs, thread};
 
+    use super::super::choice::DeviceChoice;
     use super::super::scratch::ScratchFolder;
     use super::*;
 
@@ -145,6 +183,7 @@ mod tests {
         DemoOptions {
             batch_size: 16,
             workers: 0,
+            device: DeviceChoice::Cpu,
             seed: 1,
             learning_rate: 0.01,
             data_dir: scratch.path().to_path_buf(),

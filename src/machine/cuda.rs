@@ -6,17 +6,25 @@ use crate::telemetry::GpuFacts;
 
 /// Adds the driver's version, its libraries, and what only it knows of the GPUs.
 pub(super) fn add(machine: &mut Machine) {
-    let driver = Driver::open();
-    let version = driver.clone().and_then(|driver| driver.version()).ok();
-    let devices = driver.and_then(|driver| driver.devices());
-    machine.cuda = version.map(|version| version.to_string());
-    machine.libraries.push(library("libcuda.so.1", devices.as_ref().err()));
+    add_devices(machine);
     // Without a device the others are of no use, and they take long to load.
-    let Ok(devices) = devices else { return };
-    let major = version.map(|version| version.major);
+    if machine.libraries.iter().any(|library| library.name == DRIVER && library.absent.is_some()) {
+        return;
+    }
+    let major = Driver::open().and_then(|driver| driver.version()).ok().map(|version| version.major);
     machine.libraries.push(library("libcublasLt", Blas::find(major).err().as_ref()));
     machine.libraries.push(library("libnvrtc", Compiler::open(major).err().as_ref()));
-    for device in devices {
+}
+
+const DRIVER: &str = "libcuda.so.1";
+
+/// Adds the driver's version and the devices that it shows.
+pub(super) fn add_devices(machine: &mut Machine) {
+    let driver = Driver::open();
+    machine.cuda = driver.clone().and_then(|driver| driver.version()).ok().map(|version| version.to_string());
+    let devices = driver.and_then(|driver| driver.devices());
+    machine.libraries.push(library(DRIVER, devices.as_ref().err()));
+    for device in devices.unwrap_or_default() {
         let known = machine.gpus.iter_mut().find(|gpu| is_same(gpu, &device));
         match known {
             Some(gpu) => complete(gpu, &device),

@@ -12,10 +12,9 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// Looks for GPUs; `None` where none is visible, or where no driver tells.
+    /// Asks the driver for the GPUs that programs see; `None` where there is none, or no driver that tells.
     pub fn detect() -> Option<Self> {
-        let machine = super::patiently(super::look_at_gpus)?;
-        Self::of(&machine.gpus)
+        Self::of(&super::patiently(super::visible_gpus)?)
     }
 
     /// Of these GPUs.

@@ -97,10 +97,21 @@ impl Machine {
 
 /// Gives up on a driver that hangs: the thread stays behind.
 fn patiently<T: Send + 'static>(ask: fn() -> T) -> Option<T> {
-    const PATIENCE: Duration = Duration::from_secs(20);
+    // Without persistence a driver starts all GPUs when it is first asked.
+    const PATIENCE: Duration = Duration::from_secs(45);
     let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new().name("driver".to_owned()).spawn(move || drop(sender.send(ask()))).ok()?;
     receiver.recv_timeout(PATIENCE).ok()
+}
+
+/// The GPUs that programs see, with no more than what CUDA tells at once: NVML's meters take longer to try.
+fn visible_gpus() -> Vec<GpuFacts> {
+    let mut machine = Machine::default();
+    #[cfg(feature = "cuda")]
+    cuda::add_devices(&mut machine);
+    #[cfg(not(feature = "cuda"))]
+    nvml::add(&mut machine);
+    machine.gpus
 }
 
 fn look_at_gpus() -> Machine {

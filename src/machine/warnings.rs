@@ -265,7 +265,12 @@ mod tests {
         machine.gpus[0].busy = Some(0.0);
         assert!(!of(&machine).iter().any(|warning| warning.rule == "pcie_slow"));
         machine.gpus[0].is_visible = false;
-        assert!(!of(&machine).iter().any(|warning| warning.message.contains("GPU 0")));
+        let of_gpu: Vec<&str> = of(&machine)
+            .iter()
+            .filter(|warning| warning.message.contains("GPU 0"))
+            .map(|warning| warning.rule)
+            .collect();
+        assert_eq!(of_gpu, ["mig_without_instances"], "no program sees such a GPU");
     }
 
     #[test]

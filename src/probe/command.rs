@@ -115,10 +115,12 @@ impl Prober for CommandProber {
         if self.settle(&visible, watch)?.is_break() {
             return Ok(Outcome::Interrupted);
         }
+        // Before the step can hold anything.
+        let idle_gpus = self.idle.as_ref().filter(|_| self.step.is_gpu).map(|idle| idle.gpu_state(&visible));
         let (sender, messages) = sync_channel(1024);
         let mut run = Run::start(&self.step, &self.folder, job, &sender)?;
-        if let Some(idle) = self.idle.as_ref().filter(|_| self.step.is_gpu) {
-            run.watch_gpus(&visible, idle.gpu_state(&visible));
+        if let Some(idle_gpus) = idle_gpus {
+            run.watch_gpus(&visible, idle_gpus);
         }
         drop(sender);
         // An error leaves through `Drop`, which ends the processes too.

@@ -42,11 +42,13 @@ functions! {
             preference: cublasLtMatmulPreference_t, attribute: c_int, value: *const c_void, bytes: usize,
         );
         fn cublasLtMatmulPreferenceDestroy(preference: cublasLtMatmulPreference_t);
+        #[expect(clippy::too_many_arguments, reason = "the library's own signature")]
         fn cublasLtMatmulAlgoGetHeuristic(
             handle: cublasLtHandle_t, description: cublasLtMatmulDesc_t,
             a: cublasLtMatrixLayout_t, b: cublasLtMatrixLayout_t, c: cublasLtMatrixLayout_t, d: cublasLtMatrixLayout_t,
             preference: cublasLtMatmulPreference_t, wanted: c_int, proposals: *mut Proposal, found: *mut c_int,
         );
+        #[expect(clippy::too_many_arguments, reason = "the library's own signature")]
         fn cublasLtMatmul(
             handle: cublasLtHandle_t, description: cublasLtMatmulDesc_t, alpha: *const c_void,
             a: *const c_void, a_layout: cublasLtMatrixLayout_t, b: *const c_void, b_layout: cublasLtMatrixLayout_t,
@@ -94,6 +96,7 @@ mod tests {
 
     /// Needs the library, but no GPU; where it is not installed, this says so and checks nothing.
     #[test]
+    #[expect(clippy::print_stderr, reason = "says that it was skipped")]
     fn the_library_has_every_function_and_descriptions_need_no_gpu() {
         let table = match BlasTable::open(None) {
             Ok(table) => table,

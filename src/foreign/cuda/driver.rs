@@ -56,6 +56,7 @@ functions! {
         fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
         fn cuModuleUnload(module: CUmodule);
         fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
+        #[expect(clippy::too_many_arguments, reason = "the library's own signature")]
         fn cuLaunchKernel(
             function: CUfunction,
             grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
@@ -113,6 +114,7 @@ mod tests {
 
     /// Where there is a driver, which may lack the newer of the two functions that tell an identity.
     #[test]
+    #[expect(clippy::print_stderr, reason = "says that it was skipped")]
     fn the_driver_has_every_function() {
         match DriverTable::load() {
             Ok(table) => assert!(table.missing().iter().all(|name| name.starts_with("cuDeviceGetUuid"))),

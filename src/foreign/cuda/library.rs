@@ -13,14 +13,14 @@ use super::CudaError;
 /// or returns another code than 0.
 macro_rules! functions {
     ($(#[$attribute:meta])* $table:ident of $library:literal {
-        $(fn $name:ident($($argument:ident: $kind:ty),* $(,)?);)*
+        $($(#[$function_attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?);)*
     }) => {
         $(#[$attribute])*
         #[derive(Debug)]
         #[expect(non_snake_case, reason = "the library's own names")]
         pub(super) struct $table { $($name: Option<unsafe extern "C" fn($($kind),*) -> std::ffi::c_int>,)* }
 
-        #[expect(non_snake_case, clippy::too_many_arguments, reason = "the library's own names and signatures")]
+        #[expect(non_snake_case, reason = "the library's own names")]
         impl $table {
             /// The functions that the library does not have.
             #[cfg(test)]
@@ -37,6 +37,7 @@ macro_rules! functions {
             $(
                 /// # Safety
                 /// The arguments are as the library's documentation asks.
+                $(#[$function_attribute])*
                 pub(super) unsafe fn $name(&self, $($argument: $kind),*) -> Result<(), CudaError> {
                     let Some(function) = self.$name else {
                         return Err(CudaError::NoSymbol { library: $library, symbol: stringify!($name) });

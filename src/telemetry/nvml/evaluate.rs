@@ -43,29 +43,8 @@ impl Numbers {
     fn put(&mut self, metric: Metric, source: Source, told: Told<f64>) {
         match told {
             Ok(value) => drop(self.readings.insert(metric, Reading { value, source })),
-            Err(reason) => self.missing.entry(reason).or_default().push(name(metric)),
+            Err(reason) => self.missing.entry(reason).or_default().push(metric.label()),
         }
-    }
-}
-
-/// What a metric is called where it is missing.
-fn name(metric: Metric) -> &'static str {
-    match metric {
-        Metric::SmActive => "SM activity",
-        Metric::SmOccupancy => "SM occupancy",
-        Metric::TensorActive => "tensor cores",
-        Metric::DramActive => "memory bandwidth",
-        Metric::PcieReceived | Metric::PcieSent => "PCIe",
-        Metric::NvlinkReceived | Metric::NvlinkSent => "NVLink",
-        Metric::GpuBusy => "GPU busy",
-        Metric::MemoryOwn | Metric::MemoryOthers => "memory",
-        Metric::Power => "power",
-        Metric::Energy => "energy",
-        Metric::SmClock | Metric::MemoryClock => "clocks",
-        Metric::ThrottledByPower | Metric::ThrottledByHeat => "throttling",
-        Metric::EccErrors => "ECC errors",
-        Metric::XidErrors => "Xid errors",
-        _ => "others",
     }
 }
 
@@ -84,10 +63,7 @@ pub(super) fn evaluate(watched: &Watched, of: &Circumstances<'_>) -> (GpuUse, Ve
     let xids = watched.no_events.clone().map_or(Ok(watched.xids.len() as f64), Err);
     numbers.put(Metric::XidErrors, Source::Nvml, xids);
     let disturbances = disturbances(watched, of, &looks, &numbers.readings);
-    let absent = numbers.missing.into_iter().map(|(reason, mut names)| {
-        names.dedup();
-        format!("{}: {reason}", names.join(", "))
-    });
+    let absent = numbers.missing.into_iter().map(|(reason, names)| format!("{}: {reason}", names.join(", ")));
     let identity = &watched.handle.identity;
     let gpu = GpuUse {
         uuid: identity.uuid.clone(),

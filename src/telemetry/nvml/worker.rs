@@ -17,7 +17,7 @@ use super::meter::Metered;
 use super::owners::{Owner, Owners};
 use super::watched::{Watched, memory, now_in_micros, processes};
 use super::{GpuIdentity, Visible, Window};
-use crate::telemetry::{Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES};
+use crate::telemetry::{Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, thread_time};
 
 /// What the thread is asked for. Who asked may have given up waiting.
 pub(super) enum Request {
@@ -52,15 +52,30 @@ struct Session {
     looks: u32,
 }
 
-/// How often counters and states are read, at most.
-const COUNTERS_EVERY: Duration = Duration::from_millis(200);
-const STATES_EVERY: Duration = Duration::from_secs(1);
+/// How often something is read.
+#[derive(Clone, Copy)]
+struct Rhythm {
+    /// As long as it costs next to nothing.
+    usual: Duration,
+    /// However much it costs: of fewer looks no window has two.
+    longest: Duration,
+}
 
-/// How often states are read at first: a step may be over, or a device lost, before long.
-const FIRST_STATES: (u32, Duration) = (8, Duration::from_millis(250));
+const COUNTERS: Rhythm = Rhythm { usual: Duration::from_millis(200), longest: Duration::from_secs(2) };
+const STATES: Rhythm = Rhythm { usual: Duration::from_secs(1), longest: Duration::from_secs(5) };
 
-/// Each of both may take one part in so many of a processor's time: together 0.5 %.
-const SHARE_OF_TIME: u32 = 400;
+/// So many looks at states come sooner: a step may be over, or a device lost, before long.
+const FIRST_LOOKS: u32 = 8;
+const FIRST_STATES: Rhythm = Rhythm { usual: Duration::from_millis(250), ..STATES };
+
+impl Rhythm {
+    /// When the next look is due after one that cost so much of a processor's time. Counters and states may each take one
+    /// part in 400 of it, 0.5 % together.
+    fn next(self, begin: Instant, cost: Duration) -> Instant {
+        const SHARE_OF_TIME: u32 = 400;
+        begin + self.usual.max(cost * SHARE_OF_TIME).min(self.longest)
+    }
+}
 
 impl Worker {
     pub(super) fn new(nvml: &'static Nvml) -> Self {
@@ -171,16 +186,18 @@ impl Session {
     fn tick(&mut self, nvml: &'static Nvml) {
         let begin = Instant::now();
         if begin >= self.next_counters {
+            let before = thread_time();
             self.watched.iter_mut().for_each(|watched| watched.look_at_counters(nvml));
             self.ask_dcgm();
-            self.next_counters = begin + COUNTERS_EVERY.max(begin.elapsed() * SHARE_OF_TIME);
+            self.next_counters = COUNTERS.next(begin, thread_time().saturating_sub(before));
         }
         let begin = Instant::now();
         if begin >= self.next_states {
+            let before = thread_time();
             self.watched.iter_mut().for_each(|watched| watched.look_at_states(&mut self.owners));
             self.looks += 1;
-            let usual = if self.looks <= FIRST_STATES.0 { FIRST_STATES.1 } else { STATES_EVERY };
-            self.next_states = begin + usual.max(begin.elapsed() * SHARE_OF_TIME);
+            let rhythm = if self.looks <= FIRST_LOOKS { FIRST_STATES } else { STATES };
+            self.next_states = rhythm.next(begin, thread_time().saturating_sub(before));
         }
     }
 

@@ -1,0 +1,215 @@
+"""Runs the checks, each in a process of its own and within its time, and writes what they found."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tarfile
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any, Optional
+
+from . import machine, process, results
+from .checks import CHECKS, named
+from .context import Check, Context
+from .results import FAILED, SKIPPED, Report, Row
+
+ALL_PASSED, SOME_FAILED, USAGE, SOME_SKIPPED = 0, 1, 2, 3
+ARCHIVE_BYTES, LOG_BYTES = 14 << 20, 20_000
+EPILOG = """exit codes:
+  0  every check that was asked for ran and passed
+  1  a check failed
+  2  wrong arguments
+  3  no check failed, and at least one was skipped: no GPU, no PyTorch, no time left"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="gpu/acceptance.sh",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("binary", nargs="?", help="the gputune to check")
+    made.add_argument(
+        "--out", default="gpu-acceptance", help="folder for the results, at most six files [gpu-acceptance]"
+    )
+    made.add_argument(
+        "--state",
+        help="folder for searches, logs and data sets, from which a later call goes on "
+        "[gputune-acceptance in the folder for temporary files]",
+    )
+    made.add_argument("--minutes", type=float, default=240, help="time for all checks together [240]")
+    made.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="run these checks only: NAME,NAME or given again"
+    )
+    made.add_argument("--list", action="store_true", help="list the checks and end")
+    made.add_argument(
+        "--tiny",
+        action="store_true",
+        help="run `images` and `images-grid` with two tiny configs, also without a GPU: "
+        "tries the checks themselves, and says nothing of a GPU",
+    )
+    made.add_argument("--child", metavar="NAME", help=argparse.SUPPRESS)
+    made.add_argument("--context", help=argparse.SUPPRESS)
+    return made
+
+
+def chosen(only: list[str]) -> list[Check]:
+    names = [name for part in only for name in part.split(",") if name]
+    known = [check.name for check in CHECKS]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"there is no check {', '.join(unknown)}; there are {', '.join(known)}")
+    return [check for check in CHECKS if not names or check.name in names]
+
+
+def listing() -> str:
+    lines = [f"{check.name:12} {limit(check):>9}  {check.about}" for check in CHECKS]
+    return "\n".join([f"{'check':12} {'at most':>9}  what", *lines])
+
+
+def limit(check: Check) -> str:
+    return "all left" if check.limit_seconds > 3600 else f"{check.limit_seconds} s"
+
+
+def why_not(check: Check, facts: dict[str, Any], tiny: bool, left: float) -> Optional[str]:
+    """Why a check cannot run here, if it cannot."""
+    if tiny and check.name in ("images", "images-grid"):
+        return None if "torch" in facts else "no PyTorch"
+    if check.needs_gpu and "gpu" not in facts:
+        return "no GPU"
+    if check.needs_torch and not facts.get("torch_sees_gpu"):
+        return "no PyTorch that sees the GPU" if "torch" in facts else "no PyTorch"
+    if left < min(check.least, check.limit_seconds):
+        return f"{left:.0f} s are left, and it needs {check.least} s"
+    return None
+
+
+def run_check(check: Check, context: Context, folder: Path) -> tuple[list[Row], dict[str, Any], float]:
+    """Runs a check in a process of its own, and says so where it did not come to its end."""
+    path = folder / f"{check.name}.json"
+    path.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "acceptance", "--child", check.name, "--context", context.to_json()]
+    done = process.run(command, context.seconds + 15)
+    rows, numbers = results.read_report(path)
+    if done.code is None:
+        rows.append(Row(f"{check.name}: time", f"ends within {context.seconds:.0f} s", "was ended", FAILED))
+    elif done.code != 0:
+        rows.append(Row(f"{check.name}: the check itself", "runs", f"{done.ended}: {done.last_line()}", FAILED))
+    elif not rows:
+        rows.append(Row(f"{check.name}: the check itself", "finds something", "nothing", FAILED))
+    return rows, numbers, done.seconds
+
+
+def child(name: str, text: str) -> int:
+    """One check, in the process that `run_check` started."""
+    context = Context(**json.loads(text))
+    report = Report(Path(context.state) / "reports" / f"{name}.json", name)
+    try:
+        named(name).run(context, report)
+    except Exception as error:
+        traceback.print_exc()
+        report.judge("the check itself", "runs", f"{type(error).__name__}: {error}", False)
+    return 0
+
+
+def pack(state: Path, out: Path) -> None:
+    """Journals, specs and the ends of logs, for whoever looks into a failure, as one file."""
+    written = 0
+    with tarfile.open(out / "searches.tar.gz", "w:gz") as archive:
+        for path in sorted(state.rglob("*")):
+            wanted = path.name in (
+                "journal.jsonl",
+                "best.json",
+                "trials.csv",
+                "spec.toml",
+                "summary.md",
+            ) or path.suffix in (".log", ".txt")
+            if not wanted or not path.is_file() or written > ARCHIVE_BYTES:
+                continue
+            content = path.read_bytes()[-LOG_BYTES if path.suffix == ".log" else 0 :]
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(content)
+                file.flush()
+                archive.add(file.name, arcname=str(path.relative_to(state)))
+            written += len(content)
+
+
+def write(out: Path, content: dict[str, Any], rows: list[Row]) -> None:
+    (out / results.FILE).write_text(json.dumps(content, indent=1) + "\n")
+    (out / "table.txt").write_text(results.table(rows) + "\n")
+
+
+def run_all(arguments: argparse.Namespace, checks: list[Check]) -> int:
+    binary = str(Path(arguments.binary).resolve())
+    out = Path(arguments.out).resolve()
+    state = Path(arguments.state or Path(tempfile.gettempdir()) / "gputune-acceptance").resolve()
+    reports = state / "reports"
+    for folder in (out, reports):
+        folder.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    facts = machine.facts(binary)
+    (state / "device").write_text(str(facts.get("gpu", "no GPU")))
+    identity = {key: facts.get(key) for key in ("uuid", "gputune", "driver")}
+    kept = results.earlier_checks(out / results.FILE, identity)
+    rows: list[Row] = []
+    device, driver, torch = (facts.get(key, f"no {key}") for key in ("gpu", "driver", "torch"))
+    print(f"{device}, driver {driver}, PyTorch {torch}, {facts['gputune']}")
+    for check in checks:
+        left = 60 * arguments.minutes - (time.monotonic() - begun)
+        reason = why_not(check, facts, arguments.tiny, left)
+        if reason:
+            found = [Row(check.name, check.about, f"skipped: {reason}", SKIPPED)]
+            numbers: dict[str, Any] = {}
+            seconds = 0.0
+        else:
+            print(f"... {check.name}: {check.about}", file=sys.stderr, flush=True)
+            context = Context(binary, str(out), str(state), min(check.limit_seconds, left - 2), arguments.tiny)
+            found, numbers, seconds = run_check(check, context, reports)
+        rows += found
+        # A skipped check takes nothing away from what an earlier call found.
+        if not reason or check.name not in kept:
+            kept[check.name] = {
+                "rows": [vars(row) for row in found],
+                "numbers": numbers,
+                "seconds": round(seconds, 1),
+                "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            }
+        everything = [Row(**row) for entry in kept.values() for row in entry["rows"]]
+        write(out, {"format": 1, "machine": facts, "totals": results.totals(everything), "checks": kept}, everything)
+    pack(state, out)
+    print(results.table(rows))
+    totals = results.totals(rows)
+    print(", ".join(f"{count} {outcome}" for outcome, count in totals.items()) + f"; results in {out}")
+    if totals[FAILED]:
+        return SOME_FAILED
+    return SOME_SKIPPED if totals[SKIPPED] else ALL_PASSED
+
+
+def main() -> int:
+    arguments = parser().parse_args()
+    if arguments.child:
+        return child(arguments.child, arguments.context)
+    try:
+        checks = chosen(arguments.only)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE
+    if arguments.list:
+        print(listing())
+        return ALL_PASSED
+    if not arguments.binary or not os.access(arguments.binary, os.X_OK) or not Path(arguments.binary).is_file():
+        print(
+            f"error: {arguments.binary or 'no binary was named; it'} is not a program that can be run", file=sys.stderr
+        )
+        return USAGE
+    return run_all(arguments, checks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

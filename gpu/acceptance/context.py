@@ -1,0 +1,100 @@
+"""What every check gets."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from . import process
+from .results import Report
+
+GPU_FOLDER = Path(__file__).resolve().parent.parent
+SPECS = GPU_FOLDER / "specs"
+SCRIPTS = GPU_FOLDER / "scripts"
+EXAMPLES = GPU_FOLDER.parent / "examples"
+
+
+@dataclass
+class Context:
+    """The binary under test, where things go, and how long there is."""
+
+    binary: str
+    out: str
+    state: str
+    seconds: float
+    tiny: bool = False
+    begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def left(self) -> float:
+        return self.seconds - (time.monotonic() - self.begun)
+
+    def folder(self, name: str) -> Path:
+        path = Path(self.state) / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def environment(self) -> dict[str, str]:
+        """`python3` in specs is the Python that runs the checks."""
+        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
+        return {"PATH": path, "GPUTUNE_ACCEPTANCE": "1"}
+
+    def gputune(self, *arguments: object, limit: Optional[float] = None) -> process.Done:
+        seconds = min(self.left, limit) if limit else self.left
+        return process.run([self.binary, *map(str, arguments)], seconds, env=self.environment())
+
+    def probe(
+        self, spec: Path, out: Path, limit: float = 120, **settings: object
+    ) -> tuple[process.Done, dict[str, Any]]:
+        """One probe's JSON, empty where it printed none."""
+        chosen = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        done = self.gputune("probe", spec, "--json", "--quiet", "--out", out, *chosen, limit=limit)
+        try:
+            content = json.loads(done.stdout)
+        except ValueError:
+            content = {}
+        return done, content if isinstance(content, dict) else {}
+
+    def to_json(self) -> str:
+        return json.dumps({key: value for key, value in asdict(self).items() if key != "begun"})
+
+
+@dataclass(frozen=True)
+class Check:
+    """One entry of the list."""
+
+    name: str
+    about: str
+    run: Callable[[Context, Report], None]
+    limit_seconds: int
+    needs_gpu: bool = True
+    needs_torch: bool = True
+    least_seconds: int = 0
+
+    @property
+    def least(self) -> int:
+        """Less time than this is not worth a start."""
+        return self.least_seconds or self.limit_seconds // 2
+
+
+def reading(probe: dict[str, Any], metric: str) -> Optional[tuple[float, str]]:
+    """A metric of the probe's first GPU with its source."""
+    for gpu in probe.get("gpus") or []:
+        found = gpu.get("readings", {}).get(metric)
+        if found:
+            return float(found["value"]), str(found["source"])
+    return None
+
+
+def host_reading(probe: dict[str, Any], metric: str) -> Optional[float]:
+    found = (probe.get("host") or {}).get(metric)
+    return float(found["value"]) if found else None
+
+
+def near(seen: float, witness: float, share: float, absolute: float = 0.0) -> bool:
+    return abs(seen - witness) <= max(share * abs(witness), absolute)

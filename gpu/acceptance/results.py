@@ -1,0 +1,94 @@
+"""What the checks found: rows of a table, kept as JSON."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+FILE = "results.json"
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+@dataclass
+class Row:
+    """One line of the table."""
+
+    check: str
+    expected: str
+    seen: str
+    outcome: str
+
+    def line(self, widths: list[int]) -> str:
+        shown = {PASSED: "yes", FAILED: "NO", SKIPPED: "-"}[self.outcome]
+        cells = [self.check, self.expected, self.seen, shown]
+        wrapped = [textwrap.wrap(cell, width) or [""] for cell, width in zip(cells, widths)]
+        height = max(len(cell) for cell in wrapped)
+        lines = []
+        for index in range(height):
+            parts = [cell[index] if index < len(cell) else "" for cell in wrapped]
+            lines.append("  ".join(part.ljust(width) for part, width in zip(parts, widths)).rstrip())
+        return "\n".join(lines)
+
+
+@dataclass
+class Report:
+    """What one check reports, while it runs: each row and number is on disk the moment it is known."""
+
+    path: Path
+    name: str
+    rows: list[Row] = field(default_factory=list)
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+    def judge(self, what: str, expected: str, seen: str, passed: bool) -> None:
+        self.add(what, expected, seen, PASSED if passed else FAILED)
+
+    def skip(self, what: str, expected: str, why: str) -> None:
+        self.add(what, expected, f"skipped: {why}", SKIPPED)
+
+    def add(self, what: str, expected: str, seen: str, outcome: str) -> None:
+        self.rows.append(Row(f"{self.name}: {what}", expected, seen, outcome))
+        self.write()
+
+    def number(self, **numbers: Any) -> None:
+        self.numbers.update(numbers)
+        self.write()
+
+    def write(self) -> None:
+        content = {"rows": [asdict(row) for row in self.rows], "numbers": self.numbers}
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(json.dumps(content, indent=1))
+        draft.replace(self.path)
+
+
+def read_report(path: Path) -> tuple[list[Row], dict[str, Any]]:
+    """The rows and numbers of a check, those of one that was cut short included."""
+    try:
+        content = json.loads(path.read_text())
+        return [Row(**row) for row in content["rows"]], content["numbers"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return [], {}
+
+
+def table(rows: list[Row]) -> str:
+    """The rows as text for a terminal."""
+    widths = [38, 36, 42, 5]
+    head = Row("check", "expected", "seen", PASSED).line(widths).replace("yes", "pass")
+    return "\n".join([head, "-" * (sum(widths) + 6), *(row.line(widths) for row in rows)])
+
+
+def totals(rows: list[Row]) -> dict[str, int]:
+    return {outcome: sum(row.outcome == outcome for row in rows) for outcome in (PASSED, FAILED, SKIPPED)}
+
+
+def earlier_checks(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
+    """The checks of an earlier call with the same binary on the same GPU, to be kept beside those of this call."""
+    try:
+        content = json.loads(path.read_text())
+        same = all(content["machine"].get(key) == value for key, value in identity.items())
+        checks: Optional[dict[str, Any]] = content["checks"]
+        return checks if same and isinstance(checks, dict) else {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

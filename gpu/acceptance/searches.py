@@ -1,0 +1,185 @@
+"""Whole searches: the quick start, two PyTorch scripts, and every config of their spaces for comparison."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from . import process, tables
+from .context import EXAMPLES, SCRIPTS, SPECS, Context
+from .results import Report
+
+PARAMETERS = ["batch_size", "workers", "prefetch", "precision", "compile"]
+KINDS = {"batch_size": "ordinal-log2", "workers": "ordinal", "prefetch": "ordinal"}
+MANIFEST = "manifest.json"
+SUMMARY = re.compile(r"loss ([0-9.]+|nan|inf)")
+
+
+def quick_start(context: Context, report: Report) -> None:
+    """The first command of the README; its step has to find the GPU by itself."""
+    spec, out = EXAMPLES / "quickstart.toml", context.folder("quickstart") / "out"
+    if not spec.exists():
+        report.judge("spec", str(spec), "is not there", False)
+        return
+    done = context.gputune("search", spec, "--out", out, "--fresh", "--format", "json")
+    trials = tables.read_journal(out / "journal.jsonl")
+    report.judge("exit code", "0", done.ended, done.code == 0)
+    frameworks = {str(trial.get("framework")) for trial in trials if trial["outcome"] == "measured"}
+    on_gpu = bool(frameworks) and all("GPU" in framework for framework in frameworks)
+    report.judge("the step", "trains on the GPU", ", ".join(sorted(frameworks)) or "nothing was measured", on_gpu)
+    measured = {trial["config"].get("precision") for trial in trials if trial["outcome"] == "measured"}
+    report.judge(
+        "precisions measured",
+        "f32, tf32, bf16 and f16",
+        ", ".join(sorted(filter(None, measured))),
+        measured >= {"f32", "tf32", "bf16", "f16"},
+    )
+    full = sum(trial["outcome"] == "out_of_memory" for trial in trials)
+    report.judge("out of memory", "found at least once", f"{full} of {len(trials)} probes", full > 0)
+    report.number(trials=len(trials), seconds=done.seconds, best=best(out))
+
+
+def demo_step(context: Context, report: Report) -> None:
+    """The losses of the demo step on the GPU are those on the CPU."""
+    losses: dict[str, float] = {}
+    for device, precision in [("cpu", "f32"), ("gpu", "f32"), ("gpu", "tf32"), ("gpu", "bf16"), ("gpu", "f16")]:
+        done = context.gputune(
+            "demo-step",
+            "--device",
+            device,
+            "--precision",
+            precision,
+            "--batch-size",
+            64,
+            "--steps",
+            60,
+            "--workers",
+            2,
+            limit=60,
+        )
+        found = SUMMARY.findall(done.stdout)
+        label = f"{precision} on the {device.upper()}"
+        if done.code != 0 or not found:
+            report.judge(label, "60 steps", f"{done.ended}: {done.last_line()}", False)
+            continue
+        losses[label] = float(found[-1])
+    reference = losses.get("f32 on the CPU")
+    report.number(losses=losses)
+    for label, loss in losses.items():
+        if label != "f32 on the CPU" and reference is not None:
+            report.judge(
+                f"loss after 60 steps, {label}",
+                f"{reference:.3f} ± 0.15 (CPU)",
+                f"{loss:.3f}",
+                abs(loss - reference) <= 0.15,
+            )
+
+
+def best(out: Path) -> dict[str, Any]:
+    try:
+        content = json.loads((out / "best.json").read_text())
+        return {key: content.get(key) for key in ("config", "throughput", "speedup", "ties")}
+    except (OSError, ValueError):
+        return {}
+
+
+def spec_of(context: Context, name: str, grid: bool) -> Path:
+    base = "tiny" if context.tiny else name
+    return SPECS / f"{base}{'-grid' if grid else ''}.toml"
+
+
+def prepare(context: Context, name: str) -> None:
+    """Writes the pictures before the first probe, so that none has to wait for them."""
+    if name == "images" and not context.tiny:
+        process.run([sys.executable, str(SCRIPTS / "images.py"), "--prepare"], min(context.left, 120))
+
+
+def search(context: Context, report: Report, name: str) -> None:
+    prepare(context, name)
+    out = context.folder(name) / "search"
+    done = context.gputune("search", spec_of(context, name, grid=False), "--out", out, "--fresh", "--format", "json")
+    trials = tables.read_journal(out / "journal.jsonl")
+    report.judge(
+        "the search",
+        "runs to its end (exit code 0)",
+        f"{done.ended}; {len(trials)} trials in {done.seconds:.0f} s",
+        done.code == 0,
+    )
+    found = best(out)
+    report.number(trials=len(trials), seconds=done.seconds, **found)
+    metered = [trial for trial in trials if trial["outcome"] == "measured" and tables.gpu_readings(trial)]
+    measured = [trial for trial in trials if trial["outcome"] == "measured"]
+    if not context.tiny:
+        report.judge(
+            "probes that were metered",
+            f"{len(measured)} (all measured ones)",
+            str(len(metered)),
+            len(metered) == len(measured) > 0,
+        )
+    compare(context, report, name)
+
+
+def grid(context: Context, report: Report, name: str) -> None:
+    """Goes on with the grid where an earlier call ended, and writes what there is of it as a table."""
+    prepare(context, name)
+    out = context.folder(name) / "grid"
+    # What is left after the search is stopped is for the table.
+    done = context.gputune(
+        "search", spec_of(context, name, grid=True), "--out", out, "--format", "none", limit=context.left - 12
+    )
+    trials = tables.read_journal(out / "journal.jsonl")
+    made = tables.rows(trials, PARAMETERS)
+    complete = done.code == 0
+    report.number(configs=len(made), complete=complete, seconds=done.seconds)
+    if not made:
+        report.judge("the grid", "configs in its journal", f"none; {done.ended}: {done.last_line()}", False)
+        return
+    failed = sum(row["status"] != "ok" for row in made)
+    seen = f"{len(made)} configs, {failed} failures"
+    if complete:
+        report.judge("the grid", "is complete", seen, True)
+    elif done.code in (None, 130):
+        report.skip("the grid", "is complete", f"no time left after {seen}; the same command goes on")
+    else:
+        report.judge("the grid", "is complete", f"{seen}; {done.ended}: {done.last_line()}", False)
+    write(context, name, made, complete)
+    compare(context, report, name)
+
+
+def write(context: Context, name: str, made: list[tables.Row], complete: bool) -> None:
+    table = Path(context.out) / f"{name}-grid.csv"
+    tables.write_table(table, made, PARAMETERS)
+    path = Path(context.out) / MANIFEST
+    try:
+        manifest = json.loads(path.read_text())
+    except (OSError, ValueError):
+        manifest = {}
+    hardware = (Path(context.state) / "device").read_text() if (Path(context.state) / "device").exists() else "CPU"
+    note = f"samples per second of gpu/scripts/{name}.py" + ("" if complete else "; not every config of the grid")
+    manifest[f"{name}-grid"] = tables.manifest(made, PARAMETERS, KINDS, hardware, note)
+    path.write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def compare(context: Context, report: Report, name: str) -> None:
+    """How good the search's winner is among all configs, by what the grid measured of them."""
+    folder = context.folder(name)
+    winner = best(folder / "search").get("config")
+    made = tables.rows(tables.read_journal(folder / "grid" / "journal.jsonl"), PARAMETERS)
+    values = [float(row["value"]) for row in made if row["status"] == "ok"]
+    if not winner or not values:
+        report.skip("the search's winner in the grid", "at least 95 % of its best", f"needs {name} and {name}-grid")
+        return
+    value = tables.value_of(made, winner, PARAMETERS)
+    if value is None:
+        report.skip("the search's winner in the grid", "at least 95 % of its best", "the grid has not come to it")
+        return
+    report.number(winner=winner, winner_in_grid=value, best_of_grid=max(values), grid_configs=len(made))
+    report.judge(
+        "the search's winner in the grid",
+        "at least 95 % of its best",
+        f"{100 * value / max(values):.1f} % of {len(made)} configs",
+        value >= 0.95 * max(values),
+    )

@@ -1,0 +1,124 @@
+//! What the training asks of a device, so that tests can put a host's in place of a GPU.
+
+use super::super::batch::Batch;
+use super::super::error::DemoError;
+use super::super::scalar::Scalar;
+use crate::foreign::cuda::ProductShape;
+
+/// A device: its memory, products of matrices, kernels, and the way of batches to it.
+///
+/// All work is done in the order in which it is asked for, and may end later than the call; [`Self::read`] waits for it.
+pub(super) trait Device: Send {
+    /// Memory of the device.
+    type Memory: Send;
+    /// A product of matrices of one shape, ready to run.
+    type Product: Send;
+    /// Where a batch lies on the host and on the device.
+    type Slot: Send;
+
+    /// Takes memory, all bytes of which are zero; nothing where there is not as much.
+    fn memory(&self, bytes: usize) -> Result<Option<Self::Memory>, DemoError>;
+
+    /// Copies to the start of memory, and waits.
+    fn write(&self, bytes: &[u8], to: &Self::Memory) -> Result<(), DemoError>;
+
+    /// Copies numbers from the start of memory, after the work that was asked for.
+    fn read(&self, from: &Self::Memory, numbers: &mut [f32]) -> Result<(), DemoError>;
+
+    /// Prepares a product of matrices stored row by row.
+    fn product(&self, shape: ProductShape) -> Result<Self::Product, DemoError>;
+
+    /// Computes `left * right` into `result`, on top of what is there if `is_added`.
+    fn multiply(
+        &self,
+        product: &Self::Product,
+        factors: (&Self::Memory, &Self::Memory),
+        result: &Self::Memory,
+        is_added: bool,
+    ) -> Result<(), DemoError>;
+
+    /// Starts a kernel with at least so many threads.
+    fn launch(&self, kernel: Kernel, threads: usize, arguments: &[Argument<'_, Self::Memory>])
+    -> Result<(), DemoError>;
+
+    /// Takes room for a batch of so many bytes of pixels and so many labels; nothing where there is not as much.
+    fn slot(&self, pixel_bytes: usize, labels: usize) -> Result<Option<Self::Slot>, DemoError>;
+
+    /// Begins to copy a batch, beside the work that was asked for, once what used the slot before is done.
+    fn send<S: Scalar>(&self, slot: &mut Self::Slot, batch: &Batch<S>) -> Result<(), DemoError>;
+
+    /// Lets the work that follows wait for the batch, and returns pixels and labels.
+    fn receive<'a>(&self, slot: &'a Self::Slot) -> Result<(&'a Self::Memory, &'a Self::Memory), DemoError>;
+
+    /// Says that the work asked for so far is the last that uses the batch.
+    fn leave(&self, slot: &Self::Slot) -> Result<(), DemoError>;
+
+    /// Sets a mark after the work that was asked for.
+    fn mark(&self, mark: Mark) -> Result<(), DemoError>;
+
+    /// Seconds of the device's time between two marks, once both were passed.
+    fn seconds_between(&self, first: Mark, second: Mark) -> Result<f64, DemoError>;
+}
+
+/// A moment of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    Start,
+    Forward,
+    Backward,
+    Update,
+}
+
+impl Mark {
+    /// How many there are.
+    pub(super) const COUNT: usize = 4;
+}
+
+/// A kernel of `kernels.cu`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kernel {
+    GatherPatches,
+    SpreadBiases,
+    Rectify,
+    MaskRectified,
+    CrossEntropy,
+    SumRowsPartly,
+    SumParts,
+    Descend,
+}
+
+/// Their names there, in the order of the variants.
+pub(super) const KERNELS: [(Kernel, &str); 8] = [
+    (Kernel::GatherPatches, "gather_patches"),
+    (Kernel::SpreadBiases, "spread_biases"),
+    (Kernel::Rectify, "rectify"),
+    (Kernel::MaskRectified, "mask_rectified"),
+    (Kernel::CrossEntropy, "cross_entropy"),
+    (Kernel::SumRowsPartly, "sum_rows_partly"),
+    (Kernel::SumParts, "sum_parts"),
+    (Kernel::Descend, "descend"),
+];
+
+/// An argument of a kernel, of the type that the kernel declares.
+#[derive(Debug)]
+pub(super) enum Argument<'a, M> {
+    Memory(&'a M),
+    U32(usize),
+    U64(usize),
+    F32(f32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::source::KERNEL_SOURCE;
+    use super::*;
+
+    #[test]
+    fn every_kernel_of_the_source_has_its_row() {
+        for (place, (kernel, name)) in KERNELS.into_iter().enumerate() {
+            assert_eq!(kernel as usize, place);
+            assert!(KERNEL_SOURCE.contains(&format!("KERNEL {name}(")), "{name}");
+        }
+        assert_eq!(KERNEL_SOURCE.matches("\nKERNEL ").count(), KERNELS.len());
+    }
+}

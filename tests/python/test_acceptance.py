@@ -1,0 +1,199 @@
+"""What gpu/acceptance.sh makes of files and numbers; the checks themselves need a GPU."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+import tempfile
+import time
+import unittest
+import zlib
+from pathlib import Path
+
+GPU = Path(__file__).resolve().parents[2] / "gpu"
+sys.path.insert(0, str(GPU))
+sys.path.insert(0, str(GPU / "scripts"))
+
+from acceptance import __main__ as acceptance
+from acceptance import device, memory, meters, nvidia_smi, process, results, tables
+from acceptance.checks import CHECKS
+
+NAMES = ["batch_size", "workers", "precision"]
+
+
+def trial(outcome, batch_size, value=None, **more):
+    made = {
+        "trial": 1,
+        "config": {"batch_size": batch_size, "precision": "bf16"},
+        "outcome": outcome,
+        "elapsed_s": 2.0,
+        **more,
+    }
+    if value is not None:
+        made["throughput"] = {"value": value, "low": value - 1.96, "high": value + 1.96}
+    return made
+
+
+class TablesTest(unittest.TestCase):
+    def test_one_row_for_each_config_with_repeats_and_failures(self):
+        gpus = [{"uuid": "GPU-1", "readings": {"sm_active": {"value": 0.5, "source": "gpm"}}}]
+        trials = [
+            trial("measured", 8, 100.0, gpus=gpus, phase_seconds={"data_wait": 0.25}, peak_memory_bytes=7),
+            trial("measured", 8, 110.0),
+            trial("out_of_memory", 512),
+            trial("pruned", 2, 10.0),
+            trial("crashed", 4),
+        ]
+        made = tables.rows(trials, NAMES)
+        self.assertEqual([row["status"] for row in made], ["ok", "oom_fail", "ok", "runtime_fail"])
+        first = made[0]
+        self.assertEqual((first["batch_size"], first["workers"], first["value"], first["n_rep"]), ("8", "", 105.0, 2))
+        self.assertEqual((first["x_sm_activity"], first["x_data_wait_s"], first["x_peak_memory_bytes"]), (0.5, 0.25, 7))
+        self.assertAlmostEqual(made[2]["value_std"], 1.0)
+        self.assertEqual(tables.value_of(made, {"batch_size": 8, "precision": "bf16"}, NAMES), 105.0)
+        self.assertIsNone(tables.value_of(made, {"batch_size": 512, "precision": "bf16"}, NAMES))
+
+        told = tables.manifest(made, NAMES, {"batch_size": "ordinal-log2"}, "a GPU", "rate")
+        self.assertEqual((told["ok"], told["failing"], told["best"], told["within10"]), (2, 2, 105.0, 1))
+        self.assertEqual(told["fail_kinds"], {"oom_fail": 1, "runtime_fail": 1})
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "table.csv"
+            tables.write_table(path, made, NAMES)
+            with path.open() as file:
+                read = list(csv.DictReader(file))
+        self.assertEqual(list(read[0])[:5], [*NAMES, "status", "value"])
+        self.assertEqual(len(read), 4)
+
+    def test_a_journal_that_was_cut_off_is_read_up_to_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "journal.jsonl"
+            path.write_text('{"format":1}\n' + json.dumps(trial("measured", 8, 1.0)) + '\n{"trial":2,"conf')
+            self.assertEqual(len(tables.read_journal(path)), 1)
+            self.assertEqual(tables.read_journal(Path(folder) / "none"), [])
+
+
+class ReadingsTest(unittest.TestCase):
+    def test_nvidia_smi_samples(self):
+        text = (
+            "2026/11/21 10:00:00.100, 50, 1024, 300.5, 1980, 3201\n"
+            "2026/11/21 10:00:00.300, [N/A], 1026, 301.5, 1980, 3201\n"
+            "2026/11/21 10:00"
+        )
+        samples = nvidia_smi.read_samples(text)
+        at = samples[0]["at"]
+        self.assertEqual(len(samples), 2)
+        self.assertEqual(nvidia_smi.mean(samples, "memory.used", at - 1, at + 1), 1025)
+        self.assertEqual(nvidia_smi.mean(samples, "utilization.gpu", at - 1, at + 1), 50)
+        self.assertIsNone(nvidia_smi.mean(samples, "power.draw", at + 1, at + 2))
+
+    def test_ticks_count_by_their_length(self):
+        self.assertEqual(meters.weighted_mean([(1, 0.0), (3, 100.0), (5, None)]), 75)
+        self.assertIsNone(meters.weighted_mean([(1, None)]))
+
+    def test_values_are_found_wherever_they_stand(self):
+        content = {"gpus": [{"uuid": "GPU-1", "name": "x"}, {"uuid": "MIG-2"}]}
+        self.assertEqual(list(device.values(content, "uuid")), ["GPU-1", "MIG-2"])
+        self.assertEqual(len(list(device.objects(content))), 3)
+
+
+class RunningTest(unittest.TestCase):
+    def test_a_child_and_its_own_children_end_at_the_limit(self):
+        script = (
+            "import subprocess, sys, time; subprocess.Popen(['sleep', '61'], start_new_session=True); time.sleep(60)"
+        )
+        begun = time.monotonic()
+        done = process.run([sys.executable, "-c", script], 1.0)
+        self.assertIsNone(done.code)
+        self.assertLess(time.monotonic() - begun, 15)
+
+    def test_descendants_in_other_sessions_are_killed(self):
+        script = """if True:
+            import subprocess, time
+            print(subprocess.Popen(["sleep", "61"], start_new_session=True).pid, flush=True)
+            time.sleep(60)
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            output = Path(folder) / "pid"
+            child = process.start([sys.executable, "-c", script], stdout=output)
+            while not output.read_text().endswith("\n"):
+                time.sleep(0.05)
+            grandchild = int(output.read_text())
+            self.assertTrue(memory.alive(grandchild))
+            process.end(child)
+            end = time.monotonic() + 5
+            while memory.alive(grandchild) and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertFalse(memory.alive(grandchild))
+
+    def test_names_are_checked_and_reasons_are_given(self):
+        self.assertEqual(len({check.name for check in CHECKS}), len(CHECKS))
+        self.assertEqual([check.name for check in acceptance.chosen(["oom,gpm", "bench"])], ["bench", "gpm", "oom"])
+        with self.assertRaises(ValueError):
+            acceptance.chosen(["nonsense"])
+        check = CHECKS[0]
+        gpu = {"gpu": "x", "torch": "2", "torch_sees_gpu": True}
+        self.assertEqual(acceptance.why_not(check, {}, False, 1e9), "no GPU")
+        self.assertEqual(acceptance.why_not(check, {"gpu": "x"}, False, 1e9), "no PyTorch")
+        self.assertIn("s are left", acceptance.why_not(check, gpu, False, 1))
+        self.assertIsNone(acceptance.why_not(check, gpu, False, 1e9))
+
+    def test_rows_of_a_check_that_was_cut_short_are_kept(self):
+        with tempfile.TemporaryDirectory() as folder:
+            report = results.Report(Path(folder) / "x.json", "x")
+            report.judge("one", "1", "1", True)
+            report.skip("two", "2", "no time")
+            report.number(seconds=3)
+            rows, numbers = results.read_report(report.path)
+        self.assertEqual(([row.outcome for row in rows], numbers), (["passed", "skipped"], {"seconds": 3}))
+        self.assertIn("skipped: no time", results.table(rows))
+        self.assertEqual(results.read_report(Path("/nowhere")), ([], {}))
+
+
+class SpecsTest(unittest.TestCase):
+    def test_a_grid_has_the_space_of_its_search(self):
+        def space(name):
+            text = (GPU / "specs" / f"{name}.toml").read_text()
+            return re.search(r"\[space\]\n(.*?)\n\n", text, re.DOTALL).group(1).replace(", monotone = false", "")
+
+        for name in ("images", "gpt"):
+            self.assertEqual(space(name), space(f"{name}-grid"))
+
+
+try:
+    import pictures
+    import torch
+except ImportError:
+    torch = None
+
+
+@unittest.skipIf(torch is None, "no torch")
+class PicturesTest(unittest.TestCase):
+    def test_files_are_read_as_they_were_drawn(self):
+        for side in (3, 40):
+            drawn = pictures.draw(3, 16, side)
+            self.assertTrue(torch.equal(pictures.decode_png(pictures.encode_png(drawn)), drawn))
+
+    def test_all_filters_that_are_known(self):
+        pixels = torch.tensor(
+            [[[1, 2, 3], [250, 5, 6]], [[7, 8, 9], [1, 1, 1]], [[9, 9, 9], [3, 2, 1]]], dtype=torch.uint8
+        )
+        rows = pixels.reshape(3, -1)
+        sub = torch.cat([rows[1][:3], rows[1][3:] - rows[1][:3]])
+        filtered = [rows[0], sub, rows[2] - rows[1]]
+        data = b"".join(bytes([kind]) + bytes(row.tolist()) for kind, row in zip((0, 1, 2), filtered))
+        whole = pictures.encode_png(pixels)
+        header = whole[8:33]
+        content = (
+            pictures.SIGNATURE + header + pictures.chunk(b"IDAT", zlib.compress(data)) + pictures.chunk(b"IEND", b"")
+        )
+        self.assertTrue(torch.equal(pictures.decode_png(content), pixels))
+
+    def test_what_is_no_picture_is_refused(self):
+        with self.assertRaises(ValueError):
+            pictures.decode_png(b"no picture at all")
+
+
+if __name__ == "__main__":
+    unittest.main()
