@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::trial::History;
 
 /// What a search may cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
     /// Configs to probe, the baseline included; the leaders' confirmation comes on top.
     pub probes: u32,
@@ -15,11 +15,14 @@ pub struct Budget {
     pub time: Duration,
     /// How often each leader is measured again, interleaved with the others, before one is named.
     pub confirmations: u32,
+    /// The gain, as a share of the best, below which another probe is not worth its cost; zero never stops a search. It
+    /// counts where the strategy tells what it expects.
+    pub least_gain: f64,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { probes: 24, time: Duration::from_secs(20 * 60), confirmations: 2 }
+        Self { probes: 24, time: Duration::from_secs(20 * 60), confirmations: 2, least_gain: 0.01 }
     }
 }
 
@@ -34,6 +37,8 @@ pub enum StopReason {
     TimeSpent,
     /// Every config is probed or ruled out.
     SpaceExhausted,
+    /// No probe is expected to gain as much as is asked of one.
+    LittleToGain,
     /// Someone stopped it.
     Interrupted,
 }
@@ -44,6 +49,7 @@ impl std::fmt::Display for StopReason {
             Self::ProbesSpent => "the budget of probes is spent",
             Self::TimeSpent => "the budget of time is spent",
             Self::SpaceExhausted => "every config was probed or ruled out",
+            Self::LittleToGain => "another probe is expected to gain too little",
             Self::Interrupted => "interrupted",
         })
     }
@@ -67,6 +73,15 @@ impl Budget {
         // A confirmation measures twice as long as a probe, but starts up only as long.
         let reserve = expected * confirmed * 3 / 2;
         (searched > 0 && elapsed + expected + reserve > self.time).then_some(StopReason::TimeSpent)
+    }
+
+    /// Whether the gains that a strategy expected of its last proposals say that the search should end.
+    ///
+    /// One small gain may be chance, and with few trials a model knows too little to say that there is nothing to gain.
+    pub(crate) fn gains_too_little(&self, history: &History, small_in_a_row: usize) -> bool {
+        const IN_A_ROW: usize = 3;
+        const FEWEST_TRIALS: usize = 10;
+        small_in_a_row >= IN_A_ROW && history.searched().count() >= FEWEST_TRIALS
     }
 
     /// Whether one more confirmation fits into the time.

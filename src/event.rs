@@ -41,6 +41,8 @@ pub enum Event<'a> {
         settings: &'a Settings,
         /// Configs probed before it.
         searched: usize,
+        /// What speaks for the config, where the strategy says.
+        reason: Option<&'a str>,
     },
     /// A running probe has news.
     Progress {

@@ -57,6 +57,9 @@ pub struct Line {
     pub purpose: Purpose,
     /// Names and values.
     pub config: Settings,
+    /// Why the strategy proposed it, where it says. (A failure has a `reason` on the same line.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// Wall time of the probe in seconds.
     pub elapsed_s: f64,
     /// How it ended.
@@ -177,15 +180,16 @@ impl Journal {
         }
     }
 
-    /// Adds a finished trial and waits until it is on the disk.
+    /// Adds a finished trial, with why it was proposed, and waits until it is on the disk.
     ///
     /// # Errors
     /// The line cannot be written; the journal then holds what it held before.
-    pub fn record(&mut self, trial: &Trial, space: &Space) -> Result<(), JournalError> {
+    pub fn record(&mut self, trial: &Trial, space: &Space, why: Option<&str>) -> Result<(), JournalError> {
         self.append(&Line {
             trial: trial.number,
             purpose: trial.purpose,
             config: space.settings(&trial.config),
+            why: why.map(str::to_owned),
             elapsed_s: trial.elapsed.as_secs_f64(),
             outcome: trial.outcome.clone(),
         })
@@ -334,8 +338,8 @@ mod tests {
         let space = space();
         let (mut journal, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
         assert!(recovered.trials.is_empty());
-        journal.record(&trial(&space, 1), &space).unwrap();
-        journal.record(&trial(&space, 2), &space).unwrap();
+        journal.record(&trial(&space, 1), &space, None).unwrap();
+        journal.record(&trial(&space, 2), &space, None).unwrap();
         drop(journal);
         let (_, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
         assert_eq!(recovered.trials, [trial(&space, 1), trial(&space, 2)]);
@@ -349,8 +353,8 @@ mod tests {
         let path = folder.path().join("journal.jsonl");
         let space = space();
         let (mut journal, _) = Journal::open(&path, &header("a"), &space).unwrap();
-        journal.record(&trial(&space, 1), &space).unwrap();
-        journal.record(&trial(&space, 2), &space).unwrap();
+        journal.record(&trial(&space, 1), &space, None).unwrap();
+        journal.record(&trial(&space, 2), &space, None).unwrap();
         drop(journal);
         let text = std::fs::read(&path).unwrap();
         for cut in 0..text.len() {
@@ -358,7 +362,7 @@ mod tests {
             let whole_lines = text[..cut].iter().filter(|&&byte| byte == b'\n').count();
             let (mut journal, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
             assert_eq!(recovered.trials.len(), whole_lines.saturating_sub(1), "cut at {cut}");
-            journal.record(&trial(&space, 3), &space).unwrap();
+            journal.record(&trial(&space, 3), &space, None).unwrap();
             drop(journal);
             let (_, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
             assert_eq!(recovered.trials.last(), Some(&trial(&space, 3)), "cut at {cut}");
@@ -390,7 +394,7 @@ mod tests {
         let path = folder.path().join("journal.jsonl");
         let space = space();
         let (mut journal, _) = Journal::open(&path, &header("a"), &space).unwrap();
-        journal.record(&trial(&space, 1), &space).unwrap();
+        journal.record(&trial(&space, 1), &space, None).unwrap();
         drop(journal);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("\"trial\"", "\"trail\"") + "{}\n").unwrap();

@@ -16,7 +16,7 @@ use crate::objective::Objective;
 use crate::outcome::{Estimate, Outcome};
 use crate::probe::{Effort, InProcess, Job, Limits, ProbeError, Prober, TrainingStep};
 use crate::space::{Config, LocateError, Settings, Space};
-use crate::strategy::{self, Strategy, View};
+use crate::strategy::{self, Proposal, Strategy, View};
 use crate::study::Study;
 use crate::trial::{History, Purpose, Trial};
 
@@ -207,7 +207,9 @@ impl<'p> Tuner<'p> {
     /// Probing is impossible, trials cannot be kept, every config fails in the same way, or there is no config.
     pub fn run(self, mut on_event: impl FnMut(Event<'_>)) -> Result<Study, TuneError> {
         let begin = Instant::now();
-        let start = self.baseline.clone().or_else(|| self.space.first()).ok_or(TuneError::EmptySpace)?;
+        if self.baseline.is_none() && self.space.first().is_none() {
+            return Err(TuneError::EmptySpace);
+        }
         let Recovered { trials, healed } = self.recovered;
         let history: History = trials.into_iter().collect();
         if self.journal.is_some() && !history.trials().is_empty() || healed {
@@ -228,7 +230,7 @@ impl<'p> Tuner<'p> {
             history,
         };
         let mut strategy = self.strategy;
-        let stopped = search.search(strategy.as_mut(), &start, self.baseline.is_some(), self.seed, &mut on_event)?;
+        let stopped = search.search(strategy.as_mut(), self.baseline.as_ref(), self.seed, &mut on_event)?;
         let stopped = match stopped {
             StopReason::Interrupted => stopped,
             _ => search.confirm(self.baseline.as_ref(), &mut on_event)?.unwrap_or(stopped),
@@ -268,32 +270,38 @@ impl Search<'_, '_> {
     fn search(
         &mut self,
         strategy: &mut dyn Strategy,
-        start: &Config,
-        has_baseline: bool,
+        baseline: Option<&Config>,
         seed: u64,
         on_event: OnEvent<'_>,
     ) -> Result<StopReason, TuneError> {
+        let mut small_gains = 0;
         loop {
             self.check_same_failure()?;
             if self.is_stopped() {
                 return Ok(StopReason::Interrupted);
             }
             let stop = self.budget.stop(&self.history, self.elapsed());
-            let next = if has_baseline && !self.history.contains(start) {
-                Some((start.clone(), Purpose::Baseline))
+            let unknown = baseline.filter(|baseline| !self.history.contains(baseline));
+            let next = if let Some(baseline) = unknown {
+                Some((Proposal::from(baseline.clone()), Purpose::Baseline))
             } else {
                 let searched = u32::try_from(self.history.searched().count()).unwrap_or(u32::MAX);
-                let view = View::new(self.space, self.objective, &self.history, &[], Some(start))
+                let view = View::new(self.space, self.objective, &self.history, &[], baseline)
                     .with(self.budget.probes.saturating_sub(searched), seed);
-                strategy.propose(&view).map(|config| (config, Purpose::Search))
+                strategy.propose(&view).map(|proposal| (proposal, Purpose::Search))
             };
             // That nothing is left to try says more than that the budget is spent, where both are true.
-            let (config, purpose) = match (next, stop) {
+            let (proposal, purpose) = match (next, stop) {
                 (None, _) => return Ok(StopReason::SpaceExhausted),
                 (Some(_), Some(reason)) => return Ok(reason),
                 (Some(next), None) => next,
             };
-            if !self.probe(config, purpose, on_event)? {
+            let is_small = proposal.gain.is_some_and(|gain| gain < self.budget.least_gain);
+            small_gains = if is_small { small_gains + 1 } else { 0 };
+            if self.budget.gains_too_little(&self.history, small_gains) {
+                return Ok(StopReason::LittleToGain);
+            }
+            if !self.probe(proposal, purpose, on_event)? {
                 return Ok(StopReason::Interrupted);
             }
         }
@@ -316,11 +324,12 @@ impl Search<'_, '_> {
     }
 
     /// Runs one probe and records it; `false` when it was interrupted, which leaves no trial.
-    fn probe(&mut self, config: Config, purpose: Purpose, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
+    fn probe(&mut self, proposal: Proposal, purpose: Purpose, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
+        let Proposal { config, reason, .. } = proposal;
         let number = self.history.trials().last().map_or(1, |trial| trial.number + 1);
         let settings = self.space.settings(&config);
         let searched = self.history.searched().count();
-        on_event(Event::Started { number, purpose, settings: &settings, searched });
+        on_event(Event::Started { number, purpose, settings: &settings, searched, reason: reason.as_deref() });
         let begin = Instant::now();
         let effort = if purpose == Purpose::Confirm { Effort::Confirm } else { Effort::Probe };
         let job = Job {
@@ -338,7 +347,7 @@ impl Search<'_, '_> {
         }
         let trial = Trial { number, purpose, config, outcome, elapsed: begin.elapsed() };
         if let Some(journal) = &mut self.journal {
-            journal.record(&trial, self.space)?;
+            journal.record(&trial, self.space, reason.as_deref())?;
         }
         let judgement = trial.outcome.measurement().map(|measurement| self.objective.judge(measurement));
         let score = self.objective.score_of(&trial.outcome);

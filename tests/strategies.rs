@@ -113,7 +113,7 @@ fn objective() -> Objective {
 }
 
 fn propose(entry: &Entry, view: &View<'_>) -> Option<Config> {
-    (entry.build)().propose(view)
+    (entry.build)().propose(view).map(|proposal| proposal.config)
 }
 
 /// Searches to the end, and holds every proposal against what a strategy must do.
@@ -131,7 +131,7 @@ fn run_to_the_end(
     for number in 1.. {
         let left = budget.saturating_sub(number - 1);
         let view = View::new(space, objective, &history, &[], start.as_ref()).with(left, seed);
-        let proposal = strategy.propose(&view);
+        let proposal = strategy.propose(&view).map(|proposal| proposal.config);
         assert_eq!(proposal, propose(entry, &view), "{}: a new instance disagrees at {number}", entry.name);
         let Some(config) = proposal else { break };
         assert!(space.allows(&config), "{}: outside of the space", entry.name);
@@ -262,7 +262,7 @@ fn search_a_little(entry: &Entry, space: &Space, probes: u32) {
     let start = space.first();
     for number in 1..=probes {
         let view = View::new(space, &objective, &history, &[], start.as_ref()).with(probes + 1 - number, 3);
-        let config = strategy.propose(&view).unwrap();
+        let config = strategy.propose(&view).unwrap().config;
         assert_eq!(Some(&config), propose(entry, &view).as_ref(), "{}", entry.name);
         assert!(space.allows(&config) && !history.contains(&config), "{}", entry.name);
         let outcome = always_well(space, &config);
@@ -303,16 +303,97 @@ fn descent_starts_at_the_baseline_and_changes_one_parameter_at_a_time() {
     assert!(space.neighbours(&baseline).contains(&next));
 }
 
-#[test]
-fn auto_is_grid_where_the_budget_covers_the_space_and_descent_where_not() {
-    let by_name = |name: &str| STRATEGIES.iter().find(|entry| entry.name == name).unwrap();
-    let space = small();
-    let configs = |entry, budget| -> Vec<Config> {
-        let history = run_to_the_end(entry, &space, &objective(), always_well, budget, 0);
-        history.trials().iter().map(|trial| trial.config.clone()).take(10).collect()
+fn by_name(name: &str) -> &'static Entry {
+    STRATEGIES.iter().find(|entry| entry.name == name).unwrap()
+}
+
+/// How many probes it takes until the best config of a step with a launch floor and a loader is found.
+fn probes_to_the_best(name: &str, seed: u64) -> usize {
+    let space = Space::new([
+        Parameter::powers_of_two("batch_size", 4, 512),
+        Parameter::range("workers", 0, 8, 1),
+        Parameter::values("precision", ["fp32", "bf16"]),
+        Parameter::values("channels_last", [false, true]),
+    ])
+    .unwrap();
+    let answer: Answer = |space, config| {
+        let settings = space.settings(config);
+        let batch = settings.integer("batch_size").unwrap() as f64;
+        let workers = settings.integer("workers").unwrap() as f64;
+        let speed = if config.level(2) == Some(1) { 1.7 } else { 1.0 };
+        let device = 8.0 + batch * 0.2 / speed * if config.level(3) == Some(1) { 0.95 } else { 1.0 };
+        let loader = batch * 0.5;
+        let step = if workers == 0.0 { device + loader } else { device.max(loader / workers.min(5.0)) };
+        measured(1000.0 * batch / step - workers)
     };
-    assert_eq!(configs(by_name("auto"), 24), configs(by_name("grid"), 24));
-    assert_eq!(configs(by_name("auto"), 23), configs(by_name("descent"), 23));
+    let best =
+        Walk::new(&space).filter_map(|config| objective().score_of(&answer(&space, &config))).fold(0.0, f64::max);
+    let (mut strategy, mut history, objective) = ((by_name(name).build)(), History::default(), objective());
+    for number in 1..=60 {
+        let view = View::new(&space, &objective, &history, &[], None).with(61 - number, seed);
+        let config = strategy.propose(&view).unwrap().config;
+        let outcome = answer(&space, &config);
+        if objective.score_of(&outcome).unwrap() > 0.99 * best {
+            return number as usize;
+        }
+        history.push(Trial { number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO });
+    }
+    usize::MAX
+}
+
+#[test]
+fn physics_finds_the_best_of_a_training_step_in_few_probes() {
+    for seed in 0..2 {
+        let probes = probes_to_the_best("auto", seed);
+        assert!(probes <= 12, "{probes} of 288");
+    }
+}
+
+#[test]
+fn what_a_model_proposes_it_explains() {
+    let (space, objective) = (small(), objective());
+    let history = run_to_the_end(by_name("random"), &space, &objective, always_well, 100, 0);
+    let known: History = history.trials().iter().take(6).cloned().collect();
+    for name in ["auto", "bayes"] {
+        let view = View::new(&space, &objective, &known, &[], None).with(10, 0);
+        let proposal = (by_name(name).build)().propose(&view).unwrap();
+        let reason = proposal.reason.unwrap();
+        assert!(reason.starts_with("tries ") && reason.contains("predicted "), "{reason}");
+        assert!(proposal.gain.unwrap() >= 0.0);
+    }
+}
+
+#[test]
+fn numbers_that_tell_nothing_are_no_trouble() {
+    fn all_equal(_: &Space, _: &Config) -> Outcome {
+        measured(5.0)
+    }
+    fn tiny(_: &Space, config: &Config) -> Outcome {
+        measured(f64::MIN_POSITIVE * (1 + hash(config) % 3) as f64)
+    }
+    fn huge(_: &Space, config: &Config) -> Outcome {
+        measured(if hash(config).is_multiple_of(2) { f64::MAX } else { 1.0 })
+    }
+    fn negative(_: &Space, config: &Config) -> Outcome {
+        measured(-((hash(config) % 7) as f64))
+    }
+    fn only_one_runs(space: &Space, config: &Config) -> Outcome {
+        if space.first().as_ref() == Some(config) { measured(1.0) } else { always_crashes(space, config) }
+    }
+    fn noisy(_: &Space, config: &Config) -> Outcome {
+        let value = 1.0 + (hash(config) % 9) as f64;
+        let throughput = Some(Estimate::interval(value, f64::NEG_INFINITY, f64::INFINITY));
+        Outcome::Measured(Measurement { throughput, ..Measurement::default() })
+    }
+    let answers: [Answer; 6] = [all_equal, tiny, huge, negative, only_one_runs, noisy];
+    for name in ["auto", "bayes"] {
+        for answer in answers {
+            for objective in [objective(), Objective::new("throughput", Direction::Minimize)] {
+                let history = run_to_the_end(by_name(name), &small(), &objective, answer, 100, 1);
+                assert_nothing_is_left(by_name(name), &small(), &objective, &history);
+            }
+        }
+    }
 }
 
 #[test]
@@ -337,6 +418,7 @@ fn an_instance_that_is_used_for_another_search_starts_anew() {
         assert_eq!(strategy.propose(&View::new(&space, &objective, &history, &[], None)), None);
         let nothing = History::default();
         let view = View::new(&space, &objective, &nothing, &[], None);
-        assert_eq!(strategy.propose(&view), propose(entry, &view), "{}", entry.name);
+        let again = strategy.propose(&view).map(|proposal| proposal.config);
+        assert_eq!(again, propose(entry, &view), "{}", entry.name);
     }
 }

@@ -99,15 +99,14 @@ fn describe_space(space: &Space, apply: &Apply, text: &mut String) {
 fn describe_commands(spec: &Spec, out: &Path, text: &mut String) {
     const SHOWN: usize = 3;
     let (history, objective) = (History::default(), Objective::default());
-    let start =
-        spec.baseline.as_ref().and_then(|baseline| spec.space.locate(baseline).ok()).or_else(|| spec.space.first());
+    let start = spec.baseline.as_ref().and_then(|baseline| spec.space.locate(baseline).ok());
     let mut strategy = strategy::strategy(spec.strategy).map(|entry| (entry.build)());
-    let mut first: Vec<Config> = spec.baseline.as_ref().and(start.clone()).into_iter().collect();
+    let mut first: Vec<Config> = start.clone().into_iter().collect();
     while first.len() < SHOWN.min(spec.budget.probes as usize) {
         let left = spec.budget.probes - u32::try_from(first.len()).unwrap_or(0);
         let view = View::new(&spec.space, &objective, &history, &first, start.as_ref()).with(left, spec.seed);
-        let Some(config) = strategy.as_mut().and_then(|strategy| strategy.propose(&view)) else { break };
-        first.push(config);
+        let Some(proposal) = strategy.as_mut().and_then(|strategy| strategy.propose(&view)) else { break };
+        first.push(proposal.config);
     }
     let template = spec.step.template();
     for (at, config) in first.iter().enumerate() {

@@ -58,8 +58,10 @@ impl Progress {
                 let cut = if *healed { "; a line that was cut off in writing is dropped" } else { "" };
                 self.say(&format!("goes on from {trials} finished trials{cut}"));
             }
-            Event::Started { number, purpose, settings, searched } => {
+            Event::Started { number, purpose, settings, searched, reason } => {
                 self.started(*number, *purpose, settings, *searched);
+                self.line.live = reason.unwrap_or_default().to_owned();
+                self.redraw();
             }
             Event::Progress { progress, .. } => {
                 let rate = progress.throughput.map(|rate| shown_estimate(rate, &progress.unit));

@@ -10,7 +10,7 @@ use gputune::probe::{Replay, Table, TableError};
 use gputune::quantity::show_number;
 use gputune::space::{Parameter, Space};
 use gputune::stats;
-use gputune::strategy::{self, Entry, STRATEGIES, View};
+use gputune::strategy::{self, Entry, Proposal, STRATEGIES, View};
 use gputune::trial::{History, Purpose, Trial};
 use serde::Serialize;
 
@@ -20,8 +20,8 @@ use super::stdout;
 /// Search a recorded table instead of probing, to test and compare strategies
 ///
 /// TABLE is a CSV file: columns up to `status` are parameters, `status` is `ok` or a failure, `value` is the objective.
-/// A journal.jsonl of a search is a table too. The first probe of the strategies that start somewhere is the first
-/// config of the table's space.
+/// A journal.jsonl of a search is a table too. `descent` starts at the first config of the table's space, `auto` and
+/// `bayes` in its middle.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune replay table.csv --strategy random --probes 60 --seeds 200 --json
@@ -130,11 +130,10 @@ fn one_run(args: &Args, space: &Space, replay: &Replay, objective: &Objective, s
     let mut strategy = (args.strategy.build)();
     let mut history = History::default();
     let mut best: Vec<Option<f64>> = Vec::new();
-    let start = space.first();
     let mut top: Option<f64> = None;
     for number in 1..=args.probes {
-        let view = View::new(space, objective, &history, &[], start.as_ref()).with(args.probes + 1 - number, seed);
-        let Some(config) = strategy.propose(&view) else { break };
+        let view = View::new(space, objective, &history, &[], None).with(args.probes + 1 - number, seed);
+        let Some(Proposal { config, .. }) = strategy.propose(&view) else { break };
         let Some(outcome) = replay.answer(&config).cloned() else { continue };
         let score = objective.score_of(&outcome);
         top = match (top, score) {

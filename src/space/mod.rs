@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 pub use build::{Owner, SpaceBuilder, SpaceError};
 pub use count::Count;
 pub use expression::{Expression, ExpressionError, FUNCTIONS};
-pub use parameter::{MemoryRole, Parameter};
+pub use parameter::{MemoryRole, Parameter, Role};
 pub use permutation::Permutation;
 pub use settings::Settings;
 pub use value::Value;

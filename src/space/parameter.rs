@@ -22,6 +22,25 @@ pub enum MemoryRole {
     Unknown,
 }
 
+/// What a parameter is to a training step, as far as a model of its time asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// How many samples a step takes.
+    Batch,
+    /// Processes that load data.
+    Workers,
+    /// Batches that each of them loads ahead.
+    Prefetch,
+    /// Threads that compute.
+    Threads,
+    /// The number format that is computed in.
+    Precision,
+    /// The limit of a device's power.
+    Power,
+    /// How many devices take part.
+    Devices,
+}
+
 /// One knob of a training step.
 ///
 /// ```
@@ -41,6 +60,7 @@ pub struct Parameter {
     memory: Option<MemoryRole>,
     is_batch_size: bool,
     full_precision: Option<Value>,
+    role: Option<Role>,
 }
 
 impl Parameter {
@@ -91,7 +111,15 @@ impl Parameter {
     }
 
     fn new(name: impl Into<String>, levels: Levels) -> Self {
-        Self { name: name.into(), levels, when: None, memory: None, is_batch_size: false, full_precision: None }
+        Self {
+            name: name.into(),
+            levels,
+            when: None,
+            memory: None,
+            is_batch_size: false,
+            full_precision: None,
+            role: None,
+        }
     }
 
     /// Makes the parameter active only where the condition holds.
@@ -121,6 +149,37 @@ impl Parameter {
     pub fn full_precision(mut self, value: impl Into<Value>) -> Self {
         self.full_precision = Some(value.into());
         self
+    }
+
+    /// States what the parameter is to a training step, whatever its name.
+    #[must_use]
+    pub fn plays(mut self, role: Role) -> Self {
+        self.role = Some(role);
+        self
+    }
+
+    /// What the parameter is to a training step: as stated, else as its name says, if it does.
+    pub fn role(&self) -> Option<Role> {
+        const DEVICES: &[&str] = &["gpus", "devices", "nodes", "ranks", "world_size"];
+        const PRECISIONS: &[&str] = &["precision", "dtype", "amp", "autocast"];
+        const AMOUNTS: &[(&str, Role)] = &[
+            ("worker", Role::Workers),
+            ("prefetch", Role::Prefetch),
+            ("thread", Role::Threads),
+            ("power", Role::Power),
+        ];
+        let name = self.name.as_str();
+        if self.role.is_some() {
+            return self.role;
+        }
+        if self.is_batch_size() {
+            return self.is_ordinal().then_some(Role::Batch);
+        }
+        if !self.is_ordinal() {
+            return PRECISIONS.iter().any(|word| name.contains(word)).then_some(Role::Precision);
+        }
+        let amount = AMOUNTS.iter().find(|(word, _)| name.contains(word)).map(|(_, role)| *role);
+        amount.or_else(|| DEVICES.iter().any(|word| name.ends_with(word)).then_some(Role::Devices))
     }
 
     /// The value in full precision, where the parameter is known to change what is computed.

@@ -77,6 +77,7 @@ const KEYS: &[Key] = &[
     key("search.time", "a duration, as a text", "time = \"20m\""),
     key("search.seed", "a whole number from 0 on", "seed = 0"),
     key("search.confirmations", "a whole number from 0 to 100", "confirmations = 2"),
+    key("search.least_gain", "a share from 0 to 1", "least_gain = 0.01"),
     key("search.on_tie", "\"cheapest\" or \"fastest\"", "on_tie = \"cheapest\""),
 ];
 

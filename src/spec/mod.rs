@@ -271,6 +271,13 @@ fn budget(source: &SourceFile, table: &SearchTable) -> Result<Budget, SpecError>
         }
         budget.confirmations = confirmations.value;
     }
+    if let Some(gain) = &table.least_gain {
+        if !(0.0..=1.0).contains(&gain.value) {
+            let message = format!("`least_gain` must be from 0 to 1, and this is {}", gain.value);
+            return Err(source.error(gain.span.clone(), message, "write least_gain = 0.01"));
+        }
+        budget.least_gain = gain.value;
+    }
     Ok(budget)
 }
 

@@ -6,7 +6,7 @@ use super::error::{SourceFile, SpecError};
 use super::file::{Located, ParameterTable};
 use crate::adapter::Target;
 use crate::probe::BUILTINS;
-use crate::space::{Expression, FUNCTIONS, MemoryRole, Parameter, Value};
+use crate::space::{Expression, FUNCTIONS, MemoryRole, Parameter, Role, Value};
 
 /// A table of `[space]` with its name and the file that it stands in.
 pub(super) struct Definition {
@@ -134,6 +134,9 @@ fn parameter(source: &SourceFile, definition: &Definition) -> Result<Parameter, 
     if target.is_some_and(|target| target.name == "dataloader.batch_size") {
         parameter = parameter.batch_size();
     }
+    if let Some(role) = target.and_then(role_of) {
+        parameter = parameter.plays(role);
+    }
     if let Some(full) = &table.full_precision {
         parameter = parameter.full_precision(full.value.clone());
     }
@@ -152,6 +155,17 @@ fn parameter(source: &SourceFile, definition: &Definition) -> Result<Parameter, 
         true => Ok(parameter.memory(MemoryRole::Grows)),
         false => Ok(parameter.memory(MemoryRole::Unknown)),
     }
+}
+
+/// What a target is to a training step.
+fn role_of(target: &Target) -> Option<Role> {
+    const ROLES: &[(&str, Role)] = &[
+        ("dataloader.batch_size", Role::Batch),
+        ("dataloader.num_workers", Role::Workers),
+        ("dataloader.prefetch_factor", Role::Prefetch),
+        ("torch.precision", Role::Precision),
+    ];
+    ROLES.iter().find(|(name, _)| *name == target.name).map(|(_, role)| *role)
 }
 
 fn listed(source: &SourceFile, name: &str, values: &Located<Vec<Located<Value>>>) -> Result<Parameter, SpecError> {

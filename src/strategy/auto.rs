@@ -1,30 +1,13 @@
-//! Everything where the budget allows it, else descent.
+//! What people use: Bayesian optimisation around the physics of a training step.
+//!
+//! Where the space has parameters whose role is known, the Gaussian process of `bayes` starts from a model of the step's
+//! time; where the history speaks against that model, or the space has no such parameter, it goes without.
 
-use super::{Entry, Strategy, View, descent::Descent, grid::Grid};
-use crate::space::{Config, Count};
+use super::bayes::Bayes;
+use super::{Entry, Strategy};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "auto",
-    about: "grid where the budget covers the whole space, else descent",
-    build: || Box::new(Auto::default()),
+    about: "bayes, around a model of what a training step's time depends on",
+    build: || Box::new(Bayes::with_physics()) as Box<dyn Strategy>,
 };
-
-#[derive(Debug, Default)]
-struct Auto {
-    grid: Grid,
-    descent: Descent,
-    count: Option<Count>,
-}
-
-impl Strategy for Auto {
-    fn propose(&mut self, view: &View<'_>) -> Option<Config> {
-        let searched = view.history.searched().count() + view.pending.len();
-        let budget = u128::from(view.probes_left) + searched as u128;
-        let fits_whole = view.space.raw_size().is_some_and(|size| size <= budget);
-        if fits_whole || self.count.get_or_insert_with(|| view.space.count()).fits(budget) {
-            self.grid.propose(view)
-        } else {
-            self.descent.propose(view)
-        }
-    }
-}

@@ -5,7 +5,7 @@
 //! parameter's neighbours, then steps further out along one parameter, then neighbours of neighbours. Only when all of
 //! that is known does it go on at random.
 
-use super::{Entry, Strategy, View, random};
+use super::{Entry, Proposal, Strategy, View, random};
 use crate::space::{Config, Space};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -18,28 +18,32 @@ pub(super) const ENTRY: Entry = Entry {
 pub(super) struct Descent;
 
 impl Strategy for Descent {
-    fn propose(&mut self, view: &View<'_>) -> Option<Config> {
-        let first = || view.start.cloned().or_else(|| view.space.first());
-        let Some((best, _)) = view.best() else {
-            // Nothing fits yet: the start, then ever smaller memory, then whatever is near.
-            let start = first()?;
-            return open(view, std::iter::once(start.clone()))
-                .or_else(|| open(view, shrunk(view.space, &start).into_iter()))
-                .or_else(|| open(view, view.space.neighbours(&start).into_iter()))
-                .or_else(|| random::propose(view));
-        };
-        let best = &best.config;
-        let again = previous_best(view).and_then(|before| repeated_step(view.space, &before, best));
-        open(view, again.into_iter())
-            .or_else(|| open(view, near(view, best, 1)))
-            .or_else(|| open(view, near(view, best, 2)))
-            .or_else(|| open(view, near(view, best, u32::MAX)))
-            .or_else(|| {
-                let around = view.space.neighbours(best);
-                open(view, around.iter().flat_map(|neighbour| view.space.neighbours(neighbour)))
-            })
-            .or_else(|| random::propose(view))
+    fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
+        next(view).map(Proposal::from)
     }
+}
+
+fn next(view: &View<'_>) -> Option<Config> {
+    let first = || view.start.cloned().or_else(|| view.space.first());
+    let Some((best, _)) = view.best() else {
+        // Nothing fits yet: the start, then ever smaller memory, then whatever is near.
+        let start = first()?;
+        return open(view, std::iter::once(start.clone()))
+            .or_else(|| open(view, shrunk(view.space, &start).into_iter()))
+            .or_else(|| open(view, view.space.neighbours(&start).into_iter()))
+            .or_else(|| random::propose(view));
+    };
+    let best = &best.config;
+    let again = previous_best(view).and_then(|before| repeated_step(view.space, &before, best));
+    open(view, again.into_iter())
+        .or_else(|| open(view, near(view, best, 1)))
+        .or_else(|| open(view, near(view, best, 2)))
+        .or_else(|| open(view, near(view, best, u32::MAX)))
+        .or_else(|| {
+            let around = view.space.neighbours(best);
+            open(view, around.iter().flat_map(|neighbour| view.space.neighbours(neighbour)))
+        })
+        .or_else(|| random::propose(view))
 }
 
 fn open(view: &View<'_>, mut candidates: impl Iterator<Item = Config>) -> Option<Config> {

@@ -4,7 +4,7 @@
 //! once in each group, and what lies behind it is ruled out instead of tried. Those that memory does not depend on
 //! change fastest, so that what is ruled out is passed over as a whole.
 
-use super::{Entry, PATIENCE, Strategy, View};
+use super::{Entry, PATIENCE, Proposal, Strategy, View};
 use crate::space::{Config, MemoryRole, Space, Walk};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -21,7 +21,14 @@ pub(super) struct Grid {
 }
 
 impl Strategy for Grid {
-    fn propose(&mut self, view: &View<'_>) -> Option<Config> {
+    fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
+        self.next(view).map(Proposal::from)
+    }
+}
+
+impl Grid {
+    /// The first config that is open.
+    pub(super) fn next(&mut self, view: &View<'_>) -> Option<Config> {
         let trials = view.history.trials().len();
         let mut walk = Walk::over(view.space, &order(view.space));
         match self.reached.take_if(|(_, then)| trials < *then) {

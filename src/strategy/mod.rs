@@ -1,6 +1,7 @@
 //! What proposes the next config.
 
 mod auto;
+mod bayes;
 mod descent;
 mod grid;
 mod random;
@@ -21,7 +22,7 @@ pub struct View<'a> {
     pub history: &'a History,
     /// Configs that are being probed.
     pub pending: &'a [Config],
-    /// Where to start: the baseline, or the first config of the space.
+    /// Where to start, if that is known: the baseline.
     pub start: Option<&'a Config>,
     /// Configs that the budget still allows.
     pub probes_left: u32,
@@ -65,7 +66,7 @@ impl<'a> View<'a> {
     }
 
     /// The configs that are known to need too much memory.
-    pub(crate) fn walls(&self) -> &[(&'a Config, Memory)] {
+    pub fn walls(&self) -> &[(&'a Config, Memory)] {
         &self.walls
     }
 
@@ -83,13 +84,31 @@ impl<'a> View<'a> {
     }
 }
 
+/// A config that is worth probing, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Proposal {
+    /// The config.
+    pub config: Config,
+    /// What speaks for it, in a phrase; `None` where nothing in particular does.
+    pub reason: Option<String>,
+    /// How much better than the best so far the result is expected to be on average, as a share of the best, where a
+    /// model tells; what turns out worse counts as no gain.
+    pub gain: Option<f64>,
+}
+
+impl From<Config> for Proposal {
+    fn from(config: Config) -> Self {
+        Self { config, reason: None, gain: None }
+    }
+}
+
 /// Proposes configs.
 ///
 /// The answer is a function of the view and nothing else, so that a search that was cut off continues as if it had
 /// not been: a strategy may keep what it worked out, but a new one must give the same answer to the same view.
 pub trait Strategy: Send {
     /// The next config to probe: one that is [open](View::is_open), or `None` when there is none worth proposing.
-    fn propose(&mut self, view: &View<'_>) -> Option<Config>;
+    fn propose(&mut self, view: &View<'_>) -> Option<Proposal>;
 }
 
 /// One way to search.
@@ -104,7 +123,7 @@ pub struct Entry {
 }
 
 /// All ways to search, the default first.
-pub const STRATEGIES: &[Entry] = &[auto::ENTRY, descent::ENTRY, grid::ENTRY, random::ENTRY];
+pub const STRATEGIES: &[Entry] = &[auto::ENTRY, bayes::ENTRY, descent::ENTRY, grid::ENTRY, random::ENTRY];
 
 /// The way of this name.
 pub fn strategy(name: &str) -> Option<&'static Entry> {

@@ -2,7 +2,7 @@
 //!
 //! Every proposal is a draw of its own among what is open, so that it needs no memory of earlier ones.
 
-use super::{Entry, Strategy, View, grid::Grid};
+use super::{Entry, Proposal, Strategy, View, grid::Grid};
 use crate::space::{Config, Permutation, Walk};
 
 pub(super) const ENTRY: Entry =
@@ -12,8 +12,8 @@ pub(super) const ENTRY: Entry =
 struct Random;
 
 impl Strategy for Random {
-    fn propose(&mut self, view: &View<'_>) -> Option<Config> {
-        propose(view)
+    fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
+        propose(view).map(Proposal::from)
     }
 }
 
@@ -40,7 +40,7 @@ pub(super) fn propose(view: &View<'_>) -> Option<Config> {
 }
 
 /// Another one for each proposal of each search.
-fn seed_of_draw(view: &View<'_>) -> u64 {
+pub(super) fn seed_of_draw(view: &View<'_>) -> u64 {
     let number = view.history.trials().len() + view.pending.len();
     let draw = Permutation::new(1 << 64, view.seed).at(number as u128).unwrap_or(0);
     u64::try_from(draw).unwrap_or(0)
@@ -56,5 +56,5 @@ fn rare(view: &View<'_>, seed: u64) -> Option<Config> {
         let mut walk = Walk::shuffled(view.space, seed.wrapping_add(number));
         std::iter::from_fn(|| walk.next_around(view.walls(), PATIENCE)).find(|config| view.is_open(config))
     });
-    by_chance.or_else(|| Grid::default().propose(view))
+    by_chance.or_else(|| Grid::default().next(view))
 }

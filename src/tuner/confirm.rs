@@ -26,7 +26,7 @@ impl Search<'_, '_> {
             if !self.budget.allows_confirmation(&self.history, self.elapsed()) {
                 return Ok(Some(StopReason::TimeSpent));
             }
-            if !self.probe(config, Purpose::Confirm, on_event)? {
+            if !self.probe(config.into(), Purpose::Confirm, on_event)? {
                 return Ok(Some(StopReason::Interrupted));
             }
         }

@@ -1,0 +1,94 @@
+//! The configs that are scored: all of a space that can be listed, else a sample and what lies around the best.
+
+use super::points::{Axis, Points, axes};
+use crate::space::{Config, Permutation, Space, Walk};
+use crate::strategy::{View, random};
+
+/// Configs up to which all of a space are scored.
+const MOST_LISTED: u128 = 100_000;
+/// Configs whose kernel factors are kept at a time.
+const CHUNK: usize = 2048;
+
+/// All configs of a space, as points.
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// What the list was made of: a strategy may be used for another space.
+    definition: Vec<String>,
+    place: usize,
+    pub(super) chunks: Vec<Chunk>,
+}
+
+/// Some configs as points.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) configs: Vec<Config>,
+    pub(super) points: Points,
+}
+
+impl Listed {
+    /// The list of a space; `None` where it would be too long.
+    pub(super) fn of(space: &Space) -> Option<Self> {
+        if space.raw_size().is_none_or(|size| size > MOST_LISTED) && !space.count().fits(MOST_LISTED) {
+            return None;
+        }
+        let configs: Vec<Config> = Walk::new(space).collect();
+        Some(Self { definition: definition(space), place: place(space), chunks: chunks(space, configs) })
+    }
+
+    /// Whether this is the list of a space.
+    pub(super) fn is_of(&self, space: &Space) -> bool {
+        self.place == place(space) && self.definition == definition(space)
+    }
+}
+
+fn place(space: &Space) -> usize {
+    std::ptr::from_ref(space).addr()
+}
+
+fn definition(space: &Space) -> Vec<String> {
+    let parameters =
+        space.parameters().iter().map(|parameter| format!("{} {}", parameter.name(), parameter.definition()));
+    parameters.chain(space.rules().iter().map(|rule| rule.text().to_owned())).collect()
+}
+
+pub(super) fn chunks(space: &Space, configs: Vec<Config>) -> Vec<Chunk> {
+    let axes: Vec<Axis> = axes(space);
+    let chunk = |configs: &[Config]| Chunk { points: Points::of(space, &axes, configs), configs: configs.to_vec() };
+    configs.chunks(CHUNK).map(chunk).collect()
+}
+
+/// A sample of a space that is too large to be listed: random configs, and those around the best ones.
+pub(super) fn sample(view: &View<'_>, best: &[&Config], seed: u64) -> Vec<Config> {
+    const DRAWS: u128 = 1000;
+    const REACH: u32 = 3;
+    const LONGEST: usize = 4000;
+    let space = view.space;
+    let mut found: Vec<Config> = Vec::new();
+    for config in best {
+        for at in 0..space.parameters().len() {
+            found.extend(space.variations(config, at, REACH));
+        }
+    }
+    found.truncate(LONGEST);
+    if let Some(size) = space.raw_size() {
+        let order = Permutation::new(size, seed);
+        found.extend((0..size.min(DRAWS)).filter_map(|place| space.config(order.at(place)?)));
+    }
+    for walk in 0..SHUFFLED {
+        let mut fuel = 2_000;
+        if let crate::space::Advance::Found(config) = Walk::shuffled(space, seed.wrapping_add(walk)).advance(&mut fuel)
+        {
+            found.push(config);
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found.retain(|config| view.is_open(config));
+    if found.is_empty() {
+        found.extend(random::propose(view));
+    }
+    found
+}
+
+/// Walks from random places, for spaces in which the rules leave little.
+const SHUFFLED: u64 = 16;
