@@ -118,9 +118,9 @@ mod tests {
         let b = x.clone();
         factor.solve(&mut x);
         factor.solve_transposed(&mut x);
-        for i in 0..6 {
+        for (i, wanted) in b.into_iter().enumerate() {
             let product: f64 = (0..6).map(|j| if i >= j { a.row(i)[j] } else { a.row(j)[i] } * x[j]).sum();
-            assert!((product - b[i]).abs() < 1e-9);
+            assert!((product - wanted).abs() < 1e-9);
         }
     }
 
