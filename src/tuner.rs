@@ -3,6 +3,7 @@
 mod checks;
 mod confirm;
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,7 @@ use crate::journal::{Journal, JournalError, Recovered};
 use crate::numerics::FullPrecision;
 use crate::objective::Objective;
 use crate::outcome::{Estimate, Outcome};
+use crate::precision::Precision;
 use crate::probe::{Effort, InProcess, Job, Limits, ProbeError, Prober, TrainingStep};
 use crate::space::{Config, LocateError, Settings, Space};
 use crate::strategy::{self, Proposal, Strategy, View};
@@ -84,6 +86,7 @@ pub struct Tuner<'p> {
     limits: Limits,
     strategy: Box<dyn Strategy>,
     seed: u64,
+    precision_speeds: BTreeMap<Precision, f64>,
     baseline: Option<Config>,
     full_precision: FullPrecision,
     journal: Option<Journal>,
@@ -108,6 +111,7 @@ impl<'p> Tuner<'p> {
             limits: Limits::default(),
             strategy: (auto.build)(),
             seed: 0,
+            precision_speeds: BTreeMap::new(),
             baseline: None,
             full_precision: FullPrecision::default(),
             journal: None,
@@ -187,6 +191,14 @@ impl<'p> Tuner<'p> {
         self
     }
 
+    /// Sets how many times as fast as in fp32 the device multiplies matrices in each precision
+    /// ([`Ceilings::relative_speeds`](crate::ceilings::Ceilings::relative_speeds)): what is tried first depends on it.
+    #[must_use]
+    pub fn precision_speeds(mut self, speeds: BTreeMap<Precision, f64>) -> Self {
+        self.precision_speeds = speeds;
+        self
+    }
+
     /// Keeps trials in a journal and goes on from what was in it.
     #[must_use]
     pub fn journal(mut self, journal: Journal, recovered: Recovered) -> Self {
@@ -221,6 +233,7 @@ impl<'p> Tuner<'p> {
             objective: &self.objective,
             budget: self.budget,
             limits: &self.limits,
+            precision_speeds: &self.precision_speeds,
             full_precision: self.full_precision.with_space(&self.space),
             prober: self.prober,
             journal: self.journal,
@@ -248,6 +261,7 @@ struct Search<'s, 'p> {
     objective: &'s Objective,
     budget: Budget,
     limits: &'s Limits,
+    precision_speeds: &'s BTreeMap<Precision, f64>,
     full_precision: FullPrecision,
     prober: Box<dyn Prober + 'p>,
     journal: Option<Journal>,
@@ -287,7 +301,8 @@ impl Search<'_, '_> {
             } else {
                 let searched = u32::try_from(self.history.searched().count()).unwrap_or(u32::MAX);
                 let view = View::new(self.space, self.objective, &self.history, &[], baseline)
-                    .with(self.budget.probes.saturating_sub(searched), seed);
+                    .with(self.budget.probes.saturating_sub(searched), seed)
+                    .with_precision_speeds(self.precision_speeds);
                 strategy.propose(&view).map(|proposal| (proposal, Purpose::Search))
             };
             // That nothing is left to try says more than that the budget is spent, where both are true.

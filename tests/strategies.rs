@@ -1,11 +1,12 @@
 //! What every strategy must do, on spaces and outcomes of all shapes.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use gputune::objective::{Constraint, Direction, Objective};
 use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
+use gputune::precision::Precision;
 use gputune::space::{Config, Expression, MemoryRole, Parameter, Space, Walk};
 use gputune::strategy::{Entry, STRATEGIES, View};
 use gputune::trial::{History, Purpose, Trial};
@@ -420,5 +421,30 @@ fn an_instance_that_is_used_for_another_search_starts_anew() {
         let view = View::new(&space, &objective, &nothing, &[], None);
         let again = strategy.propose(&view).map(|proposal| proposal.config);
         assert_eq!(again, propose(entry, &view), "{}", entry.name);
+    }
+}
+
+#[test]
+fn what_the_device_reached_in_each_precision_decides_which_is_tried_first() {
+    let precisions = Parameter::values("precision", ["fp32", "tf32", "fp16", "bf16"]);
+    let space = Space::new([Parameter::powers_of_two("batch_size", 8, 64), precisions]).unwrap();
+    let objective = objective();
+    let start = space.first().unwrap();
+    let mut history = History::default();
+    history.push(Trial {
+        number: 1,
+        purpose: Purpose::Baseline,
+        outcome: measured(100.0),
+        config: start.clone(),
+        elapsed: Duration::from_secs(1),
+    });
+    let auto = STRATEGIES.iter().find(|entry| entry.name == "auto").unwrap();
+    for fast in [Precision::Tf32, Precision::Fp16, Precision::Bf16] {
+        let speeds = [Precision::Tf32, Precision::Fp16, Precision::Bf16]
+            .map(|precision| (precision, if precision == fast { 16.0 } else { 1.1 }));
+        let speeds = BTreeMap::from(speeds);
+        let view = View::new(&space, &objective, &history, &[], Some(&start)).with_precision_speeds(&speeds);
+        let next = (auto.build)().propose(&view).unwrap().config;
+        assert_eq!(space.settings(&next).get("precision").unwrap().to_string(), fast.name());
     }
 }

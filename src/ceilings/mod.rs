@@ -19,7 +19,7 @@ pub use gpu::measure;
 pub use sample::{Clock, Pace, Timed, WallClock, sample};
 pub use store::{StoreError, folder, known, load, save};
 
-use crate::precision::Precision;
+use crate::precision::{PRECISIONS, Precision};
 
 /// The format of the stored file; another one is not read.
 pub const FORMAT: u32 = 1;
@@ -173,9 +173,12 @@ impl Ceilings {
         self.measured.get(&Kind::matmul(precision)).map(|ceiling| ceiling.median).filter(|rate| *rate > 0.0)
     }
 
-    /// How many times as fast matrix products are in a precision as in fp32: what a search can expect of it at most.
-    pub fn relative_speed(&self, precision: Precision) -> Option<f64> {
-        Some(self.matmul(precision)? / self.matmul(Precision::Fp32)?)
+    /// How many times as fast as in fp32 matrix products are in each precision: from there a search expects what a
+    /// precision may bring.
+    pub fn relative_speeds(&self) -> BTreeMap<Precision, f64> {
+        let Some(full) = self.matmul(Precision::Fp32) else { return BTreeMap::new() };
+        let all = PRECISIONS.iter().map(|facts| facts.precision);
+        all.filter_map(|precision| Some((precision, self.matmul(precision)? / full))).collect()
     }
 
     /// The share of the ceiling of a precision that is reached by so many floating-point operations per second on so many
@@ -219,8 +222,8 @@ mod tests {
     #[test]
     fn speeds_and_shares_follow_from_what_was_measured() {
         let ceilings = example();
-        assert_eq!(ceilings.relative_speed(Precision::Bf16), Some(16.0));
-        assert_eq!(ceilings.relative_speed(Precision::Fp8), None);
+        let speeds = ceilings.relative_speeds();
+        assert_eq!(speeds, BTreeMap::from([(Precision::Fp32, 1.0), (Precision::Bf16, 16.0)]));
         assert_eq!(ceilings.share(Precision::Bf16, 8e14, 2), Some(0.5));
     }
 

@@ -79,7 +79,7 @@ fn read(path: &Path) -> Result<Option<Ceilings>, StoreError> {
 /// The ceilings that hold for a device that trains: those of the first of these GPUs, or else of another of its model. What
 /// cannot be read counts as not measured.
 ///
-/// From here a search can take what it expects of a precision ([`Ceilings::relative_speed`]), and a diagnosis how far a
+/// From here a search takes what it expects of a precision ([`Ceilings::relative_speeds`]), and a diagnosis how far a
 /// step is from the limit ([`Ceilings::share`]).
 pub fn known(folder: &Path, device: &Device, uuids: &[&str]) -> Option<Ceilings> {
     let mut of_gpus = uuids.iter().filter_map(|uuid| load(folder, uuid, &device.driver).ok().flatten());

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gputune::ceilings;
+use gputune::ceilings::{self, Ceilings};
 use gputune::emit::Format;
 use gputune::journal::{Header, Journal, JournalError};
 use gputune::probe::{CommandProber, ProbeError, StepTemplate, supervisor};
@@ -75,6 +75,7 @@ pub(super) fn run(args: Args) -> super::Result {
         .budget(spec.budget)
         .limits(spec.limits)
         .seed(spec.seed)
+        .precision_speeds(known_ceilings(&device, &[]).map(|known| known.relative_speeds()).unwrap_or_default())
         .journal(journal, recovered)
         .stop_flag(stop);
     tuner = tuner.strategy(spec.strategy).map_err(|error| tune_failed(&error, &out))?;
@@ -206,10 +207,15 @@ fn with_command(best: BestReport, study: &Study, template: &StepTemplate, out: &
 fn with_compute(best: BestReport, study: &Study, template: &StepTemplate, device: &Device) -> BestReport {
     let Some(winner) = study.best().map(|best| best.winner) else { return best };
     let uuids: Vec<&str> = winner.measurement.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
-    let folder = ceilings::folder().filter(|_| device.is_gpu);
-    let known = folder.and_then(|folder| ceilings::known(&folder, device, &uuids));
+    let known = known_ceilings(device, &uuids);
     let precision = template.apply.precision(&best.config);
     BestReport { compute: Compute::of(&winner.measurement, precision, known.as_ref()), ..best }
+}
+
+/// What was measured of GPUs at best, where one of these, or another of the device's model, was.
+fn known_ceilings(device: &Device, uuids: &[&str]) -> Option<Ceilings> {
+    let folder = ceilings::folder().filter(|_| device.is_gpu)?;
+    ceilings::known(&folder, device, uuids)
 }
 
 /// The command, and what it does not carry as a comment.

@@ -6,8 +6,11 @@ mod descent;
 mod grid;
 mod random;
 
+use std::collections::BTreeMap;
+
 use crate::objective::Objective;
 use crate::outcome::Memory;
+use crate::precision::Precision;
 use crate::space::{Config, Space};
 use crate::trial::{History, Trial};
 
@@ -28,6 +31,8 @@ pub struct View<'a> {
     pub probes_left: u32,
     /// What chance depends on.
     pub seed: u64,
+    /// How many times as fast as in fp32 the device multiplies matrices in each precision, where that was measured.
+    pub precision_speeds: Option<&'a BTreeMap<Precision, f64>>,
     walls: Vec<(&'a Config, Memory)>,
 }
 
@@ -45,13 +50,30 @@ impl<'a> View<'a> {
             .iter()
             .filter_map(|trial| Some((&trial.config, objective.lacks_memory(&trial.outcome)?)))
             .collect();
-        Self { space, objective, history, pending, start, probes_left: u32::MAX, seed: 0, walls }
+        Self {
+            space,
+            objective,
+            history,
+            pending,
+            start,
+            probes_left: u32::MAX,
+            seed: 0,
+            precision_speeds: None,
+            walls,
+        }
     }
 
     /// Sets what the budget still allows, and the seed.
     #[must_use]
     pub fn with(mut self, probes_left: u32, seed: u64) -> Self {
         (self.probes_left, self.seed) = (probes_left, seed);
+        self
+    }
+
+    /// Sets how fast the device is in each precision.
+    #[must_use]
+    pub fn with_precision_speeds(mut self, speeds: &'a BTreeMap<Precision, f64>) -> Self {
+        self.precision_speeds = Some(speeds);
         self
     }
 

@@ -8,6 +8,7 @@
 
 use super::normal::{exp, ln};
 use super::process::Process;
+use crate::precision::Precision;
 use crate::space::{Config, Parameter, Role, Space, Value};
 use crate::strategy::View;
 
@@ -55,7 +56,7 @@ impl Physics {
         for (parameter, role) in space.parameters().iter().zip(&roles) {
             places.push(unknowns.len());
             match role {
-                Some(Role::Precision) => unknowns.extend(settings(parameter).map(|value| speed_of(&value))),
+                Some(Role::Precision) => unknowns.extend(settings(parameter).map(|value| speed_of(&value, view))),
                 Some(role) => unknowns.extend(exponent_of(*role)),
                 None => {}
             }
@@ -155,11 +156,18 @@ fn settings(parameter: &Parameter) -> impl Iterator<Item = Value> + '_ {
     (0..count).map(|level| parameter.value(level))
 }
 
-/// Full precision is the measure, others are faster more often than not.
-fn speed_of(value: &Value) -> Unknown {
-    let name = value.to_string().to_ascii_lowercase();
-    let is_full = ["fp32", "float32", "32", "none", "no", "false", "highest", "off"].contains(&name.as_str());
-    Unknown { mean: if is_full { 0.0 } else { 0.3 }, deviation: if is_full { 0.05 } else { 0.5 } }
+/// Full precision is the measure, others are faster more often than not. Where the device's matrix products were measured,
+/// a step is expected to gain the square root of what they gain: a good part of it is other work.
+fn speed_of(value: &Value, view: &View<'_>) -> Unknown {
+    let name = value.to_string();
+    let precision = Precision::named(&name);
+    let is_off = ["none", "no", "false", "highest", "off"].contains(&name.to_ascii_lowercase().as_str());
+    if is_off || precision == Some(Precision::Fp32) {
+        return Unknown { mean: 0.0, deviation: 0.05 };
+    }
+    let measured = view.precision_speeds.zip(precision).and_then(|(speeds, precision)| speeds.get(&precision));
+    let mean = measured.filter(|speed| speed.is_finite() && **speed > 0.0).map_or(0.3, |speed| 0.5 * ln(*speed));
+    Unknown { mean, deviation: 0.5 }
 }
 
 /// How speed grows with a resource.
