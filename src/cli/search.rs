@@ -205,9 +205,8 @@ fn with_command(best: BestReport, study: &Study, template: &StepTemplate, out: &
 /// Adds how far the config is from what its GPUs reached, where that was measured.
 fn with_compute(best: BestReport, study: &Study, template: &StepTemplate, device: &Device) -> BestReport {
     let Some(winner) = study.best().map(|best| best.winner) else { return best };
-    let uuids: Vec<&str> = winner.measurement.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
     let folder = ceilings::folder().filter(|_| device.is_gpu);
-    let known = folder.and_then(|folder| ceilings::known(&folder, device, &uuids));
+    let known = folder.and_then(|folder| ceilings::known(&folder, device, &winner.measurement.gpus));
     let precision = template.apply.precision(&best.config);
     BestReport { compute: Compute::of(&winner.measurement, precision, known.as_ref()), ..best }
 }
