@@ -24,6 +24,5 @@ pub use device::{DeviceFacts, Driver, DriverVersion};
 pub use error::CudaError;
 pub use gpu::Gpu;
 pub use kernel::{Argument, Grid, Kernel, Module};
-pub use library::search_folders;
 pub use memory::{Buffer, Part, Pinned, Plain};
 pub use stream::{Event, Stream};
