@@ -15,6 +15,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "cuda")]
+pub use crate::foreign::cuda::CudaError;
+#[cfg(feature = "cuda")]
 pub use gpu::measure;
 pub use sample::{Clock, Pace, Timed, WallClock, sample};
 pub use store::{StoreError, folder, known, load, save};

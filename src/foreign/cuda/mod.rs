@@ -18,11 +18,11 @@ mod library;
 mod memory;
 mod stream;
 
-pub use blas::{Blas, Element, MatrixProduct, ProductShape};
-pub use compiler::{Compiler, Program};
-pub use device::{DeviceFacts, Driver, DriverVersion};
+pub(crate) use blas::{Blas, Element, MatrixProduct, ProductShape};
+pub(crate) use compiler::{Compiler, Program};
+pub(crate) use device::{DeviceFacts, Driver};
 pub use error::CudaError;
-pub use gpu::Gpu;
-pub use kernel::{Argument, Grid, Kernel, Module};
-pub use memory::{Buffer, Part, Pinned, Plain};
-pub use stream::{Event, Stream};
+pub(crate) use gpu::Gpu;
+pub(crate) use kernel::{Argument, Grid, Kernel, Module};
+pub(crate) use memory::{Buffer, Part, Pinned, Plain};
+pub(crate) use stream::{Event, Stream};
