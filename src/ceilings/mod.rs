@@ -7,6 +7,8 @@ mod gpu;
 #[cfg(feature = "cuda")]
 mod rig;
 mod sample;
+#[cfg(feature = "cuda")]
+mod schedule;
 mod store;
 
 use std::collections::BTreeMap;
