@@ -9,7 +9,7 @@ pub mod ceilings;
 pub mod demo;
 pub mod emit;
 pub mod event;
-pub mod foreign;
+pub(crate) mod foreign;
 pub mod journal;
 pub mod machine;
 pub mod metric;

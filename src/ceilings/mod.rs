@@ -7,6 +7,8 @@ mod gpu;
 #[cfg(feature = "cuda")]
 mod rig;
 mod sample;
+#[cfg(feature = "cuda")]
+mod schedule;
 mod store;
 
 use std::collections::BTreeMap;
@@ -14,6 +16,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "cuda")]
+pub use crate::foreign::cuda::CudaError;
 #[cfg(feature = "cuda")]
 pub use gpu::measure;
 pub use sample::{Clock, Pace, Timed, WallClock, sample};

@@ -5,7 +5,8 @@ use std::time::Instant;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-use super::Timed;
+use super::schedule::fastest;
+use super::{Timed, WallClock};
 use crate::foreign::cuda::{
     Argument, Blas, Buffer, CudaError, Element, Event, Gpu, Grid, Kernel, MatrixProduct, Module, Pinned, Plain,
     ProductShape, Program, Stream,
@@ -83,21 +84,11 @@ impl Products {
         self.product.run(choice, (left.all(), right.all(), result.all()), (1.0, 0.0))
     }
 
-    /// The first run of an algorithm loads it and does not count.
     fn fastest(&self) -> Result<usize, CudaError> {
-        let mut fastest = (0, f64::INFINITY);
-        for choice in 0..self.product.choices() {
-            let tried = (0..2)
-                .try_fold(0.0, |_, _| timed(&self.stream, || self.start(choice)).map_err(CudaError::NotSupported));
-            // One that is proposed and then does not run is passed over, unless none runs.
-            match tried {
-                Ok(seconds) if seconds < fastest.1 => fastest = (choice, seconds),
-                Ok(_) => {}
-                Err(error) if fastest.1.is_infinite() && choice + 1 == self.product.choices() => return Err(error),
-                Err(_) => {}
-            }
-        }
-        Ok(fastest.0)
+        /// Seconds, after which the best so far is taken: cuBLASLt proposes its favourites first.
+        const LIMIT: f64 = 0.6;
+        let mut run = |choice| timed(&self.stream, || self.start(choice)).map_err(CudaError::NotSupported);
+        fastest(self.product.choices(), LIMIT, &WallClock::default(), &mut run)
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::{Ceilings, FORMAT};
+use crate::metric::GpuUse;
 use crate::telemetry::Device;
 
 /// Why ceilings could not be read or kept.
@@ -76,20 +77,37 @@ fn read(path: &Path) -> Result<Option<Ceilings>, StoreError> {
     parsed.map_err(|source| StoreError::Damaged { path, source })
 }
 
-/// The ceilings that hold for a device that trains: those of the first of these GPUs, or else of another of its model. What
-/// cannot be read counts as not measured.
+/// The ceilings that hold for a device that trained on these of its GPUs: those of one of them, or else of another of exactly
+/// their model. None where models are mixed, and none of another instance of a divided GPU, which may be of another size.
+/// Where it is not known which GPUs trained, the device's only model counts. What cannot be read counts as not measured.
 ///
 /// From here a search takes what it expects of a precision ([`Ceilings::relative_speeds`]), and a diagnosis how far a
 /// step is from the limit ([`Ceilings::share`]).
-pub fn known(folder: &Path, device: &Device, uuids: &[&str]) -> Option<Ceilings> {
-    let mut of_gpus = uuids.iter().filter_map(|uuid| load(folder, uuid, &device.driver).ok().flatten());
-    of_gpus.next().or_else(|| {
-        let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut all: Vec<Ceilings> = files.filter_map(|path| read(&path).ok().flatten()).collect();
-        all.retain(|ceilings| ceilings.driver == device.driver && device.name.contains(&ceilings.name));
-        // `NVIDIA H200` is part of `NVIDIA H200 NVL`; of the same model the last measured counts.
-        all.into_iter().max_by_key(|ceilings| (ceilings.name.len(), ceilings.measured_at))
-    })
+pub fn known(folder: &Path, device: &Device, gpus: &[GpuUse]) -> Option<Ceilings> {
+    // One without a name only says why none could be asked.
+    let mut names = gpus.iter().map(|gpu| gpu.name.as_str()).filter(|name| !name.is_empty());
+    let model = names.next().or_else(|| only_model(&device.name))?;
+    if names.any(|name| name != model) {
+        return None;
+    }
+    let is_divided = model.contains(" MIG ") || gpus.iter().any(|gpu| gpu.uuid.starts_with("MIG-"));
+    let mut of_gpus = gpus.iter().filter_map(|gpu| load(folder, &gpu.uuid, &device.driver).ok().flatten());
+    of_gpus.next().or_else(|| of_model(folder, &device.driver, model).filter(|_| !is_divided))
+}
+
+/// The model of a device's GPUs, whose name may be such as `2 x NVIDIA L4` or `NVIDIA L4 + NVIDIA T4`.
+fn only_model(device: &str) -> Option<&str> {
+    let is_count = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let counted = device.split_once(" x ").filter(|(count, _)| is_count(count));
+    Some(counted.map_or(device, |(_, model)| model)).filter(|_| !device.contains(" + "))
+}
+
+/// The last measured of a model.
+fn of_model(folder: &Path, driver: &str, name: &str) -> Option<Ceilings> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let all = files.filter_map(|path| read(&path).ok().flatten());
+    all.filter(|ceilings| ceilings.driver == driver && ceilings.name == name)
+        .max_by_key(|ceilings| ceilings.measured_at)
 }
 
 /// Keeps ceilings, in place of earlier ones: whoever reads at the same time finds the old or the new file, whole.
@@ -137,18 +155,60 @@ mod tests {
         assert!(matches!(load(folder.path(), "GPU-1", "580.95.05"), Err(StoreError::Damaged { .. })));
     }
 
+    fn used(uuid: &str, name: &str) -> GpuUse {
+        GpuUse { uuid: uuid.to_owned(), name: name.to_owned(), ..GpuUse::default() }
+    }
+
+    fn device(name: &str) -> Device {
+        Device { name: name.to_owned(), driver: "580.95.05".to_owned(), is_gpu: true }
+    }
+
     #[test]
     fn another_gpu_of_the_model_does_where_this_one_was_not_measured() {
         let folder = tempfile::tempdir().unwrap();
-        let device = |name: &str| Device { name: name.to_owned(), driver: "580.95.05".to_owned(), is_gpu: true };
-        assert_eq!(known(folder.path(), &device("2 x NVIDIA Test"), &[]), None);
+        let of = |gpus: &[GpuUse]| known(folder.path(), &device("2 x NVIDIA Test"), gpus);
+        let test = |uuid: &str| used(uuid, "NVIDIA Test");
+        assert_eq!(of(&[test("GPU-9")]), None);
         save(folder.path(), &example()).unwrap();
         fs::write(folder.path().join("other.json"), "no ceilings").unwrap();
-        assert_eq!(known(folder.path(), &device("2 x NVIDIA Test"), &["GPU-9"]), Some(example()));
-        assert_eq!(known(folder.path(), &device("NVIDIA Other"), &["GPU-9"]), None);
-        assert_eq!(known(folder.path(), &device("NVIDIA Other"), &["GPU-1"]), Some(example()));
+        assert_eq!(of(&[test("GPU-9"), test("GPU-8")]), Some(example()));
+        assert_eq!(of(&[test("GPU-9"), test("GPU-1")]), Some(example()));
+        assert_eq!(of(&[used("GPU-9", "NVIDIA Other")]), None);
         let newer = Device { driver: "590.1".to_owned(), ..device("NVIDIA Test") };
-        assert_eq!(known(folder.path(), &newer, &["GPU-1"]), None);
+        assert_eq!(known(folder.path(), &newer, &[test("GPU-1")]), None);
+    }
+
+    #[test]
+    fn a_name_that_another_begins_with_is_another_model() {
+        for (measured, trains) in [
+            ("NVIDIA A10", "NVIDIA A100-SXM4-40GB"),
+            ("NVIDIA L4", "NVIDIA L40S"),
+            ("NVIDIA H200", "NVIDIA H200 NVL"),
+            ("NVIDIA H200", "NVIDIA H200 MIG 1g.18gb"),
+            ("NVIDIA H200 MIG 1g.18gb", "NVIDIA H200 MIG 1g.18gb"),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            save(folder.path(), &Ceilings { name: measured.to_owned(), ..example() }).unwrap();
+            for gpus in [vec![used("GPU-9", trains)], vec![]] {
+                assert_eq!(known(folder.path(), &device(trains), &gpus), None, "{measured} for {trains}");
+            }
+        }
+    }
+
+    #[test]
+    fn mixed_models_have_none_and_an_instance_only_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        save(folder.path(), &example()).unwrap();
+        let of = |gpus: &[GpuUse]| known(folder.path(), &device("NVIDIA Other + NVIDIA Test"), gpus);
+        assert_eq!(of(&[used("GPU-1", "NVIDIA Test"), used("GPU-2", "NVIDIA Other")]), None);
+        assert_eq!(of(&[used("MIG-9", "NVIDIA Test")]), None);
+        assert_eq!(of(&[used("MIG-1", "NVIDIA Test")]), Some(example()));
+        assert_eq!(of(&[]), None);
+        for name in ["NVIDIA Test", "8 x NVIDIA Test"] {
+            for unknown in [vec![], vec![GpuUse::default()]] {
+                assert_eq!(known(folder.path(), &device(name), &unknown), Some(example()), "{name}");
+            }
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gputune::ceilings::{self, Ceilings};
+use gputune::ceilings::{self, Ceilings, WallClock};
 use gputune::machine::Machine;
 use gputune::report;
 use serde::Serialize;
@@ -46,8 +46,9 @@ struct Report<'a> {
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
+    let clock = WallClock::default();
     let machine = Machine::look(&args.out);
-    let known = if args.bench { vec![bench(&machine, args.gpu)?] } else { kept(&machine) };
+    let known = if args.bench { vec![bench(&machine, args.gpu, &clock)?] } else { kept(&machine) };
     let text = if args.json {
         let report = Report { machine: &machine, ceilings: &known };
         serde_json::to_string_pretty(&report).map_err(|error| Failed::because(Exit::Impossible, &error))? + "\n"
@@ -73,7 +74,7 @@ fn kept(machine: &Machine) -> Vec<Ceilings> {
 }
 
 #[cfg(feature = "cuda")]
-fn bench(machine: &Machine, gpu: u16) -> Result<Ceilings, Failed> {
+fn bench(machine: &Machine, gpu: u16, clock: &WallClock) -> Result<Ceilings, Failed> {
     use std::io::IsTerminal;
     if let Some((reason, cure)) = machine.without_gpu() {
         return Err(no_gpu(&reason, cure));
@@ -84,7 +85,7 @@ fn bench(machine: &Machine, gpu: u16) -> Result<Ceilings, Failed> {
             eprint!("\r\x1b[2Kmeasuring {} ...", kind.label());
         }
     };
-    let measured = ceilings::measure(i32::from(gpu), &machine.driver_key(), &mut heard);
+    let measured = ceilings::measure(i32::from(gpu), &machine.driver_key(), clock, &mut heard);
     if is_watched {
         eprint!("\r\x1b[2K");
     }
@@ -107,7 +108,7 @@ fn note(path: &Path) {
 }
 
 #[cfg(not(feature = "cuda"))]
-fn bench(machine: &Machine, _gpu: u16) -> Result<Ceilings, Failed> {
+fn bench(machine: &Machine, _gpu: u16, _clock: &WallClock) -> Result<Ceilings, Failed> {
     let (reason, cure) = machine.without_gpu().unwrap_or_default();
     Err(no_gpu(&reason, cure))
 }

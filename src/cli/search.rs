@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use gputune::ceilings::{self, Ceilings};
 use gputune::emit::Format;
 use gputune::journal::{Header, Journal, JournalError};
+use gputune::metric::GpuUse;
 use gputune::probe::{CommandProber, ProbeError, StepTemplate, supervisor};
 use gputune::report::{self, BestReport, Compute};
 use gputune::spec::Spec;
@@ -206,16 +207,15 @@ fn with_command(best: BestReport, study: &Study, template: &StepTemplate, out: &
 /// Adds how far the config is from what its GPUs reached, where that was measured.
 fn with_compute(best: BestReport, study: &Study, template: &StepTemplate, device: &Device) -> BestReport {
     let Some(winner) = study.best().map(|best| best.winner) else { return best };
-    let uuids: Vec<&str> = winner.measurement.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
-    let known = known_ceilings(device, &uuids);
+    let known = known_ceilings(device, &winner.measurement.gpus);
     let precision = template.apply.precision(&best.config);
     BestReport { compute: Compute::of(&winner.measurement, precision, known.as_ref()), ..best }
 }
 
-/// What was measured of GPUs at best, where one of these, or another of the device's model, was.
-fn known_ceilings(device: &Device, uuids: &[&str]) -> Option<Ceilings> {
+/// What was measured of GPUs at best, where one of those that trained, or another of their model, was.
+fn known_ceilings(device: &Device, gpus: &[GpuUse]) -> Option<Ceilings> {
     let folder = ceilings::folder().filter(|_| device.is_gpu)?;
-    ceilings::known(&folder, device, uuids)
+    ceilings::known(&folder, device, gpus)
 }
 
 /// The command, and what it does not carry as a comment.

@@ -26,6 +26,14 @@ pub enum DemoError {
         /// The limit in force, where there is one.
         limit_bytes: Option<u64>,
     },
+    /// The host has no memory left for the batches that a GPU fetches. The GPU's own is another matter.
+    #[error(
+        "out of host memory: {requested_bytes} bytes of it were to be pinned for the GPU; try a smaller batch size, or raise the container's memory limit"
+    )]
+    HostMemory {
+        /// The size of the refused buffer.
+        requested_bytes: u64,
+    },
     /// A file or folder of the data set cannot be read or written.
     #[error("cannot access {}: {source}; check the data folder and its permissions", path.display())]
     Io {

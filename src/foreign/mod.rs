@@ -1,8 +1,9 @@
-//! Foreign interfaces: the only place with `unsafe`. What it gives to the rest is safe to call.
+//! Foreign interfaces: the only place with `unsafe`. What it gives to the rest of this crate is safe to call, provided that
+//! kernels are started with their own arguments, which drivers before CUDA 12.4 do not let anybody check; so it is not public.
 //!
 //! Libraries are found at run time; where one is absent, broken or too old, the call that needs it says so.
 #![expect(unsafe_code, reason = "drivers and their libraries are called through the C interface")]
 
 #[cfg(feature = "cuda")]
-pub mod cuda;
+pub(crate) mod cuda;
 pub(crate) mod nvml;

@@ -87,6 +87,7 @@ impl From<CudaError> for DemoError {
             CudaError::OutOfMemory { bytes } => {
                 Self::OutOfMemory { requested_bytes: bytes, in_use_bytes: 0, limit_bytes: None }
             }
+            CudaError::OutOfHostMemory { bytes } => Self::HostMemory { requested_bytes: bytes },
             error => Self::Device {
                 reason: match error.cure() {
                     Some(cure) => format!("{error}; {cure}"),
@@ -163,7 +164,7 @@ impl Device for CudaDevice {
         let (Some(pixels), Some(label_memory)) = (self.buffer(pixel_bytes)?, self.buffer(labels)?) else {
             return Ok(None);
         };
-        // A lack of pinned memory is one of the host's, and the error says so by its size.
+        // A lack of pinned memory is one of the host's, and the error says so.
         let pinned = [Pinned::new(&self.gpu, pixel_bytes)?, Pinned::new(&self.gpu, labels)?];
         let (arrived, used) = (Event::new(&self.gpu)?, Event::new(&self.gpu)?);
         Ok(Some(CudaSlot { pinned, pixels, labels: label_memory, arrived, used }))
@@ -203,6 +204,14 @@ mod tests {
 
     /// The oldest and the latest devices whose machine code NVRTC 12 and 13 make, and some between.
     const DEVICES: [(i32, i32); 6] = [(7, 0), (7, 5), (8, 0), (9, 0), (10, 0), (12, 0)];
+
+    #[test]
+    fn a_lack_of_host_memory_is_not_taken_for_one_of_the_gpus() {
+        let error = DemoError::from(CudaError::OutOfHostMemory { bytes: 7 });
+        assert!(matches!(error, DemoError::HostMemory { requested_bytes: 7 }), "{error}");
+        let error = DemoError::from(CudaError::OutOfMemory { bytes: 7 });
+        assert!(matches!(error, DemoError::OutOfMemory { requested_bytes: 7, .. }), "{error}");
+    }
 
     #[test]
     #[expect(clippy::print_stderr, reason = "a test that did not run says so")]

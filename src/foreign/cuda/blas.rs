@@ -15,7 +15,7 @@ use crate::precision::Precision;
 
 /// A number as it lies in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Element {
+pub(crate) enum Element {
     /// 32 bits.
     F32,
     /// 16 bits.
@@ -28,7 +28,7 @@ pub enum Element {
 
 impl Element {
     /// Bytes of one.
-    pub fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
@@ -37,7 +37,7 @@ impl Element {
     }
 
     /// What the factors of a product in this precision are stored as.
-    pub fn of(precision: Precision) -> Self {
+    pub(crate) fn of(precision: Precision) -> Self {
         match precision {
             Precision::Fp32 | Precision::Tf32 => Self::F32,
             Precision::Bf16 => Self::Bf16,
@@ -59,7 +59,7 @@ impl Element {
 
 /// Which product: `rows x inner` times `inner x columns`. A factor that is transposed is stored the other way round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProductShape {
+pub(crate) struct ProductShape {
     /// Rows of the result.
     pub rows: usize,
     /// Columns of the result.
@@ -74,7 +74,7 @@ pub struct ProductShape {
 
 impl ProductShape {
     /// Floating-point operations: one multiplication and one addition for each term.
-    pub fn operations(&self) -> f64 {
+    pub(crate) fn operations(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53 each")]
         let [rows, columns, inner] = [self.rows, self.columns, self.inner].map(|side| side as f64);
         2.0 * rows * columns * inner
@@ -96,7 +96,7 @@ impl ProductShape {
 /// cuBLASLt on a stream, with 32 MiB of scratch memory, as NVIDIA recommends for Hopper (cuBLAS documentation,
 /// `cublasSetWorkspace`).
 #[derive(Debug, Clone)]
-pub struct Blas(Arc<Handle>);
+pub(crate) struct Blas(Arc<Handle>);
 
 #[derive(Debug)]
 struct Handle {
@@ -126,7 +126,7 @@ impl Blas {
     ///
     /// # Errors
     /// Where there is none that loads.
-    pub fn find(driver_major: Option<i32>) -> Result<(), CudaError> {
+    pub(crate) fn find(driver_major: Option<i32>) -> Result<(), CudaError> {
         BlasTable::open(driver_major).map(drop)
     }
 
@@ -134,7 +134,7 @@ impl Blas {
     ///
     /// # Errors
     /// Where the library is missing or does not get on with the driver.
-    pub fn new(stream: &Stream) -> Result<Self, CudaError> {
+    pub(crate) fn new(stream: &Stream) -> Result<Self, CudaError> {
         const SCRATCH: usize = 32 << 20;
         let driver_major = Driver::open()?.version()?.major;
         let table = BlasTable::open(Some(driver_major))?;
@@ -155,7 +155,7 @@ impl Blas {
     ///
     /// # Errors
     /// [`CudaError::NotSupported`] where the device cannot.
-    pub fn product(
+    pub(crate) fn product(
         &self,
         shape: ProductShape,
         precision: Precision,
@@ -187,7 +187,7 @@ impl Blas {
 
 /// A product that is ready to run, again and again.
 #[derive(Debug)]
-pub struct MatrixProduct {
+pub(crate) struct MatrixProduct {
     blas: Blas,
     description: Description,
     /// Of the right factor, the left factor, the result. cuBLASLt stores column by column, where the same bytes are the
@@ -203,7 +203,7 @@ unsafe impl Send for MatrixProduct {}
 
 impl MatrixProduct {
     /// How many algorithms cuBLASLt proposes, its favourite first; at least one.
-    pub fn choices(&self) -> usize {
+    pub(crate) fn choices(&self) -> usize {
         self.proposals.len()
     }
 
@@ -212,7 +212,7 @@ impl MatrixProduct {
     ///
     /// # Errors
     /// Where a matrix is shorter than its shape, or the device fails.
-    pub fn run(
+    pub(crate) fn run(
         &self,
         choice: usize,
         (left, right, result): (Part<'_>, Part<'_>, Part<'_>),

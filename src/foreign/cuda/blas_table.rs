@@ -62,13 +62,14 @@ functions! {
 /// Names of the codes (cuBLAS library documentation, `cublasStatus_t`).
 const CODES: &[(c_int, &str)] = &[
     (1, "CUBLAS_STATUS_NOT_INITIALIZED"),
-    (3, "CUBLAS_STATUS_ALLOC_FAILED"),
     (7, "CUBLAS_STATUS_INVALID_VALUE"),
     (8, "CUBLAS_STATUS_ARCH_MISMATCH"),
     (11, "CUBLAS_STATUS_MAPPING_ERROR"),
     (13, "CUBLAS_STATUS_EXECUTION_FAILED"),
     (14, "CUBLAS_STATUS_INTERNAL_ERROR"),
 ];
+/// `CUBLAS_STATUS_ALLOC_FAILED`.
+const ALLOC_FAILED: c_int = 3;
 /// `CUBLAS_STATUS_NOT_SUPPORTED`.
 const NOT_SUPPORTED: c_int = 15;
 
@@ -82,11 +83,18 @@ impl BlasTable {
 
     #[expect(clippy::unused_self, reason = "as the table of functions calls it")]
     fn failure(&self, call: &'static str, code: c_int) -> CudaError {
-        if code == NOT_SUPPORTED {
-            return CudaError::NotSupported("cuBLASLt has no kernel for this product on this device".to_owned());
+        failure(call, code)
+    }
+}
+
+fn failure(call: &'static str, code: c_int) -> CudaError {
+    match code {
+        NOT_SUPPORTED => CudaError::NotSupported("cuBLASLt has no kernel for this product on this device".to_owned()),
+        ALLOC_FAILED => CudaError::OutOfMemory { bytes: 0 },
+        _ => {
+            let name = CODES.iter().find(|(known, _)| *known == code).map_or("unknown code", |(_, name)| name);
+            CudaError::Failed { call, code, name: name.to_owned() }
         }
-        let name = CODES.iter().find(|(known, _)| *known == code).map_or("unknown code", |(_, name)| name);
-        CudaError::Failed { call, code, name: name.to_owned() }
     }
 }
 
@@ -108,5 +116,15 @@ mod tests {
         unsafe { table.cublasLtMatrixLayoutCreate(&raw mut layout, 0, 16, 16, 16) }.unwrap();
         // SAFETY: as above.
         unsafe { table.cublasLtMatrixLayoutDestroy(layout) }.unwrap();
+    }
+
+    #[test]
+    fn a_library_without_memory_is_out_of_memory() {
+        assert!(failure("cublasLtCreate", 3).is_out_of_memory());
+        assert!(!failure("cublasLtCreate", 1).is_out_of_memory());
+        assert_eq!(
+            failure("cublasLtMatmul", 13).to_string(),
+            "cublasLtMatmul failed: CUBLAS_STATUS_EXECUTION_FAILED (13)"
+        );
     }
 }

@@ -42,11 +42,11 @@ impl Table {
 
 /// A program for the device: machine code or PTX.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program(Vec<u8>);
+pub(crate) struct Program(Vec<u8>);
 
 impl Program {
     /// From PTX, which the driver translates for its device.
-    pub fn from_ptx(text: &str) -> Self {
+    pub(crate) fn from_ptx(text: &str) -> Self {
         let mut image = text.as_bytes().to_vec();
         image.push(0);
         Self(image)
@@ -57,14 +57,15 @@ impl Program {
     }
 
     /// Whether it is machine code, not PTX.
-    pub fn is_machine_code(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_machine_code(&self) -> bool {
         self.0.starts_with(b"\x7fELF")
     }
 }
 
 /// The compiler.
 #[derive(Debug, Clone, Copy)]
-pub struct Compiler {
+pub(crate) struct Compiler {
     table: &'static Table,
 }
 
@@ -74,7 +75,7 @@ impl Compiler {
     ///
     /// # Errors
     /// Where there is none that loads.
-    pub fn open(driver_major: Option<i32>) -> Result<Self, CudaError> {
+    pub(crate) fn open(driver_major: Option<i32>) -> Result<Self, CudaError> {
         static TABLE: OnceLock<Result<Table, CudaError>> = OnceLock::new();
         let table = TABLE.get_or_init(|| load(&LIBRARY, driver_major).map(Table::of));
         table.as_ref().map(|table| Self { table }).map_err(Clone::clone)
@@ -86,7 +87,7 @@ impl Compiler {
     /// # Errors
     /// [`CudaError::NotCompiled`] with the compiler's words, or [`CudaError::NotSupported`] for a device that is too old
     /// for this compiler.
-    pub fn compile(&self, source: &str, compute_capability: (i32, i32)) -> Result<Program, CudaError> {
+    pub(crate) fn compile(&self, source: &str, compute_capability: (i32, i32)) -> Result<Program, CudaError> {
         let wanted = compute_capability.0 * 10 + compute_capability.1;
         let known = self.architectures()?;
         let nearest = known.iter().copied().filter(|&known| known <= wanted).max();

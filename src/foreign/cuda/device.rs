@@ -11,13 +11,13 @@ use super::driver::DriverTable;
 
 /// The CUDA driver of this process. Opening it occupies no device memory.
 #[derive(Debug, Clone, Copy)]
-pub struct Driver {
+pub(crate) struct Driver {
     pub(super) table: &'static DriverTable,
 }
 
 /// The version of CUDA that a driver supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DriverVersion {
+pub(crate) struct DriverVersion {
     /// Such as the 13 of 13.0.
     pub major: i32,
     /// Such as the 0 of 13.0.
@@ -33,7 +33,7 @@ impl fmt::Display for DriverVersion {
 /// What the driver tells of a device. Its number counts those that `CUDA_VISIBLE_DEVICES` leaves, in CUDA's order,
 /// which is not NVML's: match them by UUID.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceFacts {
+pub(crate) struct DeviceFacts {
     /// CUDA's number.
     pub ordinal: i32,
     /// The model.
@@ -55,7 +55,7 @@ impl Driver {
     ///
     /// # Errors
     /// Where library, function, device or permission is missing.
-    pub fn open() -> Result<Self, CudaError> {
+    pub(crate) fn open() -> Result<Self, CudaError> {
         static DRIVER: OnceLock<Result<DriverTable, CudaError>> = OnceLock::new();
         let opened = DRIVER.get_or_init(|| {
             let table = DriverTable::load()?;
@@ -70,7 +70,7 @@ impl Driver {
     ///
     /// # Errors
     /// Where the driver fails.
-    pub fn version(&self) -> Result<DriverVersion, CudaError> {
+    pub(crate) fn version(&self) -> Result<DriverVersion, CudaError> {
         let mut version = 0;
         // SAFETY: it writes one integer.
         unsafe { self.table.cuDriverGetVersion(&raw mut version) }?;
@@ -81,7 +81,7 @@ impl Driver {
     ///
     /// # Errors
     /// Where the driver fails, and [`CudaError::NoDevice`] where there is none.
-    pub fn devices(&self) -> Result<Vec<DeviceFacts>, CudaError> {
+    pub(crate) fn devices(&self) -> Result<Vec<DeviceFacts>, CudaError> {
         let mut count = 0;
         // SAFETY: it writes one integer.
         unsafe { self.table.cuDeviceGetCount(&raw mut count) }?;

@@ -32,9 +32,15 @@ pub enum CudaError {
     #[error("the driver shows no GPU")]
     NoDevice,
     /// The device has no memory left for what was asked.
-    #[error("out of memory: {bytes} bytes were asked for")]
+    #[error("out of memory{}", asked(*.bytes))]
     OutOfMemory {
-        /// What was asked for.
+        /// What was asked for; 0 where that is not known.
+        bytes: u64,
+    },
+    /// The host has no memory left that the device can reach by itself.
+    #[error("out of pinned host memory{}", asked(*.bytes))]
+    OutOfHostMemory {
+        /// What was asked for; 0 where that is not known.
         bytes: u64,
     },
     /// A call failed.
@@ -105,8 +111,22 @@ impl CudaError {
 
     /// Whether less memory might have been enough.
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::OutOfMemory { .. })
+        matches!(self, Self::OutOfMemory { .. } | Self::OutOfHostMemory { .. })
     }
+
+    /// The same with what was asked for, where memory ran out.
+    pub(super) fn asking(self, bytes: usize) -> Self {
+        let bytes = bytes as u64;
+        match self {
+            Self::OutOfMemory { .. } => Self::OutOfMemory { bytes },
+            Self::OutOfHostMemory { .. } => Self::OutOfHostMemory { bytes },
+            other => other,
+        }
+    }
+}
+
+fn asked(bytes: u64) -> String {
+    if bytes == 0 { String::new() } else { format!(": {bytes} bytes were asked for") }
 }
 
 #[cfg(test)]
@@ -125,5 +145,16 @@ mod tests {
         assert!(CudaError::NotFound { library: "libcuda.so.1" }.cure().unwrap().contains("driver"));
         assert!(CudaError::NotFound { library: "libnvrtc" }.cure().unwrap().contains("CUDA_HOME"));
         assert!(CudaError::NoDevice.cure().is_some());
+    }
+
+    #[test]
+    fn whose_memory_ran_out_and_how_much_was_asked_for_is_told() {
+        let device = CudaError::OutOfMemory { bytes: 0 };
+        assert_eq!(device.to_string(), "out of memory");
+        assert_eq!(device.asking(7).to_string(), "out of memory: 7 bytes were asked for");
+        let host = CudaError::OutOfHostMemory { bytes: 0 }.asking(7);
+        assert_eq!(host.to_string(), "out of pinned host memory: 7 bytes were asked for");
+        assert!(host.is_out_of_memory());
+        assert_eq!(CudaError::NoDevice.asking(7), CudaError::NoDevice);
     }
 }

@@ -11,7 +11,7 @@ use super::{CudaError, DeviceFacts, Driver};
 /// A device with its primary context, which occupies some hundred MiB of its memory until the last clone and all that
 /// was made from it are gone.
 #[derive(Debug, Clone)]
-pub struct Gpu(Arc<Context>);
+pub(crate) struct Gpu(Arc<Context>);
 
 #[derive(Debug)]
 struct Context {
@@ -38,7 +38,7 @@ impl Gpu {
     ///
     /// # Errors
     /// Where the driver fails or there is no such device.
-    pub fn open(ordinal: i32) -> Result<Self, CudaError> {
+    pub(crate) fn open(ordinal: i32) -> Result<Self, CudaError> {
         let driver = Driver::open()?;
         let facts = driver.devices()?.into_iter().find(|facts| facts.ordinal == ordinal).ok_or(CudaError::NoDevice)?;
         let device = driver.handle(ordinal)?;
@@ -49,7 +49,7 @@ impl Gpu {
     }
 
     /// What the driver tells of it.
-    pub fn facts(&self) -> &DeviceFacts {
+    pub(crate) fn facts(&self) -> &DeviceFacts {
         &self.0.facts
     }
 
@@ -65,21 +65,11 @@ impl Gpu {
         self.0.context
     }
 
-    /// Waits until all that was begun on it is done.
-    ///
-    /// # Errors
-    /// Where something that was begun failed.
-    pub fn synchronize(&self) -> Result<(), CudaError> {
-        let table = self.enter()?;
-        // SAFETY: the context is current.
-        unsafe { table.cuCtxSynchronize() }
-    }
-
     /// Free and total memory, in bytes.
     ///
     /// # Errors
     /// Where the driver fails.
-    pub fn memory(&self) -> Result<(u64, u64), CudaError> {
+    pub(crate) fn memory(&self) -> Result<(u64, u64), CudaError> {
         let (mut free, mut total) = (0, 0);
         let table = self.enter()?;
         // SAFETY: it writes two numbers.
@@ -91,7 +81,7 @@ impl Gpu {
     ///
     /// # Errors
     /// [`CudaError::NotSupported`] where the two cannot.
-    pub fn reach(&self, other: &Self) -> Result<(), CudaError> {
+    pub(crate) fn reach(&self, other: &Self) -> Result<(), CudaError> {
         let table = self.enter()?;
         let mut can = 0;
         // SAFETY: it writes one integer.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{CUfunction, CUmodule};
 
+use super::driver::DriverTable;
 use super::{CudaError, Gpu, Part, Program, Stream};
 
 /// A compiled program on a device.
 #[derive(Debug, Clone)]
-pub struct Module(Arc<Loaded>);
+pub(crate) struct Module(Arc<Loaded>);
 
 #[derive(Debug)]
 struct Loaded {
@@ -34,9 +35,11 @@ impl Drop for Loaded {
 
 /// One function of a [`Module`].
 #[derive(Debug, Clone)]
-pub struct Kernel {
+pub(crate) struct Kernel {
     module: Module,
     function: CUfunction,
+    /// The bytes of each parameter, where the driver tells.
+    parameters: Option<Vec<usize>>,
 }
 
 // SAFETY: as for the module, which it holds alive.
@@ -46,7 +49,7 @@ unsafe impl Sync for Kernel {}
 
 /// How many threads run a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Grid {
+pub(crate) struct Grid {
     /// Blocks in each direction.
     pub blocks: [u32; 3],
     /// Threads of a block in each direction.
@@ -57,7 +60,7 @@ pub struct Grid {
 
 impl Grid {
     /// At least one thread for each of `count` items, `threads` to a block.
-    pub fn linear(count: usize, threads: u32) -> Self {
+    pub(crate) fn linear(count: usize, threads: u32) -> Self {
         let blocks = count.div_ceil(threads.max(1) as usize).clamp(1, i32::MAX as usize);
         Self {
             blocks: [u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1],
@@ -69,13 +72,11 @@ impl Grid {
 
 /// An argument of a kernel; its kind must be that of the kernel's parameter.
 #[derive(Debug, Clone, Copy)]
-pub enum Argument<'a> {
+pub(crate) enum Argument<'a> {
     /// A pointer to device memory.
     Memory(Part<'a>),
     /// `float`.
     F32(f32),
-    /// `int`.
-    I32(i32),
     /// `unsigned int`.
     U32(u32),
     /// `unsigned long long`, or `size_t`.
@@ -83,6 +84,14 @@ pub enum Argument<'a> {
 }
 
 impl Argument<'_> {
+    /// How many of [`Self::bytes`] count.
+    fn size(&self) -> usize {
+        match self {
+            Self::Memory(_) | Self::U64(_) => 8,
+            Self::F32(_) | Self::U32(_) => 4,
+        }
+    }
+
     /// Its bytes at the front, as the driver reads them.
     fn bytes(&self) -> u64 {
         let four = |bytes: [u8; 4]| {
@@ -93,7 +102,6 @@ impl Argument<'_> {
         match self {
             Self::Memory(part) => part.address(),
             Self::F32(value) => four(value.to_ne_bytes()),
-            Self::I32(value) => four(value.to_ne_bytes()),
             Self::U32(value) => four(value.to_ne_bytes()),
             Self::U64(value) => *value,
         }
@@ -105,7 +113,7 @@ impl Module {
     ///
     /// # Errors
     /// Where the program is not for this device or driver.
-    pub fn load(gpu: &Gpu, program: &Program) -> Result<Self, CudaError> {
+    pub(crate) fn load(gpu: &Gpu, program: &Program) -> Result<Self, CudaError> {
         let mut module = ptr::null_mut();
         let table = gpu.enter()?;
         // SAFETY: a program is a cubin, which tells its length, or PTX that ends with 0.
@@ -117,14 +125,46 @@ impl Module {
     ///
     /// # Errors
     /// Where there is none.
-    pub fn kernel(&self, name: &str) -> Result<Kernel, CudaError> {
+    pub(crate) fn kernel(&self, name: &str) -> Result<Kernel, CudaError> {
         let name = CString::new(name).map_err(|_| CudaError::NotSupported(format!("a kernel named {name:?}")))?;
         let mut function = ptr::null_mut();
         let table = self.0.gpu.enter()?;
         // SAFETY: it writes one handle, which lives as long as the module.
         unsafe { table.cuModuleGetFunction(&raw mut function, self.0.module, name.as_ptr()) }?;
-        Ok(Kernel { module: self.clone(), function })
+        Ok(Kernel { module: self.clone(), function, parameters: parameters(table, function) })
     }
+}
+
+/// The bytes of each of a kernel's parameters; `None` where the driver is older than CUDA 12.4 or does not tell.
+fn parameters(table: &DriverTable, function: CUfunction) -> Option<Vec<usize>> {
+    /// `CUDA_ERROR_INVALID_VALUE`, behind the last parameter.
+    const INVALID_VALUE: i32 = 1;
+    /// Of parameters in all devices before CUDA 12.1, in bytes (CUDA C++ Programming Guide, "Function Parameters").
+    const MOST: usize = 4096;
+    let mut all = Vec::new();
+    for number in 0..MOST {
+        let (mut offset, mut bytes) = (0, 0);
+        // SAFETY: it writes two numbers; the function's module is loaded.
+        match unsafe { table.cuFuncGetParamInfo(function, number, &raw mut offset, &raw mut bytes) } {
+            Ok(()) => all.push(bytes),
+            Err(CudaError::Failed { code: INVALID_VALUE, .. }) => return Some(all),
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+/// An error where the driver would read more than there is; arguments behind the last parameter it does not read.
+fn suit(parameters: &[usize], arguments: &[Argument<'_>]) -> Result<(), CudaError> {
+    if arguments.len() < parameters.len() {
+        let (given, wanted) = (arguments.len(), parameters.len());
+        return Err(CudaError::BadSize(format!("the kernel has {wanted} parameters, not {given}")));
+    }
+    let wrong = parameters.iter().zip(arguments).position(|(&bytes, argument)| bytes != argument.size());
+    wrong.map_or(Ok(()), |at| {
+        let (given, wanted) = (arguments[at].size(), parameters[at]);
+        Err(CudaError::BadSize(format!("parameter {at} of the kernel has {wanted} bytes, not {given}")))
+    })
 }
 
 impl Stream {
@@ -134,15 +174,20 @@ impl Stream {
     /// device fail or change numbers in other buffers there; host memory is out of its reach.
     ///
     /// # Errors
-    /// Where the grid is not possible on the device, or an earlier kernel failed.
-    pub fn launch(&self, kernel: &Kernel, grid: Grid, arguments: &[Argument<'_>]) -> Result<(), CudaError> {
-        debug_assert_eq!(kernel.module.0.gpu.context(), self.gpu().context(), "a kernel of another device");
+    /// Where the arguments are not those of the kernel, as far as the driver tells (from CUDA 12.4 on), the kernel is another
+    /// device's, the grid is not possible on the device, or an earlier kernel failed.
+    pub(crate) fn launch(&self, kernel: &Kernel, grid: Grid, arguments: &[Argument<'_>]) -> Result<(), CudaError> {
+        if kernel.module.0.gpu.context() != self.gpu().context() {
+            return Err(CudaError::NotSupported("a kernel that was loaded on another device".to_owned()));
+        }
+        kernel.parameters.as_ref().map_or(Ok(()), |parameters| suit(parameters, arguments))?;
         let mut values: Vec<u64> = arguments.iter().map(Argument::bytes).collect();
         let mut places: Vec<*mut c_void> = values.iter_mut().map(|value| ptr::from_mut(value).cast()).collect();
         let ([bx, by, bz], [tx, ty, tz]) = (grid.blocks, grid.threads);
         let table = self.gpu().enter()?;
-        // SAFETY: the driver reads the arguments before it returns, as many and as long as the kernel declares: a kernel
-        // is started with the arguments it was written for, beside its source.
+        // SAFETY: the driver reads the arguments before it returns, as many and as long as the kernel declares. That they are
+        // there was checked above; an older driver does not tell, and there it rests on the kernels and their starts being
+        // of this crate, side by side.
         unsafe {
             table.cuLaunchKernel(
                 kernel.function,
@@ -175,8 +220,23 @@ mod tests {
 
     #[test]
     fn arguments_lie_as_the_driver_reads_them() {
-        assert_eq!(Argument::I32(-2).bytes().to_ne_bytes()[..4], (-2_i32).to_ne_bytes());
+        assert_eq!(Argument::U32(7).bytes().to_ne_bytes()[..4], 7_u32.to_ne_bytes());
         assert_eq!(Argument::F32(1.5).bytes().to_ne_bytes()[..4], 1.5_f32.to_ne_bytes());
         assert_eq!(Argument::U64(1 << 40).bytes(), 1 << 40);
+    }
+
+    #[test]
+    fn arguments_must_be_as_many_and_as_long_as_the_parameters() {
+        let (float, long) = (Argument::F32(1.0), Argument::U64(1));
+        assert_eq!(suit(&[4, 8], &[float, long]), Ok(()));
+        assert_eq!(suit(&[], &[]), Ok(()));
+        for (parameters, arguments, part) in [
+            (&[4, 8][..], &[float][..], "has 2 parameters, not 1"),
+            (&[8], &[float], "parameter 0 of the kernel has 8 bytes, not 4"),
+            (&[4, 4], &[float, long], "parameter 1 of the kernel has 4 bytes, not 8"),
+        ] {
+            let error = suit(parameters, arguments).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Finding the libraries, and the functions in them.
 
 use std::collections::BTreeSet;
-use std::ffi::c_int;
+use std::ffi::{OsString, c_int};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -111,24 +111,34 @@ pub(super) fn open(path: &Path) -> Result<&'static Library, String> {
 }
 
 /// Where libraries are looked for that the loader does not find: `CUDA_HOME` and `CUDA_PATH`, the wheels of the Python
-/// environments in `VIRTUAL_ENV`, `CONDA_PREFIX` and `PATH`, and `/usr/local/cuda`.
-pub fn search_folders() -> Vec<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let mut folders: Vec<PathBuf> =
-        ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(|name| variable(name)).flat_map(toolkit).collect();
-    let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| variable(name));
-    let on_path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path: Vec<PathBuf> = std::env::split_paths(&on_path)
-        .filter(|folder| folder.is_absolute() && folder.join("python3").exists())
-        .filter_map(|folder| folder.parent().map(Path::to_owned))
-        .collect();
-    for prefix in prefixes.chain(on_path) {
-        folders.extend(wheels(&prefix));
-        folders.push(prefix.join("lib"));
-    }
-    folders.extend(toolkit(PathBuf::from("/usr/local/cuda")));
+/// environments in `VIRTUAL_ENV`, `CONDA_PREFIX` and `PATH`, those that pip installed for the user or beside the system's
+/// Python, and `/usr/local/cuda`.
+fn search_folders() -> Vec<PathBuf> {
+    let mut folders = candidates(&|name| std::env::var_os(name));
     let mut seen = BTreeSet::new();
     folders.retain(|folder| folder.is_dir() && seen.insert(folder.clone()));
+    folders
+}
+
+fn candidates(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let folder = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let all = |names: [&str; 2]| names.into_iter().filter_map(folder).collect::<Vec<PathBuf>>();
+    let mut folders: Vec<PathBuf> = all(["CUDA_HOME", "CUDA_PATH"]).into_iter().flat_map(toolkit).collect();
+    let path = variable("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path)
+        .filter(|folder| folder.is_absolute() && folder.join("python3").exists())
+        .filter_map(|folder| folder.parent().map(Path::to_owned));
+    for prefix in all(["VIRTUAL_ENV", "CONDA_PREFIX"]).into_iter().chain(on_path) {
+        folders.extend(wheels(&prefix));
+        // Debian's Python in /usr/bin installs to /usr/local (its patch of `sysconfig`, scheme `posix_local`).
+        folders.extend(wheels(&prefix.join("local")));
+        folders.push(prefix.join("lib"));
+    }
+    // `pip --user`: PEP 370.
+    let user = folder("PYTHONUSERBASE").or_else(|| folder("HOME").map(|home| home.join(".local")));
+    folders.extend(user.iter().flat_map(|base| wheels(base)));
+    folders.extend(wheels(Path::new("/usr/local")));
+    folders.extend(toolkit(PathBuf::from("/usr/local/cuda")));
     folders
 }
 
@@ -136,7 +146,8 @@ fn toolkit(home: PathBuf) -> [PathBuf; 3] {
     [home.join("lib64"), home.join("lib"), home.join(format!("targets/{}-linux/lib", std::env::consts::ARCH))]
 }
 
-/// The folders of libraries of a Python environment's wheels: `lib/python3.11/site-packages/nvidia/*/lib`.
+/// The folders of libraries of a Python environment's wheels: `lib/python3.11/site-packages/nvidia/*/lib`, on Debian also
+/// `dist-packages`.
 fn wheels(prefix: &Path) -> Vec<PathBuf> {
     let entries = |folder: PathBuf| {
         let mut paths: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
@@ -164,6 +175,36 @@ mod tests {
         let found = wheels(prefix.path());
         assert_eq!(found, ["cu13/lib", "cublas/lib", "cuda_nvrtc/lib"].map(|wheel| packages.join(wheel)));
         assert!(wheels(Path::new("/nowhere")).is_empty());
+    }
+
+    #[test]
+    fn wheels_are_found_wherever_pip_puts_them() {
+        let root = tempfile::tempdir().unwrap();
+        let usr = root.path().join("usr");
+        fs::create_dir_all(usr.join("bin")).unwrap();
+        fs::write(usr.join("bin/python3"), "").unwrap();
+        let below = |path: &str| {
+            let folder = root.path().join(path).join("nvidia/cu13/lib");
+            fs::create_dir_all(&folder).unwrap();
+            folder
+        };
+        let wheels = [
+            below("venv/lib/python3.12/site-packages"),
+            below("usr/lib/python3/dist-packages"),
+            below("usr/local/lib/python3.12/dist-packages"),
+            below("home/.local/lib/python3.12/site-packages"),
+        ];
+        let found = candidates(&|name| match name {
+            "VIRTUAL_ENV" => Some(root.path().join("venv").into()),
+            "PATH" => Some(usr.join("bin").into()),
+            "HOME" => Some(root.path().join("home").into()),
+            _ => None,
+        });
+        let places: Vec<_> = wheels.iter().map(|wheel| found.iter().position(|folder| folder == wheel)).collect();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}: {found:?}");
+        let other = below("base/lib/python3.12/site-packages");
+        let found = candidates(&|name| (name == "PYTHONUSERBASE").then(|| root.path().join("base").into()));
+        assert!(found.contains(&other), "{found:?}");
     }
 
     #[test]

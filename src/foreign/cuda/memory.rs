@@ -11,11 +11,11 @@ use super::{CudaError, Event, Gpu};
 
 mod sealed {
     /// Numbers of which every bit pattern is one.
-    pub trait Plain: Copy + Send + Sync + 'static {}
+    pub(crate) trait Plain: Copy + Send + Sync + 'static {}
 }
 
 /// Numbers that can be copied to the device and back byte by byte.
-pub trait Plain: sealed::Plain {}
+pub(crate) trait Plain: sealed::Plain {}
 
 macro_rules! plain {
     ($($kind:ty),*) => { $(impl sealed::Plain for $kind {} impl Plain for $kind {})* };
@@ -25,7 +25,7 @@ plain!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 /// Memory of a device. Kernels and copies may change it while it is borrowed: what they wrote is seen by whatever is begun
 /// later on the same stream.
 #[derive(Debug)]
-pub struct Buffer {
+pub(crate) struct Buffer {
     gpu: Gpu,
     address: CUdeviceptr,
     bytes: usize,
@@ -33,7 +33,7 @@ pub struct Buffer {
 
 /// A part of a [`Buffer`].
 #[derive(Debug, Clone, Copy)]
-pub struct Part<'a> {
+pub(crate) struct Part<'a> {
     pub(super) buffer: &'a Buffer,
     offset: usize,
     bytes: usize,
@@ -44,25 +44,22 @@ impl Buffer {
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`] where there is not as much.
-    pub fn new(gpu: &Gpu, bytes: usize) -> Result<Self, CudaError> {
+    pub(crate) fn new(gpu: &Gpu, bytes: usize) -> Result<Self, CudaError> {
         let table = gpu.enter()?;
         let mut address = 0;
         // SAFETY: it writes one address; freed once, in `drop`. Memory of no length cannot be asked for.
         let taken = unsafe { table.cuMemAlloc_v2(&raw mut address, bytes.max(1)) };
-        taken.map_err(|error| match error {
-            CudaError::OutOfMemory { .. } => CudaError::OutOfMemory { bytes: bytes as u64 },
-            other => other,
-        })?;
+        taken.map_err(|error| error.asking(bytes))?;
         Ok(Self { gpu: gpu.clone(), address, bytes })
     }
 
     /// Its length, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The whole.
-    pub fn all(&self) -> Part<'_> {
+    pub(crate) fn all(&self) -> Part<'_> {
         Part { buffer: self, offset: 0, bytes: self.bytes }
     }
 
@@ -70,7 +67,7 @@ impl Buffer {
     ///
     /// # Errors
     /// [`CudaError::BadSize`] where it reaches beyond the end.
-    pub fn part(&self, offset: usize, bytes: usize) -> Result<Part<'_>, CudaError> {
+    pub(crate) fn part(&self, offset: usize, bytes: usize) -> Result<Part<'_>, CudaError> {
         let fits = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         let part = Part { buffer: self, offset, bytes };
         fits.then_some(part).ok_or_else(|| CudaError::BadSize(format!("{bytes} bytes at {offset} of {}", self.bytes)))
@@ -92,7 +89,7 @@ impl Drop for Buffer {
 
 impl Part<'_> {
     /// Its length, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -111,7 +108,7 @@ impl Part<'_> {
 
 /// Host memory that stays where it is, so that the device copies from and to it without the processor's help.
 #[derive(Debug)]
-pub struct Pinned<T: Plain> {
+pub(crate) struct Pinned<T: Plain> {
     gpu: Gpu,
     start: NonNull<T>,
     length: usize,
@@ -126,49 +123,29 @@ impl<T: Plain> Pinned<T> {
     /// Takes memory for `length` numbers, all of them 0.
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`] where there is not as much.
-    pub fn new(gpu: &Gpu, length: usize) -> Result<Self, CudaError> {
+    /// [`CudaError::OutOfHostMemory`] where there is not as much.
+    pub(crate) fn new(gpu: &Gpu, length: usize) -> Result<Self, CudaError> {
         let too_long = || CudaError::BadSize(format!("{length} numbers are too many"));
         let bytes = length.checked_mul(size_of::<T>()).ok_or_else(too_long)?.max(1);
         let copied = Event::new(gpu)?;
         let table = gpu.enter()?;
         let mut start: *mut c_void = ptr::null_mut();
         // SAFETY: it writes one address; freed once, in `drop`. 0 asks for no special kind.
-        unsafe { table.cuMemHostAlloc(&raw mut start, bytes, 0) }?;
-        let start = NonNull::new(start.cast::<T>()).ok_or(CudaError::OutOfMemory { bytes: bytes as u64 })?;
+        unsafe { table.cuMemHostAlloc(&raw mut start, bytes, 0) }.map_err(|error| error.asking(bytes))?;
+        let start = NonNull::new(start.cast::<T>()).ok_or(CudaError::OutOfHostMemory { bytes: bytes as u64 })?;
         // SAFETY: `bytes` long. Pages are far better aligned than any number.
         unsafe { ptr::write_bytes(start.as_ptr().cast::<u8>(), 0, bytes) };
         Ok(Self { gpu: gpu.clone(), start, length, copied })
-    }
-
-    /// How many numbers.
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Whether it has no length.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Its content, once the last copy has ended.
-    ///
-    /// # Errors
-    /// Where the copy failed.
-    pub fn read(&self) -> Result<&[T], CudaError> {
-        self.copied.synchronize()?;
-        // SAFETY: `length` numbers that were written in `new`; the device writes only during copies that borrow this
-        // mutably, and the last of them has ended.
-        Ok(unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) })
     }
 
     /// Its content, to be changed, once the last copy has ended.
     ///
     /// # Errors
     /// Where the copy failed.
-    pub fn write(&mut self) -> Result<&mut [T], CudaError> {
+    pub(crate) fn write(&mut self) -> Result<&mut [T], CudaError> {
         self.copied.synchronize()?;
-        // SAFETY: as in `read`, and borrowed mutably.
+        // SAFETY: `length` numbers that were written in `new`; the device reads and writes only during copies, the last of
+        // which has ended, and a new one needs the borrow that this holds.
         Ok(unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.length) })
     }
 

@@ -10,7 +10,7 @@ use super::{CudaError, Gpu, Part, Pinned, Plain};
 
 /// A sequence of work on a device. Work of different streams may run at the same time.
 #[derive(Debug, Clone)]
-pub struct Stream(Arc<Handle>);
+pub(crate) struct Stream(Arc<Handle>);
 
 #[derive(Debug)]
 struct Handle {
@@ -37,7 +37,7 @@ impl Stream {
     ///
     /// # Errors
     /// Where the driver fails.
-    pub fn new(gpu: &Gpu) -> Result<Self, CudaError> {
+    pub(crate) fn new(gpu: &Gpu) -> Result<Self, CudaError> {
         let mut stream = ptr::null_mut();
         let table = gpu.enter()?;
         // SAFETY: it writes one handle, destroyed once.
@@ -46,7 +46,7 @@ impl Stream {
     }
 
     /// The device.
-    pub fn gpu(&self) -> &Gpu {
+    pub(crate) fn gpu(&self) -> &Gpu {
         &self.0.gpu
     }
 
@@ -58,7 +58,7 @@ impl Stream {
     ///
     /// # Errors
     /// Where work failed.
-    pub fn synchronize(&self) -> Result<(), CudaError> {
+    pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
         let table = self.gpu().enter()?;
         // SAFETY: the handle is alive.
         unsafe { table.cuStreamSynchronize(self.0.stream) }
@@ -68,7 +68,7 @@ impl Stream {
     ///
     /// # Errors
     /// Where the driver fails.
-    pub fn record(&self, event: &Event) -> Result<(), CudaError> {
+    pub(crate) fn record(&self, event: &Event) -> Result<(), CudaError> {
         let table = self.gpu().enter()?;
         // SAFETY: both handles are alive.
         unsafe { table.cuEventRecord(event.event, self.0.stream) }
@@ -78,7 +78,7 @@ impl Stream {
     ///
     /// # Errors
     /// Where the driver fails.
-    pub fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
+    pub(crate) fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
         let table = self.gpu().enter()?;
         // SAFETY: both handles are alive; 0 is the default.
         unsafe { table.cuStreamWaitEvent(self.0.stream, event.event, 0) }
@@ -88,7 +88,7 @@ impl Stream {
     ///
     /// # Errors
     /// Where `from` is shorter, or the driver fails.
-    pub fn upload<T: Plain>(&self, from: &Pinned<T>, to: Part<'_>) -> Result<(), CudaError> {
+    pub(crate) fn upload<T: Plain>(&self, from: &Pinned<T>, to: Part<'_>) -> Result<(), CudaError> {
         fits(to.bytes(), from.bytes())?;
         let table = self.gpu().enter()?;
         from.in_order(self, || {
@@ -102,7 +102,7 @@ impl Stream {
     ///
     /// # Errors
     /// Where `to` is shorter, or the driver fails.
-    pub fn download<T: Plain>(&self, from: Part<'_>, to: &mut Pinned<T>) -> Result<(), CudaError> {
+    pub(crate) fn download<T: Plain>(&self, from: Part<'_>, to: &mut Pinned<T>) -> Result<(), CudaError> {
         fits(from.bytes(), to.bytes())?;
         let table = self.gpu().enter()?;
         to.in_order(self, || {
@@ -115,7 +115,7 @@ impl Stream {
     ///
     /// # Errors
     /// Where `from` is shorter, or the driver fails.
-    pub fn upload_slice<T: Plain>(&self, from: &[T], to: Part<'_>) -> Result<(), CudaError> {
+    pub(crate) fn upload_slice<T: Plain>(&self, from: &[T], to: Part<'_>) -> Result<(), CudaError> {
         fits(to.bytes(), size_of_val(from))?;
         let table = self.gpu().enter()?;
         // SAFETY: both are as long as is copied, and `from` is borrowed until the copy has ended.
@@ -127,7 +127,7 @@ impl Stream {
     ///
     /// # Errors
     /// Where `to` is shorter, or the driver fails.
-    pub fn download_slice<T: Plain>(&self, from: Part<'_>, to: &mut [T]) -> Result<(), CudaError> {
+    pub(crate) fn download_slice<T: Plain>(&self, from: Part<'_>, to: &mut [T]) -> Result<(), CudaError> {
         fits(from.bytes(), size_of_val(to))?;
         let table = self.gpu().enter()?;
         let start: *mut c_void = to.as_mut_ptr().cast();
@@ -140,7 +140,7 @@ impl Stream {
     ///
     /// # Errors
     /// Where the lengths differ, or the driver fails.
-    pub fn copy(&self, from: Part<'_>, to: Part<'_>) -> Result<(), CudaError> {
+    pub(crate) fn copy(&self, from: Part<'_>, to: Part<'_>) -> Result<(), CudaError> {
         fits(from.bytes(), to.bytes())?;
         let table = self.gpu().enter()?;
         let (source, target) = (from.buffer.gpu().context(), to.buffer.gpu().context());
@@ -156,7 +156,7 @@ impl Stream {
     ///
     /// # Errors
     /// Where the driver fails.
-    pub fn fill(&self, to: Part<'_>, byte: u8) -> Result<(), CudaError> {
+    pub(crate) fn fill(&self, to: Part<'_>, byte: u8) -> Result<(), CudaError> {
         let table = self.gpu().enter()?;
         // SAFETY: within the buffer.
         unsafe { table.cuMemsetD8Async(to.address(), byte, to.bytes(), self.0.stream) }
@@ -170,7 +170,7 @@ fn fits(wanted: usize, there: usize) -> Result<(), CudaError> {
 
 /// A mark in a stream, with its time.
 #[derive(Debug)]
-pub struct Event {
+pub(crate) struct Event {
     gpu: Gpu,
     event: CUevent,
 }
@@ -185,7 +185,7 @@ impl Event {
     ///
     /// # Errors
     /// Where the driver fails.
-    pub fn new(gpu: &Gpu) -> Result<Self, CudaError> {
+    pub(crate) fn new(gpu: &Gpu) -> Result<Self, CudaError> {
         let mut event = ptr::null_mut();
         let table = gpu.enter()?;
         // SAFETY: it writes one handle, destroyed once; 0 keeps the time.
@@ -197,7 +197,7 @@ impl Event {
     ///
     /// # Errors
     /// Where that work failed.
-    pub fn synchronize(&self) -> Result<(), CudaError> {
+    pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
         let table = self.gpu.enter()?;
         // SAFETY: the handle is alive.
         unsafe { table.cuEventSynchronize(self.event) }
@@ -208,7 +208,7 @@ impl Event {
     ///
     /// # Errors
     /// Where one of them was not set, or the driver fails.
-    pub fn seconds_since(&self, earlier: &Self) -> Result<f64, CudaError> {
+    pub(crate) fn seconds_since(&self, earlier: &Self) -> Result<f64, CudaError> {
         self.synchronize()?;
         let mut milliseconds = 0.0;
         let table = self.gpu.enter()?;
