@@ -16,13 +16,21 @@ pub(super) fn add(machine: &mut Machine) {
         absent.as_ref().map(|_| "install the NVIDIA driver; a container needs the capability `utility`".to_owned());
     machine.libraries.push(Library { name: "libnvidia-ml.so.1", absent, cure });
     machine.gpus = found.unwrap_or_default();
-    machine.gpus.iter_mut().for_each(add_dcgm);
 }
 
-/// DCGM is for GPUs without GPM; where there is GPM it asks that itself.
-fn add_dcgm(gpu: &mut GpuFacts) {
-    let has_gpm = gpu.meters.iter().any(|meter| meter.name == "GPM" && meter.absent.is_none());
-    let Some(uuid) = gpu.uuid.as_ref().filter(|_| !has_gpm && gpu.mig != Some(Mig::WithoutInstances)) else { return };
-    let absent = Dcgm::find(uuid).err();
-    gpu.meters.insert(gpu.meters.len().min(1), MeterState { name: "DCGM", absent });
+/// Adds whether DCGM knows the GPUs that it is for, those without GPM; where there is GPM it asks that itself. One question
+/// is put for all of them, since an engine that hangs takes seconds.
+pub(super) fn add_dcgm(gpus: &mut [GpuFacts]) {
+    let mut known = None;
+    for gpu in gpus {
+        let has_gpm = gpu.meters.iter().any(|meter| meter.name == "GPM" && meter.absent.is_none());
+        let is_asked = !gpu.meters.is_empty() && !has_gpm && gpu.mig != Some(Mig::WithoutInstances);
+        let Some(uuid) = gpu.uuid.as_ref().filter(|_| is_asked) else { continue };
+        let absent = match known.get_or_insert_with(Dcgm::known) {
+            Ok(known) if known.contains(uuid) => None,
+            Ok(_) => Some("the host engine does not know this GPU".to_owned()),
+            Err(reason) => Some(reason.clone()),
+        };
+        gpu.meters.insert(1, MeterState { name: "DCGM", absent });
+    }
 }
