@@ -150,15 +150,40 @@ impl GpuMeter {
         requests.send(request).is_ok()
     }
 
+    /// How many requests are not answered yet.
+    fn behind(&self) -> u64 {
+        // Others ask meanwhile: what is read first may only be too small.
+        let answered = self.answered.load(Ordering::SeqCst);
+        self.sent.load(Ordering::SeqCst).saturating_sub(answered)
+    }
+
     fn ask<T>(&self, request: impl FnOnce(SyncSender<T>) -> Request, time: Duration) -> Told<T> {
         const SILENT: &str = "NVML does not answer";
-        let behind = self.sent.load(Ordering::SeqCst) - self.answered.load(Ordering::SeqCst);
         // What was asked without waiting may still be under way; of more, one has been waited for in vain.
-        if behind > 1 {
+        if self.behind() > 1 {
             return Err(SILENT.to_owned());
         }
         let (reply, answer) = sync_channel(1);
         self.send(request(reply));
         answer.recv_timeout(time).map_err(|_| SILENT.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_while_others_do_is_told() {
+        let (requests, theirs) = channel();
+        let answered = Arc::new(AtomicU64::new(3));
+        let meter =
+            GpuMeter { requests: Mutex::new(requests), sent: AtomicU64::new(2), answered, driver: String::new() };
+        thread::spawn(move || {
+            if let Ok(Request::List(reply)) = theirs.recv() {
+                let _ = reply.send(Ok(Vec::new()));
+            }
+        });
+        assert_eq!(meter.gpus(), Ok(Vec::new()));
     }
 }
