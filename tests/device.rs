@@ -281,6 +281,31 @@ fn a_host_engine_that_hangs_costs_no_gpu() {
 }
 
 #[test]
+fn what_helps_depends_on_why_there_is_no_nvml() {
+    let init = |code: u32| StandIn::of(&json!({ "init": code }));
+    let old = StandIn::without(&["nvmlInit_v2"], &json!({}));
+    let unreachable = nvml(|gpu| gpu["state"]["errors"] = json!({ "nvmlDeviceGetHandleByIndex_v2": 4 }));
+    let missing = gputune::telemetry::GpuMeter::open(old.path("no.so").as_os_str()).unwrap_err();
+    assert!(missing.cure.starts_with("install the NVIDIA driver"), "{missing}");
+    for (stand_in, cure) in [
+        (StandIn::broken(b"no library"), "the file is broken"),
+        (old, "update the NVIDIA driver"),
+        (init(4), "check the permissions of /dev/nvidia*"),
+        (unreachable, "check the permissions of /dev/nvidia*"),
+        (init(9), "load the kernel module"),
+        (init(18), "restart the machine"),
+        (init(999), "look into the kernel's log"),
+    ] {
+        let output = with_nvml(&stand_in, &["--json"], &[]);
+        let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let library = &report["libraries"][0];
+        assert_eq!(library["name"], "libnvidia-ml.so.1");
+        assert!(library["cure"].as_str().unwrap().contains(cure), "{cure}: {library}");
+        without_panic(&output);
+    }
+}
+
+#[test]
 fn a_gpu_that_is_hidden_is_shown_as_hidden_and_not_warned_of() {
     let output = with_nvml(&nvml(|_| {}), &[], &[("CUDA_VISIBLE_DEVICES", "")]);
     let text = stdout(&output);

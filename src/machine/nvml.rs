@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 
 use super::{Library, Machine};
-use crate::telemetry::nvml::Visible;
+use crate::telemetry::nvml::{NoNvml, Visible};
 use crate::telemetry::{Dcgm, GpuFacts, GpuMeter, MeterState, Mig};
 
 /// Adds the GPUs, and the driver's version.
 pub(super) fn add(machine: &mut Machine) {
     let meter = GpuMeter::shared();
     machine.driver = meter.ok().map(|meter| meter.driver().to_owned());
-    let found = meter.map_err(str::to_owned).and_then(|meter| meter.facts(&Visible::of(&BTreeMap::new())));
-    let absent = found.as_ref().err().map(|reason| reason.trim_start_matches("NVML: ").to_owned());
-    let cure =
-        absent.as_ref().map(|_| "install the NVIDIA driver; a container needs the capability `utility`".to_owned());
+    let found = match meter {
+        Ok(meter) => meter.facts(&Visible::of(&BTreeMap::new())).map_err(|reason| NoNvml::told(&reason)),
+        Err(error) => Err(error.clone()),
+    };
+    let absent = found.as_ref().err().map(|error| error.reason.clone());
+    let cure = found.as_ref().err().map(|error| error.cure.to_owned());
     machine.libraries.push(Library { name: "libnvidia-ml.so.1", absent, cure });
     machine.gpus = found.unwrap_or_default();
 }

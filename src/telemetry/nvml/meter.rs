@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nvml_wrapper::Nvml;
 
-use super::ask::{Told, reason};
+use super::ask::{NoNvml, Told};
 use super::worker::{Request, Worker};
 use super::{GpuIdentity, Visible};
 use crate::metric::GpuUse;
@@ -65,16 +65,16 @@ impl GpuMeter {
     ///
     /// # Errors
     /// Why there is none, in a line.
-    pub fn shared() -> Result<&'static Self, &'static str> {
-        static METER: OnceLock<Result<GpuMeter, String>> = OnceLock::new();
-        METER.get_or_init(|| Self::open("libnvidia-ml.so.1".as_ref())).as_ref().map_err(String::as_str)
+    pub fn shared() -> Result<&'static Self, &'static NoNvml> {
+        static METER: OnceLock<Result<GpuMeter, NoNvml>> = OnceLock::new();
+        METER.get_or_init(|| Self::open("libnvidia-ml.so.1".as_ref())).as_ref()
     }
 
     /// Opens the library of a certain name, which the loader looks for, or path.
     ///
     /// # Errors
     /// There is none, it is broken, too old, has no driver or no permission, or does not answer, in a line.
-    pub fn open(library: &OsStr) -> Result<Self, String> {
+    pub fn open(library: &OsStr) -> Result<Self, NoNvml> {
         let (requests, theirs) = channel();
         let answered = Arc::new(AtomicU64::new(0));
         let (opened, result) = sync_channel(1);
@@ -87,10 +87,13 @@ impl GpuMeter {
                 let _ = opened.send(Ok(driver));
                 Worker::new(nvml).serve(&theirs, &counter);
             }
-            Err(error) => drop(opened.send(Err(format!("NVML: {}", reason(&error))))),
+            Err(error) => drop(opened.send(Err(NoNvml::because(&error)))),
         };
-        thread::Builder::new().name("gpu meter".to_owned()).spawn(serve).map_err(|error| error.to_string())?;
-        let driver = result.recv_timeout(TIME_TO_OPEN).map_err(|_| "NVML does not answer".to_owned())??;
+        thread::Builder::new()
+            .name("gpu meter".to_owned())
+            .spawn(serve)
+            .map_err(|error| NoNvml::told(&error.to_string()))?;
+        let driver = result.recv_timeout(TIME_TO_OPEN).map_err(|_| NoNvml::told("it does not answer"))??;
         Ok(Self { requests: Mutex::new(requests), sent: AtomicU64::new(0), answered, driver })
     }
 
