@@ -138,8 +138,6 @@ pub enum Source {
     Proc,
     /// The kernel's files of control groups.
     Cgroup,
-    /// An estimate, not a measurement.
-    Estimate,
 }
 
 /// What one GPU did during the measured window of a probe.

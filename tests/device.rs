@@ -250,6 +250,61 @@ fn meters_that_do_not_work_say_why() {
     without_panic(&output);
 }
 
+/// However many GPUs there are, a host engine that hangs is waited for once.
+#[test]
+fn a_host_engine_that_hangs_costs_no_gpu() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let mut gpus = Vec::new();
+    drop(nvml(|gpu| {
+        gpu["state"]["errors"] = json!({ "nvmlGpmSampleGet": 3 });
+        gpus = (0..12)
+            .map(|number| {
+                let mut gpu = gpu.clone();
+                gpu["uuid"] = format!("GPU-{number}").into();
+                gpu
+            })
+            .collect();
+    }));
+    let stand_in = StandIn::of(&json!({ "gpus": gpus }));
+    let (program, calls) = (stand_in.path("dcgmi"), stand_in.path("calls"));
+    fs::write(&program, format!("#!/bin/sh\necho \"$@\" >> '{}'\nexec sleep 600\n", calls.display())).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", stand_in.folder.path().display());
+    let output = with_nvml(&stand_in, &["--json"], &[("PATH", &path)]);
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(report["gpus"].as_array().unwrap().len(), 12, "{}", without_panic(&output));
+    for gpu in report["gpus"].as_array().unwrap() {
+        assert_eq!(gpu["meters"][1], json!({ "name": "DCGM", "absent": "no host engine answers" }), "{gpu}");
+    }
+    assert_eq!(fs::read_to_string(calls).unwrap(), "discovery -l\n");
+}
+
+#[test]
+fn what_helps_depends_on_why_there_is_no_nvml() {
+    let init = |code: u32| StandIn::of(&json!({ "init": code }));
+    let old = StandIn::without(&["nvmlInit_v2"], &json!({}));
+    let unreachable = nvml(|gpu| gpu["state"]["errors"] = json!({ "nvmlDeviceGetHandleByIndex_v2": 4 }));
+    let missing = gputune::telemetry::GpuMeter::open(old.path("no.so").as_os_str()).unwrap_err();
+    assert!(missing.cure.starts_with("install the NVIDIA driver"), "{missing}");
+    for (stand_in, cure) in [
+        (StandIn::broken(b"no library"), "the file is broken"),
+        (old, "update the NVIDIA driver"),
+        (init(4), "check the permissions of /dev/nvidia*"),
+        (unreachable, "check the permissions of /dev/nvidia*"),
+        (init(9), "load the kernel module"),
+        (init(18), "restart the machine"),
+        (init(999), "look into the kernel's log"),
+    ] {
+        let output = with_nvml(&stand_in, &["--json"], &[]);
+        let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let library = &report["libraries"][0];
+        assert_eq!(library["name"], "libnvidia-ml.so.1");
+        assert!(library["cure"].as_str().unwrap().contains(cure), "{cure}: {library}");
+        without_panic(&output);
+    }
+}
+
 #[test]
 fn a_gpu_that_is_hidden_is_shown_as_hidden_and_not_warned_of() {
     let output = with_nvml(&nvml(|_| {}), &[], &[("CUDA_VISIBLE_DEVICES", "")]);
@@ -257,6 +312,38 @@ fn a_gpu_that_is_hidden_is_shown_as_hidden_and_not_warned_of() {
     assert!(text.contains("hidden by CUDA_VISIBLE_DEVICES") && !text.contains("persistence"), "{text}");
     assert!(text.contains("none can be used: none of the GPUs is visible to programs"), "{text}");
     assert_eq!(with_nvml(&nvml(|_| {}), &["--bench"], &[]).status.code(), Some(3));
+}
+
+/// Where CUDA and the list of the variable could be read differently, what programs get is what counts.
+#[test]
+fn cuda_tells_which_gpus_programs_see() {
+    let uuid = |number: usize| format!("GPU-07070707-0707-0707-0707-07070707070{number}");
+    let mut gpus = Vec::new();
+    drop(nvml(|gpu| {
+        gpus = (0..2)
+            .map(|number| {
+                let mut gpu = gpu.clone();
+                gpu["uuid"] = uuid(number).into();
+                gpu
+            })
+            .collect();
+    }));
+    let stand_in = StandIn::of(&json!({ "gpus": gpus }));
+    fs::copy(support::library("stand_in_cuda"), stand_in.path("libcuda.so.1")).unwrap();
+    for (cuda, variable, expected) in [
+        ("9.0", Some("0,1"), [true, false]),
+        ("9.0,9.0", Some("0"), [true, true]),
+        ("", Some("0,1"), [false, false]),
+        ("", None, [true, true]),
+    ] {
+        let mut environment = vec![("STAND_IN_CUDA", cuda)];
+        environment.extend(variable.map(|list| ("CUDA_VISIBLE_DEVICES", list)));
+        let output = with_nvml(&stand_in, &["--json"], &environment);
+        let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let seen = [0, 1].map(|at: usize| report["gpus"][at]["is_visible"].as_bool().unwrap());
+        assert_eq!(seen, expected, "{cuda:?} {variable:?}: {report}");
+        without_panic(&output);
+    }
 }
 
 const SPEC: &str = r#"

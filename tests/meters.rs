@@ -216,7 +216,7 @@ fn a_library_that_does_not_work_is_told_and_the_probe_goes_on() {
     ] {
         // The script's file is read by a program that is started for it, so here the library has none.
         if ["file too short", "nvmlInit_v2"].contains(&reason) {
-            let error = gputune::telemetry::GpuMeter::open(stand_in.library().as_os_str()).unwrap_err();
+            let error = gputune::telemetry::GpuMeter::open(stand_in.library().as_os_str()).unwrap_err().to_string();
             assert!(error.starts_with("NVML: ") && error.contains(reason) && !error.contains('\n'), "{error}");
         }
         // Without NVML, and without the kernel's module, the processor is the device.
@@ -278,7 +278,8 @@ fn an_instance_is_a_device_like_any_other() {
     std::fs::write(stand_in.path("script.json"), json!({ "gpus": [gpu] }).to_string()).unwrap();
     for visible in ["MIG-2222", "0", "GPU-a1"] {
         let report = report(&stand_in, &format!("[step.env]\nCUDA_VISIBLE_DEVICES = \"{visible}\"\n"));
-        assert_eq!(report["device"], "2 x NVIDIA H200 MIG 1g.18gb");
+        let count = if visible == "MIG-2222" { "" } else { "2 x " };
+        assert_eq!(report["device"], format!("{count}NVIDIA H200 MIG 1g.18gb"));
         assert_eq!(report["gpus"].as_array().unwrap().len(), 1, "{report}");
         let gpu = &report["gpus"][0];
         assert_eq!(gpu["uuid"], "MIG-2222");
@@ -309,6 +310,60 @@ fn the_gpus_that_are_used_are_found_by_identity_not_by_number() {
     let by_bus = "[step.env]\nCUDA_VISIBLE_DEVICES = \"0\"\nCUDA_DEVICE_ORDER = \"PCI_BUS_ID\"\n";
     let report = report(&stand_in, by_bus);
     assert_eq!(absent(&report["gpus"][0]), "SM activity and all else: no process of the probe was seen on a GPU");
+}
+
+/// What a search for the GPUs that a variable leaves says of its device, and how it ends.
+fn device_for(stand_in: &StandIn, step: &str, variable: Option<&str>) -> (Option<i32>, Value, String) {
+    let pid = format!("pid:{}", stand_in.path("pid").display());
+    let search = Search::of(&[&pid, "forever:8:2000"], &format!("{step}\n{LIMITS}"));
+    let mut command = Command::new(gputune());
+    command.args(["probe", "spec.toml", "--out", "out", "--json"]).current_dir(search.folder.path());
+    command.env_remove("CUDA_VISIBLE_DEVICES").envs(variable.map(|value| ("CUDA_VISIBLE_DEVICES", value)));
+    let output = stand_in.before(&mut command).output().unwrap();
+    let report = serde_json::from_str(&stdout(&output)).unwrap_or_default();
+    (output.status.code(), report, stderr(&output))
+}
+
+#[test]
+fn gpus_that_are_hidden_do_not_train() {
+    let stand_in = with_gpu(|_| {});
+    for list in ["7", "NoDevFiles", "GPU-zz", "-1", "0,0"] {
+        let reason = format!("there is none: CUDA_VISIBLE_DEVICES={list} hides all of them");
+        let env = format!("[step.env]\nCUDA_VISIBLE_DEVICES = \"{list}\"");
+        for (step, variable) in [("", Some(list)), (env.as_str(), None)] {
+            let (code, _, text) = device_for(&stand_in, &format!("device = \"gpu\"\n{step}"), variable);
+            assert_eq!(code, Some(3), "{list}: {text}");
+            assert!(text.contains(&reason), "{list}: {text}");
+        }
+        let (code, report, text) = device_for(&stand_in, "", Some(list));
+        assert_eq!(code, Some(0), "{list}: {text}");
+        assert!(report["device"].as_str().unwrap().contains(" cores"), "{list}: {report}");
+        assert!(report["gpus"].is_null(), "{list}: {report}");
+    }
+    let searched = "device = \"gpu\"\nenv = { CUDA_VISIBLE_DEVICES = \"{gpu}\" }\n[space]\ngpu = { values = [\"0\"] }";
+    let (code, report, text) = device_for(&stand_in, searched, Some("7"));
+    assert_eq!((code, &report["device"]), (Some(0), &"NVIDIA H200".into()), "{text}");
+}
+
+#[test]
+fn the_device_is_what_the_step_sees() {
+    let stand_in = with_gpu(|_| {});
+    let mut slow = hopper(&stand_in.path("none"));
+    (slow["uuid"], slow["name"]) = ("GPU-b2".into(), "NVIDIA T4".into());
+    let fast = hopper(&stand_in.path("pid"));
+    std::fs::write(stand_in.path("script.json"), json!({ "gpus": [slow, fast] }).to_string()).unwrap();
+    let by_bus = "[step.env]\nCUDA_DEVICE_ORDER = \"PCI_BUS_ID\"";
+    for (step, variable, device) in [
+        ("", None, "NVIDIA H200 + NVIDIA T4"),
+        ("", Some("1,0"), "NVIDIA H200 + NVIDIA T4"),
+        ("", Some("GPU-a1"), "NVIDIA H200"),
+        (by_bus, Some("1"), "NVIDIA H200"),
+        ("", Some("1"), "NVIDIA H200 or NVIDIA T4 (CUDA_VISIBLE_DEVICES=1)"),
+    ] {
+        let (code, report, text) = device_for(&stand_in, step, variable);
+        assert_eq!(code, Some(0), "{text}");
+        assert_eq!(report["device"], device, "{step} {variable:?}");
+    }
 }
 
 #[test]

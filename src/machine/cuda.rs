@@ -2,7 +2,7 @@
 
 use super::{Library, Machine};
 use crate::foreign::cuda::{Blas, Compiler, CudaError, DeviceFacts, Driver};
-use crate::telemetry::GpuFacts;
+use crate::telemetry::{GpuFacts, Mig, VISIBLE_GPUS};
 
 /// Adds the driver's version, its libraries, and what only it knows of the GPUs.
 pub(super) fn add(machine: &mut Machine) {
@@ -24,12 +24,33 @@ pub(super) fn add_devices(machine: &mut Machine) {
     machine.cuda = driver.clone().and_then(|driver| driver.version()).ok().map(|version| version.to_string());
     let devices = driver.and_then(|driver| driver.devices());
     machine.libraries.push(library(DRIVER, devices.as_ref().err()));
+    if std::env::var_os(VISIBLE_GPUS).is_some() {
+        hide(&mut machine.gpus, &devices);
+    }
     for device in devices.unwrap_or_default() {
         let known = machine.gpus.iter_mut().find(|gpu| is_same(gpu, &device));
         match known {
             Some(gpu) => complete(gpu, &device),
             None => machine.gpus.push(alone(&device)),
         }
+    }
+}
+
+/// Hides the GPUs that CUDA does not show, where it tells: it reads the list of the variable in its own way. Of instances it
+/// shows a program one, though the list may leave more.
+fn hide(gpus: &mut [GpuFacts], devices: &Result<Vec<DeviceFacts>, CudaError>) {
+    let shown = match devices {
+        Ok(devices) => devices.as_slice(),
+        Err(CudaError::NoDevice) => &[],
+        Err(_) => return,
+    };
+    let is_known = |device: &DeviceFacts| gpus.iter().any(|gpu| is_same(gpu, device));
+    if !shown.iter().all(is_known) {
+        return;
+    }
+    let is_instance = |gpu: &GpuFacts| matches!(gpu.mig, Some(Mig::InstanceOf(_)));
+    for gpu in gpus.iter_mut().filter(|gpu| shown.is_empty() || !is_instance(gpu)) {
+        gpu.is_visible = false;
     }
 }
 

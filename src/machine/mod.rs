@@ -65,6 +65,7 @@ impl Machine {
             }],
             ..Self::default()
         });
+        nvml::add_dcgm(&mut machine.gpus);
         machine.format = FORMAT;
         machine.host = Host::look(out);
         machine.warnings = warnings::of(&machine);

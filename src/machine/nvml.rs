@@ -3,26 +3,36 @@
 use std::collections::BTreeMap;
 
 use super::{Library, Machine};
-use crate::telemetry::nvml::Visible;
+use crate::telemetry::nvml::{NoNvml, Visible};
 use crate::telemetry::{Dcgm, GpuFacts, GpuMeter, MeterState, Mig};
 
 /// Adds the GPUs, and the driver's version.
 pub(super) fn add(machine: &mut Machine) {
     let meter = GpuMeter::shared();
     machine.driver = meter.ok().map(|meter| meter.driver().to_owned());
-    let found = meter.map_err(str::to_owned).and_then(|meter| meter.facts(&Visible::of(&BTreeMap::new())));
-    let absent = found.as_ref().err().map(|reason| reason.trim_start_matches("NVML: ").to_owned());
-    let cure =
-        absent.as_ref().map(|_| "install the NVIDIA driver; a container needs the capability `utility`".to_owned());
+    let found = match meter {
+        Ok(meter) => meter.facts(&Visible::of(&BTreeMap::new())).map_err(|reason| NoNvml::told(&reason)),
+        Err(error) => Err(error.clone()),
+    };
+    let absent = found.as_ref().err().map(|error| error.reason.clone());
+    let cure = found.as_ref().err().map(|error| error.cure.to_owned());
     machine.libraries.push(Library { name: "libnvidia-ml.so.1", absent, cure });
     machine.gpus = found.unwrap_or_default();
-    machine.gpus.iter_mut().for_each(add_dcgm);
 }
 
-/// DCGM is for GPUs without GPM; where there is GPM it asks that itself.
-fn add_dcgm(gpu: &mut GpuFacts) {
-    let has_gpm = gpu.meters.iter().any(|meter| meter.name == "GPM" && meter.absent.is_none());
-    let Some(uuid) = gpu.uuid.as_ref().filter(|_| !has_gpm && gpu.mig != Some(Mig::WithoutInstances)) else { return };
-    let absent = Dcgm::find(uuid).err();
-    gpu.meters.insert(gpu.meters.len().min(1), MeterState { name: "DCGM", absent });
+/// Adds whether DCGM knows the GPUs that it is for, those without GPM; where there is GPM it asks that itself. One question
+/// is put for all of them, since an engine that hangs takes seconds.
+pub(super) fn add_dcgm(gpus: &mut [GpuFacts]) {
+    let mut known = None;
+    for gpu in gpus {
+        let has_gpm = gpu.meters.iter().any(|meter| meter.name == "GPM" && meter.absent.is_none());
+        let is_asked = !gpu.meters.is_empty() && !has_gpm && gpu.mig != Some(Mig::WithoutInstances);
+        let Some(uuid) = gpu.uuid.as_ref().filter(|_| is_asked) else { continue };
+        let absent = match known.get_or_insert_with(Dcgm::known) {
+            Ok(known) if known.contains(uuid) => None,
+            Ok(_) => Some("the host engine does not know this GPU".to_owned()),
+            Err(reason) => Some(reason.clone()),
+        };
+        gpu.meters.insert(1, MeterState { name: "DCGM", absent });
+    }
 }

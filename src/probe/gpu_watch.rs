@@ -5,12 +5,12 @@ use std::time::Instant;
 use super::throughput::Throughput;
 use crate::metric::GpuUse;
 use crate::outcome::{Failure, Measurement, Outcome};
-use crate::telemetry::nvml::{Metered, Visible, Window};
+use crate::telemetry::nvml::{Metered, NoNvml, Visible, Window};
 use crate::telemetry::{GpuMeter, GpuState};
 
 /// Watches the GPUs of one probe, where there is a meter.
 pub(super) struct GpuWatch {
-    meter: Option<Result<&'static GpuMeter, &'static str>>,
+    meter: Option<Result<&'static GpuMeter, &'static NoNvml>>,
     /// When the probe began.
     begin: Instant,
     metered: Option<Metered>,
@@ -74,7 +74,7 @@ impl GpuWatch {
         }
         let ended = match self.meter? {
             Ok(meter) => meter.end(window),
-            Err(reason) => Err(reason.to_owned()),
+            Err(error) => Err(error.to_string()),
         };
         self.metered = ended.as_ref().ok().cloned();
         Some(ended)

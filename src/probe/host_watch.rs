@@ -15,7 +15,8 @@ use crate::process_table::descendants;
 use crate::quantity::show_bytes;
 use crate::telemetry::shared::files_of;
 use crate::telemetry::{
-    HostMemory, HostMeter, OomKills, ProcessorTimes, SharedMemory, anonymous_memory_of, memory_of, thread_time,
+    HostMemory, HostMeter, OomKills, ProcessorTimes, SharedMemory, anonymous_memory_of, memory_of, pause_after,
+    thread_time,
 };
 
 /// Host memory that runs short.
@@ -205,9 +206,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// The kernel walks all page tables of a process to add its memory up, 17 ms for a GiB of small pages on a Xeon of 2023.
 /// So there is a thread for it, it walks only where something has changed, and what is anonymous is followed without. All
-/// of it is done less often where it takes long: counters, what is followed, and walks for 0.15 % of one processor each.
+/// of it is done less often where it takes long: counters, what is followed, and walks are three of the parts that
+/// [`pause_after`] spaces.
 fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
-    const SHARE: u32 = 700;
     let mut looks = 0_u32;
     let (mut memory_at, mut walk_at) = (Instant::now(), Instant::now());
     loop {
@@ -219,11 +220,11 @@ fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
         if Instant::now() >= memory_at {
             let (has_changed, cost) = timed(|| follow_memory(&pids, seen, meter));
             let usual = Duration::from_millis(if looks < 10 { 200 } else { 1000 });
-            memory_at = Instant::now() + usual.max(cost * SHARE);
+            memory_at = Instant::now() + pause_after(cost, usual);
             looks += 1;
             if has_changed && Instant::now() >= walk_at {
                 let ((), cost) = timed(|| walk_memory(&pids, seen, meter));
-                walk_at = Instant::now() + cost * SHARE;
+                walk_at = Instant::now() + pause_after(cost, Duration::ZERO);
             }
         }
         let pause = counters_at.saturating_duration_since(Instant::now());

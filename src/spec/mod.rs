@@ -27,16 +27,17 @@ pub use hardware::LeftOut;
 pub use space::SHIPPED_SPACES;
 pub use step::StepSpec;
 
-use crate::adapter::{Apply, Numerics};
+use crate::adapter::{Applied, Apply, Numerics};
 use crate::budget::Budget;
 use crate::journal::Fingerprint;
 use crate::machine::Hardware;
 use crate::numerics::FullPrecision;
 use crate::objective::{Constraint, Direction, Headroom, Objective};
-use crate::probe::Limits;
+use crate::probe::{Limits, Template};
 use crate::quantity;
 use crate::space::{Settings, Space, Value};
 use crate::strategy::STRATEGIES;
+use crate::telemetry::nvml::Visible;
 use crate::telemetry::{Device, NoGpu, VISIBLE_GPUS};
 use error::SourceFile;
 use file::{LimitsTable, Located, ObjectiveTable, SearchTable, SpecFile};
@@ -139,9 +140,20 @@ impl Spec {
     /// # Errors
     /// It asks for a GPU, and there is none.
     pub fn device(&self) -> Result<Device, NoGpu> {
-        let written = self.step.template().env.iter().find(|(name, _)| name == VISIBLE_GPUS);
-        let visible = written.map(|(_, value)| value.text().to_owned()).or_else(|| std::env::var(VISIBLE_GPUS).ok());
-        Device::choose(self.step.device(), visible.as_deref())
+        Device::choose(self.step.device(), &self.visible())
+    }
+
+    /// The GPUs that the step sees; all of them where settings tell which.
+    fn visible(&self) -> Visible {
+        let template = self.step.template();
+        let written = template.env.iter().filter(|(_, value)| value.names().next().is_none());
+        let mut visible = Visible::of(&written.map(|(name, value)| (name.clone(), value.text().to_owned())).collect());
+        let is_template = |(name, value): &(String, Template)| name == VISIBLE_GPUS && value.names().next().is_some();
+        let is_applied = |applied: &Applied| applied.variables().contains(&VISIBLE_GPUS);
+        if template.env.iter().any(is_template) || template.apply.applied.iter().any(is_applied) {
+            visible.devices = None;
+        }
+        visible
     }
 
     /// What must stay the same for this spec's trials to be comparable.

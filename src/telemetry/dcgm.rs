@@ -9,7 +9,7 @@
 //!
 //! This has not run on a GPU yet; the tests use a stand-in for the program that prints in these forms.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -89,16 +89,13 @@ impl Dcgm {
         }
     }
 
-    /// Whether a host engine answers that knows a GPU with this identity; nothing is listened to.
+    /// The identities (`GPU-...`) of the GPUs that a host engine knows; nothing is listened to. It may take some seconds.
     ///
     /// # Errors
-    /// Why not, in a line.
-    pub fn find(uuid: &str) -> Result<(), String> {
+    /// Why none can be asked, in a line.
+    pub fn known() -> Result<BTreeSet<String>, String> {
         let program = tool::find("dcgmi").ok_or("dcgmi is not installed")?;
-        match discover(&program)?.contains_key(uuid) {
-            true => Ok(()),
-            false => Err("the host engine does not know this GPU".to_owned()),
-        }
+        Ok(discover(&program)?.into_keys().collect())
     }
 
     fn without(reason: &str) -> Self {

@@ -4,11 +4,12 @@
 //! module provides. Neither has run on a machine with a GPU yet: the tests use a stand-in for NVML, and recorded files.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::nvml::{GpuIdentity, Visible};
 use super::{GpuMeter, HostMemory};
 use crate::quantity;
 
@@ -47,83 +48,129 @@ pub struct Device {
     pub is_gpu: bool,
 }
 
+/// The GPUs of this machine.
+struct Gpus {
+    /// In the order of the PCI bus.
+    list: Vec<GpuIdentity>,
+    driver: String,
+}
+
 impl Device {
-    /// The device of this machine.
+    /// The device of this machine, whatever programs see of it.
     pub fn detect() -> Self {
-        Self::by_meter().unwrap_or_else(|| Self::under(Path::new("/proc")))
+        let proc = Path::new("/proc");
+        Gpus::detect(proc).map_or_else(|| Self::processor(proc), |gpus| gpus.named(&gpus.list, ""))
     }
 
-    /// By NVML, which tells instances of a GPU that is divided; the names of whole ones are those of the kernel module.
-    fn by_meter() -> Option<Self> {
-        let meter = GpuMeter::shared().ok()?;
-        let mut models: Vec<String> = meter.gpus().ok()?.into_iter().map(|gpu| gpu.name).collect();
-        models.sort();
-        let driver = meter.driver().to_owned();
-        (!models.is_empty()).then(|| Self { name: grouped(&models), driver, is_gpu: true })
-    }
-
-    /// The device of this machine that is asked for. `visible` is the value of [`VISIBLE_GPUS`] that the step gets.
+    /// The device of this machine that is asked for, and that a step sees.
     ///
     /// # Errors
     /// It has to be a GPU, and there is none or all are hidden.
-    pub fn choose(choice: DeviceChoice, visible: Option<&str>) -> Result<Self, NoGpu> {
-        Self::choose_from(Path::new("/proc"), Self::detect, choice, visible)
+    pub fn choose(choice: DeviceChoice, visible: &Visible) -> Result<Self, NoGpu> {
+        let proc = Path::new("/proc");
+        Self::choose_from(proc, || Gpus::detect(proc), choice, visible)
     }
 
     fn choose_from(
         proc: &Path,
-        detect: impl FnOnce() -> Self,
+        detect: impl FnOnce() -> Option<Gpus>,
         choice: DeviceChoice,
-        visible: Option<&str>,
+        visible: &Visible,
     ) -> Result<Self, NoGpu> {
-        match choice {
-            DeviceChoice::Auto => Ok(detect()),
-            DeviceChoice::Cpu => Ok(Self::processor(proc)),
-            DeviceChoice::Gpu => {
-                let device = detect();
-                let missing = missing(proc, &device, visible);
-                missing.map_or(Ok(device), |missing| Err(NoGpu { missing }))
-            }
+        if choice == DeviceChoice::Cpu {
+            return Ok(Self::processor(proc));
+        }
+        let device = match detect() {
+            Some(gpus) => gpus.seen(visible).ok_or_else(|| hidden(visible)),
+            None => Err(absent(proc)),
+        };
+        match device {
+            Err(missing) if choice == DeviceChoice::Gpu => Err(NoGpu { missing }),
+            device => Ok(device.unwrap_or_else(|_| Self::processor(proc))),
         }
     }
 
     fn processor(proc: &Path) -> Self {
         Self { name: processor(proc), driver: "none".to_owned(), is_gpu: false }
     }
+}
 
-    fn under(proc: &Path) -> Self {
-        let gpus = gpu_models(&proc.join("driver/nvidia/gpus"));
-        if gpus.is_empty() {
-            return Self::processor(proc);
-        }
+impl Gpus {
+    /// `None` where there is none.
+    fn detect(proc: &Path) -> Option<Self> {
+        Self::by_meter().or_else(|| Self::by_kernel(proc))
+    }
+
+    /// By NVML, which tells instances of a GPU that is divided; the names of whole ones are those of the kernel module.
+    fn by_meter() -> Option<Self> {
+        let meter = GpuMeter::shared().ok()?;
+        let list = meter.gpus().ok()?;
+        (!list.is_empty()).then(|| Self { list, driver: meter.driver().to_owned() })
+    }
+
+    fn by_kernel(proc: &Path) -> Option<Self> {
+        let list = listed_by_kernel(&proc.join("driver/nvidia/gpus"));
         let version = fs::read_to_string(proc.join("driver/nvidia/version")).unwrap_or_default();
-        Self { name: grouped(&gpus), driver: driver_version(&version), is_gpu: true }
+        (!list.is_empty()).then(|| Self { list, driver: driver_version(&version) })
     }
-}
 
-/// What keeps a step from a GPU, if anything does.
-fn missing(proc: &Path, device: &Device, visible: Option<&str>) -> Option<String> {
-    if !device.is_gpu {
-        let module = match fs::read_to_string(proc.join("driver/nvidia/version")) {
-            Ok(version) => format!("the NVIDIA driver {} is loaded and knows of no GPU", driver_version(&version)),
-            Err(_) => "the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)".to_owned(),
+    /// Those that a program sees, as a device; `None` where it sees none.
+    fn seen(&self, visible: &Visible) -> Option<Device> {
+        let is_named = |prefix| visible.devices.as_ref().is_some_and(|list| list.trim_start().starts_with(prefix));
+        let is_unknown = self.list.iter().any(|gpu| gpu.uuid.is_empty());
+        // The kernel module does not tell of instances, nor of all identities.
+        if is_unknown && (is_named("GPU-") || is_named("MIG-")) {
+            return Some(self.named(&self.list, ""));
+        }
+        let seen: Vec<GpuIdentity> = visible.choose(&self.list).into_iter().map(|at| self.list[at].clone()).collect();
+        let list = visible.devices.as_deref().unwrap_or_default();
+        let doubt = if visible.is_doubtful(&self.list) { list.trim() } else { "" };
+        (!seen.is_empty()).then(|| self.named(&seen, doubt))
+    }
+
+    /// The device that these are, or that some of them are: those that are meant by `doubt`, unless that is empty.
+    fn named(&self, gpus: &[GpuIdentity], doubt: &str) -> Device {
+        let mut models: Vec<String> = gpus.iter().map(|gpu| gpu.name.clone()).collect();
+        models.sort();
+        let name = if doubt.is_empty() {
+            grouped(&models)
+        } else {
+            models.dedup();
+            format!("{} ({VISIBLE_GPUS}={doubt})", models.join(" or "))
         };
-        return Some(module);
+        Device { name, driver: self.driver.clone(), is_gpu: true }
     }
-    // The list ends at the first name that is no device's.
-    let is_hidden = |list: &str| list.split(',').next().is_none_or(|first| matches!(first.trim(), "" | "-1"));
-    let list = visible.filter(|list| is_hidden(list))?;
-    Some(format!("{VISIBLE_GPUS}={list} hides all of them"))
 }
 
-fn gpu_models(folder: &Path) -> Vec<String> {
+/// What keeps a step from the GPUs that there are.
+fn hidden(visible: &Visible) -> String {
+    let list = visible.devices.as_deref().unwrap_or_default().replace(char::is_control, " ");
+    format!("{VISIBLE_GPUS}={list} hides all of them")
+}
+
+/// Why there is no GPU.
+fn absent(proc: &Path) -> String {
+    match fs::read_to_string(proc.join("driver/nvidia/version")) {
+        Ok(version) => format!("the NVIDIA driver {} is loaded and knows of no GPU", driver_version(&version)),
+        Err(_) => "the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)".to_owned(),
+    }
+}
+
+/// The GPUs for which the kernel module has a folder, named by the bus. An identity that it does not know yet, or not in
+/// full (`GPU-????????-...`), is empty.
+fn listed_by_kernel(folder: &Path) -> Vec<GpuIdentity> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut models: Vec<String> = entries
-        .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("information")).ok())
-        .filter_map(|text| Some(text.lines().find_map(|line| line.strip_prefix("Model:"))?.trim().to_owned()))
-        .collect();
-    models.sort();
-    models
+    let mut folders: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    folders.sort();
+    let texts = folders.iter().filter_map(|folder| fs::read_to_string(folder.join("information")).ok());
+    let field = |text: &str, name: &str| {
+        text.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
+    };
+    let known = texts.filter_map(|text| {
+        let uuid = field(&text, "GPU UUID:").filter(|uuid| !uuid.contains('?'));
+        Some((field(&text, "Model:")?, uuid.unwrap_or_default()))
+    });
+    (0..).zip(known).map(|(index, (name, uuid))| GpuIdentity { index, uuid, name, parent: None }).collect()
 }
 
 fn grouped(models: &[String]) -> String {
@@ -163,6 +210,14 @@ fn processor(proc: &Path) -> String {
 mod tests {
     use super::*;
 
+    fn visible(devices: Option<&str>) -> Visible {
+        Visible { devices: devices.map(str::to_owned), order: None }
+    }
+
+    fn under(proc: &Path, devices: Option<&str>) -> Result<Device, NoGpu> {
+        Device::choose_from(proc, || Gpus::by_kernel(proc), DeviceChoice::Auto, &visible(devices))
+    }
+
     #[test]
     fn gpus_and_driver_come_from_the_kernel_module() {
         let proc = tempfile::tempdir().unwrap();
@@ -174,7 +229,7 @@ mod tests {
         }
         let version = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\nGCC version: gcc 12.2.0\n";
         fs::write(proc.path().join("driver/nvidia/version"), version).unwrap();
-        let device = Device::under(proc.path());
+        let device = under(proc.path(), None).unwrap();
         assert_eq!(device.name, "2 x NVIDIA H200");
         assert_eq!(device.driver, "580.95.05");
         assert!(device.is_gpu);
@@ -184,8 +239,10 @@ mod tests {
     fn what_is_asked_for_is_chosen_or_what_is_missing_is_told() {
         let proc = tempfile::tempdir().unwrap();
         fs::write(proc.path().join("cpuinfo"), "model name\t: Some CPU\n").unwrap();
-        let choose = |choice, visible| Device::choose_from(proc.path(), || Device::under(proc.path()), choice, visible);
-        let refusal = |visible| choose(DeviceChoice::Gpu, visible).unwrap_err().to_string();
+        let choose = |choice, devices| {
+            Device::choose_from(proc.path(), || Gpus::by_kernel(proc.path()), choice, &visible(devices))
+        };
+        let refusal = |devices| choose(DeviceChoice::Gpu, devices).unwrap_err().to_string();
         assert!(
             refusal(None).ends_with("there is none: the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)")
         );
@@ -195,12 +252,19 @@ mod tests {
         fs::write(proc.path().join("driver/nvidia/version"), "NVRM version: NVIDIA Module  580.95.05  x\n").unwrap();
         assert!(refusal(None).ends_with("the NVIDIA driver 580.95.05 is loaded and knows of no GPU"));
         fs::write(gpu.join("information"), "Model: \t NVIDIA L4\n").unwrap();
-        for visible in [None, Some("0"), Some("GPU-1a,0")] {
-            assert_eq!(choose(DeviceChoice::Gpu, visible).unwrap().name, "NVIDIA L4");
+        for devices in [None, Some("0"), Some("GPU-1a,0")] {
+            assert_eq!(choose(DeviceChoice::Gpu, devices).unwrap().name, "NVIDIA L4");
         }
-        for visible in ["", "-1", " -1,0"] {
-            assert!(refusal(Some(visible)).ends_with("hides all of them"), "{visible}");
+        for devices in ["", "-1", " -1,0", "7", "NoDevFiles", "0,0"] {
+            let expected = format!("there is none: CUDA_VISIBLE_DEVICES={devices} hides all of them");
+            assert!(refusal(Some(devices)).ends_with(&expected), "{devices}");
+            assert!(!choose(DeviceChoice::Auto, Some(devices)).unwrap().is_gpu, "{devices}");
         }
+        fs::write(gpu.join("information"), "Model: \t NVIDIA L4\nGPU UUID: \t GPU-0a\n").unwrap();
+        assert!(refusal(Some("GPU-zz")).ends_with("CUDA_VISIBLE_DEVICES=GPU-zz hides all of them"));
+        assert_eq!(choose(DeviceChoice::Gpu, Some("GPU-0")).unwrap().name, "NVIDIA L4");
+        fs::write(gpu.join("information"), "Model: \t NVIDIA L4\nGPU UUID: \t GPU-????????-????\n").unwrap();
+        assert!(choose(DeviceChoice::Gpu, Some("GPU-0")).unwrap().is_gpu, "it may be this one");
         assert!(choose(DeviceChoice::Auto, None).unwrap().is_gpu);
         let processor = choose(DeviceChoice::Cpu, None).unwrap();
         assert!(processor.name.starts_with("Some CPU, ") && processor.driver == "none" && !processor.is_gpu);
@@ -210,7 +274,7 @@ mod tests {
     fn without_a_gpu_the_processor_is_the_device() {
         let proc = tempfile::tempdir().unwrap();
         fs::write(proc.path().join("cpuinfo"), "processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\n").unwrap();
-        let device = Device::under(proc.path());
+        let device = under(proc.path(), None).unwrap();
         assert!(device.name.starts_with("Some CPU @ 3 GHz, "), "{}", device.name);
         assert!(!device.is_gpu);
     }

@@ -11,7 +11,7 @@ mod tree;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::thread_time;
+use super::{pause_after, thread_time};
 use crate::metric::{Metric, Reading, Readings, Source};
 use pressure::Pressure;
 use quota::{Periods, Quota};
@@ -53,9 +53,8 @@ pub struct HostMeter {
 }
 
 impl HostMeter {
-    /// How often there is a look, at most, and what share of a processor's time looks may take, as its inverse.
+    /// How often there is a look, at most.
     const EVERY: Duration = Duration::from_millis(250);
-    const SHARE: u32 = 700;
 
     /// A meter of everything below a process, itself included; `group` is the folder of a control group of its own
     /// (version 2), which need not exist yet.
@@ -90,7 +89,7 @@ impl HostMeter {
                 let before = thread_time();
                 self.look_at(begin);
                 let cost = thread_time().saturating_sub(before);
-                *self.next.insert(begin + Self::EVERY.max(cost * Self::SHARE))
+                *self.next.insert(begin + pause_after(cost, Self::EVERY))
             }
         }
     }

@@ -22,6 +22,6 @@ pub use host::HostMemory;
 pub use host_meter::HostMeter;
 pub use kills::OomKills;
 pub use nvml::GpuMeter;
-pub use processors::{ProcessorShares, ProcessorTimes, thread_time};
+pub use processors::{ProcessorShares, ProcessorTimes, pause_after, thread_time};
 pub use shared::SharedMemory;
 pub use tree::{anonymous_memory_of, memory_of};

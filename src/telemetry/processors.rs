@@ -64,6 +64,18 @@ pub fn thread_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// The parts of metering that are spaced by what they cost: counters and states of GPUs; counters of processes, their memory
+/// as it grows, and walks through all of it.
+const METERED_PARTS: u32 = 5;
+
+/// What each part may take of one processor's time, as its inverse: 0.08 %, so that all together take 0.4 % at most.
+const SHARE_OF_TIME: u32 = 250 * METERED_PARTS;
+
+/// How long to wait from one look of a meter to the next: what is usual, or longer where a look takes long.
+pub fn pause_after(cost: Duration, usual: Duration) -> Duration {
+    usual.max(cost * SHARE_OF_TIME)
+}
+
 /// Busy, idle and stolen ticks of some processors, from lines like `cpu0 user nice system idle iowait irq softirq steal
 /// guest guest_nice`; the guests' time is in the first two already.
 fn machine(stat: &str, allowed: &[(u32, u32)]) -> Option<(u64, u64, u64)> {
@@ -102,6 +114,16 @@ mod tests {
         assert_eq!(machine(stat, &ranges("0")), Some((18, 102, 3)));
         assert_eq!(machine(stat, &ranges("0-3,8\n")), Some((25, 109, 3)));
         assert_eq!(machine("", &ranges("0")), None);
+    }
+
+    #[test]
+    fn all_meters_together_take_four_parts_of_a_thousand_at_most() {
+        for micros in [1, 160, 1000, 50_000] {
+            let cost = Duration::from_micros(micros);
+            let pause = pause_after(cost, Duration::from_millis(200));
+            assert!(pause >= Duration::from_millis(200));
+            assert!(cost.as_secs_f64() / pause.as_secs_f64() * 5.0 <= 0.004 + 1e-9, "{micros}");
+        }
     }
 
     #[test]

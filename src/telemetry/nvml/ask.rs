@@ -64,6 +64,55 @@ pub(super) fn reason(error: &NvmlError) -> String {
     }
 }
 
+/// Why there is no NVML, and what helps.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("NVML: {reason}")]
+pub struct NoNvml {
+    /// In a few words.
+    pub reason: String,
+    /// What helps.
+    pub cure: &'static str,
+}
+
+impl NoNvml {
+    pub(super) fn because(error: &NvmlError) -> Self {
+        let reason = reason(error);
+        Self { cure: cure(error, &reason), reason }
+    }
+
+    /// It opened, and what it was asked failed, in these words.
+    pub fn told(reason: &str) -> Self {
+        let cure = if reason == self::reason(&NvmlError::NoPermission) { CHECK_PERMISSIONS } else { LOOK_INTO_THE_LOG };
+        Self { reason: reason.trim_start_matches("NVML: ").to_owned(), cure }
+    }
+}
+
+const INSTALL: &str = "install the NVIDIA driver; a container needs the capability `utility`";
+const CHECK_PERMISSIONS: &str = "check the permissions of /dev/nvidia*, and the container's devices";
+
+const LOOK_INTO_THE_LOG: &str = "look into the kernel's log with `dmesg`; a GPU that is lost needs a restart";
+
+/// What helps where the library does not open (NVML API reference, `nvmlReturn_t`).
+fn cure(error: &NvmlError, reason: &str) -> &'static str {
+    let has = |words| reason.to_lowercase().contains(words);
+    match error {
+        // `dlopen` tells only in words which it is (`elf/dl-load.c` of glibc, `ldso/dynlink.c` of musl).
+        NvmlError::LibloadingError(_) if has("no such file") => INSTALL,
+        NvmlError::LibloadingError(_) if has("permission denied") => "check the permissions of the library's file",
+        NvmlError::LibraryNotFound => INSTALL,
+        NvmlError::LibloadingError(_) => "the file is broken, or of another kind of machine: install the driver anew",
+        NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound => "update the NVIDIA driver",
+        NvmlError::DriverNotLoaded => {
+            "load the kernel module with `nvidia-modprobe` as root, or restart the machine after the driver's installation"
+        }
+        NvmlError::LibRmVersionMismatch => {
+            "library and kernel module are of different drivers, as after an update: restart the machine"
+        }
+        NvmlError::NoPermission => CHECK_PERMISSIONS,
+        _ => LOOK_INTO_THE_LOG,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nvml_wrapper::Nvml;
 
-use super::ask::{Told, reason};
+use super::ask::{NoNvml, Told};
 use super::worker::{Request, Worker};
 use super::{GpuIdentity, Visible};
 use crate::metric::GpuUse;
@@ -65,16 +65,16 @@ impl GpuMeter {
     ///
     /// # Errors
     /// Why there is none, in a line.
-    pub fn shared() -> Result<&'static Self, &'static str> {
-        static METER: OnceLock<Result<GpuMeter, String>> = OnceLock::new();
-        METER.get_or_init(|| Self::open("libnvidia-ml.so.1".as_ref())).as_ref().map_err(String::as_str)
+    pub fn shared() -> Result<&'static Self, &'static NoNvml> {
+        static METER: OnceLock<Result<GpuMeter, NoNvml>> = OnceLock::new();
+        METER.get_or_init(|| Self::open("libnvidia-ml.so.1".as_ref())).as_ref()
     }
 
     /// Opens the library of a certain name, which the loader looks for, or path.
     ///
     /// # Errors
     /// There is none, it is broken, too old, has no driver or no permission, or does not answer, in a line.
-    pub fn open(library: &OsStr) -> Result<Self, String> {
+    pub fn open(library: &OsStr) -> Result<Self, NoNvml> {
         let (requests, theirs) = channel();
         let answered = Arc::new(AtomicU64::new(0));
         let (opened, result) = sync_channel(1);
@@ -87,10 +87,13 @@ impl GpuMeter {
                 let _ = opened.send(Ok(driver));
                 Worker::new(nvml).serve(&theirs, &counter);
             }
-            Err(error) => drop(opened.send(Err(format!("NVML: {}", reason(&error))))),
+            Err(error) => drop(opened.send(Err(NoNvml::because(&error)))),
         };
-        thread::Builder::new().name("gpu meter".to_owned()).spawn(serve).map_err(|error| error.to_string())?;
-        let driver = result.recv_timeout(TIME_TO_OPEN).map_err(|_| "NVML does not answer".to_owned())??;
+        thread::Builder::new()
+            .name("gpu meter".to_owned())
+            .spawn(serve)
+            .map_err(|error| NoNvml::told(&error.to_string()))?;
+        let driver = result.recv_timeout(TIME_TO_OPEN).map_err(|_| NoNvml::told("it does not answer"))??;
         Ok(Self { requests: Mutex::new(requests), sent: AtomicU64::new(0), answered, driver })
     }
 
@@ -150,15 +153,40 @@ impl GpuMeter {
         requests.send(request).is_ok()
     }
 
+    /// How many requests are not answered yet.
+    fn behind(&self) -> u64 {
+        // Others ask meanwhile: what is read first may only be too small.
+        let answered = self.answered.load(Ordering::SeqCst);
+        self.sent.load(Ordering::SeqCst).saturating_sub(answered)
+    }
+
     fn ask<T>(&self, request: impl FnOnce(SyncSender<T>) -> Request, time: Duration) -> Told<T> {
         const SILENT: &str = "NVML does not answer";
-        let behind = self.sent.load(Ordering::SeqCst) - self.answered.load(Ordering::SeqCst);
         // What was asked without waiting may still be under way; of more, one has been waited for in vain.
-        if behind > 1 {
+        if self.behind() > 1 {
             return Err(SILENT.to_owned());
         }
         let (reply, answer) = sync_channel(1);
         self.send(request(reply));
         answer.recv_timeout(time).map_err(|_| SILENT.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_while_others_do_is_told() {
+        let (requests, theirs) = channel();
+        let answered = Arc::new(AtomicU64::new(3));
+        let meter =
+            GpuMeter { requests: Mutex::new(requests), sent: AtomicU64::new(2), answered, driver: String::new() };
+        thread::spawn(move || {
+            if let Ok(Request::List(reply)) = theirs.recv() {
+                let _ = reply.send(Ok(Vec::new()));
+            }
+        });
+        assert_eq!(meter.gpus(), Ok(Vec::new()));
     }
 }

@@ -20,6 +20,7 @@ mod visible;
 mod watched;
 mod worker;
 
+pub use ask::NoNvml;
 pub use list::GpuIdentity;
 pub use meter::{GpuMeter, Metered, Window};
 pub use visible::Visible;

@@ -22,33 +22,57 @@ impl Visible {
 
     /// The GPUs that are meant, as rising places in the list.
     ///
-    /// The list ends at the first word that means none. A number is one in CUDA's order, which is the bus's only with
-    /// `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or where all are alike: by default the fastest comes first. Where they differ, a
-    /// number may mean any of them, and only the processes tell which. A GPU that is divided is a number, too; CUDA then
+    /// The list ends at the first word that means none, and with a word twice in it there is none at all (PyTorch reads it
+    /// so, `_parse_visible_devices` in `torch/cuda/__init__.py`). A number is one in CUDA's order, which is the bus's only
+    /// with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or where all are alike: by default the fastest comes first. Where they differ,
+    /// a number may mean any of them, and only the processes tell which. A GPU that is divided is a number, too; CUDA then
     /// takes one of its instances.
-    pub(super) fn choose(&self, gpus: &[GpuIdentity]) -> Vec<usize> {
+    pub(in crate::telemetry) fn choose(&self, gpus: &[GpuIdentity]) -> Vec<usize> {
         let all: Vec<usize> = (0..gpus.len()).collect();
         let Some(devices) = &self.devices else { return all };
-        let by_bus = self.order.as_deref().is_some_and(|order| order.trim() == "PCI_BUS_ID");
-        let are_alike = gpus.iter().all(|gpu| gpu.name == gpus[0].name);
-        let count = gpus.last().map_or(0, |gpu| gpu.index + 1);
-        let mut places = Vec::new();
+        let is_certain = self.are_numbers_certain(gpus);
+        let count = count(gpus);
+        let mut taken: Vec<(Option<u32>, Vec<usize>)> = Vec::new();
         for word in devices.split(',').map(str::trim) {
-            let meant = match word.parse::<u32>() {
-                Ok(number) if number >= count => Vec::new(),
-                Ok(_) if !by_bus && !are_alike => all.clone(),
-                Ok(number) => all.iter().copied().filter(|&at| gpus[at].index == number).collect(),
-                Err(_) => named(word, gpus),
+            let number = word.parse::<u32>().ok();
+            let meant = match number {
+                Some(number) if number >= count => Vec::new(),
+                Some(_) if !is_certain => all.clone(),
+                Some(number) => all.iter().copied().filter(|&at| gpus[at].index == number).collect(),
+                None => named(word, gpus),
             };
             if meant.is_empty() {
                 break;
             }
-            places.extend(meant);
+            let word = (number, meant);
+            if taken.contains(&word) {
+                return Vec::new();
+            }
+            taken.push(word);
         }
+        let mut places: Vec<usize> = taken.into_iter().flat_map(|(_, meant)| meant).collect();
         places.sort_unstable();
         places.dedup();
         places
     }
+
+    /// Whether it is not known which of the GPUs that [`choose`](Self::choose) gives are meant.
+    pub(in crate::telemetry) fn is_doubtful(&self, gpus: &[GpuIdentity]) -> bool {
+        let count = count(gpus);
+        let number = |word: &str| word.trim().parse::<u32>().ok().filter(|&number| number < count);
+        let numbers = self.devices.iter().flat_map(|list| list.split(',').map_while(number)).count();
+        (1..gpus.len()).contains(&numbers) && !self.are_numbers_certain(gpus)
+    }
+
+    fn are_numbers_certain(&self, gpus: &[GpuIdentity]) -> bool {
+        let by_bus = self.order.as_deref().is_some_and(|order| order.trim() == "PCI_BUS_ID");
+        by_bus || gpus.iter().all(|gpu| gpu.name == gpus[0].name)
+    }
+}
+
+/// How many numbers there are.
+fn count(gpus: &[GpuIdentity]) -> u32 {
+    gpus.last().map_or(0, |gpu| gpu.index + 1)
 }
 
 /// What a word names: the beginning of one identity, or `MIG-GPU-<identity>/<GPU instance>/<compute instance>`, as drivers
@@ -95,6 +119,11 @@ mod tests {
             (Some("GPU-a"), vec![]),
             (Some("GPU-ab,GPU-a1,none,GPU-c"), vec![0, 1]),
             (Some("NoDevFiles"), vec![]),
+            (Some("0,0"), vec![]),
+            (Some("1,0, 1"), vec![]),
+            (Some("1,-1,1"), vec![1]),
+            (Some("GPU-ab,GPU-c,GPU-ab"), vec![]),
+            (Some("GPU-c3,GPU-c"), vec![]),
         ] {
             assert_eq!(chosen(&gpus, devices, None), expected, "{devices:?}");
         }
@@ -108,6 +137,19 @@ mod tests {
         assert_eq!(chosen(&gpus, Some("0"), Some("FASTEST_FIRST")), vec![0, 1]);
         assert_eq!(chosen(&gpus, Some("0"), Some("PCI_BUS_ID")), vec![0]);
         assert_eq!(chosen(&gpus, Some("GPU-b"), None), vec![1]);
+        assert_eq!(chosen(&gpus, Some("1,0"), None), vec![0, 1]);
+        assert_eq!(chosen(&gpus, Some("1,1"), None), Vec::<usize>::new());
+        for (devices, order, expected) in [
+            (Some("0"), None, true),
+            (Some("1,7"), None, true),
+            (Some("1,0"), None, false),
+            (Some("0"), Some("PCI_BUS_ID"), false),
+            (Some("GPU-b"), None, false),
+            (None, None, false),
+        ] {
+            let visible = Visible { devices: devices.map(str::to_owned), order: order.map(str::to_owned) };
+            assert_eq!(visible.is_doubtful(&gpus), expected, "{devices:?} {order:?}");
+        }
     }
 
     #[test]

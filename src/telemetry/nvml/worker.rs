@@ -17,7 +17,7 @@ use super::meter::Metered;
 use super::owners::{Owner, Owners};
 use super::watched::{Watched, memory, now_in_micros, processes};
 use super::{GpuIdentity, Visible, Window};
-use crate::telemetry::{Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, thread_time};
+use crate::telemetry::{Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, pause_after, thread_time};
 
 /// What the thread is asked for. Who asked may have given up waiting.
 pub(super) enum Request {
@@ -57,11 +57,11 @@ struct Session {
 struct Rhythm {
     /// As long as it costs next to nothing.
     usual: Duration,
-    /// However much it costs: of fewer looks no window has two.
+    /// However much it costs: of fewer looks a window may not have two, and no number could be told.
     longest: Duration,
 }
 
-const COUNTERS: Rhythm = Rhythm { usual: Duration::from_millis(200), longest: Duration::from_secs(2) };
+const COUNTERS: Rhythm = Rhythm { usual: Duration::from_millis(200), longest: Duration::from_secs(4) };
 const STATES: Rhythm = Rhythm { usual: Duration::from_secs(1), longest: Duration::from_secs(5) };
 
 /// So many looks at states come sooner: a step may be over, or a device lost, before long.
@@ -69,11 +69,9 @@ const FIRST_LOOKS: u32 = 8;
 const FIRST_STATES: Rhythm = Rhythm { usual: Duration::from_millis(250), ..STATES };
 
 impl Rhythm {
-    /// When the next look is due after one that cost so much of a processor's time. Counters and states may each take one
-    /// part in 400 of it, 0.5 % together.
+    /// When the next look is due after one that cost so much of a processor's time.
     fn next(self, begin: Instant, cost: Duration) -> Instant {
-        const SHARE_OF_TIME: u32 = 400;
-        begin + self.usual.max(cost * SHARE_OF_TIME).min(self.longest)
+        begin + pause_after(cost, self.usual).min(self.longest)
     }
 }
 
@@ -279,6 +277,22 @@ impl Session {
         match most.zip(self.idle.used_of(&watched.handle.identity.uuid)) {
             Some((used, before)) => used > before + UNEXPLAINED_BYTES,
             None => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_are_spaced_by_what_they_cost() {
+        let now = Instant::now();
+        let pause = |rhythm: Rhythm, micros| rhythm.next(now, Duration::from_micros(micros)).duration_since(now);
+        assert_eq!(pause(COUNTERS, 80), Duration::from_millis(200));
+        for rhythm in [COUNTERS, STATES, FIRST_STATES] {
+            assert_eq!(pause(rhythm, 2000), Duration::from_millis(2500), "2 ms, 0.08 % of it");
+            assert_eq!(pause(rhythm, 100_000), rhythm.longest);
         }
     }
 }
