@@ -44,9 +44,11 @@ class Context:
         path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
         return {"PATH": path, "GPUTUNE_ACCEPTANCE": "1"}
 
-    def gputune(self, *arguments: object, limit: Optional[float] = None) -> process.Done:
+    def gputune(
+        self, *arguments: object, limit: Optional[float] = None, more: Optional[dict[str, str]] = None
+    ) -> process.Done:
         seconds = min(self.left, limit) if limit else self.left
-        return process.run([self.binary, *map(str, arguments)], seconds, env=self.environment())
+        return process.run([self.binary, *map(str, arguments)], seconds, env={**self.environment(), **(more or {})})
 
     def probe(
         self, spec: Path, out: Path, limit: float = 120, **settings: object

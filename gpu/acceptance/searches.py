@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from .results import Report
 PARAMETERS = ["batch_size", "workers", "prefetch", "precision", "compile"]
 KINDS = {"batch_size": "ordinal-log2", "workers": "ordinal", "prefetch": "ordinal"}
 MANIFEST = "manifest.json"
-SUMMARY = re.compile(r"loss ([0-9.]+|nan|inf)")
 
 
 def quick_start(context: Context, report: Report) -> None:
@@ -40,42 +38,6 @@ def quick_start(context: Context, report: Report) -> None:
     full = sum(trial["outcome"] == "out_of_memory" for trial in trials)
     report.judge("out of memory", "found at least once", f"{full} of {len(trials)} probes", full > 0)
     report.number(trials=len(trials), seconds=done.seconds, best=best(out))
-
-
-def demo_step(context: Context, report: Report) -> None:
-    """The losses of the demo step on the GPU are those on the CPU."""
-    losses: dict[str, float] = {}
-    for device, precision in [("cpu", "f32"), ("gpu", "f32"), ("gpu", "tf32"), ("gpu", "bf16"), ("gpu", "f16")]:
-        done = context.gputune(
-            "demo-step",
-            "--device",
-            device,
-            "--precision",
-            precision,
-            "--batch-size",
-            64,
-            "--steps",
-            60,
-            "--workers",
-            2,
-            limit=60,
-        )
-        found = SUMMARY.findall(done.stdout)
-        label = f"{precision} on the {device.upper()}"
-        if done.code != 0 or not found:
-            report.judge(label, "60 steps", f"{done.ended}: {done.last_line()}", False)
-            continue
-        losses[label] = float(found[-1])
-    reference = losses.get("f32 on the CPU")
-    report.number(losses=losses)
-    for label, loss in losses.items():
-        if label != "f32 on the CPU" and reference is not None:
-            report.judge(
-                f"loss after 60 steps, {label}",
-                f"{reference:.3f} ± 0.15 (CPU)",
-                f"{loss:.3f}",
-                abs(loss - reference) <= 0.15,
-            )
 
 
 def best(out: Path) -> dict[str, Any]:

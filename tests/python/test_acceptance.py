@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import socket
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ sys.path.insert(0, str(GPU))
 sys.path.insert(0, str(GPU / "scripts"))
 
 from acceptance import __main__ as acceptance
-from acceptance import device, memory, meters, nvidia_smi, process, results, tables
+from acceptance import device, losses, memory, meters, nvidia_smi, process, results, tables
 from acceptance.checks import CHECKS
 
 NAMES = ["batch_size", "workers", "precision"]
@@ -96,6 +97,34 @@ class ReadingsTest(unittest.TestCase):
         content = {"gpus": [{"uuid": "GPU-1", "name": "x"}, {"uuid": "MIG-2"}]}
         self.assertEqual(list(device.values(content, "uuid")), ["GPU-1", "MIG-2"])
         self.assertEqual(len(list(device.objects(content))), 3)
+
+
+class LossesTest(unittest.TestCase):
+    WANTED = [2.8, 2.3, 1.5, 0.9]
+
+    def test_what_a_gpu_that_does_not_compute_says_is_no_agreement(self):
+        def wrong(found):
+            return losses.disagreement(found, self.WANTED, 0.02)
+
+        self.assertIsNone(wrong([2.81, 2.29, 1.49, 0.91]))
+        for found, words in [
+            ([0.0] * 4, "0.0 in step 1"),
+            ([2.8, 2.3, float("nan"), 0.9], "nan in step 3"),
+            ([2.8, 2.3, 1.5, float("inf")], "inf in step 4"),
+            ([2.8, 2.8, 2.8, 2.8], "2.8000 in step 2, not 2.3000"),
+        ]:
+            self.assertEqual(wrong(found)[: len(words)], words)
+        self.assertIn("fell by", losses.disagreement([2.0, 2.0], [2.0, 2.0], 0.02))
+        self.assertTrue(all(0 < tolerance < 0.1 for tolerance in losses.TOLERANCES.values()))
+        self.assertNotEqual(losses.number(None), losses.number(None))
+
+    def test_events_are_taken_from_the_socket(self):
+        with tempfile.TemporaryDirectory() as folder:
+            listener = losses.Listener(Path(folder) / "events")
+            with socket.socket(socket.AF_UNIX) as step:
+                step.connect(str(Path(folder) / "events"))
+                step.sendall(b'{"event":"step","loss":2.5}\nnonsense\n{"event":"step","loss":null}\n')
+            self.assertEqual([event["loss"] for event in listener.stop()], [2.5, None])
 
 
 class RunningTest(unittest.TestCase):
