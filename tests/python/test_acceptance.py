@@ -193,6 +193,7 @@ class SpecsTest(unittest.TestCase):
 try:
     import pictures
     import torch
+    import torch_bench
 except ImportError:
     torch = None
 
@@ -222,6 +223,33 @@ class PicturesTest(unittest.TestCase):
     def test_what_is_no_picture_is_refused(self):
         with self.assertRaises(ValueError):
             pictures.decode_png(b"no picture at all")
+
+
+@unittest.skipIf(torch is None, "no torch")
+class TorchBenchTest(unittest.TestCase):
+    def test_the_median_of_samples_that_are_long_enough_after_a_warm_up(self):
+        asked = []
+
+        def timed(work, repetitions):
+            asked.append(repetitions)
+            time.sleep(0.004)
+            return repetitions * (0.1 if len(asked) < 3 else 0.004)
+
+        self.assertAlmostEqual(torch_bench.seconds(None, timed, 0.3), 0.004)
+        self.assertEqual(asked[:3], [1, 1, 1])
+        self.assertGreaterEqual(asked[-1] * 0.004, torch_bench.SAMPLE_SECONDS)
+        self.assertGreater(len(asked), 10)
+
+    def test_its_pace_is_that_of_gputune(self):
+        code = (GPU.parent / "src" / "ceilings" / "sample.rs").read_text()
+        pace = (
+            f"warmup: {torch_bench.WARMUP_SECONDS}, sample: {torch_bench.SAMPLE_SECONDS}, "
+            f"limit: {torch_bench.LIMIT_SECONDS}, samples: {torch_bench.SAMPLES} "
+        )
+        self.assertIn(pace, code)
+
+    def test_host_memory_was_written(self):
+        self.assertEqual(int(torch_bench.host_memory(1000, False).sum()), 1000)
 
 
 if __name__ == "__main__":
