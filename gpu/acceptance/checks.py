@@ -29,7 +29,7 @@ CHECKS = [
         "observer",
         "what gputune costs: throughput and processor time with and without it",
         meters.observer,
-        240,
+        480,
         least_seconds=150,
     ),
     Check(

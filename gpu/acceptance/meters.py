@@ -15,12 +15,17 @@ from typing import Any, Optional
 from . import nvidia_smi, process
 from .context import GPU_FOLDER, SCRIPTS, SPECS, Context, host_reading, near, reading
 from .nvml import Nvml, NvmlError, energy_period_seconds
-from .results import Report
+from .results import FAILED, PASSED, SKIPPED, Report
 
 LOAD = SPECS / "load.toml"
 NOBODY = 65534
 # Student's t for a 95 % interval, by degrees of freedom.
-STUDENT = {1: 12.7, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
+STUDENT = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 11: 2.20, 12: 2.18}
+STUDENT.update({13: 2.16, 14: 2.14, 15: 2.13})
+MOST_ROUNDS, FEWEST_ROUNDS = 16, 3
+COST = 0.005
+# Of the load's run, alone and in a probe: clocks fall while it gets warm, so the same seconds are compared.
+RATE_SECONDS = 5
 
 
 class Load:
@@ -250,33 +255,26 @@ def weighted_mean(values: list[tuple[float, Optional[float]]]) -> Optional[float
 def observer(context: Context, report: Report) -> None:
     """The rate of a load by its own count, alone and in a probe, in turn; and the processor time that gputune takes."""
     folder = context.folder("observer")
-    alone: list[float] = []
-    probed: list[float] = []
+    pairs: list[float] = []
     shares: list[float] = []
-    for number in range(6):
-        if context.left < 45:
+    longest = 0.0
+    for number in range(MOST_ROUNDS):
+        begun = context.left
+        if begun < max(45.0, 1.5 * longest):
             break
+        rates: dict[bool, Optional[float]] = {}
         for in_probe in (number % 2 == 0, number % 2 == 1):
             if in_probe:
-                rate, share = rate_in_probe(context, folder / f"probe-{number}")
+                rates[True], share = rate_in_probe(context, folder / f"probe-{number}")
                 shares += [share] if share is not None else []
-                probed += [rate] if rate else []
             else:
-                rate = rate_alone(folder, folder / f"alone-{number}")
-                alone += [rate] if rate else []
-    report.number(alone=alone, probed=probed, cpu_shares=shares)
-    pairs = [probe / plain - 1 for probe, plain in zip(probed, alone)]
-    if len(pairs) < 3:
-        report.judge("throughput", "at least three rounds", f"{len(pairs)}", False)
-    else:
-        mean = statistics.mean(pairs)
-        half = STUDENT.get(len(pairs) - 1, 2.2) * statistics.stdev(pairs) / len(pairs) ** 0.5
-        report.judge(
-            "throughput in a probe against alone",
-            "within 0.5 %, or its interval is",
-            f"{100 * mean:+.2f} ± {100 * half:.2f} %",
-            mean - half < 0.005 and mean + half > -0.005,
-        )
+                rates[False] = rate_alone(folder, folder / f"alone-{number}")
+        probed, alone = rates[True], rates[False]
+        pairs += [probed / alone - 1] if probed and alone else []
+        longest = max(longest, begun - context.left)
+        report.number(differences=pairs, cpu_shares=shares)
+    seen, outcome = verdict(pairs)
+    report.add("throughput in a probe against alone", "the whole 95 % interval within ± 0.5 %", seen, outcome)
     if shares:
         report.judge(
             "gputune's processor time",
@@ -288,8 +286,22 @@ def observer(context: Context, report: Report) -> None:
         report.skip("gputune's processor time", "below 0.5 % of a core", "no probe was seen")
 
 
+def verdict(differences: list[float]) -> tuple[str, str]:
+    """What relative differences say of the cost. Too few rounds, or rounds too far apart, say nothing."""
+    count = len(differences)
+    if count < FEWEST_ROUNDS:
+        return f"{count} rounds that ended well, not {FEWEST_ROUNDS}", FAILED
+    mean = statistics.mean(differences)
+    half = STUDENT[min(count - 1, max(STUDENT))] * statistics.stdev(differences) / count**0.5
+    seen = f"{100 * mean:+.2f} ± {100 * half:.2f} % in {count} rounds"
+    if abs(mean) + half <= COST:
+        return seen, PASSED
+    is_noise = half > COST and abs(mean) - half <= COST
+    return (f"skipped: too noisy ({seen})", SKIPPED) if is_noise else (seen, FAILED)
+
+
 def rate_alone(folder: Path, rate: Path) -> Optional[float]:
-    load = Load(folder, "--memory-gib", 1, "--seconds", 6, "--rate-file", rate)
+    load = Load(folder, "--memory-gib", 1, "--seconds", 6, "--rate-seconds", RATE_SECONDS, "--rate-file", rate)
     try:
         load.child.wait(timeout=45)
     except Exception:  # counted as no rate

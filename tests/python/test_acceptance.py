@@ -89,6 +89,19 @@ class ReadingsTest(unittest.TestCase):
         self.assertEqual(nvidia_smi.mean(samples, "utilization.gpu", at - 1, at + 1), 50)
         self.assertIsNone(nvidia_smi.mean(samples, "power.draw", at + 1, at + 2))
 
+    def test_noise_is_no_proof_that_gputune_costs_nothing(self):
+        for differences, outcome, words in [
+            ([0.001, -0.001, 0.001, -0.001, 0.001, -0.001], "passed", "+0.00 ± 0.1"),
+            ([0.004, 0.0045, 0.005, 0.0055, 0.006], "failed", "+0.50"),
+            ([-0.02, -0.021, -0.022, -0.02], "failed", "-2.0"),
+            ([0.10, -0.04, 0.03, 0.06, -0.02], "skipped", "skipped: too noisy (+2.60 ±"),
+            ([0.10, 0.11, 0.09, 0.12], "failed", "+10.50"),
+            ([0.0, 0.0], "failed", "2 rounds"),
+        ]:
+            seen, found = meters.verdict(differences)
+            self.assertEqual((found, seen[: len(words)]), (outcome, words))
+        meters.verdict([0.001, 0.002] * (meters.MOST_ROUNDS // 2))
+
     def test_ticks_count_by_their_length(self):
         self.assertEqual(meters.weighted_mean([(1, 0.0), (3, 100.0), (5, None)]), 75)
         self.assertIsNone(meters.weighted_mean([(1, None)]))
@@ -181,6 +194,10 @@ class RunningTest(unittest.TestCase):
 
 
 class SpecsTest(unittest.TestCase):
+    def test_the_load_counts_the_same_seconds_in_a_probe_as_alone(self):
+        text = (GPU / "specs" / "load.toml").read_text()
+        self.assertIn(f'"--rate-seconds", "{meters.RATE_SECONDS}"', text)
+
     def test_a_grid_has_the_space_of_its_search(self):
         def space(name):
             text = (GPU / "specs" / f"{name}.toml").read_text()
