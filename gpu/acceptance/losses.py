@@ -16,8 +16,8 @@ from .results import Report
 
 STEPS = 15
 FALL = 1.0
-# How far a step's loss may be from the processor's in the same precision. Both round alike, but add up in another order,
-# and each step goes on from the rounding of those before it.
+# How far a step's loss may be from the processor's in the same precision. Both round alike, but add up in another
+# order, and each step goes on from the rounding of those before it.
 TOLERANCES = {"f32": 0.005, "tf32": 0.02, "f16": 0.03, "bf16": 0.06}
 
 

@@ -117,17 +117,49 @@ def as_user(command: list[str], user: Optional[int]) -> list[str]:
     return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs", *command]
 
 
+def homes(folder: Path) -> dict[str, str]:
+    """Folders that a user can write to, whoever set the variables before."""
+    names = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "TMPDIR")
+    return {name: str(folder) for name in names}
+
+
+def why_not_as(copy: Path, user: int) -> Optional[str]:
+    """Why this user cannot run the load, if it cannot: where it may not read Python, that says nothing of gputune."""
+    if not shutil.which("setpriv"):
+        return "there is no setpriv"
+    script = "import os, sys, torch; os.listdir(sys.argv[1]); torch.zeros(1, device=sys.argv[2])"
+    command = as_user([sys.executable, "-c", script, str(copy), "cuda"], user)
+    done = process.run(command, 90, cwd=copy, env=homes(folder_of(copy, "trial")))
+    return None if done.code == 0 else f"user {user} cannot use PyTorch here: {done.last_line()}"
+
+
+def folder_of(copy: Path, name: str) -> Path:
+    """A folder that everybody can write to."""
+    out = copy / f"out-{name}"
+    out.mkdir()
+    out.chmod(0o777)
+    return out
+
+
 def gpm(context: Context, report: Report) -> None:
     """GPM as this user and, where this one is root, as one without privileges."""
+    copy = readable_copy(context)
+    try:
+        compare_users(context, report, copy)
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+
+
+def compare_users(context: Context, report: Report, copy: Path) -> None:
     users: list[tuple[str, Optional[int]]] = [("as root" if os.geteuid() == 0 else "without root", None)]
     if os.geteuid() == 0:
-        if shutil.which("setpriv"):
-            users.append(("without root", NOBODY))
+        why_not = why_not_as(copy, NOBODY)
+        if why_not:
+            report.skip("without root", "as with root", why_not)
         else:
-            report.skip("without root", "as with root", "there is no setpriv")
+            users.append(("without root", NOBODY))
     else:
         report.skip("as root", "as without root", "these checks do not run as root")
-    copy = readable_copy(context)
     load = Load(context.folder("gpm"), "--size", 4096)
     try:
         load.wait_until_steady()
@@ -172,9 +204,7 @@ def readable_copy(context: Context) -> Path:
 
 
 def gpm_probe(context: Context, copy: Path, name: str, user: Optional[int]) -> dict[str, Any]:
-    out = copy / f"out-{name}"
-    out.mkdir()
-    out.chmod(0o777)
+    out = folder_of(copy, name)
     spec = copy / "specs" / LOAD.name
     command = [
         str(copy / "gputune"),
@@ -187,7 +217,7 @@ def gpm_probe(context: Context, copy: Path, name: str, user: Optional[int]) -> d
         "--set",
         "memory_gib=1",
     ]
-    environment = {**context.environment(), "HOME": str(out)}
+    environment = {**context.environment(), **homes(out)}
     done = process.run(as_user(command, user), min(context.left, 90), cwd=out, env=environment)
     try:
         content = json.loads(done.stdout)

@@ -12,6 +12,7 @@ import time
 import unittest
 import zlib
 from pathlib import Path
+from unittest import mock
 
 GPU = Path(__file__).resolve().parents[2] / "gpu"
 sys.path.insert(0, str(GPU))
@@ -20,6 +21,7 @@ sys.path.insert(0, str(GPU / "scripts"))
 from acceptance import __main__ as acceptance
 from acceptance import device, losses, memory, meters, nvidia_smi, process, results, tables
 from acceptance.checks import CHECKS
+from acceptance.context import Context
 
 NAMES = ["batch_size", "workers", "precision"]
 
@@ -191,6 +193,27 @@ class RunningTest(unittest.TestCase):
         self.assertEqual(([row.outcome for row in rows], numbers), (["passed", "skipped"], {"seconds": 3}))
         self.assertIn("skipped: no time", results.table(rows))
         self.assertEqual(results.read_report(Path("/nowhere")), ([], {}))
+
+
+class UsersTest(unittest.TestCase):
+    def test_a_user_that_cannot_run_the_load_is_told_apart_from_a_gputune_that_fails(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(meters, "as_user") as as_user:
+            copy = Path(folder)
+            as_user.return_value = [sys.executable, "-c", "import no_such_module"]
+            self.assertIn("No module named 'no_such_module'", meters.why_not_as(copy, 65534))
+            (copy / "out-trial").rmdir()
+            script = "import os, sys; sys.exit(os.environ['HOME'] != os.environ['XDG_CACHE_HOME'])"
+            as_user.return_value = [sys.executable, "-c", script]
+            self.assertIsNone(meters.why_not_as(copy, 65534))
+            with mock.patch.object(meters.shutil, "which", return_value=None):
+                self.assertIn("setpriv", meters.why_not_as(copy, 65534))
+
+    def test_the_copy_of_the_binary_goes_away(self):
+        with tempfile.TemporaryDirectory() as folder:
+            context = Context(sys.executable, folder, folder, 9.0)
+            with mock.patch.object(meters, "compare_users", side_effect=OSError) as compare:
+                self.assertRaises(OSError, meters.gpm, context, None)
+            self.assertFalse(compare.call_args[0][2].exists())
 
 
 class SpecsTest(unittest.TestCase):
