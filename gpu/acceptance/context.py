@@ -40,9 +40,10 @@ class Context:
         return path
 
     def environment(self) -> dict[str, str]:
-        """`python3` in specs is the Python that runs the checks."""
+        """`python3` in specs is the Python that runs the checks. Caches are in a folder of their own."""
         path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
-        return {"PATH": path, "GPUTUNE_ACCEPTANCE": "1"}
+        caches = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
+        return {"PATH": path, **{name: str(self.folder(f"cache/{name.lower()}")) for name in caches}}
 
     def gputune(
         self, *arguments: object, limit: Optional[float] = None, more: Optional[dict[str, str]] = None

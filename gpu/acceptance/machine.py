@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import subprocess
@@ -22,6 +23,10 @@ print(json.dumps(facts))
 """
 
 
+# Results belong together where all these are the same.
+IDENTITY = ("binary_sha256", "uuid", "driver")
+
+
 def facts(binary: str) -> dict[str, Any]:
     """What results are of; what cannot be found out is absent."""
     found: dict[str, Any] = {
@@ -30,12 +35,32 @@ def facts(binary: str) -> dict[str, Any]:
         "machine": platform.machine(),
     }
     found["gputune"] = output([binary, "--version"], 20)
+    found["binary_sha256"] = sha256(binary)
+    found["gpus"] = len(nvidia_smi.query("uuid"))
+    if nvidia_smi.use_one_gpu():
+        rows = nvidia_smi.query("name,uuid,driver_version,memory.total")
+        if rows and len(rows[0]) == 4:
+            found.update(zip(("gpu", "uuid", "driver", "memory_total_mib"), rows[0]))
     found.update(torch_facts())
-    rows = nvidia_smi.query("name,uuid,driver_version,memory.total")
-    if rows and len(rows[0]) == 4:
-        found.update(zip(("gpu", "uuid", "driver", "memory_total_mib"), rows[0]))
-        found["gpus"] = len(rows)
     return found
+
+
+def identity(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: found.get(key) for key in IDENTITY}
+
+
+def identity_key(found: dict[str, Any]) -> str:
+    """The identity as the name of a folder."""
+    return hashlib.sha256(json.dumps(identity(found), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def sha256(binary: str) -> str:
+    """Two builds of one version are two programs."""
+    digest = hashlib.sha256()
+    with open(binary, "rb") as file:
+        for part in iter(lambda: file.read(1 << 20), b""):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def torch_facts() -> dict[str, Any]:

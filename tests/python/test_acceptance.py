@@ -19,7 +19,7 @@ sys.path.insert(0, str(GPU))
 sys.path.insert(0, str(GPU / "scripts"))
 
 from acceptance import __main__ as acceptance
-from acceptance import device, losses, memory, meters, nvidia_smi, process, results, tables
+from acceptance import device, losses, machine, memory, meters, nvidia_smi, process, results, tables
 from acceptance.checks import CHECKS
 from acceptance.context import Context
 
@@ -214,6 +214,56 @@ class UsersTest(unittest.TestCase):
             with mock.patch.object(meters, "compare_users", side_effect=OSError) as compare:
                 self.assertRaises(OSError, meters.gpm, context, None)
             self.assertFalse(compare.call_args[0][2].exists())
+
+
+class IdentityTest(unittest.TestCase):
+    def test_the_first_visible_gpu_on_the_bus_is_chosen(self):
+        uuids = ["GPU-a1", "GPU-ab", "GPU-c3"]
+        for visible, chosen in [
+            (None, "GPU-a1"),
+            ("", None),
+            ("2,0", "GPU-c3"),
+            ("7", None),
+            (" GPU-c,GPU-a1", "GPU-c3"),
+            ("GPU-a", None),
+            ("MIG-1", None),
+        ]:
+            self.assertEqual(nvidia_smi.choose(visible, uuids), chosen)
+        self.assertIsNone(nvidia_smi.choose(None, []))
+
+    def test_all_that_is_started_sees_one_gpu(self):
+        with mock.patch.dict("os.environ", {"CUDA_VISIBLE_DEVICES": "1"}):
+            with mock.patch.object(nvidia_smi, "query", return_value=[["GPU-a"], ["GPU-b"]]):
+                self.assertEqual(nvidia_smi.use_one_gpu(), "GPU-b")
+            script = "import os; print(os.environ['CUDA_DEVICE_ORDER'], os.environ['CUDA_VISIBLE_DEVICES'])"
+            self.assertEqual(process.run([sys.executable, "-c", script], 20).stdout, "PCI_BUS_ID GPU-b\n")
+            self.assertEqual(nvidia_smi.chosen_alone(), ["-i", "GPU-b"])
+
+    def test_another_build_is_another_binary(self):
+        with tempfile.TemporaryDirectory() as folder:
+            binary = Path(folder) / "gputune"
+            keys = set()
+            for content in (b"one", b"two", b"one"):
+                binary.write_bytes(content)
+                keys.add(machine.identity_key({"binary_sha256": machine.sha256(str(binary)), "uuid": "GPU-a"}))
+        self.assertEqual(len(keys), 2)
+
+    def test_results_of_another_binary_are_neither_mixed_nor_lost(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "out"
+            out.mkdir()
+            mine, other = {"binary_sha256": "1", "uuid": None}, {"binary_sha256": "2", "uuid": None}
+            self.assertEqual(results.earlier_checks(out, mine), ({}, None))
+            (out / results.FILE).write_text(json.dumps({"machine": mine, "checks": {"device": {}}}))
+            (out / "gpt-grid.csv").write_text("batch_size")
+            self.assertEqual(results.earlier_checks(out, mine), ({"device": {}}, None))
+            for number in (1, 2):
+                moved = out.with_name(f"out-earlier-{number}")
+                self.assertEqual(results.earlier_checks(out, other), ({}, moved))
+                self.assertEqual(list(out.iterdir()), [])
+                self.assertTrue((moved / results.FILE).exists())
+                (out / results.FILE).write_text("cut of")
+            self.assertTrue((out.with_name("out-earlier-1") / "gpt-grid.csv").exists())
 
 
 class SpecsTest(unittest.TestCase):
