@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
+import shutil
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 from typing import Any
 
 from . import nvidia_smi
@@ -36,6 +40,7 @@ def facts(binary: str) -> dict[str, Any]:
     }
     found["gputune"] = output([binary, "--version"], 20)
     found["binary_sha256"] = sha256(binary)
+    found["missing_for_compile"] = missing_for_compile()
     found["gpus"] = len(nvidia_smi.query("uuid"))
     if nvidia_smi.use_one_gpu():
         rows = nvidia_smi.query("name,uuid,driver_version,memory.total")
@@ -43,6 +48,16 @@ def facts(binary: str) -> dict[str, Any]:
             found.update(zip(("gpu", "uuid", "driver", "memory_total_mib"), rows[0]))
     found.update(torch_facts())
     return found
+
+
+def missing_for_compile() -> str:
+    """What Triton needs to build the launchers of its kernels, and is not there; nothing where all is."""
+    headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    compilers = [os.environ.get("CC", ""), "gcc", "clang"]
+    missing = [] if any(shutil.which(name) for name in compilers if name) else ["a C compiler (gcc, clang or $CC)"]
+    if not headers.exists():
+        missing.append(f"Python's headers ({headers})")
+    return " and ".join(missing)
 
 
 def identity(found: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import process, tables
+from . import machine, process, tables
 from .context import EXAMPLES, SCRIPTS, SPECS, Context
 from .results import Report
 
@@ -100,15 +100,42 @@ def grid(context: Context, report: Report, name: str) -> None:
         report.judge("the grid", "configs in its journal", f"none; {done.ended}: {done.last_line()}", False)
         return
     failed = sum(row["status"] != "ok" for row in made)
-    seen = f"{len(made)} configs, {failed} failures"
+    seen = f"{len(made)} configs, {failed} failures{compiled_failures(made)}"
     if complete:
         report.judge("the grid", "is complete", seen, True)
     elif done.code in (None, 130):
         report.skip("the grid", "is complete", f"no time left after {seen}; the same command goes on")
     else:
         report.judge("the grid", "is complete", f"{seen}; {done.ended}: {done.last_line()}", False)
+    judge_compile(report, made)
     write(context, name, made, complete)
     compare(context, report, name)
+
+
+def compiled(made: list[tables.Row]) -> tuple[int, int]:
+    """How many configs have `torch.compile`, and how many of them failed for another reason than memory."""
+    statuses = [row["status"] for row in made if row.get("compile") not in ("", "off", None)]
+    return len(statuses), sum(status not in ("ok", "oom_fail") for status in statuses)
+
+
+def compiled_failures(made: list[tables.Row]) -> str:
+    count, failed = compiled(made)
+    return f", {failed} of {count} with torch.compile failed, memory aside" if failed else ""
+
+
+def judge_compile(report: Report, made: list[tables.Row]) -> None:
+    """A table in which `torch.compile` never works is no table of it, however complete."""
+    count, failed = compiled(made)
+    if count == 0:
+        return
+    what, expected = "torch.compile in the grid", "at most 5 % of its configs fail, memory aside"
+    seen = f"{failed} of {count} failed ({100 * failed / count:.0f} %)"
+    report.number(compile_configs=count, compile_failures=failed)
+    missing = machine.missing_for_compile()
+    if failed == count and missing:
+        report.skip(what, expected, f"{seen}; Triton needs {missing}")
+    else:
+        report.judge(what, expected, seen, failed <= 0.05 * count)
 
 
 def write(context: Context, name: str, made: list[tables.Row], complete: bool) -> None:

@@ -19,7 +19,7 @@ sys.path.insert(0, str(GPU))
 sys.path.insert(0, str(GPU / "scripts"))
 
 from acceptance import __main__ as acceptance
-from acceptance import device, losses, machine, memory, meters, nvidia_smi, process, results, tables
+from acceptance import device, losses, machine, memory, meters, nvidia_smi, process, results, searches, tables
 from acceptance.checks import CHECKS
 from acceptance.context import Context
 
@@ -264,6 +264,30 @@ class IdentityTest(unittest.TestCase):
                 self.assertTrue((moved / results.FILE).exists())
                 (out / results.FILE).write_text("cut of")
             self.assertTrue((out.with_name("out-earlier-1") / "gpt-grid.csv").exists())
+
+
+class CompileTest(unittest.TestCase):
+    def judged(self, statuses, missing):
+        made = [{"compile": "default", "status": status} for status in statuses]
+        made += [{"compile": "off", "status": "runtime_fail"}, {"compile": "", "status": "runtime_fail"}]
+        with tempfile.TemporaryDirectory() as folder:
+            report = results.Report(Path(folder) / "x.json", "x")
+            with mock.patch.object(machine, "missing_for_compile", return_value=missing):
+                searches.judge_compile(report, made)
+        return searches.compiled_failures(made), [(row.outcome, row.seen) for row in report.rows]
+
+    def test_a_grid_says_how_many_of_its_compiled_configs_failed(self):
+        self.assertEqual(self.judged([], ""), ("", []))
+        self.assertEqual(self.judged(["ok", "oom_fail"], ""), ("", [("passed", "0 of 2 failed (0 %)")]))
+        words, rows = self.judged(["runtime_fail"] * 2, "a C compiler")
+        self.assertEqual(words, ", 2 of 2 with torch.compile failed, memory aside")
+        self.assertEqual(rows, [("skipped", "skipped: 2 of 2 failed (100 %); Triton needs a C compiler")])
+        self.assertEqual(self.judged(["runtime_fail"] * 2, "")[1][0][0], "failed")
+        self.assertEqual(self.judged(["runtime_fail", "ok"], "a C compiler")[1][0][0], "failed")
+
+    def test_what_triton_needs_is_named(self):
+        with mock.patch.object(machine.shutil, "which", return_value=None):
+            self.assertIn("a C compiler", machine.missing_for_compile())
 
 
 class SpecsTest(unittest.TestCase):
