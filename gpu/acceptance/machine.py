@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from . import nvidia_smi
 
@@ -41,6 +41,7 @@ def facts(binary: str) -> dict[str, Any]:
     found["gputune"] = output([binary, "--version"], 20)
     found["binary_sha256"] = sha256(binary)
     found["missing_for_compile"] = missing_for_compile()
+    found["shared_memory_bytes"] = shared_memory_bytes()
     found["gpus"] = len(nvidia_smi.query("uuid"))
     if nvidia_smi.use_one_gpu():
         rows = nvidia_smi.query("name,uuid,driver_version,memory.total")
@@ -58,6 +59,14 @@ def missing_for_compile() -> str:
     if not headers.exists():
         missing.append(f"Python's headers ({headers})")
     return " and ".join(missing)
+
+
+def shared_memory_bytes() -> Optional[int]:
+    """Where data workers hand over batches; containers often have 64 MB of it."""
+    try:
+        return shutil.disk_usage("/dev/shm").total
+    except OSError:
+        return None
 
 
 def identity(found: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from .results import Report
 
 PARAMETERS = ["batch_size", "workers", "prefetch", "precision", "compile"]
 KINDS = {"batch_size": "ordinal-log2", "workers": "ordinal", "prefetch": "ordinal"}
+# 14 workers with 4 batches each of 512 pictures, 128 by 128, in single precision.
+SHARED_BYTES = 6 << 30
 MANIFEST = "manifest.json"
 
 
@@ -53,14 +55,18 @@ def spec_of(context: Context, name: str, grid: bool) -> Path:
     return SPECS / f"{base}{'-grid' if grid else ''}.toml"
 
 
-def prepare(context: Context, name: str) -> None:
+def prepare(context: Context, report: Report, name: str) -> None:
     """Writes the pictures before the first probe, so that none has to wait for them."""
     if name == "images" and not context.tiny:
+        room = machine.shared_memory_bytes()
+        if room is not None and room < SHARED_BYTES:
+            expected = f"{SHARED_BYTES / 2**30:.0f} GiB, for batches of 100 MB from 14 workers"
+            report.skip("/dev/shm", expected, f"{room / 2**30:.2f} GiB; configs may fail for lack of it")
         process.run([sys.executable, str(SCRIPTS / "images.py"), "--prepare"], min(context.left, 120))
 
 
 def search(context: Context, report: Report, name: str) -> None:
-    prepare(context, name)
+    prepare(context, report, name)
     out = context.folder(name) / "search"
     done = context.gputune("search", spec_of(context, name, grid=False), "--out", out, "--fresh", "--format", "json")
     trials = tables.read_journal(out / "journal.jsonl")
@@ -86,7 +92,7 @@ def search(context: Context, report: Report, name: str) -> None:
 
 def grid(context: Context, report: Report, name: str) -> None:
     """Goes on with the grid where an earlier call ended, and writes what there is of it as a table."""
-    prepare(context, name)
+    prepare(context, report, name)
     out = context.folder(name) / "grid"
     # What is left after the search is stopped is for the table.
     done = context.gputune(

@@ -334,6 +334,20 @@ class PicturesTest(unittest.TestCase):
         )
         self.assertTrue(torch.equal(pictures.decode_png(content), pixels))
 
+    def test_pictures_are_written_without_numpy(self):
+        script = """if True:
+            import sys
+            sys.modules["numpy"] = None
+            import pictures
+            kinds = ["png", "jpg"] if pictures.has_pillow() else ["png"]
+            for kind in kinds:
+                for path in pictures.write_set(sys.argv[1], 2, 16, 24, kind):
+                    assert pictures.read(path).shape == (24, 24, 3)
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            done = process.run([sys.executable, "-c", script, folder], 60, cwd=GPU / "scripts")
+        self.assertEqual(done.code, 0, done.stderr)
+
     def test_what_is_no_picture_is_refused(self):
         with self.assertRaises(ValueError):
             pictures.decode_png(b"no picture at all")
