@@ -266,6 +266,21 @@ class IdentityTest(unittest.TestCase):
             self.assertTrue((out.with_name("out-earlier-1") / "gpt-grid.csv").exists())
 
 
+class PythonTest(unittest.TestCase):
+    def test_the_python_of_specs_is_the_one_that_runs_the_checks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            other = Path(folder) / "python3.99"
+            other.write_text("#!/bin/sh\necho this one\n")
+            other.chmod(0o755)
+            (Path(folder) / "python3").write_text("another")
+            context = Context("gputune", folder, folder, 9.0)
+            with mock.patch.object(sys, "executable", str(other)):
+                environment = context.environment()
+            done = process.run(["sh", "-c", "python3"], 20, env=environment)
+            self.assertEqual(done.stdout, "this one\n")
+            self.assertTrue(Path(environment["XDG_CACHE_HOME"]).is_dir())
+
+
 class CompileTest(unittest.TestCase):
     def judged(self, statuses, missing):
         made = [{"compile": "default", "status": status} for status in statuses]
