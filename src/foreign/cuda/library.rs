@@ -111,7 +111,7 @@ pub(super) fn open(path: &Path) -> Result<&'static Library, String> {
 }
 
 /// Where libraries are looked for that the loader does not find: `CUDA_HOME` and `CUDA_PATH`, the wheels of the Python
-/// environments in `VIRTUAL_ENV`, `CONDA_PREFIX` and `PATH`, and `/usr/local/cuda`.
+/// environments in `VIRTUAL_ENV`, `CONDA_PREFIX` and `PATH`, those beside the system's Python, and `/usr/local/cuda`.
 pub fn search_folders() -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let mut folders: Vec<PathBuf> =
@@ -122,7 +122,7 @@ pub fn search_folders() -> Vec<PathBuf> {
         .filter(|folder| folder.is_absolute() && folder.join("python3").exists())
         .filter_map(|folder| folder.parent().map(Path::to_owned))
         .collect();
-    for prefix in prefixes.chain(on_path) {
+    for prefix in prefixes.chain(on_path).chain(beside_system(variable("HOME"))) {
         folders.extend(wheels(&prefix));
         folders.push(prefix.join("lib"));
     }
@@ -130,6 +130,12 @@ pub fn search_folders() -> Vec<PathBuf> {
     let mut seen = BTreeSet::new();
     folders.retain(|folder| folder.is_dir() && seen.insert(folder.clone()));
     folders
+}
+
+/// Where pip installs for a Python in `/usr/bin`, which lies in another prefix: on Debian and its descendants as root in
+/// `/usr/local`, and for one user in `.local` of the home folder (Python's `site` module, "user base").
+fn beside_system(home: Option<PathBuf>) -> impl Iterator<Item = PathBuf> {
+    home.map(|home| home.join(".local")).into_iter().chain([PathBuf::from("/usr/local")])
 }
 
 fn toolkit(home: PathBuf) -> [PathBuf; 3] {
@@ -164,6 +170,16 @@ mod tests {
         let found = wheels(prefix.path());
         assert_eq!(found, ["cu13/lib", "cublas/lib", "cuda_nvrtc/lib"].map(|wheel| packages.join(wheel)));
         assert!(wheels(Path::new("/nowhere")).is_empty());
+    }
+
+    #[test]
+    fn what_pip_installs_for_the_python_of_the_system_is_looked_at() {
+        let home = tempfile::tempdir().unwrap();
+        let wheel = home.path().join(".local/lib/python3.12/site-packages/nvidia/cu13/lib");
+        fs::create_dir_all(&wheel).unwrap();
+        let prefixes: Vec<PathBuf> = beside_system(Some(home.path().to_owned())).collect();
+        assert_eq!(prefixes.iter().flat_map(|prefix| wheels(prefix)).next(), Some(wheel));
+        assert!(beside_system(None).eq([PathBuf::from("/usr/local")]));
     }
 
     #[test]
