@@ -130,7 +130,7 @@ def pack(state: Path, out: Path) -> None:
                 "spec.toml",
                 "summary.md",
             ) or path.suffix in (".log", ".txt")
-            if not wanted or not path.is_file() or written > ARCHIVE_BYTES:
+            if not wanted or state / "cache" in path.parents or not path.is_file() or written > ARCHIVE_BYTES:
                 continue
             content = path.read_bytes()[-LOG_BYTES if path.suffix == ".log" else 0 :]
             with tempfile.NamedTemporaryFile() as file:
@@ -148,15 +148,18 @@ def write(out: Path, content: dict[str, Any], rows: list[Row]) -> None:
 def run_all(arguments: argparse.Namespace, checks: list[Check]) -> int:
     binary = str(Path(arguments.binary).resolve())
     out = Path(arguments.out).resolve()
+    begun = time.monotonic()
+    facts = machine.facts(binary)
     state = Path(arguments.state or Path(tempfile.gettempdir()) / "gputune-acceptance").resolve()
+    # A search of another binary or GPU cannot be gone on with.
+    state /= machine.identity_key(facts)
     reports = state / "reports"
     for folder in (out, reports):
         folder.mkdir(parents=True, exist_ok=True)
-    begun = time.monotonic()
-    facts = machine.facts(binary)
     (state / "device").write_text(str(facts.get("gpu", "no GPU")))
-    identity = {key: facts.get(key) for key in ("uuid", "gputune", "driver")}
-    kept = results.earlier_checks(out / results.FILE, identity)
+    kept, moved = results.earlier_checks(out, machine.identity(facts))
+    if moved:
+        print(f"results of another binary, GPU or driver are now in {moved}", file=sys.stderr)
     rows: list[Row] = []
     device, driver, torch = (facts.get(key, f"no {key}") for key in ("gpu", "driver", "torch"))
     print(f"{device}, driver {driver}, PyTorch {torch}, {facts['gputune']}")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from . import bench, device, memory, meters, searches
-from .context import Check, Context
-from .results import Report
+from . import bench, device, losses, memory, meters, searches
+from .context import Check
 
 
 def _search(name: str):  # type: ignore[no-untyped-def]
@@ -15,16 +14,12 @@ def _grid(name: str):  # type: ignore[no-untyped-def]
     return lambda context, report: searches.grid(context, report, name)
 
 
-def _demo(context: Context, report: Report) -> None:
-    searches.demo_step(context, report)
-
-
 CHECKS = [
     Check("device", "`gputune device` against nvidia-smi and PyTorch", device.device, 60),
     Check("bench", "`gputune device --bench` against PyTorch's products and copies", bench.bench, 150),
-    Check("demo", "the demo step's losses on the GPU against those on the CPU", _demo, 120, needs_torch=False),
+    Check("demo", "the demo step's losses on the GPU against the CPU's", losses.demo_step, 120, needs_torch=False),
     Check("meters", "a probe's GPU readings against nvidia-smi", meters.against_nvidia_smi, 90),
-    Check("gpm", "GPM with and without root", meters.gpm, 120),
+    Check("gpm", "GPM with and without root", meters.gpm, 180),
     Check("window", "one mean over a window against ticks of a second", meters.window_mean, 75),
     Check("energy", "the energy counter's period, and a probe's energy", meters.energy, 60),
     Check("host", "the host meter beside the GPU's", meters.host, 45),
@@ -34,7 +29,7 @@ CHECKS = [
         "observer",
         "what gputune costs: throughput and processor time with and without it",
         meters.observer,
-        240,
+        480,
         least_seconds=150,
     ),
     Check(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -40,13 +41,28 @@ class Context:
         return path
 
     def environment(self) -> dict[str, str]:
-        """`python3` in specs is the Python that runs the checks."""
-        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
-        return {"PATH": path, "GPUTUNE_ACCEPTANCE": "1"}
+        """`python3` in specs is the Python that runs the checks. Caches are in a folder of their own."""
+        path = f"{self.python_folder()}:{os.environ.get('PATH', '')}"
+        caches = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
+        return {"PATH": path, **{name: str(self.folder(f"cache/{name.lower()}")) for name in caches}}
 
-    def gputune(self, *arguments: object, limit: Optional[float] = None) -> process.Done:
+    def python_folder(self) -> str:
+        """Beside /usr/bin/python3.12 may lie a `python3` that is another one: then one is made that is not."""
+        own = Path(sys.executable)
+        beside = own.with_name("python3")
+        if beside.exists() and beside.resolve() == own.resolve():
+            return str(own.parent)
+        made = self.folder("bin") / "python3"
+        # A link would not find the packages of a virtual environment.
+        made.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+        made.chmod(0o755)
+        return f"{made.parent}:{own.parent}"
+
+    def gputune(
+        self, *arguments: object, limit: Optional[float] = None, more: Optional[dict[str, str]] = None
+    ) -> process.Done:
         seconds = min(self.left, limit) if limit else self.left
-        return process.run([self.binary, *map(str, arguments)], seconds, env=self.environment())
+        return process.run([self.binary, *map(str, arguments)], seconds, env={**self.environment(), **(more or {})})
 
     def probe(
         self, spec: Path, out: Path, limit: float = 120, **settings: object

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import platform
+import shutil
 import subprocess
 import sys
-from typing import Any
+import sysconfig
+from pathlib import Path
+from typing import Any, Optional
 
 from . import nvidia_smi
 
@@ -22,6 +27,10 @@ print(json.dumps(facts))
 """
 
 
+# Results belong together where all these are the same.
+IDENTITY = ("binary_sha256", "uuid", "driver")
+
+
 def facts(binary: str) -> dict[str, Any]:
     """What results are of; what cannot be found out is absent."""
     found: dict[str, Any] = {
@@ -30,12 +39,52 @@ def facts(binary: str) -> dict[str, Any]:
         "machine": platform.machine(),
     }
     found["gputune"] = output([binary, "--version"], 20)
+    found["binary_sha256"] = sha256(binary)
+    found["missing_for_compile"] = missing_for_compile()
+    found["shared_memory_bytes"] = shared_memory_bytes()
+    found["gpus"] = len(nvidia_smi.query("uuid"))
+    if nvidia_smi.use_one_gpu():
+        rows = nvidia_smi.query("name,uuid,driver_version,memory.total")
+        if rows and len(rows[0]) == 4:
+            found.update(zip(("gpu", "uuid", "driver", "memory_total_mib"), rows[0]))
     found.update(torch_facts())
-    rows = nvidia_smi.query("name,uuid,driver_version,memory.total")
-    if rows and len(rows[0]) == 4:
-        found.update(zip(("gpu", "uuid", "driver", "memory_total_mib"), rows[0]))
-        found["gpus"] = len(rows)
     return found
+
+
+def missing_for_compile() -> str:
+    """What Triton needs to build the launchers of its kernels, and is not there; nothing where all is."""
+    headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    compilers = [os.environ.get("CC", ""), "gcc", "clang"]
+    missing = [] if any(shutil.which(name) for name in compilers if name) else ["a C compiler (gcc, clang or $CC)"]
+    if not headers.exists():
+        missing.append(f"Python's headers ({headers})")
+    return " and ".join(missing)
+
+
+def shared_memory_bytes() -> Optional[int]:
+    """Where data workers hand over batches; containers often have 64 MB of it."""
+    try:
+        return shutil.disk_usage("/dev/shm").total
+    except OSError:
+        return None
+
+
+def identity(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: found.get(key) for key in IDENTITY}
+
+
+def identity_key(found: dict[str, Any]) -> str:
+    """The identity as the name of a folder."""
+    return hashlib.sha256(json.dumps(identity(found), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def sha256(binary: str) -> str:
+    """Two builds of one version are two programs."""
+    digest = hashlib.sha256()
+    with open(binary, "rb") as file:
+        for part in iter(lambda: file.read(1 << 20), b""):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def torch_facts() -> dict[str, Any]:

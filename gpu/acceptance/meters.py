@@ -15,12 +15,17 @@ from typing import Any, Optional
 from . import nvidia_smi, process
 from .context import GPU_FOLDER, SCRIPTS, SPECS, Context, host_reading, near, reading
 from .nvml import Nvml, NvmlError, energy_period_seconds
-from .results import Report
+from .results import FAILED, PASSED, SKIPPED, Report
 
 LOAD = SPECS / "load.toml"
 NOBODY = 65534
 # Student's t for a 95 % interval, by degrees of freedom.
-STUDENT = {1: 12.7, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
+STUDENT = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 11: 2.20, 12: 2.18}
+STUDENT.update({13: 2.16, 14: 2.14, 15: 2.13})
+MOST_ROUNDS, FEWEST_ROUNDS = 16, 3
+COST = 0.005
+# Of the load's run, alone and in a probe: clocks fall while it gets warm, so the same seconds are compared.
+RATE_SECONDS = 5
 
 
 class Load:
@@ -112,17 +117,49 @@ def as_user(command: list[str], user: Optional[int]) -> list[str]:
     return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs", *command]
 
 
+def homes(folder: Path) -> dict[str, str]:
+    """Folders that a user can write to, whoever set the variables before."""
+    names = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "TMPDIR")
+    return {name: str(folder) for name in names}
+
+
+def why_not_as(copy: Path, user: int) -> Optional[str]:
+    """Why this user cannot run the load, if it cannot: where it may not read Python, that says nothing of gputune."""
+    if not shutil.which("setpriv"):
+        return "there is no setpriv"
+    script = "import os, sys, torch; os.listdir(sys.argv[1]); torch.zeros(1, device=sys.argv[2])"
+    command = as_user([sys.executable, "-c", script, str(copy), "cuda"], user)
+    done = process.run(command, 90, cwd=copy, env=homes(folder_of(copy, "trial")))
+    return None if done.code == 0 else f"user {user} cannot use PyTorch here: {done.last_line()}"
+
+
+def folder_of(copy: Path, name: str) -> Path:
+    """A folder that everybody can write to."""
+    out = copy / f"out-{name}"
+    out.mkdir()
+    out.chmod(0o777)
+    return out
+
+
 def gpm(context: Context, report: Report) -> None:
     """GPM as this user and, where this one is root, as one without privileges."""
+    copy = readable_copy(context)
+    try:
+        compare_users(context, report, copy)
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+
+
+def compare_users(context: Context, report: Report, copy: Path) -> None:
     users: list[tuple[str, Optional[int]]] = [("as root" if os.geteuid() == 0 else "without root", None)]
     if os.geteuid() == 0:
-        if shutil.which("setpriv"):
-            users.append(("without root", NOBODY))
+        why_not = why_not_as(copy, NOBODY)
+        if why_not:
+            report.skip("without root", "as with root", why_not)
         else:
-            report.skip("without root", "as with root", "there is no setpriv")
+            users.append(("without root", NOBODY))
     else:
         report.skip("as root", "as without root", "these checks do not run as root")
-    copy = readable_copy(context)
     load = Load(context.folder("gpm"), "--size", 4096)
     try:
         load.wait_until_steady()
@@ -167,9 +204,7 @@ def readable_copy(context: Context) -> Path:
 
 
 def gpm_probe(context: Context, copy: Path, name: str, user: Optional[int]) -> dict[str, Any]:
-    out = copy / f"out-{name}"
-    out.mkdir()
-    out.chmod(0o777)
+    out = folder_of(copy, name)
     spec = copy / "specs" / LOAD.name
     command = [
         str(copy / "gputune"),
@@ -182,7 +217,7 @@ def gpm_probe(context: Context, copy: Path, name: str, user: Optional[int]) -> d
         "--set",
         "memory_gib=1",
     ]
-    environment = {**context.environment(), "HOME": str(out)}
+    environment = {**context.environment(), **homes(out)}
     done = process.run(as_user(command, user), min(context.left, 90), cwd=out, env=environment)
     try:
         content = json.loads(done.stdout)
@@ -250,33 +285,26 @@ def weighted_mean(values: list[tuple[float, Optional[float]]]) -> Optional[float
 def observer(context: Context, report: Report) -> None:
     """The rate of a load by its own count, alone and in a probe, in turn; and the processor time that gputune takes."""
     folder = context.folder("observer")
-    alone: list[float] = []
-    probed: list[float] = []
+    pairs: list[float] = []
     shares: list[float] = []
-    for number in range(6):
-        if context.left < 45:
+    longest = 0.0
+    for number in range(MOST_ROUNDS):
+        begun = context.left
+        if begun < max(45.0, 1.5 * longest):
             break
+        rates: dict[bool, Optional[float]] = {}
         for in_probe in (number % 2 == 0, number % 2 == 1):
             if in_probe:
-                rate, share = rate_in_probe(context, folder / f"probe-{number}")
+                rates[True], share = rate_in_probe(context, folder / f"probe-{number}")
                 shares += [share] if share is not None else []
-                probed += [rate] if rate else []
             else:
-                rate = rate_alone(folder, folder / f"alone-{number}")
-                alone += [rate] if rate else []
-    report.number(alone=alone, probed=probed, cpu_shares=shares)
-    pairs = [probe / plain - 1 for probe, plain in zip(probed, alone)]
-    if len(pairs) < 3:
-        report.judge("throughput", "at least three rounds", f"{len(pairs)}", False)
-    else:
-        mean = statistics.mean(pairs)
-        half = STUDENT.get(len(pairs) - 1, 2.2) * statistics.stdev(pairs) / len(pairs) ** 0.5
-        report.judge(
-            "throughput in a probe against alone",
-            "within 0.5 %, or its interval is",
-            f"{100 * mean:+.2f} ± {100 * half:.2f} %",
-            mean - half < 0.005 and mean + half > -0.005,
-        )
+                rates[False] = rate_alone(folder, folder / f"alone-{number}")
+        probed, alone = rates[True], rates[False]
+        pairs += [probed / alone - 1] if probed and alone else []
+        longest = max(longest, begun - context.left)
+        report.number(differences=pairs, cpu_shares=shares)
+    seen, outcome = verdict(pairs)
+    report.add("throughput in a probe against alone", "the whole 95 % interval within ± 0.5 %", seen, outcome)
     if shares:
         report.judge(
             "gputune's processor time",
@@ -288,8 +316,22 @@ def observer(context: Context, report: Report) -> None:
         report.skip("gputune's processor time", "below 0.5 % of a core", "no probe was seen")
 
 
+def verdict(differences: list[float]) -> tuple[str, str]:
+    """What relative differences say of the cost. Too few rounds, or rounds too far apart, say nothing."""
+    count = len(differences)
+    if count < FEWEST_ROUNDS:
+        return f"{count} rounds that ended well, not {FEWEST_ROUNDS}", FAILED
+    mean = statistics.mean(differences)
+    half = STUDENT[min(count - 1, max(STUDENT))] * statistics.stdev(differences) / count**0.5
+    seen = f"{100 * mean:+.2f} ± {100 * half:.2f} % in {count} rounds"
+    if abs(mean) + half <= COST:
+        return seen, PASSED
+    is_noise = half > COST and abs(mean) - half <= COST
+    return (f"skipped: too noisy ({seen})", SKIPPED) if is_noise else (seen, FAILED)
+
+
 def rate_alone(folder: Path, rate: Path) -> Optional[float]:
-    load = Load(folder, "--memory-gib", 1, "--seconds", 6, "--rate-file", rate)
+    load = Load(folder, "--memory-gib", 1, "--seconds", 6, "--rate-seconds", RATE_SECONDS, "--rate-file", rate)
     try:
         load.child.wait(timeout=45)
     except Exception:  # counted as no rate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from datetime import datetime
@@ -10,17 +11,54 @@ from typing import Optional
 
 from . import process
 
+# In the environment of all that is started: the identity of the chosen GPU.
+ONLY = "GPUTUNE_ACCEPTANCE_GPU"
 FIELDS = ("timestamp", "utilization.gpu", "memory.used", "power.draw", "clocks.sm", "clocks.mem")
 
 
+def choose(visible: Optional[str], uuids: list[str]) -> Optional[str]:
+    """The first GPU that CUDA_VISIBLE_DEVICES leaves, of those on the bus, in its order; a number counts in that order."""
+    if visible is None:
+        return uuids[0] if uuids else None
+    word = visible.split(",")[0].strip()
+    if word.isdigit():
+        return uuids[int(word)] if int(word) < len(uuids) else None
+    found = [uuid for uuid in uuids if word.startswith("GPU-") and uuid.startswith(word)]
+    return found[0] if len(found) == 1 else None
+
+
+def use_one_gpu() -> Optional[str]:
+    """Makes one GPU the only one, for all that this process starts: CUDA, NVML and nvidia-smi number them differently."""
+    # The driver lists them in the order of the bus.
+    uuids = [row[0] for row in query("uuid")]
+    chosen = choose(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    os.environ.pop(ONLY, None)
+    if uuids:
+        os.environ["CUDA_VISIBLE_DEVICES"] = chosen or ""
+    if chosen:
+        os.environ[ONLY] = chosen
+    return chosen
+
+
+def only_gpu() -> Optional[str]:
+    """The GPU that `use_one_gpu` chose."""
+    return os.environ.get(ONLY)
+
+
 def query(fields: str, kind: str = "gpu") -> list[list[str]]:
-    """Rows of one query, or none where nvidia-smi is not there or fails."""
-    command = ["nvidia-smi", f"--query-{kind}={fields}", "--format=csv,noheader,nounits"]
+    """Rows of one query of the chosen GPU, or of all; none where nvidia-smi is not there or fails."""
+    command = ["nvidia-smi", f"--query-{kind}={fields}", "--format=csv,noheader,nounits", *chosen_alone()]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return []
     return parse(done.stdout) if done.returncode == 0 else []
+
+
+def chosen_alone() -> list[str]:
+    uuid = only_gpu()
+    return ["-i", uuid] if uuid else []
 
 
 def parse(text: str) -> list[list[str]]:
@@ -35,17 +73,13 @@ def number(text: str) -> Optional[float]:
         return None
 
 
-def memory_used_mib(index: int = 0) -> Optional[float]:
+def memory_used_mib() -> Optional[float]:
     rows = query("memory.used")
-    return number(rows[index][0]) if len(rows) > index else None
-
-
-def compute_pids() -> set[int]:
-    return {int(row[0]) for row in query("pid", "compute-apps") if row and row[0].isdigit()}
+    return number(rows[0][0]) if rows else None
 
 
 class Samples:
-    """nvidia-smi's own readings of the first GPU, five a second."""
+    """nvidia-smi's own readings of the chosen GPU, five a second."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,8 +87,7 @@ class Samples:
             "nvidia-smi",
             f"--query-gpu={','.join(FIELDS)}",
             "--format=csv,noheader,nounits",
-            "-i",
-            "0",
+            *chosen_alone(),
             "-lms",
             "200",
         ]

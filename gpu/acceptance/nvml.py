@@ -14,6 +14,8 @@ import sys
 import time
 from typing import Any, Optional
 
+from .nvidia_smi import only_gpu
+
 SM_UTIL, SM_OCCUPANCY, ANY_TENSOR, DRAM_BW_UTIL = 2, 3, 5, 10
 GPM_METRICS = {"sm_util": SM_UTIL, "sm_occupancy": SM_OCCUPANCY, "tensor": ANY_TENSOR, "dram": DRAM_BW_UTIL}
 ROOM = 1024
@@ -49,7 +51,7 @@ class NvmlError(Exception):
 
 
 class Nvml:
-    """An open library and its first device."""
+    """An open library and the chosen device, else the first."""
 
     def __init__(self) -> None:
         try:
@@ -59,7 +61,11 @@ class Nvml:
         self.library.nvmlErrorString.restype = ctypes.c_char_p
         self.call("nvmlInit_v2")
         self.device = ctypes.c_void_p()
-        self.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(0), ctypes.byref(self.device))
+        uuid = only_gpu()
+        if uuid:
+            self.call("nvmlDeviceGetHandleByUUID", ctypes.c_char_p(uuid.encode()), ctypes.byref(self.device))
+        else:
+            self.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(0), ctypes.byref(self.device))
 
     def call(self, name: str, *arguments: Any) -> None:
         try:

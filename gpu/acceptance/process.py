@@ -114,18 +114,25 @@ def kill(pids: list[int]) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """All descendants of a process."""
+    """All descendants of a process. Not every kernel or sandbox has `/proc/<pid>/task/<tid>/children`."""
+    offspring: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        parent = parent_of(int(entry)) if entry.isdigit() else None
+        if parent is not None:
+            offspring.setdefault(parent, []).append(int(entry))
     found, queue = [], [pid]
     while queue:
-        parent = queue.pop()
-        try:
-            for task in os.listdir(f"/proc/{parent}/task"):
-                new = [int(word) for word in Path(f"/proc/{parent}/task/{task}/children").read_text().split()]
-                found += new
-                queue += new
-        except OSError:
-            continue
+        new = offspring.get(queue.pop(), [])
+        found += new
+        queue += new
     return found
+
+
+def parent_of(pid: int) -> Optional[int]:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def cpu_seconds(pid: int) -> Optional[float]:

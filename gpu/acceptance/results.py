@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
 import textwrap
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
 FILE = "results.json"
+FILES = (FILE, "table.txt", "images-grid.csv", "gpt-grid.csv", "manifest.json", "searches.tar.gz")
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
@@ -83,12 +86,27 @@ def totals(rows: list[Row]) -> dict[str, int]:
     return {outcome: sum(row.outcome == outcome for row in rows) for outcome in (PASSED, FAILED, SKIPPED)}
 
 
-def earlier_checks(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
-    """The checks of an earlier call with the same binary on the same GPU, to be kept beside those of this call."""
+def earlier_checks(out: Path, identity: dict[str, Any]) -> tuple[dict[str, Any], Optional[Path]]:
+    """The checks of an earlier call with the same binary on the same GPU, to be kept beside those of this call.
+
+    Results of another binary, GPU or driver move to a folder beside this one, which is the second value."""
     try:
-        content = json.loads(path.read_text())
-        same = all(content["machine"].get(key) == value for key, value in identity.items())
-        checks: Optional[dict[str, Any]] = content["checks"]
-        return checks if same and isinstance(checks, dict) else {}
+        content = json.loads((out / FILE).read_text())
+        checks = content["checks"]
+        if isinstance(checks, dict) and all(content["machine"].get(key) == value for key, value in identity.items()):
+            return checks, None
+    except FileNotFoundError:
+        return {}, None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+        pass
+    return {}, move_away(out)
+
+
+def move_away(out: Path) -> Path:
+    numbers = (out.with_name(f"{out.name}-earlier-{number}") for number in itertools.count(1))
+    folder = next(path for path in numbers if not path.exists())
+    folder.mkdir()
+    for name in FILES:
+        if (out / name).exists():
+            shutil.move(str(out / name), str(folder / name))
+    return folder

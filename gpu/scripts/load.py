@@ -16,6 +16,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--log-seconds", type=float, default=0.25)
     parser.add_argument("--rate-file", help="the mean rate goes there at every line that is printed")
+    parser.add_argument("--rate-seconds", type=float, default=1e9, help="only so many seconds count for the mean rate")
     args = parser.parse_args()
 
     precision = torch.bfloat16 if args.device == "cuda" else torch.float32
@@ -45,7 +46,7 @@ def main():
         if now - since >= args.log_seconds:
             in_all += products
             print(f"{products / (now - since):.2f} products/s", flush=True)
-            if args.rate_file:
+            if args.rate_file and now - begun <= args.rate_seconds + args.log_seconds:
                 with open(args.rate_file, "w") as file:
                     file.write(f"{in_all / (now - begun)}\n")
             products, since = 0, now

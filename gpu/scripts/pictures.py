@@ -1,5 +1,6 @@
 """Picture files for images.py: JPEG where Pillow is there, else PNG, written and read with the standard library."""
 
+import ctypes
 import math
 import struct
 import zlib
@@ -37,6 +38,12 @@ def chunk(kind, content):
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
+def raw(tensor):
+    """The bytes of a tensor, without NumPy, which PyTorch does not need."""
+    whole = tensor.contiguous()
+    return ctypes.string_at(whole.data_ptr(), whole.numel() * whole.element_size())
+
+
 def encode_png(pixels):
     """Rows that differ little from the one above become small: every row has the filter `up`, the first none."""
     height, width, _ = pixels.shape
@@ -44,7 +51,7 @@ def encode_png(pixels):
     filtered = torch.cat([rows[:1], rows[1:] - rows[:-1]])
     kinds = torch.full((height, 1), UP, dtype=torch.uint8)
     kinds[0] = NO_FILTER
-    data = zlib.compress(torch.cat([kinds, filtered], dim=1).numpy().tobytes(), 3)
+    data = zlib.compress(raw(torch.cat([kinds, filtered], dim=1)), 3)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return SIGNATURE + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
@@ -65,8 +72,8 @@ def decode_png(content):
     if size is None or size[2:] != (8, 2, 0, 0, 0):
         raise ValueError(f"not eight-bit red, green and blue: {size}")
     width, height = size[:2]
-    raw = torch.frombuffer(bytearray(zlib.decompress(data)), dtype=torch.uint8).reshape(height, 1 + 3 * width)
-    kinds, rows = raw[:, 0], raw[:, 1:].clone()
+    lines = torch.frombuffer(bytearray(zlib.decompress(data)), dtype=torch.uint8).reshape(height, 1 + 3 * width)
+    kinds, rows = lines[:, 0], lines[:, 1:].clone()
     if (kinds > UP).any():
         raise ValueError("a row has a filter that is not known here")
     for row in (kinds == SUB).nonzero().flatten().tolist():
@@ -90,7 +97,7 @@ def write_set(folder, count, classes, side, kind):
             continue
         pixels, draft = draw(index, classes, side), path.with_suffix(".draft")
         if kind == "jpg":
-            Image.fromarray(pixels.numpy()).save(draft, "JPEG", quality=90)
+            Image.frombytes("RGB", (side, side), raw(pixels)).save(draft, "JPEG", quality=90)
         else:
             draft.write_bytes(encode_png(pixels))
         draft.replace(path)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import csv
 import json
 import re
+import socket
 import sys
 import tempfile
 import time
 import unittest
 import zlib
 from pathlib import Path
+from unittest import mock
 
 GPU = Path(__file__).resolve().parents[2] / "gpu"
 sys.path.insert(0, str(GPU))
 sys.path.insert(0, str(GPU / "scripts"))
 
 from acceptance import __main__ as acceptance
-from acceptance import device, memory, meters, nvidia_smi, process, results, tables
+from acceptance import device, losses, machine, memory, meters, nvidia_smi, process, results, searches, tables
 from acceptance.checks import CHECKS
+from acceptance.context import Context
 
 NAMES = ["batch_size", "workers", "precision"]
 
@@ -88,6 +91,19 @@ class ReadingsTest(unittest.TestCase):
         self.assertEqual(nvidia_smi.mean(samples, "utilization.gpu", at - 1, at + 1), 50)
         self.assertIsNone(nvidia_smi.mean(samples, "power.draw", at + 1, at + 2))
 
+    def test_noise_is_no_proof_that_gputune_costs_nothing(self):
+        for differences, outcome, words in [
+            ([0.001, -0.001, 0.001, -0.001, 0.001, -0.001], "passed", "+0.00 ± 0.1"),
+            ([0.004, 0.0045, 0.005, 0.0055, 0.006], "failed", "+0.50"),
+            ([-0.02, -0.021, -0.022, -0.02], "failed", "-2.0"),
+            ([0.10, -0.04, 0.03, 0.06, -0.02], "skipped", "skipped: too noisy (+2.60 ±"),
+            ([0.10, 0.11, 0.09, 0.12], "failed", "+10.50"),
+            ([0.0, 0.0], "failed", "2 rounds"),
+        ]:
+            seen, found = meters.verdict(differences)
+            self.assertEqual((found, seen[: len(words)]), (outcome, words))
+        meters.verdict([0.001, 0.002] * (meters.MOST_ROUNDS // 2))
+
     def test_ticks_count_by_their_length(self):
         self.assertEqual(meters.weighted_mean([(1, 0.0), (3, 100.0), (5, None)]), 75)
         self.assertIsNone(meters.weighted_mean([(1, None)]))
@@ -96,6 +112,34 @@ class ReadingsTest(unittest.TestCase):
         content = {"gpus": [{"uuid": "GPU-1", "name": "x"}, {"uuid": "MIG-2"}]}
         self.assertEqual(list(device.values(content, "uuid")), ["GPU-1", "MIG-2"])
         self.assertEqual(len(list(device.objects(content))), 3)
+
+
+class LossesTest(unittest.TestCase):
+    WANTED = [2.8, 2.3, 1.5, 0.9]
+
+    def test_what_a_gpu_that_does_not_compute_says_is_no_agreement(self):
+        def wrong(found):
+            return losses.disagreement(found, self.WANTED, 0.02)
+
+        self.assertIsNone(wrong([2.81, 2.29, 1.49, 0.91]))
+        for found, words in [
+            ([0.0] * 4, "0.0 in step 1"),
+            ([2.8, 2.3, float("nan"), 0.9], "nan in step 3"),
+            ([2.8, 2.3, 1.5, float("inf")], "inf in step 4"),
+            ([2.8, 2.8, 2.8, 2.8], "2.8000 in step 2, not 2.3000"),
+        ]:
+            self.assertEqual(wrong(found)[: len(words)], words)
+        self.assertIn("fell by", losses.disagreement([2.0, 2.0], [2.0, 2.0], 0.02))
+        self.assertTrue(all(0 < tolerance < 0.1 for tolerance in losses.TOLERANCES.values()))
+        self.assertNotEqual(losses.number(None), losses.number(None))
+
+    def test_events_are_taken_from_the_socket(self):
+        with tempfile.TemporaryDirectory() as folder:
+            listener = losses.Listener(Path(folder) / "events")
+            with socket.socket(socket.AF_UNIX) as step:
+                step.connect(str(Path(folder) / "events"))
+                step.sendall(b'{"event":"step","loss":2.5}\nnonsense\n{"event":"step","loss":null}\n')
+            self.assertEqual([event["loss"] for event in listener.stop()], [2.5, None])
 
 
 class RunningTest(unittest.TestCase):
@@ -151,7 +195,121 @@ class RunningTest(unittest.TestCase):
         self.assertEqual(results.read_report(Path("/nowhere")), ([], {}))
 
 
+class UsersTest(unittest.TestCase):
+    def test_a_user_that_cannot_run_the_load_is_told_apart_from_a_gputune_that_fails(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(meters, "as_user") as as_user:
+            copy = Path(folder)
+            as_user.return_value = [sys.executable, "-c", "import no_such_module"]
+            self.assertIn("No module named 'no_such_module'", meters.why_not_as(copy, 65534))
+            (copy / "out-trial").rmdir()
+            script = "import os, sys; sys.exit(os.environ['HOME'] != os.environ['XDG_CACHE_HOME'])"
+            as_user.return_value = [sys.executable, "-c", script]
+            self.assertIsNone(meters.why_not_as(copy, 65534))
+            with mock.patch.object(meters.shutil, "which", return_value=None):
+                self.assertIn("setpriv", meters.why_not_as(copy, 65534))
+
+    def test_the_copy_of_the_binary_goes_away(self):
+        with tempfile.TemporaryDirectory() as folder:
+            context = Context(sys.executable, folder, folder, 9.0)
+            with mock.patch.object(meters, "compare_users", side_effect=OSError) as compare:
+                self.assertRaises(OSError, meters.gpm, context, None)
+            self.assertFalse(compare.call_args[0][2].exists())
+
+
+class IdentityTest(unittest.TestCase):
+    def test_the_first_visible_gpu_on_the_bus_is_chosen(self):
+        uuids = ["GPU-a1", "GPU-ab", "GPU-c3"]
+        for visible, chosen in [
+            (None, "GPU-a1"),
+            ("", None),
+            ("2,0", "GPU-c3"),
+            ("7", None),
+            (" GPU-c,GPU-a1", "GPU-c3"),
+            ("GPU-a", None),
+            ("MIG-1", None),
+        ]:
+            self.assertEqual(nvidia_smi.choose(visible, uuids), chosen)
+        self.assertIsNone(nvidia_smi.choose(None, []))
+
+    def test_all_that_is_started_sees_one_gpu(self):
+        with mock.patch.dict("os.environ", {"CUDA_VISIBLE_DEVICES": "1"}):
+            with mock.patch.object(nvidia_smi, "query", return_value=[["GPU-a"], ["GPU-b"]]):
+                self.assertEqual(nvidia_smi.use_one_gpu(), "GPU-b")
+            script = "import os; print(os.environ['CUDA_DEVICE_ORDER'], os.environ['CUDA_VISIBLE_DEVICES'])"
+            self.assertEqual(process.run([sys.executable, "-c", script], 20).stdout, "PCI_BUS_ID GPU-b\n")
+            self.assertEqual(nvidia_smi.chosen_alone(), ["-i", "GPU-b"])
+
+    def test_another_build_is_another_binary(self):
+        with tempfile.TemporaryDirectory() as folder:
+            binary = Path(folder) / "gputune"
+            keys = set()
+            for content in (b"one", b"two", b"one"):
+                binary.write_bytes(content)
+                keys.add(machine.identity_key({"binary_sha256": machine.sha256(str(binary)), "uuid": "GPU-a"}))
+        self.assertEqual(len(keys), 2)
+
+    def test_results_of_another_binary_are_neither_mixed_nor_lost(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "out"
+            out.mkdir()
+            mine, other = {"binary_sha256": "1", "uuid": None}, {"binary_sha256": "2", "uuid": None}
+            self.assertEqual(results.earlier_checks(out, mine), ({}, None))
+            (out / results.FILE).write_text(json.dumps({"machine": mine, "checks": {"device": {}}}))
+            (out / "gpt-grid.csv").write_text("batch_size")
+            self.assertEqual(results.earlier_checks(out, mine), ({"device": {}}, None))
+            for number in (1, 2):
+                moved = out.with_name(f"out-earlier-{number}")
+                self.assertEqual(results.earlier_checks(out, other), ({}, moved))
+                self.assertEqual(list(out.iterdir()), [])
+                self.assertTrue((moved / results.FILE).exists())
+                (out / results.FILE).write_text("cut of")
+            self.assertTrue((out.with_name("out-earlier-1") / "gpt-grid.csv").exists())
+
+
+class PythonTest(unittest.TestCase):
+    def test_the_python_of_specs_is_the_one_that_runs_the_checks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            other = Path(folder) / "python3.99"
+            other.write_text("#!/bin/sh\necho this one\n")
+            other.chmod(0o755)
+            (Path(folder) / "python3").write_text("another")
+            context = Context("gputune", folder, folder, 9.0)
+            with mock.patch.object(sys, "executable", str(other)):
+                environment = context.environment()
+            done = process.run(["sh", "-c", "python3"], 20, env=environment)
+            self.assertEqual(done.stdout, "this one\n")
+            self.assertTrue(Path(environment["XDG_CACHE_HOME"]).is_dir())
+
+
+class CompileTest(unittest.TestCase):
+    def judged(self, statuses, missing):
+        made = [{"compile": "default", "status": status} for status in statuses]
+        made += [{"compile": "off", "status": "runtime_fail"}, {"compile": "", "status": "runtime_fail"}]
+        with tempfile.TemporaryDirectory() as folder:
+            report = results.Report(Path(folder) / "x.json", "x")
+            with mock.patch.object(machine, "missing_for_compile", return_value=missing):
+                searches.judge_compile(report, made)
+        return searches.compiled_failures(made), [(row.outcome, row.seen) for row in report.rows]
+
+    def test_a_grid_says_how_many_of_its_compiled_configs_failed(self):
+        self.assertEqual(self.judged([], ""), ("", []))
+        self.assertEqual(self.judged(["ok", "oom_fail"], ""), ("", [("passed", "0 of 2 failed (0 %)")]))
+        words, rows = self.judged(["runtime_fail"] * 2, "a C compiler")
+        self.assertEqual(words, ", 2 of 2 with torch.compile failed, memory aside")
+        self.assertEqual(rows, [("skipped", "skipped: 2 of 2 failed (100 %); Triton needs a C compiler")])
+        self.assertEqual(self.judged(["runtime_fail"] * 2, "")[1][0][0], "failed")
+        self.assertEqual(self.judged(["runtime_fail", "ok"], "a C compiler")[1][0][0], "failed")
+
+    def test_what_triton_needs_is_named(self):
+        with mock.patch.object(machine.shutil, "which", return_value=None):
+            self.assertIn("a C compiler", machine.missing_for_compile())
+
+
 class SpecsTest(unittest.TestCase):
+    def test_the_load_counts_the_same_seconds_in_a_probe_as_alone(self):
+        text = (GPU / "specs" / "load.toml").read_text()
+        self.assertIn(f'"--rate-seconds", "{meters.RATE_SECONDS}"', text)
+
     def test_a_grid_has_the_space_of_its_search(self):
         def space(name):
             text = (GPU / "specs" / f"{name}.toml").read_text()
@@ -164,6 +322,7 @@ class SpecsTest(unittest.TestCase):
 try:
     import pictures
     import torch
+    import torch_bench
 except ImportError:
     torch = None
 
@@ -190,9 +349,50 @@ class PicturesTest(unittest.TestCase):
         )
         self.assertTrue(torch.equal(pictures.decode_png(content), pixels))
 
+    def test_pictures_are_written_without_numpy(self):
+        script = """if True:
+            import sys
+            sys.modules["numpy"] = None
+            import pictures
+            kinds = ["png", "jpg"] if pictures.has_pillow() else ["png"]
+            for kind in kinds:
+                for path in pictures.write_set(sys.argv[1], 2, 16, 24, kind):
+                    assert pictures.read(path).shape == (24, 24, 3)
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            done = process.run([sys.executable, "-c", script, folder], 60, cwd=GPU / "scripts")
+        self.assertEqual(done.code, 0, done.stderr)
+
     def test_what_is_no_picture_is_refused(self):
         with self.assertRaises(ValueError):
             pictures.decode_png(b"no picture at all")
+
+
+@unittest.skipIf(torch is None, "no torch")
+class TorchBenchTest(unittest.TestCase):
+    def test_the_median_of_samples_that_are_long_enough_after_a_warm_up(self):
+        asked = []
+
+        def timed(work, repetitions):
+            asked.append(repetitions)
+            time.sleep(0.004)
+            return repetitions * (0.1 if len(asked) < 3 else 0.004)
+
+        self.assertAlmostEqual(torch_bench.seconds(None, timed, 0.3), 0.004)
+        self.assertEqual(asked[:3], [1, 1, 1])
+        self.assertGreaterEqual(asked[-1] * 0.004, torch_bench.SAMPLE_SECONDS)
+        self.assertGreater(len(asked), 10)
+
+    def test_its_pace_is_that_of_gputune(self):
+        code = (GPU.parent / "src" / "ceilings" / "sample.rs").read_text()
+        pace = (
+            f"warmup: {torch_bench.WARMUP_SECONDS}, sample: {torch_bench.SAMPLE_SECONDS}, "
+            f"limit: {torch_bench.LIMIT_SECONDS}, samples: {torch_bench.SAMPLES} "
+        )
+        self.assertIn(pace, code)
+
+    def test_host_memory_was_written(self):
+        self.assertEqual(int(torch_bench.host_memory(1000, False).sum()), 1000)
 
 
 if __name__ == "__main__":
