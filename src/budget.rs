@@ -75,15 +75,6 @@ impl Budget {
         (searched > 0 && elapsed + expected + reserve > self.time).then_some(StopReason::TimeSpent)
     }
 
-    /// Whether the gains that a strategy expected of its last proposals say that the search should end.
-    ///
-    /// One small gain may be chance, and with few trials a model knows too little to say that there is nothing to gain.
-    pub(crate) fn gains_too_little(&self, history: &History, small_in_a_row: usize) -> bool {
-        const IN_A_ROW: usize = 3;
-        const FEWEST_TRIALS: usize = 10;
-        small_in_a_row >= IN_A_ROW && history.searched().count() >= FEWEST_TRIALS
-    }
-
     /// Whether one more confirmation fits into the time.
     pub fn allows_confirmation(&self, history: &History, elapsed: Duration) -> bool {
         // It measures twice as long as a probe.

@@ -2,12 +2,15 @@
 
 mod checks;
 mod confirm;
+mod gain;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use gain::SmallGains;
 
 use crate::budget::{Budget, StopReason};
 use crate::event::Event;
@@ -288,7 +291,9 @@ impl Search<'_, '_> {
         seed: u64,
         on_event: OnEvent<'_>,
     ) -> Result<StopReason, TuneError> {
-        let mut small_gains = 0;
+        let mut gains = SmallGains::after(&self.history, self.budget.least_gain, |history| {
+            self.proposed(strategy, history, baseline, seed)
+        });
         loop {
             self.check_same_failure()?;
             if self.is_stopped() {
@@ -299,11 +304,7 @@ impl Search<'_, '_> {
             let next = if let Some(baseline) = unknown {
                 Some((Proposal::from(baseline.clone()), Purpose::Baseline))
             } else {
-                let searched = u32::try_from(self.history.searched().count()).unwrap_or(u32::MAX);
-                let view = View::new(self.space, self.objective, &self.history, &[], baseline)
-                    .with(self.budget.probes.saturating_sub(searched), seed)
-                    .with_precision_speeds(self.precision_speeds);
-                strategy.propose(&view).map(|proposal| (proposal, Purpose::Search))
+                self.proposed(strategy, &self.history, baseline, seed).map(|proposal| (proposal, Purpose::Search))
             };
             // That nothing is left to try says more than that the budget is spent, where both are true.
             let (proposal, purpose) = match (next, stop) {
@@ -311,15 +312,28 @@ impl Search<'_, '_> {
                 (Some(_), Some(reason)) => return Ok(reason),
                 (Some(next), None) => next,
             };
-            let is_small = proposal.gain.is_some_and(|gain| gain < self.budget.least_gain);
-            small_gains = if is_small { small_gains + 1 } else { 0 };
-            if self.budget.gains_too_little(&self.history, small_gains) {
+            gains.hear(&proposal);
+            if gains.are_enough(&self.history) {
                 return Ok(StopReason::LittleToGain);
             }
             if !self.probe(proposal, purpose, on_event)? {
                 return Ok(StopReason::Interrupted);
             }
         }
+    }
+
+    fn proposed(
+        &self,
+        strategy: &mut dyn Strategy,
+        history: &History,
+        baseline: Option<&Config>,
+        seed: u64,
+    ) -> Option<Proposal> {
+        let searched = u32::try_from(history.searched().count()).unwrap_or(u32::MAX);
+        let view = View::new(self.space, self.objective, history, &[], baseline)
+            .with(self.budget.probes.saturating_sub(searched), seed)
+            .with_precision_speeds(self.precision_speeds);
+        strategy.propose(&view)
     }
 
     /// The same failure at the first config and twice more is not the configs' fault.

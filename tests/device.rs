@@ -233,6 +233,8 @@ fn a_search_tells_how_far_the_best_config_is_from_the_ceiling() {
     let (rate, share) = (compute["flops_per_second"].as_f64().unwrap(), compute["share"].as_f64().unwrap());
     assert!((rate / 8e14 - share).abs() < 1e-9 && share > 0.0, "{compute}");
     assert_eq!(compute["precision"], "bf16");
+    let summary = fs::read_to_string(search.folder.path().join("out/summary.md")).unwrap();
+    assert!(summary.contains("of what this GPU reached in bf16 products (800 TFLOP/s)"), "{summary}");
 }
 
 #[test]
@@ -385,6 +387,20 @@ fn precisions_that_the_hardware_lacks_are_not_searched() {
     assert!(stdout(&check(demo, "7.5")).contains("configs    2 "));
     let own = demo.replace("{gputune}", "./train").replace("demo-step", "now");
     assert!(stdout(&check(&own, "7.5")).contains("configs    3 "), "another program's words may mean anything");
+}
+
+#[test]
+fn nvml_alone_tells_which_precisions_the_hardware_lacks() {
+    let stand_in = nvml(|gpu| gpu["state"]["compute_major"] = json!(7));
+    fs::write(stand_in.path("spec.toml"), SPEC).unwrap();
+    let mut command = Command::new(support::gputune());
+    command.args(["check", "spec.toml"]).current_dir(stand_in.folder.path()).env_remove("CUDA_VISIBLE_DEVICES");
+    let output = stand_in.before(&mut command).output().unwrap();
+    let note = without_panic(&output);
+    assert!(
+        note.contains("`precision` is searched without tf32, bf16: NVIDIA H200 has compute capability 7.0"),
+        "{note}"
+    );
 }
 
 #[test]

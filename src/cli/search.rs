@@ -237,7 +237,8 @@ fn write_results(
 ) -> Result<(), Failed> {
     folder::write(out, folder::TRIALS, &report::trials_csv(study))?;
     let command = best.and_then(shown_command);
-    folder::write(out, folder::SUMMARY, &report::summary(study, device, name, command.as_deref()))?;
+    let compute = best.and_then(|best| best.compute.as_ref());
+    folder::write(out, folder::SUMMARY, &report::summary(study, device, name, command.as_deref(), compute))?;
     let Some(best) = best else {
         // What an earlier run of the search found does not hold any more.
         folder::remove(out, folder::BEST_JSON);

@@ -105,13 +105,15 @@ fn patiently<T: Send + 'static>(ask: fn() -> T) -> Option<T> {
     receiver.recv_timeout(PATIENCE).ok()
 }
 
-/// The GPUs that programs see, with no more than what CUDA tells at once: NVML's meters take longer to try.
+/// The GPUs that programs see, with no more than what CUDA tells at once: NVML's meters take longer to try, and are asked only
+/// where CUDA shows nothing, as where this process may not use the GPUs and the step's container may.
 fn visible_gpus() -> Vec<GpuFacts> {
     let mut machine = Machine::default();
     #[cfg(feature = "cuda")]
     cuda::add_devices(&mut machine);
-    #[cfg(not(feature = "cuda"))]
-    nvml::add(&mut machine);
+    if machine.gpus.is_empty() {
+        nvml::add(&mut machine);
+    }
     machine.gpus
 }
 

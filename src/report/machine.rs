@@ -1,22 +1,21 @@
 //! A machine in one screen.
 
+use super::devices::{gpus_lines, merged};
 use crate::ceilings::{Ceilings, KINDS};
-use crate::machine::{BUSY, Machine};
-use crate::precision::PRECISIONS;
+use crate::machine::Machine;
 use crate::quantity::{show_bytes, show_number};
-use crate::telemetry::{GpuFacts, Holder, Mig, Pcie, Power};
 
 /// Where the text of a line begins.
 const INDENT: usize = 11;
 
 /// Lines with a label in front, wrapped.
-struct Page {
+pub(super) struct Page {
     text: String,
     width: usize,
 }
 
 impl Page {
-    fn line(&mut self, label: &str, words: &str) {
+    pub(super) fn line(&mut self, label: &str, words: &str) {
         let room = self.width.saturating_sub(INDENT).max(20);
         for (at, line) in wrapped(words, room).into_iter().enumerate() {
             let label = if at == 0 { label } else { "" };
@@ -27,18 +26,22 @@ impl Page {
     }
 }
 
-/// Words in lines of so many signs; a longer word has a line of its own.
+/// Words in lines of so many signs; a word that is longer is broken.
 fn wrapped(words: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for word in words.split_whitespace() {
+    let pieces = words.split_whitespace().flat_map(|word| {
+        let signs: Vec<char> = word.chars().collect();
+        signs.chunks(room).map(|piece| piece.iter().collect::<String>()).collect::<Vec<String>>()
+    });
+    for word in pieces {
         let last = lines.last_mut();
         match last {
-            Some(last) if last.is_empty() => last.push_str(word),
+            Some(last) if last.is_empty() => last.push_str(&word),
             Some(last) if last.chars().count() + 1 + word.chars().count() <= room => {
                 last.push(' ');
-                last.push_str(word);
+                last.push_str(&word);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.push(word),
         }
     }
     lines
@@ -47,9 +50,7 @@ fn wrapped(words: &str, room: usize) -> Vec<String> {
 /// The machine, with the ceilings that are known of its GPUs, in lines of at most so many signs.
 pub fn machine_text(machine: &Machine, ceilings: &[Ceilings], width: usize) -> String {
     let mut page = Page { text: String::new(), width };
-    for gpu in &machine.gpus {
-        gpu_lines(gpu, &mut page);
-    }
+    gpus_lines(&machine.gpus, &mut page);
     if let Some((reason, cure)) = machine.without_gpu() {
         page.line("GPU", &format!("none can be used: {reason}"));
         cure.iter().for_each(|cure| page.line("", cure));
@@ -63,100 +64,25 @@ pub fn machine_text(machine: &Machine, ceilings: &[Ceilings], width: usize) -> S
     if !machine.warnings.is_empty() {
         page.text.push('\n');
     }
-    for warning in &machine.warnings {
-        page.line("warning", &warning.message);
-        page.line("", &format!("cure: {}", warning.cure));
+    for alike in machine.warnings.chunk_by(|a, b| a.rule == b.rule) {
+        for (at, message) in merged(alike).iter().enumerate() {
+            page.line(if at == 0 { "warning" } else { "" }, message);
+        }
+        page.line("", &format!("cure: {}", alike[0].cure));
     }
     page.text
 }
 
-fn gpu_lines(gpu: &GpuFacts, page: &mut Page) {
-    let label = gpu.index.map_or_else(|| "GPU".to_owned(), |index| format!("GPU {index}"));
-    let hidden = (!gpu.is_visible).then_some("hidden by CUDA_VISIBLE_DEVICES");
-    page.line(&label, &listed([Some(gpu.name.as_str()), gpu.uuid.as_deref(), hidden]));
-    let capability = gpu.compute_capability.map(|(major, minor)| format!("compute capability {major}.{minor}"));
-    let multiprocessors = gpu.multiprocessors.map(|count| format!("{count} multiprocessors"));
-    let memory = gpu.memory_bytes.map(|total| match gpu.memory_used_bytes {
-        Some(used) => format!("{} of {} in use", show_bytes(used), show_bytes(total)),
-        None => show_bytes(total),
-    });
-    page.line(" is", &listed([capability, multiprocessors, memory, gpu.mig.as_ref().map(mig_words)]));
-    if let Some((major, minor)) = gpu.compute_capability {
-        let has = |facts: &&crate::precision::PrecisionFacts| facts.precision.is_in_hardware((major, minor));
-        let names: Vec<&str> = PRECISIONS.iter().filter(has).map(|facts| facts.name).collect();
-        let lacks: Vec<&str> = PRECISIONS.iter().filter(|facts| !has(facts)).map(|facts| facts.name).collect();
-        let lacks = (!lacks.is_empty()).then(|| format!("not {}", lacks.join(", ")));
-        page.line(" computes", &listed([Some(names.join(", ")), lacks]).replace("; ", ", "));
-    }
-    let nvlinks = gpu.nvlinks.map(|count| if count == 0 { "no NVLink".to_owned() } else { format!("{count} NVLinks") });
-    unless_empty(page, " link", &listed([gpu.pcie.map(|pcie| pcie_words(pcie, gpu.busy)), nvlinks]));
-    unless_empty(page, " power", &gpu.power.map(power_words).unwrap_or_default());
-    if let Some(processes) = &gpu.processes {
-        let names: Vec<String> = processes.iter().map(process_words).collect();
-        let names = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
-        page.line(" used by", &names);
-    }
-    meter_lines(gpu, page);
-}
-
-fn unless_empty(page: &mut Page, label: &str, words: &str) {
+pub(super) fn unless_empty(page: &mut Page, label: &str, words: &str) {
     if !words.is_empty() {
         page.line(label, words);
     }
 }
 
 /// What is known, set apart.
-fn listed<T: AsRef<str>>(words: impl IntoIterator<Item = Option<T>>) -> String {
+pub(super) fn listed<T: AsRef<str>>(words: impl IntoIterator<Item = Option<T>>) -> String {
     let known: Vec<T> = words.into_iter().flatten().collect();
     known.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("; ")
-}
-
-fn mig_words(mig: &Mig) -> String {
-    match mig {
-        Mig::Off => "MIG off".to_owned(),
-        Mig::WithoutInstances => "MIG on, without an instance".to_owned(),
-        Mig::InstanceOf(parent) => format!("MIG instance of {parent}"),
-    }
-}
-
-fn pcie_words(pcie: Pcie, busy: Option<f64>) -> String {
-    let number = |number: Option<u32>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
-    let idle = match (pcie.generation, pcie.max_generation) {
-        (Some(now), Some(most)) if now < most && busy.is_none_or(|busy| busy <= BUSY) => " (idle links slow down)",
-        _ => "",
-    };
-    format!(
-        "PCIe generation {} of {}{idle}, {} of {} lanes",
-        number(pcie.generation),
-        number(pcie.max_generation),
-        number(pcie.width),
-        number(pcie.max_width)
-    )
-}
-
-fn power_words(power: Power) -> String {
-    let watts = |what: &str, watts: Option<f64>| watts.map(|watts| format!("{what}{} W", show_number(watts)));
-    let default = power.default_limit_watts.filter(|default| power.limit_watts != Some(*default));
-    let parts = [watts("now ", power.now_watts), watts("at most ", power.limit_watts), watts("by default ", default)];
-    parts.into_iter().flatten().collect::<Vec<String>>().join(", ")
-}
-
-fn process_words(holder: &Holder) -> String {
-    let name = holder.name.as_deref().unwrap_or("process");
-    let memory = holder.memory_bytes.map_or(String::new(), |bytes| format!(" ({})", show_bytes(bytes)));
-    format!("{name} {}{memory}", holder.pid)
-}
-
-fn meter_lines(gpu: &GpuFacts, page: &mut Page) {
-    let works: Vec<&str> = gpu.meters.iter().filter(|meter| meter.absent.is_none()).map(|meter| meter.name).collect();
-    if !works.is_empty() {
-        page.line(" meters", &works.join(", "));
-    }
-    for meter in &gpu.meters {
-        if let Some(reason) = &meter.absent {
-            page.line(if works.is_empty() { " meters" } else { "" }, &format!("not {}: {reason}", meter.name));
-        }
-    }
 }
 
 fn driver_lines(machine: &Machine, page: &mut Page) {
@@ -213,8 +139,12 @@ pub fn ceilings_text(ceilings: &Ceilings, width: usize) -> String {
         if let Some(ceiling) = ceilings.measured.get(&kind) {
             let spread = format!("{} to {}", unit.show(ceiling.low), unit.show(ceiling.high));
             let row = format!("{:INDENT$}{label:<label_width$}  {:>11}  {spread}", "", unit.show(ceiling.median));
-            page.text += row.trim_end();
-            page.text.push('\n');
+            if row.chars().count() <= width {
+                page.text += row.trim_end();
+                page.text.push('\n');
+            } else {
+                page.line("", &format!("{label}: {}, {spread}", unit.show(ceiling.median)));
+            }
         }
     }
     let absent: Vec<(&str, &String)> =
@@ -233,7 +163,7 @@ mod tests {
     use super::*;
     use crate::ceilings::{Ceiling, FORMAT, Kind};
     use crate::machine::{Disk, Host, Library, Processors, Warning};
-    use crate::telemetry::MeterState;
+    use crate::telemetry::{GpuFacts, Holder, MeterState, Mig, Pcie, Power};
 
     const GIB: u64 = 1 << 30;
 
@@ -317,6 +247,55 @@ mod tests {
         let text = machine_text(&machine, &[ceilings], 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         insta::assert_snapshot!(text);
+    }
+
+    /// Eight GPUs, each in use by another process, with the same warnings.
+    fn eight() -> Machine {
+        let gpus: Vec<GpuFacts> = (0..8)
+            .map(|index| GpuFacts {
+                index: Some(index),
+                uuid: Some(format!("GPU-01020304-0506-0708-090a-0b0c0d0e0f0{index}")),
+                processes: Some(vec![Holder { pid: 100 + index, name: Some("python".to_owned()), memory_bytes: None }]),
+                ..gpu()
+            })
+            .collect();
+        let each = |rule, words: &dyn Fn(u32) -> String, cure| {
+            (0..8).map(move |index| Warning { rule, message: format!("GPU {index} {}", words(index)), cure }).collect()
+        };
+        let capped: Vec<Warning> = each("power_capped", &|_| "is limited to 600 W".to_owned(), "lift it");
+        let used: Vec<Warning> =
+            each("foreign_process", &|index| format!("is used by process {}", 100 + index), "end it");
+        let warnings = capped.into_iter().chain(used).collect();
+        let driver = Some("580.95.05".to_owned());
+        Machine { gpus, driver, host: host(), warnings, ..Machine::default() }
+    }
+
+    #[test]
+    fn eight_equal_gpus_are_one_screen() {
+        let text = machine_text(&eight(), &[], 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.lines().count() <= 45, "{} lines: {text}", text.lines().count());
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn forty_columns_are_enough() {
+        let ceiling = Ceiling { median: 7.9e14, low: 7.85e14, high: 7.93e14, samples: 40 };
+        let ceilings = Ceilings {
+            format: FORMAT,
+            uuid: "GPU-1".to_owned(),
+            name: "NVIDIA H200".to_owned(),
+            driver: "580.95.05".to_owned(),
+            gputune_version: String::new(),
+            measured_at: 0,
+            elapsed_s: 20.0,
+            measured: BTreeMap::from([(Kind::HostToDevicePageable, ceiling)]),
+            absent: BTreeMap::new(),
+        };
+        for machine in [eight(), Machine { gpus: vec![gpu()], host: host(), ..Machine::default() }] {
+            let text = machine_text(&machine, std::slice::from_ref(&ceilings), 40);
+            assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+        }
     }
 
     #[test]

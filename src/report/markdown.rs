@@ -3,17 +3,19 @@
 use std::fmt::Write as _;
 
 use super::care::left_out;
+use super::compute::Compute;
 use super::row::{shown_result, sorted};
 use super::table::verdict;
 use crate::quantity::show_bytes;
 use crate::study::Study;
 use crate::telemetry::Device;
 
-/// The study as Markdown: verdict, command, table of trials.
-pub fn summary(study: &Study, device: &Device, name: &str, command: Option<&str>) -> String {
+/// The study as Markdown: verdict with what the best config computes, command, table of trials.
+pub fn summary(study: &Study, device: &Device, name: &str, command: Option<&str>, compute: Option<&Compute>) -> String {
     let mut text =
         format!("# gputune: {}\n\nDevice: {} (driver: {})\n\n", cell(name), cell(&device.name), cell(&device.driver));
-    let _ = writeln!(text, "```text\n{}\n```\n", verdict(study));
+    let compute = compute.map_or_else(String::new, |compute| format!("\n{}", compute.line()));
+    let _ = writeln!(text, "```text\n{}{compute}\n```\n", verdict(study));
     if let Some(command) = command {
         let fence = if command.contains("```") { "````" } else { "```" };
         let _ = writeln!(text, "{fence}sh\n{command}\n{fence}\n");

@@ -3,6 +3,7 @@
 mod best;
 mod care;
 mod compute;
+mod devices;
 mod gpus;
 mod host;
 mod machine;
