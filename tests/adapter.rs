@@ -163,7 +163,8 @@ fn the_wrong_number_of_processes_is_a_crash() {
         ("ranks = 1\n", Some("2 processes reported, 1 were to (ranks = 1)")),
         ("ranks = 4\n", Some("2 processes reported, 4 were to (ranks = 4)")),
     ] {
-        let search = Search::of(&two, &format!("{ranks}{SHORT}[search]\nprobes = 1\nconfirmations = 0\n"));
+        let rest = "[baseline]\nx = 1\n[search]\nprobes = 1\nconfirmations = 0\n";
+        let search = Search::of(&two, &format!("{ranks}{SHORT}{rest}"));
         search.run();
         match (first(&search), expected) {
             (Outcome::Measured(measurement), None) => assert_eq!(measurement.ranks, Some(2)),
