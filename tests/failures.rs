@@ -385,7 +385,7 @@ fn host_memory_that_runs_short() {
 
 #[test]
 fn a_script_that_ignores_its_batch_size() {
-    let space = "[space]\nbatch_size = { values = [8, 16] }\n[search]\nconfirmations = 0\n";
+    let space = "[space]\nbatch_size = { values = [8, 16] }\n[baseline]\nbatch_size = 8\n[search]\nconfirmations = 0\n";
     let search = Search::of(&["forever:8:1000", "token:{batch_size}"], space);
     let output = search.run();
     let second = search.lines().get(1).map(|line| line.outcome.clone());
