@@ -189,7 +189,7 @@ fn a_script_whose_interpreter_is_missing_is_told_so() {
 
 #[test]
 fn the_same_crash_three_times_stops_the_search() {
-    let space = "[space]\nx = { range = [1, 100] }\n";
+    let space = "[space]\nx = { range = [1, 100] }\n[baseline]\nx = 1\n";
     let search = Search::of(&["complain:KeyError: {x}", "exit:1"], space);
     let output = search.run();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
@@ -258,7 +258,7 @@ fn steps_without_samples_are_an_error_with_its_cure() {
 
 #[test]
 fn settings_arrive_by_argument_environment_file_and_as_json() {
-    let step = "env = { X_VALUE = \"<{x}>\" }\nfiles = [{ template = \"run.in\", path = \"sub/run.json\" }]\n";
+    let step = "env = { X_VALUE = \"<{x}>\" }\nfiles = [{ template = \"run.in\", path = \"sub/run.json\" }]\n[baseline]\nx = 1\n";
     let arguments =
         ["print:{x}", "env:X_VALUE", "env:GPUTUNE_CONFIG", "cat:{probe_dir}/sub/run.json", "steps:400:1:1000"];
     let search = Search::of(&arguments, step);

@@ -161,7 +161,7 @@ impl Parameter {
     /// What the parameter is to a training step: as stated, else as its name says, if it does.
     pub fn role(&self) -> Option<Role> {
         const DEVICES: &[&str] = &["gpus", "devices", "nodes", "ranks", "world_size"];
-        const PRECISIONS: &[&str] = &["precision", "dtype", "amp", "autocast"];
+        const PRECISIONS: &[&str] = &["precision", "dtype", "autocast"];
         const AMOUNTS: &[(&str, Role)] = &[
             ("worker", Role::Workers),
             ("prefetch", Role::Prefetch),
@@ -176,7 +176,8 @@ impl Parameter {
             return self.is_ordinal().then_some(Role::Batch);
         }
         if !self.is_ordinal() {
-            return PRECISIONS.iter().any(|word| name.contains(word)).then_some(Role::Precision);
+            let is_amp = name.split(['_', '-', '.']).any(|word| word == "amp");
+            return (is_amp || PRECISIONS.iter().any(|word| name.contains(word))).then_some(Role::Precision);
         }
         let amount = AMOUNTS.iter().find(|(word, _)| name.contains(word)).map(|(_, role)| *role);
         amount.or_else(|| DEVICES.iter().any(|word| name.ends_with(word)).then_some(Role::Devices))

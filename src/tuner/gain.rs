@@ -21,6 +21,9 @@ impl SmallGains {
     /// As it is after a history: what was expected of a trial follows from those before it.
     pub(super) fn after(history: &History, least: f64, mut propose: impl FnMut(&History) -> Option<Proposal>) -> Self {
         let mut gains = Self { least, in_a_row: 0 };
+        if least <= 0.0 {
+            return gains;
+        }
         let trials = history.trials();
         let mut searched: Vec<usize> =
             (0..trials.len()).filter(|&at| trials[at].purpose == Purpose::Search).rev().take(IN_A_ROW).collect();

@@ -1,8 +1,8 @@
 //! The configs that are scored: all of a space that can be listed, else a sample and what lies around the best.
 
 use super::points::{Axis, Points, axes};
-use crate::space::{Config, Permutation, Space, Walk};
-use crate::strategy::{View, random};
+use crate::space::{Advance, Config, Permutation, Space, Walk};
+use crate::strategy::{PATIENCE, View, random};
 
 /// Configs up to which all of a space are scored.
 const MOST_LISTED: u128 = 100_000;
@@ -15,7 +15,8 @@ pub(super) struct Listed {
     /// What the list was made of: a strategy may be used for another space.
     definition: Vec<String>,
     place: usize,
-    pub(super) chunks: Vec<Chunk>,
+    /// `None` where the list would be too long, or rules leave so little of so much that it takes too long to find.
+    pub(super) chunks: Option<Vec<Chunk>>,
 }
 
 /// Some configs as points.
@@ -26,18 +27,29 @@ pub(super) struct Chunk {
 }
 
 impl Listed {
-    /// The list of a space; `None` where it would be too long.
-    pub(super) fn of(space: &Space) -> Option<Self> {
-        if space.raw_size().is_none_or(|size| size > MOST_LISTED) && !space.count().fits(MOST_LISTED) {
-            return None;
-        }
-        let configs: Vec<Config> = Walk::new(space).collect();
-        Some(Self { definition: definition(space), place: place(space), chunks: chunks(space, configs) })
+    /// The list of a space.
+    pub(super) fn of(space: &Space) -> Self {
+        let chunks = listed(space).map(|configs| chunks(space, configs));
+        Self { definition: definition(space), place: place(space), chunks }
     }
 
     /// Whether this is the list of a space.
     pub(super) fn is_of(&self, space: &Space) -> bool {
         self.place == place(space) && self.definition == definition(space)
+    }
+}
+
+fn listed(space: &Space) -> Option<Vec<Config>> {
+    if space.raw_size().is_none_or(|size| size > MOST_LISTED) && !space.count().fits(MOST_LISTED) {
+        return None;
+    }
+    let (mut fuel, mut walk, mut configs) = (PATIENCE, Walk::new(space), Vec::new());
+    loop {
+        match walk.advance(&mut fuel) {
+            Advance::Found(config) => configs.push(config),
+            Advance::End => return Some(configs),
+            Advance::OutOfFuel => return None,
+        }
     }
 }
 
@@ -48,7 +60,8 @@ fn place(space: &Space) -> usize {
 fn definition(space: &Space) -> Vec<String> {
     let parameters =
         space.parameters().iter().map(|parameter| format!("{} {}", parameter.name(), parameter.definition()));
-    parameters.chain(space.rules().iter().map(|rule| rule.text().to_owned())).collect()
+    let derived = space.derived().iter().map(|derived| format!("{} = {}", derived.name(), derived.expression().text()));
+    parameters.chain(derived).chain(space.rules().iter().map(|rule| rule.text().to_owned())).collect()
 }
 
 pub(super) fn chunks(space: &Space, configs: Vec<Config>) -> Vec<Chunk> {

@@ -50,12 +50,12 @@ const FIRST_TRIALS: usize = 3;
 impl Strategy for Bayes {
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
         if self.listed.as_ref().is_none_or(|listed| !listed.is_of(view.space)) {
-            self.listed = Listed::of(view.space);
+            self.listed = Some(Listed::of(view.space));
         }
         let known = Known::of(view);
         let sampled;
-        let candidates: &[Chunk] = match &self.listed {
-            Some(listed) => &listed.chunks,
+        let candidates: &[Chunk] = match self.listed.as_ref().and_then(|listed| listed.chunks.as_ref()) {
+            Some(chunks) => chunks,
             None => {
                 sampled = chunks(view.space, candidates::sample(view, &known.leaders(), random::seed_of_draw(view)));
                 &sampled

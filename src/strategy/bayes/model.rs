@@ -10,6 +10,7 @@ use super::physics::{self, Numbers, Physics};
 use super::points::{Axis, Points, axes};
 use super::process::{Data, Process};
 use super::scale::Scale;
+use crate::objective::Direction;
 use crate::space::Config;
 use crate::strategy::{Proposal, View};
 use crate::trial::Trial;
@@ -150,7 +151,12 @@ fn explained(view: &View<'_>, scale: &Scale, (best, top): (&Config, f64), choice
     let expected = scale.gain(top, choice.belief.mean - scale.value(top));
     let chance =
         if choice.chance < 0.995 { format!(", {:.0} % likely to run", choice.chance * 100.0) } else { String::new() };
-    let reason = format!("tries {}: predicted {:+.0} %{chance}", changes(view, best, &choice.config), expected * 100.0);
+    let (percent, word) = ((expected.abs() * 100.0).min(999.0), if expected < 0.0 { "worse" } else { "better" });
+    let changes = changes(view, best, &choice.config);
+    let reason = match view.objective.direction() {
+        Direction::Maximize => format!("tries {changes}: predicted {:+.0} %{chance}", percent.copysign(expected)),
+        Direction::Minimize => format!("tries {changes}: predicted {percent:.0} % {word}{chance}"),
+    };
     Proposal { reason: Some(reason), gain: Some(scale.gain(top, choice.improvement)), config: choice.config }
 }
 

@@ -121,7 +121,8 @@ impl Physics {
                 Role::Workers => workers = Some(number().max(0.0)),
                 Role::Precision => speed += numbers[self.places[at] + (level as usize).min(MOST_SETTINGS - 1)],
                 Role::Prefetch | Role::Threads | Role::Power | Role::Devices => {
-                    speed += numbers[self.places[at]] * ln(number().max(1e-9));
+                    // Zero means that the program chooses.
+                    speed += numbers[self.places[at]] * if number() > 0.0 { ln(number()) } else { 0.0 };
                 }
             }
         }

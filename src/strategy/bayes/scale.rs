@@ -73,8 +73,10 @@ impl Scale {
     pub(super) fn gain(&self, best_score: f64, units: f64) -> f64 {
         let difference = units * self.deviation;
         match self.kind {
-            Kind::Plain => difference / best_score.abs().max(f64::MIN_POSITIVE),
-            Kind::Logarithm { .. } | Kind::Cost => exp(difference.min(50.0)) - 1.0,
+            // A share of nothing is none: where the best is about zero, what scores differ by is the measure.
+            Kind::Plain => difference / best_score.abs().max(self.deviation),
+            Kind::Logarithm { .. } => exp(difference.min(50.0)) - 1.0,
+            Kind::Cost => 1.0 - exp((-difference).min(50.0)),
         }
     }
 
