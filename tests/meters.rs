@@ -216,7 +216,7 @@ fn a_library_that_does_not_work_is_told_and_the_probe_goes_on() {
     ] {
         // The script's file is read by a program that is started for it, so here the library has none.
         if ["file too short", "nvmlInit_v2"].contains(&reason) {
-            let error = gputune::telemetry::GpuMeter::open(stand_in.library().as_os_str()).unwrap_err().to_string();
+            let error = gputune::telemetry::GpuMeter::open(stand_in.place().as_os_str()).unwrap_err().to_string();
             assert!(error.starts_with("NVML: ") && error.contains(reason) && !error.contains('\n'), "{error}");
         }
         // Without NVML, and without the kernel's module, the processor is the device.

@@ -55,10 +55,10 @@ class Nvml:
 
     def __init__(self) -> None:
         try:
-            self.library = ctypes.CDLL("libnvidia-ml.so.1")
+            self.loaded = ctypes.CDLL("libnvidia-ml.so.1")
         except OSError as error:
             raise NvmlError(str(error)) from None
-        self.library.nvmlErrorString.restype = ctypes.c_char_p
+        self.loaded.nvmlErrorString.restype = ctypes.c_char_p
         self.call("nvmlInit_v2")
         self.device = ctypes.c_void_p()
         uuid = only_gpu()
@@ -69,12 +69,12 @@ class Nvml:
 
     def call(self, name: str, *arguments: Any) -> None:
         try:
-            function = getattr(self.library, name)
+            function = getattr(self.loaded, name)
         except AttributeError:
             raise NvmlError(f"{name}: not in this driver") from None
         code = function(*arguments)
         if code != 0:
-            raise NvmlError(f"{name}: {(self.library.nvmlErrorString(code) or b'').decode()} ({code})")
+            raise NvmlError(f"{name}: {(self.loaded.nvmlErrorString(code) or b'').decode()} ({code})")
 
     def energy_millijoules(self) -> int:
         value = ctypes.c_ulonglong()

@@ -35,11 +35,11 @@ impl StandIn {
     /// A file in the library's place.
     pub(crate) fn broken(bytes: &[u8]) -> Self {
         let stand_in = Self { folder: tempfile::tempdir().unwrap() };
-        fs::write(stand_in.library(), bytes).unwrap();
+        fs::write(stand_in.place(), bytes).unwrap();
         stand_in
     }
 
-    pub(crate) fn library(&self) -> PathBuf {
+    pub(crate) fn place(&self) -> PathBuf {
         self.path(NAME)
     }
 
