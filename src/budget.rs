@@ -4,19 +4,20 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::trial::History;
+use crate::trial::{History, Trial};
 
 /// What a search may cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
-    /// Configs to probe, the baseline included; the leaders' confirmation comes on top.
+    /// Probes to run, the baseline included; a short one counts like any other. The leaders' confirmation comes on top.
     pub probes: u32,
     /// Wall time of the whole search, confirmation included.
     pub time: Duration,
     /// How often each leader is measured again, interleaved with the others, before one is named.
     pub confirmations: u32,
     /// The gain, as a share of the best, below which another probe is not worth its cost; zero never stops a search. It
-    /// counts where the strategy tells what it expects.
+    /// counts where the strategy tells what it expects. A gain is also too small when it is below a quarter of the width
+    /// of the best's 95 % interval, which measurements could not tell from none (of a width up to 20 % of the best).
     pub least_gain: f64,
 }
 
@@ -39,6 +40,8 @@ pub enum StopReason {
     SpaceExhausted,
     /// No probe is expected to gain as much as is asked of one.
     LittleToGain,
+    /// Some probes are expected to gain as much as is asked of one, but less than measurements can tell apart.
+    GainWithinNoise,
     /// Someone stopped it.
     Interrupted,
 }
@@ -49,6 +52,7 @@ impl std::fmt::Display for StopReason {
             Self::ProbesSpent => "the budget of probes is spent",
             Self::TimeSpent => "the budget of time is spent",
             Self::SpaceExhausted => "every config was probed or ruled out",
+            Self::GainWithinNoise => "another probe is expected to gain less than measurements can tell apart",
             Self::LittleToGain => "another probe is expected to gain too little",
             Self::Interrupted => "interrupted",
         })
@@ -82,12 +86,17 @@ impl Budget {
     }
 }
 
-/// The median time of probes that measured something; of all probes where none did.
+/// The median time of probes that measured something for the usual time; of those that did for a shorter one where there
+/// are no others, and of all probes where none measured anything.
 fn expected_probe(history: &History) -> Duration {
-    let seconds = |measured_only: bool| -> Vec<f64> {
-        let trials = history.searched().filter(|trial| !measured_only || trial.outcome.measurement().is_some());
-        trials.map(|trial| trial.elapsed.as_secs_f64()).collect()
+    let seconds = |counts: &dyn Fn(&Trial) -> bool| -> Option<f64> {
+        let times: Vec<f64> =
+            history.searched().filter(|trial| counts(trial)).map(|trial| trial.elapsed.as_secs_f64()).collect();
+        crate::stats::median(&times)
     };
-    let typical = crate::stats::median(&seconds(true)).or_else(|| crate::stats::median(&seconds(false)));
+    let is_measured = |trial: &Trial| trial.outcome.measurement().is_some();
+    let typical = seconds(&|trial| is_measured(trial) && !trial.purpose.is_short())
+        .or_else(|| seconds(&is_measured))
+        .or_else(|| seconds(&|_| true));
     Duration::from_secs_f64(typical.unwrap_or(0.0))
 }

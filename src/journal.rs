@@ -60,6 +60,9 @@ pub struct Line {
     /// Why the strategy proposed it, where it says. (A failure has a `reason` on the same line.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// The gain that the strategy expected of it, as a share of the best at that time, where it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_gain: Option<f64>,
     /// Wall time of the probe in seconds.
     pub elapsed_s: f64,
     /// How it ended.
@@ -139,6 +142,8 @@ pub struct Journal {
 pub struct Recovered {
     /// The finished trials, oldest first.
     pub trials: Vec<Trial>,
+    /// The gain that the strategy expected of each of them, as a share of the best at that time, where it said.
+    pub expected_gains: Vec<Option<f64>>,
     /// Whether a last line that was cut off in writing was dropped.
     pub healed: bool,
 }
@@ -162,12 +167,12 @@ impl Journal {
         let mut lines = text[..whole].split_inclusive(|&byte| byte == b'\n').enumerate();
         let Some((_, first)) = lines.next() else {
             journal.append(header)?;
-            return Ok((journal, Recovered { trials: Vec::new(), healed }));
+            return Ok((journal, Recovered { healed, ..Recovered::default() }));
         };
         check_header(path, first, header)?;
-        let trials =
-            lines.map(|(at, line)| parse_trial(path, at + 1, line, space)).collect::<Result<Vec<_>, JournalError>>()?;
-        Ok((journal, Recovered { trials, healed }))
+        let (trials, expected_gains) =
+            lines.map(|(at, line)| parse_trial(path, at + 1, line, space)).collect::<Result<_, JournalError>>()?;
+        Ok((journal, Recovered { trials, expected_gains, healed }))
     }
 
     fn lock(path: &Path) -> Result<Self, JournalError> {
@@ -180,16 +185,24 @@ impl Journal {
         }
     }
 
-    /// Adds a finished trial, with why it was proposed, and waits until it is on the disk.
+    /// Adds a finished trial, with why it was proposed and the gain that was expected of it, and waits until it is on the
+    /// disk.
     ///
     /// # Errors
     /// The line cannot be written; the journal then holds what it held before.
-    pub fn record(&mut self, trial: &Trial, space: &Space, why: Option<&str>) -> Result<(), JournalError> {
+    pub fn record(
+        &mut self,
+        trial: &Trial,
+        space: &Space,
+        why: Option<&str>,
+        expected_gain: Option<f64>,
+    ) -> Result<(), JournalError> {
         self.append(&Line {
             trial: trial.number,
             purpose: trial.purpose,
             config: space.settings(&trial.config),
             why: why.map(str::to_owned),
+            expected_gain,
             elapsed_s: trial.elapsed.as_secs_f64(),
             outcome: trial.outcome.clone(),
         })
@@ -286,20 +299,17 @@ fn json_differences(path: &str, then: &serde_json::Value, now: &serde_json::Valu
     }
 }
 
-fn parse_trial(path: &Path, at: usize, text: &[u8], space: &Space) -> Result<Trial, JournalError> {
+/// A trial with the gain that was expected of it.
+fn parse_trial(path: &Path, at: usize, text: &[u8], space: &Space) -> Result<(Trial, Option<f64>), JournalError> {
     let line: Line = parse(path, at, text)?;
     let config = space.locate(&line.config.chosen(space)).map_err(|source| JournalError::Foreign {
         path: path.to_owned(),
         line: at,
         source,
     })?;
-    Ok(Trial {
-        number: line.trial,
-        purpose: line.purpose,
-        config,
-        outcome: line.outcome,
-        elapsed: Duration::try_from_secs_f64(line.elapsed_s).unwrap_or_default(),
-    })
+    let elapsed = Duration::try_from_secs_f64(line.elapsed_s).unwrap_or_default();
+    let trial = Trial { number: line.trial, purpose: line.purpose, config, outcome: line.outcome, elapsed };
+    Ok((trial, line.expected_gain))
 }
 
 #[cfg(test)]
@@ -338,11 +348,12 @@ mod tests {
         let space = space();
         let (mut journal, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
         assert!(recovered.trials.is_empty());
-        journal.record(&trial(&space, 1), &space, None).unwrap();
-        journal.record(&trial(&space, 2), &space, None).unwrap();
+        journal.record(&trial(&space, 1), &space, None, None).unwrap();
+        journal.record(&trial(&space, 2), &space, Some("why"), Some(0.25)).unwrap();
         drop(journal);
         let (_, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
         assert_eq!(recovered.trials, [trial(&space, 1), trial(&space, 2)]);
+        assert_eq!(recovered.expected_gains, [None, Some(0.25)]);
         assert!(!recovered.healed);
         assert_eq!(read(&path).unwrap().1.len(), 2);
     }
@@ -353,8 +364,8 @@ mod tests {
         let path = folder.path().join("journal.jsonl");
         let space = space();
         let (mut journal, _) = Journal::open(&path, &header("a"), &space).unwrap();
-        journal.record(&trial(&space, 1), &space, None).unwrap();
-        journal.record(&trial(&space, 2), &space, None).unwrap();
+        journal.record(&trial(&space, 1), &space, None, None).unwrap();
+        journal.record(&trial(&space, 2), &space, None, None).unwrap();
         drop(journal);
         let text = std::fs::read(&path).unwrap();
         for cut in 0..text.len() {
@@ -362,7 +373,7 @@ mod tests {
             let whole_lines = text[..cut].iter().filter(|&&byte| byte == b'\n').count();
             let (mut journal, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
             assert_eq!(recovered.trials.len(), whole_lines.saturating_sub(1), "cut at {cut}");
-            journal.record(&trial(&space, 3), &space, None).unwrap();
+            journal.record(&trial(&space, 3), &space, None, None).unwrap();
             drop(journal);
             let (_, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
             assert_eq!(recovered.trials.last(), Some(&trial(&space, 3)), "cut at {cut}");
@@ -394,7 +405,7 @@ mod tests {
         let path = folder.path().join("journal.jsonl");
         let space = space();
         let (mut journal, _) = Journal::open(&path, &header("a"), &space).unwrap();
-        journal.record(&trial(&space, 1), &space, None).unwrap();
+        journal.record(&trial(&space, 1), &space, None, None).unwrap();
         drop(journal);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("\"trial\"", "\"trail\"") + "{}\n").unwrap();

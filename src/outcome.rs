@@ -193,7 +193,7 @@ impl Measurement {
 }
 
 /// Which memory ran out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Memory {
     /// The memory of the GPU, or of the CPU where that is the device.

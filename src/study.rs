@@ -2,6 +2,7 @@
 
 mod rounds;
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::budget::StopReason;
@@ -90,11 +91,12 @@ impl Study {
     ///
     /// A config that failed when it was measured again is not feasible, however well it did before.
     pub fn ranking(&self) -> Vec<Ranked> {
+        let is_confirmed = self.is_confirmed();
+        let mut seen: HashSet<&Config> = HashSet::new();
         let mut ranked: Vec<Ranked> = self
-            .history
-            .searched()
-            .filter(|trial| self.history.of(&trial.config).next().is_some_and(|first| first.number == trial.number))
-            .filter_map(|trial| self.rank(&trial.config))
+            .contenders()
+            .filter(|trial| seen.insert(&trial.config))
+            .filter_map(|trial| self.rank(&trial.config, is_confirmed))
             .collect();
         let scale = Scale::of(&ranked);
         for entry in &mut ranked {
@@ -130,16 +132,25 @@ impl Study {
         Some(Best { winner: winner.clone(), ties, baseline, speedup })
     }
 
-    fn rank(&self, config: &Config) -> Option<Ranked> {
+    /// The searched trials that can be the best.
+    fn contenders(&self) -> impl Iterator<Item = &Trial> {
+        self.history.contenders(|outcome| self.objective.score_of(outcome).is_some())
+    }
+
+    fn rank(&self, config: &Config, is_confirmed: bool) -> Option<Ranked> {
         // A disturbed or interrupted probe says nothing about its config.
         let says_nothing = |trial: &&Trial| matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted);
-        let trials: Vec<&Trial> = self.history.of(config).filter(|trial| !says_nothing(trial)).collect();
+        let mut trials: Vec<&Trial> = self.history.of(config).filter(|trial| !says_nothing(trial)).collect();
+        // What a short probe told is known better from a longer one.
+        if trials.iter().any(|trial| !trial.purpose.is_short()) {
+            trials.retain(|trial| !trial.purpose.is_short());
+        }
         if trials.iter().any(|trial| self.objective.score_of(&trial.outcome).is_none()) {
             return None;
         }
         let is_confirmation = |trial: &&&Trial| trial.purpose == Purpose::Confirm;
         let confirmations: Vec<&&Trial> =
-            if self.is_confirmed() { trials.iter().filter(is_confirmation).collect() } else { Vec::new() };
+            if is_confirmed { trials.iter().filter(is_confirmation).collect() } else { Vec::new() };
         // Leaders were chosen for their first measurement, which therefore flatters them.
         let counted = if confirmations.is_empty() { trials.iter().collect() } else { confirmations.clone() };
         let values: Vec<Estimate> =
@@ -161,8 +172,7 @@ impl Study {
     fn is_confirmed(&self) -> bool {
         let score = |trial: &Trial| self.objective.score_of(&trial.outcome);
         let leader = self
-            .history
-            .searched()
+            .contenders()
             .filter(|trial| score(trial).is_some())
             .max_by(|a, b| score(a).partial_cmp(&score(b)).unwrap_or(std::cmp::Ordering::Equal));
         let baseline = self

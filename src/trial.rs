@@ -1,6 +1,9 @@
 //! A probed config with its outcome, and all of them so far.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -8,16 +11,77 @@ use serde::{Deserialize, Serialize};
 use crate::outcome::Outcome;
 use crate::space::Config;
 
-/// Why a config was probed.
+/// Why a config was probed, and with it how carefully.
+///
+/// In a journal it is one word: `baseline`, `search`, `confirm`, or `screen-9` for a ninth of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(try_from = "String", into = "String")]
 pub enum Purpose {
     /// It is what the user runs today.
     Baseline,
     /// The strategy proposed it.
     Search,
+    /// The strategy proposed to measure it for a part of the usual time, to see whether it is worth more.
+    Screen {
+        /// Of how many equal parts of the time it got one.
+        one_in: NonZeroU32,
+    },
     /// It is a leader (or the baseline) that is measured again before one is named.
     Confirm,
+}
+
+impl Purpose {
+    /// Whether it was measured for a part of the usual time.
+    pub fn is_short(self) -> bool {
+        matches!(self, Self::Screen { .. })
+    }
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Baseline => f.write_str("baseline"),
+            Self::Search => f.write_str("search"),
+            Self::Screen { one_in } => write!(f, "screen-{one_in}"),
+            Self::Confirm => f.write_str("confirm"),
+        }
+    }
+}
+
+/// A word that is no purpose.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no purpose of a probe")]
+pub struct PurposeError(String);
+
+impl FromStr for Purpose {
+    type Err = PurposeError;
+
+    fn from_str(word: &str) -> Result<Self, PurposeError> {
+        let error = || PurposeError(word.to_owned());
+        Ok(match word {
+            "baseline" => Self::Baseline,
+            "search" => Self::Search,
+            "confirm" => Self::Confirm,
+            _ => {
+                let parts = word.strip_prefix("screen-").ok_or_else(error)?;
+                Self::Screen { one_in: parts.parse().map_err(|_| error())? }
+            }
+        })
+    }
+}
+
+impl TryFrom<String> for Purpose {
+    type Error = PurposeError;
+
+    fn try_from(word: String) -> Result<Self, PurposeError> {
+        word.parse()
+    }
+}
+
+impl From<Purpose> for String {
+    fn from(purpose: Purpose) -> Self {
+        purpose.to_string()
+    }
 }
 
 /// A config, its outcome, a number.
@@ -59,12 +123,26 @@ impl History {
         self.by_config.get(config).into_iter().flatten().map(|&place| &self.trials[place])
     }
 
-    /// Whether the config was probed.
+    /// Whether the config was probed, for however short a time.
     pub fn contains(&self, config: &Config) -> bool {
         self.by_config.contains_key(config)
     }
 
-    /// Trials that looked for a better config, the baseline included; confirmations are not among them.
+    /// Whether a probe of the usual length would tell nothing new of the config: it had one, or failed in a shorter one.
+    pub fn is_settled(&self, config: &Config) -> bool {
+        self.of(config).any(|trial| !trial.purpose.is_short() || trial.outcome.measurement().is_none())
+    }
+
+    /// Searched trials that can be the best: those that were measured for the usual time. As long as none of them may
+    /// win, a short one is better than nothing.
+    pub fn contenders(&self, may_win: impl Fn(&Outcome) -> bool) -> impl Iterator<Item = &Trial> {
+        let is_whole = |trial: &&Trial| !trial.purpose.is_short();
+        let any_short = self.searched().any(|trial| trial.purpose.is_short());
+        let only_whole = any_short && self.searched().filter(is_whole).any(|trial| may_win(&trial.outcome));
+        self.searched().filter(move |trial| !only_whole || is_whole(trial))
+    }
+
+    /// Trials that looked for a better config, the baseline and short ones included; confirmations are not among them.
     pub fn searched(&self) -> impl Iterator<Item = &Trial> {
         self.trials.iter().filter(|trial| trial.purpose != Purpose::Confirm)
     }
@@ -80,5 +158,48 @@ impl FromIterator<Trial> for History {
         let mut history = Self::default();
         trials.into_iter().for_each(|trial| history.push(trial));
         history
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{Estimate, Failure, Measurement};
+    use crate::space::{Parameter, Space};
+
+    fn trial(number: u32, purpose: &str, config: &Config, outcome: Outcome) -> Trial {
+        Trial { number, purpose: purpose.parse().unwrap(), config: config.clone(), outcome, elapsed: Duration::ZERO }
+    }
+
+    fn measured() -> Outcome {
+        Outcome::Measured(Measurement { throughput: Some(Estimate::point(1.0)), ..Measurement::default() })
+    }
+
+    #[test]
+    fn a_purpose_is_one_word() {
+        for word in ["baseline", "search", "confirm", "screen-9"] {
+            assert_eq!(word.parse::<Purpose>().unwrap().to_string(), word);
+        }
+        for word in ["", "Search", "screen", "screen-0", "screen--1", "screen-x"] {
+            assert!(word.parse::<Purpose>().is_err(), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_short_probe_settles_a_config_only_when_it_fails() {
+        let space = Space::new([Parameter::values("x", [1, 2, 3])]).unwrap();
+        let configs: Vec<Config> = (0..3).filter_map(|index| space.config(index)).collect();
+        let mut history = History::default();
+        history.push(trial(1, "screen-9", &configs[0], measured()));
+        history.push(trial(2, "screen-9", &configs[1], Outcome::Crashed(Failure::new("no"))));
+        history.push(trial(3, "screen-9", &configs[2], measured()));
+        assert_eq!(history.contenders(|_| true).count(), 3, "nothing else is there");
+        history.push(trial(4, "search", &configs[2], measured()));
+        let settled: Vec<bool> = configs.iter().map(|config| history.is_settled(config)).collect();
+        assert_eq!(settled, [false, true, true]);
+        assert!(configs.iter().all(|config| history.contains(config)));
+        let contenders: Vec<u32> = history.contenders(|_| true).map(|trial| trial.number).collect();
+        assert_eq!(contenders, [4]);
+        assert_eq!(history.contenders(|_| false).count(), 4, "what was measured in full may not win");
     }
 }

@@ -225,7 +225,7 @@ impl<'p> Tuner<'p> {
         if self.baseline.is_none() && self.space.first().is_none() {
             return Err(TuneError::EmptySpace);
         }
-        let Recovered { trials, healed } = self.recovered;
+        let Recovered { trials, expected_gains, healed } = self.recovered;
         let history: History = trials.into_iter().collect();
         if self.journal.is_some() && !history.trials().is_empty() || healed {
             on_event(Event::Resumed { trials: history.trials().len(), healed });
@@ -243,6 +243,7 @@ impl<'p> Tuner<'p> {
             stop: &self.stop,
             begin,
             earlier,
+            gains: SmallGains::after(&history, &expected_gains, &self.objective, self.budget.least_gain),
             history,
         };
         let mut strategy = self.strategy;
@@ -272,6 +273,8 @@ struct Search<'s, 'p> {
     begin: Instant,
     /// Time that earlier runs of the same search took.
     earlier: Duration,
+    /// What the strategy expects to gain.
+    gains: SmallGains,
     history: History,
 }
 
@@ -291,20 +294,20 @@ impl Search<'_, '_> {
         seed: u64,
         on_event: OnEvent<'_>,
     ) -> Result<StopReason, TuneError> {
-        let mut gains = SmallGains::after(&self.history, self.budget.least_gain, |history| {
-            self.proposed(strategy, history, baseline, seed)
-        });
         loop {
             self.check_same_failure()?;
             if self.is_stopped() {
                 return Ok(StopReason::Interrupted);
             }
             let stop = self.budget.stop(&self.history, self.elapsed());
-            let unknown = baseline.filter(|baseline| !self.history.contains(baseline));
+            let unknown = baseline.filter(|baseline| !self.history.is_settled(baseline));
             let next = if let Some(baseline) = unknown {
                 Some((Proposal::from(baseline.clone()), Purpose::Baseline))
             } else {
-                self.proposed(strategy, &self.history, baseline, seed).map(|proposal| (proposal, Purpose::Search))
+                self.proposed(strategy, baseline, seed).map(|proposal| {
+                    let part = proposal.one_in.filter(|parts| parts.get() > 1);
+                    (proposal, part.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in }))
+                })
             };
             // That nothing is left to try says more than that the budget is spent, where both are true.
             let (proposal, purpose) = match (next, stop) {
@@ -312,9 +315,9 @@ impl Search<'_, '_> {
                 (Some(_), Some(reason)) => return Ok(reason),
                 (Some(next), None) => next,
             };
-            gains.hear(&proposal);
-            if gains.are_enough(&self.history) {
-                return Ok(StopReason::LittleToGain);
+            self.gains.hear(proposal.gain, self.noise());
+            if let Some(reason) = self.gains.are_enough(&self.history) {
+                return Ok(reason);
             }
             if !self.probe(proposal, purpose, on_event)? {
                 return Ok(StopReason::Interrupted);
@@ -322,15 +325,16 @@ impl Search<'_, '_> {
         }
     }
 
-    fn proposed(
-        &self,
-        strategy: &mut dyn Strategy,
-        history: &History,
-        baseline: Option<&Config>,
-        seed: u64,
-    ) -> Option<Proposal> {
-        let searched = u32::try_from(history.searched().count()).unwrap_or(u32::MAX);
-        let view = View::new(self.space, self.objective, history, &[], baseline)
+    /// How much the best so far may be off, as a share.
+    fn noise(&self) -> f64 {
+        let view = View::new(self.space, self.objective, &self.history, &[], None);
+        let best = view.best().filter(|(trial, _)| !trial.purpose.is_short());
+        best.map_or(0.0, |(trial, _)| gain::noise(self.objective, &trial.outcome))
+    }
+
+    fn proposed(&self, strategy: &mut dyn Strategy, baseline: Option<&Config>, seed: u64) -> Option<Proposal> {
+        let searched = u32::try_from(self.history.searched().count()).unwrap_or(u32::MAX);
+        let view = View::new(self.space, self.objective, &self.history, &[], baseline)
             .with(self.budget.probes.saturating_sub(searched), seed)
             .with_precision_speeds(self.precision_speeds);
         strategy.propose(&view)
@@ -354,13 +358,17 @@ impl Search<'_, '_> {
 
     /// Runs one probe and records it; `false` when it was interrupted, which leaves no trial.
     fn probe(&mut self, proposal: Proposal, purpose: Purpose, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
-        let Proposal { config, reason, .. } = proposal;
+        let Proposal { config, reason, gain, .. } = proposal;
         let number = self.history.trials().last().map_or(1, |trial| trial.number + 1);
         let settings = self.space.settings(&config);
         let searched = self.history.searched().count();
         on_event(Event::Started { number, purpose, settings: &settings, searched, reason: reason.as_deref() });
         let begin = Instant::now();
-        let effort = if purpose == Purpose::Confirm { Effort::Confirm } else { Effort::Probe };
+        let effort = match purpose {
+            Purpose::Baseline | Purpose::Search => Effort::Probe,
+            Purpose::Screen { one_in } => Effort::Screen { one_in },
+            Purpose::Confirm => Effort::Confirm,
+        };
         let job = Job {
             number,
             config: &config,
@@ -376,13 +384,15 @@ impl Search<'_, '_> {
         }
         let trial = Trial { number, purpose, config, outcome, elapsed: begin.elapsed() };
         if let Some(journal) = &mut self.journal {
-            journal.record(&trial, self.space, reason.as_deref())?;
+            journal.record(&trial, self.space, reason.as_deref(), gain)?;
         }
         let judgement = trial.outcome.measurement().map(|measurement| self.objective.judge(measurement));
         let score = self.objective.score_of(&trial.outcome);
         let view = View::new(self.space, self.objective, &self.history, &[], None);
-        let is_best =
-            purpose != Purpose::Confirm && score.is_some_and(|score| view.best().is_none_or(|(_, best)| score > best));
+        let may_lead = purpose != Purpose::Confirm && !purpose.is_short();
+        let is_best = may_lead
+            && score
+                .is_some_and(|score| view.best().is_none_or(|(trial, best)| score > best || trial.purpose.is_short()));
         on_event(Event::Finished { trial: &trial, settings: &settings, judgement: judgement.as_ref(), is_best });
         self.history.push(trial);
         Ok(true)
@@ -391,7 +401,7 @@ impl Search<'_, '_> {
     /// The throughput that a search probe must come near, or may stop: the best so far, where nothing but throughput
     /// counts. The baseline and the confirmations are measured in full, because they are reported.
     fn rival(&self, purpose: Purpose) -> Option<Estimate> {
-        if purpose != Purpose::Search || !self.objective.is_largest_throughput() {
+        if !(purpose == Purpose::Search || purpose.is_short()) || !self.objective.is_largest_throughput() {
             return None;
         }
         let view = View::new(self.space, self.objective, &self.history, &[], None);

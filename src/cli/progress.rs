@@ -112,6 +112,7 @@ impl Progress {
         let mark = match (trial.purpose, is_best) {
             (Purpose::Baseline, _) => "  (baseline)",
             (Purpose::Confirm, _) => "  (confirmation)",
+            (Purpose::Screen { .. }, _) => "  (short)",
             (Purpose::Search, true) => "  (best so far)",
             (Purpose::Search, false) => "",
         };

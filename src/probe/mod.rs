@@ -27,6 +27,7 @@ mod throughput;
 mod totals;
 mod window;
 
+use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -85,6 +86,11 @@ impl Default for Limits {
 pub enum Effort {
     /// As a candidate among many.
     Probe,
+    /// As one of very many: for at most one of so many equal parts of the usual time.
+    Screen {
+        /// How many parts there are.
+        one_in: NonZeroU32,
+    },
     /// As a leader, twice as long and twice as precise.
     Confirm,
     /// Only until the losses of the first steps are known, to compare another config's with; its log has a name of

@@ -51,16 +51,18 @@ impl Patience {
     fn within(limits: &Limits, effort: Effort) -> Self {
         /// The shortest time of measuring: what else runs on a machine comes and goes in tenths of seconds.
         const SHORTEST: Duration = Duration::from_millis(500);
-        let factor = match effort {
-            Effort::Probe | Effort::Losses => 1,
-            Effort::Confirm => 2,
+        let (factor, parts) = match effort {
+            Effort::Probe | Effort::Losses => (1, 1),
+            Effort::Screen { one_in } => (1, one_in.get()),
+            Effort::Confirm => (2, 1),
         };
+        let longest = limits.measure_time * factor / parts;
         Self {
             precision: limits.precision,
             rival: None,
-            longest: limits.measure_time * factor,
+            longest,
             wanted: limits.precision / f64::from(factor),
-            shortest: SHORTEST.min(limits.measure_time) * factor,
+            shortest: (SHORTEST * factor).min(longest),
             queued: 0,
             latest: (0, None),
             decided: Sufficiency::TooLittle,
@@ -246,6 +248,21 @@ mod tests {
         let (_, confirmation) = run(Patience::within(&Limits::default(), Effort::Confirm), &steps);
         assert!(confirmation.estimate.relative_half_width().unwrap() <= 0.01);
         assert!(confirmation.steps > probe.steps);
+    }
+
+    #[test]
+    fn a_short_probe_ends_after_its_part_of_the_time() {
+        let mut random = Random(6);
+        let steps = times(Process::LogNormal(1.0), 0.02, &mut random);
+        let measured = |effort| {
+            let (decided, throughput) = run(Patience::within(&Limits::default(), effort), &steps);
+            assert_eq!(decided, Sufficiency::Enough);
+            throughput.measured.as_secs_f64()
+        };
+        let short = |parts| measured(Effort::Screen { one_in: std::num::NonZeroU32::new(parts).unwrap() });
+        assert!((short(10) - 1.0).abs() < 0.3, "{}", short(10));
+        assert!((short(4) - 2.5).abs() < 0.3, "{}", short(4));
+        assert!((measured(Effort::Probe) - 10.0).abs() < 0.5);
     }
 
     /// Sixteen batches are ready when the first step begins; then the loader gives one in 0.2 s.

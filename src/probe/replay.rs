@@ -12,6 +12,7 @@ use crate::journal::Line;
 use crate::objective::Objective;
 use crate::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
 use crate::space::{Config, MemoryRole, Parameter, Settings, Space, SpaceError, Value};
+use crate::trial::Purpose;
 
 /// A table of configs with what each came to.
 #[derive(Debug, Clone, Default)]
@@ -129,7 +130,8 @@ impl Table {
         if table.rows.is_empty() { Err(TableError::Empty) } else { Ok(table) }
     }
 
-    /// The searched configs of a journal, derived values left out; confirmations only repeat them.
+    /// The searched configs of a journal, derived values left out; confirmations only repeat them. Short probes count
+    /// where a config had no longer one.
     ///
     /// # Errors
     /// The journal has no trial.
@@ -140,7 +142,14 @@ impl Table {
                 table.names.push(name.to_owned());
             }
         }
-        for line in lines.iter().filter(|line| line.purpose != crate::trial::Purpose::Confirm) {
+        let searched = || lines.iter().filter(|line| line.purpose != Purpose::Confirm);
+        let parts = |purpose| if let Purpose::Screen { one_in } = purpose { one_in.get() } else { 1 };
+        let mut longest: HashMap<String, u32> = HashMap::new();
+        for line in searched() {
+            let entry = longest.entry(line.config.line()).or_insert(u32::MAX);
+            *entry = parts(line.purpose).min(*entry);
+        }
+        for line in searched().filter(|line| longest.get(&line.config.line()) == Some(&parts(line.purpose))) {
             let values = table.names.iter().map(|name| line.config.get(name).cloned()).collect();
             let estimate = line.outcome.measurement().and_then(|measurement| objective.estimate(measurement));
             let outcome = match (&line.outcome, estimate) {

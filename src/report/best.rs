@@ -91,7 +91,7 @@ pub struct BestReport {
     pub outliers: BTreeMap<String, Outliers>,
     /// Configs that cannot be told from it.
     pub ties: Vec<Other>,
-    /// Configs probed.
+    /// Probes, confirmations not counted.
     pub probes: usize,
     /// Probes that measured the leaders again.
     pub confirmations: usize,

@@ -4,7 +4,7 @@ use crate::objective::{Judgement, Objective};
 use crate::outcome::{Estimate, Measurement, Numerics, Outcome};
 use crate::quantity::show_number;
 use crate::study::Study;
-use crate::trial::Trial;
+use crate::trial::{Purpose, Trial};
 
 /// A number with half the width of its interval: `3,214 samples/s ± 1.2 %`.
 pub fn shown_estimate(estimate: Estimate, unit: &str) -> String {
@@ -56,6 +56,7 @@ pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
         return format!("pruned: {number}, slower than the best");
     }
     let number = if measurement.is_unstable && !number.is_empty() { format!("{number} (unstable)") } else { number };
+    let number = if trial.purpose.is_short() { format!("{number} (short probe)") } else { number };
     match objective.judge(measurement) {
         Judgement::Feasible(_) => number,
         Judgement::Infeasible { reason, .. } if number.is_empty() => reason,
@@ -64,16 +65,28 @@ pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
 }
 
 /// Searched trials: those that may win, then those that were given up, both the best first; then what is infeasible, then
-/// failures, both in the order they were run.
+/// failures, both in the order they were run. What was measured for a short time only stands behind what may win, however
+/// good it looked, and is left out where the same config was measured longer.
 pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
-    let mut trials: Vec<&Trial> = study.history.searched().collect();
+    let longest = |trial: &&Trial| {
+        let parts = |purpose| if let Purpose::Screen { one_in } = purpose { one_in.get() } else { 1 };
+        let mut others = study.history.of(&trial.config).filter(|other| other.purpose != Purpose::Confirm);
+        others.all(|other| parts(other.purpose) >= parts(trial.purpose))
+    };
+    let mut trials: Vec<&Trial> = study.history.searched().filter(longest).collect();
     let better_first = |a: Option<f64>, b: Option<f64>| match (a, b) {
         (Some(a), Some(b)) => b.total_cmp(&a),
         (a, b) => b.is_some().cmp(&a.is_some()),
     };
     trials.sort_by(|a, b| {
+        let place = |trial: &Trial| match study.objective.score_of(&trial.outcome) {
+            Some(_) => u8::from(trial.purpose.is_short()),
+            None => 2,
+        };
+        let places = place(a).cmp(&place(b));
         let (a, b) = (&a.outcome, &b.outcome);
-        better_first(study.objective.score_of(a), study.objective.score_of(b))
+        places
+            .then(better_first(study.objective.score_of(a), study.objective.score_of(b)))
             .then(better_first(study.objective.partial_score_of(a), study.objective.partial_score_of(b)))
             .then(b.partial_measurement().is_some().cmp(&a.partial_measurement().is_some()))
     });

@@ -62,7 +62,8 @@ pub fn table(study: &Study, columns: u16) -> String {
 }
 
 fn mark(study: &Study, trial: &Trial, winner: Option<&Config>) -> String {
-    match (winner == Some(&trial.config), study.baseline.as_ref() == Some(&trial.config)) {
+    let is_winner = winner == Some(&trial.config) && !trial.purpose.is_short();
+    match (is_winner, study.baseline.as_ref() == Some(&trial.config)) {
         (true, _) => format!("{} best", trial.number),
         (_, true) => format!("{} baseline", trial.number),
         _ => trial.number.to_string(),

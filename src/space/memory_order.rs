@@ -18,6 +18,17 @@ impl Space {
             .all(|(parameter, (&candidate, &failed))| needs_as_much(role(parameter, memory), candidate, failed))
     }
 
+    /// What two configs must have in common for one to need as much memory as the other: the levels that must be the same,
+    /// and which of the growing parameters are active.
+    pub(crate) fn memory_group(&self, config: &Config, memory: Memory) -> Box<[u32]> {
+        let common = |(parameter, &level): (&Parameter, &u32)| match role(parameter, memory) {
+            MemoryRole::Same => 0,
+            MemoryRole::Grows if level != INACTIVE => 0,
+            _ => level,
+        };
+        self.parameters.iter().zip(&config.levels).map(common).collect()
+    }
+
     /// How a memory follows a parameter.
     pub(super) fn memory_role_of(&self, parameter: usize, memory: Memory) -> MemoryRole {
         role(&self.parameters[parameter], memory)

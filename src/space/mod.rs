@@ -349,6 +349,13 @@ impl Space {
         (changed.level(parameter).is_some() && self.is_member(&changed)).then_some(changed)
     }
 
+    /// The allowed config with these levels, one for each parameter; those of parameters that are not active do not count.
+    pub(crate) fn with_levels(&self, levels: &[u32]) -> Option<Config> {
+        let exist = levels.len() == self.parameters.len()
+            && levels.iter().zip(&self.parameters).all(|(&level, parameter)| u64::from(level) < parameter.len());
+        exist.then(|| self.canonical(levels)).flatten().filter(|config| self.is_member(config))
+    }
+
     /// How many configs there are, conditions and rules considered.
     pub fn count(&self) -> Count {
         *self.found.count.get_or_init(|| count::count(self))

@@ -60,7 +60,8 @@ fn near<'v>(view: &'v View<'_>, config: &'v Config, reach: u32) -> impl Iterator
 /// What was best before the best trial was made.
 fn previous_best(view: &View<'_>) -> Option<Config> {
     let (best, top) = view.best()?;
-    let scores = view.history.searched().take_while(|trial| trial.number != best.number);
+    let may_win = |outcome: &_| view.objective.score_of(outcome).is_some();
+    let scores = view.history.contenders(may_win).take_while(|trial| trial.number != best.number);
     scores
         .filter_map(|trial| Some((trial, view.objective.score_of(&trial.outcome)?)))
         .filter(|(_, score)| *score < top)

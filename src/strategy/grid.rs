@@ -28,7 +28,12 @@ impl Strategy for Grid {
 
 impl Grid {
     /// The first config that is open.
-    pub(super) fn next(&mut self, view: &View<'_>) -> Option<Config> {
+    fn next(&mut self, view: &View<'_>) -> Option<Config> {
+        self.next_among(view, &|config| view.is_open(config))
+    }
+
+    /// The first config that is wanted, all of which must be open.
+    pub(super) fn next_among(&mut self, view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
         let trials = view.history.trials().len();
         let mut walk = Walk::over(view.space, &order(view.space));
         match self.reached.take_if(|(_, then)| trials < *then) {
@@ -38,13 +43,13 @@ impl Grid {
         }
         let mut is_first = true;
         while let Some(config) = walk.next_around(view.walls(), PATIENCE) {
-            if view.history.contains(&config) {
+            if view.history.is_settled(&config) {
                 continue;
             }
             if std::mem::take(&mut is_first) {
                 self.reached = Some((config.clone(), trials));
             }
-            if !view.pending.contains(&config) {
+            if is_wanted(&config) {
                 return Some(config);
             }
         }

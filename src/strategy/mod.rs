@@ -1,12 +1,17 @@
 //! What proposes the next config.
 
+mod anneal;
 mod auto;
 mod bayes;
 mod descent;
 mod grid;
+mod halving;
+mod qmc;
 mod random;
+mod walls;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 pub use bayes::{Parts, bayes_with};
 
@@ -15,6 +20,7 @@ use crate::outcome::Memory;
 use crate::precision::Precision;
 use crate::space::{Config, Space};
 use crate::trial::{History, Trial};
+use walls::Walls;
 
 /// What a strategy sees: everything that its answer may depend on.
 #[derive(Debug, Clone)]
@@ -29,13 +35,13 @@ pub struct View<'a> {
     pub pending: &'a [Config],
     /// Where to start, if that is known: the baseline.
     pub start: Option<&'a Config>,
-    /// Configs that the budget still allows.
+    /// Probes that the budget still allows.
     pub probes_left: u32,
     /// What chance depends on.
     pub seed: u64,
     /// How many times as fast as in fp32 the device multiplies matrices in each precision, where that was measured.
     pub precision_speeds: Option<&'a BTreeMap<Precision, f64>>,
-    walls: Vec<(&'a Config, Memory)>,
+    walls: Walls<'a>,
 }
 
 impl<'a> View<'a> {
@@ -47,11 +53,6 @@ impl<'a> View<'a> {
         pending: &'a [Config],
         start: Option<&'a Config>,
     ) -> Self {
-        let walls = history
-            .trials()
-            .iter()
-            .filter_map(|trial| Some((&trial.config, objective.lacks_memory(&trial.outcome)?)))
-            .collect();
         Self {
             space,
             objective,
@@ -61,7 +62,7 @@ impl<'a> View<'a> {
             probes_left: u32::MAX,
             seed: 0,
             precision_speeds: None,
-            walls,
+            walls: Walls::of(space, objective, history),
         }
     }
 
@@ -79,25 +80,26 @@ impl<'a> View<'a> {
         self
     }
 
-    /// Whether a config is worth proposing: not probed, not pending, and not known to need too much memory.
+    /// Whether a config is worth proposing: not probed for the usual time, not failed, not pending, and not known to need
+    /// too much memory.
     pub fn is_open(&self, config: &Config) -> bool {
-        !self.history.contains(config) && !self.pending.contains(config) && !self.is_ruled_out(config)
+        !self.history.is_settled(config) && !self.pending.contains(config) && !self.is_ruled_out(config)
     }
 
     /// Whether a config needs at least as much memory as one that did not fit.
     pub fn is_ruled_out(&self, config: &Config) -> bool {
-        self.walls.iter().any(|(failed, memory)| self.space.needs_as_much_memory(config, failed, *memory))
+        self.walls.rule_out(self.space, config)
     }
 
-    /// The configs that are known to need too much memory.
+    /// The configs that are known to need too much memory, without those of which it follows from another.
     pub fn walls(&self) -> &[(&'a Config, Memory)] {
-        &self.walls
+        self.walls.all()
     }
 
-    /// The best feasible trial so far; of equals the first.
+    /// The best feasible trial so far; of equals the first. Short probes count only while nothing else may win.
     pub fn best(&self) -> Option<(&'a Trial, f64)> {
         let mut best: Option<(&'a Trial, f64)> = None;
-        for trial in self.history.searched() {
+        for trial in self.history.contenders(|outcome| self.objective.score_of(outcome).is_some()) {
             if let Some(score) = self.objective.score_of(&trial.outcome)
                 && best.is_none_or(|(_, top)| score > top)
             {
@@ -118,11 +120,13 @@ pub struct Proposal {
     /// How much better than the best so far the result is expected to be on average, as a share of the best, where a
     /// model tells; what turns out worse counts as no gain.
     pub gain: Option<f64>,
+    /// Of how many equal parts of the usual measuring time the probe gets one; `None` for all of it.
+    pub one_in: Option<NonZeroU32>,
 }
 
 impl From<Config> for Proposal {
     fn from(config: Config) -> Self {
-        Self { config, reason: None, gain: None }
+        Self { config, reason: None, gain: None, one_in: None }
     }
 }
 
@@ -132,6 +136,9 @@ impl From<Config> for Proposal {
 /// not been: a strategy may keep what it worked out, but a new one must give the same answer to the same view.
 pub trait Strategy: Send {
     /// The next config to probe: one that is [open](View::is_open), or `None` when there is none worth proposing.
+    ///
+    /// No config is proposed twice for the same length: one that was probed for [a part](Proposal::one_in) of the usual
+    /// time is open, and comes again only for a larger part or the whole.
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal>;
 }
 
@@ -147,7 +154,8 @@ pub struct Entry {
 }
 
 /// All ways to search, the default first.
-pub const STRATEGIES: &[Entry] = &[auto::ENTRY, bayes::ENTRY, descent::ENTRY, grid::ENTRY, random::ENTRY];
+pub const STRATEGIES: &[Entry] =
+    &[auto::ENTRY, anneal::ENTRY, bayes::ENTRY, descent::ENTRY, grid::ENTRY, halving::ENTRY, qmc::ENTRY, random::ENTRY];
 
 /// The way of this name.
 pub fn strategy(name: &str) -> Option<&'static Entry> {

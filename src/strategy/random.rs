@@ -19,24 +19,29 @@ impl Strategy for Random {
 
 /// A random config among the open ones.
 pub(super) fn propose(view: &View<'_>) -> Option<Config> {
+    propose_among(view, &|config| view.is_open(config))
+}
+
+/// A random config among the wanted ones, all of which must be open.
+pub(super) fn propose_among(view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
     /// Draws before open configs are taken to be rare, and before allowed ones are.
     const DRAWS: u128 = 1 << 17;
     const FIRST_DRAWS: u128 = 1 << 12;
     let seed = seed_of_draw(view);
-    let Some(size) = view.space.raw_size() else { return rare(view, seed) };
+    let Some(size) = view.space.raw_size() else { return rare(view, seed, is_wanted) };
     let order = Permutation::new(size, seed);
     let mut is_any_allowed = false;
     for place in 0..size.min(DRAWS) {
         if place == FIRST_DRAWS && !is_any_allowed {
-            return rare(view, seed);
+            return rare(view, seed, is_wanted);
         }
         let Some(config) = order.at(place).and_then(|index| view.space.config(index)) else { continue };
         is_any_allowed = true;
-        if view.is_open(&config) {
+        if is_wanted(&config) {
             return Some(config);
         }
     }
-    if size > DRAWS { rare(view, seed) } else { None }
+    if size > DRAWS { rare(view, seed, is_wanted) } else { None }
 }
 
 /// Another one for each proposal of each search.
@@ -49,12 +54,12 @@ pub(super) fn seed_of_draw(view: &View<'_>) -> u64 {
 /// Where the rules leave so little that chance does not hit it: walks with settings in random order, dead ends cut.
 ///
 /// A few short ones, some of which may start where nothing is; then the walk of `grid`, which misses nothing.
-fn rare(view: &View<'_>, seed: u64) -> Option<Config> {
+fn rare(view: &View<'_>, seed: u64, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
     const WALKS: u64 = 8;
     const PATIENCE: u64 = 4_000;
     let by_chance = (0..WALKS).find_map(|number| {
         let mut walk = Walk::shuffled(view.space, seed.wrapping_add(number));
-        std::iter::from_fn(|| walk.next_around(view.walls(), PATIENCE)).find(|config| view.is_open(config))
+        std::iter::from_fn(|| walk.next_around(view.walls(), PATIENCE)).find(|config| is_wanted(config))
     });
-    by_chance.or_else(|| Grid::default().next(view))
+    by_chance.or_else(|| Grid::default().next_among(view, is_wanted))
 }

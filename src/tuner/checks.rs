@@ -29,8 +29,12 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Whether the config would lead, or be tied with what does; only then is a comparison worth its time.
+    /// Whether the config would lead, or be tied with what does; only then is a comparison worth its time. One that was
+    /// measured for a short time does not lead, and is compared when it is measured longer.
     fn could_win(&self, measurement: &Measurement, purpose: Purpose) -> bool {
+        if purpose.is_short() {
+            return false;
+        }
         let outcome = Outcome::Measured(measurement.clone());
         let Some(score) = self.objective.score_of(&outcome) else { return false };
         let view = View::new(self.space, self.objective, &self.history, &[], None);

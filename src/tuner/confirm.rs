@@ -58,7 +58,7 @@ impl Search<'_, '_> {
         const CLOSE: f64 = 0.05;
         let mut scored: Vec<(&Trial, f64)> = self
             .history
-            .searched()
+            .contenders(|outcome| self.objective.score_of(outcome).is_some())
             .filter_map(|trial| Some((trial, self.objective.score_of(&trial.outcome)?)))
             .collect();
         scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));

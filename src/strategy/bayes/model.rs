@@ -167,7 +167,7 @@ fn explained(view: &View<'_>, scale: &Scale, (best, top): (&Config, f64), choice
         Direction::Maximize => format!("tries {changes}: predicted {:+.0} %{chance}", percent.copysign(expected)),
         Direction::Minimize => format!("tries {changes}: predicted {percent:.0} % {word}{chance}"),
     };
-    Proposal { reason: Some(reason), gain: Some(scale.gain(top, choice.improvement)), config: choice.config }
+    Proposal { reason: Some(reason), gain: Some(scale.gain(top, choice.improvement)), ..choice.config.into() }
 }
 
 /// What a config has that the best one has not.
