@@ -1,116 +1,149 @@
-//! One strategy on one table, for many seeds.
+//! gputune's strategies on the tables, by the rules that the peers' harness states.
 
-use std::fs::File;
+use std::collections::HashSet;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use gputune::objective::{Direction, Objective};
-use gputune::probe::{Replay, Table};
-use gputune::space::{Count, Space};
-use gputune::strategy::{self, View};
+use gputune::outcome::{Estimate, Outcome};
+use gputune::strategy::{self, Strategy, View};
 use gputune::trial::{History, Purpose, Trial};
-use serde::Serialize;
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+use rustix::time::{ClockId, clock_gettime};
 
-/// A table that can be searched.
-pub(crate) struct Recorded {
+use crate::line::{self, Key, Line};
+use crate::table::Recorded;
+
+/// What all runs have in common.
+pub(crate) struct Plan<'a> {
+    pub(crate) tables: &'a [Recorded],
+    pub(crate) methods: Vec<Method>,
+    pub(crate) seeds: u64,
+    pub(crate) budget: usize,
+    pub(crate) noise: bool,
+    pub(crate) jobs: usize,
+}
+
+/// A strategy, or a part of one, under the name that it has in the report.
+pub(crate) struct Method {
     pub(crate) name: String,
-    objective: Objective,
-    space: Space,
-    replay: Replay,
-    optimum: f64,
+    pub(crate) build: Box<dyn Fn() -> Box<dyn Strategy> + Send + Sync>,
 }
 
-/// How a strategy fared on a table.
-#[derive(Serialize)]
-pub(crate) struct Fared {
-    pub(crate) table: String,
-    pub(crate) strategy: String,
-    pub(crate) configs: u128,
-    /// Whether every combination of the settings is in the table.
-    pub(crate) is_full: bool,
-    /// For each seed, how far the best is below the optimum after each probe, as a share; 1 until something ran.
-    pub(crate) regret: Vec<Vec<f64>>,
-    /// Probes that failed, as a share of all.
-    pub(crate) failed: f64,
-    /// The mean time of a proposal.
-    pub(crate) seconds_per_proposal: f64,
+/// The strategy of this name.
+pub(crate) fn method(name: &str) -> Method {
+    let entry = strategy::strategy(name).unwrap_or_else(|| panic!("no strategy is named {name:?}"));
+    Method { name: format!("gputune-{name}"), build: Box::new(entry.build) }
 }
 
-/// The tables of a folder whose names begin with one of `only`, or all.
-pub(crate) fn tables(folder: &Path, only: &[String]) -> Vec<Recorded> {
-    let manifest = std::fs::read_to_string(folder.join("manifest.json")).unwrap_or_else(|_| "{}".to_owned());
-    let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    let tables = paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "csv"));
-    let recorded = tables.filter_map(|path| {
-        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        let is_wanted = only.is_empty() || only.iter().any(|start| name.starts_with(start.as_str()));
-        is_wanted.then(|| recorded(path, &name, &manifest))
-    });
-    recorded.collect()
-}
-
-fn recorded(path: &Path, name: &str, manifest: &serde_json::Value) -> Recorded {
-    let direction = if manifest[name]["direction"] == "min" { Direction::Minimize } else { Direction::Maximize };
-    let objective = Objective::new("throughput", direction);
-    let (space, replay) = Table::from_csv(File::open(path).unwrap()).unwrap().into_replay(&[]).unwrap();
-    let optimum = objective.score(replay.optimum(&objective).unwrap());
-    Recorded { name: name.to_owned(), objective, space, replay, optimum }
-}
-
-/// Runs a strategy with the seeds 0, 1, 2 and so on.
-pub(crate) fn replayed(table: &Recorded, strategy: &str, seeds: u64, probes: usize) -> Fared {
-    let configs = match table.space.count() {
-        Count::Exact(count) => count,
-        _ => 0,
-    };
-    let mut spent = Duration::ZERO;
-    let (mut failed, mut probed) = (0_usize, 0_usize);
-    let runs = (0..seeds).map(|seed| {
-        let begin = Instant::now();
-        let (regret, failures) = run(table, strategy, seed, probes);
-        spent += begin.elapsed();
-        failed += failures;
-        probed += regret.len();
-        regret
-    });
-    let regret: Vec<Vec<f64>> = runs.collect();
-    Fared {
-        table: table.name.clone(),
-        strategy: strategy.to_owned(),
-        configs,
-        is_full: table.space.raw_size() == Some(configs),
-        regret,
-        failed: failed as f64 / probed.max(1) as f64,
-        seconds_per_proposal: spent.as_secs_f64() / probed.max(1) as f64,
-    }
-}
-
-fn run(table: &Recorded, strategy: &str, seed: u64, probes: usize) -> (Vec<f64>, usize) {
-    let mut strategy = (strategy::strategy(strategy).unwrap().build)();
-    let (mut history, mut regret, mut failed) = (History::default(), Vec::new(), 0);
-    let mut top: Option<f64> = None;
-    for number in 1..=u32::try_from(probes).unwrap() {
-        let left = u32::try_from(probes).unwrap() + 1 - number;
-        let view = View::new(&table.space, &table.objective, &history, &[], None).with(left, seed);
-        let Some(proposal) = strategy.propose(&view) else { break };
-        let outcome = table.replay.answer(&proposal.config).unwrap().clone();
-        match table.objective.score_of(&outcome) {
-            Some(score) => top = Some(top.map_or(score, |top: f64| top.max(score))),
-            None => failed += 1,
+/// Runs what is not done, seed by seed, and appends each run to the file.
+pub(crate) fn run_all(plan: &Plan<'_>, done: &HashSet<Key>, path: &Path, version: &str) {
+    let mut runs = Vec::new();
+    for seed in 0..plan.seeds {
+        for method in &plan.methods {
+            for table in plan.tables {
+                let key = (method.name.clone(), table.name.clone(), seed, plan.budget, plan.noise);
+                if !done.contains(&key) {
+                    runs.push((method, table, seed));
+                }
+            }
         }
-        regret.push(top.map_or(1.0, |score| regret_of(table, table.objective.score(score))));
+    }
+    let (next, file) = (AtomicUsize::new(0), Mutex::new(()));
+    std::thread::scope(|scope| {
+        for _ in 0..plan.jobs {
+            scope.spawn(|| {
+                while let Some((method, table, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let line = run(plan, method, table, *seed, version);
+                    let _one = file.lock().unwrap();
+                    line::append(path, &line);
+                    let last = line.curve.last().map_or(1.0, |(_, regret)| *regret);
+                    eprintln!("{} {} {seed}: {last:.4} {:.2} s", line.method, line.table, line.seconds);
+                }
+            });
+        }
+    });
+}
+
+/// One run. It ends early where the peers' do: once the best is found, no probe can change its regret.
+fn run(plan: &Plan<'_>, method: &Method, table: &Recorded, seed: u64, version: &str) -> Line {
+    let mut strategy = (method.build)();
+    let mut history = History::default();
+    let mut chance = ChaCha8Rng::seed_from_u64(seed);
+    let (mut curve, mut top): (Vec<(usize, f64)>, Option<f64>) = (Vec::new(), None);
+    let (mut failed, mut spent) = (0, 0.0);
+    let budget = u32::try_from(plan.budget.min(table.regrets.len())).unwrap();
+    for number in 1..=budget {
+        let view = View::new(&table.space, &table.objective, &history, &[], None).with(budget + 1 - number, seed);
+        let begin = processor_seconds();
+        let proposal = strategy.propose(&view);
+        spent += processor_seconds() - begin;
+        let Some(proposal) = proposal else { break };
+        assert!(!history.contains(&proposal.config), "{} repeats a config on {}", method.name, table.name);
+        let recorded = table.replay.answer(&proposal.config).unwrap();
+        let outcome = if plan.noise { noisy(table, &proposal.config, recorded, &mut chance) } else { recorded.clone() };
+        match (table.objective.score_of(&outcome), table.objective.score_of(recorded)) {
+            (Some(seen), Some(score)) => {
+                if top.is_none_or(|top| seen > top) {
+                    top = Some(seen);
+                    curve.push((number as usize, table.regret(table.objective.score(score))));
+                }
+            }
+            _ => failed += 1,
+        }
         let purpose = Purpose::Search;
         history.push(Trial { number, purpose, config: proposal.config, outcome, elapsed: Duration::ZERO });
+        if !plan.noise && curve.last().is_some_and(|(_, regret)| *regret <= 0.0) {
+            break;
+        }
     }
-    (regret, failed)
+    Line {
+        method: method.name.clone(),
+        table: table.name.clone(),
+        seed,
+        budget: plan.budget,
+        noise: plan.noise,
+        curve,
+        probes: history.trials().len(),
+        failed,
+        repeats: 0,
+        outside: 0,
+        drawn: 0,
+        seconds: spent,
+        version: version.to_owned(),
+        error: None,
+    }
 }
 
-fn regret_of(table: &Recorded, value: f64) -> f64 {
-    let share = match table.objective.direction() {
-        Direction::Maximize => value / table.optimum,
-        Direction::Minimize => table.optimum / value,
-    };
-    1.0 - share.max(0.0)
+/// Of this thread: other runs and other programs do not count.
+fn processor_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// The outcome of one repeat: the recorded mean, moved by the recorded spread, which its interval tells.
+fn noisy(
+    table: &Recorded,
+    config: &gputune::space::Config,
+    recorded: &Outcome,
+    chance: &mut ChaCha8Rng,
+) -> Outcome {
+    let spread = table.spreads.get(config).copied().unwrap_or(0.0);
+    let mut outcome = recorded.clone();
+    if let (Outcome::Measured(measurement), true) = (&mut outcome, spread > 0.0)
+        && let Some(throughput) = &mut measurement.throughput
+    {
+        // Peers hear the logarithm of the time: its spread is that share, whichever direction is better.
+        let value = throughput.value * (spread * standard_normal(chance)).exp();
+        *throughput = Estimate::interval(value, value * (1.0 - 1.96 * spread).max(0.0), value * (1.0 + 1.96 * spread));
+    }
+    outcome
+}
+
+/// Box and Muller.
+fn standard_normal(chance: &mut ChaCha8Rng) -> f64 {
+    let (radius, angle): (f64, f64) = (chance.random(), chance.random());
+    (-2.0 * (1.0 - radius).ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }

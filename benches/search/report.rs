@@ -1,82 +1,338 @@
-//! What the replays come to, as JSON and as Markdown.
+//! What the runs come to, as JSON and as Markdown.
 
 use std::collections::BTreeMap;
 
-use crate::replay::Fared;
+use serde::Serialize;
 
-/// Probes after which the regret is told.
-const MARKS: [usize; 6] = [5, 10, 20, 40, 60, 100];
+use crate::line::{self, Bundle, Line};
+use crate::score::{self, AREA, Fared, GOALS, Interval, MARKS, RANDOM, Score};
+use crate::table::Recorded;
 
-impl Fared {
-    /// The mean regret after so many probes; a run that ended earlier keeps what it found.
-    fn mean_at(&self, probes: usize) -> f64 {
-        let at = |run: &Vec<f64>| run.get(probes - 1).or(run.last()).copied().unwrap_or(1.0);
-        self.regret.iter().map(at).sum::<f64>() / self.regret.len().max(1) as f64
-    }
-
-    /// The median number of probes until the best is within a share of the optimum.
-    fn probes_within(&self, share: f64) -> Option<usize> {
-        let reached = |run: &Vec<f64>| run.iter().position(|regret| *regret <= share).map_or(usize::MAX, |at| at + 1);
-        let mut probes: Vec<usize> = self.regret.iter().map(reached).collect();
-        probes.sort_unstable();
-        probes.get(probes.len().saturating_sub(1) / 2).copied().filter(|probes| *probes < usize::MAX)
-    }
-
-    /// What a table belongs to: the start of its name.
-    fn family(&self) -> &str {
-        self.table.split(['-', '_']).next().unwrap_or_default()
-    }
+/// Everything that a report tells, as it is kept.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    about: About,
+    tables: Vec<TableSummary>,
+    groups: Vec<Group>,
+    comparisons: Vec<Comparison>,
+    searchers: Vec<Searcher>,
+    /// The area of each searcher on each table.
+    areas: BTreeMap<String, BTreeMap<String, f64>>,
+    runs: Vec<Bundle>,
 }
 
-pub(crate) fn line(fared: &Fared) -> String {
-    let marks: Vec<String> = MARKS.iter().map(|&mark| format!("{:6.2}", 100.0 * fared.mean_at(mark))).collect();
-    let time = fared.seconds_per_proposal * 1e3;
-    format!("{:8} {:26} {}  {time:.2} ms", fared.strategy, fared.table, marks.join(" "))
+/// How the runs came about.
+#[derive(Serialize)]
+pub(crate) struct About {
+    pub(crate) command: String,
+    pub(crate) machine: String,
+    pub(crate) budget: usize,
+    pub(crate) noise: bool,
 }
 
-pub(crate) fn json(results: &[Fared]) -> String {
-    serde_json::to_string(results).unwrap() + "\n"
+#[derive(Serialize)]
+struct TableSummary {
+    name: String,
+    family: &'static str,
+    configs: usize,
+    failing: usize,
+    is_full: bool,
+    /// The probe at which its area ends, if the budget does not end before.
+    cutoff: usize,
+    /// The expected regret of random search after each probe.
+    random: Vec<f64>,
 }
 
-/// The regret of each strategy, over all tables, over those that are full grids, and over each family.
-pub(crate) fn markdown(results: &[Fared]) -> String {
-    let head: Vec<String> = MARKS.iter().map(|mark| format!("at {mark}")).collect();
-    let mut text = format!(
-        "| strategy | tables | {} | probes to 5 % | to 1 % | failed | ms per proposal |\n|---|---|{}---|---|---|---|\n",
-        head.join(" | "),
-        "---|".repeat(MARKS.len())
-    );
-    let mut groups: BTreeMap<(&str, String), Vec<&Fared>> = BTreeMap::new();
-    for fared in results {
-        let strategy = fared.strategy.as_str();
-        groups.entry((strategy, " all".to_owned())).or_default().push(fared);
-        if fared.is_full {
-            groups.entry((strategy, " full grids".to_owned())).or_default().push(fared);
+#[derive(Serialize)]
+struct Group {
+    name: &'static str,
+    about: &'static str,
+    tables: Vec<String>,
+    scores: Vec<Score>,
+}
+
+/// One of gputune's against the best of the peers, in hindsight, at one mark.
+#[derive(Serialize)]
+struct Comparison {
+    group: &'static str,
+    method: String,
+    probes: usize,
+    best_peer: String,
+    peer_regret: f64,
+    /// gputune's regret less the peer's: below 0 is better.
+    difference: f64,
+    interval: [f64; 2],
+}
+
+/// What a searcher did beside finding.
+#[derive(Serialize)]
+struct Searcher {
+    method: String,
+    version: String,
+    runs: usize,
+    failed_share: f64,
+    repeats_per_probe: f64,
+    outside_per_probe: f64,
+    drawn_share: f64,
+    errors: usize,
+    milliseconds_per_probe: f64,
+}
+
+/// What a group's name and tables are.
+type Belongs = fn(&Recorded) -> bool;
+
+const GROUPS: &[(&str, &str, Belongs)] = &[
+    ("all", "all tables", |_| true),
+    ("pilot", "all but gavel-LM: the eleven tables of the pilot", |table| !table.name.starts_with("gavel")),
+    ("full grids", "those of the pilot with 99 % or more of all combinations", |table| {
+        table.is_full() && !table.name.starts_with("gavel")
+    }),
+    ("training", "throughput of training jobs", |table| table.family() == "training"),
+    ("two parameters", "training: batch size and power limit alone", |table| {
+        table.family() == "training" && table.space.parameters().len() == 2
+    }),
+    ("pipeline", "throughput of data pipelines", |table| table.family() == "pipeline"),
+    ("kernels", "speed of GPU kernels", |table| table.family() == "kernels"),
+    ("failures", "tables on which configs fail", Recorded::has_failures),
+];
+
+/// What is gputune's has a name that begins so.
+pub(crate) const OURS: &str = "gputune-";
+
+/// What stands in the name of a strategy that lacks a part.
+pub(crate) const WITHOUT: &str = " without ";
+
+pub(crate) fn report(lines: &[Line], tables: &[Recorded], about: About) -> Report {
+    let fared = score::fared(lines, tables, about.budget);
+    let mut groups = Vec::new();
+    let mut comparisons = Vec::new();
+    for (name, meaning, belongs) in GROUPS {
+        let within: Vec<&str> = tables.iter().filter(|table| belongs(table)).map(|table| table.name.as_str()).collect();
+        if within.is_empty() || groups.iter().any(|group: &Group| group.tables == within) {
+            continue;
         }
-        groups.entry((strategy, fared.family().to_owned())).or_default().push(fared);
-    }
-    for ((strategy, group), members) in &groups {
-        let mean =
-            |of: &dyn Fn(&Fared) -> f64| members.iter().map(|fared| of(fared)).sum::<f64>() / members.len() as f64;
-        let cells: Vec<String> =
-            MARKS.iter().map(|&mark| format!("{:.2} %", 100.0 * mean(&|fared| fared.mean_at(mark)))).collect();
-        let within = |share: f64| {
-            let probes: Option<Vec<usize>> = members.iter().map(|fared| fared.probes_within(share)).collect();
-            probes.map_or_else(
-                || "-".to_owned(),
-                |probes| format!("{:.0}", probes.iter().sum::<usize>() as f64 / probes.len() as f64),
-            )
+        let members = |method: &str| -> Option<Vec<&Fared<'_>>> {
+            let members: Vec<_> = fared.get(method)?.iter().filter(|fared| within.contains(&&*fared.table.name)).collect();
+            (members.len() == within.len()).then_some(members)
         };
-        text += &format!(
-            "| {strategy} | {} ({}) | {} | {} | {} | {:.0} % | {:.1} |\n",
-            group.trim(),
-            members.len(),
-            cells.join(" | "),
-            within(0.05),
-            within(0.01),
-            100.0 * mean(&|fared| fared.failed),
-            1e3 * mean(&|fared| fared.seconds_per_proposal)
-        );
+        let mut scores: Vec<Score> =
+            fared.keys().filter_map(|method| Some(score::score(method, &members(method)?))).collect();
+        scores.sort_by(|a, b| b.area.mean.total_cmp(&a.area.mean));
+        comparisons.extend(compared(name, &scores, &members));
+        let tables = within.into_iter().map(str::to_owned).collect();
+        groups.push(Group { name, about: meaning, tables, scores });
     }
-    text
+    let summary = |table: &Recorded| TableSummary {
+        name: table.name.clone(),
+        family: table.family(),
+        configs: table.regrets.len(),
+        failing: table.regrets.iter().filter(|regret| **regret >= 1.0).count(),
+        is_full: table.is_full(),
+        cutoff: table.cutoff,
+        random: table.random(about.budget),
+    };
+    let area = |fared: &Fared<'_>| {
+        let sum: f64 = fared.facts.iter().map(|facts| facts[AREA]).sum();
+        (fared.table.name.clone(), sum / fared.facts.len() as f64)
+    };
+    Report {
+        tables: tables.iter().map(summary).collect(),
+        groups,
+        comparisons,
+        searchers: searchers(&fared),
+        areas: fared.iter().map(|(name, fared)| ((*name).to_owned(), fared.iter().map(area).collect())).collect(),
+        runs: line::bundles(lines),
+        about,
+    }
+}
+
+/// Each of gputune's whole strategies against the peer that is best at each mark.
+fn compared<'a>(
+    group: &'static str,
+    scores: &[Score],
+    members: &dyn Fn(&str) -> Option<Vec<&'a Fared<'a>>>,
+) -> Vec<Comparison> {
+    let peers: Vec<&Score> = scores.iter().filter(|score| !score.method.starts_with(OURS)).collect();
+    let mut comparisons = Vec::new();
+    for ours in scores.iter().filter(|score| score.method.starts_with(OURS) && !score.method.contains(WITHOUT)) {
+        for (at, probes) in MARKS.into_iter().enumerate() {
+            let best = peers.iter().min_by(|a, b| a.regret[at].mean.total_cmp(&b.regret[at].mean));
+            let Some(best) = best else { continue };
+            let (Some(own), Some(other)) = (members(&ours.method), members(&best.method)) else { continue };
+            let (difference, interval) = score::differences(&own, &other)[at];
+            comparisons.push(Comparison {
+                group,
+                method: ours.method.clone(),
+                probes,
+                best_peer: best.method.clone(),
+                peer_regret: best.regret[at].mean,
+                difference,
+                interval,
+            });
+        }
+    }
+    comparisons
+}
+
+fn searchers(fared: &BTreeMap<&str, Vec<Fared<'_>>>) -> Vec<Searcher> {
+    let of_method = |(method, fared): (&&str, &Vec<Fared<'_>>)| {
+        let runs: Vec<&Line> = fared.iter().flat_map(|fared| fared.runs.iter().copied()).collect();
+        let last = runs.last()?;
+        let probes = runs.iter().map(|run| run.probes).sum::<usize>().max(1) as f64;
+        let per_probe = |count: fn(&Line) -> usize| runs.iter().map(|run| count(run)).sum::<usize>() as f64 / probes;
+        Some(Searcher {
+            method: (*method).to_owned(),
+            version: last.version.clone(),
+            runs: runs.len(),
+            failed_share: per_probe(|run| run.failed),
+            repeats_per_probe: per_probe(|run| run.repeats),
+            outside_per_probe: per_probe(|run| run.outside),
+            drawn_share: per_probe(|run| run.drawn),
+            errors: runs.iter().filter(|run| run.error.is_some()).count(),
+            milliseconds_per_probe: 1e3 * runs.iter().map(|run| run.seconds).sum::<f64>() / probes,
+        })
+    };
+    fared.iter().filter_map(of_method).collect()
+}
+
+impl Report {
+    pub(crate) fn json(&self) -> String {
+        serde_json::to_string(self).unwrap() + "\n"
+    }
+
+    pub(crate) fn markdown(&self) -> String {
+        let about = &self.about;
+        let noise = if about.noise {
+            "Each probe varied as the recorded repeats of its config did; the regret is that of the recorded mean."
+        } else {
+            "Each probe gave the recorded mean, without noise."
+        };
+        let mut text = format!(
+            "`{}`, on {}. Up to {} unique probes. {noise}\n\n{LEGEND}\n\n{SEARCHERS}",
+            about.command, about.machine, about.budget
+        );
+        for searcher in &self.searchers {
+            text += &format!(
+                "| {} | {} | {} | {:.1} % | {:.2} | {:.2} | {:.1} % | {} | {:.2} |\n",
+                searcher.method,
+                searcher.version,
+                searcher.runs,
+                100.0 * searcher.failed_share,
+                searcher.repeats_per_probe,
+                searcher.outside_per_probe,
+                100.0 * searcher.drawn_share,
+                searcher.errors,
+                searcher.milliseconds_per_probe
+            );
+        }
+        for group in &self.groups {
+            let place = self.comparisons.iter().filter(|comparison| comparison.group == group.name);
+            text += &group.markdown(&place.collect::<Vec<_>>());
+        }
+        text
+    }
+}
+
+const LEGEND: &str = "\
+Mean regret: how far the best found is below the table's best, in percent (of kernel times: of their inverse), mean over the \
+group's tables; ± half the 95 % bootstrap interval over seeds. A run that found the best ended there. Probes to within 5 % and \
+1 %: the median over tables and seeds, and the share of runs that got there. Area: the mean over probes of how far a run is on \
+the way from the expected best of random search (0) to the best (1), up to where random search is expected to have come 96 % of \
+the way from the median config, or to the budget; its interval is over tables and seeds. `random` is random search without \
+replacement in closed form. Failing configs cost a probe.";
+
+const SEARCHERS: &str = "\
+## What searched
+
+| searcher | version | runs | probes that failed | repeats per probe | outside the space per probe | probes drawn by the harness \
+| errors | CPU ms per probe |\n|---|---|--:|--:|--:|--:|--:|--:|--:|\n";
+
+impl Group {
+    fn markdown(&self, comparisons: &[&Comparison]) -> String {
+        let heads: Vec<String> = MARKS.iter().map(|mark| format!("at {mark}")).collect();
+        let goals: Vec<String> = GOALS.iter().map(|goal| format!("to {:.0} %", 100.0 * goal)).collect();
+        let mut text = format!(
+            "\n## {}\n\n{}, {}: {}.\n\n| searcher | seeds | {} | {} | area |\n|---|--:|{}--:|\n",
+            self.name,
+            self.about,
+            self.tables.len(),
+            self.tables.join(", "),
+            heads.join(" | "),
+            goals.join(" | "),
+            "--:|".repeat(heads.len() + goals.len())
+        );
+        for score in self.scores.iter().filter(|score| !score.method.contains(WITHOUT)) {
+            text += &score.row();
+        }
+        text += &self.ablation();
+        if !comparisons.is_empty() {
+            text += "\nAgainst the best peer at each mark (difference in points, below 0 is better; interval over seeds):\n\n";
+            text += "| | probes | best peer | its regret | difference | |\n|---|--:|---|--:|--:|---|\n";
+        }
+        for comparison in comparisons {
+            let [low, high] = comparison.interval;
+            let verdict = match () {
+                () if high < 0.0 => "better",
+                () if low > 0.0 => "**worse**",
+                () => "",
+            };
+            text += &format!(
+                "| {} | {} | {} | {:.2} | {:+.2} ({:+.2} to {:+.2}) | {verdict} |\n",
+                comparison.method,
+                comparison.probes,
+                comparison.best_peer,
+                100.0 * comparison.peer_regret,
+                100.0 * comparison.difference,
+                100.0 * low,
+                100.0 * high
+            );
+        }
+        text
+    }
+
+    /// What each part brings: the strategies that lack one, below the whole.
+    fn ablation(&self) -> String {
+        let lacking: Vec<&Score> = self.scores.iter().filter(|score| score.method.contains(WITHOUT)).collect();
+        if lacking.is_empty() {
+            return String::new();
+        }
+        let heads: Vec<String> = MARKS.iter().map(|mark| format!("at {mark}")).collect();
+        let mut text = format!(
+            "\nWithout one of its parts:\n\n| searcher | seeds | {} | to 5 % | to 1 % | area |\n|---|--:|{}--:|\n",
+            heads.join(" | "),
+            "--:|".repeat(heads.len() + GOALS.len())
+        );
+        let wholes: Vec<&str> = lacking.iter().filter_map(|score| score.method.split(WITHOUT).next()).collect();
+        for score in &self.scores {
+            if lacking.iter().any(|other| other.method == score.method) || wholes.contains(&score.method.as_str()) {
+                text += &score.row();
+            }
+        }
+        text
+    }
+}
+
+impl Score {
+    fn row(&self) -> String {
+        let regret = |interval: &Interval| {
+            let half = 50.0 * (interval.seeds[1] - interval.seeds[0]);
+            if half > 0.0 { format!("{:.2} ± {half:.2}", 100.0 * interval.mean) } else { format!("{:.2}", 100.0 * interval.mean) }
+        };
+        let goal = |(probes, reached): (&Option<f64>, &f64)| {
+            let probes = probes.map_or_else(|| "-".to_owned(), |probes| format!("{probes}"));
+            format!("{probes} ({:.0} %)", 100.0 * reached)
+        };
+        let regrets: Vec<String> = self.regret.iter().map(regret).collect();
+        let goals: Vec<String> = self.probes_to.iter().zip(&self.reached).map(goal).collect();
+        format!(
+            "| {} | {} | {} | {} | {:.3} ({:.3} to {:.3}) |\n",
+            self.method,
+            if self.method == RANDOM { "all".to_owned() } else { self.seeds.to_string() },
+            regrets.join(" | "),
+            goals.join(" | "),
+            self.area.mean,
+            self.area.tables[0],
+            self.area.tables[1]
+        )
+    }
 }
