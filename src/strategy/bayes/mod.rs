@@ -5,11 +5,13 @@
 
 mod acquisition;
 mod candidates;
+mod earlier;
 mod feasibility;
 mod first;
 mod fit;
 mod kernel;
 mod matrix;
+mod mean;
 mod model;
 mod normal;
 mod physics;
@@ -18,9 +20,10 @@ mod process;
 mod scale;
 
 use candidates::{Chunk, Listed, chunks};
+use earlier::Lesson;
 use physics::Physics;
 
-use super::{Entry, Proposal, Strategy, View, random};
+use super::{Earlier, EarlierStudy, Entry, Proposal, Strategy, View, random};
 use crate::outcome::Outcome;
 use crate::space::Config;
 use crate::trial::Trial;
@@ -31,18 +34,43 @@ pub(super) const ENTRY: Entry = Entry {
     build: || Box::new(Bayes::default()),
 };
 
-/// Remembers the list of the space.
+/// Remembers the list of the space, and what was learned from earlier studies.
 #[derive(Debug, Default)]
 pub(super) struct Bayes {
     listed: Option<Listed>,
+    lessons: Vec<Lesson>,
+    /// The studies that the lessons are of.
+    studies: Vec<u64>,
     /// Whether the process starts from the physics of a training step, where the space has parameters that it knows.
     knows_physics: bool,
 }
 
 impl Bayes {
     pub(super) fn with_physics() -> Self {
-        Self { listed: None, knows_physics: true }
+        Self { knows_physics: true, ..Self::default() }
     }
+
+    /// Learns from the earlier studies, unless that was done.
+    fn learn(&mut self, view: &View<'_>) {
+        let earlier = &view.earlier[..view.earlier.len().min(EarlierStudy::MOST)];
+        if !self.studies.iter().copied().eq(earlier.iter().map(Earlier::id)) {
+            self.studies = earlier.iter().map(Earlier::id).collect();
+            self.lessons = earlier.iter().filter_map(|study| Lesson::of(view.space, view.objective, study)).collect();
+        }
+    }
+}
+
+/// The best config of the first earlier study, where nothing but the start is known.
+fn earliest(view: &View<'_>, known: &Known<'_>) -> Option<Proposal> {
+    let study = view.earlier.first()?;
+    let is_start = |config: &Config| Some(config) == view.start;
+    let others = known.trials.iter().map(|trial| &trial.config).chain(view.pending);
+    if view.start.is_some_and(|start| view.is_open(start)) || others.filter(|config| !is_start(config)).next().is_some()
+    {
+        return None;
+    }
+    let config = study.leaders(view.space, view.start).find(|config| view.is_open(config))?;
+    Some(Proposal { reason: Some(format!("tries the best of {}", study.place())), ..Proposal::from(config) })
 }
 
 /// Trials before the process proposes: with fewer it knows of no difference.
@@ -51,8 +79,13 @@ impl Strategy for Bayes {
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
         if self.listed.as_ref().is_none_or(|listed| !listed.is_of(view.space)) {
             self.listed = Some(Listed::of(view.space));
+            (self.lessons, self.studies) = (Vec::new(), Vec::new());
         }
+        self.learn(view);
         let known = Known::of(view);
+        if let Some(proposal) = earliest(view, &known) {
+            return Some(proposal);
+        }
         let sampled;
         let candidates: &[Chunk] = match self.listed.as_ref().and_then(|listed| listed.chunks.as_ref()) {
             Some(chunks) => chunks,
@@ -62,11 +95,13 @@ impl Strategy for Bayes {
             }
         };
         let physics = if self.knows_physics { Physics::of(view) } else { None };
-        let (least_trials, least_scored) = if physics.is_some() { (1, 1) } else { (FIRST_TRIALS, 2) };
+        let knows_nothing = physics.is_none() && self.lessons.is_empty();
+        let (least_trials, least_scored) = if knows_nothing { (FIRST_TRIALS, 2) } else { (1, 1) };
         if known.trials.len() + view.pending.len() < least_trials || known.scored.len() < least_scored {
             return first::first(view, &known, candidates).map(Proposal::from);
         }
-        model::propose(view, &known, candidates, physics).or_else(|| random::propose(view).map(Proposal::from))
+        model::propose(view, &known, candidates, physics, &self.lessons)
+            .or_else(|| random::propose(view).map(Proposal::from))
     }
 }
 

@@ -1,0 +1,119 @@
+//! What the process starts from: nothing, the physics of a training step, or what an earlier study makes expect.
+//!
+//! Each is judged by how likely it makes the history, its own numbers and the kernel's included. The earlier study counts
+//! with a weight from zero on that the history decides, so that one that misleads fades; it and the physics are dropped
+//! where the history clearly speaks against them.
+
+use super::earlier::Lesson;
+use super::fit::{self, Fitted};
+use super::physics::{self, Numbers, Physics};
+use super::points::Axis;
+use super::process::{Data, Process};
+use crate::space::{Config, Space};
+
+/// By how much the history may speak against a mean, as a logarithm of a ratio of likelihoods, before the process goes
+/// without it.
+const DOUBT: f64 = 2.0;
+
+/// What a value is expected to be before the process adds what it knows.
+#[derive(Debug)]
+pub(super) enum Mean<'l> {
+    /// The same everywhere.
+    Nothing,
+    /// The physics with its numbers.
+    Physics(Physics, Numbers),
+    /// A share of what an earlier study makes expect.
+    Earlier(&'l Lesson, f64),
+}
+
+/// What the history is explained with.
+pub(super) struct History<'h> {
+    pub(super) space: &'h Space,
+    pub(super) axes: &'h [Axis],
+    pub(super) data: Data,
+    pub(super) configs: Vec<&'h Config>,
+    /// How much of a logarithm (of a score, where there is none) one standard unit is.
+    pub(super) deviation: f64,
+    /// Whether there are logarithms.
+    pub(super) is_of_ratios: bool,
+}
+
+impl<'l> Mean<'l> {
+    /// The mean that the history makes most likely, with the kernel that goes along with it.
+    pub(super) fn most_likely(
+        history: &History<'_>,
+        physics: Option<Physics>,
+        lessons: &'l [Lesson],
+    ) -> (Self, Fitted) {
+        let plain = fit::fit(&history.data, history.axes, false);
+        let unfitted = fit::unfitted(history.axes);
+        let Some(process) = Process::new(&history.data, history.axes, &unfitted) else { return (Self::Nothing, plain) };
+        let mut best = (plain.cost + DOUBT, Self::Nothing, plain);
+        let mut consider = |mean: Self, prior: f64| {
+            let mut rest = history.data.clone();
+            for (value, config) in rest.values.iter_mut().zip(&history.configs) {
+                *value -= mean.value(history.space, config, history.deviation, history.is_of_ratios);
+            }
+            let around = fit::fit(&rest, history.axes, true);
+            if around.cost + prior < best.0 {
+                best = (around.cost + prior, mean, around);
+            }
+        };
+        if let Some(physics) = physics {
+            let (space, configs) = (history.space, history.configs.clone());
+            let known = physics::Known { space, configs, values: &history.data.values, deviation: history.deviation };
+            let (numbers, prior) = physics.fit(&known, &process);
+            consider(Self::Physics(physics, numbers), prior);
+        }
+        // The kernel is fitted to what one study leaves, since that takes far longer than to compare them.
+        let weighted = lessons.iter().map(|lesson| (lesson, weight(history, lesson, &process)));
+        if let Some((lesson, weight)) = weighted.min_by(|(_, a), (_, b)| a.cost.total_cmp(&b.cost)) {
+            consider(Self::Earlier(lesson, weight.weight), weight.prior);
+        }
+        let (_, mean, fitted) = best;
+        (mean, fitted)
+    }
+
+    /// The mean of a config's standardised value, up to a constant.
+    pub(super) fn value(&self, space: &Space, config: &Config, deviation: f64, is_of_ratios: bool) -> f64 {
+        match self {
+            Self::Nothing => 0.0,
+            Self::Physics(physics, numbers) => physics.mean(space, config, numbers) / deviation,
+            Self::Earlier(lesson, weight) => {
+                weight * lesson.mean(space, config) / if is_of_ratios { deviation } else { 1.0 }
+            }
+        }
+    }
+}
+
+/// How much of an earlier study counts.
+struct Weight {
+    weight: f64,
+    /// What the prior says of it.
+    prior: f64,
+    /// What the history and the prior say of it.
+    cost: f64,
+}
+
+/// The weight that the history makes most likely, priors considered. How little the process expects what is left is a
+/// square in the weight, so three weights tell all of it.
+fn weight(history: &History<'_>, lesson: &Lesson, process: &Process<'_>) -> Weight {
+    /// That a study holds here as it did there is as likely as anything; against it is less so.
+    const EXPECTED: f64 = 1.0;
+    const DEVIATION: f64 = 0.5;
+    const MOST: f64 = 1.5;
+    let prior = |weight: f64| 0.5 * ((weight - EXPECTED) / DEVIATION) * ((weight - EXPECTED) / DEVIATION);
+    let surprise = |weight: f64| {
+        let mean = Mean::Earlier(lesson, weight);
+        let each = history.data.values.iter().zip(&history.configs);
+        let rest = each
+            .map(|(value, config)| value - mean.value(history.space, config, history.deviation, history.is_of_ratios));
+        process.surprise(&rest.collect::<Vec<f64>>())
+    };
+    let (without, with, twice) = (surprise(0.0), surprise(1.0), surprise(2.0));
+    let square = (twice - 2.0 * with + without) / 2.0 + 0.5 / (DEVIATION * DEVIATION);
+    let slope = with - without - (twice - 2.0 * with + without) / 2.0 - EXPECTED / (DEVIATION * DEVIATION);
+    let weight = (-slope / (2.0 * square)).clamp(0.0, MOST);
+    let weight = if weight.is_finite() { weight } else { 0.0 };
+    Weight { weight, prior: prior(weight), cost: surprise(weight) + prior(weight) }
+}
