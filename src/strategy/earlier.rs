@@ -168,7 +168,7 @@ impl EarlierStudy {
             return Err(EarlierError::NoneWithin { place: place(), settings });
         }
         #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
-        let mean = |scores: &[f64]| scores.iter().sum::<f64>() / scores.len() as f64;
+        let mean = |scores: &[f64]| scores.iter().map(|score| score / scores.len() as f64).sum::<f64>();
         let points = found.into_values().map(|(levels, scores)| Point { levels, score: mean(&scores) });
         Ok(Earlier::new(self.place.clone(), within, common, points.collect()))
     }

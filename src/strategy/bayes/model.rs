@@ -44,6 +44,7 @@ impl<'l> Model<'l> {
             configs: kept.iter().map(|(trial, _)| &trial.config).collect(),
             deviation: scale.deviation(),
             is_of_ratios: scale.is_of_ratios(),
+            trials: known.trials.len() + view.pending.len(),
         };
         let (mean, fitted) = Mean::most_likely(&history, physics, lessons);
         Self { axes, scale, shape: fitted.shape, mean }
