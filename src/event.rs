@@ -31,6 +31,17 @@ pub enum Event<'a> {
         /// Whether a line that was cut off in writing had to be dropped.
         healed: bool,
     },
+    /// The search learns from an earlier study.
+    WarmStart {
+        /// Its folder or journal as it was given, or its name.
+        place: &'a str,
+        /// The trials that say something about configs of the space.
+        trials: usize,
+        /// How many of the space's parameters it has.
+        in_common: usize,
+        /// How many parameters the space has.
+        parameters: usize,
+    },
     /// A probe begins.
     Started {
         /// Its number.

@@ -39,12 +39,51 @@ pub struct Header {
     pub gputune_version: String,
     /// What the trials depend on.
     pub fingerprint: Fingerprint,
+    /// The earlier studies that the search learns from: what it proposes depends on them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warm_start: Vec<WarmStart>,
+}
+
+/// An earlier study that a search learns from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmStart {
+    /// Its folder or journal, as it was given.
+    pub place: String,
+    /// The trials in it.
+    pub trials: usize,
+    /// What tells whether they are still the same.
+    pub digest: String,
 }
 
 impl Header {
     /// The header that this program writes.
     pub fn new(fingerprint: Fingerprint) -> Self {
-        Self { format: FORMAT, gputune_version: env!("CARGO_PKG_VERSION").to_owned(), fingerprint }
+        let gputune_version = env!("CARGO_PKG_VERSION").to_owned();
+        Self { format: FORMAT, gputune_version, fingerprint, warm_start: Vec::new() }
+    }
+
+    /// Sets the earlier studies that the search learns from.
+    #[must_use]
+    pub fn warm_start(mut self, studies: Vec<WarmStart>) -> Self {
+        self.warm_start = studies;
+        self
+    }
+
+    fn differences(&self, now: &Self) -> Vec<String> {
+        let digests = |header: &Self| -> Vec<String> { header.warm_start.iter().map(|w| w.digest.clone()).collect() };
+        let shown = |header: &Self| -> String {
+            let each = header.warm_start.iter().map(|study| format!("{} trials of {}", study.trials, study.place));
+            let all = each.collect::<Vec<_>>().join(", ");
+            if all.is_empty() { "nothing".to_owned() } else { all }
+        };
+        let mut found = self.fingerprint.differences(&now.fingerprint);
+        if digests(self) != digests(now) {
+            let (then, now) = (shown(self), shown(now));
+            // A study may have other trials, but as many.
+            let other = if then == now { "others of " } else { "" };
+            found.push(format!("it started from {then} and is to start from {other}{now}"));
+        }
+        found
     }
 }
 
@@ -237,14 +276,14 @@ impl Journal {
 /// Reads the trials of a journal without its space, and without locking it.
 ///
 /// # Errors
-/// It cannot be read, or a line before the last is damaged.
+/// It cannot be read, is of another format, or a line before the last is damaged.
 pub fn read(path: &Path) -> Result<(Header, Vec<Line>), JournalError> {
     let text =
         std::fs::read(path).map_err(|source| JournalError::Io { action: "read", path: path.to_owned(), source })?;
     let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
     let mut lines = text[..whole].split_inclusive(|&byte| byte == b'\n').enumerate();
     let first = lines.next().map_or(&[][..], |(_, line)| line);
-    let header = parse(path, 1, first)?;
+    let header = parse_header(path, first)?;
     let trials = lines.map(|(at, line)| parse(path, at + 1, line)).collect::<Result<_, _>>()?;
     Ok((header, trials))
 }
@@ -253,7 +292,8 @@ fn parse<'l, T: Deserialize<'l>>(path: &Path, line: usize, text: &'l [u8]) -> Re
     serde_json::from_slice(text).map_err(|source| JournalError::Damaged { path: path.to_owned(), line, source })
 }
 
-fn check_header(path: &Path, line: &[u8], now: &Header) -> Result<(), JournalError> {
+/// Reads the first line; its format first, since another's header may have another form.
+fn parse_header(path: &Path, line: &[u8]) -> Result<Header, JournalError> {
     #[derive(Deserialize)]
     struct Versioned {
         format: u32,
@@ -262,8 +302,11 @@ fn check_header(path: &Path, line: &[u8], now: &Header) -> Result<(), JournalErr
     if format != FORMAT {
         return Err(JournalError::Format { path: path.to_owned(), found: format });
     }
-    let then: Header = parse(path, 1, line)?;
-    let differences = then.fingerprint.differences(&now.fingerprint);
+    parse(path, 1, line)
+}
+
+fn check_header(path: &Path, line: &[u8], now: &Header) -> Result<(), JournalError> {
+    let differences = parse_header(path, line)?.differences(now);
     if differences.is_empty() { Ok(()) } else { Err(JournalError::Mismatch { path: path.to_owned(), differences }) }
 }
 

@@ -21,7 +21,7 @@ use crate::outcome::{Estimate, Outcome};
 use crate::precision::Precision;
 use crate::probe::{Effort, InProcess, Job, Limits, ProbeError, Prober, TrainingStep};
 use crate::space::{Config, LocateError, Settings, Space};
-use crate::strategy::{self, Proposal, Strategy, View};
+use crate::strategy::{self, Earlier, EarlierError, EarlierStudy, Proposal, Strategy, View};
 use crate::study::Study;
 use crate::trial::{History, Purpose, Trial};
 
@@ -54,6 +54,9 @@ pub enum TuneError {
     /// The rules leave no config.
     #[error("the space has no config that satisfies every rule")]
     EmptySpace,
+    /// An earlier study says nothing about this search.
+    #[error("this search cannot start from an earlier study")]
+    WarmStart(#[from] EarlierError),
     /// No strategy has this name.
     #[error("there is no strategy `{name}`")]
     UnknownStrategy {
@@ -90,6 +93,7 @@ pub struct Tuner<'p> {
     strategy: Box<dyn Strategy>,
     seed: u64,
     precision_speeds: BTreeMap<Precision, f64>,
+    warm_start: Vec<EarlierStudy>,
     baseline: Option<Config>,
     full_precision: FullPrecision,
     journal: Option<Journal>,
@@ -115,6 +119,7 @@ impl<'p> Tuner<'p> {
             strategy: (auto.build)(),
             seed: 0,
             precision_speeds: BTreeMap::new(),
+            warm_start: Vec::new(),
             baseline: None,
             full_precision: FullPrecision::default(),
             journal: None,
@@ -202,6 +207,34 @@ impl<'p> Tuner<'p> {
         self
     }
 
+    /// Adds an earlier study, on another device or with another model, that the strategy learns from where it is one that
+    /// [does](strategy::LEARNING). Parameters are compared by name; the best config of the first study is probed right
+    /// after the baseline. One that misleads fades as trials come in.
+    ///
+    /// ```
+    /// use gputune::probe::{Step, StepError};
+    /// use gputune::space::{Parameter, Settings, Space};
+    /// use gputune::strategy::EarlierStudy;
+    /// use gputune::tuner::Tuner;
+    ///
+    /// let space = || Space::new([Parameter::values("batch_size", [8, 16, 32])]);
+    /// let step = |settings: &Settings| -> Result<Step, StepError> {
+    ///     std::thread::sleep(std::time::Duration::from_millis(2)); // train on one batch
+    ///     Ok(Step::new(settings.integer("batch_size").unwrap_or(8).unsigned_abs()))
+    /// };
+    /// let measure_time = std::time::Duration::from_millis(50);
+    /// let small = Tuner::new(space()?, step).measure_time(measure_time).run(|_event| ())?;
+    /// let earlier = EarlierStudy::of("the small model", &small.space, &small.history);
+    /// let large = Tuner::new(space()?, step).measure_time(measure_time).warm_start(earlier).run(|_event| ())?;
+    /// assert_eq!(large.settings(&large.history.trials()[0].config).line(), "batch_size=32");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn warm_start(mut self, study: EarlierStudy) -> Self {
+        self.warm_start.push(study);
+        self
+    }
+
     /// Keeps trials in a journal and goes on from what was in it.
     #[must_use]
     pub fn journal(mut self, journal: Journal, recovered: Recovered) -> Self {
@@ -219,11 +252,18 @@ impl<'p> Tuner<'p> {
     /// Runs the search to its end.
     ///
     /// # Errors
-    /// Probing is impossible, trials cannot be kept, every config fails in the same way, or there is no config.
+    /// Probing is impossible, trials cannot be kept, every config fails in the same way, there is no config, or an earlier
+    /// study says nothing about the search.
     pub fn run(self, mut on_event: impl FnMut(Event<'_>)) -> Result<Study, TuneError> {
         let begin = Instant::now();
         if self.baseline.is_none() && self.space.first().is_none() {
             return Err(TuneError::EmptySpace);
+        }
+        let seen = |study: &EarlierStudy| study.seen_from(&self.space, &self.objective);
+        let warm_start: Vec<Earlier> = self.warm_start.iter().map(seen).collect::<Result<_, _>>()?;
+        for study in &warm_start {
+            let (place, trials, in_common) = (study.place(), study.trials(), study.in_common());
+            on_event(Event::WarmStart { place, trials, in_common, parameters: self.space.parameters().len() });
         }
         let Recovered { trials, expected_gains, healed } = self.recovered;
         let history: History = trials.into_iter().collect();
@@ -237,6 +277,7 @@ impl<'p> Tuner<'p> {
             budget: self.budget,
             limits: &self.limits,
             precision_speeds: &self.precision_speeds,
+            warm_start: &warm_start,
             full_precision: self.full_precision.with_space(&self.space),
             prober: self.prober,
             journal: self.journal,
@@ -266,6 +307,7 @@ struct Search<'s, 'p> {
     budget: Budget,
     limits: &'s Limits,
     precision_speeds: &'s BTreeMap<Precision, f64>,
+    warm_start: &'s [Earlier],
     full_precision: FullPrecision,
     prober: Box<dyn Prober + 'p>,
     journal: Option<Journal>,
@@ -336,7 +378,8 @@ impl Search<'_, '_> {
         let searched = u32::try_from(self.history.searched().count()).unwrap_or(u32::MAX);
         let view = View::new(self.space, self.objective, &self.history, &[], baseline)
             .with(self.budget.probes.saturating_sub(searched), seed)
-            .with_precision_speeds(self.precision_speeds);
+            .with_precision_speeds(self.precision_speeds)
+            .with_earlier(self.warm_start);
         strategy.propose(&view)
     }
 

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 
 use gputune::adapter::Apply;
 use gputune::emit::shell_word;
-use gputune::objective::Objective;
 use gputune::probe::protocol::CONFIG;
 use gputune::probe::{CommandProber, StepTemplate};
 use gputune::quantity::show_duration;
 use gputune::space::{Config, Count, Settings, Space};
 use gputune::spec::Spec;
-use gputune::strategy::{self, STRATEGIES, View};
+use gputune::strategy::{self, Earlier, STRATEGIES, View};
 use gputune::trial::History;
 
 use super::exit::Exit;
@@ -41,6 +40,11 @@ pub(super) fn run(args: &Args) -> super::Result {
     let _ = writeln!(text, "baseline   {baseline}");
     let about = STRATEGIES.iter().find(|entry| entry.name == spec.strategy).map_or("", |entry| entry.about);
     let _ = writeln!(text, "strategy   {}: {about}", spec.strategy);
+    for study in earlier(&spec) {
+        let (trials, in_common, all) = (study.trials(), study.in_common(), spec.space.parameters().len());
+        let line = format!("{trials} trials of {}, {in_common} of {all} parameters in common", study.place());
+        let _ = writeln!(text, "warm start {line}");
+    }
     describe_commands(&spec, &out, &mut text);
     describe_time(&spec, &mut text);
     let _ = writeln!(text, "folder     {}", out.display());
@@ -95,16 +99,24 @@ fn describe_space(space: &Space, apply: &Apply, text: &mut String) {
     let _ = writeln!(text, "configs    {} ({without} without conditions and rules)", space.count());
 }
 
+/// What the search learns from; the spec was read with it, so all of it says something.
+fn earlier(spec: &Spec) -> Vec<Earlier> {
+    spec.warm_start.iter().filter_map(|study| study.seen_from(&spec.space, &spec.objective).ok()).collect()
+}
+
 /// The commands that come whatever the results are: the baseline, and what the strategy asks for while they are out.
 fn describe_commands(spec: &Spec, out: &Path, text: &mut String) {
     const SHOWN: usize = 3;
-    let (history, objective) = (History::default(), Objective::default());
+    let history = History::default();
+    let earlier = earlier(spec);
     let start = spec.baseline.as_ref().and_then(|baseline| spec.space.locate(baseline).ok());
     let mut strategy = strategy::strategy(spec.strategy).map(|entry| (entry.build)());
     let mut first: Vec<Config> = start.clone().into_iter().collect();
     while first.len() < SHOWN.min(spec.budget.probes as usize) {
         let left = spec.budget.probes - u32::try_from(first.len()).unwrap_or(0);
-        let view = View::new(&spec.space, &objective, &history, &first, start.as_ref()).with(left, spec.seed);
+        let view = View::new(&spec.space, &spec.objective, &history, &first, start.as_ref())
+            .with(left, spec.seed)
+            .with_earlier(&earlier);
         let Some(proposal) = strategy.as_mut().and_then(|strategy| strategy.propose(&view)) else { break };
         first.push(proposal.config);
     }

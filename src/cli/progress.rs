@@ -58,6 +58,11 @@ impl Progress {
                 let cut = if *healed { "; a line that was cut off in writing is dropped" } else { "" };
                 self.say(&format!("goes on from {trials} finished trials{cut}"));
             }
+            Event::WarmStart { place, trials, in_common, parameters } => {
+                self.say(&format!(
+                    "warm start: {trials} trials of {place}, {in_common} of {parameters} parameters in common"
+                ));
+            }
             Event::Started { number, purpose, settings, searched, reason } => {
                 self.started(*number, *purpose, settings, *searched);
                 self.line.live = reason.unwrap_or_default().to_owned();

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use gputune::ceilings::{self, Ceilings};
 use gputune::emit::Format;
-use gputune::journal::{Header, Journal, JournalError};
+use gputune::journal::{Header, Journal, JournalError, WarmStart};
 use gputune::metric::GpuUse;
 use gputune::probe::{CommandProber, ProbeError, StepTemplate, supervisor};
 use gputune::report::{self, BestReport, Compute};
 use gputune::spec::Spec;
+use gputune::strategy::{EarlierStudy, LEARNING};
 use gputune::study::Study;
 use gputune::telemetry::{Device, NoGpu};
 use gputune::tuner::{TuneError, Tuner};
@@ -25,7 +26,8 @@ use super::{check, diagnostic, folder, interrupt, stdout};
 #[command(after_help = "Examples:
   gputune search config.toml
   gputune search config.toml --format json > best.json
-  gputune search config.toml --out runs/today --fresh")]
+  gputune search config.toml --out runs/today --fresh
+  gputune search config.toml --out runs/h100 --warm-start runs/a100")]
 pub(super) struct Args {
     /// The spec
     config: PathBuf,
@@ -38,6 +40,10 @@ pub(super) struct Args {
     /// Start over; an earlier search in the folder is kept aside
     #[arg(long)]
     fresh: bool,
+    /// Learn from an earlier search, on another device or with another model: its folder or journal; may be given again
+    /// [default: those of the spec]
+    #[arg(long, value_name = "DIR")]
+    warm_start: Vec<PathBuf>,
     /// Print nothing but errors and the best config
     #[arg(short, long)]
     quiet: bool,
@@ -47,7 +53,9 @@ pub(super) fn run(args: Args) -> super::Result {
     let spec = Spec::load(&args.config)?;
     let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
     let device = spec.device().map_err(|error| no_gpu(&error))?;
-    let header = Header::new(spec.fingerprint(&device));
+    let warm_start = warm_start(&args.warm_start, &spec, &out)?;
+    let records: Vec<WarmStart> = warm_start.iter().map(EarlierStudy::record).collect();
+    let header = Header::new(spec.fingerprint(&device)).warm_start(records.clone());
     if args.fresh {
         start_over(&out, &header, &spec, args.quiet)?;
     }
@@ -80,6 +88,7 @@ pub(super) fn run(args: Args) -> super::Result {
         .journal(journal, recovered)
         .stop_flag(stop);
     tuner = tuner.strategy(spec.strategy).map_err(|error| tune_failed(&error, &out))?;
+    tuner = warm_start.into_iter().fold(tuner, Tuner::warm_start);
     if let Some(baseline) = &spec.baseline {
         tuner = tuner.baseline(baseline).map_err(|error| Failed::because(Exit::Usage, &error))?;
     }
@@ -89,6 +98,7 @@ pub(super) fn run(args: Args) -> super::Result {
 
     let best = report::best(&study, &device).map(|best| with_command(best, &study, &template, &out));
     let best = best.map(|best| with_compute(best, &study, &template, &device));
+    let best = best.map(|best| BestReport { warm_start: records, ..best });
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     if !args.quiet {
         eprintln!("{}\n\n{}", report::table(&study, columns()), report::verdict(&study));
@@ -116,6 +126,34 @@ pub(super) fn run(args: Args) -> super::Result {
         (_, Some(_)) => Exit::Found,
         (_, None) => Exit::NothingFeasible,
     })
+}
+
+/// The earlier studies to learn from: those that are given, else those of the spec.
+fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierStudy>, Failed> {
+    if given.is_empty() {
+        return Ok(spec.warm_start.clone());
+    }
+    let usage = |message: String| Failed::new(Exit::Usage, message);
+    if !LEARNING.contains(&spec.strategy) {
+        let hint = format!("leave --warm-start out, or choose the strategy {} in [search]", LEARNING.join(" or "));
+        return Err(usage(format!("`{}` does not learn from earlier studies", spec.strategy)).hint(hint));
+    }
+    if given.len() > EarlierStudy::MOST {
+        let message = format!("a search learns from at most {} earlier studies", EarlierStudy::MOST);
+        return Err(usage(message).hint("keep those that are most alike"));
+    }
+    let own = absolute(&out.join(folder::JOURNAL));
+    let study = |place: &PathBuf| {
+        if absolute(place) == own || absolute(&place.join(folder::JOURNAL)) == own {
+            let message = format!("{} is the folder of this search itself", place.display());
+            let hint = "its trials count as it is; after --fresh, give the folder that the old ones were kept in";
+            return Err(usage(message).hint(hint));
+        }
+        let study =
+            EarlierStudy::read(place).and_then(|study| study.seen_from(&spec.space, &spec.objective).map(|_| study));
+        study.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))
+    };
+    given.iter().map(study).collect()
 }
 
 /// The device that the spec asks for is not there.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::care::Care;
 use super::compute::Compute;
+use crate::journal::WarmStart;
 use crate::metric::{GpuUse, Readings};
 use crate::objective::Direction;
 use crate::outcome::{Estimate, Numerics, Outliers};
@@ -102,6 +103,9 @@ pub struct BestReport {
     pub elapsed_s: f64,
     /// Why it ended.
     pub stopped_because: String,
+    /// The earlier studies that it learned from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warm_start: Vec<WarmStart>,
     /// The device.
     pub device: String,
     /// Its driver.
@@ -142,6 +146,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         measuring: Care::of(study),
         elapsed_s: study.elapsed.as_secs_f64(),
         stopped_because: study.stopped.to_string(),
+        warm_start: Vec::new(),
         device: device.name.clone(),
         driver: device.driver.clone(),
         gputune_version: env!("CARGO_PKG_VERSION").to_owned(),

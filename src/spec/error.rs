@@ -33,6 +33,17 @@ pub(super) struct SourceFile {
 /// What nobody writes by hand; a device that never ends is larger, too.
 const LARGEST: u64 = 16 << 20;
 
+/// An error with its causes behind it.
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        message += &format!(": {inner}");
+        cause = inner.source();
+    }
+    message
+}
+
 /// Why a file cannot be read, without the number that the system gives it.
 fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();

@@ -338,6 +338,9 @@ pub(super) struct SearchTable {
     pub(super) least_gain: Option<Located<f64>>,
     /// Which of several configs within the noise is named. Default: the cheapest.
     pub(super) on_tie: Option<OnTie>,
+    /// Earlier searches, on another device or with another model, to learn from: their folders or journals, relative to
+    /// this file. Default: none.
+    pub(super) warm_start: Option<Vec<Located<PathBuf>>>,
 }
 
 /// A file in `search-spaces/`, or one of the user's own.

@@ -79,6 +79,8 @@ const KEYS: &[Key] = &[
     key("search.confirmations", "a whole number from 0 to 100", "confirmations = 2"),
     key("search.least_gain", "a share from 0 to 1", "least_gain = 0.01"),
     key("search.on_tie", "\"cheapest\" or \"fastest\"", "on_tie = \"cheapest\""),
+    key("search.warm_start", "a list of texts", "warm_start = [\"gputune-out/a100\"]"),
+    key("search.warm_start.[]", "a text", "warm_start = [\"gputune-out/a100\"]"),
 ];
 
 /// What is known about the key at a path.

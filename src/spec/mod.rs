@@ -16,6 +16,7 @@ mod reading;
 mod space;
 mod step;
 mod syntax;
+mod warm_start;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -36,7 +37,7 @@ use crate::objective::{Constraint, Direction, Headroom, Objective};
 use crate::probe::{Limits, Template};
 use crate::quantity;
 use crate::space::{Settings, Space, Value};
-use crate::strategy::STRATEGIES;
+use crate::strategy::{EarlierStudy, STRATEGIES};
 use crate::telemetry::nvml::Visible;
 use crate::telemetry::{Device, NoGpu, VISIBLE_GPUS};
 use error::SourceFile;
@@ -70,6 +71,8 @@ pub struct Spec {
     pub strategy: &'static str,
     /// What chance depends on.
     pub seed: u64,
+    /// Earlier studies to learn from.
+    pub warm_start: Vec<EarlierStudy>,
     /// Precisions that are not searched since the GPU does not have them.
     pub left_out: Vec<LeftOut>,
     /// What is allowed but probably not meant.
@@ -99,6 +102,7 @@ impl Spec {
         let (strategy, seed) = (strategy(&source, &file.search)?, file.search.seed.unwrap_or(0));
         let step = step::build(&source, &file.step.value, &space, Apply { adapter, applied, seed })?;
         let objective = objective(&source, &file.objective, &file.limits, &file.search)?;
+        let warm_start = warm_start::read(&source, &file.search, strategy, &space, &objective)?;
         let mut warnings = apply::warnings(&file.step.value);
         warnings.extend(step.unused(&space));
         Ok(Self {
@@ -112,6 +116,7 @@ impl Spec {
             objective,
             strategy,
             seed,
+            warm_start,
             left_out,
             warnings,
         })

@@ -4,6 +4,7 @@ mod anneal;
 mod auto;
 mod bayes;
 mod descent;
+mod earlier;
 mod grid;
 mod halving;
 mod qmc;
@@ -14,6 +15,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 pub use bayes::{Parts, bayes_with};
+
+pub use earlier::{Earlier, EarlierError, EarlierStudy};
 
 use crate::objective::Objective;
 use crate::outcome::Memory;
@@ -41,6 +44,8 @@ pub struct View<'a> {
     pub seed: u64,
     /// How many times as fast as in fp32 the device multiplies matrices in each precision, where that was measured.
     pub precision_speeds: Option<&'a BTreeMap<Precision, f64>>,
+    /// What is known from earlier studies, on other devices or with other models.
+    pub earlier: &'a [Earlier],
     walls: Walls<'a>,
 }
 
@@ -62,6 +67,7 @@ impl<'a> View<'a> {
             probes_left: u32::MAX,
             seed: 0,
             precision_speeds: None,
+            earlier: &[],
             walls: Walls::of(space, objective, history),
         }
     }
@@ -77,6 +83,14 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn with_precision_speeds(mut self, speeds: &'a BTreeMap<Precision, f64>) -> Self {
         self.precision_speeds = Some(speeds);
+        self
+    }
+
+    /// Sets what is known from earlier studies of the same parameters, [seen from](EarlierStudy::seen_from) this space and
+    /// objective.
+    #[must_use]
+    pub fn with_earlier(mut self, earlier: &'a [Earlier]) -> Self {
+        self.earlier = earlier;
         self
     }
 
@@ -161,6 +175,9 @@ pub const STRATEGIES: &[Entry] =
 pub fn strategy(name: &str) -> Option<&'static Entry> {
     STRATEGIES.iter().find(|entry| entry.name == name)
 }
+
+/// The names of the ways that learn from earlier studies.
+pub const LEARNING: &[&str] = &[auto::ENTRY.name, bayes::ENTRY.name];
 
 /// Settings in a row that a walk may try in vain before a strategy says that there is nothing left.
 ///

@@ -5,11 +5,13 @@
 
 mod acquisition;
 mod candidates;
+mod earlier;
 mod feasibility;
 mod first;
 mod fit;
 mod kernel;
 mod matrix;
+mod mean;
 mod model;
 mod normal;
 mod parts;
@@ -19,10 +21,11 @@ mod process;
 mod scale;
 
 use candidates::{Chunk, Listed, chunks};
+use earlier::Lesson;
 pub use parts::Parts;
 use physics::Physics;
 
-use super::{Entry, Proposal, Strategy, View, random};
+use super::{Earlier, EarlierStudy, Entry, Proposal, Strategy, View, random};
 use crate::outcome::Outcome;
 use crate::space::Config;
 use crate::trial::Trial;
@@ -33,17 +36,42 @@ pub(super) const ENTRY: Entry = Entry {
     build: || Box::new(Bayes::with(Parts { physics: false, ..Parts::default() })),
 };
 
-/// Remembers the list of the space.
+/// Remembers the list of the space, and what was learned from earlier studies.
 #[derive(Debug)]
 pub(super) struct Bayes {
-    listed: Option<Listed>,
     parts: Parts,
+    listed: Option<Listed>,
+    lessons: Vec<Lesson>,
+    /// The studies that the lessons are of.
+    studies: Vec<u64>,
 }
 
 impl Bayes {
     pub(super) fn with(parts: Parts) -> Self {
-        Self { listed: None, parts }
+        Self { parts, listed: None, lessons: Vec::new(), studies: Vec::new() }
     }
+
+    /// Learns from the earlier studies, unless that was done.
+    fn learn(&mut self, view: &View<'_>) {
+        let earlier = &view.earlier[..view.earlier.len().min(EarlierStudy::MOST)];
+        if !self.studies.iter().copied().eq(earlier.iter().map(Earlier::id)) {
+            self.studies = earlier.iter().map(Earlier::id).collect();
+            self.lessons = earlier.iter().filter_map(|study| Lesson::of(view.space, view.objective, study)).collect();
+        }
+    }
+}
+
+/// The best config of the first earlier study, where nothing but the start is known.
+fn earliest(view: &View<'_>, known: &Known<'_>) -> Option<Proposal> {
+    let study = view.earlier.first()?;
+    let is_start = |config: &Config| Some(config) == view.start;
+    let others = known.trials.iter().map(|trial| &trial.config).chain(view.pending);
+    if view.start.is_some_and(|start| view.is_open(start)) || others.filter(|config| !is_start(config)).next().is_some()
+    {
+        return None;
+    }
+    let config = study.leaders(view.space, view.start).find(|config| view.is_open(config))?;
+    Some(Proposal { reason: Some(format!("tries the best of {}", study.place())), ..Proposal::from(config) })
 }
 
 /// The method with only some of its parts.
@@ -59,8 +87,13 @@ impl Strategy for Bayes {
         let parts = self.parts;
         if parts.every_config && self.listed.as_ref().is_none_or(|listed| !listed.is_of(view.space)) {
             self.listed = Some(Listed::of(view.space));
+            (self.lessons, self.studies) = (Vec::new(), Vec::new());
         }
+        self.learn(view);
         let known = Known::of(view);
+        if let Some(proposal) = earliest(view, &known) {
+            return Some(proposal);
+        }
         let sampled;
         let candidates: &[Chunk] = match self.listed.as_ref().and_then(|listed| listed.chunks.as_ref()) {
             Some(chunks) => chunks,
@@ -70,11 +103,13 @@ impl Strategy for Bayes {
             }
         };
         let physics = if parts.physics && parts.logarithm { Physics::of(view) } else { None };
-        let (least_trials, least_scored) = if physics.is_some() { (1, 1) } else { (FIRST_TRIALS, 2) };
+        let knows_nothing = physics.is_none() && self.lessons.is_empty();
+        let (least_trials, least_scored) = if knows_nothing { (FIRST_TRIALS, 2) } else { (1, 1) };
         if known.trials.len() + view.pending.len() < least_trials || known.scored.len() < least_scored {
             return first::first(view, &known, candidates).map(Proposal::from);
         }
-        model::propose(view, &known, candidates, physics, parts).or_else(|| random::propose(view).map(Proposal::from))
+        model::propose(view, &known, candidates, physics, &self.lessons, parts)
+            .or_else(|| random::propose(view).map(Proposal::from))
     }
 }
 

@@ -2,16 +2,17 @@
 
 use super::acquisition::{Choice, Judge};
 use super::candidates::Chunk;
+use super::earlier::Lesson;
 use super::feasibility::Feasibility;
-use super::fit;
 use super::kernel::Shape;
-use super::physics::{self, Numbers, Physics};
+use super::mean::{History, Mean};
+use super::physics::Physics;
 use super::points::{Axis, Points, axes};
 use super::process::{Data, Process};
 use super::scale::Scale;
 use super::{Known, Parts};
 use crate::objective::Direction;
-use crate::space::Config;
+use crate::space::{Config, Space};
 use crate::strategy::{Proposal, View};
 use crate::trial::Trial;
 
@@ -20,60 +21,52 @@ const MOST_FITTED: usize = 64;
 const MOST_KNOWN: usize = 300;
 
 /// What is fitted to the history.
-struct Model {
+struct Model<'l> {
     axes: Vec<Axis>,
     scale: Scale,
     shape: Shape,
-    /// The physics with its numbers, where it explains the history.
-    physics: Option<(Physics, Numbers)>,
+    mean: Mean<'l>,
 }
 
-impl Model {
-    fn of(view: &View<'_>, known: &Known<'_>, physics: Option<Physics>, parts: Parts) -> Self {
+impl<'l> Model<'l> {
+    fn of(
+        view: &View<'_>,
+        known: &Known<'_>,
+        physics: Option<Physics>,
+        lessons: &'l [Lesson],
+        parts: Parts,
+    ) -> Self {
         /// The deviation of throughputs, as logarithms, among the configs of a space.
         const EXPECTED: f64 = 0.4;
         let axes = axes(view.space);
         let scores: Vec<f64> = known.scored.iter().map(|(_, score)| *score).collect();
-        let scale = Scale::of(view.objective, &scores, physics.is_some().then_some(EXPECTED), parts.logarithm);
+        let expected = lessons.first().map(Lesson::spread).or(physics.is_some().then_some(EXPECTED));
+        let scale = Scale::of(view.objective, &scores, expected, parts.logarithm);
         let kept = representatives(&known.scored, MOST_FITTED);
-        let mut data = data(view, &axes, &scale, &kept, parts);
-        let plain = fit::fit(&data, &axes, false, parts.share);
-        let explained = physics.and_then(|physics| {
-            let unfitted = fit::unfitted(&axes, parts.share);
-            let process = Process::new(&data, &axes, &unfitted)?;
-            let configs = kept.iter().map(|(trial, _)| &trial.config).collect();
-            let known =
-                physics::Known { space: view.space, configs, values: &data.values, deviation: scale.deviation() };
-            let (numbers, prior) = physics.fit(&known, &process);
-            let rest = physics.rest(&known, &numbers);
-            Some((physics, numbers, prior, rest))
-        });
-        let Some((physics, numbers, prior, rest)) = explained else {
-            return Self { axes, scale, shape: plain.shape, physics: None };
+        let history = History {
+            space: view.space,
+            axes: &axes,
+            data: data(view, &axes, &scale, &kept, parts),
+            configs: kept.iter().map(|(trial, _)| &trial.config).collect(),
+            deviation: scale.deviation(),
+            is_of_ratios: scale.is_of_ratios(),
+            trials: known.trials.len() + view.pending.len(),
+            parts,
         };
-        data.values = rest;
-        let around = fit::fit(&data, &axes, true, parts.share);
-        if around.cost + prior > plain.cost + DOUBT {
-            return Self { axes, scale, shape: plain.shape, physics: None };
-        }
-        Self { axes, scale, shape: around.shape, physics: Some((physics, numbers)) }
+        let (mean, fitted) = Mean::most_likely(&history, physics, lessons);
+        Self { axes, scale, shape: fitted.shape, mean }
     }
 
-    /// The value that the physics expects, up to a constant; without it zero.
+    /// The value that the mean expects, up to a constant.
     fn offset(&self, view: &View<'_>, config: &Config) -> f64 {
-        let mean = |(physics, numbers): &(Physics, Numbers)| physics.mean(view.space, config, numbers);
-        self.physics.as_ref().map_or(0.0, mean) / self.scale.deviation()
+        self.mean.value(view.space, config, self.scale.deviation(), self.scale.is_of_ratios())
     }
 
     /// The parameters that the offset depends on.
-    fn reads(&self) -> Vec<usize> {
-        self.physics.as_ref().map_or_else(Vec::new, |(physics, _)| physics.reads())
+    fn reads(&self, space: &Space) -> Vec<usize> {
+        self.mean.reads(space)
     }
 }
-
-/// By how much the history may speak against the physics, as a logarithm of a ratio of likelihoods, before the process goes
-/// without it.
-const DOUBT: f64 = 2.0;
 
 /// The candidate that is worth most by the model of the history; `None` where there is no model or no open candidate.
 pub(super) fn propose(
@@ -81,9 +74,10 @@ pub(super) fn propose(
     known: &Known<'_>,
     candidates: &[Chunk],
     physics: Option<Physics>,
+    lessons: &[Lesson],
     parts: Parts,
 ) -> Option<Proposal> {
-    let model = Model::of(view, known, physics, parts);
+    let model = Model::of(view, known, physics, lessons, parts);
     let (axes, scale, shape) = (&model.axes, &model.scale, &model.shape);
     let offset = |config: &Config| model.offset(view, config);
     let kept = representatives(&known.scored, MOST_KNOWN);
@@ -112,7 +106,7 @@ pub(super) fn propose(
         feasibility: chances.as_ref().map(|(model, process)| (*model, process)),
         best: scale.value(top),
         offset: &offset,
-        reads: &model.reads(),
+        reads: &model.reads(view.space),
     };
     let choice = judge.choose(candidates, |config| view.is_open(config))?;
     Some(explained(view, scale, (&best.config, top), choice))

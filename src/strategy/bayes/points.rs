@@ -43,7 +43,7 @@ impl Axis {
     }
 
     /// Where a level lies; not a number where the parameter is not active.
-    fn place(self, parameter: &Parameter, level: Option<u32>) -> f64 {
+    pub(super) fn place(self, parameter: &Parameter, level: Option<u32>) -> f64 {
         match (self, level) {
             (_, None) => f64::NAN,
             (Self::Level { last }, Some(level)) => f64::from(level) / last,
@@ -102,6 +102,22 @@ impl Points {
             found.into_iter().map(|level| axis.place(parameter, level)).collect()
         });
         Self { places: places.collect(), numbers, len }
+    }
+
+    /// Points by their places, axis after axis; each row is a point.
+    pub(super) fn at(axes: usize, rows: &[Vec<f64>]) -> Self {
+        let mut numbers = vec![0; rows.len() * axes];
+        let places = (0..axes).map(|axis| {
+            let mut found: Vec<f64> = rows.iter().map(|row| row[axis]).collect();
+            found.sort_by(f64::total_cmp);
+            found.dedup_by(|a, b| a.to_bits() == b.to_bits());
+            for (row, number) in rows.iter().zip(numbers.iter_mut().skip(axis).step_by(axes)) {
+                let place = found.binary_search_by(|known| known.total_cmp(&row[axis]));
+                *number = place.map_or(0, |place| u32::try_from(place).unwrap_or(0));
+            }
+            found
+        });
+        Self { places: places.collect(), numbers, len: rows.len() }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -72,6 +72,11 @@ impl<'d> Process<'d> {
         self.data.values.len()
     }
 
+    /// The weight of each known value in the mean anywhere, and what the mean goes back to far from all of them.
+    pub(super) fn weights(&self) -> (&[f64], f64) {
+        (&self.weights, self.level)
+    }
+
     /// Prepares for the points of a set.
     pub(super) fn factors(&self, others: &Points) -> Vec<Factor> {
         factors(self.shape, self.axes, &self.data.points, others)

@@ -85,6 +85,11 @@ impl Scale {
         self.deviation
     }
 
+    /// Whether values are logarithms, so that their differences are ratios.
+    pub(super) fn is_of_ratios(&self) -> bool {
+        !matches!(self.kind, Kind::Plain)
+    }
+
     fn drawn(&self, raw: f64) -> f64 {
         let below = self.limit - raw;
         if below <= 0.0 {

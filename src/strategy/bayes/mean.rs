@@ -1,0 +1,160 @@
+//! What the process starts from: nothing, the physics of a training step, or what an earlier study makes expect.
+//!
+//! Each is judged by how likely it makes the history, its own numbers and the kernel's included. The earlier study counts
+//! with a weight from zero on that the history decides, so that one that misleads fades; it and the physics are dropped
+//! where the history clearly speaks against them.
+
+use super::earlier::Lesson;
+use super::fit::{self, Fitted};
+use super::parts::Parts;
+use super::physics::{self, Numbers, Physics};
+use super::points::Axis;
+use super::process::{Data, Process};
+use crate::space::{Config, Space};
+
+/// By how much the history may speak against a mean, as a logarithm of a ratio of likelihoods, before the process goes
+/// without it.
+const DOUBT: f64 = 2.0;
+
+/// What a value is expected to be before the process adds what it knows.
+#[derive(Debug)]
+pub(super) enum Mean<'l> {
+    /// The same everywhere.
+    Nothing,
+    /// The physics with its numbers.
+    Physics(Physics, Numbers),
+    /// A share of what an earlier study makes expect.
+    Earlier(&'l Lesson, f64),
+}
+
+/// What the history is explained with.
+pub(super) struct History<'h> {
+    pub(super) space: &'h Space,
+    pub(super) axes: &'h [Axis],
+    pub(super) data: Data,
+    pub(super) configs: Vec<&'h Config>,
+    /// How much of a logarithm (of a score, where there is none) one standard unit is.
+    pub(super) deviation: f64,
+    /// Whether there are logarithms.
+    pub(super) is_of_ratios: bool,
+    /// How many trials there are, those that are being probed included.
+    pub(super) trials: usize,
+    pub(super) parts: Parts,
+}
+
+/// A mean, the kernel that goes along with it, and the negative logarithm of how likely both are.
+struct Candidate<'l> {
+    mean: Mean<'l>,
+    around: Fitted,
+    cost: f64,
+}
+
+impl<'l> Mean<'l> {
+    /// The mean that the history makes most likely, with the kernel that goes along with it.
+    ///
+    /// While it does not tell whether an earlier study holds here, every other proposal goes without: where one misleads, all
+    /// that it praises may be as bad as the rest of what it praises, and only a look elsewhere shows that.
+    pub(super) fn most_likely(
+        history: &History<'_>,
+        physics: Option<Physics>,
+        lessons: &'l [Lesson],
+    ) -> (Self, Fitted) {
+        /// By how much the history must speak for an earlier study before every proposal learns from it.
+        const SURE: f64 = 3.0;
+        let without = Self::without(history, physics);
+        let Some(with) = Self::earlier(history, lessons) else { return (without.mean, without.around) };
+        let evidence = without.cost - with.cost;
+        let is_its_turn = history.trials.is_multiple_of(2);
+        let chosen = if evidence > SURE || (evidence > -DOUBT && is_its_turn) { with } else { without };
+        (chosen.mean, chosen.around)
+    }
+
+    /// Nothing, or the physics.
+    fn without(history: &History<'_>, physics: Option<Physics>) -> Candidate<'l> {
+        let plain = fit::fit(&history.data, history.axes, false, history.parts.share);
+        let plain = Candidate { mean: Self::Nothing, cost: plain.cost, around: plain };
+        let unfitted = fit::unfitted(history.axes, history.parts.share);
+        let process = Process::new(&history.data, history.axes, &unfitted);
+        let Some((physics, process)) = physics.zip(process) else { return plain };
+        let known = physics::Known {
+            space: history.space,
+            configs: history.configs.clone(),
+            values: &history.data.values,
+            deviation: history.deviation,
+        };
+        let (numbers, prior) = physics.fit(&known, &process);
+        let explained = Self::Physics(physics, numbers).around(history, prior);
+        if explained.cost > plain.cost + DOUBT { plain } else { explained }
+    }
+
+    /// The earlier study that the history makes most likely. The kernel is fitted to what that one leaves, since this takes
+    /// far longer than to compare them.
+    fn earlier(history: &History<'_>, lessons: &'l [Lesson]) -> Option<Candidate<'l>> {
+        let unfitted = fit::unfitted(history.axes, history.parts.share);
+        let process = Process::new(&history.data, history.axes, &unfitted).filter(|_| !lessons.is_empty())?;
+        let weighted = lessons.iter().map(|lesson| (lesson, weight(history, lesson, &process)));
+        let (lesson, weight) = weighted.min_by(|(_, a), (_, b)| a.cost.total_cmp(&b.cost))?;
+        Some(Self::Earlier(lesson, weight.weight).around(history, weight.prior))
+    }
+
+    fn around(self, history: &History<'_>, prior: f64) -> Candidate<'l> {
+        let mut rest = history.data.clone();
+        for (value, config) in rest.values.iter_mut().zip(&history.configs) {
+            *value -= self.value(history.space, config, history.deviation, history.is_of_ratios);
+        }
+        let around = fit::fit(&rest, history.axes, true, history.parts.share);
+        Candidate { mean: self, cost: around.cost + prior, around }
+    }
+
+    /// The parameters that the mean depends on.
+    pub(super) fn reads(&self, space: &Space) -> Vec<usize> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Physics(physics, _) => physics.reads(),
+            Self::Earlier(..) => (0..space.parameters().len()).collect(),
+        }
+    }
+
+    /// The mean of a config's standardised value, up to a constant.
+    pub(super) fn value(&self, space: &Space, config: &Config, deviation: f64, is_of_ratios: bool) -> f64 {
+        match self {
+            Self::Nothing => 0.0,
+            Self::Physics(physics, numbers) => physics.mean(space, config, numbers) / deviation,
+            Self::Earlier(lesson, weight) => {
+                weight * lesson.mean(space, config) / if is_of_ratios { deviation } else { 1.0 }
+            }
+        }
+    }
+}
+
+/// How much of an earlier study counts.
+struct Weight {
+    weight: f64,
+    /// What the prior says of it.
+    prior: f64,
+    /// What the history and the prior say of it.
+    cost: f64,
+}
+
+/// The weight that the history makes most likely, priors considered. How little the process expects what is left is a
+/// square in the weight, so three weights tell all of it.
+fn weight(history: &History<'_>, lesson: &Lesson, process: &Process<'_>) -> Weight {
+    /// That a study holds here as it did there is as likely as anything; against it is less so.
+    const EXPECTED: f64 = 1.0;
+    const DEVIATION: f64 = 0.5;
+    const MOST: f64 = 1.5;
+    let prior = |weight: f64| 0.5 * ((weight - EXPECTED) / DEVIATION) * ((weight - EXPECTED) / DEVIATION);
+    let surprise = |weight: f64| {
+        let mean = Mean::Earlier(lesson, weight);
+        let each = history.data.values.iter().zip(&history.configs);
+        let rest = each
+            .map(|(value, config)| value - mean.value(history.space, config, history.deviation, history.is_of_ratios));
+        process.surprise(&rest.collect::<Vec<f64>>())
+    };
+    let (without, with, twice) = (surprise(0.0), surprise(1.0), surprise(2.0));
+    let square = (twice - 2.0 * with + without) / 2.0 + 0.5 / (DEVIATION * DEVIATION);
+    let slope = with - without - (twice - 2.0 * with + without) / 2.0 - EXPECTED / (DEVIATION * DEVIATION);
+    let weight = (-slope / (2.0 * square)).clamp(0.0, MOST);
+    let weight = if weight.is_finite() { weight } else { 0.0 };
+    Weight { weight, prior: prior(weight), cost: surprise(weight) + prior(weight) }
+}
