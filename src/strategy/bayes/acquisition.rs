@@ -13,8 +13,8 @@ pub(super) struct Judge<'m> {
     pub(super) feasibility: Option<(&'m Feasibility, &'m Process<'m>)>,
     /// The best standardised value so far.
     pub(super) best: f64,
-    /// What the process's mean is added to.
-    pub(super) offset: &'m dyn Fn(&Config) -> f64,
+    /// What the process's mean is added to, and the variance of that.
+    pub(super) offset: &'m dyn Fn(&Config) -> (f64, f64),
 }
 
 /// The candidate that is worth most.
@@ -69,8 +69,10 @@ impl Judge<'_> {
             let factors = self.process.factors(&chunk.points);
             for (at, config) in chunk.configs.iter().enumerate() {
                 if is_open(config) {
-                    let mean = self.process.mean(&factors, chunk.points.point(at), &mut along) + (self.offset)(config);
+                    let (offset, variance) = (self.offset)(config);
+                    let mean = self.process.mean(&factors, chunk.points.point(at), &mut along) + offset;
                     let widest = self.process.widest(&along);
+                    let widest = (widest * widest + variance).sqrt();
                     let bound = ln_expected_improvement(mean, widest, self.best);
                     bounds.push(Bounded { bound, chunk: number, at });
                 }
@@ -87,7 +89,9 @@ impl Judge<'_> {
     fn worth(&self, chunk: &Chunk, prepared: &Prepared, at: usize) -> (f64, Choice) {
         let point = chunk.points.point(at);
         let mut belief = self.process.belief(&prepared.values, point);
-        belief.mean += (self.offset)(&chunk.configs[at]);
+        let (offset, variance) = (self.offset)(&chunk.configs[at]);
+        belief.mean += offset;
+        belief.deviation = (belief.deviation * belief.deviation + variance).sqrt();
         let chance = match (self.feasibility, &prepared.feasibility) {
             (Some((feasibility, process)), Some(factors)) => feasibility.chance(process, factors, point),
             _ => 1.0,

@@ -64,6 +64,9 @@ impl Strategy for Bayes {
         let physics = if self.knows_physics { Physics::of(view) } else { None };
         let (least_trials, least_scored) = if physics.is_some() { (1, 1) } else { (FIRST_TRIALS, 2) };
         if known.trials.len() + view.pending.len() < least_trials || known.scored.len() < least_scored {
+            if let Some(proposal) = physics.and_then(|physics| physics.first(view, candidates)) {
+                return Some(proposal);
+            }
             return first::first(view, &known, candidates).map(Proposal::from);
         }
         model::propose(view, &known, candidates, physics).or_else(|| random::propose(view).map(Proposal::from))

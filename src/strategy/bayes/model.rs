@@ -39,12 +39,14 @@ impl Model {
         let mut data = data(view, &axes, &scale, &kept);
         let plain = fit::fit(&data, &axes, false);
         let explained = physics.and_then(|physics| {
-            let unfitted = fit::unfitted(&axes);
-            let process = Process::new(&data, &axes, &unfitted)?;
-            let configs = kept.iter().map(|(trial, _)| &trial.config).collect();
-            let known =
-                physics::Known { space: view.space, configs, values: &data.values, deviation: scale.deviation() };
-            let (numbers, prior) = physics.fit(&known, &process);
+            let known = physics::Known {
+                space: view.space,
+                configs: kept.iter().map(|(trial, _)| &trial.config).collect(),
+                values: &data.values,
+                deviation: scale.deviation(),
+                waits: kept.iter().map(|(trial, _)| physics::wait_of(&trial.outcome)).collect(),
+            };
+            let (numbers, prior) = physics.fit(&known);
             let rest = physics.rest(&known, &numbers);
             Some((physics, numbers, prior, rest))
         });
@@ -63,6 +65,14 @@ impl Model {
     fn offset(&self, view: &View<'_>, config: &Config) -> f64 {
         let mean = |(physics, numbers): &(Physics, Numbers)| physics.mean(view.space, config, numbers);
         self.physics.as_ref().map_or(0.0, mean) / self.scale.deviation()
+    }
+
+    /// The same with its variance.
+    fn uncertain_offset(&self, view: &View<'_>, config: &Config) -> (f64, f64) {
+        let Some((physics, numbers)) = &self.physics else { return (0.0, 0.0) };
+        let (mean, variance) = physics.uncertain_mean(view.space, config, numbers);
+        let unit = self.scale.deviation();
+        (mean / unit, variance / (unit * unit))
     }
 }
 
@@ -105,7 +115,7 @@ pub(super) fn propose(
         process: &process,
         feasibility: chances.as_ref().map(|(model, process)| (*model, process)),
         best: scale.value(top),
-        offset: &offset,
+        offset: &|config| model.uncertain_offset(view, config),
     };
     let choice = judge.choose(candidates, |config| view.is_open(config))?;
     Some(explained(view, scale, (&best.config, top), choice))
