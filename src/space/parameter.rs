@@ -39,6 +39,17 @@ pub enum Role {
     Power,
     /// How many devices take part.
     Devices,
+    /// Batches whose gradients are added up before the weights change: an update takes so many times the batch.
+    Accumulation,
+    /// Equal pieces that a batch is worked through in, their gradients added up.
+    Pieces,
+}
+
+impl Role {
+    /// Whether only numbers can play it.
+    pub fn takes_numbers(self) -> bool {
+        self != Self::Precision
+    }
 }
 
 /// One knob of a training step.
@@ -60,7 +71,8 @@ pub struct Parameter {
     memory: Option<MemoryRole>,
     is_batch_size: bool,
     full_precision: Option<Value>,
-    role: Option<Role>,
+    /// The role that is stated, which may be none at all; `None` where the name has to tell.
+    role: Option<Option<Role>>,
 }
 
 impl Parameter {
@@ -151,10 +163,20 @@ impl Parameter {
         self
     }
 
-    /// States what the parameter is to a training step, whatever its name.
+    /// States what the parameter is to a training step, whatever its name; `None` where it is nothing that a model of the
+    /// step's time knows, whatever its name. A role for numbers has no effect on settings that are none.
+    ///
+    /// ```
+    /// use gputune::space::{Parameter, Role};
+    ///
+    /// let readers = Parameter::range("readers", 0, 8, 1).plays(Role::Workers);
+    /// assert_eq!(readers.role(), Some(Role::Workers));
+    /// let threads = Parameter::range("logger_threads", 1, 4, 1).plays(None);
+    /// assert_eq!(threads.role(), None);
+    /// ```
     #[must_use]
-    pub fn plays(mut self, role: Role) -> Self {
-        self.role = Some(role);
+    pub fn plays(mut self, role: impl Into<Option<Role>>) -> Self {
+        self.role = Some(role.into());
         self
     }
 
@@ -167,10 +189,11 @@ impl Parameter {
             ("prefetch", Role::Prefetch),
             ("thread", Role::Threads),
             ("power", Role::Power),
+            ("accum", Role::Accumulation),
         ];
         let name = self.name.as_str();
-        if self.role.is_some() {
-            return self.role;
+        if let Some(stated) = self.role {
+            return stated.filter(|role| self.is_ordinal() || !role.takes_numbers());
         }
         if self.is_batch_size() {
             return self.is_ordinal().then_some(Role::Batch);
@@ -284,7 +307,7 @@ impl Parameter {
         let has = |words: &[&str]| words.iter().any(|word| self.name.contains(word));
         if let Some(role) = self.memory {
             role
-        } else if self.is_batch_size || self.has_batch_name() {
+        } else if self.is_stated_batch_size() || self.has_batch_name() {
             MemoryRole::Grows
         } else if LOADER_SWITCHES.contains(&self.name.as_str()) || (self.is_ordinal() && !has(DIVIDERS)) {
             MemoryRole::Same
@@ -296,7 +319,12 @@ impl Parameter {
     /// Whether it is stated, or the name says, that this is how many samples a training step takes, from each process or in all.
     pub fn is_batch_size(&self) -> bool {
         const OTHERS: &[&str] = &["eval", "val", "valid", "validation", "test", "predict"];
-        self.is_batch_size || self.has_batch_name() && !self.name.split('_').any(|word| OTHERS.contains(&word))
+        self.is_stated_batch_size()
+            || self.has_batch_name() && !self.name.split('_').any(|word| OTHERS.contains(&word))
+    }
+
+    fn is_stated_batch_size(&self) -> bool {
+        self.is_batch_size || self.role == Some(Some(Role::Batch))
     }
 
     fn has_batch_name(&self) -> bool {
@@ -360,6 +388,26 @@ fn tidy(number: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stated_role_overrides_the_name_and_none_is_one() {
+        let numbers = |name: &str| Parameter::range(name, 0, 8, 1);
+        assert_eq!(numbers("loader_workers").role(), Some(Role::Workers));
+        assert_eq!(numbers("grad_accum_steps").role(), Some(Role::Accumulation));
+        assert_eq!(numbers("loader_workers").plays(None).role(), None);
+        assert_eq!(numbers("readers").plays(Role::Workers).role(), Some(Role::Workers));
+        assert_eq!(Parameter::values("mode", ["a", "b"]).plays(Role::Threads).role(), None, "no numbers");
+        assert_eq!(Parameter::values("mode", ["a", "b"]).plays(Role::Precision).role(), Some(Role::Precision));
+        assert_eq!(Parameter::values("bits", [16, 32]).plays(Role::Precision).role(), Some(Role::Precision));
+    }
+
+    #[test]
+    fn what_plays_the_batch_size_needs_memory_and_what_is_kept_out_of_the_model_needs_as_much_as_before() {
+        let played = Parameter::range("pictures", 1, 8, 1).plays(Role::Batch);
+        assert!(played.is_batch_size() && played.memory_role() == MemoryRole::Grows);
+        let left_out = Parameter::powers_of_two("batch_size", 1, 8).plays(None);
+        assert!(left_out.is_batch_size() && left_out.memory_role() == MemoryRole::Grows);
+    }
 
     fn shown(parameter: &Parameter) -> Vec<String> {
         (0..parameter.len()).map(|level| parameter.value(u32::try_from(level).unwrap()).to_string()).collect()

@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 use crate::objective::OnTie;
-use crate::space::Value;
+use crate::space::{Role, Value};
 use crate::telemetry::DeviceChoice;
 
 /// A value with its place in the file, in bytes.
@@ -273,6 +273,53 @@ pub(super) struct ParameterTable {
     /// `env.NAME` or `arg`.
     #[serde(default)]
     pub(super) apply: Option<Located<String>>,
+    /// What the parameter is to a training step, which the strategy `auto` models. Default: what `apply` or the name tells.
+    /// `none` keeps the parameter out of the model.
+    #[serde(default)]
+    pub(super) role: Option<Located<RoleKey>>,
+}
+
+/// What a parameter is to a training step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum RoleKey {
+    /// How many samples a step takes.
+    BatchSize,
+    /// Processes or threads that load data.
+    Workers,
+    /// Batches that each of them loads ahead.
+    Prefetch,
+    /// The number format that is computed in.
+    Precision,
+    /// Threads that compute.
+    Threads,
+    /// The limit of a device's power.
+    Power,
+    /// How many devices take part.
+    Devices,
+    /// Batches whose gradients are added up before the weights change.
+    Accumulation,
+    /// Equal pieces that a batch is worked through in.
+    Pieces,
+    /// Nothing that the model knows.
+    None,
+}
+
+impl RoleKey {
+    pub(super) fn role(self) -> Option<Role> {
+        match self {
+            Self::BatchSize => Some(Role::Batch),
+            Self::Workers => Some(Role::Workers),
+            Self::Prefetch => Some(Role::Prefetch),
+            Self::Precision => Some(Role::Precision),
+            Self::Threads => Some(Role::Threads),
+            Self::Power => Some(Role::Power),
+            Self::Devices => Some(Role::Devices),
+            Self::Accumulation => Some(Role::Accumulation),
+            Self::Pieces => Some(Role::Pieces),
+            Self::None => None,
+        }
+    }
 }
 
 /// A condition that every config must meet.

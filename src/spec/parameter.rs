@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::error::{SourceFile, SpecError};
-use super::file::{Located, ParameterTable};
+use super::file::{Located, ParameterTable, RoleKey};
 use crate::adapter::Target;
 use crate::probe::BUILTINS;
 use crate::space::{Expression, FUNCTIONS, MemoryRole, Parameter, Role, Value};
@@ -111,7 +111,8 @@ fn derived(source: &SourceFile, table: &ParameterTable, text: &Located<String>) 
     }
     let monotone = table.monotone.as_ref().map(|key| ("monotone", key.span.clone()));
     let full_precision = table.full_precision.as_ref().map(|key| ("full_precision", key.span.clone()));
-    if let Some((key, span)) = monotone.or(full_precision) {
+    let role = table.role.as_ref().map(|key| ("role", key.span.clone()));
+    if let Some((key, span)) = monotone.or(full_precision).or(role) {
         let message = format!("a derived value cannot have `{key}`");
         return Err(source.error(span, message, "give it to the parameters that it is derived from"));
     }
@@ -134,8 +135,13 @@ fn parameter(source: &SourceFile, definition: &Definition) -> Result<Parameter, 
     if target.is_some_and(|target| target.name == "dataloader.batch_size") {
         parameter = parameter.batch_size();
     }
-    if let Some(role) = target.and_then(role_of) {
-        parameter = parameter.plays(role);
+    match &table.role {
+        Some(stated) => parameter = with_role(source, &name.value, parameter, stated)?,
+        None => {
+            if let Some(role) = target.and_then(role_of) {
+                parameter = parameter.plays(role);
+            }
+        }
     }
     if let Some(full) = &table.full_precision {
         parameter = parameter.full_precision(full.value.clone());
@@ -157,6 +163,22 @@ fn parameter(source: &SourceFile, definition: &Definition) -> Result<Parameter, 
     }
 }
 
+/// The parameter with the role that is stated.
+fn with_role(
+    source: &SourceFile,
+    name: &str,
+    parameter: Parameter,
+    stated: &Located<RoleKey>,
+) -> Result<Parameter, SpecError> {
+    let role = stated.value.role();
+    if role.is_some_and(Role::takes_numbers) && !parameter.is_ordinal() {
+        let message = format!("`{name}` has settings that are no numbers, and this role is one for numbers");
+        let hint = "take `role` out, or write role = \"precision\" or role = \"none\"";
+        return Err(source.error(stated.span.clone(), message, hint));
+    }
+    Ok(parameter.plays(role))
+}
+
 /// What a target is to a training step.
 fn role_of(target: &Target) -> Option<Role> {
     const ROLES: &[(&str, Role)] = &[
@@ -164,6 +186,7 @@ fn role_of(target: &Target) -> Option<Role> {
         ("dataloader.num_workers", Role::Workers),
         ("dataloader.prefetch_factor", Role::Prefetch),
         ("torch.precision", Role::Precision),
+        ("torch.grad_accumulation", Role::Pieces),
     ];
     ROLES.iter().find(|(name, _)| *name == target.name).map(|(_, role)| *role)
 }

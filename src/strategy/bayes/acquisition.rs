@@ -17,8 +17,8 @@ pub(super) struct Judge<'m> {
     pub(super) feasibility: Option<(&'m Feasibility, &'m Process<'m>)>,
     /// The best standardised value so far.
     pub(super) best: f64,
-    /// What the process's mean is added to.
-    pub(super) offset: &'m dyn Fn(&Config) -> f64,
+    /// What the process's mean is added to, and the variance of that.
+    pub(super) offset: &'m dyn Fn(&Config) -> (f64, f64),
     /// The parameters that the offset depends on.
     pub(super) reads: &'m [usize],
 }
@@ -116,17 +116,18 @@ impl Judge<'_> {
         for (number, chunk) in (0..).zip(chunks) {
             let factors = self.process.factors(&chunk.points);
             let mut sweep = self.process.sweep(&factors);
-            let mut last: Option<(&[u32], f64)> = None;
+            let mut last: Option<(&[u32], (f64, f64))> = None;
             for (at, config) in (0..).zip(&chunk.configs) {
                 let point = chunk.points.point(at as usize);
                 let is_same = |other: &[u32]| self.reads.iter().all(|&axis| other[axis] == point[axis]);
-                let offset = match last {
+                let (offset, variance) = match last {
                     Some((other, offset)) if is_same(other) => offset,
                     _ => (self.offset)(config),
                 };
-                last = Some((point, offset));
+                last = Some((point, (offset, variance)));
                 let belief = sweep.at(point);
-                let bound = improvement.bound(belief.mean + offset, belief.deviation, self.best);
+                let widest = (belief.deviation * belief.deviation + variance).sqrt();
+                let bound = improvement.bound(belief.mean + offset, widest, self.best);
                 bounds.push(Bounded { bound, stage: Stage::Rough, chunk: number, at });
             }
         }
@@ -185,9 +186,11 @@ impl Close<'_, '_> {
         let is_part = bounded.stage < Stage::Part && process.len() >= MANY;
         let config = &chunk.configs[bounded.at as usize];
         let mut along = Vec::new();
-        let mean = process.mean(&prepared.values, point, &mut along) + offset(config);
+        let (offset, variance) = offset(config);
+        let mean = process.mean(&prepared.values, point, &mut along) + offset;
         let rows = if is_part { process.len() / 4 } else { process.len() };
-        let deviation = process.deviation(rows, &mut along);
+        let own = process.deviation(rows, &mut along);
+        let deviation = (own * own + variance).sqrt();
         let worth = ln_expected_improvement(mean, deviation, *best) + ln(chance);
         if is_part {
             bounded.bound = bounded.bound.min(worth);

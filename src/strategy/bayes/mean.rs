@@ -33,6 +33,8 @@ pub(super) struct History<'h> {
     pub(super) axes: &'h [Axis],
     pub(super) data: Data,
     pub(super) configs: Vec<&'h Config>,
+    /// The share of each step that was spent waiting for data, where it was reported.
+    pub(super) waits: Vec<Option<f64>>,
     /// How much of a logarithm (of a score, where there is none) one standard unit is.
     pub(super) deviation: f64,
     /// Whether there are logarithms.
@@ -73,16 +75,15 @@ impl<'l> Mean<'l> {
     fn without(history: &History<'_>, physics: Option<Physics>) -> Candidate<'l> {
         let plain = fit::fit(&history.data, history.axes, false, history.parts.share);
         let plain = Candidate { mean: Self::Nothing, cost: plain.cost, around: plain };
-        let unfitted = fit::unfitted(history.axes, history.parts.share);
-        let process = Process::new(&history.data, history.axes, &unfitted);
-        let Some((physics, process)) = physics.zip(process) else { return plain };
+        let Some(physics) = physics else { return plain };
         let known = physics::Known {
             space: history.space,
             configs: history.configs.clone(),
             values: &history.data.values,
             deviation: history.deviation,
+            waits: history.waits.clone(),
         };
-        let (numbers, prior) = physics.fit(&known, &process);
+        let (numbers, prior) = physics.fit(&known);
         let explained = Self::Physics(physics, numbers).around(history, prior);
         if explained.cost > plain.cost + DOUBT { plain } else { explained }
     }
@@ -112,6 +113,17 @@ impl<'l> Mean<'l> {
             Self::Nothing => Vec::new(),
             Self::Physics(physics, _) => physics.reads(),
             Self::Earlier(..) => (0..space.parameters().len()).collect(),
+        }
+    }
+
+    /// The mean of a config's standardised value with its variance: the physics' numbers are only so sure.
+    pub(super) fn uncertain(&self, space: &Space, config: &Config, unit: f64, is_of_ratios: bool) -> (f64, f64) {
+        match self {
+            Self::Physics(physics, numbers) => {
+                let (mean, variance) = physics.uncertain_mean(space, config, numbers);
+                (mean / unit, variance / (unit * unit))
+            }
+            _ => (self.value(space, config, unit, is_of_ratios), 0.0),
         }
     }
 

@@ -106,6 +106,9 @@ impl Strategy for Bayes {
         let knows_nothing = physics.is_none() && self.lessons.is_empty();
         let (least_trials, least_scored) = if knows_nothing { (FIRST_TRIALS, 2) } else { (1, 1) };
         if known.trials.len() + view.pending.len() < least_trials || known.scored.len() < least_scored {
+            if let Some(proposal) = physics.and_then(|physics| physics.first(view, candidates)) {
+                return Some(proposal);
+            }
             return first::first(view, &known, candidates).map(Proposal::from);
         }
         model::propose(view, &known, candidates, physics, &self.lessons, parts)

@@ -6,7 +6,7 @@ use super::earlier::Lesson;
 use super::feasibility::Feasibility;
 use super::kernel::Shape;
 use super::mean::{History, Mean};
-use super::physics::Physics;
+use super::physics::{self, Physics};
 use super::points::{Axis, Points, axes};
 use super::process::{Data, Process};
 use super::scale::Scale;
@@ -48,6 +48,7 @@ impl<'l> Model<'l> {
             axes: &axes,
             data: data(view, &axes, &scale, &kept, parts),
             configs: kept.iter().map(|(trial, _)| &trial.config).collect(),
+            waits: kept.iter().map(|(trial, _)| physics::wait_of(&trial.outcome)).collect(),
             deviation: scale.deviation(),
             is_of_ratios: scale.is_of_ratios(),
             trials: known.trials.len() + view.pending.len(),
@@ -65,6 +66,11 @@ impl<'l> Model<'l> {
     /// The parameters that the offset depends on.
     fn reads(&self, space: &Space) -> Vec<usize> {
         self.mean.reads(space)
+    }
+
+    /// The same with its variance.
+    fn uncertain_offset(&self, view: &View<'_>, config: &Config) -> (f64, f64) {
+        self.mean.uncertain(view.space, config, self.scale.deviation(), self.scale.is_of_ratios())
     }
 }
 
@@ -105,7 +111,7 @@ pub(super) fn propose(
         process: &process,
         feasibility: chances.as_ref().map(|(model, process)| (*model, process)),
         best: scale.value(top),
-        offset: &offset,
+        offset: &|config| model.uncertain_offset(view, config),
         reads: &model.reads(view.space),
     };
     let choice = judge.choose(candidates, |config| view.is_open(config))?;

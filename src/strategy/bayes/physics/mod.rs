@@ -1,0 +1,233 @@
+//! What a training step is known to do: the mean that the process starts from.
+//!
+//! A step takes as long as the device or its data loader, whichever is slower, smoothed. The device needs a fixed time to
+//! launch and time in proportion to the batch: their norm of order two fits recorded training jobs best. More of a
+//! resource (threads, power, devices) makes it faster with an exponent below one. The loader takes time in proportion to
+//! the batch over its workers, up to some number of cores, which it shares with what computes on the host. What all of
+//! that comes to depends on a few numbers; those that the history makes most likely are taken, priors considered: how fast
+//! each config was, and which share of its time it waited for data. The form of the device's time is that of Pollux
+//! (Qiao and others, OSDI 2021), the law of the loader that of Plumber (Kuchnik and others, MLSys 2022).
+
+mod dual;
+pub(super) mod numbers;
+mod priors;
+mod step;
+
+use numbers::{Unknown, most_likely};
+pub(super) use step::Numbers;
+use step::{Asked, MOST_PRECISIONS};
+
+use super::candidates::Chunk;
+use super::normal::ln;
+use crate::outcome::{Measurement, Outcome};
+use crate::space::{Config, Parameter, Role, Space};
+use crate::strategy::{Proposal, View};
+
+/// The model of a space's training step.
+#[derive(Debug)]
+pub(super) struct Physics {
+    roles: Vec<Option<Role>>,
+    unknowns: Vec<Unknown>,
+    /// What each setting asks of a step, for parameters that do not have too many.
+    asked: Vec<Vec<Part>>,
+    /// Places of a precision's settings among the unknowns.
+    precisions: Vec<Vec<Option<u16>>>,
+    middle: f64,
+    has_workers: bool,
+}
+
+/// What one setting adds to what is asked of a step.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Nothing,
+    Batch(f64),
+    Pieces(f64),
+    Accumulation(f64),
+    Workers(f64),
+    Prefetch(f64),
+    Threads(f64),
+    Power(f64),
+    Devices(f64),
+    Precision(Option<u16>),
+}
+
+/// Settings of a parameter that are worked out beforehand.
+const MOST_SETTINGS: u64 = 4096;
+
+impl Physics {
+    /// The model of a space; `None` where the objective is another than throughput, or no parameter has a role in it.
+    pub(super) fn of(view: &View<'_>) -> Option<Self> {
+        let space = view.space;
+        let roles: Vec<Option<Role>> = space.parameters().iter().map(Parameter::role).collect();
+        let explains = roles.iter().any(|role| role.is_some_and(|role| role != Role::Precision));
+        if !view.objective.is_largest_throughput() || !explains {
+            return None;
+        }
+        let (unknowns, precisions) = priors::unknowns(view, &roles);
+        let has_workers = roles.contains(&Some(Role::Workers));
+        let middle = priors::middle(space, &roles);
+        let mut physics = Self { asked: Vec::new(), roles, unknowns, precisions, middle, has_workers };
+        let parts = |(at, parameter): (usize, &Parameter)| {
+            let count = if parameter.len() <= MOST_SETTINGS { parameter.len() } else { 0 };
+            (0..u32::try_from(count).unwrap_or(0)).map(|level| physics.worked_out(parameter, at, level)).collect()
+        };
+        physics.asked = space.parameters().iter().enumerate().map(parts).collect();
+        Some(physics)
+    }
+
+    /// The numbers that the history makes most likely, with what the priors say of them.
+    pub(super) fn fit(&self, known: &Known<'_>) -> (Numbers, f64) {
+        /// How far throughput is from the model, as a logarithm, where all is well.
+        const DISCREPANCY: f64 = 0.08;
+        /// The same of the odds of waiting for data: devices that work while their host waits make the wait look longer.
+        const WAIT_DISCREPANCY: f64 = 0.5;
+        let asked: Vec<Asked> = known.configs.iter().map(|config| self.asked(known.space, config)).collect();
+        let mut unknowns = self.unknowns.clone();
+        let differences = |raw: &[f64], into: &mut Vec<f64>| {
+            let numbers = Numbers::new(raw, self.middle);
+            into.clear();
+            for (asked, (value, wait)) in asked.iter().zip(known.values.iter().zip(&known.waits)) {
+                let step = numbers.step(asked);
+                into.push((step.speed - value * known.deviation) / DISCREPANCY);
+                if let Some(wait) = wait {
+                    into.push((odds(step.wait) - odds(*wait)) / WAIT_DISCREPANCY);
+                }
+            }
+        };
+        let start = |unknowns: &[Unknown]| -> Vec<f64> { unknowns.iter().map(|unknown| unknown.mean).collect() };
+        // From the priors' means, and from where the loader or the device is the slower one.
+        let mut starts = vec![start(&unknowns)];
+        for side in [-1.5, 1.5] {
+            let mut other = start(&unknowns);
+            other[step::LOADER] += side * unknowns[step::LOADER].deviation;
+            starts.push(other);
+        }
+        let first = |raw: &Vec<f64>| {
+            // The unit follows from the rest.
+            let numbers = Numbers::new(raw, self.middle);
+            let differences =
+                asked.iter().zip(known.values).map(|(asked, value)| numbers.step(asked).speed - value * known.deviation);
+            let differences: Vec<f64> = differences.collect();
+            crate::stats::mean(&differences).unwrap_or(0.0)
+        };
+        for start in &mut starts {
+            let unit = first(start);
+            if let Some(last) = start.last_mut() {
+                *last = unit;
+            }
+        }
+        if let (Some(last), Some(start)) = (unknowns.last_mut(), starts.first()) {
+            last.mean = start.last().copied().unwrap_or(0.0);
+        }
+        let found = most_likely(&unknowns, &starts, differences);
+        let prior = found.prior;
+        (Numbers::found(found, &unknowns, self.middle), prior)
+    }
+
+    /// Where nothing was tried and nobody says where to begin: the config that is fastest by what is expected of training
+    /// steps in general.
+    pub(super) fn first(&self, view: &View<'_>, candidates: &[Chunk]) -> Option<Proposal> {
+        let is_first = view.history.trials().is_empty() && view.pending.is_empty();
+        if !is_first || view.start.is_some_and(|start| view.is_open(start)) {
+            return None;
+        }
+        let means: Vec<f64> = self.unknowns.iter().map(|unknown| unknown.mean).collect();
+        let numbers = Numbers::new(&means, self.middle);
+        let open = candidates.iter().flat_map(|chunk| &chunk.configs).filter(|config| view.is_open(config));
+        let worth = open.map(|config| (self.mean(view.space, config, &numbers), config));
+        let (_, config) = worth.reduce(|best, other| if other.0 > best.0 { other } else { best })?;
+        let reason = Some("begins where training steps are fast more often than not".to_owned());
+        Some(Proposal { reason, ..Proposal::from(config.clone()) })
+    }
+
+    /// The parameters that the mean depends on.
+    pub(super) fn reads(&self) -> Vec<usize> {
+        self.roles.iter().enumerate().filter(|(_, role)| role.is_some()).map(|(at, _)| at).collect()
+    }
+
+    /// The logarithm of the throughput of a config, up to a constant.
+    pub(super) fn mean(&self, space: &Space, config: &Config, numbers: &Numbers) -> f64 {
+        numbers.step(&self.asked(space, config)).speed
+    }
+
+    /// The same with its variance: the numbers are only so sure.
+    pub(super) fn uncertain_mean(&self, space: &Space, config: &Config, numbers: &Numbers) -> (f64, f64) {
+        numbers.uncertain_speed(&self.asked(space, config))
+    }
+
+    fn asked(&self, space: &Space, config: &Config) -> Asked {
+        let mut asked = Asked { workers: self.has_workers.then_some(1.0), ..Asked::default() };
+        let mut precisions = 0;
+        for (at, (parts, level)) in self.asked.iter().zip(config.levels()).enumerate() {
+            let Some(level) = level else { continue };
+            let part = match parts.get(level as usize) {
+                Some(part) => *part,
+                None => self.worked_out(&space.parameters()[at], at, level),
+            };
+            match part {
+                Part::Nothing => {}
+                Part::Batch(ln) => asked.ln_batch += ln,
+                Part::Pieces(ln) => asked.ln_pieces += ln,
+                Part::Accumulation(ln) => asked.ln_accumulation += ln,
+                Part::Workers(workers) => asked.workers = Some(workers),
+                Part::Prefetch(ln) => asked.ln_prefetch += ln,
+                Part::Threads(ln) => asked.ln_threads += ln,
+                Part::Power(ln) => asked.ln_power += ln,
+                Part::Devices(ln) => asked.ln_devices += ln,
+                Part::Precision(place) if precisions < MOST_PRECISIONS => {
+                    asked.precisions[precisions] = place;
+                    precisions += 1;
+                }
+                Part::Precision(_) => {}
+            }
+        }
+        asked
+    }
+
+    /// What a setting asks of a step.
+    fn worked_out(&self, parameter: &Parameter, at: usize, level: u32) -> Part {
+        let Some(role) = self.roles[at] else { return Part::Nothing };
+        if role == Role::Precision {
+            return Part::Precision(self.precisions[at].get(level as usize).copied().flatten());
+        }
+        let number = parameter.value(level).as_f64().unwrap_or(1.0);
+        // Zero means that the program chooses, but for workers.
+        let ln = if number > 0.0 { ln(number) } else { 0.0 };
+        match role {
+            Role::Batch => Part::Batch(ln),
+            Role::Pieces => Part::Pieces(ln),
+            Role::Accumulation => Part::Accumulation(ln),
+            Role::Workers => Part::Workers(number.max(0.0)),
+            Role::Prefetch => Part::Prefetch(ln),
+            Role::Threads => Part::Threads(ln),
+            Role::Power => Part::Power(ln),
+            Role::Devices => Part::Devices(ln),
+            Role::Precision => Part::Nothing,
+        }
+    }
+}
+
+/// What the model is fitted to: configs with their standardised values.
+pub(super) struct Known<'k> {
+    pub(super) space: &'k Space,
+    pub(super) configs: Vec<&'k Config>,
+    pub(super) values: &'k [f64],
+    /// How much of a logarithm one standard unit is.
+    pub(super) deviation: f64,
+    /// The share of each step that was spent waiting for data, where it was reported.
+    pub(super) waits: Vec<Option<f64>>,
+}
+
+/// The share of a step that was spent waiting for data, where the probe told.
+pub(super) fn wait_of(outcome: &Outcome) -> Option<f64> {
+    let measurement: &Measurement = outcome.partial_measurement()?;
+    let (wait, step) = (measurement.phase_seconds.get("data_wait")?, measurement.step_seconds?);
+    let share = wait / step;
+    (share.is_finite() && share >= 0.0).then(|| share.min(1.0))
+}
+
+/// The logarithm of the odds of a share, which differences of a few percent in time at either end do not change much.
+fn odds(share: f64) -> f64 {
+    const SOFT: f64 = 0.05;
+    ln((share + SOFT) / (1.0 - share + SOFT))
+}

@@ -1,0 +1,243 @@
+//! How long a training step takes: the formula, for some numbers.
+
+use super::dual::Dual;
+use super::numbers::{Found, Unknown};
+use crate::strategy::bayes::matrix::{Triangle, dot};
+use crate::strategy::bayes::normal::{exp, ln};
+
+/// Which numbers of the formula are where. Behind them stand the speeds of the precisions, and last the unit of speeds.
+pub(super) const HALF_BATCH: usize = 0;
+pub(super) const LOADER: usize = 1;
+pub(super) const CORES: usize = 2;
+pub(super) const HOST: usize = 3;
+pub(super) const BARRIER: usize = 4;
+pub(super) const UPDATE: usize = 5;
+pub(super) const DEVICES: usize = 6;
+pub(super) const GROWTH: usize = 7;
+pub(super) const MIXED: usize = 8;
+pub(super) const THREADS: usize = 9;
+pub(super) const POWER: usize = 10;
+pub(super) const PREFETCH: usize = 11;
+pub(super) const PRECISIONS: usize = 12;
+
+/// Directions that the formula is followed along: the first seven numbers, and the linear part of the device's time.
+const DIRECTIONS: usize = 8;
+const LINEAR: usize = 7;
+
+/// What a config asks of a step. Logarithms are natural.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Asked {
+    /// The logarithm of the samples in a batch of the loader.
+    pub(super) ln_batch: f64,
+    /// The logarithm of the pieces that the batch is worked through in.
+    pub(super) ln_pieces: f64,
+    /// The logarithm of the batches that an update of the weights takes.
+    pub(super) ln_accumulation: f64,
+    /// Loader workers; `None` where the config has none to choose.
+    pub(super) workers: Option<f64>,
+    pub(super) ln_prefetch: f64,
+    pub(super) ln_threads: f64,
+    pub(super) ln_power: f64,
+    pub(super) ln_devices: f64,
+    /// Settings of precisions, as places among the numbers; those of full precision are not among them.
+    pub(super) precisions: [Option<u16>; MOST_PRECISIONS],
+}
+
+/// Parameters that may be a precision.
+pub(super) const MOST_PRECISIONS: usize = 3;
+
+/// Numbers, ready to be used often.
+#[derive(Debug, Clone)]
+pub(in crate::strategy::bayes) struct Numbers {
+    raw: Vec<f64>,
+    /// The logarithm of the batch that the growth is counted from.
+    middle: f64,
+    launch: f64,
+    mixed: f64,
+    loader: f64,
+    cores: f64,
+    host: f64,
+    update: f64,
+    unit: f64,
+    /// How sure the numbers are: the factor of their precision, and the deviations that it counts in.
+    precision: Option<(Triangle, Vec<f64>)>,
+}
+
+/// What a step comes to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    /// The logarithm of samples per second, up to what fitting leaves open.
+    pub(super) speed: f64,
+    /// The share of the time that is spent waiting for data.
+    pub(super) wait: f64,
+}
+
+impl Numbers {
+    /// Numbers in the order of the unknowns, the unit of speeds behind them.
+    pub(super) fn new(raw: &[f64], middle: f64) -> Self {
+        Self {
+            launch: exp(raw[HALF_BATCH]),
+            mixed: exp(raw[MIXED]),
+            loader: exp(raw[LOADER]),
+            cores: exp(raw[CORES]),
+            host: exp(raw[HOST]),
+            update: exp(raw[UPDATE]),
+            unit: raw.last().copied().unwrap_or(0.0),
+            raw: raw.to_vec(),
+            middle,
+            precision: None,
+        }
+    }
+
+    /// Numbers that were found, with what is known of their uncertainty.
+    pub(super) fn found(found: Found, unknowns: &[Unknown], middle: f64) -> Self {
+        let deviations = unknowns.iter().map(|unknown| unknown.deviation).collect();
+        let precision = found.precision.map(|factor| (factor, deviations));
+        Self { precision, ..Self::new(&found.numbers, middle) }
+    }
+
+    /// A step of a config.
+    pub(super) fn step(&self, asked: &Asked) -> Step {
+        let (time, wait) = self.time::<0>(asked);
+        Step { speed: self.speed(asked, time.value), wait }
+    }
+
+    /// The same speed, with the variance that it has since the numbers are not known better.
+    pub(super) fn uncertain_speed(&self, asked: &Asked) -> (f64, f64) {
+        let (time, _) = self.time::<DIRECTIONS>(asked);
+        let speed = self.speed(asked, time.value);
+        let Some((factor, deviations)) = &self.precision else { return (speed, 0.0) };
+        let mut slope = vec![0.0; self.raw.len()];
+        slope[..GROWTH].copy_from_slice(&time.slope[..LINEAR]);
+        let (linear, ln_piece) = (time.slope[LINEAR], asked.ln_batch - asked.ln_pieces);
+        slope[GROWTH] = linear * (ln_piece - self.middle);
+        slope[THREADS] = -linear * asked.ln_threads;
+        slope[POWER] = -linear * asked.ln_power;
+        slope[PREFETCH] = -asked.ln_prefetch;
+        for place in asked.precisions.iter().flatten() {
+            slope[usize::from(*place)] = -linear;
+            slope[MIXED] = slope[HALF_BATCH];
+        }
+        if let Some(unit) = slope.last_mut() {
+            *unit = 1.0;
+        }
+        slope.iter_mut().zip(deviations).for_each(|(slope, deviation)| *slope *= deviation);
+        factor.solve(&mut slope);
+        (speed, dot(&slope, &slope))
+    }
+
+    fn speed(&self, asked: &Asked, time: f64) -> f64 {
+        asked.ln_batch - ln(time) + self.raw[PREFETCH] * asked.ln_prefetch - self.unit
+    }
+
+    /// The time of a batch, in units of what the device takes for a sample in full precision, and the share of it that is
+    /// spent waiting for data.
+    fn time<const N: usize>(&self, asked: &Asked) -> (Dual<N>, f64) {
+        let device = self.device::<N>(asked);
+        let load = Dual::along(exp(asked.ln_batch) * self.loader, LOADER);
+        let Some(workers) = asked.workers else {
+            let time = device.larger(load);
+            return (time, (1.0 - device.value / time.value).max(0.0));
+        };
+        if workers < 0.5 {
+            // Nobody loads ahead: the one waits for the other.
+            let time = device.plus(load);
+            return (time, load.value / time.value);
+        }
+        let (workers, cores) = (Dual::constant(workers), Dual::along(self.cores, CORES));
+        // Workers that are busy while the device computes, and threads that do its work on the host, share the cores.
+        let on_host = Dual::along(self.host * exp(asked.ln_threads), HOST);
+        let crowd = workers.smaller(load.over(device)).plus(on_host).over(cores);
+        let mut own = device;
+        if asked.ln_threads > 0.0 && crowd.value > 1.0 {
+            // Threads wait for the slowest of them at each barrier.
+            own = own.times(crowd.power(self.raw[BARRIER].max(0.0), BARRIER));
+        }
+        let all = load.plus(on_host.times(device)).over(cores);
+        own = own.larger(all.scaled(self.host.min(1.0)));
+        let time = own.larger(load.over(workers.smaller(cores)).larger(all));
+        (time, (1.0 - own.value / time.value).max(0.0))
+    }
+
+    /// The device: a fixed time to launch each piece, or time in proportion to its size.
+    fn device<const N: usize>(&self, asked: &Asked) -> Dual<N> {
+        let mut speed = self.raw[THREADS] * asked.ln_threads + self.raw[POWER] * asked.ln_power;
+        let mut launch = Dual::along(self.launch, HALF_BATCH);
+        for place in asked.precisions.iter().flatten() {
+            speed += self.raw[usize::from(*place)];
+            launch.value = self.launch * self.mixed;
+        }
+        let ln_piece = asked.ln_batch - asked.ln_pieces;
+        let linear = exp(ln_piece + self.raw[GROWTH] * (ln_piece - self.middle) - speed);
+        let mut device = launch.beside(Dual::along(linear, LINEAR));
+        if asked.ln_pieces != 0.0 || asked.ln_accumulation != 0.0 {
+            let update = launch.times(Dual::along(self.update, UPDATE)).scaled(exp(-asked.ln_accumulation));
+            device = device.scaled(exp(asked.ln_pieces)).plus(update);
+        }
+        if asked.ln_devices != 0.0 {
+            // More devices take more samples, less what communication costs.
+            device.value *= exp(-self.raw[DEVICES] * asked.ln_devices);
+            if let Some(slope) = device.slope.get_mut(DEVICES) {
+                *slope -= asked.ln_devices;
+            }
+        }
+        device
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw() -> Vec<f64> {
+        // Half batch, loader, cores, host, barrier, update, devices, growth, mixed, threads, power, prefetch, bf16, unit.
+        vec![3.0, -0.5, 0.7, -0.2, 1.1, -1.0, 0.8, 0.03, 0.1, 0.5, 0.4, 0.02, 0.4, 0.3]
+    }
+
+    #[test]
+    fn the_variance_is_that_of_the_numbers_by_their_slopes() {
+        let deviations: Vec<f64> = (0..14).map(|at| 0.2 + 0.05 * f64::from(at)).collect();
+        let unknowns: Vec<Unknown> = deviations.iter().map(|deviation| Unknown::new(0.0, *deviation)).collect();
+        let identity = Triangle::symmetric(14, |i, j| f64::from(u8::from(i == j)));
+        let found = Found { numbers: raw(), prior: 0.0, precision: Some(identity) };
+        let numbers = Numbers::found(found, &unknowns, 4.0);
+        let asked = |workers: Option<f64>, threads: f64, batch: f64| Asked {
+            ln_batch: batch,
+            ln_pieces: 0.7,
+            workers,
+            ln_threads: threads,
+            ln_power: 0.2,
+            ln_devices: 1.0,
+            ln_prefetch: 0.7,
+            precisions: [Some(12), None, None],
+            ..Asked::default()
+        };
+        for asked in [asked(None, 0.0, 3.0), asked(Some(0.0), 0.7, 2.0), asked(Some(2.0), 0.7, 5.0), asked(Some(4.0), 0.0, 4.0)] {
+            let (speed, variance) = numbers.uncertain_speed(&asked);
+            assert!((speed - numbers.step(&asked).speed).abs() < 1e-12);
+            let expected: f64 = (0..14)
+                .map(|at| {
+                    let moved = |by: f64| {
+                        let mut there = raw();
+                        there[at] += by;
+                        Numbers::new(&there, 4.0).step(&asked).speed
+                    };
+                    let slope = (moved(1e-5) - moved(-1e-5)) / 2e-5 * deviations[at];
+                    slope * slope
+                })
+                .sum();
+            assert!((variance - expected).abs() < 1e-4 * expected, "{asked:?}: {variance}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn without_workers_the_one_waits_for_the_other_and_with_them_the_longer_counts() {
+        let numbers = Numbers::new(&raw(), 4.0);
+        let at = |workers: f64, batch: f64| {
+            numbers.step(&Asked { ln_batch: batch, workers: Some(workers), ..Asked::default() })
+        };
+        assert!(at(0.0, 5.0).speed < at(1.0, 5.0).speed && at(1.0, 5.0).speed < at(2.0, 5.0).speed);
+        assert!(at(0.0, 5.0).wait > at(2.0, 5.0).wait);
+        assert!(at(0.0, 1.0).wait < at(0.0, 5.0).wait, "small batches wait for launches, not for data");
+    }
+}
