@@ -54,8 +54,8 @@ struct Candidate<'l> {
 impl<'l> Mean<'l> {
     /// The mean that the history makes most likely, with the kernel that goes along with it.
     ///
-    /// While it does not tell whether an earlier study holds here, every other proposal goes without: where one misleads, all
-    /// that it praises may be as bad as the rest of what it praises, and only a look elsewhere shows that.
+    /// While it does not tell whether an earlier study holds here, fewer and fewer proposals learn from one: where it
+    /// misleads, what it praises may all be equally bad, and only a look elsewhere shows that.
     pub(super) fn most_likely(
         history: &History<'_>,
         physics: Option<Physics>,
@@ -66,7 +66,7 @@ impl<'l> Mean<'l> {
         let without = Self::without(history, physics);
         let Some(with) = Self::earlier(history, lessons) else { return (without.mean, without.around) };
         let evidence = without.cost - with.cost;
-        let is_its_turn = history.trials.is_multiple_of(2);
+        let is_its_turn = history.trials > 1 && history.trials.is_power_of_two();
         let chosen = if evidence > SURE || (evidence > -DOUBT && is_its_turn) { with } else { without };
         (chosen.mean, chosen.around)
     }
