@@ -238,6 +238,11 @@ impl Objective {
         matches!(self.kind, Kind::Pareto(_))
     }
 
+    /// Whether scores of a weighted product are relative to some measurement; other objectives have none.
+    pub fn is_relative(&self) -> bool {
+        matches!(&self.kind, Kind::Weighted(weighted) if weighted.reference.is_some())
+    }
+
     /// What happens on a tie.
     pub fn tie_rule(&self) -> OnTie {
         self.on_tie
@@ -267,7 +272,7 @@ impl Objective {
     pub fn relative_to(mut self, measurement: &Measurement) -> Self {
         let numbers = self.numbers(measurement);
         if let (Kind::Weighted(weighted), Ok(numbers)) = (&mut self.kind, numbers) {
-            weighted.reference = numbers.iter().map(|number| number.value).collect();
+            weighted.reference = Some(numbers.iter().map(|number| number.value).collect());
         }
         self
     }

@@ -91,7 +91,9 @@ pub(super) fn run(args: Args) -> super::Result {
     let best = best.map(|best| with_compute(best, &study, &template, &device));
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     if !args.quiet {
-        eprintln!("{}\n\n{}", report::table(&study, columns()), report::verdict(&study));
+        let front = report::front_table(&study);
+        let front = if front.is_empty() { front } else { format!("\n\nfront\n{front}") };
+        eprintln!("{}{front}\n\n{}", report::table(&study, columns()), report::verdict(&study));
         if let Some(compute) = best.as_ref().and_then(|best| best.compute) {
             eprintln!("{}", compute.line());
         }

@@ -12,8 +12,8 @@ use crate::outcome::Estimate;
 pub(super) struct Weighted {
     pub(super) goals: Vec<Goal>,
     pub(super) weights: Vec<f64>,
-    /// The numbers whose score is 1.
-    pub(super) reference: Vec<f64>,
+    /// The numbers whose score is 1; without them all numbers are 1.
+    pub(super) reference: Option<Vec<f64>>,
 }
 
 impl Weighted {
@@ -21,8 +21,7 @@ impl Weighted {
     pub(super) fn new(weights: impl IntoIterator<Item = (Goal, f64)>) -> Self {
         let (goals, weights): (Vec<Goal>, Vec<f64>) = weights.into_iter().unzip();
         let sum: f64 = weights.iter().sum();
-        let reference = vec![1.0; goals.len()];
-        Self { goals, weights: weights.into_iter().map(|weight| weight / sum).collect(), reference }
+        Self { goals, weights: weights.into_iter().map(|weight| weight / sum).collect(), reference: None }
     }
 
     /// The score of some metrics: how many times better than the reference they are. Each must be larger than zero.
@@ -32,9 +31,8 @@ impl Weighted {
     pub(super) fn score(&self, metrics: &[Estimate]) -> Estimate {
         let mut logarithm = 0.0;
         let mut half: Option<f64> = None;
-        for (((goal, weight), reference), metric) in
-            self.goals.iter().zip(&self.weights).zip(&self.reference).zip(metrics)
-        {
+        for (at, ((goal, weight), metric)) in self.goals.iter().zip(&self.weights).zip(metrics).enumerate() {
+            let reference = self.reference.as_ref().and_then(|numbers| numbers.get(at)).copied().unwrap_or(1.0);
             let ratio = libm::log(metric.value / reference);
             logarithm += match goal.direction {
                 Direction::Maximize => weight * ratio,
