@@ -175,11 +175,20 @@ impl Study {
     /// in a confirmation that was cut short is not comparable with what was not.
     fn is_confirmed(&self) -> bool {
         let is_feasible = |trial: &Trial| self.objective.score_of(&trial.outcome).is_some();
-        let leader = leaders(&self.objective, self.history.searched(), 1).pop();
+        let leader = self.leader();
         let baseline = self.baseline.as_ref().filter(|config| self.history.of(config).next().is_some_and(is_feasible));
         let mut wanted = leader.as_ref().into_iter().chain(baseline);
         let again = |config: &Config| self.history.of(config).any(|trial| trial.purpose == Purpose::Confirm);
         self.history.trials().iter().any(|trial| trial.purpose == Purpose::Confirm) && wanted.all(again)
+    }
+
+    /// The best of the trials as they were before any was repeated; of a front the one that is then recommended.
+    fn leader(&self) -> Option<Config> {
+        if self.objective.is_pareto() {
+            return leaders(&self.objective, self.history.searched(), 1).pop();
+        }
+        let scored = self.history.searched().filter_map(|t| Some((t, self.objective.score_of(&t.outcome)?)));
+        scored.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(trial, _)| trial.config.clone())
     }
 
     fn score(&self, entry: &Ranked) -> f64 {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use gputune::adapter::Apply;
 use gputune::emit::shell_word;
-use gputune::objective::{Direction, Objective};
+use gputune::objective::{Constraint, Direction, Objective};
 use gputune::probe::protocol::CONFIG;
 use gputune::probe::{CommandProber, StepTemplate};
 use gputune::quantity::show_duration;
@@ -71,8 +71,9 @@ fn objective_words(objective: &Objective) -> String {
         None if objective.is_pareto() => format!("the front of {}", goals.join(" and ")),
         None => goals.join(""),
     };
-    for constraint in objective.constraints() {
-        words += &format!(", with {}", constraint.text());
+    let bounds: Vec<&str> = objective.constraints().iter().map(Constraint::text).collect();
+    if !bounds.is_empty() {
+        words += &format!(", with {}", bounds.join(" and "));
     }
     words
 }
