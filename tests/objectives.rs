@@ -373,10 +373,10 @@ fn what_makes_no_objective_is_refused() {
     }
 }
 
-/// A step whose throughput grows with x, and its power with the square of x.
+/// A step whose throughput grows with x, and its power with the square of x; so far apart that a busy machine changes no order.
 fn job(objective: &str) -> support::Search {
     let power = "send:{\"event\":\"step\",\"samples\":1,\"metrics\":{\"power\":{p}}}";
-    let space = "[space]\nx = { values = [1, 8, 64] }\np = { derive = \"10 * x * x\" }\n[baseline]\nx = 8\n";
+    let space = "[space]\nx = { values = [1, 100, 10000] }\np = { derive = \"10 * x * x\" }\n[baseline]\nx = 100\n";
     let rest = "[limits]\nmeasure_time = \"80ms\"\n[search]\nstrategy = \"grid\"\nconfirmations = 1\n";
     support::Search::of(&[power, "forever:{x}:500"], &format!("{space}{rest}[objective]\n{objective}\n"))
 }
@@ -392,7 +392,7 @@ fn a_front_is_reported_everywhere_and_the_same_trials_serve_another_objective() 
     let best = search.best();
     let front = best["front"].as_array().unwrap();
     let values: Vec<i64> = front.iter().map(|member| member["config"]["x"].as_i64().unwrap()).collect();
-    assert_eq!(values, [64, 8, 1]);
+    assert_eq!(values, [10000, 100, 1]);
     let named: Vec<&serde_json::Value> = front.iter().filter(|member| member["is_recommended"] == true).collect();
     assert_eq!(named.len(), 1);
     assert_eq!(named[0]["config"], best["config"]);
@@ -417,9 +417,9 @@ fn a_front_is_reported_everywhere_and_the_same_trials_serve_another_objective() 
     assert!(spec.contains(pareto));
     for (other, winner) in [
         ("minimize = \"energy_per_sample\"", 1),
-        ("minimize = \"cost_per_sample\"", 64),
+        ("minimize = \"cost_per_sample\"", 10000),
         ("weights = { throughput = 1, energy_per_sample = 3 }", 1),
-        ("maximize = \"throughput\"\nconstraints = [\"energy_per_sample < 0.12\"]", 8),
+        ("maximize = \"throughput\"\nconstraints = [\"energy_per_sample < 5\"]", 100),
     ] {
         std::fs::write(search.folder.path().join("spec.toml"), spec.replace(pareto, other)).unwrap();
         let output = search.run();
@@ -429,5 +429,26 @@ fn a_front_is_reported_everywhere_and_the_same_trials_serve_another_objective() 
         assert!(best.get("front").is_none(), "{other}");
         assert_eq!(best.get("parts").is_some(), other.starts_with("weights"), "{other}");
         assert_eq!(search.lines().iter().filter(|line| line.purpose != Confirm).count(), trials, "{other}");
+    }
+}
+
+#[test]
+fn the_example_shows_what_speed_costs_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/front.toml");
+    let spec = std::fs::read_to_string(example).unwrap();
+    let small = spec.replace("probes = 20", "probes = 5\nconfirmations = 0").replace("\"1500ms\"", "\"150ms\"");
+    assert_ne!(small, spec);
+    std::fs::write(folder.path().join("front.toml"), small).unwrap();
+    let mut command = std::process::Command::new(support::gputune());
+    let output = command.args(["search", "front.toml", "--out", "out"]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", support::stderr(&output));
+    let best = std::fs::read_to_string(folder.path().join("out/best.json")).unwrap();
+    let best: serde_json::Value = serde_json::from_str(&best).unwrap();
+    let front = best["front"].as_array().unwrap();
+    let metric = |member: &serde_json::Value, at: usize| member["metrics"][at]["value"].as_f64().unwrap();
+    assert!(!front.is_empty());
+    for pair in front.windows(2) {
+        assert!(metric(&pair[0], 0) >= metric(&pair[1], 0) && metric(&pair[0], 1) > metric(&pair[1], 1), "{best}");
     }
 }
