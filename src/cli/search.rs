@@ -91,9 +91,7 @@ pub(super) fn run(args: Args) -> super::Result {
     let best = best.map(|best| with_compute(best, &study, &template, &device));
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     if !args.quiet {
-        let front = report::front_table(&study);
-        let front = if front.is_empty() { front } else { format!("\n\nfront\n{front}") };
-        eprintln!("{}{front}\n\n{}", report::table(&study, columns()), report::verdict(&study));
+        eprintln!("{}\n\n{}", tables(&study), report::verdict(&study));
         if let Some(compute) = best.as_ref().and_then(|best| best.compute) {
             eprintln!("{}", compute.line());
         }
@@ -118,6 +116,12 @@ pub(super) fn run(args: Args) -> super::Result {
         (_, Some(_)) => Exit::Found,
         (_, None) => Exit::NothingFeasible,
     })
+}
+
+/// The trials, and the front where the result is one.
+fn tables(study: &Study) -> String {
+    let trials = report::table(study, columns());
+    if study.objective.is_pareto() { format!("{trials}\n\n{}", report::front_table(study)) } else { trials }
 }
 
 /// The device that the spec asks for is not there.

@@ -41,7 +41,7 @@ pub(super) struct Rows {
 impl Rows {
     pub(super) fn of(study: &Study, front: &[OnFront]) -> Self {
         let differing = differing(study, front);
-        let mut header = vec![String::new()];
+        let mut header = vec!["front".to_owned()];
         header.extend(differing.iter().map(|name| (*name).to_owned()));
         header.extend(study.objective.goals().iter().map(|goal| goal.metric.clone()));
         let rows = front.iter().map(|member| {

@@ -30,6 +30,10 @@ pub(super) fn shown_numerics(numerics: &Numerics) -> String {
 pub(super) fn shown_metric(metric: &str, estimate: Estimate, measurement: &Measurement) -> String {
     /// Samples that a cost is shown for: that of one is too small a number to be read.
     const MANY: f64 = 1e6;
+    /// An interval that is narrower would read as 0.0 %.
+    const NARROWEST: f64 = 0.0005;
+    let is_exact = metric != "throughput" && estimate.relative_half_width().is_some_and(|half| half < NARROWEST);
+    let estimate = if is_exact { Estimate::point(estimate.value) } else { estimate };
     let work = || measurement.unit.strip_suffix("/s").unwrap_or("samples");
     let times = |estimate: Estimate, factor: f64| Estimate {
         value: estimate.value * factor,
