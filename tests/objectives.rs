@@ -13,11 +13,12 @@ use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
 use gputune::probe::{Replay, Table};
 use gputune::space::{Config, Parameter, Settings, Space, Walk};
 use gputune::strategy::{STRATEGIES, View};
-use gputune::study::Study;
+use gputune::study::{OnFront, Study};
 use gputune::trial::{History, Purpose, Trial};
 use gputune::tuner::Tuner;
 
 use Purpose::{Baseline, Confirm, Search};
+use support::stand_in::{StandIn, hopper};
 
 const TABLES: [&str; 2] = ["zeus-v100-cifar100.csv", "zeus-a40-imagenet.csv"];
 
@@ -53,7 +54,7 @@ fn logarithms(scores: Vec<f64>) -> Vec<f64> {
 }
 
 /// The area that some pairs dominate, above the worst of a table in both.
-fn hypervolume(rows: &[Vec<f64>], worst: &[f64]) -> f64 {
+fn area(rows: &[Vec<f64>], worst: &[f64]) -> f64 {
     let mut rows: Vec<&Vec<f64>> = front::non_dominated(rows).into_iter().map(|at| &rows[at]).collect();
     rows.sort_by(|a, b| b[0].total_cmp(&a[0]));
     let mut height = worst[1];
@@ -67,16 +68,16 @@ fn hypervolume(rows: &[Vec<f64>], worst: &[f64]) -> f64 {
 
 /// The share of a table's hypervolume that a search found.
 fn found(name: &str, strategy: &str, probes: u32, seed: u64) -> f64 {
+    let (_, replay) = table(name);
+    let scores = |member: &OnFront| goals().iter().zip(&member.numbers).map(|(goal, n)| goal.score(n.value)).collect();
+    let front: Vec<Vec<f64>> = search(name, pareto(), strategy, probes, seed).front().iter().map(scores).collect();
+    let share = front::share(&front, &replay.scores(&pareto()));
+    // The same, computed in another way.
     let rows = all(name, &pareto());
     let worst: Vec<f64> = (0..2).map(|at| rows.iter().map(|row| row[at]).fold(f64::MAX, f64::min)).collect();
-    let study = search(name, pareto(), strategy, probes, seed);
-    let front: Vec<Vec<f64>> = study
-        .front()
-        .iter()
-        .map(|member| goals().iter().zip(&member.numbers).map(|(goal, number)| goal.score(number.value)).collect())
-        .map(logarithms)
-        .collect();
-    hypervolume(&front, &worst) / hypervolume(&rows, &worst)
+    let front: Vec<Vec<f64>> = front.into_iter().map(logarithms).collect();
+    assert!((share - area(&front, &worst) / area(&rows, &worst)).abs() < 1e-9);
+    share
 }
 
 #[test]
@@ -279,7 +280,7 @@ fn study(objective: Objective, trials: &[(Purpose, i64, Outcome)]) -> Study {
 
 /// The workers of each config on the front.
 fn on_front(study: &Study) -> Vec<i64> {
-    let workers = |member: &gputune::study::OnFront| study.settings(&member.config).integer("workers").unwrap();
+    let workers = |member: &OnFront| study.settings(&member.config).integer("workers").unwrap();
     study.front().iter().map(workers).collect()
 }
 
@@ -450,5 +451,52 @@ fn the_example_shows_what_speed_costs_in_memory() {
     assert!(!front.is_empty());
     for pair in front.windows(2) {
         assert!(metric(&pair[0], 0) >= metric(&pair[1], 0) && metric(&pair[0], 1) > metric(&pair[1], 1), "{best}");
+    }
+}
+
+#[test]
+fn the_energy_and_the_cost_of_a_sample_are_metered() {
+    let stand_in = StandIn::of(&serde_json::json!({}));
+    let gpu = hopper(&stand_in.path("pid"));
+    std::fs::write(stand_in.path("script.json"), serde_json::json!({ "gpus": [gpu] }).to_string()).unwrap();
+    let limits =
+        "[limits]\nprobe_time = \"20s\"\nmeasure_time = \"1200ms\"\nprecision = 1e-9\n[search]\nconfirmations = 0\n";
+    let objective = "[objective]\nminimize = \"energy_per_sample\"\nprice_per_gpu_hour = 3.6\n";
+    let space = "[space]\nx = { values = [1, 1000] }\n";
+    let pid = format!("pid:{}", stand_in.path("pid").display());
+    let search = support::Search::of(&[&pid, "forever:{x}:2000"], &format!("{space}{limits}{objective}"));
+    let output = stand_in.before(&mut search.command()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", support::stderr(&output));
+    let best = search.best();
+    assert_eq!(best["config"]["x"], 1000);
+    let throughput = best["throughput"]["value"].as_f64().unwrap();
+    let is_near = |found: &serde_json::Value, expected: f64| {
+        let found = found.as_f64().unwrap();
+        assert!((found / expected - 1.0).abs() < 0.03, "{found}, not {expected}: {best}");
+    };
+    is_near(&best["objective"]["value"], 512.0 / throughput);
+    is_near(&best["energy_per_sample_j"], 512.0 / throughput);
+    is_near(&best["cost_per_sample"], 0.001 / throughput);
+    assert!(support::stderr(&output).contains(" J/sample"), "{}", support::stderr(&output));
+}
+
+#[test]
+fn a_replay_tells_how_much_of_a_front_was_found() {
+    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tables").join(TABLES[1]);
+    let replay = |more: &[&str]| {
+        let mut command = std::process::Command::new(support::gputune());
+        command.arg("replay").arg(&table).args(["--strategy", "bayes", "--probes", "20"]).args(more).output().unwrap()
+    };
+    let output = replay(&["--pareto", "throughput,energy_per_sample", "--json"]);
+    let runs: serde_json::Value = serde_json::from_str(&support::stdout(&output)).unwrap();
+    assert_eq!(runs["optimum"], 1.0);
+    let shares: Vec<f64> = runs["runs"][0]["best"].as_array().unwrap().iter().map(|n| n.as_f64().unwrap()).collect();
+    assert!(shares.len() == 20 && shares.is_sorted() && shares[19] > 0.95 && shares[19] <= 1.0 + 1e-9, "{shares:?}");
+    let shown = support::stdout(&replay(&["--pareto", "throughput,x_epoch_energy_j:minimize"]));
+    assert!(shown.contains("optimum 1.00 (the share of the hypervolume)"), "{shown}");
+    for wrong in [&["--pareto", "throughput"][..], &["--pareto", "throughput,f1"], &["--pareto", "throughput,f1:up"]] {
+        let output = replay(wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(output.stdout.is_empty() && support::stderr(&output).contains("error: "), "{wrong:?}");
     }
 }

@@ -34,16 +34,10 @@ pub fn non_dominated(rows: &[Vec<f64>]) -> Vec<usize> {
 pub fn by_compromise(rows: &[Vec<f64>]) -> Vec<usize> {
     let mut distances = vec![0.0; rows.len()];
     for at in 0..rows.first().map_or(0, Vec::len) {
-        let column: Vec<f64> = rows.iter().map(|row| row[at]).collect();
-        let places: Vec<f64> = if column.iter().all(|score| *score > 0.0) {
-            column.into_iter().map(libm::log).collect()
-        } else if column.iter().all(|score| *score < 0.0) {
-            column.into_iter().map(|score| -libm::log(-score)).collect()
-        } else {
-            column
-        };
-        let best = places.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let range = best - places.iter().copied().fold(f64::INFINITY, f64::min);
+        let scale = has_logarithms(rows, at);
+        let places: Vec<f64> = rows.iter().map(|row| place(row[at], scale)).collect();
+        let (worst, best) = ends(places.iter().copied());
+        let range = best - worst;
         for (distance, place) in distances.iter_mut().zip(places).filter(|_| range > 0.0) {
             let share = (best - place) / range;
             *distance += share * share;
@@ -52,6 +46,56 @@ pub fn by_compromise(rows: &[Vec<f64>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..rows.len()).collect();
     order.sort_by(|&a, &b| distances[a].total_cmp(&distances[b]).then(rows[b][0].total_cmp(&rows[a][0])));
     order
+}
+
+/// Whether all scores of a column have the same sign, and none is zero.
+fn has_logarithms(rows: &[Vec<f64>], at: usize) -> bool {
+    rows.iter().all(|row| row[at] > 0.0) || rows.iter().all(|row| row[at] < 0.0)
+}
+
+/// A score by its logarithm, in the same order.
+fn place(score: f64, by_logarithm: bool) -> f64 {
+    if !by_logarithm {
+        return score;
+    }
+    if score > 0.0 { libm::log(score) } else { -libm::log(-score) }
+}
+
+fn ends(numbers: impl Iterator<Item = f64>) -> (f64, f64) {
+    numbers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| (low.min(number), high.max(number)))
+}
+
+/// The share of what all rows dominate that some of them dominate: the volume above the worst of each score, by logarithms
+/// where all have the same sign (Zitzler and Thiele, "Multiobjective optimization using evolutionary algorithms", PPSN 1998).
+/// It is 1 where they are the whole front, or nothing is better than the worst in all scores.
+pub fn share(found: &[Vec<f64>], all: &[Vec<f64>]) -> f64 {
+    let Some(scores) = all.first().map(Vec::len) else { return 1.0 };
+    let scales: Vec<bool> = (0..scores).map(|at| has_logarithms(all, at)).collect();
+    let placed = |rows: &[Vec<f64>]| -> Vec<Vec<f64>> {
+        rows.iter().map(|row| row.iter().zip(&scales).map(|(score, scale)| place(*score, *scale)).collect()).collect()
+    };
+    let all = placed(all);
+    let worst: Vec<f64> = (0..scores).map(|at| ends(all.iter().map(|row| row[at])).0).collect();
+    let whole = hypervolume(&all, &worst);
+    if whole > 0.0 { hypervolume(&placed(found), &worst) / whole } else { 1.0 }
+}
+
+/// The volume between some rows and the worst, in slices along the last score.
+fn hypervolume(rows: &[Vec<f64>], worst: &[f64]) -> f64 {
+    let Some((floor, rest)) = worst.split_last() else { return 1.0 };
+    let mut rows: Vec<&Vec<f64>> = non_dominated(rows).into_iter().map(|at| &rows[at]).collect();
+    rows.sort_by(|a, b| b[rest.len()].total_cmp(&a[rest.len()]));
+    let mut above: Vec<Vec<f64>> = Vec::new();
+    let mut volume = 0.0;
+    for (at, row) in rows.iter().enumerate() {
+        above.push(row[..rest.len()].to_vec());
+        let below = rows.get(at + 1).map_or(*floor, |next| next[rest.len()]);
+        let height = row[rest.len()] - below.max(*floor);
+        if height > 0.0 {
+            volume += height * hypervolume(&above, rest);
+        }
+    }
+    volume
 }
 
 #[cfg(test)]
@@ -78,6 +122,25 @@ mod tests {
         assert_eq!(nearest(&[]), None);
         // By logarithms 90 joules are next to 100, not next to 1.
         assert_eq!(nearest(&[[100.0, -100.0], [99.0, -90.0], [60.0, -4.0], [50.0, -1.0]]), Some(2));
+    }
+
+    #[test]
+    fn the_volume_of_boxes_is_that_of_their_union() {
+        let two = rows(&[[2.0, 1.0], [1.0, 3.0], [1.0, 1.0]]);
+        assert_eq!(hypervolume(&two, &[0.0, 0.0]), 2.0 + 2.0);
+        let three = [[1.0, 1.0, 2.0], [2.0, 1.0, 1.0], [1.0, 3.0, 1.0]].map(|row| row.to_vec());
+        // 2, and 1 more for the second, and 2 more for the third.
+        assert_eq!(hypervolume(&three, &[0.0, 0.0, 0.0]), 5.0);
+        assert_eq!(hypervolume(&three, &[1.0, 1.0, 0.0]), 0.0);
+    }
+
+    #[test]
+    fn a_share_is_by_ratios_and_of_the_whole() {
+        let all = rows(&[[1.0, -8.0], [4.0, -4.0], [2.0, -1.0]]);
+        assert_eq!(share(&all, &all), 1.0);
+        assert!((share(&all[1..2], &all) - 0.5).abs() < 1e-12, "2 * 1 of 2 * 1 + 1 * 2");
+        assert_eq!(share(&[], &all), 0.0);
+        assert_eq!(share(&[], &[]), 1.0);
     }
 
     proptest! {

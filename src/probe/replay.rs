@@ -275,6 +275,16 @@ impl Replay {
         self.answers.values().filter_map(|outcome| objective.score_of(outcome)).max_by(f64::total_cmp)
     }
 
+    /// The scores of each goal of all configs that may win, in a fixed order.
+    pub fn scores(&self, objective: &Objective) -> Vec<Vec<f64>> {
+        let mut rows: Vec<Vec<f64>> =
+            self.answers.values().filter_map(|outcome| objective.scores_of(outcome)).collect();
+        rows.sort_by(|a, b| {
+            a.iter().zip(b).map(|(a, b)| a.total_cmp(b)).fold(std::cmp::Ordering::Equal, |all, next| all.then(next))
+        });
+        rows
+    }
+
     /// What the table says of a config.
     pub fn answer(&self, config: &Config) -> Option<&Outcome> {
         self.answers.get(config)
