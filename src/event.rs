@@ -70,7 +70,7 @@ pub enum Event<'a> {
         settings: &'a Settings,
         /// What the objective makes of it, where it was measured.
         judgement: Option<&'a Judgement>,
-        /// Whether it is the best so far.
+        /// Whether it is the best so far; where the result is a front, whether it is on that of the trials so far.
         is_best: bool,
     },
     /// Something outside disturbed a probe, and the same config is probed again.

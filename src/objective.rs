@@ -1,21 +1,25 @@
 //! What better means, and what is feasible.
 
-use std::fmt;
+mod constraint;
+pub mod front;
+mod goal;
+mod headroom;
+mod scalarised;
+mod weighted;
+
+use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::{Estimate, Measurement, Memory, Outcome};
 use crate::quantity;
+use crate::trial::{History, Trial};
+use scalarised::Scalarised;
+use weighted::Weighted;
 
-/// Whether more or less of a metric is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Direction {
-    /// More is better.
-    Maximize,
-    /// Less is better.
-    Minimize,
-}
+pub use constraint::{Constraint, ConstraintError};
+pub use goal::{COST, Direction, Goal, Price};
+pub use headroom::Headroom;
 
 /// Which of several configs within the noise is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -28,142 +32,56 @@ pub enum OnTie {
     Fastest,
 }
 
-/// How much memory must stay free.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Headroom {
-    /// A share of what there is, from 0 to 1.
-    Fraction(f64),
-    /// So many bytes.
-    Bytes(u64),
-}
-
-impl Headroom {
-    /// The bytes that must stay free of so many.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss,
-        reason = "a share of a size is a size"
-    )]
-    pub fn of(self, capacity_bytes: u64) -> u64 {
-        match self {
-            Self::Fraction(share) => (capacity_bytes as f64 * share.clamp(0.0, 1.0)) as u64,
-            Self::Bytes(bytes) => bytes,
-        }
-    }
-}
-
-impl fmt::Display for Headroom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fraction(share) => write!(f, "{} %", quantity::show_number(share * 100.0)),
-            Self::Bytes(bytes) => f.write_str(&quantity::show_bytes(*bytes)),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Comparison {
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-}
-
-const COMPARISONS: &[(&str, Comparison)] = &[
-    ("<=", Comparison::LessOrEqual),
-    (">=", Comparison::GreaterOrEqual),
-    ("<", Comparison::Less),
-    (">", Comparison::Greater),
-];
-
-/// A bound on a metric, such as `peak_memory < 70GiB`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Constraint {
-    text: String,
-    metric: String,
-    comparison: Comparison,
-    bound: f64,
-}
-
-/// A text that is no constraint.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no constraint: {reason}")]
-pub struct ConstraintError {
-    text: String,
-    reason: String,
-}
-
-impl Constraint {
-    /// Reads `metric < bound`, with `<`, `<=`, `>` or `>=`; the bound is a number, a size (bytes), a duration (seconds)
-    /// or a percentage (a share).
-    ///
-    /// # Errors
-    /// The text has another form.
-    pub fn parse(text: &str) -> Result<Self, ConstraintError> {
-        let error = |reason: String| ConstraintError { text: text.to_owned(), reason };
-        let (place, sign, comparison) = COMPARISONS
-            .iter()
-            .filter_map(|&(sign, comparison)| Some((text.find(sign)?, sign, comparison)))
-            .min_by_key(|&(place, sign, _)| (place, std::cmp::Reverse(sign.len())))
-            .ok_or_else(|| error("write `metric < bound`, with <, <=, > or >=".to_owned()))?;
-        let metric = text[..place].trim().to_owned();
-        let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '/' | '-');
-        if metric.is_empty() || !metric.chars().all(is_name) {
-            return Err(error("there is no metric in front of the sign".to_owned()));
-        }
-        let bound = text[place + sign.len()..].trim();
-        let bound = parse_bound(bound).ok_or_else(|| {
-            error(format!("`{bound}` is no number, size (`70GiB`), duration (`50ms`) or percentage (`10%`)"))
-        })?;
-        Ok(Self { text: text.trim().to_owned(), metric, comparison, bound })
-    }
-
-    fn is_met_by(&self, number: f64) -> bool {
-        match self.comparison {
-            Comparison::Less => number < self.bound,
-            Comparison::LessOrEqual => number <= self.bound,
-            Comparison::Greater => number > self.bound,
-            Comparison::GreaterOrEqual => number >= self.bound,
-        }
-    }
-
-    /// The constraint as it was written.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-}
-
-/// A metric's number for people: sizes as sizes.
-fn shown(metric: &str, number: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shown with three digits")]
-    match metric {
-        "peak_memory" | "host_memory" => quantity::show_bytes(number as u64),
-        _ => quantity::show_number(number),
-    }
-}
-
-fn parse_bound(text: &str) -> Option<f64> {
-    if let Some(percentage) = text.strip_suffix('%') {
-        return percentage.trim().parse::<f64>().ok().filter(|number| number.is_finite()).map(|number| number / 100.0);
-    }
-    if let Ok(number) = text.parse::<f64>() {
-        return number.is_finite().then_some(number);
-    }
-    #[expect(clippy::cast_precision_loss, reason = "a bound")]
-    let bytes = quantity::parse_bytes(text).ok().map(|bytes| bytes as f64);
-    bytes.or_else(|| quantity::parse_duration(text).ok().map(|duration| duration.as_secs_f64()))
-}
-
 /// What better means and what is feasible.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Objective {
-    metric: String,
-    direction: Direction,
+    kind: Kind,
+    price: Option<Price>,
     constraints: Vec<Constraint>,
     memory_headroom: Headroom,
     on_tie: OnTie,
+}
+
+/// What counts.
+#[derive(Debug, Clone, PartialEq)]
+enum Kind {
+    /// One metric.
+    Single(Goal),
+    /// A product of several.
+    Weighted(Weighted),
+    /// Several that nothing weighs against each other.
+    Pareto(Vec<Goal>),
+    /// One of the questions that a search for a front consists of.
+    Scalarised(Scalarised),
+}
+
+/// Why goals make no objective.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObjectiveError {
+    /// One or none.
+    #[error("a front needs at least two metrics, and there {}", if *.found == 0 { "is none" } else { "is one" })]
+    TooFew {
+        /// How many there are.
+        found: usize,
+    },
+    /// No weight.
+    #[error("there is no weight")]
+    NoWeights,
+    /// The same metric again.
+    #[error("the metric `{metric}` is there twice")]
+    Twice {
+        /// Which.
+        metric: String,
+    },
+    /// Something else than a number larger than zero.
+    #[error("the weight of `{metric}` must be a number larger than 0, and this is {weight}")]
+    Weight {
+        /// Whose.
+        metric: String,
+        /// What it is.
+        weight: f64,
+    },
 }
 
 /// What an objective makes of a measurement.
@@ -190,9 +108,59 @@ impl Default for Objective {
 impl Objective {
     /// The most or least of a metric.
     pub fn new(metric: impl Into<String>, direction: Direction) -> Self {
+        Self::of(Kind::Single(Goal::new(metric, direction)))
+    }
+
+    /// The best weighted product of several metrics: the score of a config is how many times better than the first measured
+    /// one (or the baseline) it is, as a geometric mean over the metrics with these weights. Weights count in proportion to
+    /// their sum; a metric that is zero or negative makes a config infeasible.
+    ///
+    /// ```
+    /// use gputune::objective::{Goal, Objective};
+    ///
+    /// let (fast, frugal) = (Goal::known("throughput"), Goal::known("energy_per_sample"));
+    /// let weights = fast.into_iter().zip([1.0]).chain(frugal.into_iter().zip([0.5]));
+    /// let objective = Objective::weighted(weights)?;
+    /// assert_eq!(objective.goals().len(), 2);
+    /// # Ok::<(), gputune::objective::ObjectiveError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// There is none, one is not larger than zero, or a metric is there twice.
+    pub fn weighted(weights: impl IntoIterator<Item = (Goal, f64)>) -> Result<Self, ObjectiveError> {
+        let weights: Vec<(Goal, f64)> = weights.into_iter().collect();
+        if weights.is_empty() {
+            return Err(ObjectiveError::NoWeights);
+        }
+        // Sums beyond these would not be finite.
+        let is_weight = |weight: f64| (1e-100..=1e100).contains(&weight);
+        if let Some((goal, weight)) = weights.iter().find(|(_, weight)| !is_weight(*weight)) {
+            return Err(ObjectiveError::Weight { metric: goal.metric.clone(), weight: *weight });
+        }
+        each_once(weights.iter().map(|(goal, _)| goal))?;
+        Ok(Self::of(Kind::Weighted(Weighted::new(weights))))
+    }
+
+    /// Several metrics of which none is given up for another: the result is the [front](crate::study::Study::front) of
+    /// configs that no other is better than in all of them.
+    ///
+    /// Where one number is needed (the order of a list, a strategy that is asked without a tuner), the first metric is it.
+    ///
+    /// # Errors
+    /// There are fewer than two, or a metric is there twice.
+    pub fn pareto(goals: impl IntoIterator<Item = Goal>) -> Result<Self, ObjectiveError> {
+        let goals: Vec<Goal> = goals.into_iter().collect();
+        each_once(goals.iter())?;
+        if goals.len() < 2 {
+            return Err(ObjectiveError::TooFew { found: goals.len() });
+        }
+        Ok(Self::of(Kind::Pareto(goals)))
+    }
+
+    fn of(kind: Kind) -> Self {
         Self {
-            metric: metric.into(),
-            direction,
+            kind,
+            price: None,
             constraints: Vec::new(),
             memory_headroom: Headroom::Fraction(0.1),
             on_tie: OnTie::default(),
@@ -220,14 +188,59 @@ impl Objective {
         self
     }
 
-    /// The metric's name.
+    /// Sets what an hour costs: without it there is no [`COST`].
+    #[must_use]
+    pub fn price(mut self, price: Price) -> Self {
+        self.price = Some(price);
+        self
+    }
+
+    /// The name of the number that is made as large or small as possible: that of the metric; of a product of several
+    /// `score`; where none is given up for another, the first.
     pub fn metric(&self) -> &str {
-        &self.metric
+        match &self.kind {
+            Kind::Single(goal) => &goal.metric,
+            Kind::Pareto(goals) => goals.first().map_or("", |goal| goal.metric.as_str()),
+            Kind::Weighted(_) | Kind::Scalarised(_) => "score",
+        }
     }
 
     /// Whether more or less of it is better.
     pub fn direction(&self) -> Direction {
-        self.direction
+        match &self.kind {
+            Kind::Single(goal) => goal.direction,
+            Kind::Pareto(goals) => goals.first().map_or(Direction::Maximize, |goal| goal.direction),
+            Kind::Weighted(_) | Kind::Scalarised(_) => Direction::Maximize,
+        }
+    }
+
+    /// The metrics that count, in the order in which they were named.
+    pub fn goals(&self) -> &[Goal] {
+        match &self.kind {
+            Kind::Single(goal) => std::slice::from_ref(goal),
+            Kind::Pareto(goals) => goals,
+            Kind::Weighted(weighted) => &weighted.goals,
+            Kind::Scalarised(question) => &question.goals,
+        }
+    }
+
+    /// The weights of the goals, which add up to one; none where they are not weighed.
+    pub fn weights(&self) -> Option<&[f64]> {
+        match &self.kind {
+            Kind::Weighted(weighted) => Some(&weighted.weights),
+            Kind::Scalarised(question) => Some(&question.weights),
+            Kind::Single(_) | Kind::Pareto(_) => None,
+        }
+    }
+
+    /// Whether the result is a front.
+    pub fn is_pareto(&self) -> bool {
+        matches!(self.kind, Kind::Pareto(_))
+    }
+
+    /// Whether scores of a weighted product are relative to some measurement; other objectives have none.
+    pub fn is_relative(&self) -> bool {
+        matches!(&self.kind, Kind::Weighted(weighted) if weighted.reference.is_some())
     }
 
     /// What happens on a tie.
@@ -240,19 +253,93 @@ impl Objective {
         &self.constraints
     }
 
-    /// The metric of a measurement, with its interval where there is one.
-    pub fn estimate(&self, measurement: &Measurement) -> Option<Estimate> {
-        match self.metric.as_str() {
-            "throughput" => measurement.throughput,
-            metric => measurement.metric(metric).map(Estimate::point),
+    /// One of the goals alone, with the same price.
+    pub fn alone(&self, goal: &Goal) -> Self {
+        Self { kind: Kind::Single(goal.clone()), ..self.clone() }
+    }
+
+    /// What the next proposal is to make as large as possible: where several metrics count and none is given up for another,
+    /// each time another weighting of them, which follows from the history and the seed; else what it always is.
+    pub fn scalarised(&self, history: &History, seed: u64) -> Cow<'_, Self> {
+        let Kind::Pareto(goals) = &self.kind else { return Cow::Borrowed(self) };
+        let known: Vec<Vec<f64>> = history.searched().filter_map(|trial| self.numbers_of(&trial.outcome)).collect();
+        let question = Scalarised::new(goals, &known, history.searched().count(), seed);
+        Cow::Owned(Self { kind: Kind::Scalarised(question), ..self.clone() })
+    }
+
+    /// The same with scores of a weighted product that are relative to a measurement; what is better stays as it is.
+    #[must_use]
+    pub fn relative_to(mut self, measurement: &Measurement) -> Self {
+        let numbers = self.numbers(measurement);
+        if let (Kind::Weighted(weighted), Ok(numbers)) = (&mut self.kind, numbers) {
+            weighted.reference = Some(numbers.iter().map(|number| number.value).collect());
         }
+        self
+    }
+
+    /// The same with scores relative to the first trial that may win: the baseline, where there is one.
+    #[must_use]
+    pub fn relative_to_first(self, history: &History) -> Self {
+        let is_feasible = |trial: &&Trial| self.score_of(&trial.outcome).is_some();
+        match history.searched().find(is_feasible).and_then(|trial| trial.outcome.measurement()) {
+            Some(measurement) => self.relative_to(measurement),
+            None => self,
+        }
+    }
+
+    /// What speaks for a proposal, with what it is proposed for, where that is one of several questions.
+    pub fn with_question(&self, reason: String) -> String {
+        let Kind::Scalarised(question) = &self.kind else { return reason };
+        let weighed = question.goals.iter().zip(&question.weights);
+        let parts: Vec<String> =
+            weighed.map(|(goal, weight)| format!("{} {:.0} %", goal.metric, weight * 100.0)).collect();
+        format!("{reason}; weighs {}", parts.join(", "))
+    }
+
+    /// The number that is made as large or small as possible, with its interval where there is one.
+    pub fn estimate(&self, measurement: &Measurement) -> Option<Estimate> {
+        let numbers = || self.numbers(measurement).ok();
+        match &self.kind {
+            Kind::Single(goal) => self.estimate_of(&goal.metric, measurement),
+            Kind::Pareto(goals) => self.estimate_of(&goals.first()?.metric, measurement),
+            Kind::Weighted(weighted) => Some(weighted.score(&numbers()?)),
+            Kind::Scalarised(question) => Some(question.score(&numbers()?)),
+        }
+    }
+
+    /// A metric of a measurement by its name, what an hour costs included, with its interval where there is one.
+    pub fn estimate_of(&self, metric: &str, measurement: &Measurement) -> Option<Estimate> {
+        goal::estimate(metric, measurement, self.price)
     }
 
     /// The number to make as large as possible: the metric, or its negative when less is better.
     pub fn score(&self, metric: f64) -> f64 {
-        match self.direction {
+        match self.direction() {
             Direction::Maximize => metric,
             Direction::Minimize => -metric,
+        }
+    }
+
+    /// The goals' numbers, or why a measurement without them may not win.
+    fn numbers(&self, measurement: &Measurement) -> Result<Vec<Estimate>, String> {
+        let must_be_positive = matches!(self.kind, Kind::Weighted(_));
+        let number = |goal: &Goal| match self.estimate_of(&goal.metric, measurement) {
+            Some(number) if !number.value.is_finite() => Err(format!("{} is not a finite number", goal.metric)),
+            Some(number) if must_be_positive && number.value <= 0.0 => {
+                let number = quantity::show_number(number.value);
+                Err(format!("{} is {number}, and only numbers larger than 0 can be weighed", goal.metric))
+            }
+            Some(number) => Ok(number),
+            None => Err(format!("no `{}` was reported", goal.metric)),
+        };
+        self.goals().iter().map(number).collect()
+    }
+
+    fn numbers_of(&self, outcome: &Outcome) -> Option<Vec<f64>> {
+        let measurement = outcome.measurement()?;
+        match self.judge(measurement) {
+            Judgement::Feasible(_) => Some(self.numbers(measurement).ok()?.iter().map(|number| number.value).collect()),
+            Judgement::Infeasible { .. } => None,
         }
     }
 
@@ -270,19 +357,22 @@ impl Objective {
             }
         }
         for constraint in &self.constraints {
-            match measurement.metric(&constraint.metric) {
+            let metric = constraint.metric();
+            match self.estimate_of(metric, measurement).map(|estimate| estimate.value) {
                 Some(number) if constraint.is_met_by(number) => {}
                 Some(number) => {
-                    let number = shown(&constraint.metric, number);
-                    return infeasible(format!("{} is {number}, not {}", constraint.metric, constraint.text), false);
+                    let number = goal::shown(metric, number);
+                    return infeasible(format!("{metric} is {number}, not {}", constraint.text()), false);
                 }
-                None => return infeasible(format!("no `{}` was reported", constraint.metric), false),
+                None => return infeasible(format!("no `{metric}` was reported"), false),
             }
+        }
+        if let Err(reason) = self.numbers(measurement) {
+            return infeasible(reason, false);
         }
         match self.estimate(measurement).map(|estimate| self.score(estimate.value)) {
             Some(score) if score.is_finite() => Judgement::Feasible(score),
-            Some(_) => infeasible(format!("{} is not a finite number", self.metric), false),
-            None => infeasible(format!("no `{}` was reported", self.metric), false),
+            _ => infeasible(format!("the {} is not a finite number", self.metric()), false),
         }
     }
 
@@ -294,6 +384,12 @@ impl Objective {
         }
     }
 
+    /// The score of each goal of an outcome that may win: the larger, the better.
+    pub fn scores_of(&self, outcome: &Outcome) -> Option<Vec<f64>> {
+        let numbers = self.numbers_of(outcome)?;
+        Some(self.goals().iter().zip(numbers).map(|(goal, number)| goal.score(number)).collect())
+    }
+
     /// The score of an outcome that was measured, if only in part: one that was stopped early cannot win, but says where
     /// the better ones are not.
     pub fn partial_score_of(&self, outcome: &Outcome) -> Option<f64> {
@@ -303,9 +399,9 @@ impl Objective {
         }
     }
 
-    /// Whether it is throughput that counts, and the more the better.
+    /// Whether it is throughput that counts and nothing else, and the more the better.
     pub fn is_largest_throughput(&self) -> bool {
-        self.metric == "throughput" && self.direction == Direction::Maximize
+        matches!(&self.kind, Kind::Single(goal) if goal.metric == "throughput" && goal.direction == Direction::Maximize)
     }
 
     /// Which memory an outcome shows to be too small, if it does: configs that need as much are then ruled out.
@@ -320,24 +416,23 @@ impl Objective {
     }
 }
 
+fn each_once<'g>(goals: impl Iterator<Item = &'g Goal>) -> Result<(), ObjectiveError> {
+    let mut seen: Vec<&str> = Vec::new();
+    for goal in goals {
+        if seen.contains(&goal.metric.as_str()) {
+            return Err(ObjectiveError::Twice { metric: goal.metric.clone() });
+        }
+        seen.push(&goal.metric);
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn measured(throughput: f64) -> Measurement {
         Measurement { throughput: Some(Estimate::point(throughput)), ..Default::default() }
-    }
-
-    #[test]
-    fn constraints_take_sizes_durations_and_shares() {
-        let bound = |text: &str| Constraint::parse(text).map(|constraint| constraint.bound);
-        assert_eq!(bound("peak_memory < 70GiB").unwrap(), 75_161_927_680.0);
-        assert_eq!(bound("step_time <= 50ms").unwrap(), 0.05);
-        assert_eq!(bound("memory_headroom>=15%").unwrap(), 0.15);
-        assert_eq!(bound("loss < -2.5").unwrap(), -2.5);
-        for bad in ["", "loss", "< 3", "loss < ", "loss < three", "a b < 3", "loss = 3"] {
-            assert!(Constraint::parse(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

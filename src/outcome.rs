@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::metric::{GpuUse, Readings};
+use crate::metric::{GpuUse, Metric, Readings};
 
 /// A number with what is known of its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -158,6 +158,8 @@ pub const METRICS: &[(&str, &str)] = &[
     ("peak_memory", "largest device memory in use, in bytes"),
     ("memory_headroom", "share of device memory left free at the peak"),
     ("host_memory", "largest memory of the probe's processes together, in bytes"),
+    ("power", "mean power of all GPUs that the probe used together, in watts, or what the step reports"),
+    ("energy_per_sample", "power over throughput, in joules, or what the step reports"),
 ];
 
 /// The metric that holds the floating-point operations of a step, where the step reports them.
@@ -180,8 +182,23 @@ impl Measurement {
             "peak_memory" => bytes(self.peak_memory_bytes),
             "memory_headroom" => self.memory_headroom(),
             "host_memory" => bytes(self.host_peak_bytes),
+            // What the step reports itself may come from a meter that sees more than the boards do.
+            "power" => self.metrics.get(name).copied().or_else(|| self.gpu_power()),
+            "energy_per_sample" => self.metrics.get(name).copied().or_else(|| self.energy_per_sample()),
             _ => self.metrics.get(name).or_else(|| self.phase_seconds.get(name)).copied(),
         }
+    }
+
+    /// Mean power of all GPUs together, in watts; absent where there are none, or one of them does not tell.
+    fn gpu_power(&self) -> Option<f64> {
+        let watts = self.gpus.iter().map(|gpu| Some(gpu.readings.get(&Metric::Power)?.value));
+        watts.sum::<Option<f64>>().filter(|_| !self.gpus.is_empty())
+    }
+
+    /// Joules for each unit of work that the throughput counts.
+    fn energy_per_sample(&self) -> Option<f64> {
+        let energy = self.metric("power")? / self.throughput?.value;
+        energy.is_finite().then_some(energy)
     }
 
     /// The share of device memory that stayed free at the peak, from 0 to 1.

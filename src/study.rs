@@ -1,5 +1,6 @@
 //! What a search leaves behind: its trials, and what they say about the best config.
 
+mod front;
 mod rounds;
 
 use std::collections::HashSet;
@@ -12,6 +13,9 @@ use crate::space::{Config, Settings, Space};
 use crate::stats::{self, Observation};
 use crate::trial::{History, Purpose, Trial};
 use rounds::Rounds;
+
+pub(crate) use front::leaders;
+pub use front::{OnFront, Part};
 
 /// A search that is over, or was interrupted.
 #[derive(Debug)]
@@ -91,12 +95,20 @@ impl Study {
     ///
     /// A config that failed when it was measured again is not feasible, however well it did before.
     pub fn ranking(&self) -> Vec<Ranked> {
+        let mut ranked = self.ranked_by(&self.objective);
+        ranked.sort_by(|a, b| self.score(b).total_cmp(&self.score(a)));
+        ranked
+    }
+
+    /// Feasible configs with the numbers of an objective, in the order in which they were first probed. What is feasible
+    /// follows from the study's own.
+    fn ranked_by(&self, objective: &Objective) -> Vec<Ranked> {
         let is_confirmed = self.is_confirmed();
         let mut seen: HashSet<&Config> = HashSet::new();
         let mut ranked: Vec<Ranked> = self
             .contenders()
             .filter(|trial| seen.insert(&trial.config))
-            .filter_map(|trial| self.rank(&trial.config, is_confirmed))
+            .filter_map(|trial| self.rank(&trial.config, objective, is_confirmed))
             .collect();
         let scale = Scale::of(&ranked);
         for entry in &mut ranked {
@@ -107,17 +119,19 @@ impl Study {
         for entry in &mut ranked {
             entry.estimate = entry.pooled(spread);
         }
-        ranked.sort_by(|a, b| self.score(b).total_cmp(&self.score(a)));
         ranked
     }
 
-    /// The best config; `None` when none is feasible.
+    /// The best config; `None` when none is feasible. Of a front it is the recommended one.
     pub fn best(&self) -> Option<Best> {
+        if self.objective.is_pareto() {
+            return self.recommended();
+        }
         let ranking = self.ranking();
-        let noise = Noise { spread: spread(&ranking), rounds: Rounds::of(&ranking) };
+        let noise = Noise::of(&ranking);
         let confirmed: Vec<&Ranked> = ranking.iter().filter(|entry| entry.confirmations > 0).collect();
         let top: &Ranked = confirmed.first().copied().or(ranking.first())?;
-        let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| self.is_tied(top, entry, &noise)).collect();
+        let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| is_tied(top, entry, &noise)).collect();
         if self.objective.tie_rule() == OnTie::Cheapest {
             // Memory can be compared only where all of them tell theirs.
             let by_memory = tied.iter().all(|entry| entry.measurement.peak_memory_bytes.is_some());
@@ -128,16 +142,16 @@ impl Study {
         let ties = tied.into_iter().filter(|entry| entry.config != winner.config).cloned().collect();
         let baseline =
             self.baseline.as_ref().and_then(|config| ranking.iter().find(|entry| entry.config == *config)).cloned();
-        let speedup = baseline.as_ref().and_then(|baseline| self.ratio(winner, baseline, &noise));
+        let speedup = baseline.as_ref().and_then(|baseline| ratio(&self.objective, winner, baseline, &noise));
         Some(Best { winner: winner.clone(), ties, baseline, speedup })
     }
 
     /// The searched trials that can be the best.
     fn contenders(&self) -> impl Iterator<Item = &Trial> {
-        self.history.contenders(|outcome| self.objective.score_of(outcome).is_some())
+        self.history.contenders(|outcome| self.objective.scores_of(outcome).is_some())
     }
 
-    fn rank(&self, config: &Config, is_confirmed: bool) -> Option<Ranked> {
+    fn rank(&self, config: &Config, objective: &Objective, is_confirmed: bool) -> Option<Ranked> {
         // A disturbed or interrupted probe says nothing about its config.
         let says_nothing = |trial: &&Trial| matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted);
         let mut trials: Vec<&Trial> = self.history.of(config).filter(|trial| !says_nothing(trial)).collect();
@@ -154,7 +168,7 @@ impl Study {
         // Leaders were chosen for their first measurement, which therefore flatters them.
         let counted = if confirmations.is_empty() { trials.iter().collect() } else { confirmations.clone() };
         let values: Vec<Estimate> =
-            counted.iter().filter_map(|trial| self.objective.estimate(trial.outcome.measurement()?)).collect();
+            counted.iter().filter_map(|trial| objective.estimate(trial.outcome.measurement()?)).collect();
         Some(Ranked {
             config: config.clone(),
             estimate: *values.first()?,
@@ -170,70 +184,25 @@ impl Study {
     /// Whether the leaders and the baseline were measured again at least once each; before that, what was measured again
     /// in a confirmation that was cut short is not comparable with what was not.
     fn is_confirmed(&self) -> bool {
-        let score = |trial: &Trial| self.objective.score_of(&trial.outcome);
-        let leader = self
-            .contenders()
-            .filter(|trial| score(trial).is_some())
-            .max_by(|a, b| score(a).partial_cmp(&score(b)).unwrap_or(std::cmp::Ordering::Equal));
-        let baseline = self
-            .baseline
-            .as_ref()
-            .filter(|config| self.history.of(config).next().is_some_and(|trial| score(trial).is_some()));
-        let mut wanted = leader.map(|trial| &trial.config).into_iter().chain(baseline);
+        let is_feasible = |trial: &Trial| self.objective.score_of(&trial.outcome).is_some();
+        let leader = self.leader();
+        let baseline = self.baseline.as_ref().filter(|config| self.history.of(config).next().is_some_and(is_feasible));
+        let mut wanted = leader.as_ref().into_iter().chain(baseline);
         let again = |config: &Config| self.history.of(config).any(|trial| trial.purpose == Purpose::Confirm);
         self.history.trials().iter().any(|trial| trial.purpose == Purpose::Confirm) && wanted.all(again)
     }
 
+    /// The best of the trials as they were before any was repeated; of a front the one that is then recommended.
+    fn leader(&self) -> Option<Config> {
+        if self.objective.is_pareto() {
+            return leaders(&self.objective, self.contenders(), 1).pop();
+        }
+        let scored = self.contenders().filter_map(|t| Some((t, self.objective.score_of(&t.outcome)?)));
+        scored.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(trial, _)| trial.config.clone())
+    }
+
     fn score(&self, entry: &Ranked) -> f64 {
         self.objective.score(entry.estimate.value)
-    }
-
-    /// Whether the difference to the top is within the noise.
-    ///
-    /// However large the noise, a difference of more than a tenth is no tie: it is then the best guess, with an interval
-    /// that says how good a guess.
-    fn is_tied(&self, top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
-        if entry.config == top.config {
-            return true;
-        }
-        let difference = (top.estimate.value - entry.estimate.value).abs();
-        if difference > WIDEST_TIE * top.estimate.value.abs().max(entry.estimate.value.abs()) {
-            return false;
-        }
-        match noise.difference(top, entry) {
-            Some((difference, half)) => {
-                // Equal numbers stay equal when means were rounded differently.
-                let rounding = 1e-12 * top.mean_point().abs().max(1.0);
-                difference.abs() <= half + rounding
-            }
-            None => match (top.estimate.low.zip(top.estimate.high), entry.estimate.low.zip(entry.estimate.high)) {
-                (Some((low, high)), Some((other_low, other_high))) => low <= other_high && other_low <= high,
-                _ => top.estimate.value == entry.estimate.value,
-            },
-        }
-    }
-
-    /// How many times better the winner is; `None` where the metric is no size of which there could be twice as much.
-    fn ratio(&self, winner: &Ranked, baseline: &Ranked, noise: &Noise) -> Option<Estimate> {
-        if winner.config == baseline.config {
-            return Some(Estimate::interval(1.0, 1.0, 1.0));
-        }
-        if winner.scale == Scale::Difference {
-            return None;
-        }
-        let (difference, half) = match noise.difference(winner, baseline) {
-            Some((difference, half)) => (difference, Some(half)),
-            None => {
-                let widths = winner.estimate.relative_half_width().zip(baseline.estimate.relative_half_width());
-                (winner.mean_point() - baseline.mean_point(), widths.map(|(a, b)| a.hypot(b)))
-            }
-        };
-        let gain = self.objective.score(1.0) * difference;
-        let times = |gain: f64| winner.scale.value(gain);
-        Some(match half {
-            Some(half) => Estimate::interval(times(gain), times(gain - half), times(gain + half)),
-            None => Estimate::point(times(gain)),
-        })
     }
 
     /// What a config costs, to choose among equals: memory, then how many workers and the like, then how much it changes.
@@ -271,6 +240,54 @@ impl Study {
     pub fn judge(&self, trial: &Trial) -> Option<Judgement> {
         trial.outcome.measurement().map(|measurement| self.objective.judge(measurement))
     }
+}
+
+/// Whether the difference to the top is within the noise.
+///
+/// However large the noise, a difference of more than a tenth is no tie: it is then the best guess, with an interval
+/// that says how good a guess.
+fn is_tied(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
+    if entry.config == top.config {
+        return true;
+    }
+    let difference = (top.estimate.value - entry.estimate.value).abs();
+    if difference > WIDEST_TIE * top.estimate.value.abs().max(entry.estimate.value.abs()) {
+        return false;
+    }
+    match noise.difference(top, entry) {
+        Some((difference, half)) => {
+            // Equal numbers stay equal when means were rounded differently.
+            let rounding = 1e-12 * top.mean_point().abs().max(1.0);
+            difference.abs() <= half + rounding
+        }
+        None => match (top.estimate.low.zip(top.estimate.high), entry.estimate.low.zip(entry.estimate.high)) {
+            (Some((low, high)), Some((other_low, other_high))) => low <= other_high && other_low <= high,
+            _ => top.estimate.value == entry.estimate.value,
+        },
+    }
+}
+
+/// How many times better the winner is; `None` where the metric is no size of which there could be twice as much.
+fn ratio(objective: &Objective, winner: &Ranked, baseline: &Ranked, noise: &Noise) -> Option<Estimate> {
+    if winner.config == baseline.config {
+        return Some(Estimate::interval(1.0, 1.0, 1.0));
+    }
+    if winner.scale == Scale::Difference {
+        return None;
+    }
+    let (difference, half) = match noise.difference(winner, baseline) {
+        Some((difference, half)) => (difference, Some(half)),
+        None => {
+            let widths = winner.estimate.relative_half_width().zip(baseline.estimate.relative_half_width());
+            (winner.mean_point() - baseline.mean_point(), widths.map(|(a, b)| a.hypot(b)))
+        }
+    };
+    let gain = objective.score(1.0) * difference;
+    let times = |gain: f64| winner.scale.value(gain);
+    Some(match half {
+        Some(half) => Estimate::interval(times(gain), times(gain - half), times(gain + half)),
+        None => Estimate::point(times(gain)),
+    })
 }
 
 impl Ranked {
@@ -356,6 +373,10 @@ struct Noise {
 }
 
 impl Noise {
+    fn of(ranked: &[Ranked]) -> Self {
+        Self { spread: spread(ranked), rounds: Rounds::of(ranked) }
+    }
+
     /// The difference between two configs on the study's scale, with half the width of its 95 % interval; `None` where
     /// nothing was repeated.
     fn difference(&self, a: &Ranked, b: &Ranked) -> Option<(f64, f64)> {

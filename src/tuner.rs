@@ -16,7 +16,7 @@ use crate::budget::{Budget, StopReason};
 use crate::event::Event;
 use crate::journal::{Journal, JournalError, Recovered};
 use crate::numerics::FullPrecision;
-use crate::objective::Objective;
+use crate::objective::{Objective, front};
 use crate::outcome::{Estimate, Outcome};
 use crate::precision::Precision;
 use crate::probe::{Effort, InProcess, Job, Limits, ProbeError, Prober, TrainingStep};
@@ -294,7 +294,8 @@ impl<'p> Tuner<'p> {
             _ => search.confirm(self.baseline.as_ref(), &mut on_event)?.unwrap_or(stopped),
         };
         let (elapsed, history) = (search.elapsed(), search.history);
-        Ok(Study { space: self.space, objective: self.objective, history, baseline: self.baseline, stopped, elapsed })
+        let objective = self.objective.clone().relative_to_first(&history);
+        Ok(Study { space: self.space, objective, history, baseline: self.baseline, stopped, elapsed })
     }
 }
 
@@ -376,11 +377,13 @@ impl Search<'_, '_> {
 
     fn proposed(&self, strategy: &mut dyn Strategy, baseline: Option<&Config>, seed: u64) -> Option<Proposal> {
         let searched = u32::try_from(self.history.searched().count()).unwrap_or(u32::MAX);
-        let view = View::new(self.space, self.objective, &self.history, &[], baseline)
+        let objective = self.objective.scalarised(&self.history, seed);
+        let view = View::new(self.space, &objective, &self.history, &[], baseline)
             .with(self.budget.probes.saturating_sub(searched), seed)
             .with_precision_speeds(self.precision_speeds)
             .with_earlier(self.warm_start);
-        strategy.propose(&view)
+        let proposal = strategy.propose(&view)?;
+        Some(Proposal { reason: proposal.reason.map(|reason| objective.with_question(reason)), ..proposal })
     }
 
     /// The same failure at the first config and twice more is not the configs' fault.
@@ -430,15 +433,27 @@ impl Search<'_, '_> {
             journal.record(&trial, self.space, reason.as_deref(), gain)?;
         }
         let judgement = trial.outcome.measurement().map(|measurement| self.objective.judge(measurement));
-        let score = self.objective.score_of(&trial.outcome);
-        let view = View::new(self.space, self.objective, &self.history, &[], None);
         let may_lead = purpose != Purpose::Confirm && !purpose.is_short();
-        let is_best = may_lead
-            && score
-                .is_some_and(|score| view.best().is_none_or(|(trial, best)| score > best || trial.purpose.is_short()));
+        let is_best = may_lead && self.is_best(&trial);
         on_event(Event::Finished { trial: &trial, settings: &settings, judgement: judgement.as_ref(), is_best });
         self.history.push(trial);
         Ok(true)
+    }
+
+    /// Whether a trial is better than all so far; of a front, whether none so far is as good in every metric.
+    fn is_best(&self, trial: &Trial) -> bool {
+        let Some(scores) = self.objective.scores_of(&trial.outcome) else { return false };
+        if self.objective.is_pareto() {
+            let mut known = self
+                .history
+                .searched()
+                .filter(|other| !other.purpose.is_short())
+                .filter_map(|trial| self.objective.scores_of(&trial.outcome));
+            return !known.any(|other| other == scores || front::dominates(&other, &scores));
+        }
+        let view = View::new(self.space, self.objective, &self.history, &[], None);
+        let score = self.objective.score_of(&trial.outcome);
+        score.is_some_and(|score| view.best().is_none_or(|(best, top)| score > top || best.purpose.is_short()))
     }
 
     /// The throughput that a search probe must come near, or may stop: the best so far, where nothing but throughput

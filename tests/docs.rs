@@ -15,6 +15,7 @@ const PAGES: &[&str] = &[
     "README.md",
     "CONTRIBUTING.md",
     "docs/spec.md",
+    "docs/search.md",
     "docs/protocol.md",
     "docs/outcomes.md",
     "docs/failures.md",
@@ -83,7 +84,12 @@ fn every_key_of_the_spec_is_described() {
 
 #[test]
 fn the_example_specs_are_accepted() {
-    for spec in ["examples/quickstart.toml", "examples/pytorch/gputune.toml", "examples/events/gputune.toml"] {
+    for spec in [
+        "examples/quickstart.toml",
+        "examples/front.toml",
+        "examples/pytorch/gputune.toml",
+        "examples/events/gputune.toml",
+    ] {
         if let Err(error) = gputune::spec::Spec::load(&root().join(spec)) {
             panic!("{spec}: {error}");
         }

@@ -124,7 +124,8 @@ fn good_specs_are_accepted() {
 
 #[test]
 fn what_check_shows() {
-    for name in ["as-in-the-readme.toml", "every-kind-of-parameter.toml", "adapter.toml"] {
+    for name in ["as-in-the-readme.toml", "every-kind-of-parameter.toml", "adapter.toml", "front.toml", "weights.toml"]
+    {
         let output = gputune(&folder("good"), &["check", name]);
         let root = env!("CARGO_MANIFEST_DIR");
         let shown = String::from_utf8(output.stdout).unwrap().replace(root, "[root]");

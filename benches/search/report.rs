@@ -112,7 +112,8 @@ pub(crate) fn report(lines: &[Line], tables: &[Recorded], about: About) -> Repor
             continue;
         }
         let members = |method: &str| -> Option<Vec<&Fared<'_>>> {
-            let members: Vec<_> = fared.get(method)?.iter().filter(|fared| within.contains(&&*fared.table.name)).collect();
+            let members: Vec<_> =
+                fared.get(method)?.iter().filter(|fared| within.contains(&&*fared.table.name)).collect();
             (members.len() == within.len()).then_some(members)
         };
         let mut scores: Vec<Score> =
@@ -316,7 +317,11 @@ impl Score {
     fn row(&self) -> String {
         let regret = |interval: &Interval| {
             let half = 50.0 * (interval.seeds[1] - interval.seeds[0]);
-            if half > 0.0 { format!("{:.2} ± {half:.2}", 100.0 * interval.mean) } else { format!("{:.2}", 100.0 * interval.mean) }
+            if half > 0.0 {
+                format!("{:.2} ± {half:.2}", 100.0 * interval.mean)
+            } else {
+                format!("{:.2}", 100.0 * interval.mean)
+            }
         };
         let goal = |(probes, reached): (&Option<f64>, &f64)| {
             let probes = probes.map_or_else(|| "-".to_owned(), |probes| format!("{probes}"));

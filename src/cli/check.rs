@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use gputune::adapter::Apply;
 use gputune::emit::shell_word;
+use gputune::objective::{Constraint, Direction, Objective};
 use gputune::probe::protocol::CONFIG;
 use gputune::probe::{CommandProber, StepTemplate};
 use gputune::quantity::show_duration;
@@ -38,6 +39,9 @@ pub(super) fn run(args: &Args) -> super::Result {
     }
     let baseline = spec.baseline.as_ref().map_or_else(|| "none: there will be no speed-up".to_owned(), |b| b.line());
     let _ = writeln!(text, "baseline   {baseline}");
+    if spec.objective != Objective::default() {
+        let _ = writeln!(text, "objective  {}", objective_words(&spec.objective));
+    }
     let about = STRATEGIES.iter().find(|entry| entry.name == spec.strategy).map_or("", |entry| entry.about);
     let _ = writeln!(text, "strategy   {}: {about}", spec.strategy);
     for study in earlier(&spec) {
@@ -57,6 +61,26 @@ pub(super) fn run(args: &Args) -> super::Result {
         diagnostic::print_warning(&error.to_string());
     }
     Ok(Exit::Found)
+}
+
+/// What better means, where it is not just throughput.
+fn objective_words(objective: &Objective) -> String {
+    let way = |direction| if direction == Direction::Maximize { "largest" } else { "smallest" };
+    let goals: Vec<String> =
+        objective.goals().iter().map(|goal| format!("{} {}", way(goal.direction), goal.metric)).collect();
+    let mut words = match objective.weights() {
+        Some(weights) => {
+            let parts = goals.iter().zip(weights).map(|(goal, weight)| format!("{goal} ({:.0} %)", weight * 100.0));
+            format!("the best product of {}", parts.collect::<Vec<_>>().join(" and "))
+        }
+        None if objective.is_pareto() => format!("the front of {}", goals.join(" and ")),
+        None => goals.join(""),
+    };
+    let bounds: Vec<&str> = objective.constraints().iter().map(Constraint::text).collect();
+    if !bounds.is_empty() {
+        words += &format!(", with {}", bounds.join(" and "));
+    }
+    words
 }
 
 fn describe_space(space: &Space, apply: &Apply, text: &mut String) {
@@ -109,12 +133,13 @@ fn describe_commands(spec: &Spec, out: &Path, text: &mut String) {
     const SHOWN: usize = 3;
     let history = History::default();
     let earlier = earlier(spec);
+    let objective = spec.objective.scalarised(&history, spec.seed);
     let start = spec.baseline.as_ref().and_then(|baseline| spec.space.locate(baseline).ok());
     let mut strategy = strategy::strategy(spec.strategy).map(|entry| (entry.build)());
     let mut first: Vec<Config> = start.clone().into_iter().collect();
     while first.len() < SHOWN.min(spec.budget.probes as usize) {
         let left = spec.budget.probes - u32::try_from(first.len()).unwrap_or(0);
-        let view = View::new(&spec.space, &spec.objective, &history, &first, start.as_ref())
+        let view = View::new(&spec.space, &objective, &history, &first, start.as_ref())
             .with(left, spec.seed)
             .with_earlier(&earlier);
         let Some(proposal) = strategy.as_mut().and_then(|strategy| strategy.propose(&view)) else { break };

@@ -118,11 +118,12 @@ impl Progress {
             (Purpose::Baseline, _) => "  (baseline)",
             (Purpose::Confirm, _) => "  (confirmation)",
             (Purpose::Screen { .. }, _) => "  (short)",
+            (Purpose::Search, true) if self.objective.is_pareto() => "  (on the front so far)",
             (Purpose::Search, true) => "  (best so far)",
             (Purpose::Search, false) => "",
         };
         self.say(&format!("{:>4}  {}  {result}{memory}{mark}", trial.number, settings.line()));
-        if is_best {
+        if is_best && !self.objective.is_pareto() {
             self.best = Some(result);
         }
         if let Show::Bar(bar) = &self.show {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gputune::journal;
-use gputune::objective::{Direction, Objective};
+use gputune::objective::{Direction, Goal, Objective, front};
 use gputune::probe::{Replay, Table, TableError};
 use gputune::quantity::show_number;
 use gputune::space::{Parameter, Space};
@@ -21,11 +21,12 @@ use super::stdout;
 ///
 /// TABLE is a CSV file: columns up to `status` are parameters, `status` is `ok` or a failure, `value` is the objective.
 /// A journal.jsonl of a search is a table too. `descent` starts at the first config of the table's space, `auto` and
-/// `bayes` in its middle.
+/// `bayes` in its middle. Numbers in columns whose names begin with `x_` are further metrics.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune replay table.csv --strategy random --probes 60 --seeds 200 --json
   gputune replay kernel.csv --strategy grid --probes 100000 --minimize
+  gputune replay jobs.csv --pareto throughput,energy_per_sample --seeds 20
   gputune replay gputune-out/config/journal.jsonl --strategy descent")]
 pub(super) struct Args {
     /// The table: a .csv file or a journal.jsonl
@@ -42,6 +43,10 @@ pub(super) struct Args {
     /// The value is a cost: less is better
     #[arg(long)]
     minimize: bool,
+    /// Search for the front of these metrics: METRIC, or METRIC:maximize and METRIC:minimize where it is not known which is
+    /// better. The best is then the share of the table's hypervolume that was found
+    #[arg(long, value_name = "METRICS", value_delimiter = ',', value_parser = goal, conflicts_with = "minimize")]
+    pareto: Vec<Goal>,
     /// A parameter along which a lack of memory rules out larger values; may be given again
     #[arg(long, value_name = "NAME")]
     monotone: Vec<String>,
@@ -71,7 +76,12 @@ struct Runs {
 
 pub(super) fn run(args: &Args) -> super::Result {
     let direction = if args.minimize { Direction::Minimize } else { Direction::Maximize };
-    let objective = Objective::new("throughput", direction);
+    let objective = if args.pareto.is_empty() {
+        Objective::new("throughput", direction)
+    } else {
+        Objective::pareto(args.pareto.clone())
+            .map_err(|error| Failed::because(Exit::Usage, &error).hint("write --pareto throughput,energy_per_sample"))?
+    };
     let table = read_table(&args.table, &objective)?;
     let (space, replay) = table.into_replay(&args.monotone).map_err(|error| no_table(&args.table, &error))?;
     let unknown = |name: &&String| space.parameter_index(name).is_none();
@@ -80,8 +90,9 @@ pub(super) fn run(args: &Args) -> super::Result {
         let message = format!("{} has no parameter `{name}`", args.table.display());
         return Err(Failed::new(Exit::Usage, message).hint(format!("its parameters are {}", names.join(", "))));
     }
-    let runs: Vec<Run> = (0..args.seeds).map(|seed| one_run(args, &space, &replay, &objective, seed)).collect();
-    let optimum = replay.optimum(&objective).map(|score| objective.score(score));
+    let all = Found::of(&objective, &replay);
+    let runs: Vec<Run> = (0..args.seeds).map(|seed| one_run(args, &space, &replay, &all, seed)).collect();
+    let optimum = all.optimum();
     let runs = Runs { optimum, runs };
     if args.json {
         let text = serde_json::to_string(&runs).map_err(|error| Failed::because(Exit::Impossible, &error))?;
@@ -126,35 +137,74 @@ fn read_table(path: &Path, objective: &Objective) -> Result<Table, Failed> {
     Table::from_csv(file).map_err(|error| no_table(path, &error))
 }
 
-fn one_run(args: &Args, space: &Space, replay: &Replay, objective: &Objective, seed: u64) -> Run {
+fn one_run(args: &Args, space: &Space, replay: &Replay, all: &Found<'_>, seed: u64) -> Run {
     let mut strategy = (args.strategy.build)();
     let mut history = History::default();
     let mut best: Vec<Option<f64>> = Vec::new();
-    let mut top: Option<f64> = None;
+    let mut found: Vec<Vec<f64>> = Vec::new();
     for number in 1..=args.probes {
-        let view = View::new(space, objective, &history, &[], None).with(args.probes + 1 - number, seed);
+        let objective = all.objective.scalarised(&history, seed);
+        let view = View::new(space, &objective, &history, &[], None).with(args.probes + 1 - number, seed);
         let Some(Proposal { config, one_in, .. }) = strategy.propose(&view) else { break };
         let Some(outcome) = replay.answer(&config).cloned() else { continue };
         let purpose = one_in.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in });
         // A table says nothing of shorter probes: they come to the same, but do not count as the best.
-        let score = objective.score_of(&outcome).filter(|_| !purpose.is_short());
-        top = match (top, score) {
-            (Some(top), Some(score)) => Some(top.max(score)),
-            (top, score) => top.or(score),
-        };
-        best.push(top.map(|score| objective.score(score)));
+        if !purpose.is_short() {
+            found.extend(all.objective.scores_of(&outcome));
+        }
+        best.push(all.best(&found));
         let trial = Trial { number, purpose, config, outcome, elapsed: std::time::Duration::ZERO };
         history.push(trial);
     }
     Run { seed, best }
 }
 
+/// What of a table was found.
+struct Found<'o> {
+    objective: &'o Objective,
+    /// The scores of all configs of the table that may win.
+    all: Vec<Vec<f64>>,
+}
+
+impl<'o> Found<'o> {
+    fn of(objective: &'o Objective, replay: &Replay) -> Self {
+        Self { objective, all: replay.scores(objective) }
+    }
+
+    /// The best value of the table; of a front all of it.
+    fn optimum(&self) -> Option<f64> {
+        self.best(&self.all)
+    }
+
+    /// The best value of some configs, by their scores; of a front the share of the table's hypervolume.
+    fn best(&self, found: &[Vec<f64>]) -> Option<f64> {
+        if self.objective.is_pareto() {
+            return (!found.is_empty()).then(|| front::share(found, &self.all));
+        }
+        let top = found.iter().filter_map(|scores| scores.first()).copied().max_by(f64::total_cmp);
+        top.map(|score| self.objective.score(score))
+    }
+}
+
+/// A metric with its direction.
+fn goal(text: &str) -> Result<Goal, String> {
+    let (metric, direction) = match text.split_once(':') {
+        Some((metric, "maximize")) => (metric, Some(Direction::Maximize)),
+        Some((metric, "minimize")) => (metric, Some(Direction::Minimize)),
+        Some((_, other)) => return Err(format!("`{other}` is neither `maximize` nor `minimize`")),
+        None => (text, None),
+    };
+    let goal = direction.map(|direction| Goal::new(metric, direction)).or_else(|| Goal::known(metric));
+    goal.ok_or_else(|| format!("say which of `{metric}` is better: {metric}:maximize or {metric}:minimize"))
+}
+
 fn for_people(args: &Args, space: &Space, runs: &Runs) -> String {
     let optimum = runs.optimum.map_or_else(|| "none".to_owned(), show_number);
     let mut text = format!(
-        "{}: {} configs, optimum {optimum}\n{} over {} seeds\n\nprobes  median best  within the optimum\n",
+        "{}: {} configs, optimum {optimum}{}\n{} over {} seeds\n\nprobes  median best  within the optimum\n",
         args.table.display(),
         space.count(),
+        if args.pareto.is_empty() { "" } else { " (the share of the hypervolume)" },
         args.strategy.name,
         args.seeds
     );

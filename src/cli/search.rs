@@ -101,7 +101,7 @@ pub(super) fn run(args: Args) -> super::Result {
     let best = best.map(|best| BestReport { warm_start: records, ..best });
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     if !args.quiet {
-        eprintln!("{}\n\n{}", report::table(&study, columns()), report::verdict(&study));
+        eprintln!("{}\n\n{}", tables(&study), report::verdict(&study));
         if let Some(compute) = best.as_ref().and_then(|best| best.compute) {
             eprintln!("{}", compute.line());
         }
@@ -154,6 +154,12 @@ fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierS
         study.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))
     };
     given.iter().map(study).collect()
+}
+
+/// The trials, and the front where the result is one.
+fn tables(study: &Study) -> String {
+    let trials = report::table(study, columns());
+    if study.objective.is_pareto() { format!("{trials}\n\n{}", report::front_table(study)) } else { trials }
 }
 
 /// The device that the spec asks for is not there.

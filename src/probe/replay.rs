@@ -1,9 +1,11 @@
 //! Answers from a recorded table instead of running anything.
 //!
 //! A table is a CSV file: columns up to `status` are parameters, `status` is `ok` or a failure, `value` the objective;
-//! further columns are kept by nobody. Configs that are not in the table are not in its space.
+//! numbers in columns whose names begin with `x_` are further metrics. Configs that are not in the table are not in its space.
 
-use std::collections::{HashMap, HashSet};
+mod further;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -117,7 +119,8 @@ impl Table {
                 "ok" => {
                     let text = record.get(value).unwrap_or_default();
                     let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
-                    measured(number.ok_or_else(|| TableError::NotANumber { row, text: text.to_owned() })?)
+                    let number = number.ok_or_else(|| TableError::NotANumber { row, text: text.to_owned() })?;
+                    measured(number, further::metrics(&headers, &record))
                 }
                 "oom_fail" | "out_of_memory" | "oom" => {
                     Outcome::OutOfMemory { memory: Memory::Device, failure: Failure::new("as recorded") }
@@ -154,7 +157,8 @@ impl Table {
             let estimate = line.outcome.measurement().and_then(|measurement| objective.estimate(measurement));
             let outcome = match (&line.outcome, estimate) {
                 (Outcome::Measured(_), Some(estimate)) if objective.score_of(&line.outcome).is_some() => {
-                    measured(estimate.value)
+                    let metrics = line.outcome.measurement().map(|m| m.metrics.clone()).unwrap_or_default();
+                    measured(estimate.value, metrics)
                 }
                 (Outcome::Measured(_), _) => Outcome::Crashed(Failure::new("recorded as infeasible")),
                 (outcome, _) => outcome.clone(),
@@ -249,11 +253,12 @@ fn usable_name(name: &str, column: usize) -> String {
     if is_usable { usable } else { format!("column{column}_{usable}") }
 }
 
-fn measured(value: f64) -> Outcome {
+fn measured(value: f64, metrics: BTreeMap<String, f64>) -> Outcome {
     Outcome::Measured(Measurement {
         throughput: Some(Estimate::point(value)),
         unit: "recorded".to_owned(),
         steps: 1,
+        metrics,
         ..Measurement::default()
     })
 }
@@ -262,7 +267,7 @@ fn measured(value: f64) -> Outcome {
 fn together(outcomes: Vec<Outcome>) -> Outcome {
     let values: Vec<f64> = outcomes.iter().filter_map(|o| o.measurement()?.metric("throughput")).collect();
     match crate::stats::mean(&values) {
-        Some(mean) => measured(mean),
+        Some(mean) => measured(mean, further::means(outcomes.iter().filter_map(Outcome::measurement))),
         None => outcomes.into_iter().next().unwrap_or(Outcome::Interrupted),
     }
 }
@@ -277,6 +282,16 @@ impl Replay {
     /// The best score that the table has, as the objective sees it.
     pub fn optimum(&self, objective: &Objective) -> Option<f64> {
         self.answers.values().filter_map(|outcome| objective.score_of(outcome)).max_by(f64::total_cmp)
+    }
+
+    /// The scores of each goal of all configs that may win, in a fixed order.
+    pub fn scores(&self, objective: &Objective) -> Vec<Vec<f64>> {
+        let mut rows: Vec<Vec<f64>> =
+            self.answers.values().filter_map(|outcome| objective.scores_of(outcome)).collect();
+        rows.sort_by(|a, b| {
+            a.iter().zip(b).map(|(a, b)| a.total_cmp(b)).fold(std::cmp::Ordering::Equal, |all, next| all.then(next))
+        });
+        rows
     }
 
     /// What the table says of a config.

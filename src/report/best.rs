@@ -8,10 +8,10 @@ use super::care::Care;
 use super::compute::Compute;
 use crate::journal::WarmStart;
 use crate::metric::{GpuUse, Readings};
-use crate::objective::Direction;
+use crate::objective::{COST, Direction, Goal};
 use crate::outcome::{Estimate, Numerics, Outliers};
 use crate::space::{Settings, Value};
-use crate::study::{Ranked, Study};
+use crate::study::{OnFront, Part, Ranked, Study};
 use crate::telemetry::Device;
 
 /// A throughput with its unit.
@@ -39,6 +39,38 @@ pub struct Optimized {
     pub estimate: Estimate,
 }
 
+/// One of several metrics that count.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PartReport {
+    /// The metric, whether more or less is better, and its number for the config.
+    #[serde(flatten)]
+    pub metric: Optimized,
+    /// Its share of the score, where metrics are weighed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
+    /// How many times better than the baseline's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times_better: Option<Estimate>,
+}
+
+/// A config of the front.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FrontReport {
+    /// Names and values.
+    pub config: Settings,
+    /// Each metric that counts.
+    pub metrics: Vec<Optimized>,
+    /// Largest device memory in use, in bytes.
+    pub peak_memory_bytes: Option<u64>,
+    /// How often it was measured again.
+    pub confirmations: usize,
+    /// Whether it is the config of the report.
+    pub is_recommended: bool,
+    /// Configs that cannot be told from it in any metric.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ties: Vec<Settings>,
+}
+
 /// Another config with its throughput.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Other {
@@ -64,10 +96,22 @@ pub struct BestReport {
     pub throughput: Option<Throughput>,
     /// What was optimised.
     pub objective: Optimized,
+    /// Each metric, where several count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartReport>,
+    /// Where the objective is a front, its configs, the best in the first metric first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub front: Vec<FrontReport>,
     /// The baseline, if it is feasible.
     pub baseline: Option<Other>,
     /// How many times better than the baseline.
     pub speedup: Option<Estimate>,
+    /// Joules for each unit of work that the throughput counts, where power was metered or reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy_per_sample_j: Option<f64>,
+    /// What each unit of work costs, where the spec states a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_per_sample: Option<f64>,
     /// Largest device memory in use, in bytes.
     pub peak_memory_bytes: Option<u64>,
     /// Share of device memory that stayed free at the peak.
@@ -119,6 +163,8 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
     let best = study.best()?;
     let other = |entry: &Ranked| Other { config: study.settings(&entry.config), throughput: throughput(study, entry) };
     let searched = study.history.searched().count();
+    let number =
+        |metric: &str| study.objective.estimate_of(metric, &best.winner.measurement).map(|number| number.value);
     Some(BestReport {
         config: study.settings(&best.winner.config),
         command: None,
@@ -130,8 +176,12 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
             direction: study.objective.direction(),
             estimate: best.winner.estimate,
         },
+        parts: parts(study, &best.winner),
+        front: front(study),
         baseline: best.baseline.as_ref().map(other),
         speedup: best.speedup,
+        energy_per_sample_j: number("energy_per_sample"),
+        cost_per_sample: number(COST),
         peak_memory_bytes: best.winner.measurement.peak_memory_bytes,
         memory_headroom: best.winner.measurement.memory_headroom(),
         host: best.winner.measurement.host.clone(),
@@ -151,6 +201,43 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         driver: device.driver.clone(),
         gputune_version: env!("CARGO_PKG_VERSION").to_owned(),
     })
+}
+
+fn parts(study: &Study, winner: &Ranked) -> Vec<PartReport> {
+    if study.objective.goals().len() < 2 {
+        return Vec::new();
+    }
+    let part = |part: Part| PartReport {
+        metric: optimized(&part.goal, part.estimate),
+        weight: part.weight,
+        times_better: part.times_better,
+    };
+    study.parts(&winner.config).into_iter().map(part).collect()
+}
+
+fn optimized(goal: &Goal, estimate: Estimate) -> Optimized {
+    Optimized { metric: goal.metric.clone(), direction: goal.direction, estimate }
+}
+
+fn front(study: &Study) -> Vec<FrontReport> {
+    if !study.objective.is_pareto() {
+        return Vec::new();
+    }
+    let member = |member: OnFront| FrontReport {
+        config: study.settings(&member.config),
+        metrics: study
+            .objective
+            .goals()
+            .iter()
+            .zip(&member.numbers)
+            .map(|(goal, number)| optimized(goal, *number))
+            .collect(),
+        peak_memory_bytes: member.measurement.peak_memory_bytes,
+        confirmations: member.confirmations,
+        is_recommended: member.is_recommended,
+        ties: member.ties.iter().map(|tie| study.settings(tie)).collect(),
+    };
+    study.front().into_iter().map(member).collect()
 }
 
 fn throughput(study: &Study, entry: &Ranked) -> Option<Throughput> {

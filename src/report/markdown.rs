@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::care::left_out;
 use super::compute::Compute;
-use super::row::{shown_result, sorted};
+use super::front::{Rows, same_in_all};
+use super::row::{result_name, shown_result, sorted};
 use super::table::verdict;
 use crate::quantity::show_bytes;
 use crate::study::Study;
@@ -20,9 +21,14 @@ pub fn summary(study: &Study, device: &Device, name: &str, command: Option<&str>
         let fence = if command.contains("```") { "````" } else { "```" };
         let _ = writeln!(text, "{fence}sh\n{command}\n{fence}\n");
     }
+    front(study, &mut text);
     let names: Vec<&str> = study.space.parameters().iter().map(crate::space::Parameter::name).collect();
-    let _ =
-        writeln!(text, "| # | {} | {} | peak memory | left out |", names.join(" | "), cell(study.objective.metric()));
+    let _ = writeln!(
+        text,
+        "| # | {} | {} | peak memory | left out |",
+        names.join(" | "),
+        cell(&result_name(&study.objective))
+    );
     let _ = writeln!(text, "|--:|{}---|--:|---|", "--:|".repeat(names.len()));
     for trial in sorted(study) {
         let settings = study.settings(&trial.config);
@@ -41,6 +47,24 @@ pub fn summary(study: &Study, device: &Device, name: &str, command: Option<&str>
         );
     }
     text
+}
+
+/// The front as a table of its own, where the result is one.
+fn front(study: &Study, text: &mut String) {
+    if !study.objective.is_pareto() {
+        return;
+    }
+    let front = study.front();
+    let Rows { header, rows, .. } = Rows::of(study, &front);
+    let line = |row: &[String]| row.iter().map(|text| cell(text)).collect::<Vec<_>>().join(" | ");
+    let _ = writeln!(text, "## Front\n\n| {} |\n|---|{}", line(&header), "--:|".repeat(header.len() - 1));
+    for row in rows {
+        let _ = writeln!(text, "| {} |", line(&row));
+    }
+    if let Some(same) = same_in_all(study, &front) {
+        let _ = writeln!(text, "\nIn all: {}", cell(&same));
+    }
+    let _ = writeln!(text, "\n## Trials\n");
 }
 
 /// A text that cannot break out of its cell, whatever a step printed.

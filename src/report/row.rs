@@ -1,8 +1,8 @@
 //! What a trial came to, in a few words; the same words in every report.
 
-use crate::objective::{Judgement, Objective};
+use crate::objective::{COST, Goal, Judgement, Objective};
 use crate::outcome::{Estimate, Measurement, Numerics, Outcome};
-use crate::quantity::show_number;
+use crate::quantity::{show_bytes, show_number};
 use crate::study::Study;
 use crate::trial::{Purpose, Trial};
 
@@ -26,14 +26,72 @@ pub(super) fn shown_numerics(numerics: &Numerics) -> String {
     }
 }
 
-/// The unit of the objective's metric.
-pub(super) fn unit<'m>(objective: &Objective, measurement: &'m Measurement) -> &'m str {
-    match objective.metric() {
-        "throughput" => &measurement.unit,
-        "step_time" => "s",
-        "peak_memory" | "host_memory" => "bytes",
-        metric if measurement.phase_seconds.contains_key(metric) => "s",
-        _ => "",
+/// A metric in the unit that it is read in: sizes as sizes, costs for a million samples.
+pub(super) fn shown_metric(metric: &str, estimate: Estimate, measurement: &Measurement) -> String {
+    /// Samples that a cost is shown for: that of one is too small a number to be read.
+    const MANY: f64 = 1e6;
+    /// An interval that is narrower would read as 0.0 %.
+    const NARROWEST: f64 = 0.0005;
+    let is_exact = metric != "throughput" && estimate.relative_half_width().is_some_and(|half| half < NARROWEST);
+    let estimate = if is_exact { Estimate::point(estimate.value) } else { estimate };
+    let work = || measurement.unit.strip_suffix("/s").unwrap_or("samples");
+    let times = |estimate: Estimate, factor: f64| Estimate {
+        value: estimate.value * factor,
+        low: estimate.low.map(|low| low * factor),
+        high: estimate.high.map(|high| high * factor),
+    };
+    match metric {
+        "throughput" => shown_estimate(estimate, &measurement.unit),
+        "energy_per_sample" => shown_estimate(estimate, &format!("J/{}", work().trim_end_matches('s'))),
+        COST => shown_estimate(times(estimate, MANY), &format!("per million {}", work())),
+        "power" => shown_estimate(estimate, "W"),
+        "step_time" => shown_estimate(estimate, "s"),
+        "peak_memory" | "host_memory" => shown_bytes(estimate),
+        metric if measurement.phase_seconds.contains_key(metric) => shown_estimate(estimate, "s"),
+        _ => shown_estimate(estimate, ""),
+    }
+}
+
+fn shown_bytes(estimate: Estimate) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size, shown with three digits")]
+    let bytes = show_bytes(estimate.value as u64);
+    match estimate.relative_half_width() {
+        Some(half) if half.is_finite() => format!("{bytes} ± {:.1} %", half * 100.0),
+        _ => bytes,
+    }
+}
+
+/// What counts, as the head of a column.
+pub(super) fn result_name(objective: &Objective) -> String {
+    if objective.is_pareto() {
+        let metrics: Vec<&str> = objective.goals().iter().map(|goal| goal.metric.as_str()).collect();
+        return metrics.join(", ");
+    }
+    objective.metric().to_owned()
+}
+
+/// The metrics that count of one measurement, as far as they are there.
+fn shown_numbers(objective: &Objective, measurement: &Measurement) -> String {
+    let number = |goal: &Goal| objective.estimate_of(&goal.metric, measurement);
+    let numbers: Vec<Option<Estimate>> = objective.goals().iter().map(number).collect();
+    shown_together(objective, objective.estimate(measurement), &numbers, measurement)
+}
+
+/// The metrics that count, given their numbers; with weights the score in front of them, where it is known what it is
+/// relative to.
+pub(super) fn shown_together(
+    objective: &Objective,
+    score: Option<Estimate>,
+    numbers: &[Option<Estimate>],
+    measurement: &Measurement,
+) -> String {
+    let goals = objective.goals().iter().zip(numbers);
+    let shown: Vec<String> =
+        goals.filter_map(|(goal, number)| Some(shown_metric(&goal.metric, (*number)?, measurement))).collect();
+    let shown = shown.join(", ");
+    match score.filter(|_| objective.is_relative()) {
+        Some(score) => format!("{} ({shown})", shown_estimate(score, "")),
+        None => shown,
     }
 }
 
@@ -48,10 +106,7 @@ pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
             None => name,
         };
     };
-    let number = objective
-        .estimate(measurement)
-        .map(|estimate| shown_estimate(estimate, unit(objective, measurement)))
-        .unwrap_or_default();
+    let number = shown_numbers(objective, measurement);
     if matches!(trial.outcome, Outcome::Pruned(_)) {
         return format!("pruned: {number}, slower than the best");
     }

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::care::{Care, left_out};
+use super::front::front_lines;
 use super::gpus::{gpu_summary, together};
 use super::host::host_words;
-use super::row::{shown_estimate, shown_numerics, shown_result, sorted, unit};
+use super::row::{result_name, shown_metric, shown_numerics, shown_result, shown_together, sorted};
 use crate::metric::Metric;
 use crate::objective::Direction;
 use crate::outcome::Estimate;
@@ -34,17 +35,17 @@ pub fn table(study: &Study, columns: u16) -> String {
     let has_activity = trials.iter().any(|trial| activity(trial).is_some());
     let mut header: Vec<String> = vec!["#".to_owned()];
     header.extend(names.iter().map(|name| (*name).to_owned()));
-    header.push(study.objective.metric().to_owned());
+    header.push(result_name(&study.objective));
     header.extend(has_memory.then(|| "peak memory".to_owned()));
     header.extend(has_activity.then(|| "SM activity".to_owned()));
     header.extend(has_outliers.then(|| "left out".to_owned()));
-    let winner = study.best().map(|best| best.winner.config);
+    let marks = Marks::of(study);
     let mut rows: Vec<Vec<String>> = trials
         .iter()
         .take(ROWS)
         .map(|trial| {
             let settings = study.settings(&trial.config);
-            let mut row = vec![mark(study, trial, winner.as_ref())];
+            let mut row = vec![marks.mark(study, trial)];
             row.extend(names.iter().map(|name| settings.get(name).map_or_else(|| "-".to_owned(), ToString::to_string)));
             row.push(shown_result(&study.objective, trial));
             row.extend(has_memory.then(|| memory(trial).map(show_bytes).unwrap_or_default()));
@@ -61,17 +62,40 @@ pub fn table(study: &Study, columns: u16) -> String {
     text
 }
 
-fn mark(study: &Study, trial: &Trial, winner: Option<&Config>) -> String {
-    let is_winner = winner == Some(&trial.config) && !trial.purpose.is_short();
-    match (is_winner, study.baseline.as_ref() == Some(&trial.config)) {
-        (true, _) => format!("{} best", trial.number),
-        (_, true) => format!("{} baseline", trial.number),
-        _ => trial.number.to_string(),
+/// Which trials have a word behind their number.
+struct Marks {
+    winner: Option<Config>,
+    /// Where the result is a front, its configs.
+    front: Vec<Config>,
+}
+
+impl Marks {
+    fn of(study: &Study) -> Self {
+        if study.objective.is_pareto() {
+            let front = study.front();
+            let winner = front.iter().find(|member| member.is_recommended).map(|member| member.config.clone());
+            return Self { winner, front: front.into_iter().map(|member| member.config).collect() };
+        }
+        Self { winner: study.best().map(|best| best.winner.config), front: Vec::new() }
+    }
+
+    fn mark(&self, study: &Study, trial: &Trial) -> String {
+        let number = trial.number;
+        let is_whole = !trial.purpose.is_short();
+        if is_whole && self.winner.as_ref() == Some(&trial.config) {
+            format!("{number} best")
+        } else if study.baseline.as_ref() == Some(&trial.config) {
+            format!("{number} baseline")
+        } else if is_whole && self.front.contains(&trial.config) {
+            format!("{number} front")
+        } else {
+            number.to_string()
+        }
     }
 }
 
 /// Settings and sizes to the right, so that digits stand below digits.
-fn laid_out(header: Vec<String>, rows: Vec<Vec<String>>, parameters: usize) -> Table {
+pub(super) fn laid_out(header: Vec<String>, rows: Vec<Vec<String>>, parameters: usize) -> Table {
     let mut table = Table::new();
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
     for row in rows {
@@ -148,7 +172,7 @@ pub fn verdict(study: &Study) -> String {
 
 fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     let line = |config: &Config| study.settings(config).line();
-    let number = |entry: &Ranked| shown_estimate(entry.estimate, unit(&study.objective, &entry.measurement));
+    let number = |entry: &Ranked| shown_entry(study, entry);
     let _ = writeln!(text, "best      {}", line(&best.winner.config));
     let _ = writeln!(text, "          {}{}", number(&best.winner), memory_words(best));
     if let Some(words) = host_words(&best.winner.measurement.host) {
@@ -178,16 +202,35 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
             let _ = writeln!(text, "baseline  cannot be told from the best, and costs least");
         }
         (Some(baseline), Some(speedup)) => {
-            let better = if study.objective.direction() == Direction::Maximize { "more" } else { "less" };
-            let what = if study.objective.metric() == "throughput" { "faster" } else { better };
+            let what = match (study.objective.metric(), study.objective.direction()) {
+                ("throughput", _) => "faster",
+                _ if study.objective.weights().is_some() => "better",
+                (_, Direction::Maximize) => "more",
+                (_, Direction::Minimize) => "less",
+            };
             let _ =
                 writeln!(text, "speed-up  {} {what} than the baseline ({})", shown_ratio(*speedup), number(baseline));
         }
-        _ if study.baseline.is_some() => {
+        (Some(baseline), None) => {
+            let _ = writeln!(text, "baseline  {}", number(baseline));
+        }
+        (None, _) if study.baseline.is_some() => {
             let _ = writeln!(text, "speed-up  unknown: the baseline is not feasible");
         }
         _ => {}
     }
+    for line in front_lines(study, best) {
+        let _ = writeln!(text, "{line}");
+    }
+}
+
+/// What counts of a config, over all its trials.
+fn shown_entry(study: &Study, entry: &Ranked) -> String {
+    if study.objective.goals().len() < 2 {
+        return shown_metric(study.objective.metric(), entry.estimate, &entry.measurement);
+    }
+    let numbers = study.parts(&entry.config).iter().map(|part| Some(part.estimate)).collect::<Vec<_>>();
+    shown_together(&study.objective, Some(entry.estimate), &numbers, &entry.measurement)
 }
 
 /// A word on measurements that vary so much that little can be told apart.

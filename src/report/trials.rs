@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use super::care::left_out;
 use super::gpus::together;
 use crate::metric::Metric;
-use crate::objective::Judgement;
+use crate::objective::{COST, Judgement};
 use crate::outcome::Measurement;
+use crate::space::Config;
 use crate::study::Study;
+use crate::trial::Trial;
 
 /// What GPUs did, the mean over those that a probe used; where there are any.
 const GPU_COLUMNS: &[(&str, Metric)] = &[
@@ -34,7 +36,8 @@ pub fn trials_csv(study: &Study) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let has_gpus = measurements().any(|m| !m.gpus.is_empty());
     let gpu_columns = if has_gpus { GPU_COLUMNS } else { &[] };
-    let header = header(&names, gpu_columns, &phases, &metrics);
+    let goals = GoalColumns::of(study);
+    let header = header(&names, gpu_columns, &goals, &phases, &metrics);
     // Writing to memory does not fail, and all rows have the length of the header.
     let _ = writer.write_record(&header);
     for trial in study.history.trials() {
@@ -63,6 +66,7 @@ pub fn trials_csv(study: &Study) -> String {
         row.extend([m.peak_memory_bytes, m.warmup_peak_memory_bytes, m.memory_capacity_bytes].map(whole));
         row.extend([m.host_peak_bytes, m.shared_memory_peak_bytes].map(whole));
         row.extend(gpu_columns.iter().map(|(_, metric)| number(together(&m.gpus, *metric).map(|all| all.mean))));
+        row.extend(goals.cells(study, trial));
         row.extend(phases.iter().map(|phase| number(m.phase_seconds.get(*phase).copied())));
         row.extend(metrics.iter().map(|metric| number(m.metrics.get(*metric).copied())));
         row.extend([measurement.map(|m| m.steps), measurement.map(|m| m.warmup_steps)].map(whole));
@@ -78,10 +82,58 @@ pub fn trials_csv(study: &Study) -> String {
     writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
+/// What follows from measurements: costs of a sample where any trial has them, the score of several metrics, the front.
+struct GoalColumns {
+    has_energy: bool,
+    has_cost: bool,
+    has_score: bool,
+    front: Option<Vec<Config>>,
+}
+
+impl GoalColumns {
+    fn of(study: &Study) -> Self {
+        let has = |metric: &str| {
+            let mut trials = study.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
+            trials.any(|measurement| study.objective.estimate_of(metric, measurement).is_some())
+        };
+        let front = || study.front().into_iter().map(|member| member.config).collect();
+        Self {
+            has_energy: has("energy_per_sample"),
+            has_cost: has(COST),
+            has_score: study.objective.weights().is_some(),
+            front: study.objective.is_pareto().then(front),
+        }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        let all = [
+            (self.has_energy, "energy_per_sample_j"),
+            (self.has_cost, COST),
+            (self.has_score, "score"),
+            (self.front.is_some(), "on_front"),
+        ];
+        all.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name)
+    }
+
+    fn cells(&self, study: &Study, trial: &Trial) -> Vec<String> {
+        let measurement = trial.outcome.partial_measurement();
+        let metric =
+            |name: &str| number(measurement.and_then(|m| study.objective.estimate_of(name, m)).map(|e| e.value));
+        let score = || number(measurement.and_then(|m| study.objective.estimate(m)).map(|score| score.value));
+        let mut cells = Vec::new();
+        cells.extend(self.has_energy.then(|| metric("energy_per_sample")));
+        cells.extend(self.has_cost.then(|| metric(COST)));
+        cells.extend(self.has_score.then(score));
+        cells.extend(self.front.as_ref().map(|front| front.contains(&trial.config).to_string()));
+        cells
+    }
+}
+
 /// The names of the columns, in the order of the cells.
 fn header(
     names: &[&str],
     gpu_columns: &[(&str, Metric)],
+    goals: &GoalColumns,
     phases: &BTreeSet<&str>,
     metrics: &BTreeSet<&str>,
 ) -> Vec<String> {
@@ -104,6 +156,7 @@ fn header(
         .map(str::to_owned),
     );
     header.extend(gpu_columns.iter().map(|(name, _)| (*name).to_owned()));
+    header.extend(goals.names().map(str::to_owned));
     header.extend(phases.iter().map(|phase| format!("{phase}_s")));
     header.extend(metrics.iter().map(|metric| (*metric).to_owned()));
     header.extend(

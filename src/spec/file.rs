@@ -13,6 +13,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+use super::goals::{Aim, Weight};
 use crate::objective::OnTie;
 use crate::space::{Role, Value};
 use crate::telemetry::DeviceChoice;
@@ -363,6 +364,15 @@ pub(super) struct ObjectiveTable {
     pub(super) maximize: Option<Located<String>>,
     /// The metric to make as small as possible.
     pub(super) minimize: Option<Located<String>>,
+    /// Several metrics with the weight of each: the best weighted product wins.
+    pub(super) weights: Option<Located<Entries<Located<Weight>>>>,
+    /// Several metrics of which none is given up for another: the result is the front of configs that no other is better
+    /// than in all of them.
+    pub(super) pareto: Option<Located<Vec<Located<Aim>>>>,
+    /// What an hour of the whole run costs, in any currency, for the metric `cost_per_sample`.
+    pub(super) price_per_hour: Option<Located<f64>>,
+    /// What an hour of each GPU that is used costs.
+    pub(super) price_per_gpu_hour: Option<Located<f64>>,
     /// Bounds on metrics, such as `"peak_memory < 70GiB"`.
     pub(super) constraints: Vec<Located<String>>,
 }

@@ -6,8 +6,10 @@ mod apply;
 mod baseline;
 mod error;
 mod file;
+mod goals;
 mod hardware;
 mod keys;
+mod objective;
 mod parameter;
 mod pattern;
 mod places;
@@ -33,7 +35,7 @@ use crate::budget::Budget;
 use crate::journal::Fingerprint;
 use crate::machine::Hardware;
 use crate::numerics::FullPrecision;
-use crate::objective::{Constraint, Direction, Headroom, Objective};
+use crate::objective::{Headroom, Objective};
 use crate::probe::{Limits, Template};
 use crate::quantity;
 use crate::space::{Settings, Space, Value};
@@ -41,7 +43,7 @@ use crate::strategy::{EarlierStudy, STRATEGIES};
 use crate::telemetry::nvml::Visible;
 use crate::telemetry::{Device, NoGpu, VISIBLE_GPUS};
 use error::SourceFile;
-use file::{LimitsTable, Located, ObjectiveTable, SearchTable, SpecFile};
+use file::{LimitsTable, Located, SearchTable, SpecFile};
 
 /// Beyond these nothing can be meant, and sums of times and counts could not be held.
 const MOST_PROBES: u32 = 1_000_000;
@@ -101,9 +103,10 @@ impl Spec {
             file.baseline.as_ref().map(|table| baseline::build(&source, table, &space, &left_out)).transpose()?;
         let (strategy, seed) = (strategy(&source, &file.search)?, file.search.seed.unwrap_or(0));
         let step = step::build(&source, &file.step.value, &space, Apply { adapter, applied, seed })?;
-        let objective = objective(&source, &file.objective, &file.limits, &file.search)?;
+        let objective = objective::build(&source, &file.objective, &file.limits, &file.search)?;
         let warm_start = warm_start::read(&source, &file.search, strategy, &space, &objective)?;
         let mut warnings = apply::warnings(&file.step.value);
+        warnings.extend(objective::warnings(&file.objective, &objective, &space));
         warnings.extend(step.unused(&space));
         Ok(Self {
             path: path.to_owned(),
@@ -191,46 +194,6 @@ fn strategy(source: &SourceFile, table: &SearchTable) -> Result<&'static str, Sp
         let hint = suggestion(&name.value, STRATEGIES.iter().map(|entry| entry.name));
         source.error(name.span.clone(), format!("there is no strategy `{}`", name.value), hint)
     })
-}
-
-fn objective(
-    source: &SourceFile,
-    table: &ObjectiveTable,
-    limits: &LimitsTable,
-    search: &SearchTable,
-) -> Result<Objective, SpecError> {
-    let (metric, direction) = match (&table.maximize, &table.minimize) {
-        (Some(_), Some(minimize)) => {
-            return Err(source.error(
-                minimize.span.clone(),
-                "`maximize` and `minimize` exclude each other",
-                "keep one, and give the other a bound in `constraints`",
-            ));
-        }
-        (None, Some(metric)) => (metric.value.as_str(), Direction::Minimize),
-        (Some(metric), None) => (metric.value.as_str(), Direction::Maximize),
-        (None, None) => ("throughput", Direction::Maximize),
-    };
-    if metric.trim().is_empty() {
-        let span = table.maximize.as_ref().or(table.minimize.as_ref()).map_or(0..0, |metric| metric.span.clone());
-        return Err(source.error(
-            span,
-            "the metric has no name",
-            "write \"throughput\", or a metric that the step reports",
-        ));
-    }
-    let mut objective = Objective::new(metric, direction).on_tie(search.on_tie.unwrap_or_default());
-    if let Some(value) = &limits.memory_headroom {
-        objective = objective.memory_headroom(headroom(source, value)?);
-    }
-    for text in &table.constraints {
-        let constraint = Constraint::parse(&text.value).map_err(|error| {
-            let hint = "for example \"peak_memory < 70GiB\" or \"loss <= 2.5\"";
-            source.error(text.span.clone(), error.to_string(), hint)
-        })?;
-        objective = objective.constraint(constraint);
-    }
-    Ok(objective)
 }
 
 fn limits(source: &SourceFile, table: &LimitsTable) -> Result<Limits, SpecError> {

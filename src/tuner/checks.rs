@@ -36,10 +36,24 @@ impl Search<'_, '_> {
             return false;
         }
         let outcome = Outcome::Measured(measurement.clone());
+        let Some(scores) = self.objective.scores_of(&outcome) else { return false };
+        if purpose == Purpose::Confirm {
+            return true;
+        }
+        if self.objective.is_pareto() {
+            // On a front it wins that nothing known is clearly better than in every metric.
+            let is_far = |(known, score): (&f64, &f64)| *score <= known - TIE * known.abs().max(score.abs());
+            let beats = |known: &Vec<f64>| known.iter().zip(&scores).all(is_far);
+            return !self
+                .history
+                .searched()
+                .filter_map(|trial| self.objective.scores_of(&trial.outcome))
+                .any(|k| beats(&k));
+        }
         let Some(score) = self.objective.score_of(&outcome) else { return false };
         let view = View::new(self.space, self.objective, &self.history, &[], None);
         let is_near = |best: f64| score > best - TIE * best.abs().max(score.abs());
-        purpose == Purpose::Confirm || view.best().is_none_or(|(_, best)| is_near(best))
+        view.best().is_none_or(|(_, best)| is_near(best))
     }
 
     /// The measurement with its losses beside those of full precision, or `Diverged`.

@@ -3,7 +3,9 @@
 use super::{OnEvent, Search, TuneError};
 use crate::budget::{CONFIRMED, StopReason};
 use crate::event::Event;
+use crate::outcome::Outcome;
 use crate::space::Config;
+use crate::study;
 use crate::trial::{Purpose, Trial};
 
 impl Search<'_, '_> {
@@ -52,31 +54,36 @@ impl Search<'_, '_> {
         self.history.of(config).filter(|trial| trial.purpose == Purpose::Confirm).count()
     }
 
-    /// The best, the runner-up, further ones that are close, and the baseline.
+    /// The best, the runner-up, further ones that are close, and the baseline; of a front the recommended one and its ends.
     fn leaders(&self, baseline: Option<&Config>) -> Vec<Config> {
-        /// A difference up to which a third is a leader too.
-        const CLOSE: f64 = 0.05;
-        let mut scored: Vec<(&Trial, f64)> = self
-            .history
-            .contenders(|outcome| self.objective.score_of(outcome).is_some())
-            .filter_map(|trial| Some((trial, self.objective.score_of(&trial.outcome)?)))
-            .collect();
-        scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-        let failed_again = |trial: &Trial| {
+        let failed_again = |trial: &&Trial| {
             self.history.of(&trial.config).any(|trial| self.objective.score_of(&trial.outcome).is_none())
         };
-        scored.retain(|(trial, _)| !failed_again(trial));
-        let Some(&(_, top)) = scored.first() else { return Vec::new() };
+        let may_win = |outcome: &Outcome| self.objective.scores_of(outcome).is_some();
+        let held = || self.history.contenders(may_win).filter(|trial| !failed_again(trial));
         let most = CONFIRMED as usize - 1;
-        let mut leaders: Vec<Config> = scored
-            .iter()
-            .enumerate()
-            .take(most)
-            .filter(|(place, (_, score))| *place < 2 || top - score <= CLOSE * top.abs())
-            .map(|(_, (trial, _))| trial.config.clone())
-            .collect();
-        let feasible = |config: &&Config| scored.iter().any(|(trial, _)| trial.config == **config);
-        leaders.extend(baseline.filter(feasible).filter(|config| !leaders.contains(config)).cloned());
+        let mut leaders = study::leaders(self.objective, held(), most);
+        if !self.objective.is_pareto() {
+            self.keep_close(&mut leaders);
+        }
+        let is_feasible = |config: &&Config| held().any(|trial| trial.config == **config);
+        leaders.extend(baseline.filter(is_feasible).filter(|config| !leaders.contains(config)).cloned());
         leaders
+    }
+
+    /// Of the best, the first two and those that are close to the first.
+    fn keep_close(&self, leaders: &mut Vec<Config>) {
+        /// A difference up to which a third is a leader too.
+        const CLOSE: f64 = 0.05;
+        let score = |config: &Config| {
+            let trial = self.history.of(config).find(|trial| trial.purpose != Purpose::Confirm)?;
+            self.objective.score_of(&trial.outcome)
+        };
+        let Some(top) = leaders.first().and_then(score) else { return };
+        let mut place = 0;
+        leaders.retain(|config| {
+            place += 1;
+            place <= 2 || score(config).is_some_and(|score| top - score <= CLOSE * top.abs())
+        });
     }
 }

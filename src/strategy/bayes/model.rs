@@ -29,13 +29,7 @@ struct Model<'l> {
 }
 
 impl<'l> Model<'l> {
-    fn of(
-        view: &View<'_>,
-        known: &Known<'_>,
-        physics: Option<Physics>,
-        lessons: &'l [Lesson],
-        parts: Parts,
-    ) -> Self {
+    fn of(view: &View<'_>, known: &Known<'_>, physics: Option<Physics>, lessons: &'l [Lesson], parts: Parts) -> Self {
         /// The deviation of throughputs, as logarithms, among the configs of a space.
         const EXPECTED: f64 = 0.4;
         let axes = axes(view.space);

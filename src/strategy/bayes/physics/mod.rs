@@ -105,8 +105,10 @@ impl Physics {
         let first = |raw: &Vec<f64>| {
             // The unit follows from the rest.
             let numbers = Numbers::new(raw, self.middle);
-            let differences =
-                asked.iter().zip(known.values).map(|(asked, value)| numbers.step(asked).speed - value * known.deviation);
+            let differences = asked
+                .iter()
+                .zip(known.values)
+                .map(|(asked, value)| numbers.step(asked).speed - value * known.deviation);
             let differences: Vec<f64> = differences.collect();
             crate::stats::mean(&differences).unwrap_or(0.0)
         };

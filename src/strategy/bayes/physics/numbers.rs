@@ -142,16 +142,10 @@ fn slopes(
     }
     let weights: Vec<f64> =
         here.iter().map(|difference| 1.0 / (1.0 + (difference / WILD) * (difference / WILD))).collect();
-    let weighted = |a: &[f64], b: &[f64]| -> f64 {
-        a.iter().zip(b).zip(&weights).map(|((a, b), weight)| a * b * weight).sum()
-    };
-    let curvature: Vec<Vec<f64>> = (0..numbers.len())
-        .map(|i| (0..=i).map(|j| weighted(&by_number[i], &by_number[j])).collect())
-        .collect();
-    let pull = by_number
-        .iter()
-        .zip(standard(unknowns, numbers))
-        .map(|(slope, z)| weighted(slope, &here) + z)
-        .collect();
+    let weighted =
+        |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).zip(&weights).map(|((a, b), weight)| a * b * weight).sum() };
+    let curvature: Vec<Vec<f64>> =
+        (0..numbers.len()).map(|i| (0..=i).map(|j| weighted(&by_number[i], &by_number[j])).collect()).collect();
+    let pull = by_number.iter().zip(standard(unknowns, numbers)).map(|(slope, z)| weighted(slope, &here) + z).collect();
     (Slopes { curvature, pull }, here)
 }

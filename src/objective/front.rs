@@ -1,0 +1,160 @@
+//! Which of several rows of scores no other is better than, and which of them is named first.
+
+/// Whether one row of scores is at least as good in all of them, and better in one.
+pub fn dominates(a: &[f64], b: &[f64]) -> bool {
+    let pairs = || a.iter().zip(b);
+    pairs().all(|(a, b)| a >= b) && pairs().any(|(a, b)| a > b)
+}
+
+/// The places of the rows that no other dominates, in their order; of equal rows the first.
+pub fn non_dominated(rows: &[Vec<f64>]) -> Vec<usize> {
+    // From the best in the first score down, only what is kept can dominate what follows.
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    let by_scores = |a: &usize, b: &usize| {
+        let pairs = rows[*a].iter().zip(&rows[*b]);
+        let first = pairs.map(|(a, b)| b.total_cmp(a)).find(|order| order.is_ne());
+        first.unwrap_or_else(|| a.cmp(b))
+    };
+    order.sort_by(by_scores);
+    let mut kept: Vec<usize> = Vec::new();
+    for row in order {
+        if !kept.iter().any(|&other| rows[other] == rows[row] || dominates(&rows[other], &rows[row])) {
+            kept.push(row);
+        }
+    }
+    kept.sort_unstable();
+    kept
+}
+
+/// The rows in the order of their distance to the best of each score, with each from 0 (the best) to 1 (the worst) over
+/// all rows, by logarithms where all have the same sign; of equally near ones the better in the first score first.
+///
+/// The first is the compromise of Yu ("A class of solutions for group decision problems", Management Science 19, 1973) with
+/// Euclidean distance: on a front that bends it is the knee.
+pub fn by_compromise(rows: &[Vec<f64>]) -> Vec<usize> {
+    let mut distances = vec![0.0; rows.len()];
+    for at in 0..rows.first().map_or(0, Vec::len) {
+        let scale = has_logarithms(rows, at);
+        let places: Vec<f64> = rows.iter().map(|row| place(row[at], scale)).collect();
+        let (worst, best) = ends(places.iter().copied());
+        let range = best - worst;
+        for (distance, place) in distances.iter_mut().zip(places).filter(|_| range > 0.0) {
+            let share = (best - place) / range;
+            *distance += share * share;
+        }
+    }
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.sort_by(|&a, &b| distances[a].total_cmp(&distances[b]).then(rows[b][0].total_cmp(&rows[a][0])));
+    order
+}
+
+/// Whether all scores of a column have the same sign, and none is zero.
+fn has_logarithms(rows: &[Vec<f64>], at: usize) -> bool {
+    rows.iter().all(|row| row[at] > 0.0) || rows.iter().all(|row| row[at] < 0.0)
+}
+
+/// A score by its logarithm, in the same order.
+fn place(score: f64, by_logarithm: bool) -> f64 {
+    if !by_logarithm {
+        return score;
+    }
+    if score > 0.0 { libm::log(score) } else { -libm::log(-score) }
+}
+
+fn ends(numbers: impl Iterator<Item = f64>) -> (f64, f64) {
+    numbers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| (low.min(number), high.max(number)))
+}
+
+/// The share of what all rows dominate that some of them dominate: the volume above the worst of each score, by logarithms
+/// where all have the same sign (Zitzler and Thiele, "Multiobjective optimization using evolutionary algorithms", PPSN 1998).
+/// It is 1 where they are the whole front, or nothing is better than the worst in all scores.
+pub fn share(found: &[Vec<f64>], all: &[Vec<f64>]) -> f64 {
+    let Some(scores) = all.first().map(Vec::len) else { return 1.0 };
+    let scales: Vec<bool> = (0..scores).map(|at| has_logarithms(all, at)).collect();
+    let placed = |rows: &[Vec<f64>]| -> Vec<Vec<f64>> {
+        rows.iter().map(|row| row.iter().zip(&scales).map(|(score, scale)| place(*score, *scale)).collect()).collect()
+    };
+    let all = placed(all);
+    let worst: Vec<f64> = (0..scores).map(|at| ends(all.iter().map(|row| row[at])).0).collect();
+    let whole = hypervolume(&all, &worst);
+    if whole > 0.0 { hypervolume(&placed(found), &worst) / whole } else { 1.0 }
+}
+
+/// The volume between some rows and the worst, in slices along the last score.
+fn hypervolume(rows: &[Vec<f64>], worst: &[f64]) -> f64 {
+    let Some((floor, rest)) = worst.split_last() else { return 1.0 };
+    let mut rows: Vec<&Vec<f64>> = non_dominated(rows).into_iter().map(|at| &rows[at]).collect();
+    rows.sort_by(|a, b| b[rest.len()].total_cmp(&a[rest.len()]));
+    let mut above: Vec<Vec<f64>> = Vec::new();
+    let mut volume = 0.0;
+    for (at, row) in rows.iter().enumerate() {
+        above.push(row[..rest.len()].to_vec());
+        let below = rows.get(at + 1).map_or(*floor, |next| next[rest.len()]);
+        let height = row[rest.len()] - below.max(*floor);
+        if height > 0.0 {
+            volume += height * hypervolume(&above, rest);
+        }
+    }
+    volume
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rows(rows: &[[f64; 2]]) -> Vec<Vec<f64>> {
+        rows.iter().map(|row| row.to_vec()).collect()
+    }
+
+    #[test]
+    fn equals_stay_once_and_what_is_worse_in_all_goes() {
+        assert_eq!(non_dominated(&rows(&[[1.0, 3.0], [2.0, 2.0], [2.0, 2.0], [1.0, 2.0], [3.0, 1.0]])), [0, 1, 4]);
+        assert_eq!(non_dominated(&[]), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn the_compromise_is_where_the_front_bends() {
+        let nearest = |table: &[[f64; 2]]| by_compromise(&rows(table)).first().copied();
+        assert_eq!(nearest(&[[0.0, 1.0], [0.8, 0.9], [1.0, 0.0]]), Some(1));
+        assert_eq!(nearest(&[[0.0, 1.0], [1.0, 0.0]]), Some(1), "of two ends the better in the first");
+        assert_eq!(nearest(&[[5.0, 5.0]]), Some(0));
+        assert_eq!(nearest(&[]), None);
+        // By logarithms 90 joules are next to 100, not next to 1.
+        assert_eq!(nearest(&[[100.0, -100.0], [99.0, -90.0], [60.0, -4.0], [50.0, -1.0]]), Some(2));
+    }
+
+    #[test]
+    fn the_volume_of_boxes_is_that_of_their_union() {
+        let two = rows(&[[2.0, 1.0], [1.0, 3.0], [1.0, 1.0]]);
+        assert_eq!(hypervolume(&two, &[0.0, 0.0]), 2.0 + 2.0);
+        let three = [[1.0, 1.0, 2.0], [2.0, 1.0, 1.0], [1.0, 3.0, 1.0]].map(|row| row.to_vec());
+        // 2, and 1 more for the second, and 2 more for the third.
+        assert_eq!(hypervolume(&three, &[0.0, 0.0, 0.0]), 5.0);
+        assert_eq!(hypervolume(&three, &[1.0, 1.0, 0.0]), 0.0);
+    }
+
+    #[test]
+    fn a_share_is_by_ratios_and_of_the_whole() {
+        let all = rows(&[[1.0, -8.0], [4.0, -4.0], [2.0, -1.0]]);
+        assert_eq!(share(&all, &all), 1.0);
+        assert!((share(&all[1..2], &all) - 0.5).abs() < 1e-12, "2 * 1 of 2 * 1 + 1 * 2");
+        assert_eq!(share(&[], &all), 0.0);
+        assert_eq!(share(&[], &[]), 1.0);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_left_out_is_dominated_and_what_stays_is_not(
+            rows in prop::collection::vec(prop::collection::vec(0_u8..8, 3), 0..40),
+        ) {
+            let rows: Vec<Vec<f64>> = rows.iter().map(|row| row.iter().map(|n| f64::from(*n)).collect()).collect();
+            let kept = non_dominated(&rows);
+            prop_assert!(rows.is_empty() || !kept.is_empty());
+            for (at, row) in rows.iter().enumerate() {
+                let is_beaten = kept.iter().any(|&other| other != at && (dominates(&rows[other], row) || rows[other] == *row));
+                prop_assert_eq!(is_beaten, !kept.contains(&at));
+            }
+        }
+    }
+}

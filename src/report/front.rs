@@ -1,0 +1,141 @@
+//! The front: as a table, and what each metric of the best config came to.
+
+use std::fmt::Write as _;
+
+use super::row::{shown_metric, shown_together};
+use super::table::{laid_out, shown_ratio};
+use crate::space::Parameter;
+use crate::study::{Best, OnFront, Study};
+
+/// Rows of the longest table of a front.
+const ROWS: usize = 20;
+
+/// The configs of the front, the best in the first metric first, with what each metric comes to; empty where the result is
+/// no front. Parameters that are the same in all of them stand below. Of more rows than can be read those shown are spread
+/// evenly.
+pub fn front_table(study: &Study) -> String {
+    if !study.objective.is_pareto() {
+        return String::new();
+    }
+    let front = study.front();
+    let Rows { names, header, rows } = Rows::of(study, &front);
+    let shown = spread(rows.len(), ROWS).into_iter().map(|at| rows[at].clone()).collect();
+    let mut text = laid_out(header, shown, names).to_string();
+    if let Some(same) = same_in_all(study, &front) {
+        let _ = write!(text, "\nin all: {same}");
+    }
+    if front.len() > ROWS {
+        let _ = write!(text, "\n... and {} more in best.json", front.len() - ROWS);
+    }
+    text
+}
+
+/// The front as rows of texts.
+pub(super) struct Rows {
+    /// How many parameters differ.
+    pub(super) names: usize,
+    pub(super) header: Vec<String>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Rows {
+    pub(super) fn of(study: &Study, front: &[OnFront]) -> Self {
+        let differing = differing(study, front);
+        let mut header = vec!["front".to_owned()];
+        header.extend(differing.iter().map(|name| (*name).to_owned()));
+        header.extend(study.objective.goals().iter().map(|goal| goal.metric.clone()));
+        let rows = front.iter().map(|member| {
+            let settings = study.settings(&member.config);
+            let mut row = vec![mark(study, member).to_owned()];
+            row.extend(
+                differing.iter().map(|name| settings.get(name).map_or_else(|| "-".to_owned(), ToString::to_string)),
+            );
+            let numbers = study.objective.goals().iter().zip(&member.numbers);
+            row.extend(numbers.map(|(goal, number)| shown_metric(&goal.metric, *number, &member.measurement)));
+            row
+        });
+        Self { names: differing.len(), rows: rows.collect(), header }
+    }
+}
+
+fn mark(study: &Study, member: &OnFront) -> &'static str {
+    match (member.is_recommended, study.baseline.as_ref() == Some(&member.config)) {
+        (true, _) => "best",
+        (false, true) => "baseline",
+        (false, false) => "",
+    }
+}
+
+/// The parameters that are not the same in all configs of the front.
+fn differing<'s>(study: &'s Study, front: &[OnFront]) -> Vec<&'s str> {
+    let differs = |at: usize| {
+        let mut levels = front.iter().map(|member| member.config.level(at));
+        let first = levels.next();
+        levels.any(|level| Some(level) != first)
+    };
+    let parameters = study.space.parameters().iter().map(Parameter::name).enumerate();
+    parameters.filter(|(at, _)| differs(*at)).map(|(_, name)| name).collect()
+}
+
+pub(super) fn same_in_all(study: &Study, front: &[OnFront]) -> Option<String> {
+    let settings = study.settings(&front.first()?.config);
+    let differing = differing(study, front);
+    let is_same = |name: &&str| study.space.parameter_index(name).is_some() && !differing.contains(name);
+    let names = settings.iter().map(|(name, _)| name).filter(is_same).collect::<Vec<_>>();
+    let words: Vec<String> =
+        names.into_iter().filter_map(|name| Some(format!("{name}={}", settings.get(name)?))).collect();
+    (!words.is_empty()).then(|| words.join(" "))
+}
+
+/// So many places of a list at most, both ends included, spread evenly.
+fn spread(count: usize, most: usize) -> Vec<usize> {
+    if count <= most {
+        return (0..count).collect();
+    }
+    (0..most).map(|at| at * (count - 1) / (most - 1)).collect()
+}
+
+/// What the best config is among others, where several metrics count: lines below it.
+pub(super) fn front_lines(study: &Study, best: &Best) -> Vec<String> {
+    let mut lines = Vec::new();
+    if study.objective.goals().len() < 2 {
+        return lines;
+    }
+    let parts = study.parts(&best.winner.config);
+    let is_baseline = study.baseline.as_ref() == Some(&best.winner.config);
+    let times =
+        parts.iter().filter_map(|part| Some(format!("{} {}", part.goal.metric, shown_ratio(part.times_better?))));
+    let times: Vec<String> = times.collect();
+    if !times.is_empty() && !is_baseline {
+        lines.push(format!("better    {}", times.join(", ")));
+    }
+    if !study.objective.is_pareto() {
+        return lines;
+    }
+    let front = study.front();
+    let end = |member: &OnFront| {
+        let numbers: Vec<_> = member.numbers.iter().map(|number| Some(*number)).collect();
+        shown_together(&study.objective, None, &numbers, &member.measurement)
+    };
+    match front.as_slice() {
+        [first, .., last] => {
+            lines.push(format!("front     {} configs, from {}", front.len(), end(first)));
+            lines.push(format!("          to {}", end(last)));
+            lines.push("          the best named is the nearest to the best of each metric".to_owned());
+        }
+        _ => lines.push("front     one config is the best in every metric".to_owned()),
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spread;
+
+    #[test]
+    fn rows_that_are_shown_have_both_ends() {
+        assert_eq!(spread(3, 5), [0, 1, 2]);
+        assert_eq!(spread(11, 5), [0, 2, 5, 7, 10]);
+        assert_eq!(spread(0, 5), Vec::<usize>::new());
+    }
+}

@@ -1,0 +1,226 @@
+//! From `[objective]` to what better means.
+
+use std::ops::Range;
+
+use super::error::{SourceFile, SpecError, suggestion};
+use super::file::{Entries, LimitsTable, Located, ObjectiveTable, SearchTable};
+use super::goals::{Aim, Weight};
+use super::headroom;
+use crate::objective::{COST, Constraint, Direction, Goal, Objective, ObjectiveError, Price};
+use crate::space::{Parameter, Role, Space};
+
+/// The objective of a table, with what other tables say of it.
+pub(super) fn build(
+    source: &SourceFile,
+    table: &ObjectiveTable,
+    limits: &LimitsTable,
+    search: &SearchTable,
+) -> Result<Objective, SpecError> {
+    only_one(source, table)?;
+    let price = price(source, table)?;
+    let objective = match (&table.weights, &table.pareto, &table.minimize) {
+        (Some(weights), ..) => weighted(source, weights)?,
+        (_, Some(pareto), _) => front(source, pareto)?,
+        (_, _, Some(metric)) => single(source, metric, Direction::Minimize)?,
+        _ => match &table.maximize {
+            Some(metric) => single(source, metric, Direction::Maximize)?,
+            None => Objective::default(),
+        },
+    };
+    let mut objective = objective.on_tie(search.on_tie.unwrap_or_default());
+    if let Some(value) = &limits.memory_headroom {
+        objective = objective.memory_headroom(headroom(source, value)?);
+    }
+    for text in &table.constraints {
+        let constraint = Constraint::parse(&text.value).map_err(|error| {
+            let hint = "for example \"peak_memory < 70GiB\" or \"loss <= 2.5\"";
+            source.error(text.span.clone(), error.to_string(), hint)
+        })?;
+        objective = objective.constraint(constraint);
+    }
+    match price {
+        Some(price) => Ok(objective.price(price)),
+        None => needs_no_price(source, table).map(|()| objective),
+    }
+}
+
+/// What is allowed but probably not meant.
+pub(super) fn warnings(table: &ObjectiveTable, objective: &Objective, space: &Space) -> Vec<String> {
+    let costs = objective.goals().iter().any(|goal| goal.metric == COST)
+        || objective.constraints().iter().any(|constraint| constraint.metric() == COST);
+    let devices = space.parameters().iter().find(|parameter| parameter.role() == Some(Role::Devices));
+    let warning = |parameter: &Parameter| {
+        format!(
+            "`price_per_hour` is the price of the whole run, however many `{}` it takes: where each GPU is paid for, write \
+             `price_per_gpu_hour`",
+            parameter.name()
+        )
+    };
+    devices.filter(|_| costs && table.price_per_hour.is_some()).map(warning).into_iter().collect()
+}
+
+/// One of the four ways to say what counts.
+fn only_one(source: &SourceFile, table: &ObjectiveTable) -> Result<(), SpecError> {
+    let mut given: Vec<(&str, Range<usize>)> = [
+        ("maximize", table.maximize.as_ref().map(|metric| metric.span.clone())),
+        ("minimize", table.minimize.as_ref().map(|metric| metric.span.clone())),
+        ("weights", table.weights.as_ref().map(|weights| weights.span.clone())),
+        ("pareto", table.pareto.as_ref().map(|pareto| pareto.span.clone())),
+    ]
+    .into_iter()
+    .filter_map(|(name, span)| Some((name, span?)))
+    .collect();
+    given.sort_by_key(|(_, span)| span.start);
+    let [(first, _), (second, span), ..] = given.as_slice() else { return Ok(()) };
+    let several = [*first, *second].iter().any(|name| ["weights", "pareto"].contains(name));
+    let hint = if several {
+        "keep one: `weights` names the best by a product of metrics, `pareto` shows what one metric costs in another"
+    } else {
+        "keep one, and give the other a bound in `constraints`"
+    };
+    let (one, other) = if first < second || several { (first, second) } else { (second, first) };
+    Err(source.error(span.clone(), format!("`{one}` and `{other}` exclude each other"), hint))
+}
+
+fn single(source: &SourceFile, metric: &Located<String>, direction: Direction) -> Result<Objective, SpecError> {
+    named(source, &metric.span, &metric.value)?;
+    Ok(Objective::new(metric.value.clone(), direction))
+}
+
+fn named(source: &SourceFile, span: &Range<usize>, metric: &str) -> Result<(), SpecError> {
+    if metric.trim().is_empty() {
+        let hint = "write \"throughput\", or a metric that the step reports";
+        return Err(source.error(span.clone(), "the metric has no name", hint));
+    }
+    Ok(())
+}
+
+/// A metric with its direction, if that is known or stated.
+fn goal(
+    source: &SourceFile,
+    span: &Range<usize>,
+    metric: &str,
+    direction: Option<Direction>,
+    example: &str,
+) -> Result<Goal, SpecError> {
+    named(source, span, metric)?;
+    let goal = direction.map(|direction| Goal::new(metric, direction)).or_else(|| Goal::known(metric));
+    goal.ok_or_else(|| {
+        /// Names that are less alike are other names.
+        const LIKELY: f64 = 0.85;
+        let close = Goal::known_metrics().any(|known| strsim::jaro_winkler(metric, known) >= LIKELY);
+        let hint = if close {
+            format!("{} Else say which is better: {example}", suggestion(metric, Goal::known_metrics()))
+        } else {
+            format!("say which is better: {example}")
+        };
+        source.error(span.clone(), format!("it is not known whether more or less of `{metric}` is better"), hint)
+    })
+}
+
+fn weighted(source: &SourceFile, table: &Located<Entries<Located<Weight>>>) -> Result<Objective, SpecError> {
+    let entries = &table.value.0;
+    let mut weights = Vec::new();
+    for (name, weight) in entries {
+        let example = format!("{} = {{ weight = 0.5, direction = \"minimize\" }}", name.value);
+        weights.push((
+            goal(source, &name.span, &name.value, weight.value.direction, &example)?,
+            weight.value.weight.value,
+        ));
+    }
+    Objective::weighted(weights).map_err(|error| {
+        let entry = |metric: &str| entries.iter().find(|(name, _)| name.value == metric);
+        let (span, hint) = match &error {
+            ObjectiveError::Weight { metric, .. } => {
+                let span = entry(metric).map(|(_, weight)| place_of(weight)).unwrap_or(table.span.clone());
+                (
+                    span,
+                    "leave a metric out that does not count; which of more and less is better is no matter of the sign",
+                )
+            }
+            _ => (table.span.clone(), "write weights = { throughput = 1.0, energy_per_sample = 0.5 }"),
+        };
+        source.error(span, error.to_string(), hint)
+    })
+}
+
+/// Where the number of a weight stands.
+fn place_of(weight: &Located<Weight>) -> Range<usize> {
+    let inner = &weight.value.weight.span;
+    if inner.is_empty() { weight.span.clone() } else { inner.clone() }
+}
+
+fn front(source: &SourceFile, pareto: &Located<Vec<Located<Aim>>>) -> Result<Objective, SpecError> {
+    let mut goals: Vec<Goal> = Vec::new();
+    for Located { value: aim, span } in &pareto.value {
+        let example = format!("{{ metric = \"{}\", direction = \"minimize\" }}", aim.metric);
+        let goal = goal(source, span, &aim.metric, aim.direction, &example)?;
+        if goals.iter().any(|known| known.metric == goal.metric) {
+            let message = ObjectiveError::Twice { metric: goal.metric }.to_string();
+            return Err(source.error(span.clone(), message, "take one of them out"));
+        }
+        goals.push(goal);
+    }
+    Objective::pareto(goals).map_err(|error| {
+        let hint = "write pareto = [\"throughput\", \"energy_per_sample\"], or for one metric maximize or minimize";
+        source.error(pareto.span.clone(), error.to_string(), hint)
+    })
+}
+
+fn price(source: &SourceFile, table: &ObjectiveTable) -> Result<Option<Price>, SpecError> {
+    let (price, name, make): (_, _, fn(f64) -> Price) = match (&table.price_per_hour, &table.price_per_gpu_hour) {
+        (Some(_), Some(per_gpu)) => {
+            return Err(source.error(
+                per_gpu.span.clone(),
+                "`price_per_hour` and `price_per_gpu_hour` exclude each other",
+                "keep the first where the whole run has one price, the second where each GPU is paid for",
+            ));
+        }
+        (Some(price), None) => (price, "price_per_hour", Price::PerHour),
+        (None, Some(price)) => (price, "price_per_gpu_hour", Price::PerGpuHour),
+        (None, None) => return Ok(None),
+    };
+    if !(price.value > 0.0 && price.value.is_finite()) {
+        let message = format!("`{name}` must be a number larger than 0, and this is {}", price.value);
+        return Err(source.error(price.span.clone(), message, format!("write {name} = 2.5")));
+    }
+    Ok(Some(make(price.value)))
+}
+
+/// Nothing speaks of costs.
+fn needs_no_price(source: &SourceFile, table: &ObjectiveTable) -> Result<(), SpecError> {
+    let texts = || [&table.maximize, &table.minimize].into_iter().flatten();
+    let place = texts()
+        .filter(|metric| metric.value == COST)
+        .map(|metric| &metric.span)
+        .chain(
+            table
+                .weights
+                .iter()
+                .flat_map(|weights| &weights.value.0)
+                .filter(|(name, _)| name.value == COST)
+                .map(|(name, _)| &name.span),
+        )
+        .chain(
+            table
+                .pareto
+                .iter()
+                .flat_map(|pareto| &pareto.value)
+                .filter(|aim| aim.value.metric == COST)
+                .map(|aim| &aim.span),
+        )
+        .chain(table.constraints.iter().filter(|text| is_about_cost(&text.value)).map(|text| &text.span))
+        .next();
+    match place {
+        Some(span) => Err(source.error(
+            span.clone(),
+            format!("`{COST}` needs a price"),
+            "add price_per_hour = 2.5 to [objective], or price_per_gpu_hour where each GPU is paid for",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn is_about_cost(text: &str) -> bool {
+    Constraint::parse(text).is_ok_and(|constraint| constraint.metric() == COST)
+}
