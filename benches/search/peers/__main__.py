@@ -15,67 +15,52 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
 
 import argparse
 import json
+import multiprocessing
 import sys
-import traceback
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Iterator
 
 import peers
 import recorded
-from harness import Clock, Ended, Session
+from one_run import run
 
 
 def main() -> None:
     """Runs what the command line asks for."""
     asked = _asked()
-    tables = recorded.load(asked.tables, asked.only)
     done = _done(asked.lines)
-    for name, table, seed in _order(asked, tables):
-        key = (name, table.name, seed, asked.probes, asked.noise)
+    for name, table, seed in _order(asked):
+        key = (name, table, seed, asked.probes, asked.noise)
         if key not in done:
-            line = run(name, table, seed, asked.probes, asked.noise)
+            work = _worker(peers.PEERS[name].package).submit(run, asked.tables, *key)
+            line = work.result()
             with asked.lines.open("a") as file:
                 file.write(json.dumps(line, separators=(",", ":")) + "\n")
             _say(line)
 
 
-def run(name: str, table: recorded.Table, seed: int, probes: int, noise: bool) -> dict:
-    """One run, as a line."""
-    session = Session(table, probes, seed, noise)
-    search = peers.PEERS[name].search()  # not in the time that is told: it imports the package
-    clock, error = Clock(), None
-    try:
-        search(session)
-    except Ended:
-        pass
-    except Exception:  # what a peer does wrong is part of its result
-        error = traceback.format_exc(limit=-2).strip()
-    return {
-        "method": name,
-        "table": table.name,
-        "seed": seed,
-        "budget": probes,
-        "noise": noise,
-        "curve": [[probe, float(f"{regret:.6g}")] for probe, regret in session.curve],
-        "probes": session.probes,
-        "failed": session.failed,
-        "repeats": session.repeats,
-        "outside": session.outside,
-        "drawn": session.drawn,
-        "seconds": round(clock.read(), 4),
-        "version": peers.version(name),
-        **({"error": error} if error else {}),
-    }
+@lru_cache(maxsize=None)
+def _worker(package: str) -> ProcessPoolExecutor:
+    """A process for each package, so that what one leaves behind (threads, settings) never touches another."""
+    return ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn"))
 
 
-def _order(asked: argparse.Namespace, tables: list[recorded.Table]) -> Iterator[tuple[str, recorded.Table, int]]:
+def _order(asked: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
     """Cheap peers one after the other; costly ones seed by seed, so that every table has equally many at any time."""
     cheap = [name for name in asked.peers if not peers.PEERS[name].is_costly]
     costly = [name for name in asked.peers if peers.PEERS[name].is_costly]
+    tables = recorded.names(asked.tables, asked.only)
     runs = [(name, table, seed) for table in tables for name in cheap for seed in range(asked.seeds)]
     runs += [(name, table, seed) for seed in range(asked.seeds) for name in costly for table in tables]
+    runs = [run for run in runs if _is_apt(asked.tables, *run[:2])]
     part, parts = asked.share
     yield from (run for at, run in enumerate(runs) if at % parts == part - 1)
+
+
+def _is_apt(folder: Path, name: str, table: str) -> bool:
+    return not peers.PEERS[name].only_failures or recorded.load(folder, table).has_failures
 
 
 def _done(path: Path) -> set[tuple]:

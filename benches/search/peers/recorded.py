@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Optional
 
@@ -41,18 +42,28 @@ class Table:
     rows: dict[Config, Optional[Measured]]
     optimum: float
 
+    @property
+    def has_failures(self) -> bool:
+        """Whether some configs fail."""
+        return any(row is None for row in self.rows.values())
+
     def regret(self, log_time: float) -> float:
         """How far a config is below the best, as a share of the best."""
         return 1.0 - math.exp(self.optimum - log_time)
 
 
-def load(folder: Path, only: list[str]) -> list[Table]:
-    """The tables of a folder whose names begin with one of `only`, or all, in the order of their names."""
+def names(folder: Path, only: list[str]) -> list[str]:
+    """The tables of a folder whose names begin with one of `only`, or all, in order."""
+    found = sorted(path.stem for path in folder.glob("*.csv"))
+    return [name for name in found if not only or any(name.startswith(start) for start in only)]
+
+
+@lru_cache(maxsize=None)
+def load(folder: Path, name: str) -> Table:
+    """A table of a folder."""
     path = folder / MANIFEST
     manifest = json.loads(path.read_text()) if path.exists() else {}
-    names = sorted(path.stem for path in folder.glob("*.csv"))
-    wanted = [name for name in names if not only or any(name.startswith(start) for start in only)]
-    return [_load(folder / f"{name}.csv", manifest.get(name, {})) for name in wanted]
+    return _load(folder / f"{name}.csv", manifest.get(name, {}))
 
 
 def _load(path: Path, about: dict) -> Table:
