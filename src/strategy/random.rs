@@ -27,7 +27,7 @@ pub(super) fn propose_among(view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool
     drawn(view, is_wanted).or_else(|| rare(view, seed_of_draw(view), is_wanted))
 }
 
-/// Draws before open configs are taken to be rare, and before allowed ones are.
+/// Draws before open configs are taken to be rare, and before those are that the rules allow and that may fit.
 const DRAWS: u128 = 1 << 17;
 const FIRST_DRAWS: u128 = 1 << 12;
 
@@ -41,7 +41,7 @@ pub(super) fn drawn(view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Opt
             return None;
         }
         let Some(config) = order.at(place).and_then(|index| view.space.config(index)) else { continue };
-        is_any_allowed = true;
+        is_any_allowed |= !view.is_ruled_out(&config);
         if is_wanted(&config) {
             return Some(config);
         }
