@@ -68,6 +68,18 @@ fn headings(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn every_strategy_is_in_the_table_and_in_the_list_of_the_spec() {
+    let (search, spec) = (read("docs/search.md"), read("docs/spec.md"));
+    let table = search.lines().skip_while(|line| !line.starts_with("| strategy | what it does |"));
+    let table = table.skip(2).take_while(|line| line.starts_with('|'));
+    let rows: Vec<&str> = table.filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let names: Vec<&str> = gputune::strategy::STRATEGIES.iter().map(|entry| entry.name).collect();
+    assert_eq!(rows, names, "the table in docs/search.md");
+    let line = spec.lines().find(|line| line.starts_with("| `strategy` |")).unwrap();
+    assert!(names.iter().all(|name| line.contains(&format!("`{name}`"))), "{line}");
+}
+
+#[test]
 fn every_key_of_the_spec_is_described() {
     let docs = read("docs/spec.md");
     let schema: serde_json::Value = serde_json::from_str(&read("docs/gputune.schema.json")).unwrap();

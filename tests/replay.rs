@@ -55,7 +55,7 @@ fn every_strategy_finds_the_optimum_of_a_table_that_the_probes_cover() {
         let least = all.iter().copied().fold(f64::MAX, f64::min);
         // A model of many trials takes its time where the program is built for tests.
         let modelled: &[&str] = if name.starts_with("zeus-a40") { &["auto"] } else { &[] };
-        for strategy in ["grid", "random", "descent"].iter().chain(modelled) {
+        for strategy in ["grid", "random", "descent", "anneal", "qmc"].iter().chain(modelled) {
             for (direction, optimum) in [(None, most), (Some("--minimize"), least)] {
                 let mut args = vec!["--strategy", *strategy, "--probes", "200"];
                 args.extend(direction);

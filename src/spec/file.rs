@@ -381,9 +381,9 @@ pub(super) struct ObjectiveTable {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a table such as { probes = 24, time = \"20m\" }")]
 pub(super) struct SearchTable {
-    /// `auto`, `bayes`, `descent`, `grid` or `random`. Default: auto.
+    /// `auto`, `anneal`, `bayes`, `descent`, `grid`, `halving`, `qmc` or `random`. Default: auto.
     pub(super) strategy: Option<Located<String>>,
-    /// Configs to probe, the baseline included; the confirmation of the leaders comes on top. Default: 24.
+    /// Probes to run, the baseline included; the confirmation of the leaders comes on top. Default: 24.
     pub(super) probes: Option<Located<u32>>,
     /// Wall time of the whole search, confirmation included. Default: 20m.
     pub(super) time: Option<Located<String>>,
@@ -391,7 +391,8 @@ pub(super) struct SearchTable {
     pub(super) seed: Option<u64>,
     /// How often each leader is measured again before one is named. Default: 2.
     pub(super) confirmations: Option<Located<u32>>,
-    /// The gain below which another probe is not worth its cost, as a share of the best, from 0 to 1. Default: 0.01.
+    /// The gain below which another probe is not worth its cost, as a share of the best, from 0 to 1; what measurements
+    /// cannot tell apart is none. 0 for never. Default: 0.01.
     pub(super) least_gain: Option<Located<f64>>,
     /// Which of several configs within the noise is named. Default: the cheapest.
     pub(super) on_tie: Option<OnTie>,

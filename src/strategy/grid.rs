@@ -4,7 +4,7 @@
 //! once in each group, and what lies behind it is ruled out instead of tried. Those that memory does not depend on
 //! change fastest, so that what is ruled out is passed over as a whole.
 
-use super::{Entry, PATIENCE, Proposal, Strategy, View};
+use super::{Entry, PATIENCE, Proposal, Strategy, View, random};
 use crate::space::{Config, MemoryRole, Space, Walk};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -22,7 +22,8 @@ pub(super) struct Grid {
 
 impl Strategy for Grid {
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
-        self.next(view).map(Proposal::from)
+        // Rules can make a dead end that is larger than all patience; what lies behind it chance may still find.
+        self.next(view).or_else(|| random::drawn(view, &|config| view.is_open(config))).map(Proposal::from)
     }
 }
 

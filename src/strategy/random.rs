@@ -24,24 +24,29 @@ pub(super) fn propose(view: &View<'_>) -> Option<Config> {
 
 /// A random config among the wanted ones, all of which must be open.
 pub(super) fn propose_among(view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
-    /// Draws before open configs are taken to be rare, and before allowed ones are.
-    const DRAWS: u128 = 1 << 17;
-    const FIRST_DRAWS: u128 = 1 << 12;
-    let seed = seed_of_draw(view);
-    let Some(size) = view.space.raw_size() else { return rare(view, seed, is_wanted) };
-    let order = Permutation::new(size, seed);
+    drawn(view, is_wanted).or_else(|| rare(view, seed_of_draw(view), is_wanted))
+}
+
+/// Draws before open configs are taken to be rare, and before those are that the rules allow and that may fit.
+const DRAWS: u128 = 1 << 17;
+const FIRST_DRAWS: u128 = 1 << 12;
+
+/// A random config among the wanted ones, unless they are rare.
+pub(super) fn drawn(view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
+    let size = view.space.raw_size()?;
+    let order = Permutation::new(size, seed_of_draw(view));
     let mut is_any_allowed = false;
     for place in 0..size.min(DRAWS) {
         if place == FIRST_DRAWS && !is_any_allowed {
-            return rare(view, seed, is_wanted);
+            return None;
         }
         let Some(config) = order.at(place).and_then(|index| view.space.config(index)) else { continue };
-        is_any_allowed = true;
+        is_any_allowed |= !view.is_ruled_out(&config);
         if is_wanted(&config) {
             return Some(config);
         }
     }
-    if size > DRAWS { rare(view, seed, is_wanted) } else { None }
+    None
 }
 
 /// Another one for each proposal of each search.

@@ -11,40 +11,35 @@ use crate::trial::History;
 #[derive(Debug, Clone)]
 pub(super) struct Walls<'a> {
     walls: Vec<(&'a Config, Memory)>,
-    /// The places of those that can rule out the same configs.
-    groups: HashMap<(Memory, Box<[u32]>), Vec<usize>>,
+    /// Those that can rule out the same configs, each with its place among all failures.
+    groups: HashMap<Group, Vec<(usize, &'a Config)>>,
 }
+
+/// Which memory, and what configs must have in common for one to need as much of it as another.
+type Group = (Memory, Box<[u32]>);
 
 impl<'a> Walls<'a> {
     pub(super) fn of(space: &Space, objective: &Objective, history: &'a History) -> Self {
-        let failed = history.trials().iter().filter_map(|trial| {
-            let memory = objective.lacks_memory(&trial.outcome)?;
-            Some((&trial.config, memory))
-        });
-        let mut walls: Vec<Option<(&Config, Memory)>> = Vec::new();
-        let mut groups: HashMap<(Memory, Box<[u32]>), Vec<usize>> = HashMap::new();
-        for (config, memory) in failed {
-            let group = groups.entry((memory, space.memory_group(config, memory))).or_default();
-            let wall_at = |place: &usize| walls.get(*place).copied().flatten().map(|(wall, _)| wall);
-            let follows = |wall: &Config| space.needs_as_much_memory(config, wall, memory);
-            if group.iter().filter_map(wall_at).any(follows) {
+        let group_of = |config: &Config, memory| (memory, space.memory_group(config, memory));
+        let mut walls: Vec<(usize, &Config, Memory)> = Vec::new();
+        let mut groups: HashMap<Group, Vec<(usize, &Config)>> = HashMap::new();
+        for (place, trial) in history.trials().iter().enumerate() {
+            let Some(memory) = objective.lacks_memory(&trial.outcome) else { continue };
+            let config = &trial.config;
+            let group = groups.entry(group_of(config, memory)).or_default();
+            if group.iter().any(|(_, wall)| space.needs_as_much_memory(config, wall, memory)) {
                 continue;
             }
-            let implied = |wall: &Config| space.needs_as_much_memory(wall, config, memory);
-            let (gone, mut kept): (Vec<usize>, Vec<usize>) =
-                group.iter().partition(|place| wall_at(place).is_none_or(implied));
-            kept.push(walls.len());
-            *group = kept;
-            gone.into_iter().filter_map(|place| walls.get_mut(place).map(|wall| *wall = None)).for_each(drop);
-            walls.push(Some((config, memory)));
+            group.retain(|(_, wall)| !space.needs_as_much_memory(wall, config, memory));
+            group.push((place, config));
+            walls.push((place, config, memory));
         }
-        // Places without those that are gone.
-        let mut place = 0;
-        let moved: Vec<usize> = walls.iter().map(|wall| (place, place += usize::from(wall.is_some())).0).collect();
-        for group in groups.values_mut() {
-            group.iter_mut().for_each(|at| *at = moved.get(*at).copied().unwrap_or(usize::MAX));
-        }
-        Self { walls: walls.into_iter().flatten().collect(), groups }
+        let stands = |&(place, config, memory): &(usize, &Config, Memory)| {
+            let group = groups.get(&group_of(config, memory));
+            group.is_some_and(|group| group.iter().any(|(other, _)| *other == place))
+        };
+        walls.retain(stands);
+        Self { walls: walls.into_iter().map(|(_, config, memory)| (config, memory)).collect(), groups }
     }
 
     /// All of them, in the order of the history.
@@ -62,7 +57,7 @@ impl<'a> Walls<'a> {
         }
         [Memory::Device, Memory::Host, Memory::Shared].into_iter().any(|memory| {
             let group = self.groups.get(&(memory, space.memory_group(config, memory)));
-            group.into_iter().flatten().filter_map(|&place| self.walls.get(place)).any(needs)
+            group.into_iter().flatten().any(|(_, wall)| needs(&(*wall, memory)))
         })
     }
 }
