@@ -64,8 +64,7 @@ fn main() {
     // Of what was run now, no run of an earlier build stands beside it.
     let is_now = |line: &Line| plan.methods.iter().all(|method| method.name != line.method) || line.version == version;
     lines.retain(|line| line.budget == asked.probes && line.noise == asked.noise && is_now(line));
-    let about =
-        About { command: command_line(), machine: machine(), budget: asked.probes, noise: asked.noise };
+    let about = About { command: command_line(), machine: machine(), budget: asked.probes, noise: asked.noise };
     let report = report::report(&lines, &tables, about);
     println!("{}", report.markdown());
     if let Some(folder) = &asked.results {
@@ -137,13 +136,25 @@ fn write(folder: &Path, report: &report::Report, asked: &Asked) {
 fn asked() -> Asked {
     let arguments = arguments();
     const VALUED: [&str; 11] = [
-        "--tables", "--only", "--strategies", "--seeds", "--probes", "--jobs", "--lines", "--from", "--python", "--peers",
+        "--tables",
+        "--only",
+        "--strategies",
+        "--seeds",
+        "--probes",
+        "--jobs",
+        "--lines",
+        "--from",
+        "--python",
+        "--peers",
         "--results",
     ];
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let is_flag = ["--noise", "--ablation"].contains(&argument.as_str());
-        assert!(is_flag || VALUED.contains(&argument.as_str()), "no such option: {argument}; see benches/search/README.md");
+        assert!(
+            is_flag || VALUED.contains(&argument.as_str()),
+            "no such option: {argument}; see benches/search/README.md"
+        );
         assert!(is_flag || rest.next().is_some(), "{argument} lacks its value");
     }
     let value = |name: &str| {
@@ -181,7 +192,9 @@ fn arguments() -> Vec<String> {
 /// The command as it can be given elsewhere: of a path only its end.
 fn command_line() -> String {
     let shown = |argument: String| {
-        let ends = argument.split(',').map(|part| if part.starts_with('/') { part.rsplit('/').next().unwrap_or(part) } else { part });
+        let ends = argument
+            .split(',')
+            .map(|part| if part.starts_with('/') { part.rsplit('/').next().unwrap_or(part) } else { part });
         ends.collect::<Vec<_>>().join(",")
     };
     let arguments: Vec<String> = arguments().into_iter().map(shown).collect();

@@ -124,12 +124,7 @@ fn processor_seconds() -> f64 {
 }
 
 /// The outcome of one repeat: the recorded mean, moved by the recorded spread, which its interval tells.
-fn noisy(
-    table: &Recorded,
-    config: &gputune::space::Config,
-    recorded: &Outcome,
-    chance: &mut ChaCha8Rng,
-) -> Outcome {
+fn noisy(table: &Recorded, config: &gputune::space::Config, recorded: &Outcome, chance: &mut ChaCha8Rng) -> Outcome {
     let spread = table.spreads.get(config).copied().unwrap_or(0.0);
     let mut outcome = recorded.clone();
     if let (Outcome::Measured(measurement), true) = (&mut outcome, spread > 0.0)

@@ -51,7 +51,7 @@ struct Group {
     scores: Vec<Score>,
 }
 
-/// One of gputune's against the best of the peers, in hindsight, at one mark.
+/// gputune against the best of the peers, in hindsight, at one mark.
 #[derive(Serialize)]
 struct Comparison {
     group: &'static str,
@@ -99,6 +99,9 @@ const GROUPS: &[(&str, &str, Belongs)] = &[
 /// What is gputune's has a name that begins so.
 pub(crate) const OURS: &str = "gputune-";
 
+/// The one that people use.
+const PEOPLES: &str = "gputune-auto";
+
 /// What stands in the name of a strategy that lacks a part.
 pub(crate) const WITHOUT: &str = " without ";
 
@@ -112,7 +115,8 @@ pub(crate) fn report(lines: &[Line], tables: &[Recorded], about: About) -> Repor
             continue;
         }
         let members = |method: &str| -> Option<Vec<&Fared<'_>>> {
-            let members: Vec<_> = fared.get(method)?.iter().filter(|fared| within.contains(&&*fared.table.name)).collect();
+            let members: Vec<_> =
+                fared.get(method)?.iter().filter(|fared| within.contains(&&*fared.table.name)).collect();
             (members.len() == within.len()).then_some(members)
         };
         let mut scores: Vec<Score> =
@@ -146,7 +150,7 @@ pub(crate) fn report(lines: &[Line], tables: &[Recorded], about: About) -> Repor
     }
 }
 
-/// Each of gputune's whole strategies against the peer that is best at each mark.
+/// The strategy that people use against the peer that is best at each mark.
 fn compared<'a>(
     group: &'static str,
     scores: &[Score],
@@ -154,7 +158,7 @@ fn compared<'a>(
 ) -> Vec<Comparison> {
     let peers: Vec<&Score> = scores.iter().filter(|score| !score.method.starts_with(OURS)).collect();
     let mut comparisons = Vec::new();
-    for ours in scores.iter().filter(|score| score.method.starts_with(OURS) && !score.method.contains(WITHOUT)) {
+    for ours in scores.iter().filter(|score| score.method == PEOPLES) {
         for (at, probes) in MARKS.into_iter().enumerate() {
             let best = peers.iter().min_by(|a, b| a.regret[at].mean.total_cmp(&b.regret[at].mean));
             let Some(best) = best else { continue };
@@ -203,7 +207,8 @@ impl Report {
     pub(crate) fn markdown(&self) -> String {
         let about = &self.about;
         let noise = if about.noise {
-            "Each probe varied as the recorded repeats of its config did; the regret is that of the recorded mean."
+            "Each probe varied as the recorded repeats of its config did, where there were any; the regret is that of the \
+             recorded mean of what seemed best. `random` knows no noise."
         } else {
             "Each probe gave the recorded mean, without noise."
         };
@@ -316,7 +321,11 @@ impl Score {
     fn row(&self) -> String {
         let regret = |interval: &Interval| {
             let half = 50.0 * (interval.seeds[1] - interval.seeds[0]);
-            if half > 0.0 { format!("{:.2} ± {half:.2}", 100.0 * interval.mean) } else { format!("{:.2}", 100.0 * interval.mean) }
+            if half > 0.0 {
+                format!("{:.2} ± {half:.2}", 100.0 * interval.mean)
+            } else {
+                format!("{:.2}", 100.0 * interval.mean)
+            }
         };
         let goal = |(probes, reached): (&Option<f64>, &f64)| {
             let probes = probes.map_or_else(|| "-".to_owned(), |probes| format!("{probes}"));

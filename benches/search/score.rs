@@ -37,11 +37,7 @@ pub(crate) const GOALS: [f64; 2] = [0.05, 0.01];
 pub(crate) const RANDOM: &str = "random";
 
 /// Every searcher on every table that it has runs on, by its name; random among them.
-pub(crate) fn fared<'a>(
-    lines: &'a [Line],
-    tables: &'a [Recorded],
-    budget: usize,
-) -> BTreeMap<&'a str, Vec<Fared<'a>>> {
+pub(crate) fn fared<'a>(lines: &'a [Line], tables: &'a [Recorded], budget: usize) -> BTreeMap<&'a str, Vec<Fared<'a>>> {
     let mut by_name: BTreeMap<&str, Vec<Fared<'_>>> = BTreeMap::new();
     for table in tables {
         let random = table.random(budget);

@@ -115,16 +115,8 @@ fn recorded(path: &Path, name: &str, manifest: &serde_json::Value) -> Recorded {
     let (space, replay) = Table::from_csv(File::open(path).unwrap()).unwrap().into_replay(&[]).unwrap();
     let optimum = objective.score(replay.optimum(&objective).unwrap());
     let spreads = spreads(path, &space);
-    let mut table = Recorded {
-        name: name.to_owned(),
-        objective,
-        space,
-        replay,
-        regrets: Vec::new(),
-        spreads,
-        cutoff: 0,
-        optimum,
-    };
+    let mut table =
+        Recorded { name: name.to_owned(), objective, space, replay, regrets: Vec::new(), spreads, cutoff: 0, optimum };
     let value = |config: &Config| table.objective.score_of(table.replay.answer(config)?);
     let regret = |config| value(&config).map_or(1.0, |score| table.regret(table.objective.score(score)));
     table.regrets = Walk::new(&table.space).map(regret).collect();
