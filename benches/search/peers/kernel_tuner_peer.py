@@ -26,7 +26,7 @@ from recorded import Config, Parameter, Table
 PATIENCE = 20_000
 
 # What a probe takes on the clock that its Bayesian strategy reads, in seconds. Its default method predicts anew only when
-# probes take long beside predictions; replayed ones take no time at all, and it would work with stale predictions.
+# probes take long beside predictions; replayed ones take no time, and it would work with stale predictions.
 PROBE_SECONDS = 30.0
 
 
