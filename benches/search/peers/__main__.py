@@ -2,8 +2,8 @@
 
     python benches/search/peers --tables FOLDER --lines FILE --peers optuna-tpe,rustuna-tpe --seeds 50
 
-A run that the file already holds is not repeated, so that an interrupted one goes on where it was. Several processes may
-share the work (`--share 1/2`, `--share 2/2`) and the file.
+A run that the file already holds is not repeated, so that an interrupted one goes on where it was. Several
+processes may share the work (`--share 1/2`, `--share 2/2`) and the file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Holds the report's areas against the methodology's own package: `python check_area.py search.json TABLES`.
 
-Its arithmetic on the report's curves and the exact expectation of random search has to give the report's areas; otherwise
-this fails. Its own idea of random search takes the value at the expected rank of the best instead of the expected value: by
-how much that moves the areas is shown.
+Its arithmetic on the report's curves and the exact expectation of random search has to give the report's areas;
+otherwise this fails. Its own idea of random search takes the value at the expected rank of the best instead of the
+expected value: by how much that moves the areas is shown.
 """
 
 from __future__ import annotations

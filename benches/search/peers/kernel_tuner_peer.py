@@ -25,8 +25,9 @@ from recorded import Config, Parameter, Table
 # So many repeats in a row end a run: some strategies never leave a population that has become one config.
 PATIENCE = 20_000
 
-# What a probe takes on the clock that its Bayesian strategy reads, in seconds. Its default method predicts anew only when
-# probes take long beside predictions; replayed ones take no time, and it would work with stale predictions.
+# What a probe takes on the clock that its Bayesian strategy reads, in seconds. Its default method predicts anew
+# only when probes take long beside predictions; replayed ones take no time, and it would work with stale
+# predictions.
 PROBE_SECONDS = 30.0
 
 
