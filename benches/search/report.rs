@@ -51,7 +51,7 @@ struct Group {
     scores: Vec<Score>,
 }
 
-/// One of gputune's against the best of the peers, in hindsight, at one mark.
+/// gputune against the best of the peers, in hindsight, at one mark.
 #[derive(Serialize)]
 struct Comparison {
     group: &'static str,
@@ -98,6 +98,9 @@ const GROUPS: &[(&str, &str, Belongs)] = &[
 
 /// What is gputune's has a name that begins so.
 pub(crate) const OURS: &str = "gputune-";
+
+/// The one that people use.
+const PEOPLES: &str = "gputune-auto";
 
 /// What stands in the name of a strategy that lacks a part.
 pub(crate) const WITHOUT: &str = " without ";
@@ -147,7 +150,7 @@ pub(crate) fn report(lines: &[Line], tables: &[Recorded], about: About) -> Repor
     }
 }
 
-/// Each of gputune's whole strategies against the peer that is best at each mark.
+/// The strategy that people use against the peer that is best at each mark.
 fn compared<'a>(
     group: &'static str,
     scores: &[Score],
@@ -155,7 +158,7 @@ fn compared<'a>(
 ) -> Vec<Comparison> {
     let peers: Vec<&Score> = scores.iter().filter(|score| !score.method.starts_with(OURS)).collect();
     let mut comparisons = Vec::new();
-    for ours in scores.iter().filter(|score| score.method.starts_with(OURS) && !score.method.contains(WITHOUT)) {
+    for ours in scores.iter().filter(|score| score.method == PEOPLES) {
         for (at, probes) in MARKS.into_iter().enumerate() {
             let best = peers.iter().min_by(|a, b| a.regret[at].mean.total_cmp(&b.regret[at].mean));
             let Some(best) = best else { continue };
@@ -204,7 +207,8 @@ impl Report {
     pub(crate) fn markdown(&self) -> String {
         let about = &self.about;
         let noise = if about.noise {
-            "Each probe varied as the recorded repeats of its config did; the regret is that of the recorded mean."
+            "Each probe varied as the recorded repeats of its config did, where there were any; the regret is that of the \
+             recorded mean of what seemed best. `random` knows no noise."
         } else {
             "Each probe gave the recorded mean, without noise."
         };

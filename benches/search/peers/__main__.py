@@ -2,8 +2,8 @@
 
     python benches/search/peers --tables FOLDER --lines FILE --peers optuna-tpe,rustuna-tpe --seeds 50
 
-A run that the file already holds is not repeated, so that an interrupted one goes on where it was. Several processes may share
-the work (`--share 1/2`, `--share 2/2`) and the file.
+A run that the file already holds is not repeated, so that an interrupted one goes on where it was. Several
+processes may share the work (`--share 1/2`, `--share 2/2`) and the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
 from pathlib import Path
-from typing import Iterator
+from typing import Any, Iterator
 
 import peers
 import recorded
@@ -63,14 +63,14 @@ def _is_apt(folder: Path, name: str, table: str) -> bool:
     return not peers.PEERS[name].only_failures or recorded.load(folder, table).has_failures
 
 
-def _done(path: Path) -> set[tuple]:
+def _done(path: Path) -> set[tuple[str, str, int, int, bool]]:
     if not path.exists():
         return set()
     lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
     return {(line["method"], line["table"], line["seed"], line["budget"], line["noise"]) for line in lines}
 
 
-def _say(line: dict) -> None:
+def _say(line: dict[str, Any]) -> None:
     last = line["curve"][-1] if line["curve"] else None
     what = f"{line['method']} {line['table']} {line['seed']}: {last} {line['seconds']} s"
     print(what + (f"\n{line['error']}" if "error" in line else ""), file=sys.stderr, flush=True)

@@ -15,7 +15,10 @@ FIRST = 10
 
 
 class _Egor:
-    """Egor over a table's places. It has no way to hear of failures when asked and told: they are as slow as the slowest."""
+    """Egor over a table's places.
+
+    Asked and told, it has no way to hear of failures: they are as slow as the slowest so far.
+    """
 
     def __init__(self, table: Table, seed: int) -> None:
         self.specs = [

@@ -2,10 +2,12 @@
 
 - A probe is a config that was not probed before. It counts whether it runs or fails.
 - A config that was probed before is answered from the record, at no cost.
-- A config that is not in the table is not in the space; the peer hears that it is no better than the worst so far, at no cost.
-- After `patience` such misses in a row, a config is drawn at random from those not probed, charged, and told to the peer.
-- A run ends when the budget is spent, when every config was probed, or when the best of the table was found: from there on no
-  budget could change its regret. With noise nobody can know that, and runs go on.
+- A config that is not in the table is not in the space; the peer hears that it is as bad as the worst so far, at no
+  cost.
+- After `patience` such misses in a row, a config is drawn at random from those not probed, charged, and told to the
+  peer.
+- A run ends when the budget is spent, when every config was probed, or when the best of the table was found: from
+  there on no budget could change its regret. With noise nobody can know that, and runs go on.
 """
 
 from __future__ import annotations

@@ -20,17 +20,18 @@ from kernel_tuner.strategies import bayes_opt
 from scipy.stats.qmc import LatinHypercube
 
 from harness import Ended, Kind, Session
-from recorded import Config, Table
+from recorded import Config, Parameter, Table
 
 # So many repeats in a row end a run: some strategies never leave a population that has become one config.
 PATIENCE = 20_000
 
-# What a probe takes on the clock that its Bayesian strategy reads, in seconds. Its default method predicts anew only when
-# probes take long beside predictions; replayed ones take no time at all, and it would work with stale predictions.
+# What a probe takes on the clock that its Bayesian strategy reads, in seconds. Its default method predicts anew
+# only when probes take long beside predictions; replayed ones take no time, and it would work with stale
+# predictions.
 PROBE_SECONDS = 30.0
 
 
-class _Cache(dict):
+class _Cache(dict[str, dict[str, Any]]):
     """What the simulation looks configs up in: hands each on to the session."""
 
     def __init__(self, session: Session, names: list[str]) -> None:
@@ -65,7 +66,7 @@ def _config(key: str) -> Config:
 
 
 @lru_cache(maxsize=1)
-def _space(name: str, parameters: tuple, configs: tuple[Config, ...]) -> Searchspace:
+def _space(name: str, parameters: tuple[Parameter, ...], configs: tuple[Config, ...]) -> Searchspace:
     """The space of exactly the recorded configs, so that every restriction is known to the strategies."""
     tune_params = {parameter.name: list(range(len(parameter.settings))) for parameter in parameters}
     cache = {str(config): dict(zip(tune_params, config)) for config in configs}
@@ -120,11 +121,11 @@ def bayes_as_shipped(session: Session) -> None:
     _tune(session, bayes_opt)
 
 
-class _Mended(bayes_opt.BayesianOptimization):
+class _Mended(bayes_opt.BayesianOptimization):  # type: ignore[misc]
     """The same, with failures recognised: they come as the largest number, and it looks for another."""
 
     def is_valid(self, observation: float) -> bool:
-        return observation is not None and observation < min(self.invalid_value, sys.float_info.max)
+        return observation is not None and bool(observation < min(self.invalid_value, sys.float_info.max))
 
 
 def bayes_mended(session: Session, **settings: Any) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import traceback
 from pathlib import Path
+from typing import Any
 
 import peers
 import recorded
 from harness import Clock, Ended, Session
 
 
-def run(folder: Path, name: str, table: str, seed: int, probes: int, noise: bool) -> dict:
+def run(folder: Path, name: str, table: str, seed: int, probes: int, noise: bool) -> dict[str, Any]:
     """One run, as a line."""
     session = Session(recorded.load(folder, table), probes, seed, noise)
     search = peers.PEERS[name].search()  # not in the time that is told: it imports the package

@@ -19,8 +19,8 @@ warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning
 class _Study:
     """An Optuna study over a table's places.
 
-    `is_native`: failures are trials that failed; otherwise they are as slow as the slowest so far. What is outside the space
-    is as slow as the slowest so far in both.
+    `is_native`: failures are trials that failed; otherwise they are as slow as the slowest so far. What is outside the
+    space is as slow as the slowest so far in both.
     """
 
     def __init__(self, table: Table, sampler: optuna.samplers.BaseSampler, is_native: bool) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from importlib.metadata import version as installed
-from typing import Callable
+from typing import Callable, cast
 
 from harness import Session
+
+# Searches until the session ends.
+Search = Callable[[Session], None]
 
 
 @dataclass(frozen=True)
@@ -23,12 +26,12 @@ class Peer:
     is_costly: bool = False
     only_failures: bool = False
 
-    def search(self) -> Callable[[Session], None]:
+    def search(self) -> Search:
         """What searches until the session ends. What it needs is only now imported."""
         module = importlib.import_module(self.module)
         if self.module == "kernel_tuner_peer" and not hasattr(module, self.function):
-            return module.strategy(self.function)
-        return getattr(module, self.function)
+            return cast(Search, module.strategy(self.function))
+        return cast(Search, getattr(module, self.function))
 
 
 PEERS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -31,7 +32,7 @@ def main(report: Path, folder: Path) -> None:
         draw(group, curves, budget, folder / f"{group['name'].replace(' ', '-')}.svg")
 
 
-def mean_curves(bundles: list[dict], budget: int) -> dict[tuple[str, str], list[float]]:
+def mean_curves(bundles: list[dict[str, Any]], budget: int) -> dict[tuple[str, str], list[float]]:
     """The mean regret after each probe, by searcher and table."""
     means = {}
     for bundle in bundles:
@@ -50,7 +51,7 @@ def regrets(curve: str, budget: int) -> list[float]:
     return told
 
 
-def draw(group: dict, curves: dict[tuple[str, str], list[float]], budget: int, path: Path) -> None:
+def draw(group: dict[str, Any], curves: dict[tuple[str, str], list[float]], budget: int, path: Path) -> None:
     """One picture: gputune's strategies thick, the best peers thin, random search dashed."""
     names = [score["method"] for score in group["scores"] if WITHOUT not in score["method"]]
     ours = [name for name in names if name.startswith(OURS)]
@@ -59,9 +60,9 @@ def draw(group: dict, curves: dict[tuple[str, str], list[float]], budget: int, p
     for place, name in enumerate(ours + peers + ["random"]):
         rows = [curves[name, table] for table in group["tables"]]
         mean = [100 * sum(at) / len(rows) for at in zip(*rows)]
-        style = {"linewidth": 2.2 if name in ours else 1.1, "linestyle": "--" if name == "random" else "-"}
+        width, line = 2.2 if name in ours else 1.1, "--" if name == "random" else "-"
         colour = "black" if name == "random" else COLOURS[place % len(COLOURS)]
-        axes.plot(range(1, budget + 1), mean, label=name, color=colour, **style)
+        axes.plot(range(1, budget + 1), mean, label=name, color=colour, linewidth=width, linestyle=line)
     axes.set_xlabel("probes")
     axes.set_ylabel("mean regret in %")
     axes.set_yscale("symlog", linthresh=1.0)
@@ -74,7 +75,7 @@ def draw(group: dict, curves: dict[tuple[str, str], list[float]], budget: int, p
     axes.legend(fontsize=8, frameon=False)
     figure.tight_layout()
     # No date and no random names: the same results give the same file.
-    matplotlib.rcParams["svg.hashsalt"] = "gputune"
+    matplotlib.rcParams.update({"svg.hashsalt": "gputune", "svg.fonttype": "none"})
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 # One place in each parameter's list of settings.
 Config = tuple[int, ...]
@@ -66,7 +66,7 @@ def load(folder: Path, name: str) -> Table:
     return _load(folder / f"{name}.csv", manifest.get(name, {}))
 
 
-def _load(path: Path, about: dict) -> Table:
+def _load(path: Path, about: dict[str, Any]) -> Table:
     with path.open(newline="") as file:
         reader = csv.reader(file)
         header = [name.strip() for name in next(reader)]

@@ -29,15 +29,19 @@ FIRST = 10
 class _Smac:
     """SMAC over a table's places.
 
-    Known restrictions that concern two parameters are forbidden clauses. Others it cannot be told but by a clause for each
-    config: what they exclude is as slow as the slowest so far, as are failures.
+    Known restrictions that concern two parameters are forbidden clauses. Others it cannot be told but by a clause for
+    each config: what they exclude is as slow as the slowest so far, as are failures.
     """
 
     def __init__(self, table: Table, seed: int, folder: str) -> None:
         self.names = [parameter.name for parameter in table.parameters]
         self.space = _space(table.parameters, tuple(table.rows), seed)
         scenario = Scenario(
-            self.space, deterministic=True, n_trials=1_000_000, seed=seed, output_directory=folder  # type: ignore[arg-type]
+            self.space,
+            deterministic=True,
+            n_trials=1_000_000,
+            seed=seed,
+            output_directory=folder,  # type: ignore[arg-type]
         )
         self.smac = HyperparameterOptimizationFacade(
             scenario,
