@@ -16,6 +16,7 @@ struct Asked {
     strategies: Vec<String>,
     only: Vec<String>,
     seeds: u64,
+    first_seed: u64,
     probes: usize,
     json: Option<PathBuf>,
     markdown: Option<PathBuf>,
@@ -27,7 +28,8 @@ fn main() {
     let mut results = Vec::new();
     for strategy in &asked.strategies {
         for table in &tables {
-            let result = replay::replayed(table, strategy, asked.seeds, asked.probes);
+            let result =
+                replay::replayed(table, strategy, asked.first_seed..asked.first_seed + asked.seeds, asked.probes);
             eprintln!("{}", report::line(&result));
             results.push(result);
         }
@@ -55,6 +57,7 @@ fn asked() -> Asked {
         strategies: list("--strategies").unwrap_or_else(|| vec!["auto".to_owned()]),
         only: list("--only").unwrap_or_default(),
         seeds: number("--seeds", 50),
+        first_seed: number("--first-seed", 0),
         probes: usize::try_from(number("--probes", 100)).unwrap(),
         json: value("--json").map(PathBuf::from),
         markdown: value("--markdown").map(PathBuf::from),

@@ -1,6 +1,7 @@
 //! One strategy on one table, for many seeds.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -59,15 +60,15 @@ fn recorded(path: &Path, name: &str, manifest: &serde_json::Value) -> Recorded {
     Recorded { name: name.to_owned(), objective, space, replay, optimum }
 }
 
-/// Runs a strategy with the seeds 0, 1, 2 and so on.
-pub(crate) fn replayed(table: &Recorded, strategy: &str, seeds: u64, probes: usize) -> Fared {
+/// Runs a strategy with each of some seeds.
+pub(crate) fn replayed(table: &Recorded, strategy: &str, seeds: Range<u64>, probes: usize) -> Fared {
     let configs = match table.space.count() {
         Count::Exact(count) => count,
         _ => 0,
     };
     let mut spent = Duration::ZERO;
     let (mut failed, mut probed) = (0_usize, 0_usize);
-    let runs = (0..seeds).map(|seed| {
+    let runs = seeds.map(|seed| {
         let begin = Instant::now();
         let (regret, failures) = run(table, strategy, seed, probes);
         spent += begin.elapsed();
