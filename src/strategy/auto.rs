@@ -3,11 +3,11 @@
 //! Where the space has parameters whose role is known, the Gaussian process of `bayes` starts from a model of the step's
 //! time; where the history speaks against that model, or the space has no such parameter, it goes without.
 
-use super::bayes::Bayes;
-use super::{Entry, Strategy};
+use super::Entry;
+use super::bayes::{Parts, bayes_with};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "auto",
     about: "bayes, around a model of what a training step's time depends on",
-    build: || Box::new(Bayes::with_physics()) as Box<dyn Strategy>,
+    build: || bayes_with(Parts::default()),
 };

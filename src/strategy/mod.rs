@@ -8,6 +8,8 @@ mod random;
 
 use std::collections::BTreeMap;
 
+pub use bayes::{Parts, bayes_with};
+
 use crate::objective::Objective;
 use crate::outcome::Memory;
 use crate::precision::Precision;

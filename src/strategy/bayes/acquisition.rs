@@ -1,9 +1,13 @@
 //! Which of the candidates is worth most: the expected improvement, times the chance that the config runs.
 
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
 use super::candidates::Chunk;
 use super::feasibility::Feasibility;
 use super::kernel::Factor;
-use super::normal::{exp, ln, ln_expected_improvement};
+use super::normal::{Improvement, exp, ln, ln_expected_improvement};
+use super::points::Points;
 use super::process::{Belief, Process};
 use crate::space::Config;
 
@@ -15,6 +19,8 @@ pub(super) struct Judge<'m> {
     pub(super) best: f64,
     /// What the process's mean is added to.
     pub(super) offset: &'m dyn Fn(&Config) -> f64,
+    /// The parameters that the offset depends on.
+    pub(super) reads: &'m [usize],
 }
 
 /// The candidate that is worth most.
@@ -30,75 +36,166 @@ pub(super) struct Choice {
 
 /// Candidates whose deviation is computed in full; it costs far more than a bound of it.
 const MOST_EXACT: usize = 3000;
+/// Numbers of kernel factors that are kept for the candidates that are looked at closely.
+const MOST_KEPT: usize = 1 << 22;
 
 /// A candidate with a bound of its worth.
+#[derive(Debug, Clone, Copy, PartialEq)]
 struct Bounded {
     bound: f64,
-    chunk: usize,
-    at: usize,
+    /// How closely it was looked at.
+    stage: Stage,
+    chunk: u32,
+    at: u32,
+}
+
+/// What a bound considers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// The mean, and a rough bound of the deviation.
+    Rough,
+    /// The chance to run as well.
+    Chance,
+    /// A bound of the deviation by a part of what is known.
+    Part,
+    /// Everything.
+    Exact,
+}
+
+impl Eq for Bounded {}
+
+impl Ord for Bounded {
+    /// By the bound; of equals what was looked at most closely, then what comes first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let place = |bounded: &Self| (bounded.chunk, bounded.at);
+        let by_bound = self.bound.total_cmp(&other.bound).then(self.stage.cmp(&other.stage));
+        by_bound.then(place(other).cmp(&place(self)))
+    }
+}
+
+impl PartialOrd for Bounded {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl Judge<'_> {
     /// The best of the open candidates.
     ///
-    /// A quick bound of each one's worth comes first. The true worth is computed from the highest bound down, until no
-    /// bound reaches what was found: the same candidate as if all were computed, unless that takes too long.
+    /// A quick bound of each one's worth comes first. The candidate with the highest bound is looked at more closely, step
+    /// by step, until one that was looked at fully is on top: the same candidate as if all were, unless that takes too
+    /// long.
     pub(super) fn choose(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Option<Choice> {
-        let mut waiting = self.bounds(chunks, &mut is_open);
-        waiting.sort_unstable_by(|a, b| b.bound.total_cmp(&a.bound).then((a.chunk, a.at).cmp(&(b.chunk, b.at))));
-        let mut prepared: Vec<Option<Prepared>> = chunks.iter().map(|_| None).collect();
-        let mut best: Option<(f64, Choice)> = None;
-        for candidate in waiting.iter().take(MOST_EXACT) {
-            if best.as_ref().is_some_and(|(top, _)| candidate.bound <= *top) {
+        let mut waiting = BinaryHeap::from(self.bounds(chunks));
+        let mut close = Close { judge: self, prepared: chunks.iter().map(|_| None).collect(), kept: 0 };
+        let mut best: Option<(Bounded, Choice)> = None;
+        let mut exact = 0;
+        while let Some(mut top) = waiting.pop() {
+            if best.as_ref().is_some_and(|(best, _)| top <= *best) || (exact == MOST_EXACT && best.is_some()) {
                 break;
             }
-            let chunk = &chunks[candidate.chunk];
-            let prepared = prepared[candidate.chunk].get_or_insert_with(|| self.prepare(chunk));
-            let (worth, choice) = self.worth(chunk, prepared, candidate.at);
-            if best.as_ref().is_none_or(|(top, _)| worth > *top) {
-                best = Some((worth, choice));
+            let chunk = &chunks[top.chunk as usize];
+            if top.stage == Stage::Rough && !is_open(&chunk.configs[top.at as usize]) {
+                continue;
+            }
+            if let Some(choice) = close.look(chunk, &mut top) {
+                exact += 1;
+                if best.as_ref().is_none_or(|(best, _)| top > *best) {
+                    best = Some((top, choice));
+                }
+            } else {
+                waiting.push(top);
             }
         }
         best.map(|(_, choice)| choice)
     }
 
-    fn bounds(&self, chunks: &[Chunk], is_open: &mut impl FnMut(&Config) -> bool) -> Vec<Bounded> {
-        let mut bounds = Vec::new();
-        let mut along = Vec::new();
-        for (number, chunk) in chunks.iter().enumerate() {
+    fn bounds(&self, chunks: &[Chunk]) -> Vec<Bounded> {
+        let mut bounds = Vec::with_capacity(chunks.iter().map(|chunk| chunk.configs.len()).sum());
+        let improvement = Improvement::new();
+        for (number, chunk) in (0..).zip(chunks) {
             let factors = self.process.factors(&chunk.points);
-            for (at, config) in chunk.configs.iter().enumerate() {
-                if is_open(config) {
-                    let mean = self.process.mean(&factors, chunk.points.point(at), &mut along) + (self.offset)(config);
-                    let widest = self.process.widest(&along);
-                    let bound = ln_expected_improvement(mean, widest, self.best);
-                    bounds.push(Bounded { bound, chunk: number, at });
-                }
+            let mut sweep = self.process.sweep(&factors);
+            let mut last: Option<(&[u32], f64)> = None;
+            for (at, config) in (0..).zip(&chunk.configs) {
+                let point = chunk.points.point(at as usize);
+                let is_same = |other: &[u32]| self.reads.iter().all(|&axis| other[axis] == point[axis]);
+                let offset = match last {
+                    Some((other, offset)) if is_same(other) => offset,
+                    _ => (self.offset)(config),
+                };
+                last = Some((point, offset));
+                let belief = sweep.at(point);
+                let bound = improvement.bound(belief.mean + offset, belief.deviation, self.best);
+                bounds.push(Bounded { bound, stage: Stage::Rough, chunk: number, at });
             }
         }
         bounds
     }
-
-    fn prepare(&self, chunk: &Chunk) -> Prepared {
-        let feasibility = self.feasibility.map(|(_, process)| process.factors(&chunk.points));
-        Prepared { values: self.process.factors(&chunk.points), feasibility }
-    }
-
-    fn worth(&self, chunk: &Chunk, prepared: &Prepared, at: usize) -> (f64, Choice) {
-        let point = chunk.points.point(at);
-        let mut belief = self.process.belief(&prepared.values, point);
-        belief.mean += (self.offset)(&chunk.configs[at]);
-        let chance = match (self.feasibility, &prepared.feasibility) {
-            (Some((feasibility, process)), Some(factors)) => feasibility.chance(process, factors, point),
-            _ => 1.0,
-        };
-        let worth = ln_expected_improvement(belief.mean, belief.deviation, self.best) + ln(chance);
-        (worth, Choice { config: chunk.configs[at].clone(), belief, chance, improvement: exp(worth) })
-    }
 }
 
-/// The kernel factors of a chunk.
+/// Looks at single candidates closely.
+struct Close<'j, 'm> {
+    judge: &'j Judge<'m>,
+    prepared: Vec<Option<Prepared>>,
+    /// Numbers that are kept in what is prepared.
+    kept: usize,
+}
+
+/// The kernel factors of a set of points.
 struct Prepared {
     values: Vec<Factor>,
     feasibility: Option<Vec<Factor>>,
+}
+
+/// Values that are known from which on a part of them is worth a look of its own.
+const MANY: usize = 32;
+
+impl Close<'_, '_> {
+    /// Lowers a candidate's bound by one step; the candidate itself where the step was the last.
+    fn look(&mut self, chunk: &Chunk, bounded: &mut Bounded) -> Option<Choice> {
+        let (number, at) = (bounded.chunk as usize, bounded.at as usize);
+        if self.prepared[number].is_none() && self.kept < MOST_KEPT {
+            self.prepared[number] = Some(self.prepare(&chunk.points));
+            self.kept += chunk.points.places.iter().map(Vec::len).sum::<usize>() * self.judge.process.len();
+        }
+        if let Some(prepared) = &self.prepared[number] {
+            return self.step(chunk, prepared, chunk.points.point(at), bounded);
+        }
+        let point = chunk.points.only(at);
+        self.step(chunk, &self.prepare(&point), point.point(0), bounded)
+    }
+
+    fn prepare(&self, points: &Points) -> Prepared {
+        let feasibility = self.judge.feasibility.map(|(_, process)| process.factors(points));
+        Prepared { values: self.judge.process.factors(points), feasibility }
+    }
+
+    fn step(&self, chunk: &Chunk, prepared: &Prepared, point: &[u32], bounded: &mut Bounded) -> Option<Choice> {
+        let Judge { process, feasibility, best, offset, .. } = self.judge;
+        let chance = match (feasibility, &prepared.feasibility) {
+            (Some((feasibility, process)), Some(factors)) => feasibility.chance(process, factors, point),
+            _ => 1.0,
+        };
+        if bounded.stage == Stage::Rough && chance < 1.0 {
+            bounded.bound += ln(chance);
+            bounded.stage = Stage::Chance;
+            return None;
+        }
+        let is_part = bounded.stage < Stage::Part && process.len() >= MANY;
+        let config = &chunk.configs[bounded.at as usize];
+        let mut along = Vec::new();
+        let mean = process.mean(&prepared.values, point, &mut along) + offset(config);
+        let rows = if is_part { process.len() / 4 } else { process.len() };
+        let deviation = process.deviation(rows, &mut along);
+        let worth = ln_expected_improvement(mean, deviation, *best) + ln(chance);
+        if is_part {
+            bounded.bound = bounded.bound.min(worth);
+            bounded.stage = Stage::Part;
+            return None;
+        }
+        (bounded.bound, bounded.stage) = (worth, Stage::Exact);
+        let belief = Belief { mean, deviation };
+        Some(Choice { config: config.clone(), belief, chance, improvement: exp(worth) })
+    }
 }

@@ -6,7 +6,7 @@ use argmin::core::{CostFunction, Error, Executor, Gradient};
 use argmin::solver::linesearch::MoreThuenteLineSearch;
 use argmin::solver::quasinewton::LBFGS;
 
-use super::kernel::{Shape, factors, product};
+use super::kernel::{Pairs, Shape};
 use super::matrix::{Triangle, dot};
 use super::normal::{exp, ln};
 use super::points::Axis;
@@ -49,8 +49,8 @@ pub(super) struct Fitted {
 }
 
 /// The shape that the priors alone make most likely of what a model leaves.
-pub(super) fn unfitted(axes: &[Axis]) -> Shape {
-    shape(&start(axes, &VARIANCE_LEFT))
+pub(super) fn unfitted(axes: &[Axis], share: bool) -> Shape {
+    shape(&start(axes, &VARIANCE_LEFT), share)
 }
 
 fn start(axes: &[Axis], variance: &Prior) -> Vec<f64> {
@@ -58,11 +58,14 @@ fn start(axes: &[Axis], variance: &Prior) -> Vec<f64> {
 }
 
 /// The most likely shape of values, or of what a model leaves of them; the priors' own where the search for it fails.
-pub(super) fn fit(data: &Data, axes: &[Axis], is_left: bool) -> Fitted {
+/// Without `share` parameters interact fully.
+pub(super) fn fit(data: &Data, axes: &[Axis], is_left: bool, share: bool) -> Fitted {
     let variance = if is_left { &VARIANCE_LEFT } else { &VARIANCE };
     let start = start(axes, variance);
     // Divided by the slope at the start, the first step of the search is of length one, which priors are made for.
-    let mut likelihood = Likelihood { data, axes, variance, unit: 1.0, known: RefCell::new(Known::default()) };
+    let pairs = Pairs::of(axes, &data.points);
+    let known = RefCell::new(Known::default());
+    let mut likelihood = Likelihood { data, axes, pairs, variance, share, unit: 1.0, known };
     if let Some((_, slope)) = likelihood.evaluate(&start) {
         likelihood.unit = dot(&slope, &slope).sqrt().max(1.0);
     }
@@ -78,14 +81,14 @@ pub(super) fn fit(data: &Data, axes: &[Axis], is_left: bool) -> Fitted {
     }
     let unit = likelihood.unit;
     let (parameters, cost) = likelihood.known.into_inner().best.unwrap_or((start, NOWHERE));
-    Fitted { shape: shape(&parameters), cost: cost * unit }
+    Fitted { shape: shape(&parameters, share), cost: cost * unit }
 }
 
-fn shape(parameters: &[f64]) -> Shape {
+fn shape(parameters: &[f64], share: bool) -> Shape {
     let axes = parameters.len() - 3;
     Shape {
         lengths: parameters[..axes].to_vec(),
-        share: 1.0 / (1.0 + exp(-parameters[axes])),
+        share: if share { 1.0 / (1.0 + exp(-parameters[axes])) } else { 1.0 },
         variance: exp(parameters[axes + 1]),
         noise: exp(parameters[axes + 2]),
     }
@@ -95,7 +98,10 @@ fn shape(parameters: &[f64]) -> Shape {
 struct Likelihood<'d> {
     data: &'d Data,
     axes: &'d [Axis],
+    pairs: Pairs<'d>,
     variance: &'d Prior,
+    /// Whether the share is fitted.
+    share: bool,
     /// What cost and slope are divided by.
     unit: f64,
     known: RefCell<Known>,
@@ -152,34 +158,32 @@ impl Likelihood<'_> {
 
     fn evaluate(&self, parameters: &[f64]) -> Option<(f64, Vec<f64>)> {
         let (axes, size) = (self.axes.len(), self.data.values.len());
-        let shape = shape(parameters);
-        let points = &self.data.points;
-        let factors = factors(&shape, self.axes, points, points, true);
-        let alike =
-            Triangle::symmetric(size, |i, j| shape.variance * product(&factors, points.point(i), points.point(j)));
-        let noise = |i: usize| shape.noise + self.data.noise[i];
-        let factor =
-            Triangle::symmetric(size, |i, j| alike.row(i)[j] + if i == j { noise(i) } else { 0.0 }).cholesky()?;
+        let shape = shape(parameters, self.share);
+        let tables = self.pairs.tables(&shape, true);
+        let alike = self.pairs.covariances(&shape, &tables);
+        let diagonal: Vec<f64> = self.data.noise.iter().map(|noise| shape.variance + shape.noise + noise).collect();
+        let factor = Triangle::from_parts(&diagonal, &alike).cholesky()?;
         let inverse = factor.inverse();
         let (weights, mut cost) = self.level_and_weights(&factor);
         let mut slope = vec![0.0; parameters.len()];
-        let share_slope = shape.share * (1.0 - shape.share);
+        // What each entry of the covariances pulls at; those off the diagonal stand for two.
+        let mut pulls = alike;
+        let mut pairs = pulls.iter_mut();
         for i in 0..size {
             cost += ln(factor.row(i)[i]);
-            for j in 0..=i {
-                let twice = if i == j { 0.5 } else { 1.0 };
-                let pull = (inverse.row(i)[j] - weights[i] * weights[j]) * twice;
-                let own = pull * alike.row(i)[j];
-                slope[axes + 1] += own;
-                for (axis, factor) in factors.iter().enumerate() {
-                    let at = factor.at(points.point(i)[axis], points.point(j)[axis]);
-                    slope[axis] += own * factor.by_length[at];
-                    slope[axes] += own * factor.by_share[at] * share_slope;
-                }
-                if i == j {
-                    slope[axes + 2] += pull * shape.noise;
-                }
+            let row = inverse.row(i);
+            for (j, pair) in pairs.by_ref().take(i).enumerate() {
+                *pair *= row[j] - weights[i] * weights[j];
             }
+            let own = 0.5 * (row[i] - weights[i] * weights[i]);
+            slope[axes + 1] += own * shape.variance;
+            slope[axes + 2] += own * shape.noise;
+        }
+        slope[axes + 1] += pulls.iter().sum::<f64>();
+        for (axis, table) in tables.iter().enumerate() {
+            let [by_length, by_share] = self.pairs.slopes(axis, table, &pulls);
+            slope[axis] += by_length;
+            slope[axes] += by_share * shape.share * (1.0 - shape.share);
         }
         let priors = std::iter::repeat_n(&LENGTH, axes).chain([&SHARE, self.variance, &NOISE]);
         for (prior, (parameter, slope)) in priors.zip(parameters.iter().zip(&mut slope)) {
@@ -237,8 +241,10 @@ mod tests {
         let space = space();
         let data = data(&space, |config| (level(config, 0) - 3.0) / 4.0 + level(config, 2) * 0.2);
         let axes = axes(&space);
+        let pairs = Pairs::of(&axes, &data.points);
+        let known = RefCell::default();
         let likelihood =
-            Likelihood { data: &data, axes: &axes, variance: &VARIANCE, unit: 1.0, known: RefCell::default() };
+            Likelihood { data: &data, axes: &axes, pairs, variance: &VARIANCE, share: true, unit: 1.0, known };
         let at = [-0.5, 0.2, -1.0, 0.7, 0.3, -4.0];
         let (_, slope) = likelihood.evaluate(&at).unwrap();
         for (place, slope) in slope.iter().enumerate() {
@@ -256,7 +262,7 @@ mod tests {
     fn a_parameter_without_effect_gets_the_longest_length() {
         let space = space();
         let data = data(&space, |config| (level(config, 0) * 0.9).sin());
-        let lengths = fit(&data, &axes(&space), false).shape.lengths;
+        let lengths = fit(&data, &axes(&space), false, true).shape.lengths;
         assert!(lengths[0] < lengths[1] && lengths[0] < lengths[2], "{lengths:?}");
     }
 }

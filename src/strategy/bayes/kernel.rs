@@ -22,49 +22,115 @@ pub(super) struct Shape {
     pub(super) noise: f64,
 }
 
-/// The factor of one axis for pairs of its places, with derivatives of its logarithm.
+/// The factor of one axis between all points of one set and the places of another, place after place.
 pub(super) struct Factor {
-    columns: usize,
-    pub(super) value: Vec<f64>,
-    /// By the logarithm of the length.
-    pub(super) by_length: Vec<f64>,
-    /// By the share.
-    pub(super) by_share: Vec<f64>,
+    points: usize,
+    values: Vec<f64>,
 }
 
 impl Factor {
-    pub(super) fn at(&self, row: u32, column: u32) -> usize {
-        row as usize * self.columns + column as usize
+    /// The factors of all points of the first set with a place of the second.
+    pub(super) fn column(&self, place: u32) -> &[f64] {
+        &self.values[place as usize * self.points..][..self.points]
     }
 }
 
-/// The factors between the places of one set of points and those of another.
-pub(super) fn factors(shape: &Shape, axes: &[Axis], rows: &Points, columns: &Points, derivatives: bool) -> Vec<Factor> {
+/// The factors between the points of one set and the places of another, axis after axis.
+pub(super) fn factors(shape: &Shape, axes: &[Axis], points: &Points, others: &Points) -> Vec<Factor> {
     let each = axes.iter().zip(&shape.lengths).enumerate();
     each.map(|(at, (axis, &length))| {
-        let (rows, columns) = (&rows.places[at], &columns.places[at]);
         let inverse = exp(-length);
-        let capacity = rows.len() * columns.len();
-        let mut factor = Factor {
-            columns: columns.len(),
-            value: Vec::with_capacity(capacity),
-            by_length: Vec::new(),
-            by_share: Vec::new(),
-        };
-        for &row in rows {
-            for &column in columns {
-                let (correlation, slope) = matern(axis.distance(row, column) * inverse);
-                let value = 1.0 - shape.share + shape.share * correlation;
-                factor.value.push(value);
-                if derivatives {
-                    factor.by_length.push(shape.share * slope / value);
-                    factor.by_share.push((correlation - 1.0) / value);
-                }
-            }
+        let mut values = Vec::with_capacity(points.len() * others.places[at].len());
+        for &other in &others.places[at] {
+            let of = |&place: &f64| 1.0 - shape.share + shape.share * matern(axis.distance(place, other) * inverse).0;
+            let by_place: Vec<f64> = points.places[at].iter().map(of).collect();
+            values.extend(points.numbers_on(at).map(|number| by_place[number as usize]));
         }
-        factor
+        Factor { points: points.len(), values }
     })
     .collect()
+}
+
+/// The pairs of different points of one set, in the order of a triangle's rows without its diagonal; for each axis where
+/// a pair's factor stands in the table of that axis.
+pub(super) struct Pairs<'p> {
+    axes: &'p [Axis],
+    points: &'p Points,
+    /// For each axis one number for each pair.
+    numbers: Vec<Vec<u32>>,
+}
+
+/// The factors of one axis by pairs of its places, with derivatives of their logarithms.
+#[derive(Default)]
+pub(super) struct Table {
+    value: Vec<f64>,
+    /// By the logarithm of the length, and by the share.
+    slopes: Vec<[f64; 2]>,
+}
+
+impl<'p> Pairs<'p> {
+    pub(super) fn of(axes: &'p [Axis], points: &'p Points) -> Self {
+        let numbers = (0..axes.len()).map(|axis| {
+            let own: Vec<u32> = points.numbers_on(axis).collect();
+            let pairs = (0..own.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
+            pairs.map(|(i, j)| triangular(own[i], own[j])).collect()
+        });
+        Self { axes, points, numbers: numbers.collect() }
+    }
+
+    /// The tables of all axes; with slopes where they are wanted.
+    pub(super) fn tables(&self, shape: &Shape, slopes: bool) -> Vec<Table> {
+        let each = self.axes.iter().zip(&shape.lengths).zip(&self.points.places);
+        each.map(|((axis, &length), places)| {
+            let inverse = exp(-length);
+            let mut table = Table::default();
+            for (number, &place) in places.iter().enumerate() {
+                for &other in &places[..=number] {
+                    let (correlation, slope) = matern(axis.distance(place, other) * inverse);
+                    let value = 1.0 - shape.share + shape.share * correlation;
+                    table.value.push(value);
+                    if slopes {
+                        table.slopes.push([shape.share * slope / value, (correlation - 1.0) / value]);
+                    }
+                }
+            }
+            table
+        })
+        .collect()
+    }
+
+    /// The covariance of each pair.
+    pub(super) fn covariances(&self, shape: &Shape, tables: &[Table]) -> Vec<f64> {
+        let count = self.points.len() * self.points.len().saturating_sub(1) / 2;
+        let mut covariances = vec![shape.variance; count];
+        for (table, numbers) in tables.iter().zip(&self.numbers) {
+            for (covariance, &number) in covariances.iter_mut().zip(numbers) {
+                *covariance *= table.value[number as usize];
+            }
+        }
+        covariances
+    }
+
+    /// What the slopes of one axis come to when each pair has a weight: by the logarithm of the length, and by the share.
+    pub(super) fn slopes(&self, axis: usize, table: &Table, weights: &[f64]) -> [f64; 2] {
+        let mut sums = [[0.0; 2]; 2];
+        let numbers = &self.numbers[axis];
+        let (numbers, weights) = (numbers.chunks(2), weights.chunks(2));
+        for (numbers, weights) in numbers.zip(weights) {
+            for (sum, (&number, weight)) in sums.iter_mut().zip(numbers.iter().zip(weights)) {
+                let [by_length, by_share] = table.slopes[number as usize];
+                sum[0] += weight * by_length;
+                sum[1] += weight * by_share;
+            }
+        }
+        [sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]]
+    }
+}
+
+/// Where a pair of places stands in a triangle with its diagonal.
+fn triangular(a: u32, b: u32) -> u32 {
+    let (high, low) = (a.max(b), a.min(b));
+    high * (high + 1) / 2 + low
 }
 
 /// The Matérn correlation of order 5/2 at a distance in lengths, and its derivative by the logarithm of the length.
@@ -73,12 +139,4 @@ fn matern(distance: f64) -> (f64, f64) {
     let decay = exp(-scaled);
     let square = scaled * scaled / 3.0;
     ((1.0 + scaled + square) * decay, square * (1.0 + scaled) * decay)
-}
-
-/// The product of all factors for one pair of points.
-pub(super) fn product(factors: &[Factor], row: &[u32], column: &[u32]) -> f64 {
-    factors
-        .iter()
-        .zip(row.iter().zip(column))
-        .fold(1.0, |product, (factor, (&row, &column))| product * factor.value[factor.at(row, column)])
 }

@@ -14,6 +14,19 @@ impl Triangle {
         Self { size, entries: entries.map(|(row, column)| entry(row, column)).collect() }
     }
 
+    /// A symmetric matrix by its diagonal and, row after row, what is below it.
+    pub(super) fn from_parts(diagonal: &[f64], below: &[f64]) -> Self {
+        let mut entries = Vec::with_capacity(diagonal.len() + below.len());
+        let mut rest = below;
+        for (row, own) in diagonal.iter().enumerate() {
+            let (before, after) = rest.split_at(row.min(rest.len()));
+            entries.extend_from_slice(before);
+            entries.push(*own);
+            rest = after;
+        }
+        Self { size: diagonal.len(), entries }
+    }
+
     /// A row up to its diagonal.
     pub(super) fn row(&self, row: usize) -> &[f64] {
         let start = row * (row + 1) / 2;
@@ -40,7 +53,12 @@ impl Triangle {
 
     /// Solves L x = b in place.
     pub(super) fn solve(&self, b: &mut [f64]) {
-        for row in 0..self.size {
+        self.solve_first(self.size, b);
+    }
+
+    /// Solves the first `rows` rows of L x = b in place.
+    pub(super) fn solve_first(&self, rows: usize, b: &mut [f64]) {
+        for row in 0..rows.min(self.size) {
             let own = self.row(row);
             b[row] = (b[row] - dot(&own[..row], &b[..row])) / own[row];
         }
@@ -77,17 +95,23 @@ impl Triangle {
     }
 }
 
+/// The sum of products, as eight sums side by side in an order that does not depend on the machine.
 pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
-    // Four sums side by side, in an order that does not depend on the machine.
-    let mut sums = [0.0; 4];
-    let (a_parts, b_parts) = (a.chunks_exact(4), b.chunks_exact(4));
+    let mut sums = [0.0; 8];
+    let (a_parts, b_parts) = (a.chunks_exact(8), b.chunks_exact(8));
     let rest: f64 = a_parts.remainder().iter().zip(b_parts.remainder()).map(|(a, b)| a * b).sum();
     for (a, b) in a_parts.zip(b_parts) {
-        for lane in 0..4 {
+        for lane in 0..8 {
             sums[lane] += a[lane] * b[lane];
         }
     }
-    (sums[0] + sums[1]) + (sums[2] + sums[3]) + rest
+    sum(sums) + rest
+}
+
+/// The sum of eight lanes.
+pub(super) fn sum(lanes: [f64; 8]) -> f64 {
+    let [a, b, c, d, e, f, g, h] = lanes;
+    ((a + e) + (b + f)) + ((c + g) + (d + h))
 }
 
 #[cfg(test)]

@@ -12,12 +12,14 @@ mod kernel;
 mod matrix;
 mod model;
 mod normal;
+mod parts;
 mod physics;
 mod points;
 mod process;
 mod scale;
 
 use candidates::{Chunk, Listed, chunks};
+pub use parts::Parts;
 use physics::Physics;
 
 use super::{Entry, Proposal, Strategy, View, random};
@@ -28,28 +30,34 @@ use crate::trial::Trial;
 pub(super) const ENTRY: Entry = Entry {
     name: "bayes",
     about: "a Gaussian process: the config that is expected to improve most",
-    build: || Box::new(Bayes::default()),
+    build: || Box::new(Bayes::with(Parts { physics: false, ..Parts::default() })),
 };
 
 /// Remembers the list of the space.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Bayes {
     listed: Option<Listed>,
-    /// Whether the process starts from the physics of a training step, where the space has parameters that it knows.
-    knows_physics: bool,
+    parts: Parts,
 }
 
 impl Bayes {
-    pub(super) fn with_physics() -> Self {
-        Self { listed: None, knows_physics: true }
+    pub(super) fn with(parts: Parts) -> Self {
+        Self { listed: None, parts }
     }
+}
+
+/// The method with only some of its parts.
+pub fn bayes_with(parts: Parts) -> Box<dyn Strategy> {
+    Box::new(Bayes::with(parts))
 }
 
 /// Trials before the process proposes: with fewer it knows of no difference.
 const FIRST_TRIALS: usize = 3;
+
 impl Strategy for Bayes {
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
-        if self.listed.as_ref().is_none_or(|listed| !listed.is_of(view.space)) {
+        let parts = self.parts;
+        if parts.every_config && self.listed.as_ref().is_none_or(|listed| !listed.is_of(view.space)) {
             self.listed = Some(Listed::of(view.space));
         }
         let known = Known::of(view);
@@ -61,12 +69,12 @@ impl Strategy for Bayes {
                 &sampled
             }
         };
-        let physics = if self.knows_physics { Physics::of(view) } else { None };
+        let physics = if parts.physics && parts.logarithm { Physics::of(view) } else { None };
         let (least_trials, least_scored) = if physics.is_some() { (1, 1) } else { (FIRST_TRIALS, 2) };
         if known.trials.len() + view.pending.len() < least_trials || known.scored.len() < least_scored {
             return first::first(view, &known, candidates).map(Proposal::from);
         }
-        model::propose(view, &known, candidates, physics).or_else(|| random::propose(view).map(Proposal::from))
+        model::propose(view, &known, candidates, physics, parts).or_else(|| random::propose(view).map(Proposal::from))
     }
 }
 

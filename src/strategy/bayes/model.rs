@@ -1,6 +1,5 @@
 //! From the history to the proposal that the process makes of it.
 
-use super::Known;
 use super::acquisition::{Choice, Judge};
 use super::candidates::Chunk;
 use super::feasibility::Feasibility;
@@ -10,6 +9,7 @@ use super::physics::{self, Numbers, Physics};
 use super::points::{Axis, Points, axes};
 use super::process::{Data, Process};
 use super::scale::Scale;
+use super::{Known, Parts};
 use crate::objective::Direction;
 use crate::space::Config;
 use crate::strategy::{Proposal, View};
@@ -29,17 +29,17 @@ struct Model {
 }
 
 impl Model {
-    fn of(view: &View<'_>, known: &Known<'_>, physics: Option<Physics>) -> Self {
+    fn of(view: &View<'_>, known: &Known<'_>, physics: Option<Physics>, parts: Parts) -> Self {
         /// The deviation of throughputs, as logarithms, among the configs of a space.
         const EXPECTED: f64 = 0.4;
         let axes = axes(view.space);
         let scores: Vec<f64> = known.scored.iter().map(|(_, score)| *score).collect();
-        let scale = Scale::of(view.objective, &scores, physics.is_some().then_some(EXPECTED));
+        let scale = Scale::of(view.objective, &scores, physics.is_some().then_some(EXPECTED), parts.logarithm);
         let kept = representatives(&known.scored, MOST_FITTED);
-        let mut data = data(view, &axes, &scale, &kept);
-        let plain = fit::fit(&data, &axes, false);
+        let mut data = data(view, &axes, &scale, &kept, parts);
+        let plain = fit::fit(&data, &axes, false, parts.share);
         let explained = physics.and_then(|physics| {
-            let unfitted = fit::unfitted(&axes);
+            let unfitted = fit::unfitted(&axes, parts.share);
             let process = Process::new(&data, &axes, &unfitted)?;
             let configs = kept.iter().map(|(trial, _)| &trial.config).collect();
             let known =
@@ -52,7 +52,7 @@ impl Model {
             return Self { axes, scale, shape: plain.shape, physics: None };
         };
         data.values = rest;
-        let around = fit::fit(&data, &axes, true);
+        let around = fit::fit(&data, &axes, true, parts.share);
         if around.cost + prior > plain.cost + DOUBT {
             return Self { axes, scale, shape: plain.shape, physics: None };
         }
@@ -63,6 +63,11 @@ impl Model {
     fn offset(&self, view: &View<'_>, config: &Config) -> f64 {
         let mean = |(physics, numbers): &(Physics, Numbers)| physics.mean(view.space, config, numbers);
         self.physics.as_ref().map_or(0.0, mean) / self.scale.deviation()
+    }
+
+    /// The parameters that the offset depends on.
+    fn reads(&self) -> Vec<usize> {
+        self.physics.as_ref().map_or_else(Vec::new, |(physics, _)| physics.reads())
     }
 }
 
@@ -76,12 +81,13 @@ pub(super) fn propose(
     known: &Known<'_>,
     candidates: &[Chunk],
     physics: Option<Physics>,
+    parts: Parts,
 ) -> Option<Proposal> {
-    let model = Model::of(view, known, physics);
+    let model = Model::of(view, known, physics, parts);
     let (axes, scale, shape) = (&model.axes, &model.scale, &model.shape);
     let offset = |config: &Config| model.offset(view, config);
     let kept = representatives(&known.scored, MOST_KNOWN);
-    let mut data = data(view, axes, scale, &kept);
+    let mut data = data(view, axes, scale, &kept, parts);
     for (value, (trial, _)) in data.values.iter_mut().zip(&kept) {
         *value -= offset(&trial.config);
     }
@@ -98,7 +104,7 @@ pub(super) fn propose(
         data.values.extend(expected);
     }
     let process = Process::new(&data, axes, shape)?;
-    let feasibility = feasibility(view, known, axes);
+    let feasibility = if parts.feasibility { feasibility(view, known, axes) } else { None };
     let chances = feasibility.as_ref().and_then(|model| Some((model, model.process(axes)?)));
     let (best, top) = view.best().or_else(|| known.scored.first().copied())?;
     let judge = Judge {
@@ -106,13 +112,17 @@ pub(super) fn propose(
         feasibility: chances.as_ref().map(|(model, process)| (*model, process)),
         best: scale.value(top),
         offset: &offset,
+        reads: &model.reads(),
     };
     let choice = judge.choose(candidates, |config| view.is_open(config))?;
     Some(explained(view, scale, (&best.config, top), choice))
 }
 
-fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)]) -> Data {
+fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)], parts: Parts) -> Data {
     let variance = |(trial, score): &(&Trial, f64)| {
+        if !parts.noise {
+            return 0.0;
+        }
         let estimate = trial.outcome.partial_measurement().and_then(|m| view.objective.estimate(m));
         let half = estimate.and_then(|estimate| estimate.relative_half_width());
         half.map_or(0.0, |half| scale.variance(*score, half))

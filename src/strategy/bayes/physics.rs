@@ -108,6 +108,11 @@ impl Physics {
         numbers
     }
 
+    /// The parameters that the mean depends on.
+    pub(super) fn reads(&self) -> Vec<usize> {
+        self.roles.iter().enumerate().filter(|(_, role)| role.is_some()).map(|(at, _)| at).collect()
+    }
+
     /// The logarithm of the throughput of a config, up to a constant.
     pub(super) fn mean(&self, space: &Space, config: &Config, numbers: &Numbers) -> f64 {
         let mut batch = 1.0;

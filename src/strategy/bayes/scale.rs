@@ -26,9 +26,9 @@ enum Kind {
 
 impl Scale {
     /// The scale of some scores, of which there is at least one. With `expected` the deviation does not follow a few scores
-    /// alone: it counts as that of two more.
-    pub(super) fn of(objective: &Objective, scores: &[f64], expected: Option<f64>) -> Self {
-        let kind = Kind::of(objective, scores);
+    /// alone: it counts as that of two more. Without `logarithm` scores stay as they are.
+    pub(super) fn of(objective: &Objective, scores: &[f64], expected: Option<f64>, logarithm: bool) -> Self {
+        let kind = if logarithm { Kind::of(objective, scores) } else { Kind::Plain };
         let mut raw: Vec<f64> = scores.iter().map(|&score| kind.raw(score)).collect();
         raw.sort_by(f64::total_cmp);
         let top = raw.last().copied().unwrap_or(0.0);
