@@ -127,6 +127,8 @@ impl Judge<'_> {
                 last = Some((point, offset));
                 let belief = sweep.at(point);
                 let bound = improvement.bound(belief.mean + offset, belief.deviation, self.best);
+                // What is not a number is worth nothing; it would come first otherwise.
+                let bound = if bound.is_nan() { f64::NEG_INFINITY } else { bound };
                 bounds.push(Bounded { bound, stage: Stage::Rough, chunk: number, at });
             }
         }
@@ -189,6 +191,7 @@ impl Close<'_, '_> {
         let rows = if is_part { process.len() / 4 } else { process.len() };
         let deviation = process.deviation(rows, &mut along);
         let worth = ln_expected_improvement(mean, deviation, *best) + ln(chance);
+        let worth = if worth.is_nan() { f64::NEG_INFINITY } else { worth };
         if is_part {
             bounded.bound = bounded.bound.min(worth);
             bounded.stage = Stage::Part;

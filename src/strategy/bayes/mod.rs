@@ -17,10 +17,13 @@ mod physics;
 mod points;
 mod process;
 mod scale;
+mod schedule;
 
 use candidates::{Chunk, Listed, chunks};
+use model::Model;
 pub use parts::Parts;
 use physics::Physics;
+use schedule::Kept;
 
 use super::{Entry, Proposal, Strategy, View, random};
 use crate::outcome::Outcome;
@@ -33,16 +36,17 @@ pub(super) const ENTRY: Entry = Entry {
     build: || Box::new(Bayes::with(Parts { physics: false, ..Parts::default() })),
 };
 
-/// Remembers the list of the space.
+/// Remembers the list of the space, and what was fitted last.
 #[derive(Debug)]
 pub(super) struct Bayes {
     listed: Option<Listed>,
+    fitted: Kept<Model>,
     parts: Parts,
 }
 
 impl Bayes {
     pub(super) fn with(parts: Parts) -> Self {
-        Self { listed: None, parts }
+        Self { listed: None, fitted: Kept::default(), parts }
     }
 }
 
@@ -74,7 +78,8 @@ impl Strategy for Bayes {
         if known.trials.len() + view.pending.len() < least_trials || known.scored.len() < least_scored {
             return first::first(view, &known, candidates).map(Proposal::from);
         }
-        model::propose(view, &known, candidates, physics, parts).or_else(|| random::propose(view).map(Proposal::from))
+        let model = self.fitted.of(view, &known, |known| Model::of(view, known, physics, parts));
+        model.propose(view, &known, candidates).or_else(|| random::propose(view).map(Proposal::from))
     }
 }
 
@@ -92,6 +97,14 @@ impl<'v> Known<'v> {
         let trials: Vec<&Trial> = view.history.searched().filter(|trial| !says_nothing(trial)).collect();
         let score = |trial: &&'v Trial| Some((*trial, view.objective.partial_score_of(&trial.outcome)?));
         Self { scored: trials.iter().filter_map(score).collect(), trials }
+    }
+
+    /// What was known when as many trials had a score.
+    fn up_to(&self, scored: usize) -> Self {
+        let scored = &self.scored[..scored.min(self.scored.len())];
+        let is_last = |trial: &&Trial| scored.last().is_some_and(|(last, _)| std::ptr::eq(*trial, *last));
+        let end = self.trials.iter().position(is_last).map_or(0, |place| place + 1);
+        Self { trials: self.trials[..end].to_vec(), scored: scored.to_vec() }
     }
 
     /// The configs that a sample is taken around, the best first.

@@ -20,7 +20,9 @@ const MOST_FITTED: usize = 64;
 const MOST_KNOWN: usize = 300;
 
 /// What is fitted to the history.
-struct Model {
+#[derive(Debug)]
+pub(super) struct Model {
+    parts: Parts,
     axes: Vec<Axis>,
     scale: Scale,
     shape: Shape,
@@ -29,7 +31,7 @@ struct Model {
 }
 
 impl Model {
-    fn of(view: &View<'_>, known: &Known<'_>, physics: Option<Physics>, parts: Parts) -> Self {
+    pub(super) fn of(view: &View<'_>, known: &Known<'_>, physics: Option<Physics>, parts: Parts) -> Self {
         /// The deviation of throughputs, as logarithms, among the configs of a space.
         const EXPECTED: f64 = 0.4;
         let axes = axes(view.space);
@@ -49,14 +51,14 @@ impl Model {
             Some((physics, numbers, prior, rest))
         });
         let Some((physics, numbers, prior, rest)) = explained else {
-            return Self { axes, scale, shape: plain.shape, physics: None };
+            return Self { parts, axes, scale, shape: plain.shape, physics: None };
         };
         data.values = rest;
         let around = fit::fit(&data, &axes, true, parts.share);
         if around.cost + prior > plain.cost + DOUBT {
-            return Self { axes, scale, shape: plain.shape, physics: None };
+            return Self { parts, axes, scale, shape: plain.shape, physics: None };
         }
-        Self { axes, scale, shape: around.shape, physics: Some((physics, numbers)) }
+        Self { parts, axes, scale, shape: around.shape, physics: Some((physics, numbers)) }
     }
 
     /// The value that the physics expects, up to a constant; without it zero.
@@ -75,47 +77,48 @@ impl Model {
 /// without it.
 const DOUBT: f64 = 2.0;
 
-/// The candidate that is worth most by the model of the history; `None` where there is no model or no open candidate.
-pub(super) fn propose(
-    view: &View<'_>,
-    known: &Known<'_>,
-    candidates: &[Chunk],
-    physics: Option<Physics>,
-    parts: Parts,
-) -> Option<Proposal> {
-    let model = Model::of(view, known, physics, parts);
-    let (axes, scale, shape) = (&model.axes, &model.scale, &model.shape);
-    let offset = |config: &Config| model.offset(view, config);
-    let kept = representatives(&known.scored, MOST_KNOWN);
-    let mut data = data(view, axes, scale, &kept, parts);
-    for (value, (trial, _)) in data.values.iter_mut().zip(&kept) {
-        *value -= offset(&trial.config);
+impl Model {
+    /// The candidate that is worth most; `None` where the model makes no process of the history, or no candidate is open.
+    pub(super) fn propose(&self, view: &View<'_>, known: &Known<'_>, candidates: &[Chunk]) -> Option<Proposal> {
+        let (axes, scale) = (&self.axes, &self.scale);
+        let offset = |config: &Config| self.offset(view, config);
+        let kept = representatives(&known.scored, MOST_KNOWN);
+        let mut data = data(view, axes, scale, &kept, self.parts);
+        for (value, (trial, _)) in data.values.iter_mut().zip(&kept) {
+            *value -= offset(&trial.config);
+        }
+        if !view.pending.is_empty() {
+            // What is being probed counts as known, with the value that is expected of it.
+            let pending = Points::of(view.space, axes, view.pending);
+            let process = self.process(&data)?;
+            let factors = process.factors(&pending);
+            let expected: Vec<f64> =
+                (0..pending.len()).map(|at| process.belief(&factors, pending.point(at)).mean).collect();
+            let configs = kept.iter().map(|(trial, _)| &trial.config).chain(view.pending);
+            data.points = Points::of(view.space, axes, configs);
+            data.noise.resize(data.noise.len() + expected.len(), 0.0);
+            data.values.extend(expected);
+        }
+        let process = self.process(&data)?;
+        let feasibility = if self.parts.feasibility { feasibility(view, known, axes) } else { None };
+        let chances = feasibility.as_ref().and_then(|model| Some((model, model.process(axes)?)));
+        let (best, top) = view.best().or_else(|| known.scored.first().copied())?;
+        let judge = Judge {
+            process: &process,
+            feasibility: chances.as_ref().map(|(model, process)| (*model, process)),
+            best: scale.value(top),
+            offset: &offset,
+            reads: &self.reads(),
+        };
+        let choice = judge.choose(candidates, |config| view.is_open(config))?;
+        Some(explained(view, scale, (&best.config, top), choice))
     }
-    if !view.pending.is_empty() {
-        // What is being probed counts as known, with the value that is expected of it.
-        let pending = Points::of(view.space, axes, view.pending);
-        let process = Process::new(&data, axes, shape)?;
-        let factors = process.factors(&pending);
-        let expected: Vec<f64> =
-            (0..pending.len()).map(|at| process.belief(&factors, pending.point(at)).mean).collect();
-        let configs = kept.iter().map(|(trial, _)| &trial.config).chain(view.pending);
-        data.points = Points::of(view.space, axes, configs);
-        data.noise.resize(data.noise.len() + expected.len(), 0.0);
-        data.values.extend(expected);
+
+    /// The process of what is known; where it cannot be made with the fitted shape, with the one that priors alone give.
+    fn process<'d>(&'d self, data: &'d Data) -> Option<Process<'d>> {
+        let fitted = Process::new(data, &self.axes, &self.shape);
+        fitted.or_else(|| Process::new(data, &self.axes, &fit::unfitted(&self.axes, self.parts.share)))
     }
-    let process = Process::new(&data, axes, shape)?;
-    let feasibility = if parts.feasibility { feasibility(view, known, axes) } else { None };
-    let chances = feasibility.as_ref().and_then(|model| Some((model, model.process(axes)?)));
-    let (best, top) = view.best().or_else(|| known.scored.first().copied())?;
-    let judge = Judge {
-        process: &process,
-        feasibility: chances.as_ref().map(|(model, process)| (*model, process)),
-        best: scale.value(top),
-        offset: &offset,
-        reads: &model.reads(),
-    };
-    let choice = judge.choose(candidates, |config| view.is_open(config))?;
-    Some(explained(view, scale, (&best.config, top), choice))
 }
 
 fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)], parts: Parts) -> Data {

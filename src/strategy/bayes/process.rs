@@ -21,7 +21,7 @@ pub(super) const LEVEL_PRECISION: f64 = 0.3;
 pub(super) struct Process<'d> {
     data: &'d Data,
     axes: &'d [Axis],
-    shape: &'d Shape,
+    shape: Shape,
     factor: Triangle,
     /// The solution of L x = 1.
     ones: Vec<f64>,
@@ -39,8 +39,21 @@ pub(super) struct Belief {
 }
 
 impl<'d> Process<'d> {
-    /// `None` where the points cannot be told apart, which noise that is not zero prevents.
-    pub(super) fn new(data: &'d Data, axes: &'d [Axis], shape: &'d Shape) -> Option<Self> {
+    /// With more noise where it takes that to tell the points apart; `None` where no noise helps, as with values that are
+    /// not numbers.
+    pub(super) fn new(data: &'d Data, axes: &'d [Axis], shape: &Shape) -> Option<Self> {
+        const TRIES: usize = 4;
+        let mut shape = shape.clone();
+        for _ in 0..TRIES {
+            if let Some(process) = Self::with(data, axes, &shape) {
+                return Some(process);
+            }
+            shape.noise = (100.0 * shape.noise).max(1e-8 * shape.variance);
+        }
+        None
+    }
+
+    fn with(data: &'d Data, axes: &'d [Axis], shape: &Shape) -> Option<Self> {
         let pairs = Pairs::of(axes, &data.points);
         let alike = pairs.covariances(shape, &pairs.tables(shape, false));
         let variances: Vec<f64> = data.noise.iter().map(|noise| shape.variance + shape.noise + noise).collect();
@@ -53,7 +66,8 @@ impl<'d> Process<'d> {
         let mut weights: Vec<f64> = solved.iter().zip(&ones).map(|(value, one)| value - level * one).collect();
         factor.solve_transposed(&mut weights);
         let certainty = variances.iter().map(|variance| 1.0 / variance).collect();
-        Some(Self { data, axes, shape, factor, ones, weights, level, certainty })
+        let is_sound = level.is_finite() && weights.iter().all(|weight| weight.is_finite());
+        is_sound.then_some(Self { data, axes, shape: shape.clone(), factor, ones, weights, level, certainty })
     }
 
     /// How little the process, with these values instead of its own, expects them: the negative logarithm of their density,
@@ -74,7 +88,7 @@ impl<'d> Process<'d> {
 
     /// Prepares for the points of a set.
     pub(super) fn factors(&self, others: &Points) -> Vec<Factor> {
-        factors(self.shape, self.axes, &self.data.points, others)
+        factors(&self.shape, self.axes, &self.data.points, others)
     }
 
     /// How the values of all data go along with that of a point, and the mean there.
