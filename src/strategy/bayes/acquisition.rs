@@ -17,6 +17,8 @@ pub(super) struct Judge<'m> {
     pub(super) feasibility: Option<(&'m Feasibility, &'m Process<'m>)>,
     /// The best standardised value so far.
     pub(super) best: f64,
+    /// By how much more than the process says every value may lie off its mean; 1 where it is believed.
+    pub(super) doubt: f64,
     /// What the process's mean is added to.
     pub(super) offset: &'m dyn Fn(&Config) -> f64,
     /// The parameters that the offset depends on.
@@ -126,7 +128,7 @@ impl Judge<'_> {
                 };
                 last = Some((point, offset));
                 let belief = sweep.at(point);
-                let bound = improvement.bound(belief.mean + offset, belief.deviation, self.best);
+                let bound = improvement.bound(belief.mean + offset, belief.deviation * self.doubt, self.best);
                 // What is not a number is worth nothing; it would come first otherwise.
                 let bound = if bound.is_nan() { f64::NEG_INFINITY } else { bound };
                 bounds.push(Bounded { bound, stage: Stage::Rough, chunk: number, at });
@@ -174,7 +176,7 @@ impl Close<'_, '_> {
     }
 
     fn step(&self, chunk: &Chunk, prepared: &Prepared, point: &[u32], bounded: &mut Bounded) -> Option<Choice> {
-        let Judge { process, feasibility, best, offset, .. } = self.judge;
+        let Judge { process, feasibility, best, doubt, offset, .. } = self.judge;
         let chance = match (feasibility, &prepared.feasibility) {
             (Some((feasibility, process)), Some(factors)) => feasibility.chance(process, factors, point),
             _ => 1.0,
@@ -189,7 +191,7 @@ impl Close<'_, '_> {
         let mut along = Vec::new();
         let mean = process.mean(&prepared.values, point, &mut along) + offset(config);
         let rows = if is_part { process.len() / 4 } else { process.len() };
-        let deviation = process.deviation(rows, &mut along);
+        let deviation = process.deviation(rows, &mut along) * doubt;
         let worth = ln_expected_improvement(mean, deviation, *best) + ln(chance);
         let worth = if worth.is_nan() { f64::NEG_INFINITY } else { worth };
         if is_part {
