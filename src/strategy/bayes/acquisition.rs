@@ -204,3 +204,59 @@ impl Close<'_, '_> {
         Some(Choice { config: config.clone(), belief, chance, improvement: exp(worth) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::{Parameter, Space, Walk};
+    use crate::strategy::bayes::candidates::chunks;
+    use crate::strategy::bayes::kernel::Shape;
+    use crate::strategy::bayes::points::axes;
+    use crate::strategy::bayes::process::Data;
+
+    #[test]
+    fn the_choice_is_that_of_looking_at_every_candidate_fully() {
+        let knobs = [("a", 9), ("b", 6), ("c", 4), ("d", 7)];
+        let space = Space::new(knobs.map(|(name, last)| Parameter::range(name, 0, last, 1))).unwrap();
+        let configs: Vec<Config> = Walk::new(&space).collect();
+        let (axes, chunks) = (axes(&space), chunks(&space, configs.clone()));
+        let level = |config: &Config, at: usize| f64::from(config.level(at).unwrap());
+        for known in [5, 31, 80] {
+            let some: Vec<&Config> = configs.iter().step_by(17).take(known).collect();
+            let values = some.iter().map(|config| (level(config, 0) - 6.0).sin() + 0.1 * level(config, 3)).collect();
+            let points = Points::of(&space, &axes, some.iter().copied());
+            let data = Data { points: points.clone(), values, noise: vec![0.0; known] };
+            let shape = Shape { lengths: vec![-0.3; 4], share: 0.9, variance: 1.0, noise: 0.01 };
+            let process = Process::new(&data, &axes, &shape).unwrap();
+            let ran: Vec<bool> = some.iter().map(|config| (level(config, 1) + level(config, 3)) % 3.0 < 2.0).collect();
+            assert!(ran.contains(&false) && ran.contains(&true), "{known}");
+            let feasibility = Feasibility::of(points, &ran, 4).unwrap();
+            let runs = feasibility.process(&axes).unwrap();
+            let offset = |config: &Config| 0.1 * level(config, 2);
+            let judge = Judge {
+                process: &process,
+                feasibility: Some((&feasibility, &runs)),
+                best: 1.2,
+                offset: &offset,
+                reads: &[2],
+            };
+            let is_open = |config: &Config| !some.contains(&config);
+            let worth = |config: &Config, point: &[u32], prepared: &(Vec<Factor>, Vec<Factor>)| {
+                let belief = process.belief(&prepared.0, point);
+                let chance = feasibility.chance(&runs, &prepared.1, point);
+                ln_expected_improvement(belief.mean + offset(config), belief.deviation, 1.2) + ln(chance)
+            };
+            let all = chunks.iter().flat_map(|chunk| {
+                let prepared = (process.factors(&chunk.points), runs.factors(&chunk.points));
+                let each = chunk.configs.iter().enumerate();
+                let worths = each.map(move |(at, config)| (worth(config, chunk.points.point(at), &prepared), config));
+                worths.collect::<Vec<_>>()
+            });
+            let open = all.filter(|(_, config)| is_open(config));
+            let (top, config) = open.max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap();
+            let choice = judge.choose(&chunks, is_open).unwrap();
+            assert_eq!(&choice.config, config, "{known}");
+            assert!((choice.improvement - exp(top)).abs() < 1e-12);
+        }
+    }
+}
