@@ -1,6 +1,7 @@
 //! gputune's strategies on the tables, by the rules that the peers' harness states.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use crate::table::Recorded;
 pub(crate) struct Plan<'a> {
     pub(crate) tables: &'a [Recorded],
     pub(crate) methods: Vec<Method>,
-    pub(crate) seeds: u64,
+    pub(crate) seeds: Range<u64>,
     pub(crate) budget: usize,
     pub(crate) noise: bool,
     pub(crate) jobs: usize,
@@ -41,7 +42,7 @@ pub(crate) fn method(name: &str) -> Method {
 /// Runs what is not done, seed by seed, and appends each run to the file.
 pub(crate) fn run_all(plan: &Plan<'_>, done: &HashSet<Key>, path: &Path, version: &str) {
     let mut runs = Vec::new();
-    for seed in 0..plan.seeds {
+    for seed in plan.seeds.clone() {
         for method in &plan.methods {
             for table in plan.tables {
                 let key = (method.name.clone(), table.name.clone(), seed, plan.budget, plan.noise);

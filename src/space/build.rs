@@ -1,6 +1,7 @@
 //! Putting a space together: names are checked, expressions resolved, circles found.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use super::expression::KEYWORDS;
 use super::plan::{Plan, Slots};
@@ -155,7 +156,16 @@ impl SpaceBuilder {
         let all: Vec<usize> = (0..self.parameters.len()).collect();
         let plan = Plan::new(&graph, &all);
         let Self { parameters, derived, rules } = self;
-        Ok(Space { parameters, derived, rules, only: None, slots, plan, found: super::Found::default() })
+        Ok(Space {
+            parameters,
+            derived,
+            rules,
+            only: None,
+            slots,
+            plan,
+            found: super::Found::default(),
+            identity: Arc::default(),
+        })
     }
 }
 

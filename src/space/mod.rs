@@ -99,6 +99,8 @@ pub struct Space {
     slots: HashMap<String, usize>,
     plan: Plan,
     found: Found,
+    /// Shared with nothing but what was worked out about this space.
+    identity: Arc<()>,
 }
 
 /// What takes long to find out about a space, once it is known.
@@ -170,7 +172,13 @@ impl Space {
     pub fn restricted(mut self, belongs: impl Fn(&Config) -> bool + Send + Sync + 'static) -> Self {
         self.only = Some(Arc::new(belongs));
         self.found = Found::default();
+        self.identity = Arc::default();
         self
+    }
+
+    /// What no other space has, as long as it is kept: spaces cannot be copied, nor changed.
+    pub(crate) fn identity(&self) -> &Arc<()> {
+        &self.identity
     }
 
     /// The parameters, in order.

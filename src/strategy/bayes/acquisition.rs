@@ -17,6 +17,8 @@ pub(super) struct Judge<'m> {
     pub(super) feasibility: Option<(&'m Feasibility, &'m Process<'m>)>,
     /// The best standardised value so far.
     pub(super) best: f64,
+    /// By how much more than the process says every value may lie off its mean; 1 where it is believed.
+    pub(super) doubt: f64,
     /// What the process's mean is added to, and the variance of that.
     pub(super) offset: &'m dyn Fn(&Config) -> (f64, f64),
     /// The parameters that the offset depends on.
@@ -127,7 +129,9 @@ impl Judge<'_> {
                 last = Some((point, (offset, variance)));
                 let belief = sweep.at(point);
                 let widest = (belief.deviation * belief.deviation + variance).sqrt();
-                let bound = improvement.bound(belief.mean + offset, widest, self.best);
+                let bound = improvement.bound(belief.mean + offset, widest * self.doubt, self.best);
+                // What is not a number is worth nothing; it would come first otherwise.
+                let bound = if bound.is_nan() { f64::NEG_INFINITY } else { bound };
                 bounds.push(Bounded { bound, stage: Stage::Rough, chunk: number, at });
             }
         }
@@ -173,7 +177,7 @@ impl Close<'_, '_> {
     }
 
     fn step(&self, chunk: &Chunk, prepared: &Prepared, point: &[u32], bounded: &mut Bounded) -> Option<Choice> {
-        let Judge { process, feasibility, best, offset, .. } = self.judge;
+        let Judge { process, feasibility, best, doubt, offset, .. } = self.judge;
         let chance = match (feasibility, &prepared.feasibility) {
             (Some((feasibility, process)), Some(factors)) => feasibility.chance(process, factors, point),
             _ => 1.0,
@@ -190,8 +194,9 @@ impl Close<'_, '_> {
         let mean = process.mean(&prepared.values, point, &mut along) + offset;
         let rows = if is_part { process.len() / 4 } else { process.len() };
         let own = process.deviation(rows, &mut along);
-        let deviation = (own * own + variance).sqrt();
+        let deviation = (own * own + variance).sqrt() * doubt;
         let worth = ln_expected_improvement(mean, deviation, *best) + ln(chance);
+        let worth = if worth.is_nan() { f64::NEG_INFINITY } else { worth };
         if is_part {
             bounded.bound = bounded.bound.min(worth);
             bounded.stage = Stage::Part;
@@ -200,5 +205,62 @@ impl Close<'_, '_> {
         (bounded.bound, bounded.stage) = (worth, Stage::Exact);
         let belief = Belief { mean, deviation };
         Some(Choice { config: config.clone(), belief, chance, improvement: exp(worth) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::{Parameter, Space, Walk};
+    use crate::strategy::bayes::candidates::chunks;
+    use crate::strategy::bayes::kernel::Shape;
+    use crate::strategy::bayes::points::axes;
+    use crate::strategy::bayes::process::Data;
+
+    #[test]
+    fn the_choice_is_that_of_looking_at_every_candidate_fully() {
+        let knobs = [("a", 9), ("b", 6), ("c", 4), ("d", 7)];
+        let space = Space::new(knobs.map(|(name, last)| Parameter::range(name, 0, last, 1))).unwrap();
+        let configs: Vec<Config> = Walk::new(&space).collect();
+        let (axes, chunks) = (axes(&space), chunks(&space, configs.clone()));
+        let level = |config: &Config, at: usize| f64::from(config.level(at).unwrap());
+        for known in [5, 31, 80] {
+            let some: Vec<&Config> = configs.iter().step_by(17).take(known).collect();
+            let values = some.iter().map(|config| (level(config, 0) - 6.0).sin() + 0.1 * level(config, 3)).collect();
+            let points = Points::of(&space, &axes, some.iter().copied());
+            let data = Data { points: points.clone(), values, noise: vec![0.0; known] };
+            let shape = Shape { lengths: vec![-0.3; 4], share: 0.9, variance: 1.0, noise: 0.01 };
+            let process = Process::new(&data, &axes, &shape).unwrap();
+            let ran: Vec<bool> = some.iter().map(|config| (level(config, 1) + level(config, 3)) % 3.0 < 2.0).collect();
+            assert!(ran.contains(&false) && ran.contains(&true), "{known}");
+            let feasibility = Feasibility::of(points, &ran, 4).unwrap();
+            let runs = feasibility.process(&axes).unwrap();
+            let offset = |config: &Config| (0.1 * level(config, 2), 0.0);
+            let judge = Judge {
+                process: &process,
+                feasibility: Some((&feasibility, &runs)),
+                best: 1.2,
+                doubt: 1.0,
+                offset: &offset,
+                reads: &[2],
+            };
+            let is_open = |config: &Config| !some.contains(&config);
+            let worth = |config: &Config, point: &[u32], prepared: &(Vec<Factor>, Vec<Factor>)| {
+                let belief = process.belief(&prepared.0, point);
+                let chance = feasibility.chance(&runs, &prepared.1, point);
+                ln_expected_improvement(belief.mean + offset(config).0, belief.deviation, 1.2) + ln(chance)
+            };
+            let all = chunks.iter().flat_map(|chunk| {
+                let prepared = (process.factors(&chunk.points), runs.factors(&chunk.points));
+                let each = chunk.configs.iter().enumerate();
+                let worths = each.map(move |(at, config)| (worth(config, chunk.points.point(at), &prepared), config));
+                worths.collect::<Vec<_>>()
+            });
+            let open = all.filter(|(_, config)| is_open(config));
+            let (top, config) = open.max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap();
+            let choice = judge.choose(&chunks, is_open).unwrap();
+            assert_eq!(&choice.config, config, "{known}");
+            assert!((choice.improvement - exp(top)).abs() < 1e-12);
+        }
     }
 }

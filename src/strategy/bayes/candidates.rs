@@ -1,5 +1,7 @@
 //! The configs that are scored: all of a space that can be listed, else a sample and what lies around the best.
 
+use std::sync::Arc;
+
 use super::points::{Axis, Points, axes};
 use crate::space::{Advance, Config, Permutation, Space, Walk};
 use crate::strategy::{PATIENCE, View, random};
@@ -12,9 +14,8 @@ const CHUNK: usize = 2048;
 /// All configs of a space, as points.
 #[derive(Debug)]
 pub(super) struct Listed {
-    /// What the list was made of: a strategy may be used for another space.
-    definition: Vec<String>,
-    place: usize,
+    /// The space that was listed: a strategy may be used for another one.
+    identity: Arc<()>,
     /// `None` where the list would be too long, or rules leave so little of so much that it takes too long to find.
     pub(super) chunks: Option<Vec<Chunk>>,
 }
@@ -30,12 +31,12 @@ impl Listed {
     /// The list of a space.
     pub(super) fn of(space: &Space) -> Self {
         let chunks = listed(space).map(|configs| chunks(space, configs));
-        Self { definition: definition(space), place: place(space), chunks }
+        Self { identity: Arc::clone(space.identity()), chunks }
     }
 
     /// Whether this is the list of a space.
     pub(super) fn is_of(&self, space: &Space) -> bool {
-        self.place == place(space) && self.definition == definition(space)
+        Arc::ptr_eq(&self.identity, space.identity())
     }
 }
 
@@ -51,17 +52,6 @@ fn listed(space: &Space) -> Option<Vec<Config>> {
             Advance::OutOfFuel => return None,
         }
     }
-}
-
-fn place(space: &Space) -> usize {
-    std::ptr::from_ref(space).addr()
-}
-
-fn definition(space: &Space) -> Vec<String> {
-    let parameters =
-        space.parameters().iter().map(|parameter| format!("{} {}", parameter.name(), parameter.definition()));
-    let derived = space.derived().iter().map(|derived| format!("{} = {}", derived.name(), derived.expression().text()));
-    parameters.chain(derived).chain(space.rules().iter().map(|rule| rule.text().to_owned())).collect()
 }
 
 pub(super) fn chunks(space: &Space, configs: Vec<Config>) -> Vec<Chunk> {

@@ -3,8 +3,8 @@
 //! Only the shape counts, not the level: another device or model has another level. Beyond the settings that the study
 //! tried, its edge counts. Failures are no part of it: what did not run there may run here.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use super::fit;
 use super::kernel::{Shape, factors};
@@ -35,7 +35,7 @@ pub(super) struct Lesson {
     /// What a mean in standard units is multiplied with.
     unit: f64,
     /// The means that were asked for.
-    means: RefCell<HashMap<Config, f64>>,
+    means: Mutex<HashMap<Config, f64>>,
 }
 
 #[derive(Debug)]
@@ -52,7 +52,9 @@ impl Lesson {
         let all = axes(space);
         let known = earlier.points();
         let scores: Vec<f64> = known.iter().map(|point| point.score).collect();
-        let scale = Scale::of(objective, &scores, None, true);
+        /// The deviation of throughputs, as logarithms, among the configs of a space.
+        const EXPECTED: f64 = 0.4;
+        let scale = Scale::of(objective, &scores, EXPECTED, true);
         let place = |common: usize, level: f64| {
             let at = earlier.parameters()[common];
             between(all[at], &space.parameters()[at], level)
@@ -80,7 +82,7 @@ impl Lesson {
         };
         let spread = scale.deviation();
         let unit = if scale.is_of_ratios() { spread } else { 1.0 };
-        let (points, means) = (data.points, RefCell::default());
+        let (points, means) = (data.points, Mutex::default());
         Some(Self { axes: common, points, shape, weights, level, spread, unit, means })
     }
 
@@ -92,11 +94,12 @@ impl Lesson {
     /// What the study makes expect of a config, up to a constant: a logarithm where scores are compared as such, else in
     /// standard units.
     pub(super) fn mean(&self, space: &Space, config: &Config) -> f64 {
-        if let Some(mean) = self.means.borrow().get(config) {
-            return *mean;
+        let known = self.means.lock().unwrap_or_else(PoisonError::into_inner).get(config).copied();
+        if let Some(mean) = known {
+            return mean;
         }
         let mean = self.unit * self.expected(space, config);
-        let mut means = self.means.borrow_mut();
+        let mut means = self.means.lock().unwrap_or_else(PoisonError::into_inner);
         if means.len() >= MOST_KEPT {
             means.clear();
         }

@@ -1,7 +1,8 @@
 //! How alike the values of two configs are expected to be.
 //!
-//! The product over the parameters of (1 - s) + s k, with k the Matérn correlation of order 5/2 and a length for each
-//! parameter (Rasmussen and Williams, "Gaussian processes for machine learning", 2006, section 4.2). The share s, the same
+//! The product over the parameters of (1 - s) + s k, with k the Matérn correlation of order 3/2 and a length for each
+//! parameter (Rasmussen and Williams, "Gaussian processes for machine learning", 2006, section 4.2). It is rough enough for
+//! what a step up to the next size of a block or a buffer does, with lengths that are long all the same. The share s, the same
 //! for all, tells how much parameters interact: written out, the product has a term for each set of parameters (an
 //! analysis of variance, as in Durrande and others, "ANOVA kernels and RKHS of zero mean functions", 2013). With s = 1 only
 //! configs that are near in every parameter are alike; with less, what was learned of one parameter holds everywhere.
@@ -133,10 +134,9 @@ fn triangular(a: u32, b: u32) -> u32 {
     high * (high + 1) / 2 + low
 }
 
-/// The Matérn correlation of order 5/2 at a distance in lengths, and its derivative by the logarithm of the length.
+/// The Matérn correlation of order 3/2 at a distance in lengths, and its derivative by the logarithm of the length.
 fn matern(distance: f64) -> (f64, f64) {
-    let scaled = 5.0_f64.sqrt() * distance;
+    let scaled = 3.0_f64.sqrt() * distance;
     let decay = exp(-scaled);
-    let square = scaled * scaled / 3.0;
-    ((1.0 + scaled + square) * decay, square * (1.0 + scaled) * decay)
+    ((1.0 + scaled) * decay, scaled * scaled * decay)
 }

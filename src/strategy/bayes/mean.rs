@@ -4,6 +4,8 @@
 //! with a weight from zero on that the history decides, so that one that misleads fades; it and the physics are dropped
 //! where the history clearly speaks against them.
 
+use std::sync::Arc;
+
 use super::earlier::Lesson;
 use super::fit::{self, Fitted};
 use super::parts::Parts;
@@ -18,13 +20,13 @@ const DOUBT: f64 = 2.0;
 
 /// What a value is expected to be before the process adds what it knows.
 #[derive(Debug)]
-pub(super) enum Mean<'l> {
+pub(super) enum Mean {
     /// The same everywhere.
     Nothing,
     /// The physics with its numbers.
     Physics(Physics, Numbers),
     /// A share of what an earlier study makes expect.
-    Earlier(&'l Lesson, f64),
+    Earlier(Arc<Lesson>, f64),
 }
 
 /// What the history is explained with.
@@ -39,19 +41,19 @@ pub(super) struct History<'h> {
     pub(super) deviation: f64,
     /// Whether there are logarithms.
     pub(super) is_of_ratios: bool,
-    /// How many trials there are, those that are being probed included.
+    /// How many trials there are.
     pub(super) trials: usize,
     pub(super) parts: Parts,
 }
 
 /// A mean, the kernel that goes along with it, and the negative logarithm of how likely both are.
-struct Candidate<'l> {
-    mean: Mean<'l>,
+struct Candidate {
+    mean: Mean,
     around: Fitted,
     cost: f64,
 }
 
-impl<'l> Mean<'l> {
+impl Mean {
     /// The mean that the history makes most likely, with the kernel that goes along with it.
     ///
     /// While it does not tell whether an earlier study holds here, fewer and fewer proposals learn from one: where it
@@ -59,7 +61,7 @@ impl<'l> Mean<'l> {
     pub(super) fn most_likely(
         history: &History<'_>,
         physics: Option<Physics>,
-        lessons: &'l [Lesson],
+        lessons: &[Arc<Lesson>],
     ) -> (Self, Fitted) {
         /// By how much the history must speak for an earlier study before every proposal learns from it.
         const SURE: f64 = 3.0;
@@ -72,7 +74,7 @@ impl<'l> Mean<'l> {
     }
 
     /// Nothing, or the physics.
-    fn without(history: &History<'_>, physics: Option<Physics>) -> Candidate<'l> {
+    fn without(history: &History<'_>, physics: Option<Physics>) -> Candidate {
         let plain = fit::fit(&history.data, history.axes, false, history.parts.share);
         let plain = Candidate { mean: Self::Nothing, cost: plain.cost, around: plain };
         let Some(physics) = physics else { return plain };
@@ -90,15 +92,15 @@ impl<'l> Mean<'l> {
 
     /// The earlier study that the history makes most likely. The kernel is fitted to what that one leaves, since this takes
     /// far longer than to compare them.
-    fn earlier(history: &History<'_>, lessons: &'l [Lesson]) -> Option<Candidate<'l>> {
+    fn earlier(history: &History<'_>, lessons: &[Arc<Lesson>]) -> Option<Candidate> {
         let unfitted = fit::unfitted(history.axes, history.parts.share);
         let process = Process::new(&history.data, history.axes, &unfitted).filter(|_| !lessons.is_empty())?;
         let weighted = lessons.iter().map(|lesson| (lesson, weight(history, lesson, &process)));
         let (lesson, weight) = weighted.min_by(|(_, a), (_, b)| a.cost.total_cmp(&b.cost))?;
-        Some(Self::Earlier(lesson, weight.weight).around(history, weight.prior))
+        Some(Self::Earlier(Arc::clone(lesson), weight.weight).around(history, weight.prior))
     }
 
-    fn around(self, history: &History<'_>, prior: f64) -> Candidate<'l> {
+    fn around(self, history: &History<'_>, prior: f64) -> Candidate {
         let mut rest = history.data.clone();
         for (value, config) in rest.values.iter_mut().zip(&history.configs) {
             *value -= self.value(history.space, config, history.deviation, history.is_of_ratios);
@@ -150,14 +152,14 @@ struct Weight {
 
 /// The weight that the history makes most likely, priors considered. How little the process expects what is left is a
 /// square in the weight, so three weights tell all of it.
-fn weight(history: &History<'_>, lesson: &Lesson, process: &Process<'_>) -> Weight {
+fn weight(history: &History<'_>, lesson: &Arc<Lesson>, process: &Process<'_>) -> Weight {
     /// That a study holds here as it did there is as likely as anything; against it is less so.
     const EXPECTED: f64 = 1.0;
     const DEVIATION: f64 = 0.5;
     const MOST: f64 = 1.5;
     let prior = |weight: f64| 0.5 * ((weight - EXPECTED) / DEVIATION) * ((weight - EXPECTED) / DEVIATION);
     let surprise = |weight: f64| {
-        let mean = Mean::Earlier(lesson, weight);
+        let mean = Mean::Earlier(Arc::clone(lesson), weight);
         let each = history.data.values.iter().zip(&history.configs);
         let rest = each
             .map(|(value, config)| value - mean.value(history.space, config, history.deviation, history.is_of_ratios));

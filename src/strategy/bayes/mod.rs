@@ -19,11 +19,16 @@ mod physics;
 mod points;
 mod process;
 mod scale;
+mod schedule;
+
+use std::sync::Arc;
 
 use candidates::{Chunk, Listed, chunks};
 use earlier::Lesson;
+use model::Model;
 pub use parts::Parts;
 use physics::Physics;
+use schedule::Kept;
 
 use super::{Earlier, EarlierStudy, Entry, Proposal, Strategy, View, random};
 use crate::outcome::Outcome;
@@ -36,19 +41,20 @@ pub(super) const ENTRY: Entry = Entry {
     build: || Box::new(Bayes::with(Parts { physics: false, ..Parts::default() })),
 };
 
-/// Remembers the list of the space, and what was learned from earlier studies.
+/// Remembers the list of the space, what was learned from earlier studies, and what was fitted last.
 #[derive(Debug)]
 pub(super) struct Bayes {
+    fitted: Kept<Model>,
     parts: Parts,
     listed: Option<Listed>,
-    lessons: Vec<Lesson>,
+    lessons: Vec<Arc<Lesson>>,
     /// The studies that the lessons are of.
     studies: Vec<u64>,
 }
 
 impl Bayes {
     pub(super) fn with(parts: Parts) -> Self {
-        Self { parts, listed: None, lessons: Vec::new(), studies: Vec::new() }
+        Self { parts, fitted: Kept::default(), listed: None, lessons: Vec::new(), studies: Vec::new() }
     }
 
     /// Learns from the earlier studies, unless that was done.
@@ -56,7 +62,11 @@ impl Bayes {
         let earlier = &view.earlier[..view.earlier.len().min(EarlierStudy::MOST)];
         if !self.studies.iter().copied().eq(earlier.iter().map(Earlier::id)) {
             self.studies = earlier.iter().map(Earlier::id).collect();
-            self.lessons = earlier.iter().filter_map(|study| Lesson::of(view.space, view.objective, study)).collect();
+            self.lessons = earlier
+                .iter()
+                .filter_map(|study| Lesson::of(view.space, view.objective, study))
+                .map(Arc::new)
+                .collect();
         }
     }
 }
@@ -111,8 +121,8 @@ impl Strategy for Bayes {
             }
             return first::first(view, &known, candidates).map(Proposal::from);
         }
-        model::propose(view, &known, candidates, physics, &self.lessons, parts)
-            .or_else(|| random::propose(view).map(Proposal::from))
+        let model = self.fitted.of(view, &known, |known| Model::of(view, known, physics, &self.lessons, parts));
+        model.propose(view, &known, candidates).or_else(|| random::propose(view).map(Proposal::from))
     }
 }
 
@@ -132,11 +142,134 @@ impl<'v> Known<'v> {
         Self { scored: trials.iter().filter_map(score).collect(), trials }
     }
 
+    /// What was known when as many trials had a score.
+    fn up_to(&self, scored: usize) -> Self {
+        let scored = &self.scored[..scored.min(self.scored.len())];
+        let is_last = |trial: &&Trial| scored.last().is_some_and(|(last, _)| std::ptr::eq(*trial, *last));
+        let end = self.trials.iter().position(is_last).map_or(0, |place| place + 1);
+        Self { trials: self.trials[..end].to_vec(), scored: scored.to_vec() }
+    }
+
     /// The configs that a sample is taken around, the best first.
     fn leaders(&self) -> Vec<&'v Config> {
         const LEADERS: usize = 4;
         let mut scored: Vec<&(&Trial, f64)> = self.scored.iter().collect();
         scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         scored.into_iter().take(LEADERS).map(|(trial, _)| &trial.config).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::objective::Objective;
+    use crate::outcome::{Estimate, Failure, Measurement};
+    use crate::space::{Expression, Parameter, Space, Walk};
+    use crate::trial::{History, Purpose};
+
+    fn space() -> Space {
+        let workers = Parameter::range("workers", 0, 8, 1);
+        let prefetch = Parameter::range("prefetch", 1, 6, 1).when(Expression::parse("workers > 0").unwrap());
+        let precision = Parameter::values("precision", ["fp32", "bf16"]);
+        Space::new([Parameter::powers_of_two("batch_size", 1, 512), workers, prefetch, precision]).unwrap()
+    }
+
+    fn push(history: &mut History, config: Config, outcome: Outcome) {
+        let number = u32::try_from(history.trials().len() + 1).unwrap();
+        history.push(Trial { number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO });
+    }
+
+    fn measured(value: f64, width: f64) -> Outcome {
+        let throughput = Some(Estimate::interval(value, value - width, value + width));
+        Outcome::Measured(Measurement { throughput, ..Measurement::default() })
+    }
+
+    fn answer(config: &Config) -> Outcome {
+        let sum: f64 = config.levels().map(|level| f64::from(level.unwrap_or(0)).sqrt()).sum();
+        if sum > 8.0 { Outcome::Crashed(Failure::new("as scripted")) } else { measured(1.0 + sum, 0.05) }
+    }
+
+    #[test]
+    fn one_that_lived_through_a_search_and_a_new_one_propose_the_same() {
+        let (space, objective) = (space(), Objective::default());
+        for parts in [Parts::default(), Parts { physics: false, ..Parts::default() }] {
+            let (mut lived, mut history) = (Bayes::with(parts), History::default());
+            for number in 1..=32 {
+                let view = View::new(&space, &objective, &history, &[], None).with(100, 4);
+                let proposal = lived.propose(&view).unwrap();
+                if number > 18 {
+                    assert_eq!(Some(&proposal), Bayes::with(parts).propose(&view).as_ref(), "{number}");
+                }
+                let outcome = answer(&proposal.config);
+                push(&mut history, proposal.config, outcome);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_kept_is_not_taken_for_another_search() {
+        let (objective, other) =
+            (Objective::default(), Objective::new("throughput", crate::objective::Direction::Minimize));
+        let mut space = space();
+        let mut history = History::default();
+        Walk::new(&space).step_by(29).take(12).for_each(|config| push(&mut history, config.clone(), answer(&config)));
+        let mut changed = History::default();
+        for trial in history.trials() {
+            push(&mut changed, trial.config.clone(), measured(f64::from(trial.number), 0.1));
+        }
+        let mut lived = Bayes::with(Parts::default());
+        for (objective, history) in [(&objective, &history), (&other, &history), (&objective, &changed)] {
+            let view = View::new(&space, objective, history, &[], None);
+            assert_eq!(lived.propose(&view), Bayes::with(Parts::default()).propose(&view));
+        }
+        // At the same place in memory, with the same parameters and rules.
+        space = space.restricted(|config| config.level(0).is_some_and(|level| level < 2));
+        let view = View::new(&space, &objective, &history, &[], None);
+        assert!(space.allows(&lived.propose(&view).unwrap().config));
+    }
+
+    #[test]
+    fn hundreds_of_trials_that_tell_nothing_are_no_trouble() {
+        let space = Space::new([Parameter::range("a", 0, 99, 1), Parameter::range("b", 0, 9, 1)]).unwrap();
+        let objective = Objective::default();
+        let outcomes: [fn(u32) -> Outcome; 4] = [
+            |_| measured(5.0, 0.0),
+            |number| measured(1.0 + f64::from(number % 3), f64::INFINITY),
+            |number| measured(if number % 2 == 0 { f64::MAX } else { f64::MIN_POSITIVE }, f64::NAN),
+            |number| if number < 2 { measured(f64::NAN, 0.0) } else { Outcome::Crashed(Failure::new("as scripted")) },
+        ];
+        for outcome in outcomes {
+            let mut history = History::default();
+            let configs = Walk::new(&space).step_by(2).take(350);
+            configs.zip(0..).for_each(|(config, number)| push(&mut history, config, outcome(number)));
+            let view = View::new(&space, &objective, &history, &[], None);
+            let proposal = Bayes::with(Parts::default()).propose(&view).unwrap();
+            assert!(view.is_open(&proposal.config));
+            assert!(proposal.gain.is_none_or(|gain| gain >= 0.0 && gain.is_finite()), "{proposal:?}");
+        }
+    }
+
+    #[test]
+    fn every_part_can_be_left_out() {
+        let (space, objective) = (space(), Objective::default());
+        let mut history = History::default();
+        Walk::new(&space).step_by(37).take(9).for_each(|config| push(&mut history, config.clone(), answer(&config)));
+        let view = View::new(&space, &objective, &history, &[], None);
+        let all = Parts::default();
+        let without = [
+            all,
+            Parts { physics: false, ..all },
+            Parts { noise: false, ..all },
+            Parts { feasibility: false, ..all },
+            Parts { every_config: false, ..all },
+            Parts { logarithm: false, ..all },
+            Parts { share: false, ..all },
+        ];
+        let proposals = without.map(|parts| bayes_with(parts).propose(&view).unwrap());
+        assert!(proposals.iter().all(|proposal| view.is_open(&proposal.config)));
+        let differ = |place: usize| proposals[place] != proposals[0];
+        assert!((1..without.len()).filter(|&place| differ(place)).count() >= 4, "{proposals:?}");
     }
 }

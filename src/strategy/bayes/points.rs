@@ -52,11 +52,20 @@ impl Axis {
         }
     }
 
-    /// How far two places are apart; a parameter that is active in one config alone counts as a whole width.
+    /// How far two places are apart.
+    ///
+    /// A parameter that is not active lies off its axis, about a whole width from every place: as far as the tip of a
+    /// triangle from the points of its base, so that all distances on an axis are those of points in a plane. A kernel of
+    /// distances that no points have need not be positive definite.
     pub(super) fn distance(self, a: f64, b: f64) -> f64 {
+        let to_inactive = |place: f64| match self {
+            Self::Category => 1.0,
+            Self::Level { .. } | Self::Logarithm { .. } => (0.75 + (place - 0.5) * (place - 0.5)).sqrt(),
+        };
         match (a.is_nan(), b.is_nan(), self) {
             (true, true, _) => 0.0,
-            (true, false, _) | (false, true, _) => 1.0,
+            (true, false, _) => to_inactive(b),
+            (false, true, _) => to_inactive(a),
             (false, false, Self::Category) => f64::from(u8::from(a.to_bits() != b.to_bits())),
             (false, false, _) => (a - b).abs(),
         }

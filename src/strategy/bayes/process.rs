@@ -21,7 +21,7 @@ pub(super) const LEVEL_PRECISION: f64 = 0.3;
 pub(super) struct Process<'d> {
     data: &'d Data,
     axes: &'d [Axis],
-    shape: &'d Shape,
+    shape: Shape,
     factor: Triangle,
     /// The solution of L x = 1.
     ones: Vec<f64>,
@@ -39,8 +39,21 @@ pub(super) struct Belief {
 }
 
 impl<'d> Process<'d> {
-    /// `None` where the points cannot be told apart, which noise that is not zero prevents.
-    pub(super) fn new(data: &'d Data, axes: &'d [Axis], shape: &'d Shape) -> Option<Self> {
+    /// With more noise where it takes that to tell the points apart; `None` where no noise helps, as with values that are
+    /// not numbers.
+    pub(super) fn new(data: &'d Data, axes: &'d [Axis], shape: &Shape) -> Option<Self> {
+        const TRIES: usize = 4;
+        let mut shape = shape.clone();
+        for _ in 0..TRIES {
+            if let Some(process) = Self::with(data, axes, &shape) {
+                return Some(process);
+            }
+            shape.noise = (100.0 * shape.noise).max(1e-8 * shape.variance);
+        }
+        None
+    }
+
+    fn with(data: &'d Data, axes: &'d [Axis], shape: &Shape) -> Option<Self> {
         let pairs = Pairs::of(axes, &data.points);
         let alike = pairs.covariances(shape, &pairs.tables(shape, false));
         let variances: Vec<f64> = data.noise.iter().map(|noise| shape.variance + shape.noise + noise).collect();
@@ -53,7 +66,8 @@ impl<'d> Process<'d> {
         let mut weights: Vec<f64> = solved.iter().zip(&ones).map(|(value, one)| value - level * one).collect();
         factor.solve_transposed(&mut weights);
         let certainty = variances.iter().map(|variance| 1.0 / variance).collect();
-        Some(Self { data, axes, shape, factor, ones, weights, level, certainty })
+        let is_sound = level.is_finite() && weights.iter().all(|weight| weight.is_finite());
+        is_sound.then_some(Self { data, axes, shape: shape.clone(), factor, ones, weights, level, certainty })
     }
 
     /// How little the process, with these values instead of its own, expects them: the negative logarithm of their density,
@@ -79,7 +93,7 @@ impl<'d> Process<'d> {
 
     /// Prepares for the points of a set.
     pub(super) fn factors(&self, others: &Points) -> Vec<Factor> {
-        factors(self.shape, self.axes, &self.data.points, others)
+        factors(&self.shape, self.axes, &self.data.points, others)
     }
 
     /// How the values of all data go along with that of a point, and the mean there.
@@ -178,3 +192,98 @@ impl Process<'_> {
 
 /// The smallest variance that is told from rounding.
 const SMALLEST: f64 = 1e-12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::{Config, Expression, Parameter, Permutation, Space, Walk};
+    use crate::strategy::bayes::points::axes;
+
+    /// Numbers from 0 to 1 that look random.
+    fn chance(seed: u64) -> impl FnMut() -> f64 {
+        let order = Permutation::new(1 << 32, seed);
+        let mut place = 0;
+        move || {
+            place += 1;
+            order.at(place).unwrap() as f64 / (1_u64 << 32) as f64
+        }
+    }
+
+    /// Parameters that are active or not depending on those before.
+    fn conditional(seed: u64) -> Space {
+        let mut chance = chance(seed);
+        let parameters = (0..5_u32).map(|at| {
+            let parameter = if chance() < 0.3 {
+                Parameter::values(format!("p{at}"), ["x", "y", "z"])
+            } else {
+                Parameter::range(format!("p{at}"), 0, 2 + (chance() * 3.0) as i64, 1)
+            };
+            let other = (chance() * f64::from(at)) as u32;
+            let condition = format!("p{other} != {}", if chance() < 0.5 { "0" } else { "'x'" });
+            let depends = at > 0 && chance() < 0.7;
+            if depends { parameter.when(Expression::parse(&condition).unwrap()) } else { parameter }
+        });
+        Space::new(parameters).unwrap()
+    }
+
+    fn data(space: &Space, configs: &[Config], seed: u64) -> Data {
+        let mut chance = chance(seed);
+        let values = configs.iter().map(|_| 2.0 * chance() - 1.0).collect();
+        let points = Points::of(space, &axes(space), configs);
+        Data { points, values, noise: vec![0.0; configs.len()] }
+    }
+
+    #[test]
+    fn covariances_are_positive_definite_where_parameters_are_not_active() {
+        for seed in 0..40 {
+            let space = conditional(seed);
+            let mut configs: Vec<Config> = Walk::new(&space).collect();
+            configs.truncate(200);
+            let (axes, data, mut chance) = (axes(&space), data(&space, &configs, seed), chance(seed + 99));
+            for _ in 0..3 {
+                let lengths = axes.iter().map(|_| 5.0 * chance() - 1.0).collect();
+                let share = 0.2 + 0.8 * chance();
+                let shape = Shape { lengths, share, variance: 1.0, noise: 1e-9 };
+                assert!(Process::with(&data, &axes, &shape).is_some(), "{seed}: {shape:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sweep_finds_what_each_point_alone_would() {
+        let space = conditional(3);
+        let configs: Vec<Config> = Walk::new(&space).collect();
+        let some: Vec<Config> = configs.iter().step_by(5).take(37).cloned().collect();
+        let (axes, data) = (axes(&space), data(&space, &some, 1));
+        let shape = Shape { lengths: vec![-0.5; axes.len()], share: 0.8, variance: 1.3, noise: 0.01 };
+        let process = Process::new(&data, &axes, &shape).unwrap();
+        let points = Points::of(&space, &axes, &configs);
+        let factors = process.factors(&points);
+        let mut sweep = process.sweep(&factors);
+        for at in (0..points.len()).chain((0..points.len()).rev()) {
+            let (rough, exact) = (sweep.at(points.point(at)), process.belief(&factors, points.point(at)));
+            assert!((rough.mean - exact.mean).abs() < 1e-9, "{at}");
+            assert!(rough.deviation >= exact.deviation - 1e-9, "{at}");
+            let mut along = Vec::new();
+            process.mean(&factors, points.point(at), &mut along);
+            let part = process.deviation(9, &mut along);
+            assert!(part >= exact.deviation - 1e-9, "{at}");
+            let alone = points.only(at);
+            let exact_alone = process.belief(&process.factors(&alone), alone.point(0));
+            assert!((exact_alone.deviation - exact.deviation).abs() < 1e-12, "{at}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_gets_noise_and_what_is_no_number_no_process() {
+        let space = Space::new([Parameter::range("a", 0, 99, 1)]).unwrap();
+        let configs: Vec<Config> = Walk::new(&space).collect();
+        let mut data = data(&space, &configs, 1);
+        let shape = Shape { lengths: vec![9.0], share: 1.0, variance: 1.0, noise: 0.0 };
+        assert!(Process::with(&data, &axes(&space), &shape).is_none());
+        let axes = axes(&space);
+        assert!(Process::new(&data, &axes, &shape).is_some());
+        data.values[3] = f64::NAN;
+        assert!(Process::new(&data, &axes, &shape).is_none());
+    }
+}

@@ -25,9 +25,9 @@ enum Kind {
 }
 
 impl Scale {
-    /// The scale of some scores, of which there is at least one. With `expected` the deviation does not follow a few scores
-    /// alone: it counts as that of two more. Without `logarithm` scores stay as they are.
-    pub(super) fn of(objective: &Objective, scores: &[f64], expected: Option<f64>, logarithm: bool) -> Self {
+    /// The scale of some scores, of which there is at least one. The deviation does not follow a few scores alone: where
+    /// they have logarithms, the `expected` one counts as that of two more. Without `logarithm` scores stay as they are.
+    pub(super) fn of(objective: &Objective, scores: &[f64], expected: f64, logarithm: bool) -> Self {
         let kind = if logarithm { Kind::of(objective, scores) } else { Kind::Plain };
         let mut raw: Vec<f64> = scores.iter().map(|&score| kind.raw(score)).collect();
         raw.sort_by(f64::total_cmp);
@@ -41,9 +41,9 @@ impl Scale {
         let count = drawn.len().max(1) as f64;
         scale.mean = drawn.iter().sum::<f64>() / count;
         let square = drawn.iter().map(|value| (value - scale.mean) * (value - scale.mean)).sum::<f64>() / count;
-        let square = match expected {
-            Some(expected) => (square * count + 2.0 * expected * expected) / (count + 2.0),
-            None => square,
+        let square = match kind {
+            Kind::Logarithm { .. } | Kind::Cost => (square * count + 2.0 * expected * expected) / (count + 2.0),
+            Kind::Plain => square,
         };
         scale.deviation = square.sqrt().max(1e-9 * scale.mean.abs().max(1e-3));
         scale
