@@ -15,6 +15,8 @@ pub(super) struct Judge<'m> {
     pub(super) best: f64,
     /// What the process's mean is added to, and the variance of that.
     pub(super) offset: &'m dyn Fn(&Config) -> (f64, f64),
+    /// By how much the mean may be another, and how likely each of these is; the rest of one is the chance that it is not.
+    pub(super) others: &'m dyn Fn(&Config, &mut Vec<(f64, f64)>),
 }
 
 /// The candidate that is worth most.
@@ -89,14 +91,23 @@ impl Judge<'_> {
     fn worth(&self, chunk: &Chunk, prepared: &Prepared, at: usize) -> (f64, Choice) {
         let point = chunk.points.point(at);
         let mut belief = self.process.belief(&prepared.values, point);
-        let (offset, variance) = (self.offset)(&chunk.configs[at]);
+        let (offset, _) = (self.offset)(&chunk.configs[at]);
         belief.mean += offset;
-        belief.deviation = (belief.deviation * belief.deviation + variance).sqrt();
         let chance = match (self.feasibility, &prepared.feasibility) {
             (Some((feasibility, process)), Some(factors)) => feasibility.chance(process, factors, point),
             _ => 1.0,
         };
-        let worth = ln_expected_improvement(belief.mean, belief.deviation, self.best) + ln(chance);
+        let mut others = Vec::new();
+        (self.others)(&chunk.configs[at], &mut others);
+        let expected = |shift: f64| ln_expected_improvement(belief.mean + shift, belief.deviation, self.best);
+        let improvement = if others.is_empty() {
+            expected(0.0)
+        } else {
+            let own = 1.0 - others.iter().map(|(_, weight)| weight).sum::<f64>();
+            let all = others.iter().map(|(shift, weight)| weight * exp(expected(*shift))).sum::<f64>();
+            ln(all + own.max(0.0) * exp(expected(0.0)))
+        };
+        let worth = improvement + ln(chance);
         (worth, Choice { config: chunk.configs[at].clone(), belief, chance, improvement: exp(worth) })
     }
 }

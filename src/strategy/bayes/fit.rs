@@ -32,7 +32,7 @@ const LENGTH: Prior = Prior { mean: -0.36, deviation: 0.8 };
 const SHARE: Prior = Prior { mean: 2.0, deviation: 1.0 };
 /// The variance of standardised values, and of what a model of them leaves: ln 0.6.
 const VARIANCE: Prior = Prior { mean: 0.0, deviation: 1.0 };
-const VARIANCE_LEFT: Prior = Prior { mean: -0.5, deviation: 1.0 };
+const VARIANCE_LEFT: Prior = Prior { mean: -3.0, deviation: 1.5 };
 /// The variance of noise beside what intervals tell: ln 0.0025.
 const NOISE: Prior = Prior { mean: -6.0, deviation: 1.5 };
 

@@ -38,37 +38,51 @@ impl Model {
         let kept = representatives(&known.scored, MOST_FITTED);
         let mut data = data(view, &axes, &scale, &kept);
         let plain = fit::fit(&data, &axes, false);
-        let explained = physics.and_then(|physics| {
-            let known = physics::Known {
-                space: view.space,
-                configs: kept.iter().map(|(trial, _)| &trial.config).collect(),
-                values: &data.values,
-                deviation: scale.deviation(),
-                waits: kept.iter().map(|(trial, _)| physics::wait_of(&trial.outcome)).collect(),
-            };
-            let (numbers, prior) = physics.fit(&known);
-            let rest = physics.rest(&known, &numbers);
-            Some((physics, numbers, prior, rest))
-        });
-        let Some((physics, numbers, prior, rest)) = explained else {
-            return Self { axes, scale, shape: plain.shape, physics: None };
+        let Some(physics) = physics else { return Self { axes, scale, shape: plain.shape, physics: None } };
+        let whole: Vec<f64> = kept.iter().map(|(_, score)| scale.whole_value(*score)).collect();
+        let against = if whole == data.values {
+            plain.cost
+        } else {
+            data.values.clone_from(&whole);
+            fit::fit(&data, &axes, false).cost
         };
-        data.values = rest;
+        let known = physics::Known {
+            space: view.space,
+            configs: kept.iter().map(|(trial, _)| &trial.config).collect(),
+            values: &whole,
+            deviation: scale.deviation(),
+            waits: kept.iter().map(|(trial, _)| physics::wait_of(&trial.outcome)).collect(),
+        };
+        let (numbers, prior) = physics.fit(&known);
+        data.values = physics.rest(&known, &numbers);
         let around = fit::fit(&data, &axes, true);
-        if around.cost + prior > plain.cost + DOUBT {
+        if around.cost + prior > against + DOUBT {
             return Self { axes, scale, shape: plain.shape, physics: None };
         }
         Self { axes, scale, shape: around.shape, physics: Some((physics, numbers)) }
     }
 
-    /// The value that the physics expects, up to a constant; without it zero.
-    fn offset(&self, view: &View<'_>, config: &Config) -> f64 {
-        let mean = |(physics, numbers): &(Physics, Numbers)| physics.mean(view.space, config, numbers);
-        self.physics.as_ref().map_or(0.0, mean) / self.scale.deviation()
+    /// What the process is to know of a score: its value, or what the physics leaves of it.
+    fn left(&self, view: &View<'_>, config: &Config, score: f64) -> f64 {
+        match &self.physics {
+            Some((physics, numbers)) => {
+                let mean = physics.mean(view.space, config, numbers) / self.scale.deviation();
+                physics::drawn(self.scale.whole_value(score) - mean)
+            }
+            None => self.scale.value(score),
+        }
     }
 
-    /// The same with its variance.
-    fn uncertain_offset(&self, view: &View<'_>, config: &Config) -> (f64, f64) {
+    /// By how much the physics may expect other values, in units of the scale, and how likely each is.
+    fn others(&self, view: &View<'_>, config: &Config, into: &mut Vec<(f64, f64)>) {
+        if let Some((physics, numbers)) = &self.physics {
+            physics.other_means(view.space, config, numbers, into);
+            into.iter_mut().for_each(|(shift, _)| *shift /= self.scale.deviation());
+        }
+    }
+
+    /// The value that the physics expects, with its variance; without it zero.
+    fn offset(&self, view: &View<'_>, config: &Config) -> (f64, f64) {
         let Some((physics, numbers)) = &self.physics else { return (0.0, 0.0) };
         let (mean, variance) = physics.uncertain_mean(view.space, config, numbers);
         let unit = self.scale.deviation();
@@ -89,11 +103,10 @@ pub(super) fn propose(
 ) -> Option<Proposal> {
     let model = Model::of(view, known, physics);
     let (axes, scale, shape) = (&model.axes, &model.scale, &model.shape);
-    let offset = |config: &Config| model.offset(view, config);
     let kept = representatives(&known.scored, MOST_KNOWN);
     let mut data = data(view, axes, scale, &kept);
-    for (value, (trial, _)) in data.values.iter_mut().zip(&kept) {
-        *value -= offset(&trial.config);
+    for (value, (trial, score)) in data.values.iter_mut().zip(&kept) {
+        *value = model.left(view, &trial.config, *score);
     }
     if !view.pending.is_empty() {
         // What is being probed counts as known, with the value that is expected of it.
@@ -115,7 +128,8 @@ pub(super) fn propose(
         process: &process,
         feasibility: chances.as_ref().map(|(model, process)| (*model, process)),
         best: scale.value(top),
-        offset: &|config| model.uncertain_offset(view, config),
+        offset: &|config| model.offset(view, config),
+        others: &|config, into| model.others(view, config, into),
     };
     let choice = judge.choose(candidates, |config| view.is_open(config))?;
     Some(explained(view, scale, (&best.config, top), choice))

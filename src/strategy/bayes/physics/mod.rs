@@ -10,10 +10,11 @@
 
 mod dual;
 pub(super) mod numbers;
+mod others;
 mod priors;
 mod step;
 
-use numbers::{Unknown, most_likely};
+use numbers::{Evidence, Unknown, most_likely};
 pub(super) use step::Numbers;
 use step::{Asked, MOST_PRECISIONS};
 
@@ -77,51 +78,45 @@ impl Physics {
 
     /// The numbers that the history makes most likely, with what the priors say of them.
     pub(super) fn fit(&self, known: &Known<'_>) -> (Numbers, f64) {
-        /// How far throughput is from the model, as a logarithm, where all is well.
-        const DISCREPANCY: f64 = 0.08;
-        /// The same of the odds of waiting for data: devices that work while their host waits make the wait look longer.
-        const WAIT_DISCREPANCY: f64 = 0.5;
-        let asked: Vec<Asked> = known.configs.iter().map(|config| self.asked(known.space, config)).collect();
+        /// Other numbers that are less likely than this do not count.
+        const LEAST_WEIGHT: f64 = 0.005;
+        /// Where to begin beside the priors' means: where the loader or the device is the slower one, and where threads
+        /// would be faster if they had more cores.
+        const STARTS: [&[(usize, f64)]; 4] = [
+            &[],
+            &[(step::LOADER, -1.5)],
+            &[(step::LOADER, 1.5)],
+            &[(step::CORES, -1.0), (step::BARRIER, 1.0), (step::THREADS, 1.0)],
+        ];
+        let observed = Observed {
+            asked: known.configs.iter().map(|config| self.asked(known.space, config)).collect(),
+            speeds: known.values.iter().map(|value| value * known.deviation).collect(),
+            waits: &known.waits,
+            middle: self.middle,
+        };
         let mut unknowns = self.unknowns.clone();
-        let differences = |raw: &[f64], into: &mut Vec<f64>| {
-            let numbers = Numbers::new(raw, self.middle);
-            into.clear();
-            for (asked, (value, wait)) in asked.iter().zip(known.values.iter().zip(&known.waits)) {
-                let step = numbers.step(asked);
-                into.push((step.speed - value * known.deviation) / DISCREPANCY);
-                if let Some(wait) = wait {
-                    into.push((odds(step.wait) - odds(*wait)) / WAIT_DISCREPANCY);
-                }
-            }
-        };
-        let start = |unknowns: &[Unknown]| -> Vec<f64> { unknowns.iter().map(|unknown| unknown.mean).collect() };
-        // From the priors' means, and from where the loader or the device is the slower one.
-        let mut starts = vec![start(&unknowns)];
-        for side in [-1.5, 1.5] {
-            let mut other = start(&unknowns);
-            other[step::LOADER] += side * unknowns[step::LOADER].deviation;
-            starts.push(other);
+        let mut starts: Vec<Vec<f64>> = Vec::new();
+        for moves in STARTS {
+            let mut start: Vec<f64> = unknowns.iter().map(|unknown| unknown.mean).collect();
+            moves.iter().for_each(|(at, by)| start[*at] += by * unknowns[*at].deviation);
+            observed.set_unit(&mut start);
+            starts.push(start);
         }
-        let first = |raw: &Vec<f64>| {
-            // The unit follows from the rest.
-            let numbers = Numbers::new(raw, self.middle);
-            let differences =
-                asked.iter().zip(known.values).map(|(asked, value)| numbers.step(asked).speed - value * known.deviation);
-            let differences: Vec<f64> = differences.collect();
-            crate::stats::mean(&differences).unwrap_or(0.0)
-        };
-        for start in &mut starts {
-            let unit = first(start);
-            if let Some(last) = start.last_mut() {
-                *last = unit;
-            }
+        if let (Some(unit), Some(start)) = (unknowns.last_mut(), starts.first()) {
+            unit.mean = start.last().copied().unwrap_or(0.0);
         }
-        if let (Some(last), Some(start)) = (unknowns.last_mut(), starts.first()) {
-            last.mean = start.last().copied().unwrap_or(0.0);
+        let found = most_likely(&unknowns, &starts, &observed);
+        let mut drawn = vec![found.numbers.clone()];
+        for mut other in others::drawn(&found, &unknowns) {
+            // What was measured stays what it is.
+            observed.set_unit(&mut other);
+            drawn.push(other);
         }
-        let found = most_likely(&unknowns, &starts, differences);
+        let costs: Vec<f64> = drawn.iter().map(|raw| numbers::cost_at(&unknowns, raw, &observed)).collect();
+        let others = drawn.iter().zip(others::weights(&costs)).skip(1).filter(|(_, weight)| *weight > LEAST_WEIGHT);
+        let others = others.map(|(raw, weight)| (Numbers::new(raw, self.middle), weight)).collect();
         let prior = found.prior;
-        (Numbers::found(found, &unknowns, self.middle), prior)
+        (Numbers::found(found, &unknowns, self.middle, others), prior)
     }
 
     /// Where nothing was tried and nobody says where to begin: the config that is fastest by what is expected of training
@@ -143,7 +138,7 @@ impl Physics {
     /// What the model leaves of the values.
     pub(super) fn rest(&self, known: &Known<'_>, numbers: &Numbers) -> Vec<f64> {
         let means = known.configs.iter().map(|config| self.mean(known.space, config, numbers) / known.deviation);
-        known.values.iter().zip(means).map(|(value, mean)| value - mean).collect()
+        known.values.iter().zip(means).map(|(value, mean)| drawn(value - mean)).collect()
     }
 
     /// The logarithm of the throughput of a config, up to a constant.
@@ -154,6 +149,11 @@ impl Physics {
     /// The same with its variance: the numbers are only so sure.
     pub(super) fn uncertain_mean(&self, space: &Space, config: &Config, numbers: &Numbers) -> (f64, f64) {
         numbers.uncertain_speed(&self.asked(space, config))
+    }
+
+    /// By how much the mean is another with other numbers that the history allows, and the weights of these.
+    pub(super) fn other_means(&self, space: &Space, config: &Config, numbers: &Numbers, into: &mut Vec<(f64, f64)>) {
+        numbers.other_speeds(&self.asked(space, config), into);
     }
 
     fn asked(&self, space: &Space, config: &Config) -> Asked {
@@ -201,7 +201,7 @@ impl Physics {
             Role::Workers => Part::Workers(number.max(0.0)),
             Role::Prefetch => Part::Prefetch(ln),
             Role::Threads => Part::Threads(ln),
-            Role::Power => Part::Power(ln),
+            Role::Power => Part::Power(ln - priors::last(parameter)),
             Role::Devices => Part::Devices(ln),
             Role::Precision => Part::Nothing,
         }
@@ -219,6 +219,67 @@ pub(super) struct Known<'k> {
     pub(super) waits: Vec<Option<f64>>,
 }
 
+/// What was measured, for the fit.
+struct Observed<'k> {
+    asked: Vec<Asked>,
+    /// The logarithms of throughputs, up to a constant.
+    speeds: Vec<f64>,
+    waits: &'k [Option<f64>],
+    middle: f64,
+}
+
+/// How far throughput is from the model, as a logarithm, where all is well.
+const DISCREPANCY: f64 = 0.08;
+/// The same of the odds of waiting for data: a device that works on while its host waits makes the wait look longer.
+const WAIT_DISCREPANCY: f64 = 0.5;
+
+impl Observed<'_> {
+    /// Sets the unit of speeds, which follows from the other numbers.
+    fn set_unit(&self, raw: &mut [f64]) {
+        let numbers = Numbers::new(raw, self.middle);
+        let differences = self.asked.iter().zip(&self.speeds).map(|(asked, speed)| numbers.step(asked).speed - speed);
+        let mean = crate::stats::mean(&differences.collect::<Vec<f64>>()).unwrap_or(0.0);
+        if let Some(unit) = raw.last_mut() {
+            *unit += mean;
+        }
+    }
+}
+
+impl Evidence for Observed<'_> {
+    fn differences(&self, raw: &[f64], into: &mut Vec<f64>) {
+        let numbers = Numbers::new(raw, self.middle);
+        into.clear();
+        for ((asked, speed), wait) in self.asked.iter().zip(&self.speeds).zip(self.waits) {
+            let step = numbers.step(asked);
+            into.push((step.speed - speed) / DISCREPANCY);
+            if let Some(wait) = wait {
+                into.push((odds(step.wait) - odds(*wait)) / WAIT_DISCREPANCY);
+            }
+        }
+    }
+
+    fn slopes(&self, raw: &[f64], into: &mut Vec<f64>) {
+        let numbers = Numbers::new(raw, self.middle);
+        let (mut speed, mut wait) = (vec![0.0; raw.len()], vec![0.0; raw.len()]);
+        into.clear();
+        for (asked, observed) in self.asked.iter().zip(self.waits) {
+            let step = numbers.followed(asked, &mut speed, &mut wait);
+            into.extend(speed.iter().map(|slope| slope / DISCREPANCY));
+            if observed.is_some() {
+                let steepness = 1.0 / (step.wait + SOFT) + 1.0 / (1.0 - step.wait + SOFT);
+                into.extend(wait.iter().map(|slope| slope * steepness / WAIT_DISCREPANCY));
+            }
+        }
+    }
+}
+
+/// What the model leaves of a value, in standard units, what lies far below drawn together: all that matters of a config
+/// that is much slower than it should be is that it is slow.
+pub(super) fn drawn(rest: f64) -> f64 {
+    const LIMIT: f64 = -2.5;
+    if rest < LIMIT { LIMIT - ln(1.0 + LIMIT - rest) } else { rest }
+}
+
 /// The share of a step that was spent waiting for data, where the probe told.
 pub(super) fn wait_of(outcome: &Outcome) -> Option<f64> {
     let measurement: &Measurement = outcome.partial_measurement()?;
@@ -227,8 +288,10 @@ pub(super) fn wait_of(outcome: &Outcome) -> Option<f64> {
     (share.is_finite() && share >= 0.0).then(|| share.min(1.0))
 }
 
-/// The logarithm of the odds of a share, which differences of a few percent in time at either end do not change much.
+/// What is added to both sides of the odds, so that a few percent of the time at either end do not change them much.
+const SOFT: f64 = 0.05;
+
+/// The logarithm of the odds of a share.
 fn odds(share: f64) -> f64 {
-    const SOFT: f64 = 0.05;
     ln((share + SOFT) / (1.0 - share + SOFT))
 }

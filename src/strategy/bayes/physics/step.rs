@@ -61,6 +61,8 @@ pub(in crate::strategy::bayes) struct Numbers {
     unit: f64,
     /// How sure the numbers are: the factor of their precision, and the deviations that it counts in.
     precision: Option<(Triangle, Vec<f64>)>,
+    /// Other numbers that the history allows, and their weights; the own weight is the rest of one.
+    others: Vec<(Numbers, f64)>,
 }
 
 /// What a step comes to.
@@ -86,63 +88,94 @@ impl Numbers {
             raw: raw.to_vec(),
             middle,
             precision: None,
+            others: Vec::new(),
         }
     }
 
     /// Numbers that were found, with what is known of their uncertainty.
-    pub(super) fn found(found: Found, unknowns: &[Unknown], middle: f64) -> Self {
+    pub(super) fn found(found: Found, unknowns: &[Unknown], middle: f64, others: Vec<(Self, f64)>) -> Self {
         let deviations = unknowns.iter().map(|unknown| unknown.deviation).collect();
         let precision = found.precision.map(|factor| (factor, deviations));
-        Self { precision, ..Self::new(&found.numbers, middle) }
+        Self { precision, others, ..Self::new(&found.numbers, middle) }
     }
 
     /// A step of a config.
     pub(super) fn step(&self, asked: &Asked) -> Step {
-        let (time, wait) = self.time::<0>(asked);
-        Step { speed: self.speed(asked, time.value), wait }
+        let (time, own) = self.time::<0>(asked);
+        Step { speed: self.speed(asked, time.value), wait: wait(time, own) }
+    }
+
+    /// A step with the slopes of its speed and of its share of waiting along the numbers.
+    pub(super) fn followed(&self, asked: &Asked, speed: &mut [f64], waiting: &mut [f64]) -> Step {
+        let (time, own) = self.time::<DIRECTIONS>(asked);
+        self.follow(asked, &time, 1.0, speed);
+        let computing = own.value / time.value;
+        let mut difference = time;
+        for (slope, own) in difference.slope.iter_mut().zip(&own.slope) {
+            *slope = if computing < 1.0 { computing * (*slope - own) } else { 0.0 };
+        }
+        self.follow(asked, &difference, -1.0, waiting);
+        if let Some(unit) = speed.last_mut() {
+            *unit = -1.0;
+        }
+        speed[PREFETCH] = asked.ln_prefetch;
+        Step { speed: self.speed(asked, time.value), wait: wait(time, own) }
+    }
+
+    /// The slopes of a time's logarithm along the numbers, or of what falls with it.
+    fn follow(&self, asked: &Asked, time: &Dual<DIRECTIONS>, sign: f64, into: &mut [f64]) {
+        let sign = -sign;
+        into.fill(0.0);
+        for (into, slope) in into.iter_mut().zip(&time.slope[..LINEAR]) {
+            *into = sign * slope;
+        }
+        let (linear, ln_piece) = (sign * time.slope[LINEAR], asked.ln_batch - asked.ln_pieces);
+        into[GROWTH] = linear * (ln_piece - self.middle);
+        into[THREADS] = -linear * asked.ln_threads;
+        into[POWER] = -linear * asked.ln_power;
+        for place in asked.precisions.iter().flatten() {
+            into[usize::from(*place)] = -linear;
+            into[MIXED] = into[HALF_BATCH];
+        }
     }
 
     /// The same speed, with the variance that it has since the numbers are not known better.
     pub(super) fn uncertain_speed(&self, asked: &Asked) -> (f64, f64) {
+        let Some((factor, deviations)) = &self.precision else { return (self.step(asked).speed, 0.0) };
         let (time, _) = self.time::<DIRECTIONS>(asked);
         let speed = self.speed(asked, time.value);
-        let Some((factor, deviations)) = &self.precision else { return (speed, 0.0) };
         let mut slope = vec![0.0; self.raw.len()];
-        slope[..GROWTH].copy_from_slice(&time.slope[..LINEAR]);
-        let (linear, ln_piece) = (time.slope[LINEAR], asked.ln_batch - asked.ln_pieces);
-        slope[GROWTH] = linear * (ln_piece - self.middle);
-        slope[THREADS] = -linear * asked.ln_threads;
-        slope[POWER] = -linear * asked.ln_power;
-        slope[PREFETCH] = -asked.ln_prefetch;
-        for place in asked.precisions.iter().flatten() {
-            slope[usize::from(*place)] = -linear;
-            slope[MIXED] = slope[HALF_BATCH];
-        }
+        self.follow(asked, &time, 1.0, &mut slope);
+        slope[PREFETCH] = asked.ln_prefetch;
         if let Some(unit) = slope.last_mut() {
-            *unit = 1.0;
+            *unit = -1.0;
         }
         slope.iter_mut().zip(deviations).for_each(|(slope, deviation)| *slope *= deviation);
         factor.solve(&mut slope);
         (speed, dot(&slope, &slope))
     }
 
+    /// By how much the speed is another with other numbers that the history allows, and the weights of these.
+    pub(super) fn other_speeds(&self, asked: &Asked, into: &mut Vec<(f64, f64)>) {
+        let own = self.step(asked).speed;
+        into.extend(self.others.iter().map(|(other, weight)| (other.step(asked).speed - own, *weight)));
+    }
+
     fn speed(&self, asked: &Asked, time: f64) -> f64 {
         asked.ln_batch - ln(time) + self.raw[PREFETCH] * asked.ln_prefetch - self.unit
     }
 
-    /// The time of a batch, in units of what the device takes for a sample in full precision, and the share of it that is
+    /// The time of a batch, in units of what the device takes for a sample in full precision, and the part of it that is not
     /// spent waiting for data.
-    fn time<const N: usize>(&self, asked: &Asked) -> (Dual<N>, f64) {
+    fn time<const N: usize>(&self, asked: &Asked) -> (Dual<N>, Dual<N>) {
         let device = self.device::<N>(asked);
         let load = Dual::along(exp(asked.ln_batch) * self.loader, LOADER);
         let Some(workers) = asked.workers else {
-            let time = device.larger(load);
-            return (time, (1.0 - device.value / time.value).max(0.0));
+            return (device.larger(load), device);
         };
         if workers < 0.5 {
             // Nobody loads ahead: the one waits for the other.
-            let time = device.plus(load);
-            return (time, load.value / time.value);
+            return (device.plus(load), device);
         }
         let (workers, cores) = (Dual::constant(workers), Dual::along(self.cores, CORES));
         // Workers that are busy while the device computes, and threads that do its work on the host, share the cores.
@@ -155,8 +188,7 @@ impl Numbers {
         }
         let all = load.plus(on_host.times(device)).over(cores);
         own = own.larger(all.scaled(self.host.min(1.0)));
-        let time = own.larger(load.over(workers.smaller(cores)).larger(all));
-        (time, (1.0 - own.value / time.value).max(0.0))
+        (own.larger(load.over(workers.smaller(cores)).larger(all)), own)
     }
 
     /// The device: a fixed time to launch each piece, or time in proportion to its size.
@@ -185,6 +217,10 @@ impl Numbers {
     }
 }
 
+fn wait<const N: usize>(time: Dual<N>, own: Dual<N>) -> f64 {
+    (1.0 - own.value / time.value).max(0.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,12 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn the_variance_is_that_of_the_numbers_by_their_slopes() {
+    fn slopes_are_those_of_the_formula_and_make_the_variance() {
         let deviations: Vec<f64> = (0..14).map(|at| 0.2 + 0.05 * f64::from(at)).collect();
         let unknowns: Vec<Unknown> = deviations.iter().map(|deviation| Unknown::new(0.0, *deviation)).collect();
         let identity = Triangle::symmetric(14, |i, j| f64::from(u8::from(i == j)));
         let found = Found { numbers: raw(), prior: 0.0, precision: Some(identity) };
-        let numbers = Numbers::found(found, &unknowns, 4.0);
+        let numbers = Numbers::found(found, &unknowns, 4.0, Vec::new());
         let asked = |workers: Option<f64>, threads: f64, batch: f64| Asked {
             ln_batch: batch,
             ln_pieces: 0.7,
@@ -215,17 +251,20 @@ mod tests {
         for asked in [asked(None, 0.0, 3.0), asked(Some(0.0), 0.7, 2.0), asked(Some(2.0), 0.7, 5.0), asked(Some(4.0), 0.0, 4.0)] {
             let (speed, variance) = numbers.uncertain_speed(&asked);
             assert!((speed - numbers.step(&asked).speed).abs() < 1e-12);
-            let expected: f64 = (0..14)
-                .map(|at| {
-                    let moved = |by: f64| {
-                        let mut there = raw();
-                        there[at] += by;
-                        Numbers::new(&there, 4.0).step(&asked).speed
-                    };
-                    let slope = (moved(1e-5) - moved(-1e-5)) / 2e-5 * deviations[at];
-                    slope * slope
-                })
-                .sum();
+            let (mut slopes, mut waits) = (vec![0.0; 14], vec![0.0; 14]);
+            let _ = numbers.followed(&asked, &mut slopes, &mut waits);
+            for at in 0..14 {
+                let moved = |by: f64| {
+                    let mut there = raw();
+                    there[at] += by;
+                    Numbers::new(&there, 4.0).step(&asked)
+                };
+                let (up, down) = (moved(1e-5), moved(-1e-5));
+                let (speed, wait) = ((up.speed - down.speed) / 2e-5, (up.wait - down.wait) / 2e-5);
+                assert!((speed - slopes[at]).abs() < 1e-5, "{asked:?} {at}: {}, not {speed}", slopes[at]);
+                assert!((wait - waits[at]).abs() < 1e-5, "{asked:?} {at}: {}, not {wait}", waits[at]);
+            }
+            let expected: f64 = slopes.iter().zip(&deviations).map(|(slope, by)| (slope * by) * (slope * by)).sum();
             assert!((variance - expected).abs() < 1e-4 * expected, "{asked:?}: {variance}, not {expected}");
         }
     }
