@@ -15,6 +15,8 @@ pub(super) struct Judge<'m> {
     pub(super) best: f64,
     /// What the process's mean is added to, and the variance of that.
     pub(super) offset: &'m dyn Fn(&Config) -> (f64, f64),
+    /// The chance that a config fits into memory, which is apart from that of failing otherwise.
+    pub(super) fits: &'m dyn Fn(&Config) -> f64,
     /// By how much the mean may be another, and how likely each of these is; the rest of one is the chance that it is not.
     pub(super) others: &'m dyn Fn(&Config, &mut Vec<(f64, f64)>),
 }
@@ -26,12 +28,23 @@ pub(super) struct Choice {
     pub(super) belief: Belief,
     /// The chance that it runs.
     pub(super) chance: f64,
+    /// The part of this that is the chance to fit into memory.
+    pub(super) fits: f64,
     /// The expected improvement in standard units, failures counting as none.
     pub(super) improvement: f64,
 }
 
 /// Candidates whose deviation is computed in full; it costs far more than a bound of it.
 const MOST_EXACT: usize = 3000;
+
+/// What the chance to fit into memory adds to the logarithm of a worth. To run out of memory costs more than a probe that
+/// gains nothing: it takes as long, says less, and may take other work on the device with it. So the chance counts twice;
+/// and what hardly fits comes behind all that may.
+pub(super) fn risk(fits: f64) -> f64 {
+    const HARDLY: f64 = 0.05;
+    const LAST: f64 = -1e6;
+    2.0 * ln(fits) + if fits < HARDLY { LAST } else { 0.0 }
+}
 
 /// A candidate with a bound of its worth.
 struct Bounded {
@@ -75,7 +88,7 @@ impl Judge<'_> {
                     let mean = self.process.mean(&factors, chunk.points.point(at), &mut along) + offset;
                     let widest = self.process.widest(&along);
                     let widest = (widest * widest + variance).sqrt();
-                    let bound = ln_expected_improvement(mean, widest, self.best);
+                    let bound = ln_expected_improvement(mean, widest, self.best) + risk((self.fits)(config));
                     bounds.push(Bounded { bound, chunk: number, at });
                 }
             }
@@ -97,6 +110,8 @@ impl Judge<'_> {
             (Some((feasibility, process)), Some(factors)) => feasibility.chance(process, factors, point),
             _ => 1.0,
         };
+        let fits = (self.fits)(&chunk.configs[at]);
+        let chance = chance * fits;
         let mut others = Vec::new();
         (self.others)(&chunk.configs[at], &mut others);
         let expected = |shift: f64| ln_expected_improvement(belief.mean + shift, belief.deviation, self.best);
@@ -107,8 +122,9 @@ impl Judge<'_> {
             let all = others.iter().map(|(shift, weight)| weight * exp(expected(*shift))).sum::<f64>();
             ln(all + own.max(0.0) * exp(expected(0.0)))
         };
-        let worth = improvement + ln(chance);
-        (worth, Choice { config: chunk.configs[at].clone(), belief, chance, improvement: exp(worth) })
+        let gain = improvement + ln(chance);
+        let worth = gain + risk(fits) - ln(fits);
+        (worth, Choice { config: chunk.configs[at].clone(), belief, chance, fits, improvement: exp(gain) })
     }
 }
 

@@ -10,6 +10,7 @@ mod first;
 mod fit;
 mod kernel;
 mod matrix;
+mod memory;
 mod model;
 mod normal;
 mod physics;
@@ -18,6 +19,7 @@ mod process;
 mod scale;
 
 use candidates::{Chunk, Listed, chunks};
+use memory::MemoryNeed;
 use physics::Physics;
 
 use super::{Entry, Proposal, Strategy, View, random};
@@ -64,12 +66,14 @@ impl Strategy for Bayes {
         let physics = if self.knows_physics { Physics::of(view) } else { None };
         let (least_trials, least_scored) = if physics.is_some() { (1, 1) } else { (FIRST_TRIALS, 2) };
         if known.trials.len() + view.pending.len() < least_trials || known.scored.len() < least_scored {
-            if let Some(proposal) = physics.and_then(|physics| physics.first(view, candidates)) {
+            let memory = if self.knows_physics { MemoryNeed::of(view, &known.trials) } else { None };
+            if let Some(proposal) = physics.and_then(|physics| physics.first(view, candidates, memory.as_ref())) {
                 return Some(proposal);
             }
             return first::first(view, &known, candidates).map(Proposal::from);
         }
-        model::propose(view, &known, candidates, physics).or_else(|| random::propose(view).map(Proposal::from))
+        let memory = if self.knows_physics { MemoryNeed::of(view, &known.trials) } else { None };
+        model::propose(view, &known, candidates, physics, memory.as_ref()).or_else(|| random::propose(view).map(Proposal::from))
     }
 }
 

@@ -6,6 +6,7 @@ use super::candidates::Chunk;
 use super::feasibility::Feasibility;
 use super::fit;
 use super::kernel::Shape;
+use super::memory::MemoryNeed;
 use super::physics::{self, Numbers, Physics};
 use super::points::{Axis, Points, axes};
 use super::process::{Data, Process};
@@ -100,6 +101,7 @@ pub(super) fn propose(
     known: &Known<'_>,
     candidates: &[Chunk],
     physics: Option<Physics>,
+    memory: Option<&MemoryNeed>,
 ) -> Option<Proposal> {
     let model = Model::of(view, known, physics);
     let (axes, scale, shape) = (&model.axes, &model.scale, &model.shape);
@@ -121,7 +123,7 @@ pub(super) fn propose(
         data.values.extend(expected);
     }
     let process = Process::new(&data, axes, shape)?;
-    let feasibility = feasibility(view, known, axes);
+    let feasibility = feasibility(view, known, axes, memory);
     let chances = feasibility.as_ref().and_then(|model| Some((model, model.process(axes)?)));
     let (best, top) = view.best().or_else(|| known.scored.first().copied())?;
     let judge = Judge {
@@ -129,6 +131,7 @@ pub(super) fn propose(
         feasibility: chances.as_ref().map(|(model, process)| (*model, process)),
         best: scale.value(top),
         offset: &|config| model.offset(view, config),
+        fits: &|config| memory.map_or(1.0, |memory| memory.chance(view.space, config)),
         others: &|config, into| model.others(view, config, into),
     };
     let choice = judge.choose(candidates, |config| view.is_open(config))?;
@@ -148,8 +151,12 @@ fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)]
     }
 }
 
-fn feasibility(view: &View<'_>, known: &Known<'_>, axes: &[Axis]) -> Option<Feasibility> {
-    let kept = &known.trials[known.trials.len().saturating_sub(MOST_KNOWN)..];
+/// What tells which configs run, but for the failures that a lack of memory explains.
+fn feasibility(view: &View<'_>, known: &Known<'_>, axes: &[Axis], memory: Option<&MemoryNeed>) -> Option<Feasibility> {
+    let is_explained =
+        |trial: &Trial| memory.is_some_and(|memory| memory.explains(view.space, view.objective, trial));
+    let kept: Vec<&Trial> = known.trials.iter().copied().filter(|trial| !is_explained(trial)).collect();
+    let kept = &kept[kept.len().saturating_sub(MOST_KNOWN)..];
     let ran: Vec<bool> = kept.iter().map(|trial| view.objective.partial_score_of(&trial.outcome).is_some()).collect();
     let points = Points::of(view.space, axes, kept.iter().map(|trial| &trial.config));
     Feasibility::of(points, &ran, axes.len())
@@ -173,8 +180,11 @@ fn representatives<'k, 'v>(scored: &'k [(&'v Trial, f64)], most: usize) -> Vec<&
 /// The choice with what is expected of it, in a phrase.
 fn explained(view: &View<'_>, scale: &Scale, (best, top): (&Config, f64), choice: Choice) -> Proposal {
     let expected = scale.gain(top, choice.belief.mean - scale.value(top));
-    let chance =
-        if choice.chance < 0.995 { format!(", {:.0} % likely to run", choice.chance * 100.0) } else { String::new() };
+    let verb = if choice.fits < choice.chance / choice.fits { "fit" } else { "run" };
+    let chance = match choice.chance {
+        chance if chance < 0.995 => format!(", {:.0} % likely to {verb}", chance * 100.0),
+        _ => String::new(),
+    };
     let (percent, word) = ((expected.abs() * 100.0).min(999.0), if expected < 0.0 { "worse" } else { "better" });
     let changes = changes(view, best, &choice.config);
     let reason = match view.objective.direction() {

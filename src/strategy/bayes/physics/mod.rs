@@ -18,7 +18,9 @@ use numbers::{Evidence, Unknown, most_likely};
 pub(super) use step::Numbers;
 use step::{Asked, MOST_PRECISIONS};
 
+use super::acquisition::risk;
 use super::candidates::Chunk;
+use super::memory::MemoryNeed;
 use super::normal::ln;
 use crate::outcome::{Measurement, Outcome};
 use crate::space::{Config, Parameter, Role, Space};
@@ -119,20 +121,28 @@ impl Physics {
         (Numbers::found(found, &unknowns, self.middle, others), prior)
     }
 
-    /// Where nothing was tried and nobody says where to begin: the config that is fastest by what is expected of training
-    /// steps in general.
-    pub(super) fn first(&self, view: &View<'_>, candidates: &[Chunk]) -> Option<Proposal> {
-        let is_first = view.history.trials().is_empty() && view.pending.is_empty();
-        if !is_first || view.start.is_some_and(|start| view.is_open(start)) {
+    /// Where nobody says where to begin: the config that is fastest by what is expected of training steps in general, and
+    /// likely to fit. The same where what was tried did not fit.
+    pub(super) fn first(&self, view: &View<'_>, candidates: &[Chunk], memory: Option<&MemoryNeed>) -> Option<Proposal> {
+        let trials = view.history.trials();
+        let none_fitted = trials.iter().all(|trial| view.objective.lacks_memory(&trial.outcome).is_some());
+        let is_lacking = !trials.is_empty() && none_fitted && memory.is_some();
+        let is_first = trials.is_empty() && view.pending.is_empty();
+        if !(is_first || is_lacking) || is_first && view.start.is_some_and(|start| view.is_open(start)) {
             return None;
         }
         let means: Vec<f64> = self.unknowns.iter().map(|unknown| unknown.mean).collect();
         let numbers = Numbers::new(&means, self.middle);
+        let chance = |config: &Config| memory.map_or(1.0, |memory| memory.chance(view.space, config));
+        let worth = |config: &Config| self.mean(view.space, config, &numbers) + risk(chance(config));
         let open = candidates.iter().flat_map(|chunk| &chunk.configs).filter(|config| view.is_open(config));
-        let worth = open.map(|config| (self.mean(view.space, config, &numbers), config));
-        let (_, config) = worth.reduce(|best, other| if other.0 > best.0 { other } else { best })?;
-        let reason = Some("begins where training steps are fast more often than not".to_owned());
-        Some(Proposal { config: config.clone(), reason, gain: None })
+        let all = open.map(|config| (worth(config), config));
+        let (_, config) = all.reduce(|best, other| if other.0 > best.0 { other } else { best })?;
+        let reason = match is_first {
+            true => "begins where training steps are fast more often than not".to_owned(),
+            false => format!("tries what is {:.0} % likely to fit", 100.0 * chance(config)),
+        };
+        Some(Proposal { config: config.clone(), reason: Some(reason), gain: None })
     }
 
     /// What the model leaves of the values.

@@ -187,7 +187,8 @@ impl Numbers {
             own = own.times(crowd.power(self.raw[BARRIER].max(0.0), BARRIER));
         }
         let all = load.plus(on_host.times(device)).over(cores);
-        own = own.larger(all.scaled(self.host.min(1.0)));
+        let part = if self.host < 1.0 { Dual::along(self.host, HOST) } else { Dual::constant(1.0) };
+        own = own.larger(all.times(part));
         (own.larger(load.over(workers.smaller(cores)).larger(all)), own)
     }
 
