@@ -1,12 +1,14 @@
 //! Answers from a recorded table instead of running anything.
 //!
-//! A table is a CSV file: columns up to `status` are parameters, `status` is `ok` or a failure, `value` the objective;
-//! further columns are kept by nobody. Configs that are not in the table are not in its space.
+//! A table is a CSV file: columns up to `status` are parameters, `status` is `ok` or a failure, `value` the objective.
+//! `x_step_s`, `x_data_wait_s` (seconds per step), `x_peak_memory_bytes` and `x_memory_capacity_bytes` are reported beside
+//! it; further columns are kept by nobody. Configs that are not in the table are not in its space.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::sync::Arc;
 
+use super::window::DATA_WAIT;
 use super::{Job, ProbeError, Prober, Watch};
 use crate::journal::Line;
 use crate::objective::Objective;
@@ -116,7 +118,8 @@ impl Table {
                 "ok" => {
                     let text = record.get(value).unwrap_or_default();
                     let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
-                    measured(number.ok_or_else(|| TableError::NotANumber { row, text: text.to_owned() })?)
+                    let number = number.ok_or_else(|| TableError::NotANumber { row, text: text.to_owned() })?;
+                    Outcome::Measured(beside(measurement(number), &headers, &record))
                 }
                 "oom_fail" | "out_of_memory" | "oom" => {
                     Outcome::OutOfMemory { memory: Memory::Device, failure: Failure::new("as recorded") }
@@ -145,7 +148,14 @@ impl Table {
             let estimate = line.outcome.measurement().and_then(|measurement| objective.estimate(measurement));
             let outcome = match (&line.outcome, estimate) {
                 (Outcome::Measured(_), Some(estimate)) if objective.score_of(&line.outcome).is_some() => {
-                    measured(estimate.value)
+                    let measured = line.outcome.measurement().cloned().unwrap_or_default();
+                    Outcome::Measured(Measurement {
+                        step_seconds: measured.step_seconds,
+                        phase_seconds: measured.phase_seconds,
+                        peak_memory_bytes: measured.peak_memory_bytes,
+                        memory_capacity_bytes: measured.memory_capacity_bytes,
+                        ..measurement(estimate.value)
+                    })
                 }
                 (Outcome::Measured(_), _) => Outcome::Crashed(Failure::new("recorded as infeasible")),
                 (outcome, _) => outcome.clone(),
@@ -240,20 +250,37 @@ fn usable_name(name: &str, column: usize) -> String {
     if is_usable { usable } else { format!("column{column}_{usable}") }
 }
 
-fn measured(value: f64) -> Outcome {
-    Outcome::Measured(Measurement {
+fn measurement(value: f64) -> Measurement {
+    Measurement {
         throughput: Some(Estimate::point(value)),
         unit: "recorded".to_owned(),
         steps: 1,
         ..Measurement::default()
-    })
+    }
 }
 
-/// Rows for the same config: the mean of those that ended well, else the first failure.
+/// A measurement with what further columns tell, where they are there and hold a number.
+fn beside(mut measurement: Measurement, headers: &csv::StringRecord, record: &csv::StringRecord) -> Measurement {
+    let number = |column: &str| -> Option<f64> {
+        let place = headers.iter().position(|header| header == column)?;
+        record.get(place)?.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0)
+    };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size that is not negative")]
+    let bytes = |column: &str| number(column).map(|bytes| bytes as u64);
+    measurement.step_seconds = number("x_step_s");
+    measurement.phase_seconds.extend(number("x_data_wait_s").map(|wait| (DATA_WAIT.to_owned(), wait)));
+    measurement.peak_memory_bytes = bytes("x_peak_memory_bytes");
+    measurement.memory_capacity_bytes = bytes("x_memory_capacity_bytes");
+    measurement
+}
+
+/// Rows for the same config: the mean of those that ended well, with what the first of them tells beside, else the first
+/// failure.
 fn together(outcomes: Vec<Outcome>) -> Outcome {
     let values: Vec<f64> = outcomes.iter().filter_map(|o| o.measurement()?.metric("throughput")).collect();
-    match crate::stats::mean(&values) {
-        Some(mean) => measured(mean),
+    let first = outcomes.iter().find_map(|outcome| outcome.measurement()).cloned();
+    match crate::stats::mean(&values).zip(first) {
+        Some((mean, first)) => Outcome::Measured(Measurement { throughput: Some(Estimate::point(mean)), ..first }),
         None => outcomes.into_iter().next().unwrap_or(Outcome::Interrupted),
     }
 }
@@ -297,6 +324,23 @@ mod tests {
         assert_eq!(names, ["batch", "mode"]);
         assert_eq!(crate::space::Walk::new(&space).count(), 4);
         assert_eq!(replay.optimum(&Objective::default()), Some(20.0));
+    }
+
+    #[test]
+    fn further_columns_with_known_names_are_reported() {
+        let text = "batch,status,value,x_step_s,x_data_wait_s,x_peak_memory_bytes,x_memory_capacity_bytes,x_load\n\
+                    8,ok,80,0.1,0.04,700,1000,3\n16,ok,100,,,,,\n32,ok,90,-1,x,inf,,\n";
+        let (space, replay) = Table::from_csv(text.as_bytes()).unwrap().into_replay(&[]).unwrap();
+        let told: Vec<&Measurement> = crate::space::Walk::new(&space)
+            .map(|config| replay.answer(&config).unwrap().measurement().unwrap())
+            .collect();
+        assert_eq!((told[0].step_seconds, told[0].phase_seconds["data_wait"]), (Some(0.1), 0.04));
+        assert_eq!((told[0].peak_memory_bytes, told[0].memory_capacity_bytes), (Some(700), Some(1000)));
+        for silent in &told[1..] {
+            assert!(
+                silent.step_seconds.is_none() && silent.phase_seconds.is_empty() && silent.peak_memory_bytes.is_none()
+            );
+        }
     }
 
     #[test]

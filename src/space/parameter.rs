@@ -319,8 +319,7 @@ impl Parameter {
     /// Whether it is stated, or the name says, that this is how many samples a training step takes, from each process or in all.
     pub fn is_batch_size(&self) -> bool {
         const OTHERS: &[&str] = &["eval", "val", "valid", "validation", "test", "predict"];
-        self.is_stated_batch_size()
-            || self.has_batch_name() && !self.name.split('_').any(|word| OTHERS.contains(&word))
+        self.is_stated_batch_size() || self.has_batch_name() && !self.name.split('_').any(|word| OTHERS.contains(&word))
     }
 
     fn is_stated_batch_size(&self) -> bool {

@@ -7,6 +7,9 @@ use super::normal::{exp, ln, ln_expected_improvement};
 use super::process::{Belief, Process};
 use crate::space::Config;
 
+/// Adds other means that a config may have, as differences, with the chance of each.
+pub(super) type Others<'m> = dyn Fn(&Config, &mut Vec<(f64, f64)>) + 'm;
+
 /// What is known when candidates are compared.
 pub(super) struct Judge<'m> {
     pub(super) process: &'m Process<'m>,
@@ -18,7 +21,7 @@ pub(super) struct Judge<'m> {
     /// The chance that a config fits into memory, which is apart from that of failing otherwise.
     pub(super) fits: &'m dyn Fn(&Config) -> f64,
     /// By how much the mean may be another, and how likely each of these is; the rest of one is the chance that it is not.
-    pub(super) others: &'m dyn Fn(&Config, &mut Vec<(f64, f64)>),
+    pub(super) others: &'m Others<'m>,
 }
 
 /// The candidate that is worth most.

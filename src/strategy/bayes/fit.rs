@@ -48,11 +48,6 @@ pub(super) struct Fitted {
     pub(super) cost: f64,
 }
 
-/// The shape that the priors alone make most likely of what a model leaves.
-pub(super) fn unfitted(axes: &[Axis]) -> Shape {
-    shape(&start(axes, &VARIANCE_LEFT))
-}
-
 fn start(axes: &[Axis], variance: &Prior) -> Vec<f64> {
     [vec![LENGTH.mean; axes.len()], vec![SHARE.mean, variance.mean, NOISE.mean]].concat()
 }

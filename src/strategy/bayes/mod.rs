@@ -73,7 +73,8 @@ impl Strategy for Bayes {
             return first::first(view, &known, candidates).map(Proposal::from);
         }
         let memory = if self.knows_physics { MemoryNeed::of(view, &known.trials) } else { None };
-        model::propose(view, &known, candidates, physics, memory.as_ref()).or_else(|| random::propose(view).map(Proposal::from))
+        model::propose(view, &known, candidates, physics, memory.as_ref())
+            .or_else(|| random::propose(view).map(Proposal::from))
     }
 }
 

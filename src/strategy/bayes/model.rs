@@ -52,7 +52,7 @@ impl Model {
             configs: kept.iter().map(|(trial, _)| &trial.config).collect(),
             values: &whole,
             deviation: scale.deviation(),
-            waits: kept.iter().map(|(trial, _)| physics::wait_of(&trial.outcome)).collect(),
+            waits: kept.iter().map(|(trial, _)| physics.wait_of(view.space, trial)).collect(),
         };
         let (numbers, prior) = physics.fit(&known);
         data.values = physics.rest(&known, &numbers);
@@ -153,8 +153,7 @@ fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)]
 
 /// What tells which configs run, but for the failures that a lack of memory explains.
 fn feasibility(view: &View<'_>, known: &Known<'_>, axes: &[Axis], memory: Option<&MemoryNeed>) -> Option<Feasibility> {
-    let is_explained =
-        |trial: &Trial| memory.is_some_and(|memory| memory.explains(view.space, view.objective, trial));
+    let is_explained = |trial: &Trial| memory.is_some_and(|memory| memory.explains(view.space, view.objective, trial));
     let kept: Vec<&Trial> = known.trials.iter().copied().filter(|trial| !is_explained(trial)).collect();
     let kept = &kept[kept.len().saturating_sub(MOST_KNOWN)..];
     let ran: Vec<bool> = kept.iter().map(|trial| view.objective.partial_score_of(&trial.outcome).is_some()).collect();

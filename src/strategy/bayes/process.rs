@@ -54,18 +54,6 @@ impl<'d> Process<'d> {
         Some(Self { data, axes, shape, factor, weights, level })
     }
 
-    /// How little the process, with these values instead of its own, expects them: the negative logarithm of their density,
-    /// up to a constant.
-    pub(super) fn surprise(&self, values: &[f64]) -> f64 {
-        let mut ones = vec![1.0; values.len()];
-        let mut solved = values.to_vec();
-        self.factor.solve(&mut ones);
-        self.factor.solve(&mut solved);
-        let level = dot(&ones, &solved) / (dot(&ones, &ones) + LEVEL_PRECISION);
-        let square: f64 = solved.iter().zip(&ones).map(|(value, one)| (value - level * one).powi(2)).sum();
-        0.5 * square + 0.5 * LEVEL_PRECISION * level * level
-    }
-
     /// Prepares for the points of a set.
     pub(super) fn factors(&self, others: &Points) -> Vec<Factor> {
         factors(self.shape, self.axes, &self.data.points, others, false)

@@ -51,7 +51,9 @@ pub(super) struct MemoryNeed {
 enum Part {
     Nothing,
     /// A size that activations grow with, or the pieces that it is worked through in.
-    Size { sign: f64 },
+    Size {
+        sign: f64,
+    },
     /// Settings that make groups: the first number of each, none for the setting that the others are compared with.
     Group(Vec<Option<usize>>),
 }
@@ -76,7 +78,8 @@ impl MemoryNeed {
     /// The model of a space, fitted to its trials; `None` where no parameter is known to grow memory.
     pub(super) fn of(view: &View<'_>, trials: &[&Trial]) -> Option<Self> {
         let mut need = Self::expected(view.space)?;
-        let capacity = trials.iter().filter_map(|trial| trial.outcome.partial_measurement()?.memory_capacity_bytes).max();
+        let capacity =
+            trials.iter().filter_map(|trial| trial.outcome.partial_measurement()?.memory_capacity_bytes).max();
         let told = trials.iter().filter_map(|trial| {
             Some((need.asked(view.space, &trial.config), told(&trial.outcome, view.objective, capacity)?))
         });

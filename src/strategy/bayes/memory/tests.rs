@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::outcome::{Failure, Measurement};
 use crate::outcome::Estimate;
+use crate::outcome::{Failure, Measurement};
 use crate::space::Settings;
 use crate::strategy::strategy;
 use crate::trial::{History, Purpose};
@@ -80,7 +80,8 @@ fn lacking(trials: &[Trial]) -> usize {
 /// The best throughput of all configs that fit, and of those that were tried.
 fn best(space: &Space, trials: &[Trial], need: impl Fn(f64, f64) -> f64) -> (f64, f64) {
     let objective = Objective::default();
-    let all = crate::space::Walk::new(space).filter_map(|config| objective.score_of(&probe(&space.settings(&config), &need)));
+    let all =
+        crate::space::Walk::new(space).filter_map(|config| objective.score_of(&probe(&space.settings(&config), &need)));
     let tried = trials.iter().filter_map(|trial| objective.score_of(&trial.outcome));
     (all.fold(0.0, f64::max), tried.fold(0.0, f64::max))
 }
@@ -92,7 +93,12 @@ fn the_edge_of_an_affine_need_is_found_with_few_failures() {
         let (space, trials) = search(need, 12);
         let (most, found) = best(&space, &trials, need);
         assert!(found > 0.98 * most, "{base} {slope}: {found} of {most}{}", shown(&space, &trials));
-        assert!(lacking(&trials) <= 4, "{base} {slope}: {} of 12 did not fit{}", lacking(&trials), shown(&space, &trials));
+        assert!(
+            lacking(&trials) <= 4,
+            "{base} {slope}: {} of 12 did not fit{}",
+            lacking(&trials),
+            shown(&space, &trials)
+        );
     }
 }
 

@@ -21,10 +21,10 @@ use step::{Asked, MOST_PRECISIONS};
 use super::acquisition::risk;
 use super::candidates::Chunk;
 use super::memory::MemoryNeed;
-use super::normal::ln;
-use crate::outcome::{Measurement, Outcome};
+use super::normal::{exp, ln};
 use crate::space::{Config, Parameter, Role, Space};
 use crate::strategy::{Proposal, View};
+use crate::trial::Trial;
 
 /// The model of a space's training step.
 #[derive(Debug)]
@@ -143,6 +143,21 @@ impl Physics {
             false => format!("tries what is {:.0} % likely to fit", 100.0 * chance(config)),
         };
         Some(Proposal { config: config.clone(), reason: Some(reason), gain: None })
+    }
+
+    /// The share of a step that was spent waiting for data, where the probe told. Where it did not tell the time of a step,
+    /// that follows from throughput and batch, unless several devices may take batches.
+    pub(super) fn wait_of(&self, space: &Space, trial: &Trial) -> Option<f64> {
+        let measurement = trial.outcome.partial_measurement()?;
+        let wait = measurement.phase_seconds.get("data_wait")?;
+        let asked = self.asked(space, &trial.config);
+        let by_batch = || {
+            let is_alone = !self.roles.contains(&Some(Role::Devices)) && self.roles.contains(&Some(Role::Batch));
+            let throughput = measurement.throughput.filter(|_| is_alone)?.value;
+            Some(exp(asked.ln_batch + asked.ln_accumulation) / throughput)
+        };
+        let share = wait / measurement.step_seconds.or_else(by_batch)?;
+        (0.0..=1.0).contains(&share).then_some(share)
     }
 
     /// What the model leaves of the values.
@@ -288,14 +303,6 @@ impl Evidence for Observed<'_> {
 pub(super) fn drawn(rest: f64) -> f64 {
     const LIMIT: f64 = -2.5;
     if rest < LIMIT { LIMIT - ln(1.0 + LIMIT - rest) } else { rest }
-}
-
-/// The share of a step that was spent waiting for data, where the probe told.
-pub(super) fn wait_of(outcome: &Outcome) -> Option<f64> {
-    let measurement: &Measurement = outcome.partial_measurement()?;
-    let (wait, step) = (measurement.phase_seconds.get("data_wait")?, measurement.step_seconds?);
-    let share = wait / step;
-    (share.is_finite() && share >= 0.0).then(|| share.min(1.0))
 }
 
 /// What is added to both sides of the odds, so that a few percent of the time at either end do not change them much.

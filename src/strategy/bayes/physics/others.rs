@@ -26,7 +26,8 @@ pub(super) fn drawn(found: &Found, unknowns: &[Unknown]) -> Vec<Vec<f64>> {
 /// Weights from costs: what is less likely by a factor counts less by that factor, but none counts more than the first.
 pub(super) fn weights(costs: &[f64]) -> Vec<f64> {
     let least = costs.first().copied().unwrap_or(0.0);
-    let raw: Vec<f64> = costs.iter().map(|cost| if cost.is_finite() { exp((least - cost).min(0.0)) } else { 0.0 }).collect();
+    let raw: Vec<f64> =
+        costs.iter().map(|cost| if cost.is_finite() { exp((least - cost).min(0.0)) } else { 0.0 }).collect();
     let sum: f64 = raw.iter().sum();
     raw.into_iter().map(|weight| weight / sum).collect()
 }

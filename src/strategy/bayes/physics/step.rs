@@ -249,7 +249,9 @@ mod tests {
             precisions: [Some(12), None, None],
             ..Asked::default()
         };
-        for asked in [asked(None, 0.0, 3.0), asked(Some(0.0), 0.7, 2.0), asked(Some(2.0), 0.7, 5.0), asked(Some(4.0), 0.0, 4.0)] {
+        for asked in
+            [asked(None, 0.0, 3.0), asked(Some(0.0), 0.7, 2.0), asked(Some(2.0), 0.7, 5.0), asked(Some(4.0), 0.0, 4.0)]
+        {
             let (speed, variance) = numbers.uncertain_speed(&asked);
             assert!((speed - numbers.step(&asked).speed).abs() < 1e-12);
             let (mut slopes, mut waits) = (vec![0.0; 14], vec![0.0; 14]);
