@@ -22,6 +22,8 @@ pub(super) struct Judge<'m> {
     pub(super) fits: &'m dyn Fn(&Config) -> f64,
     /// By how much the mean may be another, and how likely each of these is; the rest of one is the chance that it is not.
     pub(super) others: &'m Others<'m>,
+    /// Whether there may be other means.
+    pub(super) is_unsure: bool,
 }
 
 /// The candidate that is worth most.
@@ -39,6 +41,8 @@ pub(super) struct Choice {
 
 /// Candidates whose deviation is computed in full; it costs far more than a bound of it.
 const MOST_EXACT: usize = 3000;
+/// The same where other means are weighed, which takes longer.
+const MOST_WEIGHED: usize = 1000;
 
 /// What the chance to fit into memory adds to the logarithm of a worth. To run out of memory costs more than a probe that
 /// gains nothing: it takes as long, says less, and may take other work on the device with it. So the chance counts twice;
@@ -66,7 +70,8 @@ impl Judge<'_> {
         waiting.sort_unstable_by(|a, b| b.bound.total_cmp(&a.bound).then((a.chunk, a.at).cmp(&(b.chunk, b.at))));
         let mut prepared: Vec<Option<Prepared>> = chunks.iter().map(|_| None).collect();
         let mut best: Option<(f64, Choice)> = None;
-        for candidate in waiting.iter().take(MOST_EXACT) {
+        let most = if self.is_unsure { MOST_WEIGHED } else { MOST_EXACT };
+        for candidate in waiting.iter().take(most) {
             if best.as_ref().is_some_and(|(top, _)| candidate.bound <= *top) {
                 break;
             }

@@ -132,6 +132,7 @@ pub(super) fn propose(
         best: scale.value(top),
         offset: &|config| model.offset(view, config),
         fits: &|config| memory.map_or(1.0, |memory| memory.chance(view.space, config)),
+        is_unsure: model.physics.is_some(),
         others: &|config, into| model.others(view, config, into),
     };
     let choice = judge.choose(candidates, |config| view.is_open(config))?;

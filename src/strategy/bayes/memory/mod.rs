@@ -5,6 +5,8 @@
 //! ordered (precision, checkpointing) changes both by a factor of its own. Peaks are observations; a config that ran out of
 //! memory, and one that ran without telling its peak, are bounds.
 
+use std::cell::RefCell;
+
 use super::normal::{cumulative, exp, ln};
 use super::physics::numbers::{Evidence, Found, Unknown, most_likely};
 use crate::objective::Objective;
@@ -23,6 +25,8 @@ const SETTINGS: usize = 2;
 const MOST_SETTINGS: usize = 16;
 /// Settings of one parameter that make groups.
 const MOST_LEVELS: u64 = 8;
+/// Combinations of settings that matter whose chances are kept.
+const MOST_CASES: u64 = 65_536;
 /// How far peaks are from the model, as a logarithm: allocators round up and fragment.
 const DISCREPANCY: f64 = 0.04;
 /// The same of the edge that failures show.
@@ -44,6 +48,8 @@ pub(super) struct MemoryNeed {
     found: Option<Found>,
     /// What did not fit although the model says that it should.
     walls: Vec<Asked>,
+    /// Chances that were worked out, by the settings that matter; few do, so most configs share theirs.
+    chances: RefCell<Vec<Option<f64>>>,
 }
 
 /// What a parameter is to memory.
@@ -126,8 +132,12 @@ impl MemoryNeed {
             }
             Part::Group(places)
         };
-        let parts = space.parameters().iter().map(&mut part).collect();
-        Some(Self { parts, unknowns, largest, found: None, walls: Vec::new() })
+        let parts: Vec<Part> = space.parameters().iter().map(&mut part).collect();
+        let matter = parts.iter().zip(space.parameters()).filter(|(part, _)| !matches!(part, Part::Nothing));
+        let cases = matter.map(|(_, parameter)| parameter.len().saturating_add(1));
+        let cases = cases.fold(1_u64, u64::saturating_mul);
+        let chances = vec![None; if cases <= MOST_CASES { usize::try_from(cases).unwrap_or(0) } else { 0 }];
+        Some(Self { parts, unknowns, largest, found: None, walls: Vec::new(), chances: RefCell::new(chances) })
     }
 
     fn asked(&self, space: &Space, config: &Config) -> Asked {
@@ -145,6 +155,27 @@ impl MemoryNeed {
 
     /// The chance that a config fits.
     pub(super) fn chance(&self, space: &Space, config: &Config) -> f64 {
+        let place = self.place(space, config);
+        if let Some(known) = self.chances.borrow().get(place).copied().flatten() {
+            return known;
+        }
+        let chance = self.worked_out(space, config);
+        if let Some(known) = self.chances.borrow_mut().get_mut(place) {
+            *known = Some(chance);
+        }
+        chance
+    }
+
+    /// The place of a config's chance among those that are kept.
+    fn place(&self, space: &Space, config: &Config) -> usize {
+        let all = self.parts.iter().zip(space.parameters()).zip(config.levels());
+        all.filter(|((part, _), _)| !matches!(part, Part::Nothing)).fold(0_usize, |place, ((_, parameter), level)| {
+            let levels = usize::try_from(parameter.len()).unwrap_or(usize::MAX).saturating_add(1);
+            place.wrapping_mul(levels).wrapping_add(level.map_or(levels - 1, |level| level as usize))
+        })
+    }
+
+    fn worked_out(&self, space: &Space, config: &Config) -> f64 {
         let asked = self.asked(space, config);
         let mut chance = self.by_model(&asked);
         for wall in self.walls.iter().filter(|wall| wall.settings == asked.settings) {

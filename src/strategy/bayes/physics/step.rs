@@ -2,7 +2,7 @@
 
 use super::dual::Dual;
 use super::numbers::{Found, Unknown};
-use crate::strategy::bayes::matrix::{Triangle, dot};
+use crate::strategy::bayes::matrix::Triangle;
 use crate::strategy::bayes::normal::{exp, ln};
 
 /// Which numbers of the formula are where. Behind them stand the speeds of the precisions, and last the unit of speeds.
@@ -59,8 +59,8 @@ pub(in crate::strategy::bayes) struct Numbers {
     host: f64,
     update: f64,
     unit: f64,
-    /// How sure the numbers are: the factor of their precision, and the deviations that it counts in.
-    precision: Option<(Triangle, Vec<f64>)>,
+    /// The covariance of the numbers, row after row; empty where nothing is known of it.
+    covariance: Vec<f64>,
     /// Other numbers that the history allows, and their weights; the own weight is the rest of one.
     others: Vec<(Numbers, f64)>,
 }
@@ -87,16 +87,15 @@ impl Numbers {
             unit: raw.last().copied().unwrap_or(0.0),
             raw: raw.to_vec(),
             middle,
-            precision: None,
+            covariance: Vec::new(),
             others: Vec::new(),
         }
     }
 
     /// Numbers that were found, with what is known of their uncertainty.
     pub(super) fn found(found: Found, unknowns: &[Unknown], middle: f64, others: Vec<(Self, f64)>) -> Self {
-        let deviations = unknowns.iter().map(|unknown| unknown.deviation).collect();
-        let precision = found.precision.map(|factor| (factor, deviations));
-        Self { precision, others, ..Self::new(&found.numbers, middle) }
+        let covariance = found.precision.map_or_else(Vec::new, |factor| covariance(&factor, unknowns));
+        Self { covariance, others, ..Self::new(&found.numbers, middle) }
     }
 
     /// A step of a config.
@@ -141,18 +140,43 @@ impl Numbers {
 
     /// The same speed, with the variance that it has since the numbers are not known better.
     pub(super) fn uncertain_speed(&self, asked: &Asked) -> (f64, f64) {
-        let Some((factor, deviations)) = &self.precision else { return (self.step(asked).speed, 0.0) };
+        if self.covariance.is_empty() {
+            return (self.step(asked).speed, 0.0);
+        }
         let (time, _) = self.time::<DIRECTIONS>(asked);
         let speed = self.speed(asked, time.value);
-        let mut slope = vec![0.0; self.raw.len()];
-        self.follow(asked, &time, 1.0, &mut slope);
-        slope[PREFETCH] = asked.ln_prefetch;
-        if let Some(unit) = slope.last_mut() {
-            *unit = -1.0;
+        let (linear, ln_piece) = (time.slope[LINEAR], asked.ln_batch - asked.ln_pieces);
+        // Only numbers that matter for the config are looked at.
+        let mut slopes = [(0, 0.0); DIRECTIONS + MOST_PRECISIONS + 5];
+        let mut count = 0;
+        let mut add = |at: usize, slope: f64| {
+            if slope != 0.0 {
+                slopes[count] = (at, slope);
+                count += 1;
+            }
+        };
+        for (at, slope) in time.slope[..LINEAR].iter().enumerate() {
+            add(at, *slope);
         }
-        slope.iter_mut().zip(deviations).for_each(|(slope, deviation)| *slope *= deviation);
-        factor.solve(&mut slope);
-        (speed, dot(&slope, &slope))
+        add(GROWTH, linear * (ln_piece - self.middle));
+        add(THREADS, -linear * asked.ln_threads);
+        add(POWER, -linear * asked.ln_power);
+        add(PREFETCH, -asked.ln_prefetch);
+        let mut is_mixed = false;
+        for place in asked.precisions.iter().flatten() {
+            add(usize::from(*place), -linear);
+            is_mixed = true;
+        }
+        add(MIXED, if is_mixed { time.slope[HALF_BATCH] } else { 0.0 });
+        let last = self.raw.len() - 1;
+        add(last, 1.0);
+        let mut variance = 0.0;
+        for (i, (row, slope)) in slopes[..count].iter().enumerate() {
+            let row = &self.covariance[row * (last + 1)..][..=last];
+            let others: f64 = slopes[..i].iter().map(|(column, other)| row[*column] * other).sum();
+            variance += slope * (2.0 * others + slope * row[slopes[i].0]);
+        }
+        (speed, variance.max(0.0))
     }
 
     /// By how much the speed is another with other numbers that the history allows, and the weights of these.
@@ -216,6 +240,20 @@ impl Numbers {
         }
         device
     }
+}
+
+/// The inverse of a precision that counts in the deviations of the priors.
+fn covariance(factor: &Triangle, unknowns: &[Unknown]) -> Vec<f64> {
+    let size = unknowns.len();
+    let mut entries = Vec::with_capacity(size * size);
+    for (at, row) in unknowns.iter().enumerate() {
+        let mut column = vec![0.0; size];
+        column[at] = row.deviation;
+        factor.solve(&mut column);
+        factor.solve_transposed(&mut column);
+        entries.extend(column.iter().zip(unknowns).map(|(entry, unknown)| entry * unknown.deviation));
+    }
+    entries
 }
 
 fn wait<const N: usize>(time: Dual<N>, own: Dual<N>) -> f64 {
