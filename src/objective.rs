@@ -181,6 +181,11 @@ impl Objective {
         self
     }
 
+    /// How much device memory must stay free.
+    pub fn headroom(&self) -> Headroom {
+        self.memory_headroom
+    }
+
     /// Sets which of several configs within the noise is named.
     #[must_use]
     pub fn on_tie(mut self, on_tie: OnTie) -> Self {

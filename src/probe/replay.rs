@@ -1,11 +1,13 @@
 //! Answers from a recorded table instead of running anything.
 //!
 //! A table is a CSV file: columns up to `status` are parameters, `status` is `ok` or a failure, `value` the objective;
-//! numbers in columns whose names begin with `x_` are further metrics. Configs that are not in the table are not in its space.
+//! numbers in columns whose names begin with `x_` are further metrics, of which `x_step_s`, `x_data_wait_s` (seconds per
+//! step), `x_peak_memory_bytes` and `x_memory_capacity_bytes` are reported as what they are. Configs that are not in the
+//! table are not in its space.
 
 mod further;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -120,7 +122,7 @@ impl Table {
                     let text = record.get(value).unwrap_or_default();
                     let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
                     let number = number.ok_or_else(|| TableError::NotANumber { row, text: text.to_owned() })?;
-                    measured(number, further::metrics(&headers, &record))
+                    Outcome::Measured(further::beside(measurement(number), &headers, &record))
                 }
                 "oom_fail" | "out_of_memory" | "oom" => {
                     Outcome::OutOfMemory { memory: Memory::Device, failure: Failure::new("as recorded") }
@@ -157,8 +159,15 @@ impl Table {
             let estimate = line.outcome.measurement().and_then(|measurement| objective.estimate(measurement));
             let outcome = match (&line.outcome, estimate) {
                 (Outcome::Measured(_), Some(estimate)) if objective.score_of(&line.outcome).is_some() => {
-                    let metrics = line.outcome.measurement().map(|m| m.metrics.clone()).unwrap_or_default();
-                    measured(estimate.value, metrics)
+                    let measured = line.outcome.measurement().cloned().unwrap_or_default();
+                    Outcome::Measured(Measurement {
+                        step_seconds: measured.step_seconds,
+                        phase_seconds: measured.phase_seconds,
+                        peak_memory_bytes: measured.peak_memory_bytes,
+                        memory_capacity_bytes: measured.memory_capacity_bytes,
+                        metrics: measured.metrics,
+                        ..measurement(estimate.value)
+                    })
                 }
                 (Outcome::Measured(_), _) => Outcome::Crashed(Failure::new("recorded as infeasible")),
                 (outcome, _) => outcome.clone(),
@@ -253,21 +262,26 @@ fn usable_name(name: &str, column: usize) -> String {
     if is_usable { usable } else { format!("column{column}_{usable}") }
 }
 
-fn measured(value: f64, metrics: BTreeMap<String, f64>) -> Outcome {
-    Outcome::Measured(Measurement {
+fn measurement(value: f64) -> Measurement {
+    Measurement {
         throughput: Some(Estimate::point(value)),
         unit: "recorded".to_owned(),
         steps: 1,
-        metrics,
         ..Measurement::default()
-    })
+    }
 }
 
-/// Rows for the same config: the mean of those that ended well, else the first failure.
+/// Rows for the same config: the mean of those that ended well, with what the first of them tells beside, else the first
+/// failure.
 fn together(outcomes: Vec<Outcome>) -> Outcome {
     let values: Vec<f64> = outcomes.iter().filter_map(|o| o.measurement()?.metric("throughput")).collect();
-    match crate::stats::mean(&values) {
-        Some(mean) => measured(mean, further::means(outcomes.iter().filter_map(Outcome::measurement))),
+    let first = outcomes.iter().find_map(|outcome| outcome.measurement()).cloned();
+    match crate::stats::mean(&values).zip(first) {
+        Some((mean, first)) => Outcome::Measured(Measurement {
+            throughput: Some(Estimate::point(mean)),
+            metrics: further::means(outcomes.iter().filter_map(Outcome::measurement)),
+            ..first
+        }),
         None => outcomes.into_iter().next().unwrap_or(Outcome::Interrupted),
     }
 }
@@ -321,6 +335,23 @@ mod tests {
         assert_eq!(names, ["batch", "mode"]);
         assert_eq!(crate::space::Walk::new(&space).count(), 4);
         assert_eq!(replay.optimum(&Objective::default()), Some(20.0));
+    }
+
+    #[test]
+    fn further_columns_with_known_names_are_reported() {
+        let text = "batch,status,value,x_step_s,x_data_wait_s,x_peak_memory_bytes,x_memory_capacity_bytes,x_load\n\
+                    8,ok,80,0.1,0.04,700,1000,3\n16,ok,100,,,,,\n32,ok,90,-1,x,inf,,\n";
+        let (space, replay) = Table::from_csv(text.as_bytes()).unwrap().into_replay(&[]).unwrap();
+        let told: Vec<&Measurement> = crate::space::Walk::new(&space)
+            .map(|config| replay.answer(&config).unwrap().measurement().unwrap())
+            .collect();
+        assert_eq!((told[0].step_seconds, told[0].phase_seconds["data_wait"]), (Some(0.1), 0.04));
+        assert_eq!((told[0].peak_memory_bytes, told[0].memory_capacity_bytes), (Some(700), Some(1000)));
+        for silent in &told[1..] {
+            assert!(
+                silent.step_seconds.is_none() && silent.phase_seconds.is_empty() && silent.peak_memory_bytes.is_none()
+            );
+        }
     }
 
     #[test]

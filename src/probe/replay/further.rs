@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::outcome::Measurement;
+use crate::probe::window::DATA_WAIT;
 
 /// Columns that mean the same as a metric.
 const SAME: &[(&str, &str)] = &[("x_power_w", "power"), ("x_avg_power_w", "power")];
 
 /// The numbers of a row in the columns whose names begin with `x_`: as metrics of these names, and of those that they mean.
-pub(super) fn metrics(headers: &csv::StringRecord, record: &csv::StringRecord) -> BTreeMap<String, f64> {
+fn metrics(headers: &csv::StringRecord, record: &csv::StringRecord) -> BTreeMap<String, f64> {
     let cells = headers.iter().zip(record).filter(|(name, _)| name.starts_with("x_"));
     let numbers = cells.filter_map(|(name, text)| Some((name, text.parse::<f64>().ok().filter(|n| n.is_finite())?)));
     let mut metrics = BTreeMap::new();
@@ -17,6 +18,26 @@ pub(super) fn metrics(headers: &csv::StringRecord, record: &csv::StringRecord) -
         metrics.extend(SAME.iter().filter(|(column, _)| *column == name).map(|(_, same)| ((*same).to_owned(), number)));
     }
     metrics
+}
+
+/// A measurement with what further columns tell, where they are there and hold a number.
+pub(super) fn beside(
+    mut measurement: Measurement,
+    headers: &csv::StringRecord,
+    record: &csv::StringRecord,
+) -> Measurement {
+    let number = |column: &str| -> Option<f64> {
+        let place = headers.iter().position(|header| header == column)?;
+        record.get(place)?.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0)
+    };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size that is not negative")]
+    let bytes = |column: &str| number(column).map(|bytes| bytes as u64);
+    measurement.step_seconds = number("x_step_s");
+    measurement.phase_seconds.extend(number("x_data_wait_s").map(|wait| (DATA_WAIT.to_owned(), wait)));
+    measurement.peak_memory_bytes = bytes("x_peak_memory_bytes");
+    measurement.memory_capacity_bytes = bytes("x_memory_capacity_bytes");
+    measurement.metrics = metrics(headers, record);
+    measurement
 }
 
 /// The mean of each metric over the rows of one config that have it.

@@ -11,6 +11,9 @@ use super::points::Points;
 use super::process::{Belief, Process};
 use crate::space::Config;
 
+/// Adds other means that a config may have, as differences, with the chance of each.
+pub(super) type Others<'m> = dyn Fn(&Config, &mut Vec<(f64, f64)>) + 'm;
+
 /// What is known when candidates are compared.
 pub(super) struct Judge<'m> {
     pub(super) process: &'m Process<'m>,
@@ -23,6 +26,12 @@ pub(super) struct Judge<'m> {
     pub(super) offset: &'m dyn Fn(&Config) -> (f64, f64),
     /// The parameters that the offset depends on.
     pub(super) reads: &'m [usize],
+    /// The chance that a config fits into memory, which is apart from that of failing otherwise.
+    pub(super) fits: &'m dyn Fn(&Config) -> f64,
+    /// By how much the mean may be another, and how likely each of these is; the rest of one is the chance that it is not.
+    pub(super) others: &'m Others<'m>,
+    /// Whether there may be other means.
+    pub(super) is_unsure: bool,
 }
 
 /// The candidate that is worth most.
@@ -32,14 +41,27 @@ pub(super) struct Choice {
     pub(super) belief: Belief,
     /// The chance that it runs.
     pub(super) chance: f64,
+    /// The part of this that is the chance to fit into memory.
+    pub(super) fits: f64,
     /// The expected improvement in standard units, failures counting as none.
     pub(super) improvement: f64,
 }
 
 /// Candidates whose deviation is computed in full; it costs far more than a bound of it.
 const MOST_EXACT: usize = 3000;
+/// The same where other means are weighed, which takes longer.
+const MOST_WEIGHED: usize = 1000;
 /// Numbers of kernel factors that are kept for the candidates that are looked at closely.
 const MOST_KEPT: usize = 1 << 22;
+
+/// What the chance to fit into memory adds to the logarithm of a worth. To run out of memory costs more than a probe that
+/// gains nothing: it takes as long, says less, and may take other work on the device with it. So the chance counts twice;
+/// and what hardly fits comes behind all that may.
+pub(super) fn risk(fits: f64) -> f64 {
+    const HARDLY: f64 = 0.05;
+    const LAST: f64 = -1e6;
+    2.0 * ln(fits) + if fits < HARDLY { LAST } else { 0.0 }
+}
 
 /// A candidate with a bound of its worth.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -91,9 +113,10 @@ impl Judge<'_> {
         let mut waiting = BinaryHeap::from(self.bounds(chunks));
         let mut close = Close { judge: self, prepared: chunks.iter().map(|_| None).collect(), kept: 0 };
         let mut best: Option<(Bounded, Choice)> = None;
+        let most = if self.is_unsure { MOST_WEIGHED } else { MOST_EXACT };
         let mut exact = 0;
         while let Some(mut top) = waiting.pop() {
-            if best.as_ref().is_some_and(|(best, _)| top <= *best) || (exact == MOST_EXACT && best.is_some()) {
+            if best.as_ref().is_some_and(|(best, _)| top <= *best) || (exact == most && best.is_some()) {
                 break;
             }
             let chunk = &chunks[top.chunk as usize];
@@ -110,6 +133,19 @@ impl Judge<'_> {
             }
         }
         best.map(|(_, choice)| choice)
+    }
+
+    /// The logarithm of the improvement that is expected of a config that runs, averaged over the means that it may have.
+    fn expected(&self, config: &Config, belief: Belief) -> f64 {
+        let expected = |shift: f64| ln_expected_improvement(belief.mean + shift, belief.deviation, self.best);
+        let mut others = Vec::new();
+        (self.others)(config, &mut others);
+        if others.is_empty() {
+            return expected(0.0);
+        }
+        let own = 1.0 - others.iter().map(|(_, weight)| weight).sum::<f64>();
+        let all = others.iter().map(|(shift, weight)| weight * exp(expected(*shift))).sum::<f64>();
+        ln(all + own.max(0.0) * exp(expected(0.0)))
     }
 
     fn bounds(&self, chunks: &[Chunk]) -> Vec<Bounded> {
@@ -177,25 +213,26 @@ impl Close<'_, '_> {
     }
 
     fn step(&self, chunk: &Chunk, prepared: &Prepared, point: &[u32], bounded: &mut Bounded) -> Option<Choice> {
-        let Judge { process, feasibility, best, doubt, offset, .. } = self.judge;
+        let Judge { process, feasibility, offset, doubt, .. } = self.judge;
+        let config = &chunk.configs[bounded.at as usize];
         let chance = match (feasibility, &prepared.feasibility) {
             (Some((feasibility, process)), Some(factors)) => feasibility.chance(process, factors, point),
             _ => 1.0,
         };
-        if bounded.stage == Stage::Rough && chance < 1.0 {
-            bounded.bound += ln(chance);
+        let fits = (self.judge.fits)(config);
+        let risk = ln(chance) + risk(fits);
+        if bounded.stage == Stage::Rough && risk < 0.0 {
+            bounded.bound += risk;
             bounded.stage = Stage::Chance;
             return None;
         }
         let is_part = bounded.stage < Stage::Part && process.len() >= MANY;
-        let config = &chunk.configs[bounded.at as usize];
         let mut along = Vec::new();
-        let (offset, variance) = offset(config);
-        let mean = process.mean(&prepared.values, point, &mut along) + offset;
+        let mean = process.mean(&prepared.values, point, &mut along) + offset(config).0;
         let rows = if is_part { process.len() / 4 } else { process.len() };
-        let own = process.deviation(rows, &mut along);
-        let deviation = (own * own + variance).sqrt() * doubt;
-        let worth = ln_expected_improvement(mean, deviation, *best) + ln(chance);
+        let belief = Belief { mean, deviation: process.deviation(rows, &mut along) * doubt };
+        let improvement = self.judge.expected(config, belief);
+        let worth = improvement + risk;
         let worth = if worth.is_nan() { f64::NEG_INFINITY } else { worth };
         if is_part {
             bounded.bound = bounded.bound.min(worth);
@@ -203,8 +240,8 @@ impl Close<'_, '_> {
             return None;
         }
         (bounded.bound, bounded.stage) = (worth, Stage::Exact);
-        let belief = Belief { mean, deviation };
-        Some(Choice { config: config.clone(), belief, chance, improvement: exp(worth) })
+        let chance = chance * fits;
+        Some(Choice { config: config.clone(), belief, chance, fits, improvement: exp(improvement + ln(chance)) })
     }
 }
 
@@ -243,6 +280,9 @@ mod tests {
                 doubt: 1.0,
                 offset: &offset,
                 reads: &[2],
+                fits: &|_| 1.0,
+                others: &|_, _| (),
+                is_unsure: false,
             };
             let is_open = |config: &Config| !some.contains(&config);
             let worth = |config: &Config, point: &[u32], prepared: &(Vec<Factor>, Vec<Factor>)| {

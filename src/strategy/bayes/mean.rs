@@ -34,6 +34,8 @@ pub(super) struct History<'h> {
     pub(super) space: &'h Space,
     pub(super) axes: &'h [Axis],
     pub(super) data: Data,
+    /// The same values with nothing drawn together.
+    pub(super) whole: Vec<f64>,
     pub(super) configs: Vec<&'h Config>,
     /// The share of each step that was spent waiting for data, where it was reported.
     pub(super) waits: Vec<Option<f64>>,
@@ -78,16 +80,25 @@ impl Mean {
         let plain = fit::fit(&history.data, history.axes, false, history.parts.share);
         let plain = Candidate { mean: Self::Nothing, cost: plain.cost, around: plain };
         let Some(physics) = physics else { return plain };
+        // What lies far below says as much to a model that explains it, so both are judged by all of it.
+        let mut data = history.data.clone();
+        let against = if history.whole == data.values {
+            plain.cost
+        } else {
+            data.values.clone_from(&history.whole);
+            fit::fit(&data, history.axes, false, history.parts.share).cost
+        };
         let known = physics::Known {
             space: history.space,
             configs: history.configs.clone(),
-            values: &history.data.values,
+            values: &history.whole,
             deviation: history.deviation,
             waits: history.waits.clone(),
         };
         let (numbers, prior) = physics.fit(&known);
         let explained = Self::Physics(physics, numbers).around(history, prior);
-        if explained.cost > plain.cost + DOUBT { plain } else { explained }
+        let cost = plain.cost + explained.cost - against;
+        if cost > plain.cost + DOUBT { plain } else { Candidate { cost, ..explained } }
     }
 
     /// The earlier study that the history makes most likely. The kernel is fitted to what that one leaves, since this takes
@@ -102,9 +113,9 @@ impl Mean {
 
     fn around(self, history: &History<'_>, prior: f64) -> Candidate {
         let mut rest = history.data.clone();
-        for (value, config) in rest.values.iter_mut().zip(&history.configs) {
-            *value -= self.value(history.space, config, history.deviation, history.is_of_ratios);
-        }
+        let scale = (history.deviation, history.is_of_ratios);
+        let each = rest.values.iter_mut().zip(&history.whole).zip(&history.configs);
+        each.for_each(|((value, whole), config)| *value = self.left(history.space, config, (*value, *whole), scale));
         let around = fit::fit(&rest, history.axes, true, history.parts.share);
         Candidate { mean: self, cost: around.cost + prior, around }
     }
@@ -116,6 +127,33 @@ impl Mean {
             Self::Physics(physics, _) => physics.reads(),
             Self::Earlier(..) => (0..space.parameters().len()).collect(),
         }
+    }
+
+    /// What the process is to know of a value, drawn together and whole: it, or what the mean leaves of it.
+    pub(super) fn left(
+        &self,
+        space: &Space,
+        config: &Config,
+        (value, whole): (f64, f64),
+        (unit, is_of_ratios): (f64, bool),
+    ) -> f64 {
+        match self {
+            Self::Physics(physics, numbers) => physics::drawn(whole - physics.mean(space, config, numbers) / unit),
+            Self::Nothing | Self::Earlier(..) => value - self.value(space, config, unit, is_of_ratios),
+        }
+    }
+
+    /// By how much the physics may expect other values, in standard units, and how likely each is.
+    pub(super) fn others(&self, space: &Space, config: &Config, unit: f64, into: &mut Vec<(f64, f64)>) {
+        if let Self::Physics(physics, numbers) = self {
+            physics.other_means(space, config, numbers, into);
+            into.iter_mut().for_each(|(shift, _)| *shift /= unit);
+        }
+    }
+
+    /// Whether there may be others.
+    pub(super) fn is_unsure(&self) -> bool {
+        matches!(self, Self::Physics(..))
     }
 
     /// The mean of a config's standardised value with its variance: the physics' numbers are only so sure.

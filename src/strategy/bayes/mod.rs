@@ -12,6 +12,7 @@ mod fit;
 mod kernel;
 mod matrix;
 mod mean;
+mod memory;
 mod model;
 mod normal;
 mod parts;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 
 use candidates::{Chunk, Listed, chunks};
 use earlier::Lesson;
+use memory::MemoryNeed;
 use model::Model;
 pub use parts::Parts;
 use physics::Physics;
@@ -113,16 +115,17 @@ impl Strategy for Bayes {
             }
         };
         let physics = if parts.physics && parts.logarithm { Physics::of(view) } else { None };
+        let memory = if parts.physics { MemoryNeed::of(view, &known.trials) } else { None };
         let knows_nothing = physics.is_none() && self.lessons.is_empty();
         let (least_trials, least_scored) = if knows_nothing { (FIRST_TRIALS, 2) } else { (1, 1) };
         if known.trials.len() + view.pending.len() < least_trials || known.scored.len() < least_scored {
-            if let Some(proposal) = physics.and_then(|physics| physics.first(view, candidates)) {
+            if let Some(proposal) = physics.and_then(|physics| physics.first(view, candidates, memory.as_ref())) {
                 return Some(proposal);
             }
             return first::first(view, &known, candidates).map(Proposal::from);
         }
         let model = self.fitted.of(view, &known, |known| Model::of(view, known, physics, &self.lessons, parts));
-        model.propose(view, &known, candidates).or_else(|| random::propose(view).map(Proposal::from))
+        model.propose(view, &known, candidates, memory.as_ref()).or_else(|| random::propose(view).map(Proposal::from))
     }
 }
 

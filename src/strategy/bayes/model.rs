@@ -9,7 +9,8 @@ use super::feasibility::Feasibility;
 use super::fit;
 use super::kernel::Shape;
 use super::mean::{History, Mean};
-use super::physics::{self, Physics};
+use super::memory::MemoryNeed;
+use super::physics::Physics;
 use super::points::{Axis, Points, axes};
 use super::process::{Data, Process};
 use super::scale::Scale;
@@ -56,7 +57,8 @@ impl Model {
             axes: &axes,
             data: data(view, &axes, &scale, &kept, parts),
             configs: kept.iter().map(|(trial, _)| &trial.config).collect(),
-            waits: kept.iter().map(|(trial, _)| physics::wait_of(&trial.outcome)).collect(),
+            whole: kept.iter().map(|(_, score)| scale.whole_value(*score)).collect(),
+            waits: kept.iter().map(|(trial, _)| physics.as_ref()?.wait_of(view.space, trial)).collect(),
             deviation: scale.deviation(),
             is_of_ratios: scale.is_of_ratios(),
             trials: known.trials.len(),
@@ -66,19 +68,20 @@ impl Model {
         Self { parts, axes, scale, shape: fitted.shape, mean }
     }
 
-    /// The value that the mean expects, up to a constant.
-    fn offset(&self, view: &View<'_>, config: &Config) -> f64 {
-        self.mean.value(view.space, config, self.scale.deviation(), self.scale.is_of_ratios())
-    }
-
     /// The parameters that the offset depends on.
     fn reads(&self, space: &Space) -> Vec<usize> {
         self.mean.reads(space)
     }
 
-    /// The same with its variance.
-    fn uncertain_offset(&self, view: &View<'_>, config: &Config) -> (f64, f64) {
+    /// The value that the mean expects, up to a constant, with its variance.
+    fn offset(&self, view: &View<'_>, config: &Config) -> (f64, f64) {
         self.mean.uncertain(view.space, config, self.scale.deviation(), self.scale.is_of_ratios())
+    }
+
+    /// What the process is to know of a score.
+    fn left(&self, view: &View<'_>, config: &Config, score: f64) -> f64 {
+        let values = (self.scale.value(score), self.scale.whole_value(score));
+        self.mean.left(view.space, config, values, (self.scale.deviation(), self.scale.is_of_ratios()))
     }
 }
 
@@ -93,13 +96,18 @@ const DEVIATIONS_IN_DOUBT: f64 = 1.5;
 
 impl Model {
     /// The candidate that is worth most; `None` where the model makes no process of the history, or no candidate is open.
-    pub(super) fn propose(&self, view: &View<'_>, known: &Known<'_>, candidates: &[Chunk]) -> Option<Proposal> {
+    pub(super) fn propose(
+        &self,
+        view: &View<'_>,
+        known: &Known<'_>,
+        candidates: &[Chunk],
+        memory: Option<&MemoryNeed>,
+    ) -> Option<Proposal> {
         let (axes, scale) = (&self.axes, &self.scale);
-        let offset = |config: &Config| self.offset(view, config);
         let kept = representatives(&known.scored, MOST_KNOWN);
         let mut data = data(view, axes, scale, &kept, self.parts);
-        for (value, (trial, _)) in data.values.iter_mut().zip(&kept) {
-            *value -= offset(&trial.config);
+        for (value, (trial, score)) in data.values.iter_mut().zip(&kept) {
+            *value = self.left(view, &trial.config, *score);
         }
         if !view.pending.is_empty() {
             // What is being probed counts as known, with the value that is expected of it.
@@ -114,7 +122,7 @@ impl Model {
             data.values.extend(expected);
         }
         let process = self.process(&data)?;
-        let feasibility = if self.parts.feasibility { feasibility(view, known, axes) } else { None };
+        let feasibility = if self.parts.feasibility { feasibility(view, known, axes, memory) } else { None };
         let chances = feasibility.as_ref().and_then(|model| Some((model, model.process(axes)?)));
         let (best, top) = view.best().or_else(|| known.scored.first().copied())?;
         let mut judge = Judge {
@@ -122,8 +130,11 @@ impl Model {
             feasibility: chances.as_ref().map(|(model, process)| (*model, process)),
             best: scale.value(top),
             doubt: 1.0,
-            offset: &|config| self.uncertain_offset(view, config),
+            offset: &|config| self.offset(view, config),
             reads: &self.reads(view.space),
+            fits: &|config| memory.map_or(1.0, |memory| memory.chance(view.space, config)),
+            others: &|config, into| self.mean.others(view.space, config, self.scale.deviation(), into),
+            is_unsure: self.mean.is_unsure(),
         };
         let mut choice = judge.choose(candidates, |config| view.is_open(config))?;
         if choice.improvement < LITTLE {
@@ -158,8 +169,11 @@ fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)]
     }
 }
 
-fn feasibility(view: &View<'_>, known: &Known<'_>, axes: &[Axis]) -> Option<Feasibility> {
-    let kept = &known.trials[known.trials.len().saturating_sub(MOST_KNOWN)..];
+/// What tells which configs run, but for the failures that a lack of memory explains.
+fn feasibility(view: &View<'_>, known: &Known<'_>, axes: &[Axis], memory: Option<&MemoryNeed>) -> Option<Feasibility> {
+    let is_explained = |trial: &Trial| memory.is_some_and(|memory| memory.explains(view.space, view.objective, trial));
+    let kept: Vec<&Trial> = known.trials.iter().copied().filter(|trial| !is_explained(trial)).collect();
+    let kept = &kept[kept.len().saturating_sub(MOST_KNOWN)..];
     let ran: Vec<bool> = kept.iter().map(|trial| view.objective.partial_score_of(&trial.outcome).is_some()).collect();
     let points = Points::of(view.space, axes, kept.iter().map(|trial| &trial.config));
     Feasibility::of(points, &ran, axes.len())
@@ -183,8 +197,11 @@ fn representatives<'k, 'v>(scored: &'k [(&'v Trial, f64)], most: usize) -> Vec<&
 /// The choice with what is expected of it, in a phrase.
 fn explained(view: &View<'_>, scale: &Scale, (best, top): (&Config, f64), choice: Choice) -> Proposal {
     let expected = scale.gain(top, choice.belief.mean - scale.value(top));
-    let chance =
-        if choice.chance < 0.995 { format!(", {:.0} % likely to run", choice.chance * 100.0) } else { String::new() };
+    let verb = if choice.fits < choice.chance / choice.fits { "fit" } else { "run" };
+    let chance = match choice.chance {
+        chance if chance < 0.995 => format!(", {:.0} % likely to {verb}", chance * 100.0),
+        _ => String::new(),
+    };
     let (percent, word) = ((expected.abs() * 100.0).min(999.0), if expected < 0.0 { "worse" } else { "better" });
     let changes = changes(view, best, &choice.config);
     let reason = match view.objective.direction() {

@@ -54,6 +54,11 @@ impl Scale {
         (self.drawn(self.kind.raw(score)) - self.mean) / self.deviation
     }
 
+    /// The same with nothing drawn together: what lies far below says as much to a model that explains it.
+    pub(super) fn whole_value(&self, score: f64) -> f64 {
+        (self.kind.raw(score) - self.mean) / self.deviation
+    }
+
     /// The variance of a value whose score has an interval of 95 % with this half width.
     pub(super) fn variance(&self, score: f64, relative_half_width: f64) -> f64 {
         /// The two-sided 95 % quantile of the normal distribution.

@@ -10,18 +10,21 @@
 
 mod dual;
 pub(super) mod numbers;
+mod others;
 mod priors;
 mod step;
 
-use numbers::{Unknown, most_likely};
+use numbers::{Evidence, Unknown, most_likely};
 pub(super) use step::Numbers;
 use step::{Asked, MOST_PRECISIONS};
 
+use super::acquisition::risk;
 use super::candidates::Chunk;
-use super::normal::ln;
-use crate::outcome::{Measurement, Outcome};
+use super::memory::MemoryNeed;
+use super::normal::{exp, ln};
 use crate::space::{Config, Parameter, Role, Space};
 use crate::strategy::{Proposal, View};
+use crate::trial::Trial;
 
 /// The model of a space's training step.
 #[derive(Debug)]
@@ -77,69 +80,84 @@ impl Physics {
 
     /// The numbers that the history makes most likely, with what the priors say of them.
     pub(super) fn fit(&self, known: &Known<'_>) -> (Numbers, f64) {
-        /// How far throughput is from the model, as a logarithm, where all is well.
-        const DISCREPANCY: f64 = 0.08;
-        /// The same of the odds of waiting for data: devices that work while their host waits make the wait look longer.
-        const WAIT_DISCREPANCY: f64 = 0.5;
-        let asked: Vec<Asked> = known.configs.iter().map(|config| self.asked(known.space, config)).collect();
+        /// Other numbers that are less likely than this do not count.
+        const LEAST_WEIGHT: f64 = 0.005;
+        /// Where to begin beside the priors' means: where the loader or the device is the slower one, and where threads
+        /// would be faster if they had more cores.
+        const STARTS: [&[(usize, f64)]; 4] = [
+            &[],
+            &[(step::LOADER, -1.5)],
+            &[(step::LOADER, 1.5)],
+            &[(step::CORES, -1.0), (step::BARRIER, 1.0), (step::THREADS, 1.0)],
+        ];
+        let observed = Observed {
+            asked: known.configs.iter().map(|config| self.asked(known.space, config)).collect(),
+            speeds: known.values.iter().map(|value| value * known.deviation).collect(),
+            waits: &known.waits,
+            middle: self.middle,
+        };
         let mut unknowns = self.unknowns.clone();
-        let differences = |raw: &[f64], into: &mut Vec<f64>| {
-            let numbers = Numbers::new(raw, self.middle);
-            into.clear();
-            for (asked, (value, wait)) in asked.iter().zip(known.values.iter().zip(&known.waits)) {
-                let step = numbers.step(asked);
-                into.push((step.speed - value * known.deviation) / DISCREPANCY);
-                if let Some(wait) = wait {
-                    into.push((odds(step.wait) - odds(*wait)) / WAIT_DISCREPANCY);
-                }
-            }
-        };
-        let start = |unknowns: &[Unknown]| -> Vec<f64> { unknowns.iter().map(|unknown| unknown.mean).collect() };
-        // From the priors' means, and from where the loader or the device is the slower one.
-        let mut starts = vec![start(&unknowns)];
-        for side in [-1.5, 1.5] {
-            let mut other = start(&unknowns);
-            other[step::LOADER] += side * unknowns[step::LOADER].deviation;
-            starts.push(other);
+        let mut starts: Vec<Vec<f64>> = Vec::new();
+        for moves in STARTS {
+            let mut start: Vec<f64> = unknowns.iter().map(|unknown| unknown.mean).collect();
+            moves.iter().for_each(|(at, by)| start[*at] += by * unknowns[*at].deviation);
+            observed.set_unit(&mut start);
+            starts.push(start);
         }
-        let first = |raw: &Vec<f64>| {
-            // The unit follows from the rest.
-            let numbers = Numbers::new(raw, self.middle);
-            let differences = asked
-                .iter()
-                .zip(known.values)
-                .map(|(asked, value)| numbers.step(asked).speed - value * known.deviation);
-            let differences: Vec<f64> = differences.collect();
-            crate::stats::mean(&differences).unwrap_or(0.0)
-        };
-        for start in &mut starts {
-            let unit = first(start);
-            if let Some(last) = start.last_mut() {
-                *last = unit;
-            }
+        if let (Some(unit), Some(start)) = (unknowns.last_mut(), starts.first()) {
+            unit.mean = start.last().copied().unwrap_or(0.0);
         }
-        if let (Some(last), Some(start)) = (unknowns.last_mut(), starts.first()) {
-            last.mean = start.last().copied().unwrap_or(0.0);
+        let found = most_likely(&unknowns, &starts, &observed);
+        let mut drawn = vec![found.numbers.clone()];
+        for mut other in others::drawn(&found, &unknowns) {
+            // What was measured stays what it is.
+            observed.set_unit(&mut other);
+            drawn.push(other);
         }
-        let found = most_likely(&unknowns, &starts, differences);
+        let costs: Vec<f64> = drawn.iter().map(|raw| numbers::cost_at(&unknowns, raw, &observed)).collect();
+        let others = drawn.iter().zip(others::weights(&costs)).skip(1).filter(|(_, weight)| *weight > LEAST_WEIGHT);
+        let others = others.map(|(raw, weight)| (Numbers::new(raw, self.middle), weight)).collect();
         let prior = found.prior;
-        (Numbers::found(found, &unknowns, self.middle), prior)
+        (Numbers::found(found, &unknowns, self.middle, others), prior)
     }
 
-    /// Where nothing was tried and nobody says where to begin: the config that is fastest by what is expected of training
-    /// steps in general.
-    pub(super) fn first(&self, view: &View<'_>, candidates: &[Chunk]) -> Option<Proposal> {
-        let is_first = view.history.trials().is_empty() && view.pending.is_empty();
-        if !is_first || view.start.is_some_and(|start| view.is_open(start)) {
+    /// Where nobody says where to begin: the config that is fastest by what is expected of training steps in general, and
+    /// likely to fit. The same where what was tried did not fit.
+    pub(super) fn first(&self, view: &View<'_>, candidates: &[Chunk], memory: Option<&MemoryNeed>) -> Option<Proposal> {
+        let trials = view.history.trials();
+        let none_fitted = trials.iter().all(|trial| view.objective.lacks_memory(&trial.outcome).is_some());
+        let is_lacking = !trials.is_empty() && none_fitted && memory.is_some();
+        let is_first = trials.is_empty() && view.pending.is_empty();
+        if !(is_first || is_lacking) || is_first && view.start.is_some_and(|start| view.is_open(start)) {
             return None;
         }
         let means: Vec<f64> = self.unknowns.iter().map(|unknown| unknown.mean).collect();
         let numbers = Numbers::new(&means, self.middle);
+        let chance = |config: &Config| memory.map_or(1.0, |memory| memory.chance(view.space, config));
+        let worth = |config: &Config| self.mean(view.space, config, &numbers) + risk(chance(config));
         let open = candidates.iter().flat_map(|chunk| &chunk.configs).filter(|config| view.is_open(config));
-        let worth = open.map(|config| (self.mean(view.space, config, &numbers), config));
-        let (_, config) = worth.reduce(|best, other| if other.0 > best.0 { other } else { best })?;
-        let reason = Some("begins where training steps are fast more often than not".to_owned());
-        Some(Proposal { reason, ..Proposal::from(config.clone()) })
+        let all = open.map(|config| (worth(config), config));
+        let (_, config) = all.reduce(|best, other| if other.0 > best.0 { other } else { best })?;
+        let reason = match is_first {
+            true => "begins where training steps are fast more often than not".to_owned(),
+            false => format!("tries what is {:.0} % likely to fit", 100.0 * chance(config)),
+        };
+        Some(Proposal { reason: Some(reason), ..Proposal::from(config.clone()) })
+    }
+
+    /// The share of a step that was spent waiting for data, where the probe told. Where it did not tell the time of a step,
+    /// that follows from throughput and batch, unless several devices may take batches.
+    pub(super) fn wait_of(&self, space: &Space, trial: &Trial) -> Option<f64> {
+        let measurement = trial.outcome.partial_measurement()?;
+        let wait = measurement.phase_seconds.get("data_wait")?;
+        let asked = self.asked(space, &trial.config);
+        let by_batch = || {
+            let is_alone = !self.roles.contains(&Some(Role::Devices)) && self.roles.contains(&Some(Role::Batch));
+            let throughput = measurement.throughput.filter(|_| is_alone)?.value;
+            Some(exp(asked.ln_batch + asked.ln_accumulation) / throughput)
+        };
+        let share = wait / measurement.step_seconds.or_else(by_batch)?;
+        (0.0..=1.0).contains(&share).then_some(share)
     }
 
     /// The parameters that the mean depends on.
@@ -155,6 +173,11 @@ impl Physics {
     /// The same with its variance: the numbers are only so sure.
     pub(super) fn uncertain_mean(&self, space: &Space, config: &Config, numbers: &Numbers) -> (f64, f64) {
         numbers.uncertain_speed(&self.asked(space, config))
+    }
+
+    /// By how much the mean is another with other numbers that the history allows, and the weights of these.
+    pub(super) fn other_means(&self, space: &Space, config: &Config, numbers: &Numbers, into: &mut Vec<(f64, f64)>) {
+        numbers.other_speeds(&self.asked(space, config), into);
     }
 
     fn asked(&self, space: &Space, config: &Config) -> Asked {
@@ -202,7 +225,7 @@ impl Physics {
             Role::Workers => Part::Workers(number.max(0.0)),
             Role::Prefetch => Part::Prefetch(ln),
             Role::Threads => Part::Threads(ln),
-            Role::Power => Part::Power(ln),
+            Role::Power => Part::Power(ln - priors::last(parameter)),
             Role::Devices => Part::Devices(ln),
             Role::Precision => Part::Nothing,
         }
@@ -220,16 +243,71 @@ pub(super) struct Known<'k> {
     pub(super) waits: Vec<Option<f64>>,
 }
 
-/// The share of a step that was spent waiting for data, where the probe told.
-pub(super) fn wait_of(outcome: &Outcome) -> Option<f64> {
-    let measurement: &Measurement = outcome.partial_measurement()?;
-    let (wait, step) = (measurement.phase_seconds.get("data_wait")?, measurement.step_seconds?);
-    let share = wait / step;
-    (share.is_finite() && share >= 0.0).then(|| share.min(1.0))
+/// What was measured, for the fit.
+struct Observed<'k> {
+    asked: Vec<Asked>,
+    /// The logarithms of throughputs, up to a constant.
+    speeds: Vec<f64>,
+    waits: &'k [Option<f64>],
+    middle: f64,
 }
 
-/// The logarithm of the odds of a share, which differences of a few percent in time at either end do not change much.
+/// How far throughput is from the model, as a logarithm, where all is well.
+const DISCREPANCY: f64 = 0.08;
+/// The same of the odds of waiting for data: a device that works on while its host waits makes the wait look longer.
+const WAIT_DISCREPANCY: f64 = 0.5;
+
+impl Observed<'_> {
+    /// Sets the unit of speeds, which follows from the other numbers.
+    fn set_unit(&self, raw: &mut [f64]) {
+        let numbers = Numbers::new(raw, self.middle);
+        let differences = self.asked.iter().zip(&self.speeds).map(|(asked, speed)| numbers.step(asked).speed - speed);
+        let mean = crate::stats::mean(&differences.collect::<Vec<f64>>()).unwrap_or(0.0);
+        if let Some(unit) = raw.last_mut() {
+            *unit += mean;
+        }
+    }
+}
+
+impl Evidence for Observed<'_> {
+    fn differences(&self, raw: &[f64], into: &mut Vec<f64>) {
+        let numbers = Numbers::new(raw, self.middle);
+        into.clear();
+        for ((asked, speed), wait) in self.asked.iter().zip(&self.speeds).zip(self.waits) {
+            let step = numbers.step(asked);
+            into.push((step.speed - speed) / DISCREPANCY);
+            if let Some(wait) = wait {
+                into.push((odds(step.wait) - odds(*wait)) / WAIT_DISCREPANCY);
+            }
+        }
+    }
+
+    fn slopes(&self, raw: &[f64], into: &mut Vec<f64>) {
+        let numbers = Numbers::new(raw, self.middle);
+        let (mut speed, mut wait) = (vec![0.0; raw.len()], vec![0.0; raw.len()]);
+        into.clear();
+        for (asked, observed) in self.asked.iter().zip(self.waits) {
+            let step = numbers.followed(asked, &mut speed, &mut wait);
+            into.extend(speed.iter().map(|slope| slope / DISCREPANCY));
+            if observed.is_some() {
+                let steepness = 1.0 / (step.wait + SOFT) + 1.0 / (1.0 - step.wait + SOFT);
+                into.extend(wait.iter().map(|slope| slope * steepness / WAIT_DISCREPANCY));
+            }
+        }
+    }
+}
+
+/// What the model leaves of a value, in standard units, what lies far below drawn together: all that matters of a config
+/// that is much slower than it should be is that it is slow.
+pub(super) fn drawn(rest: f64) -> f64 {
+    const LIMIT: f64 = -2.5;
+    if rest < LIMIT { LIMIT - ln(1.0 + LIMIT - rest) } else { rest }
+}
+
+/// What is added to both sides of the odds, so that a few percent of the time at either end do not change them much.
+const SOFT: f64 = 0.05;
+
+/// The logarithm of the odds of a share.
 fn odds(share: f64) -> f64 {
-    const SOFT: f64 = 0.05;
     ln((share + SOFT) / (1.0 - share + SOFT))
 }

@@ -26,10 +26,16 @@ pub(in crate::strategy::bayes) struct Found {
     pub(in crate::strategy::bayes) precision: Option<Triangle>,
 }
 
+/// What numbers are fitted to.
+pub(in crate::strategy::bayes) trait Evidence {
+    /// How far the model with these numbers is from each observation, in standard deviations.
+    fn differences(&self, numbers: &[f64], into: &mut Vec<f64>);
+    /// How each of these differences follows each of the numbers, one difference after the other.
+    fn slopes(&self, numbers: &[f64], into: &mut Vec<f64>);
+}
+
 /// Steps that one search may take, from its start and from another one.
 const ROUNDS: usize = 12;
-/// How far a number is moved to see what follows it, in deviations of its prior.
-const NUDGE: f64 = 1e-3;
 /// Differences of so many deviations and more count as mistakes rather than as evidence: from here on their weight falls
 /// (Cauchy's loss; Huber and Ronchetti, "Robust statistics", 2009).
 const WILD: f64 = 2.5;
@@ -40,20 +46,26 @@ const WILD: f64 = 2.5;
 pub(in crate::strategy::bayes) fn most_likely(
     unknowns: &[Unknown],
     starts: &[Vec<f64>],
-    mut differences: impl FnMut(&[f64], &mut Vec<f64>),
+    evidence: &impl Evidence,
 ) -> Found {
     let mut best: Option<(f64, Vec<f64>)> = None;
     for start in starts {
-        let (cost, numbers) = descend(unknowns, start.clone(), &mut differences);
+        let (cost, numbers) = descend(unknowns, start.clone(), evidence);
         if best.as_ref().is_none_or(|(least, _)| cost < *least) {
             best = Some((cost, numbers));
         }
     }
     let numbers = best.map_or_else(|| unknowns.iter().map(|unknown| unknown.mean).collect(), |(_, numbers)| numbers);
-    let (slopes, _) = slopes(unknowns, &numbers, &mut differences);
-    let precision = slopes.precision(0.0).cholesky();
+    let precision = slopes(unknowns, &numbers, evidence).precision(0.0).cholesky();
     let prior = 0.5 * standard(unknowns, &numbers).map(|z| z * z).sum::<f64>();
     Found { numbers, prior, precision }
+}
+
+/// The cost of some numbers.
+pub(super) fn cost_at(unknowns: &[Unknown], numbers: &[f64], evidence: &impl Evidence) -> f64 {
+    let mut there = Vec::new();
+    evidence.differences(numbers, &mut there);
+    cost(unknowns, numbers, &there)
 }
 
 fn standard(unknowns: &[Unknown], numbers: &[f64]) -> impl Iterator<Item = f64> {
@@ -67,21 +79,17 @@ fn cost(unknowns: &[Unknown], numbers: &[f64], differences: &[f64]) -> f64 {
     if total.is_finite() { total } else { f64::INFINITY }
 }
 
-fn descend(
-    unknowns: &[Unknown],
-    mut numbers: Vec<f64>,
-    differences: &mut impl FnMut(&[f64], &mut Vec<f64>),
-) -> (f64, Vec<f64>) {
+fn descend(unknowns: &[Unknown], mut numbers: Vec<f64>, evidence: &impl Evidence) -> (f64, Vec<f64>) {
     const EASIER: f64 = 0.3;
     const HARDER: f64 = 4.0;
     const SMALLEST_GAIN: f64 = 1e-4;
     let mut damping = 0.1;
     let mut there = Vec::new();
-    differences(&numbers, &mut there);
+    evidence.differences(&numbers, &mut there);
     let mut least = cost(unknowns, &numbers, &there);
     let mut known = None;
     for _ in 0..ROUNDS {
-        let slopes = known.take().unwrap_or_else(|| slopes(unknowns, &numbers, differences).0);
+        let slopes = known.take().unwrap_or_else(|| slopes(unknowns, &numbers, evidence));
         let Some(factor) = slopes.precision(damping).cholesky() else { break };
         let mut step = slopes.pull.clone();
         factor.solve(&mut step);
@@ -91,7 +99,7 @@ fn descend(
             .zip(unknowns.iter().zip(&step))
             .map(|(number, (unknown, step))| number - unknown.deviation * step.clamp(-2.0, 2.0))
             .collect();
-        differences(&moved, &mut there);
+        evidence.differences(&moved, &mut there);
         let found = cost(unknowns, &moved, &there);
         if found < least {
             let gain = least - found;
@@ -125,27 +133,25 @@ impl Slopes {
     }
 }
 
-fn slopes(
-    unknowns: &[Unknown],
-    numbers: &[f64],
-    differences: &mut impl FnMut(&[f64], &mut Vec<f64>),
-) -> (Slopes, Vec<f64>) {
-    let (mut here, mut there) = (Vec::new(), Vec::new());
-    differences(numbers, &mut here);
-    let mut moved = numbers.to_vec();
-    let mut by_number: Vec<Vec<f64>> = Vec::with_capacity(numbers.len());
-    for (at, unknown) in unknowns.iter().enumerate() {
-        moved[at] = numbers[at] + NUDGE * unknown.deviation;
-        differences(&moved, &mut there);
-        moved[at] = numbers[at];
-        by_number.push(there.iter().zip(&here).map(|(there, here)| (there - here) / NUDGE).collect());
+fn slopes(unknowns: &[Unknown], numbers: &[f64], evidence: &impl Evidence) -> Slopes {
+    let (mut here, mut rows) = (Vec::new(), Vec::new());
+    evidence.differences(numbers, &mut here);
+    evidence.slopes(numbers, &mut rows);
+    let count = unknowns.len();
+    let mut curvature = vec![vec![0.0; count]; count];
+    let mut pull: Vec<f64> = standard(unknowns, numbers).collect();
+    for (difference, row) in here.iter().zip(rows.chunks_exact_mut(count.max(1))) {
+        let weight = 1.0 / (1.0 + (difference / WILD) * (difference / WILD));
+        row.iter_mut().zip(unknowns).for_each(|(slope, unknown)| *slope *= unknown.deviation);
+        for i in 0..count {
+            let own = weight * row[i];
+            if own != 0.0 {
+                pull[i] += own * difference;
+                for j in 0..=i {
+                    curvature[i][j] += own * row[j];
+                }
+            }
+        }
     }
-    let weights: Vec<f64> =
-        here.iter().map(|difference| 1.0 / (1.0 + (difference / WILD) * (difference / WILD))).collect();
-    let weighted =
-        |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).zip(&weights).map(|((a, b), weight)| a * b * weight).sum() };
-    let curvature: Vec<Vec<f64>> =
-        (0..numbers.len()).map(|i| (0..=i).map(|j| weighted(&by_number[i], &by_number[j])).collect()).collect();
-    let pull = by_number.iter().zip(standard(unknowns, numbers)).map(|(slope, z)| weighted(slope, &here) + z).collect();
-    (Slopes { curvature, pull }, here)
+    Slopes { curvature, pull }
 }

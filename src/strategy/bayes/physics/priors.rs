@@ -70,12 +70,16 @@ fn speed_of(value: &Value, view: &View<'_>, on_host: bool) -> Option<Unknown> {
 fn ends(space: &Space, roles: &[Option<Role>], wanted: Role) -> Option<(f64, f64)> {
     let mut ends = None;
     for (parameter, _) in space.parameters().iter().zip(roles).filter(|(_, role)| **role == Some(wanted)) {
-        let last = u32::try_from(parameter.len().saturating_sub(1)).unwrap_or(u32::MAX - 1);
-        let ln_of = |level| ln(number(parameter, level).max(1.0));
         let (low, high) = ends.unwrap_or((0.0, 0.0));
-        ends = Some((low + ln_of(0), high + ln_of(last)));
+        ends = Some((low + ln(number(parameter, 0).max(1.0)), high + last(parameter)));
     }
     ends
+}
+
+/// The logarithm of the largest setting.
+pub(super) fn last(parameter: &Parameter) -> f64 {
+    let last = u32::try_from(parameter.len().saturating_sub(1)).unwrap_or(u32::MAX - 1);
+    ln(number(parameter, last).max(1.0))
 }
 
 fn number(parameter: &Parameter, level: u32) -> f64 {

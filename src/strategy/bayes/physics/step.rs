@@ -2,7 +2,7 @@
 
 use super::dual::Dual;
 use super::numbers::{Found, Unknown};
-use crate::strategy::bayes::matrix::{Triangle, dot};
+use crate::strategy::bayes::matrix::Triangle;
 use crate::strategy::bayes::normal::{exp, ln};
 
 /// Which numbers of the formula are where. Behind them stand the speeds of the precisions, and last the unit of speeds.
@@ -59,8 +59,10 @@ pub(in crate::strategy::bayes) struct Numbers {
     host: f64,
     update: f64,
     unit: f64,
-    /// How sure the numbers are: the factor of their precision, and the deviations that it counts in.
-    precision: Option<(Triangle, Vec<f64>)>,
+    /// The covariance of the numbers, row after row; empty where nothing is known of it.
+    covariance: Vec<f64>,
+    /// Other numbers that the history allows, and their weights; the own weight is the rest of one.
+    others: Vec<(Numbers, f64)>,
 }
 
 /// What a step comes to.
@@ -85,64 +87,119 @@ impl Numbers {
             unit: raw.last().copied().unwrap_or(0.0),
             raw: raw.to_vec(),
             middle,
-            precision: None,
+            covariance: Vec::new(),
+            others: Vec::new(),
         }
     }
 
     /// Numbers that were found, with what is known of their uncertainty.
-    pub(super) fn found(found: Found, unknowns: &[Unknown], middle: f64) -> Self {
-        let deviations = unknowns.iter().map(|unknown| unknown.deviation).collect();
-        let precision = found.precision.map(|factor| (factor, deviations));
-        Self { precision, ..Self::new(&found.numbers, middle) }
+    pub(super) fn found(found: Found, unknowns: &[Unknown], middle: f64, others: Vec<(Self, f64)>) -> Self {
+        let covariance = found.precision.map_or_else(Vec::new, |factor| covariance(&factor, unknowns));
+        Self { covariance, others, ..Self::new(&found.numbers, middle) }
     }
 
     /// A step of a config.
     pub(super) fn step(&self, asked: &Asked) -> Step {
-        let (time, wait) = self.time::<0>(asked);
-        Step { speed: self.speed(asked, time.value), wait }
+        let (time, own) = self.time::<0>(asked);
+        Step { speed: self.speed(asked, time.value), wait: wait(time, own) }
+    }
+
+    /// A step with the slopes of its speed and of its share of waiting along the numbers.
+    pub(super) fn followed(&self, asked: &Asked, speed: &mut [f64], waiting: &mut [f64]) -> Step {
+        let (time, own) = self.time::<DIRECTIONS>(asked);
+        self.follow(asked, &time, 1.0, speed);
+        let computing = own.value / time.value;
+        let mut difference = time;
+        for (slope, own) in difference.slope.iter_mut().zip(&own.slope) {
+            *slope = if computing < 1.0 { computing * (*slope - own) } else { 0.0 };
+        }
+        self.follow(asked, &difference, -1.0, waiting);
+        if let Some(unit) = speed.last_mut() {
+            *unit = -1.0;
+        }
+        speed[PREFETCH] = asked.ln_prefetch;
+        Step { speed: self.speed(asked, time.value), wait: wait(time, own) }
+    }
+
+    /// The slopes of a time's logarithm along the numbers, or of what falls with it.
+    fn follow(&self, asked: &Asked, time: &Dual<DIRECTIONS>, sign: f64, into: &mut [f64]) {
+        let sign = -sign;
+        into.fill(0.0);
+        for (into, slope) in into.iter_mut().zip(&time.slope[..LINEAR]) {
+            *into = sign * slope;
+        }
+        let (linear, ln_piece) = (sign * time.slope[LINEAR], asked.ln_batch - asked.ln_pieces);
+        into[GROWTH] = linear * (ln_piece - self.middle);
+        into[THREADS] = -linear * asked.ln_threads;
+        into[POWER] = -linear * asked.ln_power;
+        for place in asked.precisions.iter().flatten() {
+            into[usize::from(*place)] = -linear;
+            into[MIXED] = into[HALF_BATCH];
+        }
     }
 
     /// The same speed, with the variance that it has since the numbers are not known better.
     pub(super) fn uncertain_speed(&self, asked: &Asked) -> (f64, f64) {
+        if self.covariance.is_empty() {
+            return (self.step(asked).speed, 0.0);
+        }
         let (time, _) = self.time::<DIRECTIONS>(asked);
         let speed = self.speed(asked, time.value);
-        let Some((factor, deviations)) = &self.precision else { return (speed, 0.0) };
-        let mut slope = vec![0.0; self.raw.len()];
-        slope[..GROWTH].copy_from_slice(&time.slope[..LINEAR]);
         let (linear, ln_piece) = (time.slope[LINEAR], asked.ln_batch - asked.ln_pieces);
-        slope[GROWTH] = linear * (ln_piece - self.middle);
-        slope[THREADS] = -linear * asked.ln_threads;
-        slope[POWER] = -linear * asked.ln_power;
-        slope[PREFETCH] = -asked.ln_prefetch;
+        // Only numbers that matter for the config are looked at.
+        let mut slopes = [(0, 0.0); DIRECTIONS + MOST_PRECISIONS + 5];
+        let mut count = 0;
+        let mut add = |at: usize, slope: f64| {
+            if slope != 0.0 {
+                slopes[count] = (at, slope);
+                count += 1;
+            }
+        };
+        for (at, slope) in time.slope[..LINEAR].iter().enumerate() {
+            add(at, *slope);
+        }
+        add(GROWTH, linear * (ln_piece - self.middle));
+        add(THREADS, -linear * asked.ln_threads);
+        add(POWER, -linear * asked.ln_power);
+        add(PREFETCH, -asked.ln_prefetch);
+        let mut is_mixed = false;
         for place in asked.precisions.iter().flatten() {
-            slope[usize::from(*place)] = -linear;
-            slope[MIXED] = slope[HALF_BATCH];
+            add(usize::from(*place), -linear);
+            is_mixed = true;
         }
-        if let Some(unit) = slope.last_mut() {
-            *unit = 1.0;
+        add(MIXED, if is_mixed { time.slope[HALF_BATCH] } else { 0.0 });
+        let last = self.raw.len() - 1;
+        add(last, 1.0);
+        let mut variance = 0.0;
+        for (i, (row, slope)) in slopes[..count].iter().enumerate() {
+            let row = &self.covariance[row * (last + 1)..][..=last];
+            let others: f64 = slopes[..i].iter().map(|(column, other)| row[*column] * other).sum();
+            variance += slope * (2.0 * others + slope * row[slopes[i].0]);
         }
-        slope.iter_mut().zip(deviations).for_each(|(slope, deviation)| *slope *= deviation);
-        factor.solve(&mut slope);
-        (speed, dot(&slope, &slope))
+        (speed, variance.max(0.0))
+    }
+
+    /// By how much the speed is another with other numbers that the history allows, and the weights of these.
+    pub(super) fn other_speeds(&self, asked: &Asked, into: &mut Vec<(f64, f64)>) {
+        let own = self.step(asked).speed;
+        into.extend(self.others.iter().map(|(other, weight)| (other.step(asked).speed - own, *weight)));
     }
 
     fn speed(&self, asked: &Asked, time: f64) -> f64 {
         asked.ln_batch - ln(time) + self.raw[PREFETCH] * asked.ln_prefetch - self.unit
     }
 
-    /// The time of a batch, in units of what the device takes for a sample in full precision, and the share of it that is
+    /// The time of a batch, in units of what the device takes for a sample in full precision, and the part of it that is not
     /// spent waiting for data.
-    fn time<const N: usize>(&self, asked: &Asked) -> (Dual<N>, f64) {
+    fn time<const N: usize>(&self, asked: &Asked) -> (Dual<N>, Dual<N>) {
         let device = self.device::<N>(asked);
         let load = Dual::along(exp(asked.ln_batch) * self.loader, LOADER);
         let Some(workers) = asked.workers else {
-            let time = device.larger(load);
-            return (time, (1.0 - device.value / time.value).max(0.0));
+            return (device.larger(load), device);
         };
         if workers < 0.5 {
             // Nobody loads ahead: the one waits for the other.
-            let time = device.plus(load);
-            return (time, load.value / time.value);
+            return (device.plus(load), device);
         }
         let (workers, cores) = (Dual::constant(workers), Dual::along(self.cores, CORES));
         // Workers that are busy while the device computes, and threads that do its work on the host, share the cores.
@@ -154,9 +211,9 @@ impl Numbers {
             own = own.times(crowd.power(self.raw[BARRIER].max(0.0), BARRIER));
         }
         let all = load.plus(on_host.times(device)).over(cores);
-        own = own.larger(all.scaled(self.host.min(1.0)));
-        let time = own.larger(load.over(workers.smaller(cores)).larger(all));
-        (time, (1.0 - own.value / time.value).max(0.0))
+        let part = if self.host < 1.0 { Dual::along(self.host, HOST) } else { Dual::constant(1.0) };
+        own = own.larger(all.times(part));
+        (own.larger(load.over(workers.smaller(cores)).larger(all)), own)
     }
 
     /// The device: a fixed time to launch each piece, or time in proportion to its size.
@@ -185,6 +242,24 @@ impl Numbers {
     }
 }
 
+/// The inverse of a precision that counts in the deviations of the priors.
+fn covariance(factor: &Triangle, unknowns: &[Unknown]) -> Vec<f64> {
+    let size = unknowns.len();
+    let mut entries = Vec::with_capacity(size * size);
+    for (at, row) in unknowns.iter().enumerate() {
+        let mut column = vec![0.0; size];
+        column[at] = row.deviation;
+        factor.solve(&mut column);
+        factor.solve_transposed(&mut column);
+        entries.extend(column.iter().zip(unknowns).map(|(entry, unknown)| entry * unknown.deviation));
+    }
+    entries
+}
+
+fn wait<const N: usize>(time: Dual<N>, own: Dual<N>) -> f64 {
+    (1.0 - own.value / time.value).max(0.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,12 +270,12 @@ mod tests {
     }
 
     #[test]
-    fn the_variance_is_that_of_the_numbers_by_their_slopes() {
+    fn slopes_are_those_of_the_formula_and_make_the_variance() {
         let deviations: Vec<f64> = (0..14).map(|at| 0.2 + 0.05 * f64::from(at)).collect();
         let unknowns: Vec<Unknown> = deviations.iter().map(|deviation| Unknown::new(0.0, *deviation)).collect();
         let identity = Triangle::symmetric(14, |i, j| f64::from(u8::from(i == j)));
         let found = Found { numbers: raw(), prior: 0.0, precision: Some(identity) };
-        let numbers = Numbers::found(found, &unknowns, 4.0);
+        let numbers = Numbers::found(found, &unknowns, 4.0, Vec::new());
         let asked = |workers: Option<f64>, threads: f64, batch: f64| Asked {
             ln_batch: batch,
             ln_pieces: 0.7,
@@ -217,17 +292,20 @@ mod tests {
         {
             let (speed, variance) = numbers.uncertain_speed(&asked);
             assert!((speed - numbers.step(&asked).speed).abs() < 1e-12);
-            let expected: f64 = (0..14)
-                .map(|at| {
-                    let moved = |by: f64| {
-                        let mut there = raw();
-                        there[at] += by;
-                        Numbers::new(&there, 4.0).step(&asked).speed
-                    };
-                    let slope = (moved(1e-5) - moved(-1e-5)) / 2e-5 * deviations[at];
-                    slope * slope
-                })
-                .sum();
+            let (mut slopes, mut waits) = (vec![0.0; 14], vec![0.0; 14]);
+            let _ = numbers.followed(&asked, &mut slopes, &mut waits);
+            for at in 0..14 {
+                let moved = |by: f64| {
+                    let mut there = raw();
+                    there[at] += by;
+                    Numbers::new(&there, 4.0).step(&asked)
+                };
+                let (up, down) = (moved(1e-5), moved(-1e-5));
+                let (speed, wait) = ((up.speed - down.speed) / 2e-5, (up.wait - down.wait) / 2e-5);
+                assert!((speed - slopes[at]).abs() < 1e-5, "{asked:?} {at}: {}, not {speed}", slopes[at]);
+                assert!((wait - waits[at]).abs() < 1e-5, "{asked:?} {at}: {}, not {wait}", waits[at]);
+            }
+            let expected: f64 = slopes.iter().zip(&deviations).map(|(slope, by)| (slope * by) * (slope * by)).sum();
             assert!((variance - expected).abs() < 1e-4 * expected, "{asked:?}: {variance}, not {expected}");
         }
     }
