@@ -81,10 +81,24 @@ struct Searcher {
 /// What a group's name and tables are.
 type Belongs = fn(&Recorded) -> bool;
 
+const PILOT: [&str; 11] = [
+    "convolution-RTX_3090",
+    "convolution_milo-A4000",
+    "dedispersion_milo-W7800",
+    "gemm-RTX_3090",
+    "pnpoly-RTX_3090",
+    "storm-rs6d",
+    "storm-sol6d",
+    "storm-wc6d",
+    "zeus-a40-imagenet",
+    "zeus-v100-cifar100",
+    "zeus-v100-librispeech",
+];
+
 const GROUPS: &[(&str, &str, Belongs)] = &[
     ("all", "all tables", |_| true),
-    ("pilot", "all but gavel-LM: the eleven tables of the pilot", |table| !table.name.starts_with("gavel")),
-    ("full grids", "those of the pilot with 99 % or more of all combinations", |table| {
+    ("pilot", "the tables of an earlier trial: all of its folder but gavel-LM", |table| PILOT.contains(&&*table.name)),
+    ("full grids", "99 % or more of all combinations recorded, gavel-LM left out", |table| {
         table.is_full() && !table.name.starts_with("gavel")
     }),
     ("training", "throughput of training jobs", |table| table.family() == "training"),
