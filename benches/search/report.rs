@@ -218,7 +218,8 @@ impl Report {
         serde_json::to_string(self).unwrap() + "\n"
     }
 
-    pub(crate) fn markdown(&self) -> String {
+    /// With the pictures of a folder beside it, if there are any.
+    pub(crate) fn markdown(&self, pictures: Option<&str>) -> String {
         let about = &self.about;
         let noise = if about.noise {
             "Each probe varied as the recorded repeats of its config did, where there were any; the regret is that of the \
@@ -246,7 +247,7 @@ impl Report {
         }
         for group in &self.groups {
             let place = self.comparisons.iter().filter(|comparison| comparison.group == group.name);
-            text += &group.markdown(&place.collect::<Vec<_>>());
+            text += &group.markdown(&place.collect::<Vec<_>>(), pictures);
         }
         text
     }
@@ -267,11 +268,13 @@ const SEARCHERS: &str = "\
 | errors | CPU ms per probe |\n|---|---|--:|--:|--:|--:|--:|--:|--:|\n";
 
 impl Group {
-    fn markdown(&self, comparisons: &[&Comparison]) -> String {
+    fn markdown(&self, comparisons: &[&Comparison], pictures: Option<&str>) -> String {
         let heads: Vec<String> = MARKS.iter().map(|mark| format!("at {mark}")).collect();
         let goals: Vec<String> = GOALS.iter().map(|goal| format!("to {:.0} %", 100.0 * goal)).collect();
+        let picture = |folder| format!("![{}]({folder}/{}.svg)\n\n", self.name, self.name.replace(' ', "-"));
+        let picture = pictures.map(picture).unwrap_or_default();
         let mut text = format!(
-            "\n## {}\n\n{}, {}: {}.\n\n| searcher | seeds | {} | {} | area |\n|---|--:|{}--:|\n",
+            "\n## {}\n\n{}, {}: {}.\n\n{picture}| searcher | seeds | {} | {} | area |\n|---|--:|{}--:|\n",
             self.name,
             self.about,
             self.tables.len(),
