@@ -67,7 +67,7 @@ fn main() {
     lines.retain(|line| line.budget == asked.probes && line.noise == asked.noise && is_now(line));
     let about = About { command: command_line(), machine: machine(), budget: asked.probes, noise: asked.noise };
     let report = report::report(&lines, &tables, about);
-    println!("{}", report.markdown());
+    println!("{}", report.markdown(None));
     if let Some(folder) = &asked.results {
         write(folder, &report, &asked);
     }
@@ -125,7 +125,9 @@ fn write(folder: &Path, report: &report::Report, asked: &Asked) {
     std::fs::write(&json, report.json()).unwrap();
     let title = "# How many probes a search needs: gputune and its peers on recorded tables";
     let what = "How this is run, and how each peer is set: [benches/search](../search/README.md).";
-    let text = format!("{title}\n\n{what} The same in numbers: [{name}.json]({name}.json).\n\n{}", report.markdown());
+    let pictures = asked.python.is_some().then_some(name);
+    let told = report.markdown(pictures);
+    let text = format!("{title}\n\n{what} The same in numbers: [{name}.json]({name}.json).\n\n{told}");
     std::fs::write(folder.join(format!("{name}.md")), text).unwrap();
     if let Some(python) = &asked.python {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/search/peers/plot.py");

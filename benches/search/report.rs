@@ -81,10 +81,24 @@ struct Searcher {
 /// What a group's name and tables are.
 type Belongs = fn(&Recorded) -> bool;
 
+const PILOT: [&str; 11] = [
+    "convolution-RTX_3090",
+    "convolution_milo-A4000",
+    "dedispersion_milo-W7800",
+    "gemm-RTX_3090",
+    "pnpoly-RTX_3090",
+    "storm-rs6d",
+    "storm-sol6d",
+    "storm-wc6d",
+    "zeus-a40-imagenet",
+    "zeus-v100-cifar100",
+    "zeus-v100-librispeech",
+];
+
 const GROUPS: &[(&str, &str, Belongs)] = &[
     ("all", "all tables", |_| true),
-    ("pilot", "all but gavel-LM: the eleven tables of the pilot", |table| !table.name.starts_with("gavel")),
-    ("full grids", "those of the pilot with 99 % or more of all combinations", |table| {
+    ("pilot", "the tables of an earlier trial: all of its folder but gavel-LM", |table| PILOT.contains(&&*table.name)),
+    ("full grids", "99 % or more of all combinations recorded, gavel-LM left out", |table| {
         table.is_full() && !table.name.starts_with("gavel")
     }),
     ("training", "throughput of training jobs", |table| table.family() == "training"),
@@ -204,7 +218,8 @@ impl Report {
         serde_json::to_string(self).unwrap() + "\n"
     }
 
-    pub(crate) fn markdown(&self) -> String {
+    /// With the pictures of a folder beside it, if there are any.
+    pub(crate) fn markdown(&self, pictures: Option<&str>) -> String {
         let about = &self.about;
         let noise = if about.noise {
             "Each probe varied as the recorded repeats of its config did, where there were any; the regret is that of the \
@@ -232,7 +247,7 @@ impl Report {
         }
         for group in &self.groups {
             let place = self.comparisons.iter().filter(|comparison| comparison.group == group.name);
-            text += &group.markdown(&place.collect::<Vec<_>>());
+            text += &group.markdown(&place.collect::<Vec<_>>(), pictures);
         }
         text
     }
@@ -253,11 +268,13 @@ const SEARCHERS: &str = "\
 | errors | CPU ms per probe |\n|---|---|--:|--:|--:|--:|--:|--:|--:|\n";
 
 impl Group {
-    fn markdown(&self, comparisons: &[&Comparison]) -> String {
+    fn markdown(&self, comparisons: &[&Comparison], pictures: Option<&str>) -> String {
         let heads: Vec<String> = MARKS.iter().map(|mark| format!("at {mark}")).collect();
         let goals: Vec<String> = GOALS.iter().map(|goal| format!("to {:.0} %", 100.0 * goal)).collect();
+        let picture = |folder| format!("![{}]({folder}/{}.svg)\n\n", self.name, self.name.replace(' ', "-"));
+        let picture = pictures.map(picture).unwrap_or_default();
         let mut text = format!(
-            "\n## {}\n\n{}, {}: {}.\n\n| searcher | seeds | {} | {} | area |\n|---|--:|{}--:|\n",
+            "\n## {}\n\n{}, {}: {}.\n\n{picture}| searcher | seeds | {} | {} | area |\n|---|--:|{}--:|\n",
             self.name,
             self.about,
             self.tables.len(),
