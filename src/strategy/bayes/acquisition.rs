@@ -90,12 +90,14 @@ impl Judge<'_> {
         let mut close = Close { judge: self, prepared: chunks.iter().map(|_| None).collect(), kept: 0 };
         let mut best: Option<(Bounded, Choice)> = None;
         let mut exact = 0;
+        // Most of what lacks memory is unlikely to run, which is found out sooner than whether it is ruled out.
+        let unchecked = if self.feasibility.is_some() { Stage::Chance } else { Stage::Rough };
         while let Some(mut top) = waiting.pop() {
             if best.as_ref().is_some_and(|(best, _)| top <= *best) || (exact == MOST_EXACT && best.is_some()) {
                 break;
             }
             let chunk = &chunks[top.chunk as usize];
-            if top.stage == Stage::Rough && !is_open(&chunk.configs[top.at as usize]) {
+            if top.stage == unchecked && !is_open(&chunk.configs[top.at as usize]) {
                 continue;
             }
             if let Some(choice) = close.look(chunk, &mut top) {
@@ -179,7 +181,7 @@ impl Close<'_, '_> {
             (Some((feasibility, process)), Some(factors)) => feasibility.chance(process, factors, point),
             _ => 1.0,
         };
-        if bounded.stage == Stage::Rough && chance < 1.0 {
+        if bounded.stage == Stage::Rough && feasibility.is_some() {
             bounded.bound += ln(chance);
             bounded.stage = Stage::Chance;
             return None;
