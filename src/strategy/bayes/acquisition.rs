@@ -7,7 +7,6 @@ use super::candidates::Chunk;
 use super::feasibility::Feasibility;
 use super::kernel::Factor;
 use super::normal::{Improvement, exp, ln, ln_expected_improvement};
-use super::points::Points;
 use super::process::{Belief, Process};
 use crate::space::Config;
 
@@ -36,13 +35,18 @@ pub(super) struct Choice {
 
 /// Candidates whose deviation is computed in full; it costs far more than a bound of it.
 const MOST_EXACT: usize = 3000;
-/// Numbers of kernel factors that are kept for the candidates that are looked at closely.
-const MOST_KEPT: usize = 1 << 22;
+/// Closer looks altogether, those by a part of what is known included.
+const MOST_LOOKS: usize = 20_000;
+/// Places on all axes together up to which the kernel factors of a whole chunk are kept for a closer look; otherwise they
+/// are computed for each candidate that gets one.
+const FEW_PLACES: usize = 256;
 
 /// A candidate with a bound of its worth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Bounded {
     bound: f64,
+    /// The chance that it runs.
+    chance: f64,
     /// How closely it was looked at.
     stage: Stage,
     chunk: u32,
@@ -52,10 +56,8 @@ struct Bounded {
 /// What a bound considers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// The mean, and a rough bound of the deviation.
+    /// The mean, the chance to run, and a rough bound of the deviation.
     Rough,
-    /// The chance to run as well.
-    Chance,
     /// A bound of the deviation by a part of what is known.
     Part,
     /// Everything.
@@ -87,18 +89,20 @@ impl Judge<'_> {
     /// long.
     pub(super) fn choose(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Option<Choice> {
         let mut waiting = BinaryHeap::from(self.bounds(chunks));
-        let mut close = Close { judge: self, prepared: chunks.iter().map(|_| None).collect(), kept: 0 };
+        let mut close = Close { judge: self, prepared: chunks.iter().map(|_| None).collect() };
         let mut best: Option<(Bounded, Choice)> = None;
-        let mut exact = 0;
-        // Most of what lacks memory is unlikely to run, which is found out sooner than whether it is ruled out.
-        let unchecked = if self.feasibility.is_some() { Stage::Chance } else { Stage::Rough };
+        let (mut looks, mut exact) = (0, 0);
         while let Some(mut top) = waiting.pop() {
-            if best.as_ref().is_some_and(|(best, _)| top <= *best) || (exact == MOST_EXACT && best.is_some()) {
+            if best.as_ref().is_some_and(|(best, _)| top <= *best) || exact == MOST_EXACT {
                 break;
             }
             let chunk = &chunks[top.chunk as usize];
-            if top.stage == unchecked && !is_open(&chunk.configs[top.at as usize]) {
+            if top.stage == Stage::Rough && !is_open(&chunk.configs[top.at as usize]) {
                 continue;
+            }
+            looks += 1;
+            if looks > MOST_LOOKS {
+                top.stage = Stage::Part;
             }
             if let Some(choice) = close.look(chunk, &mut top) {
                 exact += 1;
@@ -118,6 +122,8 @@ impl Judge<'_> {
         for (number, chunk) in (0..).zip(chunks) {
             let factors = self.process.factors(&chunk.points);
             let mut sweep = self.process.sweep(&factors);
+            let runs = self.feasibility.map(|(model, process)| (model, process, process.factors(&chunk.points)));
+            let mut runs = runs.as_ref().map(|(model, process, factors)| (model, process.sweep(factors)));
             let mut last: Option<(&[u32], f64)> = None;
             for (at, config) in (0..).zip(&chunk.configs) {
                 let point = chunk.points.point(at as usize);
@@ -128,10 +134,11 @@ impl Judge<'_> {
                 };
                 last = Some((point, offset));
                 let belief = sweep.at(point);
-                let bound = improvement.bound(belief.mean + offset, belief.deviation, self.best);
+                let chance = runs.as_mut().map_or(1.0, |(model, sweep)| model.chance_of(sweep.at(point).mean));
+                let bound = improvement.bound(belief.mean + offset, belief.deviation, self.best) + ln(chance);
                 // What is not a number is worth nothing; it would come first otherwise.
                 let bound = if bound.is_nan() { f64::NEG_INFINITY } else { bound };
-                bounds.push(Bounded { bound, stage: Stage::Rough, chunk: number, at });
+                bounds.push(Bounded { bound, chance, stage: Stage::Rough, chunk: number, at });
             }
         }
         bounds
@@ -141,15 +148,8 @@ impl Judge<'_> {
 /// Looks at single candidates closely.
 struct Close<'j, 'm> {
     judge: &'j Judge<'m>,
-    prepared: Vec<Option<Prepared>>,
-    /// Numbers that are kept in what is prepared.
-    kept: usize,
-}
-
-/// The kernel factors of a set of points.
-struct Prepared {
-    values: Vec<Factor>,
-    feasibility: Option<Vec<Factor>>,
+    /// The kernel factors of whole chunks.
+    prepared: Vec<Option<Vec<Factor>>>,
 }
 
 /// Values that are known from which on a part of them is worth a look of its own.
@@ -159,37 +159,25 @@ impl Close<'_, '_> {
     /// Lowers a candidate's bound by one step; the candidate itself where the step was the last.
     fn look(&mut self, chunk: &Chunk, bounded: &mut Bounded) -> Option<Choice> {
         let (number, at) = (bounded.chunk as usize, bounded.at as usize);
-        if self.prepared[number].is_none() && self.kept < MOST_KEPT {
-            self.prepared[number] = Some(self.prepare(&chunk.points));
-            self.kept += chunk.points.places.iter().map(Vec::len).sum::<usize>() * self.judge.process.len();
-        }
-        if let Some(prepared) = &self.prepared[number] {
-            return self.step(chunk, prepared, chunk.points.point(at), bounded);
+        if chunk.points.places.iter().map(Vec::len).sum::<usize>() <= FEW_PLACES {
+            if self.prepared[number].is_none() {
+                self.prepared[number] = Some(self.judge.process.factors(&chunk.points));
+            }
+            if let Some(prepared) = &self.prepared[number] {
+                return self.step(chunk, prepared, chunk.points.point(at), bounded);
+            }
         }
         let point = chunk.points.only(at);
-        self.step(chunk, &self.prepare(&point), point.point(0), bounded)
+        self.step(chunk, &self.judge.process.factors(&point), point.point(0), bounded)
     }
 
-    fn prepare(&self, points: &Points) -> Prepared {
-        let feasibility = self.judge.feasibility.map(|(_, process)| process.factors(points));
-        Prepared { values: self.judge.process.factors(points), feasibility }
-    }
-
-    fn step(&self, chunk: &Chunk, prepared: &Prepared, point: &[u32], bounded: &mut Bounded) -> Option<Choice> {
-        let Judge { process, feasibility, best, offset, .. } = self.judge;
-        let chance = match (feasibility, &prepared.feasibility) {
-            (Some((feasibility, process)), Some(factors)) => feasibility.chance(process, factors, point),
-            _ => 1.0,
-        };
-        if bounded.stage == Stage::Rough && feasibility.is_some() {
-            bounded.bound += ln(chance);
-            bounded.stage = Stage::Chance;
-            return None;
-        }
+    fn step(&self, chunk: &Chunk, factors: &[Factor], point: &[u32], bounded: &mut Bounded) -> Option<Choice> {
+        let Judge { process, best, offset, .. } = self.judge;
+        let chance = bounded.chance;
         let is_part = bounded.stage < Stage::Part && process.len() >= MANY;
         let config = &chunk.configs[bounded.at as usize];
         let mut along = Vec::new();
-        let mean = process.mean(&prepared.values, point, &mut along) + offset(config);
+        let mean = process.mean(factors, point, &mut along) + offset(config);
         let rows = if is_part { process.len() / 4 } else { process.len() };
         let deviation = process.deviation(rows, &mut along);
         let worth = ln_expected_improvement(mean, deviation, *best) + ln(chance);
@@ -241,13 +229,13 @@ mod tests {
                 reads: &[2],
             };
             let is_open = |config: &Config| !some.contains(&config);
-            let worth = |config: &Config, point: &[u32], prepared: &(Vec<Factor>, Vec<Factor>)| {
-                let belief = process.belief(&prepared.0, point);
-                let chance = feasibility.chance(&runs, &prepared.1, point);
+            let worth = |config: &Config, point: &[u32], prepared: &[Vec<Factor>; 2]| {
+                let belief = process.belief(&prepared[0], point);
+                let chance = feasibility.chance_of(runs.belief(&prepared[1], point).mean);
                 ln_expected_improvement(belief.mean + offset(config), belief.deviation, 1.2) + ln(chance)
             };
             let all = chunks.iter().flat_map(|chunk| {
-                let prepared = (process.factors(&chunk.points), runs.factors(&chunk.points));
+                let prepared = [process.factors(&chunk.points), runs.factors(&chunk.points)];
                 let each = chunk.configs.iter().enumerate();
                 let worths = each.map(move |(at, config)| (worth(config, chunk.points.point(at), &prepared), config));
                 worths.collect::<Vec<_>>()
