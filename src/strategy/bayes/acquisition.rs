@@ -199,7 +199,7 @@ mod tests {
     use crate::space::{Parameter, Space, Walk};
     use crate::strategy::bayes::candidates::chunks;
     use crate::strategy::bayes::kernel::Shape;
-    use crate::strategy::bayes::points::axes;
+    use crate::strategy::bayes::points::{Points, axes};
     use crate::strategy::bayes::process::Data;
 
     #[test]
