@@ -92,6 +92,9 @@ impl Thinker {
         let (mut times, mut peak_mib) = (Vec::new(), 0.0);
         for _ in 0..PROPOSALS {
             let proposal = next()?;
+            if let Some(time) = proposal["too_long"].as_str() {
+                return Err(format!("a proposal took {time}"));
+            }
             times.push(proposal["seconds"].as_f64().ok_or("no time")? * 1e3);
             peak_mib = proposal["peak_kib"].as_f64().ok_or("no memory")? / 1024.0;
             let index = proposal["places"].as_array().ok_or("no places")?.iter().zip(job.space.parameters());

@@ -30,6 +30,7 @@ pub(super) struct Factor {
 
 impl Factor {
     /// The factors of all points of the first set with a place of the second.
+    #[inline]
     pub(super) fn column(&self, place: u32) -> &[f64] {
         &self.values[place as usize * self.points..][..self.points]
     }
@@ -177,12 +178,14 @@ impl<'p> Pairs<'p> {
 }
 
 /// Where a pair of places stands in a triangle with its diagonal.
+#[inline]
 fn triangular(a: u32, b: u32) -> u32 {
     let (high, low) = (a.max(b), a.min(b));
     high * (high + 1) / 2 + low
 }
 
 /// The Matérn correlation of order 5/2 at a distance in lengths, and its derivative by the logarithm of the length.
+#[inline]
 fn matern(distance: f64) -> (f64, f64) {
     let scaled = 5.0_f64.sqrt() * distance;
     let decay = exp(-scaled);
