@@ -52,12 +52,17 @@ impl Job {
         let device = (400.0 + batch * batch * 0.04 / (speed * speed)).sqrt();
         let loader = batch * 0.5 / workers.clamp(0.5, 6.0) / (1.0 + 0.02 * number("prefetch").unwrap());
         let update = 3.0 / number("accumulation").unwrap();
-        let pinned = if config.level(5) == Some(1) { 0.98 } else { 1.0 };
         let others: f64 = (4..config.levels().len()).map(|at| f64::from(config.level(at).unwrap_or(0))).sum();
-        let step = (device.max(loader) + update) * pinned * (1.0 + 0.002 * (others - 20.0).abs());
+        let step = (device.max(loader) + update) * (1.0 + 0.002 * (others - 20.0).abs());
         let rate = 1000.0 * batch / step * (1.0 + 0.01 * noise(config));
         let throughput = Some(Estimate::interval(rate, rate * 0.99, rate * 1.01));
         Outcome::Measured(Measurement { throughput, ..Measurement::default() })
+    }
+
+    /// What a config costs others, who make a number small: the logarithm of its time for each sample.
+    pub(crate) fn cost(&self, config: &Config) -> Option<f64> {
+        let outcome = self.answer(config);
+        Some(-outcome.measurement()?.throughput?.value.ln())
     }
 
     /// Random configs with what they come to: the same for everyone who is measured.

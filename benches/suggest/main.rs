@@ -1,46 +1,65 @@
-//! What thinking costs: the time of a proposal and the memory that it takes, with 20, 100 and 500 trials known.
+//! What thinking costs: the processor time of a proposal, and memory, with 20, 100 and 500 trials known, beside other
+//! optimisers on the same history.
+//!
+//! `cargo bench --bench suggest` prints a table; `benches/results/suggest.md` keeps a run. Others are measured by
+//! `peers.py` with the Python of `--python PROGRAM`, which needs what `requirements.txt` names; where it lacks that, or with
+//! `--only-gputune`, gputune is measured alone.
 #![expect(clippy::unwrap_used, reason = "a program of ours alone")]
 
 mod job;
+mod thinker;
 
-use gputune::objective::Objective;
-use gputune::strategy::{View, strategy};
-use rustix::time::{ClockId, clock_gettime};
+use thinker::Thinker::{Peer, Strategy};
 
-use job::jobs;
+const THINKERS: [thinker::Thinker; 7] = [
+    Strategy("bayes"),
+    Strategy("auto"),
+    Strategy("random"),
+    Peer("Optuna TPE"),
+    Peer("Optuna GPSampler"),
+    Peer("rustuna TPE"),
+    Peer("egobox"),
+];
+const TRIALS: [usize; 3] = [20, 100, 500];
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let objective = Objective::default();
-    for job in jobs() {
-        for name in ["bayes", "auto", "random"] {
-            if arguments.first().is_some_and(|only| only != name) {
+    let jobs = job::jobs();
+    if let Ok(part) = std::env::var(thinker::PART) {
+        return thinker::think(&part, &jobs);
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let python = arguments.iter().position(|argument| argument == "--python").and_then(|at| arguments.get(at + 1));
+    let python = python.map_or("python3", String::as_str);
+    let is_alone = arguments.iter().any(|argument| argument == "--only-gputune");
+    for (number, job) in jobs.iter().enumerate() {
+        println!("\n{}; milliseconds of processor time for each proposal, and MiB\n", job.name);
+        println!("| | trials | first | median | quartiles | longest | peak memory |\n|---|--:|--:|--:|--:|--:|--:|");
+        for thinker in THINKERS {
+            if is_alone && matches!(thinker, Peer(_)) {
                 continue;
             }
-            for trials in [20, 100, 500] {
-                let mut history = job.history(trials);
-                let mut strategy = (strategy(name).unwrap().build)();
-                let mut times = Vec::new();
-                for _ in 0..11 {
-                    let view = View::new(&job.space, &objective, &history, &[], None).with(100, 1);
-                    let begin = processor_seconds();
-                    let config = strategy.propose(&view).unwrap().config;
-                    times.push((processor_seconds() - begin) * 1e3);
-                    job.push(&mut history, config);
+            for trials in TRIALS {
+                match thinker.measure(python, number, job, trials) {
+                    Ok(cost) => println!("{}", line(&format!("{} {}", thinker.name(), cost.version), trials, &cost)),
+                    Err(why) => eprintln!("{} was not measured with {trials} trials: {why}", thinker.name()),
                 }
-                let first = times.remove(0);
-                times.sort_by(f64::total_cmp);
-                println!(
-                    "{} {name} {trials}: first {first:.2}, median {:.2}, most {:.2} ms",
-                    job.name, times[5], times[9]
-                );
             }
         }
     }
 }
 
-/// Processor time of this process: what others do on the machine does not count.
-fn processor_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+fn line(name: &str, trials: usize, cost: &thinker::Cost) -> String {
+    let at = |quarter: usize| show(cost.next_ms[(cost.next_ms.len() - 1) * quarter / 4]);
+    let (first, memory) = (show(cost.first_ms), cost.peak_mib);
+    format!("| {name} | {trials} | {first} | {} | {} to {} | {} | {memory:.0} |", at(2), at(1), at(3), at(4))
+}
+
+fn show(ms: f64) -> String {
+    if ms < 0.1 {
+        format!("{ms:.3}")
+    } else if ms < 100.0 {
+        format!("{ms:.1}")
+    } else {
+        format!("{ms:.0}")
+    }
 }

@@ -7,7 +7,6 @@ use super::candidates::Chunk;
 use super::feasibility::Feasibility;
 use super::kernel::Factor;
 use super::normal::{Improvement, exp, ln, ln_expected_improvement};
-use super::points::Points;
 use super::process::{Belief, Process};
 use crate::space::Config;
 
@@ -51,8 +50,11 @@ pub(super) struct Choice {
 const MOST_EXACT: usize = 3000;
 /// The same where other means are weighed, which takes longer.
 const MOST_WEIGHED: usize = 1000;
-/// Numbers of kernel factors that are kept for the candidates that are looked at closely.
-const MOST_KEPT: usize = 1 << 22;
+/// Closer looks altogether, those by a part of what is known included.
+const MOST_LOOKS: usize = 20_000;
+/// Places on all axes together up to which the kernel factors of a whole chunk are kept for a closer look; otherwise they
+/// are computed for each candidate that gets one.
+const FEW_PLACES: usize = 256;
 
 /// What the chance to fit into memory adds to the logarithm of a worth. To run out of memory costs more than a probe that
 /// gains nothing: it takes as long, says less, and may take other work on the device with it. So the chance counts twice;
@@ -67,6 +69,8 @@ pub(super) fn risk(fits: f64) -> f64 {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Bounded {
     bound: f64,
+    /// The chance that it runs.
+    chance: f64,
     /// How closely it was looked at.
     stage: Stage,
     chunk: u32,
@@ -76,10 +80,10 @@ struct Bounded {
 /// What a bound considers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// The mean, and a rough bound of the deviation.
+    /// The mean, the chance to run, and a rough bound of the deviation.
     Rough,
-    /// The chance to run as well.
-    Chance,
+    /// The chance to fit into memory as well.
+    Memory,
     /// A bound of the deviation by a part of what is known.
     Part,
     /// Everything.
@@ -111,17 +115,21 @@ impl Judge<'_> {
     /// long.
     pub(super) fn choose(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Option<Choice> {
         let mut waiting = BinaryHeap::from(self.bounds(chunks));
-        let mut close = Close { judge: self, prepared: chunks.iter().map(|_| None).collect(), kept: 0 };
+        let mut close = Close { judge: self, prepared: chunks.iter().map(|_| None).collect() };
         let mut best: Option<(Bounded, Choice)> = None;
         let most = if self.is_unsure { MOST_WEIGHED } else { MOST_EXACT };
-        let mut exact = 0;
+        let (mut looks, mut exact) = (0, 0);
         while let Some(mut top) = waiting.pop() {
-            if best.as_ref().is_some_and(|(best, _)| top <= *best) || (exact == most && best.is_some()) {
+            if best.as_ref().is_some_and(|(best, _)| top <= *best) || exact == most {
                 break;
             }
             let chunk = &chunks[top.chunk as usize];
             if top.stage == Stage::Rough && !is_open(&chunk.configs[top.at as usize]) {
                 continue;
+            }
+            looks += 1;
+            if looks > MOST_LOOKS {
+                top.stage = Stage::Part;
             }
             if let Some(choice) = close.look(chunk, &mut top) {
                 exact += 1;
@@ -154,6 +162,8 @@ impl Judge<'_> {
         for (number, chunk) in (0..).zip(chunks) {
             let factors = self.process.factors(&chunk.points);
             let mut sweep = self.process.sweep(&factors);
+            let runs = self.feasibility.map(|(model, process)| (model, process, process.factors(&chunk.points)));
+            let mut runs = runs.as_ref().map(|(model, process, factors)| (model, process.sweep(factors)));
             let mut last: Option<(&[u32], (f64, f64))> = None;
             for (at, config) in (0..).zip(&chunk.configs) {
                 let point = chunk.points.point(at as usize);
@@ -164,11 +174,12 @@ impl Judge<'_> {
                 };
                 last = Some((point, (offset, variance)));
                 let belief = sweep.at(point);
-                let widest = (belief.deviation * belief.deviation + variance).sqrt();
-                let bound = improvement.bound(belief.mean + offset, widest * self.doubt, self.best);
+                let widest = (belief.deviation * belief.deviation + variance).sqrt() * self.doubt;
+                let chance = runs.as_mut().map_or(1.0, |(model, sweep)| model.chance_of(sweep.at(point).mean));
+                let bound = improvement.bound(belief.mean + offset, widest, self.best) + ln(chance);
                 // What is not a number is worth nothing; it would come first otherwise.
                 let bound = if bound.is_nan() { f64::NEG_INFINITY } else { bound };
-                bounds.push(Bounded { bound, stage: Stage::Rough, chunk: number, at });
+                bounds.push(Bounded { bound, chance, stage: Stage::Rough, chunk: number, at });
             }
         }
         bounds
@@ -178,15 +189,8 @@ impl Judge<'_> {
 /// Looks at single candidates closely.
 struct Close<'j, 'm> {
     judge: &'j Judge<'m>,
-    prepared: Vec<Option<Prepared>>,
-    /// Numbers that are kept in what is prepared.
-    kept: usize,
-}
-
-/// The kernel factors of a set of points.
-struct Prepared {
-    values: Vec<Factor>,
-    feasibility: Option<Vec<Factor>>,
+    /// The kernel factors of whole chunks.
+    prepared: Vec<Option<Vec<Factor>>>,
 }
 
 /// Values that are known from which on a part of them is worth a look of its own.
@@ -196,39 +200,32 @@ impl Close<'_, '_> {
     /// Lowers a candidate's bound by one step; the candidate itself where the step was the last.
     fn look(&mut self, chunk: &Chunk, bounded: &mut Bounded) -> Option<Choice> {
         let (number, at) = (bounded.chunk as usize, bounded.at as usize);
-        if self.prepared[number].is_none() && self.kept < MOST_KEPT {
-            self.prepared[number] = Some(self.prepare(&chunk.points));
-            self.kept += chunk.points.places.iter().map(Vec::len).sum::<usize>() * self.judge.process.len();
-        }
-        if let Some(prepared) = &self.prepared[number] {
-            return self.step(chunk, prepared, chunk.points.point(at), bounded);
+        if chunk.points.places.iter().map(Vec::len).sum::<usize>() <= FEW_PLACES {
+            if self.prepared[number].is_none() {
+                self.prepared[number] = Some(self.judge.process.factors(&chunk.points));
+            }
+            if let Some(prepared) = &self.prepared[number] {
+                return self.step(chunk, prepared, chunk.points.point(at), bounded);
+            }
         }
         let point = chunk.points.only(at);
-        self.step(chunk, &self.prepare(&point), point.point(0), bounded)
+        self.step(chunk, &self.judge.process.factors(&point), point.point(0), bounded)
     }
 
-    fn prepare(&self, points: &Points) -> Prepared {
-        let feasibility = self.judge.feasibility.map(|(_, process)| process.factors(points));
-        Prepared { values: self.judge.process.factors(points), feasibility }
-    }
-
-    fn step(&self, chunk: &Chunk, prepared: &Prepared, point: &[u32], bounded: &mut Bounded) -> Option<Choice> {
-        let Judge { process, feasibility, offset, doubt, .. } = self.judge;
+    fn step(&self, chunk: &Chunk, factors: &[Factor], point: &[u32], bounded: &mut Bounded) -> Option<Choice> {
+        let Judge { process, offset, doubt, .. } = self.judge;
         let config = &chunk.configs[bounded.at as usize];
-        let chance = match (feasibility, &prepared.feasibility) {
-            (Some((feasibility, process)), Some(factors)) => feasibility.chance(process, factors, point),
-            _ => 1.0,
-        };
-        let fits = (self.judge.fits)(config);
-        let risk = ln(chance) + risk(fits);
-        if bounded.stage == Stage::Rough && risk < 0.0 {
-            bounded.bound += risk;
-            bounded.stage = Stage::Chance;
+        let (runs, fits) = (bounded.chance, (self.judge.fits)(config));
+        let risk = ln(runs) + risk(fits);
+        if bounded.stage == Stage::Rough && fits < 1.0 {
+            // The chance to run is in the bound.
+            bounded.bound += risk - ln(runs);
+            bounded.stage = Stage::Memory;
             return None;
         }
         let is_part = bounded.stage < Stage::Part && process.len() >= MANY;
         let mut along = Vec::new();
-        let mean = process.mean(&prepared.values, point, &mut along) + offset(config).0;
+        let mean = process.mean(factors, point, &mut along) + offset(config).0;
         let rows = if is_part { process.len() / 4 } else { process.len() };
         let belief = Belief { mean, deviation: process.deviation(rows, &mut along) * doubt };
         let improvement = self.judge.expected(config, belief);
@@ -240,7 +237,7 @@ impl Close<'_, '_> {
             return None;
         }
         (bounded.bound, bounded.stage) = (worth, Stage::Exact);
-        let chance = chance * fits;
+        let chance = runs * fits;
         Some(Choice { config: config.clone(), belief, chance, fits, improvement: exp(improvement + ln(chance)) })
     }
 }
@@ -251,7 +248,7 @@ mod tests {
     use crate::space::{Parameter, Space, Walk};
     use crate::strategy::bayes::candidates::chunks;
     use crate::strategy::bayes::kernel::Shape;
-    use crate::strategy::bayes::points::axes;
+    use crate::strategy::bayes::points::{Points, axes};
     use crate::strategy::bayes::process::Data;
 
     #[test]
@@ -285,13 +282,13 @@ mod tests {
                 is_unsure: false,
             };
             let is_open = |config: &Config| !some.contains(&config);
-            let worth = |config: &Config, point: &[u32], prepared: &(Vec<Factor>, Vec<Factor>)| {
-                let belief = process.belief(&prepared.0, point);
-                let chance = feasibility.chance(&runs, &prepared.1, point);
+            let worth = |config: &Config, point: &[u32], prepared: &[Vec<Factor>; 2]| {
+                let belief = process.belief(&prepared[0], point);
+                let chance = feasibility.chance_of(runs.belief(&prepared[1], point).mean);
                 ln_expected_improvement(belief.mean + offset(config).0, belief.deviation, 1.2) + ln(chance)
             };
             let all = chunks.iter().flat_map(|chunk| {
-                let prepared = (process.factors(&chunk.points), runs.factors(&chunk.points));
+                let prepared = [process.factors(&chunk.points), runs.factors(&chunk.points)];
                 let each = chunk.configs.iter().enumerate();
                 let worths = each.map(move |(at, config)| (worth(config, chunk.points.point(at), &prepared), config));
                 worths.collect::<Vec<_>>()

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::fit;
-use super::kernel::{Shape, factors};
+use super::kernel::{Decays, Shape, factors};
 use super::matrix::dot;
 use super::points::{Axis, Points, axes};
 use super::process::{Data, Process};
@@ -121,7 +121,8 @@ impl Lesson {
         let axes: Vec<Axis> = self.axes.iter().map(|common| common.axis).collect();
         let own = Points::at(axes.len(), &[self.axes.iter().map(place).collect()]);
         let mut along = vec![self.shape.variance; self.points.len()];
-        for (factor, &place) in factors(&self.shape, &axes, &self.points, &own).iter().zip(own.point(0)) {
+        let decays = Decays::of_all(&self.shape, &axes, &self.points);
+        for (factor, &place) in factors(&self.shape, &decays, &self.points, &own).iter().zip(own.point(0)) {
             along.iter_mut().zip(factor.column(place)).for_each(|(along, factor)| *along *= factor);
         }
         self.level + dot(&along, &self.weights)

@@ -1,6 +1,6 @@
 //! How likely a config is to run at all. A failure is no number: it is told from success, and nothing else.
 
-use super::kernel::{Factor, Shape};
+use super::kernel::Shape;
 use super::points::{Axis, Points};
 use super::process::{Data, Process};
 
@@ -35,8 +35,8 @@ impl Feasibility {
         Process::new(&self.data, axes, &self.shape)
     }
 
-    /// The chance that a point runs.
-    pub(super) fn chance(&self, process: &Process<'_>, factors: &[Factor], point: &[u32]) -> f64 {
-        (process.mean(factors, point, &mut Vec::new()) + self.prior).clamp(LEAST, 1.0)
+    /// The chance that a point runs, by the mean that the process has there.
+    pub(super) fn chance_of(&self, mean: f64) -> f64 {
+        (mean + self.prior).clamp(LEAST, 1.0)
     }
 }

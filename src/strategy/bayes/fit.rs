@@ -38,7 +38,7 @@ const VARIANCE_LEFT: Prior = Prior { mean: -0.5, deviation: 1.0 };
 const NOISE: Prior = Prior { mean: -6.0, deviation: 1.5 };
 
 /// Evaluations that a fit may take from each start: the line search of `argmin` has no bound of its own.
-const EVALUATIONS: usize = 40;
+const EVALUATIONS: usize = 25;
 const ITERATIONS: u64 = 25;
 /// The cost of what has no likelihood.
 const NOWHERE: f64 = 1e10;

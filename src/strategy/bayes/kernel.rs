@@ -31,25 +31,75 @@ pub(super) struct Factor {
 
 impl Factor {
     /// The factors of all points of the first set with a place of the second.
+    #[inline]
     pub(super) fn column(&self, place: u32) -> &[f64] {
         &self.values[place as usize * self.points..][..self.points]
     }
 }
 
 /// The factors between the points of one set and the places of another, axis after axis.
-pub(super) fn factors(shape: &Shape, axes: &[Axis], points: &Points, others: &Points) -> Vec<Factor> {
-    let each = axes.iter().zip(&shape.lengths).enumerate();
-    each.map(|(at, (axis, &length))| {
-        let inverse = exp(-length);
+pub(super) fn factors(shape: &Shape, decays: &[Decays<'_>], points: &Points, others: &Points) -> Vec<Factor> {
+    let each = decays.iter().enumerate();
+    each.map(|(at, decays)| {
+        let numbers: Vec<u32> = points.numbers_on(at).collect();
         let mut values = Vec::with_capacity(points.len() * others.places[at].len());
+        let mut by_place = Vec::new();
         for &other in &others.places[at] {
-            let of = |&place: &f64| 1.0 - shape.share + shape.share * matern(axis.distance(place, other) * inverse).0;
-            let by_place: Vec<f64> = points.places[at].iter().map(of).collect();
-            values.extend(points.numbers_on(at).map(|number| by_place[number as usize]));
+            by_place.clear();
+            by_place
+                .extend(decays.correlations(other).map(|correlation| 1.0 - shape.share + shape.share * correlation));
+            values.extend(numbers.iter().map(|&number| by_place[number as usize]));
         }
         Factor { points: points.len(), values }
     })
     .collect()
+}
+
+/// The places of an axis, prepared for correlations with others: the exponential of a difference is a product of two.
+pub(super) struct Decays<'p> {
+    axis: Axis,
+    /// One over the length.
+    inverse: f64,
+    places: &'p [f64],
+    /// How the correlation falls and rises from the axis' start to each place.
+    exponentials: Vec<(f64, f64)>,
+}
+
+impl<'p> Decays<'p> {
+    /// Beyond this the exponentials themselves would overflow.
+    const STEEPEST: f64 = 300.0;
+
+    /// Of all axes of some points.
+    pub(super) fn of_all(shape: &Shape, axes: &[Axis], points: &'p Points) -> Vec<Self> {
+        let each = axes.iter().zip(&shape.lengths).zip(&points.places);
+        each.map(|((&axis, &length), places)| Self::of(axis, places, exp(-length))).collect()
+    }
+
+    fn of(axis: Axis, places: &'p [f64], inverse: f64) -> Self {
+        let steepness = 3.0_f64.sqrt() * inverse;
+        let is_line = axis != Axis::Category && steepness < Self::STEEPEST;
+        let both = |&place: &f64| (exp(-steepness * place), exp(steepness * place));
+        Self {
+            axis,
+            inverse,
+            places,
+            exponentials: if is_line { places.iter().map(both).collect() } else { Vec::new() },
+        }
+    }
+
+    /// The correlations of all places with another.
+    fn correlations(&self, other: f64) -> impl Iterator<Item = f64> + '_ {
+        let steepness = 3.0_f64.sqrt() * self.inverse;
+        let (fall, rise) = (exp(-steepness * other), exp(steepness * other));
+        self.places.iter().enumerate().map(move |(at, &place)| match self.exponentials.get(at) {
+            Some((falls, rises)) if !place.is_nan() && !other.is_nan() => {
+                let scaled = steepness * (place - other).abs();
+                let decay = if place >= other { falls * rise } else { rises * fall };
+                (1.0 + scaled) * decay
+            }
+            _ => matern(self.axis.distance(place, other) * self.inverse).0,
+        })
+    }
 }
 
 /// The pairs of different points of one set, in the order of a triangle's rows without its diagonal; for each axis where
@@ -129,14 +179,37 @@ impl<'p> Pairs<'p> {
 }
 
 /// Where a pair of places stands in a triangle with its diagonal.
+#[inline]
 fn triangular(a: u32, b: u32) -> u32 {
     let (high, low) = (a.max(b), a.min(b));
     high * (high + 1) / 2 + low
 }
 
 /// The Matérn correlation of order 3/2 at a distance in lengths, and its derivative by the logarithm of the length.
+#[inline]
 fn matern(distance: f64) -> (f64, f64) {
     let scaled = 3.0_f64.sqrt() * distance;
     let decay = exp(-scaled);
     ((1.0 + scaled) * decay, scaled * scaled * decay)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prepared_correlations_are_those_of_the_distances() {
+        let places = [0.0, 0.1, 0.35, 0.8, 1.0, f64::NAN];
+        for axis in [Axis::Level { last: 20.0 }, Axis::Category] {
+            for length in [1e-4, 0.01, 0.3, 20.0] {
+                let decays = Decays::of(axis, &places, 1.0 / length);
+                for other in [0.0, 0.35, 0.5, 1.0, f64::NAN] {
+                    for (place, correlation) in places.iter().zip(decays.correlations(other)) {
+                        let expected = matern(axis.distance(*place, other) / length).0;
+                        assert!((correlation - expected).abs() < 1e-12, "{length} {place} {other}: {correlation}");
+                    }
+                }
+            }
+        }
+    }
 }

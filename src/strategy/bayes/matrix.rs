@@ -28,6 +28,7 @@ impl Triangle {
     }
 
     /// A row up to its diagonal.
+    #[inline]
     pub(super) fn row(&self, row: usize) -> &[f64] {
         let start = row * (row + 1) / 2;
         &self.entries[start..=start + row]
@@ -57,6 +58,7 @@ impl Triangle {
     }
 
     /// Solves the first `rows` rows of L x = b in place.
+    #[inline]
     pub(super) fn solve_first(&self, rows: usize, b: &mut [f64]) {
         for row in 0..rows.min(self.size) {
             let own = self.row(row);
@@ -96,6 +98,7 @@ impl Triangle {
 }
 
 /// The sum of products, as eight sums side by side in an order that does not depend on the machine.
+#[inline]
 pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
     let (a_parts, b_parts) = (a.chunks_exact(8), b.chunks_exact(8));
@@ -109,6 +112,7 @@ pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// The sum of eight lanes.
+#[inline]
 pub(super) fn sum(lanes: [f64; 8]) -> f64 {
     let [a, b, c, d, e, f, g, h] = lanes;
     ((a + e) + (b + f)) + ((c + g) + (d + h))

@@ -5,10 +5,12 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
+#[inline]
 pub(super) fn exp(x: f64) -> f64 {
     libm::exp(x)
 }
 
+#[inline]
 pub(super) fn ln(x: f64) -> f64 {
     libm::log(x)
 }

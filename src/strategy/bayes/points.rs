@@ -57,6 +57,7 @@ impl Axis {
     /// A parameter that is not active lies off its axis, about a whole width from every place: as far as the tip of a
     /// triangle from the points of its base, so that all distances on an axis are those of points in a plane. A kernel of
     /// distances that no points have need not be positive definite.
+    #[inline]
     pub(super) fn distance(self, a: f64, b: f64) -> f64 {
         let to_inactive = |place: f64| match self {
             Self::Category => 1.0,
@@ -134,12 +135,14 @@ impl Points {
     }
 
     /// The numbers of a point's places.
+    #[inline]
     pub(super) fn point(&self, at: usize) -> &[u32] {
         let axes = self.places.len();
         &self.numbers[at * axes..(at + 1) * axes]
     }
 
     /// The number of every point's place on one axis.
+    #[inline]
     pub(super) fn numbers_on(&self, axis: usize) -> impl Iterator<Item = u32> + '_ {
         self.numbers.iter().skip(axis).step_by(self.places.len().max(1)).copied()
     }

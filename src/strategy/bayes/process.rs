@@ -1,6 +1,6 @@
 //! The Gaussian process: what the values that are known say about those that are not.
 
-use super::kernel::{Factor, Pairs, Shape, factors};
+use super::kernel::{Decays, Factor, Pairs, Shape, factors};
 use super::matrix::{Triangle, dot, sum};
 use super::points::{Axis, Points};
 
@@ -20,8 +20,8 @@ pub(super) const LEVEL_PRECISION: f64 = 0.3;
 /// A process that knows its data.
 pub(super) struct Process<'d> {
     data: &'d Data,
-    axes: &'d [Axis],
     shape: Shape,
+    decays: Vec<Decays<'d>>,
     factor: Triangle,
     /// The solution of L x = 1.
     ones: Vec<f64>,
@@ -66,8 +66,9 @@ impl<'d> Process<'d> {
         let mut weights: Vec<f64> = solved.iter().zip(&ones).map(|(value, one)| value - level * one).collect();
         factor.solve_transposed(&mut weights);
         let certainty = variances.iter().map(|variance| 1.0 / variance).collect();
+        let decays = Decays::of_all(shape, axes, &data.points);
         let is_sound = level.is_finite() && weights.iter().all(|weight| weight.is_finite());
-        is_sound.then_some(Self { data, axes, shape: shape.clone(), factor, ones, weights, level, certainty })
+        is_sound.then_some(Self { data, shape: shape.clone(), decays, factor, ones, weights, level, certainty })
     }
 
     /// How little the process, with these values instead of its own, expects them: the negative logarithm of their density,
@@ -93,7 +94,7 @@ impl<'d> Process<'d> {
 
     /// Prepares for the points of a set.
     pub(super) fn factors(&self, others: &Points) -> Vec<Factor> {
-        factors(&self.shape, self.axes, &self.data.points, others)
+        factors(&self.shape, &self.decays, &self.data.points, others)
     }
 
     /// How the values of all data go along with that of a point, and the mean there.
