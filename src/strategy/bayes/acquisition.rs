@@ -258,7 +258,7 @@ mod tests {
         let configs: Vec<Config> = Walk::new(&space).collect();
         let (axes, chunks) = (axes(&space), chunks(&space, configs.clone()));
         let level = |config: &Config, at: usize| f64::from(config.level(at).unwrap());
-        for known in [5, 31, 80] {
+        for (known, doubt) in [(5, 1.0), (31, 1.5), (80, 1.0), (80, 2.0)] {
             let some: Vec<&Config> = configs.iter().step_by(17).take(known).collect();
             let values = some.iter().map(|config| (level(config, 0) - 6.0).sin() + 0.1 * level(config, 3)).collect();
             let points = Points::of(&space, &axes, some.iter().copied());
@@ -274,7 +274,7 @@ mod tests {
                 process: &process,
                 feasibility: Some((&feasibility, &runs)),
                 best: 1.2,
-                doubt: 1.0,
+                doubt,
                 offset: &offset,
                 reads: &[2],
                 fits: &|_| 1.0,
@@ -285,7 +285,7 @@ mod tests {
             let worth = |config: &Config, point: &[u32], prepared: &[Vec<Factor>; 2]| {
                 let belief = process.belief(&prepared[0], point);
                 let chance = feasibility.chance_of(runs.belief(&prepared[1], point).mean);
-                ln_expected_improvement(belief.mean + offset(config).0, belief.deviation, 1.2) + ln(chance)
+                ln_expected_improvement(belief.mean + offset(config).0, doubt * belief.deviation, 1.2) + ln(chance)
             };
             let all = chunks.iter().flat_map(|chunk| {
                 let prepared = [process.factors(&chunk.points), runs.factors(&chunk.points)];
@@ -299,5 +299,26 @@ mod tests {
             assert_eq!(&choice.config, config, "{known}");
             assert!((choice.improvement - exp(top)).abs() < 1e-12);
         }
+    }
+
+    #[test]
+    fn who_doubts_the_process_goes_farther_from_the_best() {
+        let space = Space::new([Parameter::range("a", 0, 99, 1)]).unwrap();
+        let configs: Vec<Config> = Walk::new(&space).collect();
+        let (axes, chunks) = (axes(&space), chunks(&space, configs.clone()));
+        let known: Vec<&Config> = configs.iter().step_by(10).take(4).collect();
+        let data = Data {
+            points: Points::of(&space, &axes, known.iter().copied()),
+            values: vec![0.0, 0.9, 1.0, 0.8],
+            noise: vec![0.0; 4],
+        };
+        let shape = Shape { lengths: vec![-0.7], share: 1.0, variance: 0.1, noise: 1e-4 };
+        let process = Process::new(&data, &axes, &shape).unwrap();
+        let chosen = |doubt: f64| {
+            let judge = Judge { process: &process, feasibility: None, best: 1.0, doubt, offset: &|_| 0.0, reads: &[] };
+            let choice = judge.choose(&chunks, |config| !known.contains(&config)).unwrap();
+            choice.config.level(0).unwrap().abs_diff(20)
+        };
+        assert!(chosen(1.0) <= 10 && chosen(4.0) > 20, "{} {}", chosen(1.0), chosen(4.0));
     }
 }

@@ -27,8 +27,8 @@ impl Prior {
 }
 
 /// Lengths in widths of the axis: ln 1.2. Shorter ones make a process that learns nothing from few trials; longer ones
-/// keep it from seeing a cliff in time.
-const LENGTH: Prior = Prior { mean: 0.2, deviation: 0.8 };
+/// keep it from seeing a cliff in time. A deviation of 0.8 held them there too long: after 40 probes more was missing.
+const LENGTH: Prior = Prior { mean: 0.2, deviation: 1.0 };
 /// The logit of the interaction share: 0.88.
 const SHARE: Prior = Prior { mean: 2.0, deviation: 1.0 };
 /// The variance of standardised values, and of what a model of them leaves: ln 0.6.

@@ -126,3 +126,39 @@ impl Kind {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deviation(direction: Direction, scores: &[f64], expected: f64) -> f64 {
+        Scale::of(&Objective::new("throughput", direction), scores, expected, true).deviation()
+    }
+
+    #[test]
+    fn what_few_scores_differ_by_counts_less_than_what_is_expected() {
+        let alike = [100.0, 101.0, 102.0];
+        assert!((deviation(Direction::Maximize, &alike, 1.0) - (0.4_f64).sqrt()).abs() < 0.001);
+        let many: Vec<f64> = (0..300).map(|number| 100.0 + f64::from(number % 3)).collect();
+        assert!(deviation(Direction::Maximize, &many, 1.0) < 0.1);
+        // Costs are negative scores.
+        let costs = alike.map(|cost| -cost);
+        assert!((deviation(Direction::Minimize, &costs, 1.0) - (0.4_f64).sqrt()).abs() < 0.001);
+    }
+
+    #[test]
+    fn nothing_is_expected_of_scores_without_a_logarithm() {
+        let scores = [-1.0, -2.0, -3.0];
+        let plain = deviation(Direction::Maximize, &scores, 1.0);
+        assert!((plain - (2.0_f64 / 3.0).sqrt()).abs() < 1e-12, "{plain}");
+    }
+
+    #[test]
+    fn what_is_far_below_the_median_is_drawn_together() {
+        let scores = [1e-6, 80.0, 90.0, 100.0, 110.0];
+        let scale = Scale::of(&Objective::new("throughput", Direction::Maximize), &scores, 1.0, true);
+        let (low, lower) = (scale.value(1e-3), scale.value(1e-5));
+        assert!(lower < low && low - lower < scale.value(100.0) - scale.value(80.0));
+        assert!((scale.gain(100.0, scale.value(110.0) - scale.value(100.0)) - 0.1).abs() < 1e-9);
+    }
+}
