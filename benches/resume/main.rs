@@ -29,9 +29,9 @@ throughput = { pattern = "rate=([0-9.]+)", unit = "samples/s" }
 batch_size = { powers_of_two = [1, 512] }
 workers = { range = [0, 8] }
 prefetch = { range = [1, 5] }
-precision = ["fp32", "tf32", "bf16"]
+precision = { values = ["fp32", "tf32", "bf16"] }
 accumulation = { range = [1, 5] }
-pin = [false, true]
+pin = { values = [false, true] }
 
 [search]
 strategy = "STRATEGY"
