@@ -1,12 +1,16 @@
 //! When a search ends because there is little to gain, and that it has ended when it is started again.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use gputune::budget::{Budget, StopReason};
+use gputune::event::Progress;
 use gputune::journal::{Fingerprint, Header, Journal};
-use gputune::probe::{Replay, Table};
-use gputune::space::Space;
+use gputune::outcome::{Estimate, Measurement, Outcome};
+use gputune::probe::{Job, ProbeError, Prober, Replay, Table};
+use gputune::space::{Parameter, Space};
+use gputune::strategy::{self, Proposal, Strategy, View};
 use gputune::study::Study;
 use gputune::tuner::Tuner;
 
@@ -58,4 +62,43 @@ fn nothing_ends_a_search_that_wants_no_least_gain() {
     let budget = Budget { probes: 60, confirmations: 0, least_gain: 0.0, ..Budget::default() };
     let study = searched(&folder.path().join("journal.jsonl"), budget);
     assert_eq!((study.stopped, study.history.trials().len()), (StopReason::ProbesSpent, 60));
+}
+
+/// Expects the same gain of whatever comes next.
+struct Expects(f64);
+
+impl Strategy for Expects {
+    fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
+        let next = (strategy::strategy("grid").unwrap().build)().propose(view)?;
+        Some(Proposal { gain: Some(self.0), ..next })
+    }
+}
+
+/// Measures the same of every config, give or take this share.
+struct Within(f64);
+
+impl Prober for Within {
+    fn probe(&mut self, _: &Job<'_>, _: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Outcome, ProbeError> {
+        let throughput = Some(Estimate::interval(100.0, 100.0 * (1.0 - self.0), 100.0 * (1.0 + self.0)));
+        Ok(Outcome::Measured(Measurement { throughput, ..Measurement::default() }))
+    }
+}
+
+#[test]
+fn a_gain_that_measurements_cannot_tell_from_none_ends_a_search_and_it_says_so() {
+    let stopped = |gain, noise, least_gain| {
+        let space = Space::new([Parameter::range("x", 0, 99, 1)]).unwrap();
+        let budget = Budget { probes: 40, confirmations: 0, least_gain, ..Budget::default() };
+        Tuner::with_prober(space, Within(noise))
+            .with_strategy(Expects(gain))
+            .budget(budget)
+            .run(|_| ())
+            .unwrap()
+            .stopped
+    };
+    assert_eq!(stopped(0.02, 0.01, 0.01), StopReason::ProbesSpent);
+    assert_eq!(stopped(0.02, 0.06, 0.01), StopReason::GainWithinNoise);
+    assert_eq!(stopped(0.005, 0.06, 0.01), StopReason::LittleToGain);
+    assert_eq!(stopped(0.02, 0.06, 0.0), StopReason::ProbesSpent, "zero never ends a search");
+    assert!(StopReason::GainWithinNoise.to_string().contains("less than measurements can tell apart"));
 }

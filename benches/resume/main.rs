@@ -1,7 +1,8 @@
 //! How long it takes to go on with a search that has many trials in its journal.
 //!
 //! `cargo bench --bench resume` writes a journal of 10,000 trials and goes on with it: in parts, through the library, and
-//! as a whole, through the program itself. `-- --trials N` takes another number of trials.
+//! as a whole, through the program itself. `-- --trials N` takes another number of trials, and `--folder DIR` keeps what was
+//! written. Of the program the processor's time is told too, which depends less on what else the machine does.
 #![expect(clippy::unwrap_used, reason = "a program of ours alone")]
 
 use std::io::Write as _;
@@ -29,9 +30,9 @@ throughput = { pattern = "rate=([0-9.]+)", unit = "samples/s" }
 batch_size = { powers_of_two = [1, 512] }
 workers = { range = [0, 8] }
 prefetch = { range = [1, 5] }
-precision = ["fp32", "tf32", "bf16"]
+precision = { values = ["fp32", "tf32", "bf16"] }
 accumulation = { range = [1, 5] }
-pin = [false, true]
+pin = { values = [false, true] }
 
 [search]
 strategy = "STRATEGY"
@@ -44,15 +45,22 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let asked = arguments.iter().position(|argument| argument == "--trials").and_then(|at| arguments.get(at + 1));
     let trials: u32 = asked.map_or(10_000, |text| text.parse().unwrap());
-    let folder = tempfile::tempdir().unwrap();
+    let kept = arguments.iter().position(|argument| argument == "--folder").and_then(|at| arguments.get(at + 1));
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = kept.map_or_else(|| scratch.path().to_owned(), PathBuf::from);
     println!("{trials} trials; seconds\n");
-    println!("| strategy | reading the journal | to the end of the search | the program, whole |\n|---|---|---|---|");
+    println!("| strategy | reading the journal | to the end of the search | the program, whole | of the processor |");
+    println!("|---|---|---|---|---|");
     for entry in STRATEGIES {
-        let path = folder.path().join("gputune.toml");
+        let folder = folder.join(entry.name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("gputune.toml");
         std::fs::write(&path, SPEC.replace("STRATEGY", entry.name).replace("TRIALS", &trials.to_string())).unwrap();
-        let (read, searched) = in_parts(folder.path(), &path, trials);
-        let whole = through_the_program(folder.path(), &path, trials);
-        println!("| `{}` | {read:.3} | {searched:.3} | {whole:.3} |", entry.name);
+        let (read, searched) = in_parts(&folder, &path, trials);
+        let before = processor_seconds_of_children();
+        let whole = through_the_program(&folder, &path, trials);
+        let processor = processor_seconds_of_children() - before;
+        println!("| `{}` | {read:.3} | {searched:.3} | {whole:.3} | {processor:.2} |", entry.name);
     }
 }
 
@@ -95,6 +103,14 @@ fn through_the_program(folder: &Path, path: &Path, trials: u32) -> f64 {
     let whole = begin.elapsed().as_secs_f64();
     assert!(done.status.success(), "{done:?}");
     whole
+}
+
+/// What the processes that this one waited for took of the processor: `cutime` and `cstime` of proc_pid_stat(5), in
+/// hundredths of a second.
+fn processor_seconds_of_children() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[13..15].iter().map(|ticks| ticks.parse::<f64>().unwrap() / 100.0).sum()
 }
 
 /// Trials in random order: an eighth does not fit, another fails, and the rest was measured.

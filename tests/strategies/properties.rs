@@ -63,7 +63,7 @@ impl Plan {
                 Knob::Switch => Parameter::values(name(at), [false, true]),
             };
             let depends = self.conditional && at > 0 && at + 1 == count && self.is_number(0);
-            let condition = || Expression::parse(&format!("{} > 1", name(0))).unwrap();
+            let condition = || Expression::parse(format!("{} > 1", name(0)).as_str()).unwrap();
             let parameter = if at == 1 { parameter.memory(MemoryRole::Grows) } else { parameter };
             builder = builder.parameter(if depends { parameter.when(condition()) } else { parameter });
         }
