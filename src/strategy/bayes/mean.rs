@@ -50,8 +50,8 @@ struct Candidate<'l> {
 impl<'l> Mean<'l> {
     /// The mean that the history makes most likely, with the kernel that goes along with it.
     ///
-    /// While it does not tell whether an earlier study holds here, fewer and fewer proposals learn from one: where it
-    /// misleads, what it praises may all be equally bad, and only a look elsewhere shows that.
+    /// While it does not tell whether an earlier study holds here, few proposals learn from one: where it misleads, what it
+    /// praises may all be equally bad, and only a look elsewhere shows that.
     pub(super) fn most_likely(
         history: &History<'_>,
         physics: Option<Physics>,
@@ -59,10 +59,12 @@ impl<'l> Mean<'l> {
     ) -> (Self, Fitted) {
         /// By how much the history must speak for an earlier study before every proposal learns from it.
         const SURE: f64 = 3.0;
+        /// After how many trials a proposal learns from a study that is in doubt.
+        const TURNS: [usize; 3] = [2, 4, 8];
         let without = Self::without(history, physics);
         let Some(with) = Self::earlier(history, lessons) else { return (without.mean, without.around) };
         let evidence = without.cost - with.cost;
-        let is_its_turn = history.trials > 1 && history.trials.is_power_of_two();
+        let is_its_turn = TURNS.contains(&history.trials);
         let chosen = if evidence > SURE || (evidence > -DOUBT && is_its_turn) { with } else { without };
         (chosen.mean, chosen.around)
     }
@@ -102,6 +104,11 @@ impl<'l> Mean<'l> {
         }
         let around = fit::fit(&rest, history.axes, true);
         Candidate { mean: self, cost: around.cost + prior, around }
+    }
+
+    /// Whether an earlier study is part of it.
+    pub(super) fn is_earlier(&self) -> bool {
+        matches!(self, Self::Earlier(..))
     }
 
     /// The mean of a config's standardised value, up to a constant.

@@ -63,10 +63,9 @@ impl Bayes {
 /// The best config of the first earlier study, where nothing but the start is known.
 fn earliest(view: &View<'_>, known: &Known<'_>) -> Option<Proposal> {
     let study = view.earlier.first()?;
-    let is_start = |config: &Config| Some(config) == view.start;
-    let others = known.trials.iter().map(|trial| &trial.config).chain(view.pending);
-    if view.start.is_some_and(|start| view.is_open(start)) || others.filter(|config| !is_start(config)).next().is_some()
-    {
+    let mut tried = known.trials.iter().map(|trial| &trial.config).chain(view.pending);
+    let waits_for_start = view.start.is_some_and(|start| view.is_open(start));
+    if waits_for_start || tried.any(|config| Some(config) != view.start) {
         return None;
     }
     let config = study.leaders(view.space, view.start).find(|config| view.is_open(config))?;
@@ -95,13 +94,21 @@ impl Strategy for Bayes {
             }
         };
         let physics = if self.knows_physics { Physics::of(view) } else { None };
-        let knows_nothing = physics.is_none() && self.lessons.is_empty();
-        let (least_trials, least_scored) = if knows_nothing { (FIRST_TRIALS, 2) } else { (1, 1) };
-        if known.trials.len() + view.pending.len() < least_trials || known.scored.len() < least_scored {
-            return first::first(view, &known, candidates).map(Proposal::from);
+        let has_at_least = |trials: usize, scored: usize| {
+            known.trials.len() + view.pending.len() >= trials && known.scored.len() >= scored
+        };
+        let is_short = match (&physics, self.lessons.is_empty()) {
+            (Some(_), _) => !has_at_least(1, 1),
+            (None, true) => !has_at_least(FIRST_TRIALS, 2),
+            // Those that an earlier study proposed tell little where it misleads.
+            (None, false) => !has_at_least(FIRST_TRIALS + 2, 2),
+        };
+        let first = || first::first(view, &known, candidates).map(Proposal::from);
+        if is_short && (self.lessons.is_empty() || !has_at_least(1, 1)) {
+            return first();
         }
-        model::propose(view, &known, candidates, physics, &self.lessons)
-            .or_else(|| random::propose(view).map(Proposal::from))
+        model::propose(view, &known, candidates, physics, &self.lessons, is_short)
+            .or_else(|| if is_short { first() } else { random::propose(view).map(Proposal::from) })
     }
 }
 

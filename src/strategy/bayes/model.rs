@@ -32,9 +32,12 @@ impl<'l> Model<'l> {
     fn of(view: &View<'_>, known: &Known<'_>, physics: Option<Physics>, lessons: &'l [Lesson]) -> Self {
         /// The deviation of throughputs, as logarithms, among the configs of a space.
         const EXPECTED: f64 = 0.4;
+        /// With fewer scores their deviation tells nothing.
+        const FEW: usize = 3;
         let axes = axes(view.space);
         let scores: Vec<f64> = known.scored.iter().map(|(_, score)| *score).collect();
-        let expected = lessons.first().map(Lesson::spread).or(physics.is_some().then_some(EXPECTED));
+        let earlier = lessons.first().filter(|_| scores.len() < FEW).map(Lesson::spread);
+        let expected = physics.is_some().then_some(EXPECTED).or(earlier);
         let scale = Scale::of(view.objective, &scores, expected);
         let kept = representatives(&known.scored, MOST_FITTED);
         let history = History {
@@ -56,15 +59,20 @@ impl<'l> Model<'l> {
     }
 }
 
-/// The candidate that is worth most by the model of the history; `None` where there is no model or no open candidate.
+/// The candidate that is worth most by the model of the history; `None` where there is no model or no open candidate, or
+/// where the history is too short for a model that learns from no earlier study.
 pub(super) fn propose(
     view: &View<'_>,
     known: &Known<'_>,
     candidates: &[Chunk],
     physics: Option<Physics>,
     lessons: &[Lesson],
+    is_short: bool,
 ) -> Option<Proposal> {
     let model = Model::of(view, known, physics, lessons);
+    if is_short && !model.mean.is_earlier() {
+        return None;
+    }
     let (axes, scale, shape) = (&model.axes, &model.scale, &model.shape);
     let offset = |config: &Config| model.offset(view, config);
     let kept = representatives(&known.scored, MOST_KNOWN);
