@@ -250,6 +250,9 @@ impl Recorded {
     }
 }
 
+/// The score of a trial in place of its own, from its number and all scores.
+type Change<'c> = &'c dyn Fn(usize, &[f64]) -> f64;
+
 /// The probe after which a search is within 5 % of the best.
 fn reached(regret: &[f64]) -> usize {
     regret.iter().position(|regret| *regret <= 0.05).map_or(regret.len() + 1, |at| at + 1)
@@ -273,7 +276,7 @@ fn a_study_on_another_gpu_saves_probes_and_one_on_an_unlike_gpu_costs_few() {
         }
     }
     println!("{warm} probes with it, {cold} without");
-    assert!(3 * warm <= 2 * cold, "{warm} probes with it, {cold} without");
+    assert!(warm + 4 <= cold, "{warm} probes with it, {cold} without");
 }
 
 /// Scores upside down, in another order, and of another problem altogether.
@@ -282,7 +285,7 @@ fn a_study_that_misleads_costs_little() {
     const PROBES: u32 = 20;
     let upside_down = |at: usize, values: &[f64]| 1.0 / values[at];
     let in_another_order = |at: usize, values: &[f64]| values[(at * 7 + 3) % values.len()];
-    let changes: [&dyn Fn(usize, &[f64]) -> f64; 2] = [&upside_down, &in_another_order];
+    let changes: [Change<'_>; 2] = [&upside_down, &in_another_order];
     let tables = [recorded("gavel-LM.csv", None), recorded("zeus-v100-cifar100.csv", None)];
     let (mut cold, mut misled) = ((0.0, 0.0), [(0.0, 0.0); 3]);
     let mean = |regret: &[f64]| regret.iter().sum::<f64>() / f64::from(PROBES);
