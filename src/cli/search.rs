@@ -107,14 +107,7 @@ pub(super) fn run(args: Args) -> super::Result {
         }
         eprintln!("results   {}", relative(&out).display());
     }
-    if device.is_gpu && measured_without_memory(&study) {
-        diagnostic::print_warning(
-            "no probe reported device memory, so `memory_headroom` was not checked: see docs/protocol.md",
-        );
-    }
-    if let Some(warning) = crowded(&study) {
-        diagnostic::print_warning(&warning);
-    }
+    print_warnings(&study, &device);
     if args.quiet && best.is_none() {
         eprintln!("{}", report::verdict(&study));
     }
@@ -293,6 +286,18 @@ fn write_results(
     folder::write(out, folder::BEST_JSON, &(json + "\n"))?;
     let toml = gputune::emit::format("toml").map(|format| (format.write)(&best.config)).unwrap_or_default();
     folder::write(out, folder::BEST_TOML, &toml)
+}
+
+/// What the measurements may not be taken for.
+fn print_warnings(study: &Study, device: &Device) {
+    if device.is_gpu && measured_without_memory(study) {
+        diagnostic::print_warning(
+            "no probe reported device memory, so `memory_headroom` was not checked: see docs/protocol.md",
+        );
+    }
+    if let Some(warning) = crowded(study) {
+        diagnostic::print_warning(&warning);
+    }
 }
 
 /// Whether anything was measured, and none of it with the memory that it took.

@@ -315,7 +315,17 @@ mod tests {
         let shape = Shape { lengths: vec![-0.7], share: 1.0, variance: 0.1, noise: 1e-4 };
         let process = Process::new(&data, &axes, &shape).unwrap();
         let chosen = |doubt: f64| {
-            let judge = Judge { process: &process, feasibility: None, best: 1.0, doubt, offset: &|_| 0.0, reads: &[] };
+            let judge = Judge {
+                process: &process,
+                feasibility: None,
+                best: 1.0,
+                doubt,
+                offset: &|_| (0.0, 0.0),
+                reads: &[],
+                fits: &|_| 1.0,
+                others: &|_, _| (),
+                is_unsure: false,
+            };
             let choice = judge.choose(&chunks, |config| !known.contains(&config)).unwrap();
             choice.config.level(0).unwrap().abs_diff(20)
         };

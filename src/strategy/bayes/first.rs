@@ -8,7 +8,9 @@ use crate::strategy::{View, random};
 
 /// Where nothing can be learned from yet: the start, then configs far from those that are known.
 pub(super) fn first(view: &View<'_>, known: &Known<'_>, candidates: &[Chunk]) -> Option<Config> {
-    if view.history.trials().is_empty() && view.pending.is_empty() {
+    // An earlier study's best config is no place to start from: it may be far from all that is good here.
+    let tried = view.history.trials().len() + view.pending.len();
+    if tried == 0 || tried == 1 && view.start.is_none() && !view.earlier.is_empty() {
         let start = view.start.cloned().or_else(|| middle(view, candidates));
         if start.as_ref().is_some_and(|start| view.is_open(start)) {
             return start;

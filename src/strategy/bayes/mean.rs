@@ -58,25 +58,27 @@ struct Candidate {
 impl Mean {
     /// The mean that the history makes most likely, with the kernel that goes along with it.
     ///
-    /// While it does not tell whether an earlier study holds here, fewer and fewer proposals learn from one: where it
-    /// misleads, what it praises may all be equally bad, and only a look elsewhere shows that.
+    /// While it does not tell whether an earlier study holds here, few proposals learn from one: where it misleads, what it
+    /// praises may all be equally bad, and only a look elsewhere shows that.
     pub(super) fn most_likely(
         history: &History<'_>,
-        physics: Option<Physics>,
+        physics: Option<&Physics>,
         lessons: &[Arc<Lesson>],
     ) -> (Self, Fitted) {
         /// By how much the history must speak for an earlier study before every proposal learns from it.
         const SURE: f64 = 3.0;
+        /// After how many trials a proposal learns from a study that is in doubt.
+        const TURNS: [usize; 3] = [2, 4, 8];
         let without = Self::without(history, physics);
         let Some(with) = Self::earlier(history, lessons) else { return (without.mean, without.around) };
         let evidence = without.cost - with.cost;
-        let is_its_turn = history.trials > 1 && history.trials.is_power_of_two();
+        let is_its_turn = TURNS.contains(&history.trials);
         let chosen = if evidence > SURE || (evidence > -DOUBT && is_its_turn) { with } else { without };
         (chosen.mean, chosen.around)
     }
 
     /// Nothing, or the physics.
-    fn without(history: &History<'_>, physics: Option<Physics>) -> Candidate {
+    fn without(history: &History<'_>, physics: Option<&Physics>) -> Candidate {
         let plain = fit::fit(&history.data, history.axes, false, history.parts.share);
         let plain = Candidate { mean: Self::Nothing, cost: plain.cost, around: plain };
         let Some(physics) = physics else { return plain };
@@ -96,7 +98,7 @@ impl Mean {
             waits: history.waits.clone(),
         };
         let (numbers, prior) = physics.fit(&known);
-        let explained = Self::Physics(physics, numbers).around(history, prior);
+        let explained = Self::Physics(physics.clone(), numbers).around(history, prior);
         let cost = plain.cost + explained.cost - against;
         if cost > plain.cost + DOUBT { plain } else { Candidate { cost, ..explained } }
     }
@@ -118,6 +120,11 @@ impl Mean {
         each.for_each(|((value, whole), config)| *value = self.left(history.space, config, (*value, *whole), scale));
         let around = fit::fit(&rest, history.axes, true, history.parts.share);
         Candidate { mean: self, cost: around.cost + prior, around }
+    }
+
+    /// Whether an earlier study is part of it.
+    pub(super) fn is_earlier(&self) -> bool {
+        matches!(self, Self::Earlier(..))
     }
 
     /// The parameters that the mean depends on.

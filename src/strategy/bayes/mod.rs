@@ -76,10 +76,9 @@ impl Bayes {
 /// The best config of the first earlier study, where nothing but the start is known.
 fn earliest(view: &View<'_>, known: &Known<'_>) -> Option<Proposal> {
     let study = view.earlier.first()?;
-    let is_start = |config: &Config| Some(config) == view.start;
-    let others = known.trials.iter().map(|trial| &trial.config).chain(view.pending);
-    if view.start.is_some_and(|start| view.is_open(start)) || others.filter(|config| !is_start(config)).next().is_some()
-    {
+    let mut tried = known.trials.iter().map(|trial| &trial.config).chain(view.pending);
+    let waits_for_start = view.start.is_some_and(|start| view.is_open(start));
+    if waits_for_start || tried.any(|config| Some(config) != view.start) {
         return None;
     }
     let config = study.leaders(view.space, view.start).find(|config| view.is_open(config))?;
@@ -116,15 +115,25 @@ impl Strategy for Bayes {
         };
         let physics = if parts.physics && parts.logarithm { Physics::of(view) } else { None };
         let memory = if parts.physics { MemoryNeed::of(view, &known.trials) } else { None };
-        let knows_nothing = physics.is_none() && self.lessons.is_empty();
-        let (least_trials, least_scored) = if knows_nothing { (FIRST_TRIALS, 2) } else { (1, 1) };
-        if known.trials.len() + view.pending.len() < least_trials || known.scored.len() < least_scored {
-            if let Some(proposal) = physics.and_then(|physics| physics.first(view, candidates, memory.as_ref())) {
-                return Some(proposal);
-            }
-            return first::first(view, &known, candidates).map(Proposal::from);
+        let has_at_least = |trials: usize, scored: usize| {
+            known.trials.len() + view.pending.len() >= trials && known.scored.len() >= scored
+        };
+        let is_short = match (&physics, self.lessons.is_empty()) {
+            (Some(_), _) => !has_at_least(1, 1),
+            (None, true) => !has_at_least(FIRST_TRIALS, 2),
+            // Those that an earlier study proposed tell little where it misleads.
+            (None, false) => !has_at_least(FIRST_TRIALS + 2, 2),
+        };
+        let by_physics = || physics.as_ref()?.first(view, candidates, memory.as_ref());
+        let first = || by_physics().or_else(|| first::first(view, &known, candidates).map(Proposal::from));
+        if is_short && (self.lessons.is_empty() || !has_at_least(1, 1)) {
+            return first();
         }
-        let model = self.fitted.of(view, &known, |known| Model::of(view, known, physics, &self.lessons, parts));
+        let model =
+            self.fitted.of(view, &known, |known| Model::of(view, known, physics.as_ref(), &self.lessons, parts));
+        if is_short && !model.learns_from_earlier() {
+            return first();
+        }
         model.propose(view, &known, candidates, memory.as_ref()).or_else(|| random::propose(view).map(Proposal::from))
     }
 }

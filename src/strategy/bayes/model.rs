@@ -38,7 +38,7 @@ impl Model {
     pub(super) fn of(
         view: &View<'_>,
         known: &Known<'_>,
-        physics: Option<Physics>,
+        physics: Option<&Physics>,
         lessons: &[Arc<Lesson>],
         parts: Parts,
     ) -> Self {
@@ -46,10 +46,12 @@ impl Model {
         /// what is known nothing of. Recorded tables lie between 0.2 and 1.8.
         const EXPECTED: f64 = 0.4;
         const EXPECTED_ANYWHERE: f64 = 1.0;
+        /// With fewer scores than these what an earlier study makes expect counts more.
+        const FEW: usize = 3;
         let axes = axes(view.space);
         let scores: Vec<f64> = known.scored.iter().map(|(_, score)| *score).collect();
-        let of_space = if physics.is_some() { EXPECTED } else { EXPECTED_ANYWHERE };
-        let expected = lessons.first().map_or(of_space, |lesson| lesson.spread());
+        let earlier = lessons.first().filter(|_| scores.len() < FEW).map(|lesson| lesson.spread());
+        let expected = if physics.is_some() { EXPECTED } else { earlier.unwrap_or(EXPECTED_ANYWHERE) };
         let scale = Scale::of(view.objective, &scores, expected, parts.logarithm);
         let kept = representatives(&known.scored, MOST_FITTED);
         let history = History {
@@ -58,7 +60,7 @@ impl Model {
             data: data(view, &axes, &scale, &kept, parts),
             configs: kept.iter().map(|(trial, _)| &trial.config).collect(),
             whole: kept.iter().map(|(_, score)| scale.whole_value(*score)).collect(),
-            waits: kept.iter().map(|(trial, _)| physics.as_ref()?.wait_of(view.space, trial)).collect(),
+            waits: kept.iter().map(|(trial, _)| physics?.wait_of(view.space, trial)).collect(),
             deviation: scale.deviation(),
             is_of_ratios: scale.is_of_ratios(),
             trials: known.trials.len(),
@@ -82,6 +84,11 @@ impl Model {
     fn left(&self, view: &View<'_>, config: &Config, score: f64) -> f64 {
         let values = (self.scale.value(score), self.scale.whole_value(score));
         self.mean.left(view.space, config, values, (self.scale.deviation(), self.scale.is_of_ratios()))
+    }
+
+    /// Whether an earlier study is what it starts from.
+    pub(super) fn learns_from_earlier(&self) -> bool {
+        self.mean.is_earlier()
     }
 }
 

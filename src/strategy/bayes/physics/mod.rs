@@ -27,7 +27,7 @@ use crate::strategy::{Proposal, View};
 use crate::trial::Trial;
 
 /// The model of a space's training step.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Physics {
     roles: Vec<Option<Role>>,
     unknowns: Vec<Unknown>,
