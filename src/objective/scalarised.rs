@@ -13,10 +13,6 @@ use crate::outcome::Estimate;
 /// The share of the sum beside the maximum, as ParEGO has it: of equals in the worst goal the better in the others counts.
 const SUM: f64 = 0.05;
 
-/// How far beyond the ends weights reach before they are cut there, so that the ends themselves come up now and then:
-/// they say how wide the front is.
-const BEYOND: f64 = 0.1;
-
 /// Goals with their weights and what they are measured by.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Scalarised {
@@ -129,7 +125,7 @@ fn weights(goals: usize, trials: usize, seed: u64) -> Vec<f64> {
         step /= root;
         let place = begin(seed, at as u64) + number * step;
         let place = place - place.floor();
-        cuts.push(((place - 0.5) * (1.0 + 2.0 * BEYOND) + 0.5).clamp(0.0, 1.0));
+        cuts.push(place);
     }
     cuts.sort_by(f64::total_cmp);
     cuts.push(1.0);
