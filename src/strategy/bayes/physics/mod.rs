@@ -131,10 +131,15 @@ impl Physics {
         if !(is_first || is_lacking) || is_first && view.start.is_some_and(|start| view.is_open(start)) {
             return None;
         }
-        let means: Vec<f64> = self.unknowns.iter().map(|unknown| unknown.mean).collect();
-        let numbers = Numbers::new(&means, self.middle);
+        let drawn: Vec<Numbers> =
+            others::expected(&self.unknowns).iter().map(|raw| Numbers::new(raw, self.middle)).collect();
+        let speed = |config: &Config| {
+            let asked = self.asked(view.space, config);
+            let speeds: Vec<f64> = drawn.iter().map(|numbers| numbers.step(&asked).speed).collect();
+            crate::stats::mean(&speeds).unwrap_or(0.0)
+        };
         let chance = |config: &Config| memory.map_or(1.0, |memory| memory.chance(view.space, config));
-        let worth = |config: &Config| self.mean(view.space, config, &numbers) + risk(chance(config));
+        let worth = |config: &Config| speed(config) + risk(chance(config));
         let open = candidates.iter().flat_map(|chunk| &chunk.configs).filter(|config| view.is_open(config));
         let all = open.map(|config| (worth(config), config));
         let (_, config) = all.reduce(|best, other| if other.0 > best.0 { other } else { best })?;
@@ -312,3 +317,6 @@ const SOFT: f64 = 0.05;
 fn odds(share: f64) -> f64 {
     ln((share + SOFT) / (1.0 - share + SOFT))
 }
+
+#[cfg(test)]
+mod tests;
