@@ -73,8 +73,12 @@ fn shown(space: &Space, trials: &[Trial]) -> String {
     trials.iter().map(line).collect()
 }
 
+/// How many did not fit before the best was found: later ones are what else may be tried when nothing is left to gain.
 fn lacking(trials: &[Trial]) -> usize {
-    trials.iter().filter(|trial| Objective::default().lacks_memory(&trial.outcome).is_some()).count()
+    let score = |trial: &Trial| Objective::default().score_of(&trial.outcome).unwrap_or(0.0);
+    let most = trials.iter().map(score).fold(0.0, f64::max);
+    let until = trials.iter().take_while(|trial| score(trial) < most);
+    until.filter(|trial| Objective::default().lacks_memory(&trial.outcome).is_some()).count()
 }
 
 /// The best throughput of all configs that fit, and of those that were tried.
@@ -94,7 +98,7 @@ fn the_edge_of_an_affine_need_is_found_with_few_failures() {
         let (most, found) = best(&space, &trials, need);
         assert!(found > 0.98 * most, "{base} {slope}: {found} of {most}{}", shown(&space, &trials));
         assert!(
-            lacking(&trials) <= 4,
+            lacking(&trials) <= 3,
             "{base} {slope}: {} of 12 did not fit{}",
             lacking(&trials),
             shown(&space, &trials)
@@ -109,7 +113,7 @@ fn a_need_that_is_not_affine_costs_little() {
         let (space, trials) = search(need, 12);
         let (most, found) = best(&space, &trials, need);
         assert!(found > 0.97 * most, "{power}: {found} of {most}{}", shown(&space, &trials));
-        assert!(lacking(&trials) <= 4, "{power}: {} of 12 did not fit{}", lacking(&trials), shown(&space, &trials));
+        assert!(lacking(&trials) <= 3, "{power}: {} of 12 did not fit{}", lacking(&trials), shown(&space, &trials));
     }
 }
 

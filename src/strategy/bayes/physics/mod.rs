@@ -14,7 +14,7 @@ mod others;
 mod priors;
 mod step;
 
-use numbers::{Evidence, Unknown, most_likely};
+use numbers::{Evidence, Found, Unknown, most_likely};
 pub(super) use step::Numbers;
 use step::{Asked, MOST_PRECISIONS};
 
@@ -82,6 +82,9 @@ impl Physics {
     pub(super) fn fit(&self, known: &Known<'_>) -> (Numbers, f64) {
         /// Other numbers that are less likely than this do not count.
         const LEAST_WEIGHT: f64 = 0.005;
+        /// By how much worse throughput may be explained where waiting is explained too: with more, the two say different
+        /// things, and throughput is what counts.
+        const MISLED: f64 = 3.0;
         /// Where to begin beside the priors' means: where the loader or the device is the slower one, and where threads
         /// would be faster if they had more cores.
         const STARTS: [&[(usize, f64)]; 4] = [
@@ -90,7 +93,7 @@ impl Physics {
             &[(step::LOADER, 1.5)],
             &[(step::CORES, -1.0), (step::BARRIER, 1.0), (step::THREADS, 1.0)],
         ];
-        let observed = Observed {
+        let mut observed = Observed {
             asked: known.configs.iter().map(|config| self.asked(known.space, config)).collect(),
             speeds: known.values.iter().map(|value| value * known.deviation).collect(),
             waits: &known.waits,
@@ -107,7 +110,17 @@ impl Physics {
         if let (Some(unit), Some(start)) = (unknowns.last_mut(), starts.first()) {
             unit.mean = start.last().copied().unwrap_or(0.0);
         }
-        let found = most_likely(&unknowns, &starts, &observed);
+        let mut found = most_likely(&unknowns, &starts, &observed);
+        if known.waits.iter().any(Option::is_some) {
+            let silent = vec![None; known.waits.len()];
+            let alone =
+                Observed { waits: &silent, asked: observed.asked.clone(), speeds: observed.speeds.clone(), ..observed };
+            let other = most_likely(&unknowns, &starts, &alone);
+            let cost = |found: &Found| numbers::cost_at(&unknowns, &found.numbers, &alone);
+            if cost(&found) > cost(&other) + MISLED {
+                (found, observed) = (other, Observed { waits: &[], ..alone });
+            }
+        }
         let mut drawn = vec![found.numbers.clone()];
         for mut other in others::drawn(&found, &unknowns) {
             // What was measured stays what it is.
@@ -131,10 +144,15 @@ impl Physics {
         if !(is_first || is_lacking) || is_first && view.start.is_some_and(|start| view.is_open(start)) {
             return None;
         }
-        let means: Vec<f64> = self.unknowns.iter().map(|unknown| unknown.mean).collect();
-        let numbers = Numbers::new(&means, self.middle);
+        let drawn: Vec<Numbers> =
+            others::expected(&self.unknowns).iter().map(|raw| Numbers::new(raw, self.middle)).collect();
+        let speed = |config: &Config| {
+            let asked = self.asked(view.space, config);
+            let speeds: Vec<f64> = drawn.iter().map(|numbers| numbers.step(&asked).speed).collect();
+            crate::stats::mean(&speeds).unwrap_or(0.0)
+        };
         let chance = |config: &Config| memory.map_or(1.0, |memory| memory.chance(view.space, config));
-        let worth = |config: &Config| self.mean(view.space, config, &numbers) + risk(chance(config));
+        let worth = |config: &Config| speed(config) + risk(chance(config));
         let open = candidates.iter().flat_map(|chunk| &chunk.configs).filter(|config| view.is_open(config));
         let all = open.map(|config| (worth(config), config));
         let (_, config) = all.reduce(|best, other| if other.0 > best.0 { other } else { best })?;
@@ -273,10 +291,10 @@ impl Evidence for Observed<'_> {
     fn differences(&self, raw: &[f64], into: &mut Vec<f64>) {
         let numbers = Numbers::new(raw, self.middle);
         into.clear();
-        for ((asked, speed), wait) in self.asked.iter().zip(&self.speeds).zip(self.waits) {
+        for (at, (asked, speed)) in self.asked.iter().zip(&self.speeds).enumerate() {
             let step = numbers.step(asked);
             into.push((step.speed - speed) / DISCREPANCY);
-            if let Some(wait) = wait {
+            if let Some(Some(wait)) = self.waits.get(at) {
                 into.push((odds(step.wait) - odds(*wait)) / WAIT_DISCREPANCY);
             }
         }
@@ -286,10 +304,10 @@ impl Evidence for Observed<'_> {
         let numbers = Numbers::new(raw, self.middle);
         let (mut speed, mut wait) = (vec![0.0; raw.len()], vec![0.0; raw.len()]);
         into.clear();
-        for (asked, observed) in self.asked.iter().zip(self.waits) {
+        for (at, asked) in self.asked.iter().enumerate() {
             let step = numbers.followed(asked, &mut speed, &mut wait);
             into.extend(speed.iter().map(|slope| slope / DISCREPANCY));
-            if observed.is_some() {
+            if self.waits.get(at).is_some_and(Option::is_some) {
                 let steepness = 1.0 / (step.wait + SOFT) + 1.0 / (1.0 - step.wait + SOFT);
                 into.extend(wait.iter().map(|slope| slope * steepness / WAIT_DISCREPANCY));
             }
@@ -311,3 +329,6 @@ const SOFT: f64 = 0.05;
 fn odds(share: f64) -> f64 {
     ln((share + SOFT) / (1.0 - share + SOFT))
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,8 @@ pub(in crate::strategy::bayes) struct Found {
     pub(in crate::strategy::bayes) prior: f64,
     /// The precision of the numbers around their most likely values, in units of the priors' deviations, factored.
     pub(in crate::strategy::bayes) precision: Option<Triangle>,
+    /// Where the search ended from the other starts.
+    pub(in crate::strategy::bayes) ends: Vec<Vec<f64>>,
 }
 
 /// What numbers are fitted to.
@@ -48,17 +50,14 @@ pub(in crate::strategy::bayes) fn most_likely(
     starts: &[Vec<f64>],
     evidence: &impl Evidence,
 ) -> Found {
-    let mut best: Option<(f64, Vec<f64>)> = None;
-    for start in starts {
-        let (cost, numbers) = descend(unknowns, start.clone(), evidence);
-        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-            best = Some((cost, numbers));
-        }
-    }
-    let numbers = best.map_or_else(|| unknowns.iter().map(|unknown| unknown.mean).collect(), |(_, numbers)| numbers);
+    let mut ends: Vec<(f64, Vec<f64>)> =
+        starts.iter().map(|start| descend(unknowns, start.clone(), evidence)).collect();
+    ends.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let mut ends = ends.into_iter().map(|(_, numbers)| numbers);
+    let numbers = ends.next().unwrap_or_else(|| unknowns.iter().map(|unknown| unknown.mean).collect());
     let precision = slopes(unknowns, &numbers, evidence).precision(0.0).cholesky();
     let prior = 0.5 * standard(unknowns, &numbers).map(|z| z * z).sum::<f64>();
-    Found { numbers, prior, precision }
+    Found { numbers, prior, precision, ends: ends.collect() }
 }
 
 /// The cost of some numbers.

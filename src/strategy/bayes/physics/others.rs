@@ -6,12 +6,12 @@ use crate::strategy::bayes::normal::exp;
 /// Pairs of other numbers: one of each on either side of the most likely ones.
 const PAIRS: u64 = 8;
 
-/// Numbers drawn from what is known of them near the most likely ones: the normal distribution whose precision is the
+/// Where the search ended from other starts, and numbers drawn from what is known of them near the most likely ones: the normal distribution whose precision is the
 /// curvature there. Always the same draws, so that the same history gives the same proposal.
 pub(super) fn drawn(found: &Found, unknowns: &[Unknown]) -> Vec<Vec<f64>> {
     let Some(factor) = &found.precision else { return Vec::new() };
     let mut chance = Chance(0x5EED);
-    let mut drawn = Vec::new();
+    let mut drawn = found.ends.clone();
     for _ in 0..PAIRS {
         let mut step: Vec<f64> = unknowns.iter().map(|_| chance.normal()).collect();
         factor.solve_transposed(&mut step);
@@ -20,6 +20,20 @@ pub(super) fn drawn(found: &Found, unknowns: &[Unknown]) -> Vec<Vec<f64>> {
             drawn.push(moved.map(|(number, (unknown, step))| number + side * unknown.deviation * step).collect());
         }
     }
+    drawn
+}
+
+/// Numbers drawn from what is expected before anything is known.
+pub(super) fn expected(unknowns: &[Unknown]) -> Vec<Vec<f64>> {
+    let means: Vec<f64> = unknowns.iter().map(|unknown| unknown.mean).collect();
+    let mut chance = Chance(0x5EED);
+    let mut drawn = vec![means.clone()];
+    for _ in 0..PAIRS / 2 {
+        let step: Vec<f64> = unknowns.iter().map(|unknown| unknown.deviation * chance.normal()).collect();
+        drawn.extend([1.0, -1.0].map(|side| means.iter().zip(&step).map(|(mean, step)| mean + side * step).collect()));
+    }
+    // The unit of speeds is the same for all.
+    drawn.iter_mut().filter_map(|numbers: &mut Vec<f64>| numbers.last_mut()).for_each(|unit| *unit = 0.0);
     drawn
 }
 

@@ -274,7 +274,7 @@ mod tests {
         let deviations: Vec<f64> = (0..14).map(|at| 0.2 + 0.05 * f64::from(at)).collect();
         let unknowns: Vec<Unknown> = deviations.iter().map(|deviation| Unknown::new(0.0, *deviation)).collect();
         let identity = Triangle::symmetric(14, |i, j| f64::from(u8::from(i == j)));
-        let found = Found { numbers: raw(), prior: 0.0, precision: Some(identity) };
+        let found = Found { numbers: raw(), prior: 0.0, precision: Some(identity), ends: Vec::new() };
         let numbers = Numbers::found(found, &unknowns, 4.0, Vec::new());
         let asked = |workers: Option<f64>, threads: f64, batch: f64| Asked {
             ln_batch: batch,
