@@ -138,11 +138,12 @@ fn write(folder: &Path, report: &report::Report, asked: &Asked) {
 
 fn asked() -> Asked {
     let arguments = arguments();
-    const VALUED: [&str; 11] = [
+    const VALUED: [&str; 12] = [
         "--tables",
         "--only",
         "--strategies",
         "--seeds",
+        "--first-seed",
         "--probes",
         "--jobs",
         "--lines",
