@@ -1,6 +1,7 @@
 //! What a measured probe must stand before it counts: its setting had an effect, and it computes the same.
 
-use super::{OnEvent, Search, TuneError};
+use super::TuneError;
+use super::search::{OnEvent, Search};
 use crate::event::Event;
 use crate::numerics;
 use crate::outcome::{Failure, Measurement, Numerics, Outcome};

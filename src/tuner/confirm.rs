@@ -1,6 +1,7 @@
 //! Measuring the leaders and the baseline again before one is named.
 
-use super::{OnEvent, Search, TuneError};
+use super::TuneError;
+use super::search::{OnEvent, Search};
 use crate::budget::{CONFIRMED, StopReason};
 use crate::event::Event;
 use crate::outcome::Outcome;

@@ -24,7 +24,7 @@ pub(super) enum Mean {
     /// The same everywhere.
     Nothing,
     /// The physics with its numbers.
-    Physics(Physics, Numbers),
+    Physics(Box<(Physics, Numbers)>),
     /// A share of what an earlier study makes expect.
     Earlier(Arc<Lesson>, f64),
 }
@@ -98,7 +98,7 @@ impl Mean {
             waits: history.waits.clone(),
         };
         let (numbers, prior) = physics.fit(&known);
-        let explained = Self::Physics(physics.clone(), numbers).around(history, prior);
+        let explained = Self::Physics(Box::new((physics.clone(), numbers))).around(history, prior);
         let cost = plain.cost + explained.cost - against;
         if cost > plain.cost + DOUBT { plain } else { Candidate { cost, ..explained } }
     }
@@ -131,7 +131,7 @@ impl Mean {
     pub(super) fn reads(&self, space: &Space) -> Vec<usize> {
         match self {
             Self::Nothing => Vec::new(),
-            Self::Physics(physics, _) => physics.reads(),
+            Self::Physics(model) => model.0.reads(),
             Self::Earlier(..) => (0..space.parameters().len()).collect(),
         }
     }
@@ -145,14 +145,15 @@ impl Mean {
         (unit, is_of_ratios): (f64, bool),
     ) -> f64 {
         match self {
-            Self::Physics(physics, numbers) => physics::drawn(whole - physics.mean(space, config, numbers) / unit),
+            Self::Physics(model) => physics::drawn(whole - model.0.mean(space, config, &model.1) / unit),
             Self::Nothing | Self::Earlier(..) => value - self.value(space, config, unit, is_of_ratios),
         }
     }
 
     /// By how much the physics may expect other values, in standard units, and how likely each is.
     pub(super) fn others(&self, space: &Space, config: &Config, unit: f64, into: &mut Vec<(f64, f64)>) {
-        if let Self::Physics(physics, numbers) = self {
+        if let Self::Physics(model) = self {
+            let (physics, numbers) = model.as_ref();
             physics.other_means(space, config, numbers, into);
             into.iter_mut().for_each(|(shift, _)| *shift /= unit);
         }
@@ -166,7 +167,8 @@ impl Mean {
     /// The mean of a config's standardised value with its variance: the physics' numbers are only so sure.
     pub(super) fn uncertain(&self, space: &Space, config: &Config, unit: f64, is_of_ratios: bool) -> (f64, f64) {
         match self {
-            Self::Physics(physics, numbers) => {
+            Self::Physics(model) => {
+                let (physics, numbers) = model.as_ref();
                 let (mean, variance) = physics.uncertain_mean(space, config, numbers);
                 (mean / unit, variance / (unit * unit))
             }
@@ -178,7 +180,7 @@ impl Mean {
     pub(super) fn value(&self, space: &Space, config: &Config, deviation: f64, is_of_ratios: bool) -> f64 {
         match self {
             Self::Nothing => 0.0,
-            Self::Physics(physics, numbers) => physics.mean(space, config, numbers) / deviation,
+            Self::Physics(model) => model.0.mean(space, config, &model.1) / deviation,
             Self::Earlier(lesson, weight) => {
                 weight * lesson.mean(space, config) / if is_of_ratios { deviation } else { 1.0 }
             }
