@@ -81,7 +81,7 @@ struct Searcher {
 /// What a group's name and tables are.
 type Belongs = fn(&Recorded) -> bool;
 
-const PILOT: [&str; 11] = [
+const ELEVEN: [&str; 11] = [
     "convolution-RTX_3090",
     "convolution_milo-A4000",
     "dedispersion_milo-W7800",
@@ -97,7 +97,7 @@ const PILOT: [&str; 11] = [
 
 const GROUPS: &[(&str, &str, Belongs)] = &[
     ("all", "all tables", |_| true),
-    ("pilot", "the tables of an earlier trial: all of its folder but gavel-LM", |table| PILOT.contains(&&*table.name)),
+    ("eleven", "the tables for which figures of peers were known before", |table| ELEVEN.contains(&&*table.name)),
     ("full grids", "99 % or more of all combinations recorded, gavel-LM left out", |table| {
         table.is_full() && !table.name.starts_with("gavel")
     }),
