@@ -74,14 +74,29 @@ pub enum ObjectiveError {
         /// Which.
         metric: String,
     },
-    /// Something else than a number larger than zero.
-    #[error("the weight of `{metric}` must be a number larger than 0, and this is {weight}")]
+    /// Something else than a number larger than zero, or one that no sum can hold.
+    #[error("the weight of `{metric}` must be a number {}, and this is {}", weights_are(*weight), shown(*weight))]
     Weight {
         /// Whose.
         metric: String,
         /// What it is.
         weight: f64,
     },
+}
+
+/// The smallest and the largest weight: sums beyond these would not be finite.
+const WEIGHTS: std::ops::RangeInclusive<f64> = 1e-100..=1e100;
+
+/// What a weight has to be, where this one is not.
+fn weights_are(weight: f64) -> String {
+    let is_size = weight > 0.0 && weight.is_finite();
+    if is_size { format!("from {:e} to {:e}", WEIGHTS.start(), WEIGHTS.end()) } else { "larger than 0".to_owned() }
+}
+
+/// A number without hundreds of digits.
+fn shown(number: f64) -> String {
+    let is_long = number != 0.0 && !(1e-4..1e16).contains(&number.abs());
+    if is_long { format!("{number:e}") } else { number.to_string() }
 }
 
 /// What an objective makes of a measurement.
@@ -132,9 +147,7 @@ impl Objective {
         if weights.is_empty() {
             return Err(ObjectiveError::NoWeights);
         }
-        // Sums beyond these would not be finite.
-        let is_weight = |weight: f64| (1e-100..=1e100).contains(&weight);
-        if let Some((goal, weight)) = weights.iter().find(|(_, weight)| !is_weight(*weight)) {
+        if let Some((goal, weight)) = weights.iter().find(|(_, weight)| !WEIGHTS.contains(weight)) {
             return Err(ObjectiveError::Weight { metric: goal.metric.clone(), weight: *weight });
         }
         each_once(weights.iter().map(|(goal, _)| goal))?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use gputune::budget::Budget;
 use gputune::journal::{Fingerprint, Header, Journal, JournalError};
-use gputune::objective::{Constraint, Direction, Objective};
+use gputune::objective::{Constraint, Direction, Goal, Objective};
 use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
 use gputune::probe::{Replay, Table};
 use gputune::space::{Config, Expression, Parameter, Settings, Space, Value, Walk};
@@ -164,6 +164,34 @@ fn a_study_that_says_nothing_is_refused_with_the_reason() {
     let error = refusal(&known, &Objective::new("loss", Direction::Minimize));
     assert!(error.to_string().contains("no trial of before has a `loss`"), "{error}");
     assert!(!error.hint().is_empty());
+
+    let goals = ["throughput", "power"].map(|metric| Goal::known(metric).unwrap());
+    let error = refusal(&known, &Objective::pareto(goals).unwrap());
+    assert!(matches!(error, EarlierError::Front), "{error}");
+}
+
+#[test]
+fn short_probes_teach_only_where_nothing_longer_was_probed() {
+    let space = batch_and_workers();
+    let config = |batch: i32| space.locate(&settings(&[("batch_size", batch.into()), ("workers", 1.into())])).unwrap();
+    let screen = |config, value| {
+        let purpose = Purpose::Screen { one_in: 9.try_into().unwrap() };
+        Trial { purpose, ..trial(config, measured(value)) }
+    };
+    let history: History = [
+        screen(config(8), 500.0),
+        screen(config(16), 90.0),
+        screen(config(32), 80.0),
+        trial(config(8), measured(70.0)),
+        trial(config(16), measured(99.0)),
+        trial(config(32), Outcome::Interrupted),
+    ]
+    .into_iter()
+    .collect();
+    let study = EarlierStudy::of("before", &space, &history);
+    assert_eq!(study.record().trials, 4);
+    assert_eq!(study.seen_from(&space, &Objective::default()).unwrap().trials(), 3);
+    assert_eq!(first(&space, &study, None).unwrap(), "batch_size=16 workers=1");
 }
 
 /// Every strategy stays within the space, with or without an earlier study, whatever that says.
@@ -430,6 +458,35 @@ const JOURNAL: &str = concat!(
     r#"{"trial":1,"purpose":"search","config":{"x":7,"z":1},"elapsed_s":1.0,"outcome":"measured","throughput":{"value":9.0,"low":null,"high":null}}"#,
     "\n"
 );
+
+#[test]
+fn what_a_spec_names_is_read_only_where_it_is_used() {
+    let search = quick("probes = 1\nwarm_start = [\"nowhere\"]\n");
+    let spec = search.folder.path().join("spec.toml");
+    assert!(gputune::spec::Spec::load(&spec).is_ok());
+    let output = search.run();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("nowhere is no folder of a search and no journal"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("spec.toml:"), "{}", stderr(&output));
+    assert!(!search.out().exists());
+    let old = search.folder.path().join("old.jsonl");
+    fs::write(&old, JOURNAL).unwrap();
+    let output = search.command().arg("--warm-start").arg(&old).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn a_spec_cannot_name_its_own_folder() {
+    let search = quick("");
+    let own = format!("[search]\nwarm_start = ['{}']\n", search.out().display());
+    let spec = search.folder.path().join("spec.toml");
+    let text = fs::read_to_string(&spec).unwrap().replace("[search]\n", &own);
+    fs::write(&spec, text).unwrap();
+    let output = search.run();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("is the folder of this search itself"), "{}", stderr(&output));
+    assert!(!search.out().exists());
+}
 
 #[test]
 fn wrong_places_give_one_error_with_the_place_and_a_cure() {

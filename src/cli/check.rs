@@ -10,7 +10,7 @@ use gputune::probe::protocol::CONFIG;
 use gputune::probe::{CommandProber, StepTemplate};
 use gputune::quantity::show_duration;
 use gputune::space::{Config, Count, Settings, Space};
-use gputune::spec::Spec;
+use gputune::spec::{Spec, SpecError};
 use gputune::strategy::{self, Earlier, STRATEGIES, View};
 use gputune::trial::History;
 
@@ -31,6 +31,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> super::Result {
     let spec = Spec::load(&args.config)?;
     let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
+    let earlier = earlier(&spec, &out)?;
     let mut text = String::new();
     let apply = &spec.step.template().apply;
     describe_space(&spec.space, apply, &mut text);
@@ -44,12 +45,12 @@ pub(super) fn run(args: &Args) -> super::Result {
     }
     let about = STRATEGIES.iter().find(|entry| entry.name == spec.strategy).map_or("", |entry| entry.about);
     let _ = writeln!(text, "strategy   {}: {about}", spec.strategy);
-    for study in earlier(&spec) {
+    for study in &earlier {
         let (trials, in_common, all) = (study.trials(), study.in_common(), spec.space.parameters().len());
         let line = format!("{trials} trials of {}, {in_common} of {all} parameters in common", study.place());
         let _ = writeln!(text, "warm start {line}");
     }
-    describe_commands(&spec, &out, &mut text);
+    describe_commands(&spec, &earlier, &out, &mut text);
     describe_time(&spec, &mut text);
     let _ = writeln!(text, "folder     {}", out.display());
     stdout::print(&text)?;
@@ -123,16 +124,16 @@ fn describe_space(space: &Space, apply: &Apply, text: &mut String) {
     let _ = writeln!(text, "configs    {} ({without} without conditions and rules)", space.count());
 }
 
-/// What the search learns from; the spec was read with it, so all of it says something.
-fn earlier(spec: &Spec) -> Vec<Earlier> {
-    spec.warm_start.iter().filter_map(|study| study.seen_from(&spec.space, &spec.objective).ok()).collect()
+/// What the search learns from; all of it says something, or it is an error.
+fn earlier(spec: &Spec, out: &Path) -> Result<Vec<Earlier>, SpecError> {
+    let studies = spec.earlier_studies(out)?;
+    Ok(studies.iter().filter_map(|study| study.seen_from(&spec.space, &spec.objective).ok()).collect())
 }
 
 /// The commands that come whatever the results are: the baseline, and what the strategy asks for while they are out.
-fn describe_commands(spec: &Spec, out: &Path, text: &mut String) {
+fn describe_commands(spec: &Spec, earlier: &[Earlier], out: &Path, text: &mut String) {
     const SHOWN: usize = 3;
     let history = History::default();
-    let earlier = earlier(spec);
     let objective = spec.objective.scalarised(&history, spec.seed);
     let start = spec.baseline.as_ref().and_then(|baseline| spec.space.locate(baseline).ok());
     let mut strategy = strategy::strategy(spec.strategy).map(|entry| (entry.build)());
@@ -141,7 +142,7 @@ fn describe_commands(spec: &Spec, out: &Path, text: &mut String) {
         let left = spec.budget.probes - u32::try_from(first.len()).unwrap_or(0);
         let view = View::new(&spec.space, &objective, &history, &first, start.as_ref())
             .with(left, spec.seed)
-            .with_earlier(&earlier);
+            .with_earlier(earlier);
         let Some(proposal) = strategy.as_mut().and_then(|strategy| strategy.propose(&view)) else { break };
         first.push(proposal.config);
     }

@@ -52,8 +52,8 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> super::Result {
     let spec = Spec::load(&args.config)?;
     let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
-    let device = spec.device().map_err(|error| no_gpu(&error))?;
     let warm_start = warm_start(&args.warm_start, &spec, &out)?;
+    let device = spec.device().map_err(|error| no_gpu(&error))?;
     let records: Vec<WarmStart> = warm_start.iter().map(EarlierStudy::record).collect();
     let header = Header::new(spec.fingerprint(&device)).warm_start(records.clone());
     if args.fresh {
@@ -124,7 +124,7 @@ pub(super) fn run(args: Args) -> super::Result {
 /// The earlier studies to learn from: those that are given, else those of the spec.
 fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierStudy>, Failed> {
     if given.is_empty() {
-        return Ok(spec.warm_start.clone());
+        return Ok(spec.earlier_studies(out)?);
     }
     let usage = |message: String| Failed::new(Exit::Usage, message);
     if !LEARNING.contains(&spec.strategy) {
@@ -135,15 +135,9 @@ fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierS
         let message = format!("a search learns from at most {} earlier studies", EarlierStudy::MOST);
         return Err(usage(message).hint("keep those that are most alike"));
     }
-    let own = absolute(&out.join(folder::JOURNAL));
     let study = |place: &PathBuf| {
-        if absolute(place) == own || absolute(&place.join(folder::JOURNAL)) == own {
-            let message = format!("{} is the folder of this search itself", place.display());
-            let hint = "its trials count as it is; after --fresh, give the folder that the old ones were kept in";
-            return Err(usage(message).hint(hint));
-        }
-        let study =
-            EarlierStudy::read(place).and_then(|study| study.seen_from(&spec.space, &spec.objective).map(|_| study));
+        let study = EarlierStudy::read_for(place, out)
+            .and_then(|study| study.seen_from(&spec.space, &spec.objective).map(|_| study));
         study.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))
     };
     given.iter().map(study).collect()

@@ -160,11 +160,20 @@ impl Table {
             let outcome = match (&line.outcome, estimate) {
                 (Outcome::Measured(_), Some(estimate)) if objective.score_of(&line.outcome).is_some() => {
                     let measured = line.outcome.measurement().cloned().unwrap_or_default();
+                    // Of several metrics each keeps its own number.
+                    let is_one = !objective.is_pareto() && objective.weights().is_none();
+                    let throughput =
+                        if is_one { Some(estimate.value) } else { measured.throughput.map(|measured| measured.value) };
                     Outcome::Measured(Measurement {
+                        throughput: throughput.map(Estimate::point),
                         step_seconds: measured.step_seconds,
                         phase_seconds: measured.phase_seconds,
                         peak_memory_bytes: measured.peak_memory_bytes,
                         memory_capacity_bytes: measured.memory_capacity_bytes,
+                        host_peak_bytes: measured.host_peak_bytes,
+                        gpus: measured.gpus,
+                        host: measured.host,
+                        ranks: measured.ranks,
                         metrics: measured.metrics,
                         ..measurement(estimate.value)
                     })
@@ -276,9 +285,9 @@ fn measurement(value: f64) -> Measurement {
 fn together(outcomes: Vec<Outcome>) -> Outcome {
     let values: Vec<f64> = outcomes.iter().filter_map(|o| o.measurement()?.metric("throughput")).collect();
     let first = outcomes.iter().find_map(|outcome| outcome.measurement()).cloned();
-    match crate::stats::mean(&values).zip(first) {
-        Some((mean, first)) => Outcome::Measured(Measurement {
-            throughput: Some(Estimate::point(mean)),
+    match first {
+        Some(first) => Outcome::Measured(Measurement {
+            throughput: crate::stats::mean(&values).map(Estimate::point),
             metrics: further::means(outcomes.iter().filter_map(Outcome::measurement)),
             ..first
         }),
@@ -368,6 +377,36 @@ mod tests {
         let (space, replay) = Table::from_csv(text.as_bytes()).unwrap().into_replay(&[]).unwrap();
         assert_eq!(crate::space::Walk::new(&space).count(), 3);
         assert_eq!(replay.optimum(&Objective::default()), Some(5.0), "rows of one config are averaged");
+    }
+
+    #[test]
+    fn a_journal_keeps_each_metric_of_a_front() {
+        let measured = Measurement {
+            throughput: Some(Estimate::interval(500.0, 490.0, 510.0)),
+            host_peak_bytes: Some(3),
+            ranks: Some(2),
+            metrics: [("loss".to_owned(), 0.5)].into_iter().collect(),
+            ..Measurement::default()
+        };
+        let line = Line {
+            trial: 1,
+            purpose: Purpose::Search,
+            config: [("x".to_owned(), Value::from(1))].into_iter().collect(),
+            why: None,
+            expected_gain: None,
+            elapsed_s: 1.0,
+            outcome: Outcome::Measured(measured),
+        };
+        let goals = ["loss", "throughput"].map(|metric| crate::objective::Goal::known(metric).unwrap());
+        let front = Objective::pareto(goals).unwrap();
+        let loss = Objective::new("loss", crate::objective::Direction::Minimize);
+        for (objective, throughput) in [(&front, 500.0), (&loss, 0.5)] {
+            let table = Table::from_journal(std::slice::from_ref(&line), &[], objective).unwrap();
+            let (space, replay) = table.into_replay(&[]).unwrap();
+            let told = replay.answer(&space.first().unwrap()).unwrap().measurement().unwrap();
+            assert_eq!(told.throughput.unwrap().value, throughput);
+            assert_eq!((told.metrics["loss"], told.host_peak_bytes, told.ranks), (0.5, Some(3), Some(2)));
+        }
     }
 
     #[test]

@@ -73,8 +73,8 @@ pub struct Spec {
     pub strategy: &'static str,
     /// What chance depends on.
     pub seed: u64,
-    /// Earlier studies to learn from.
-    pub warm_start: Vec<EarlierStudy>,
+    /// The places of earlier studies to learn from.
+    warm_start: Vec<Located<PathBuf>>,
     /// Precisions that are not searched since the GPU does not have them.
     pub left_out: Vec<LeftOut>,
     /// What is allowed but probably not meant.
@@ -104,7 +104,7 @@ impl Spec {
         let (strategy, seed) = (strategy(&source, &file.search)?, file.search.seed.unwrap_or(0));
         let step = step::build(&source, &file.step.value, &space, Apply { adapter, applied, seed })?;
         let objective = objective::build(&source, &file.objective, &file.limits, &file.search)?;
-        let warm_start = warm_start::read(&source, &file.search, strategy, &space, &objective)?;
+        let warm_start = warm_start::places(&source, &file.search, strategy, &objective)?;
         let mut warnings = apply::warnings(&file.step.value);
         warnings.extend(objective::warnings(&file.objective, &objective, &space));
         warnings.extend(step.unused(&space));
@@ -123,6 +123,15 @@ impl Spec {
             left_out,
             warnings,
         })
+    }
+
+    /// Reads the earlier studies to learn from, for a search with the folder `own`.
+    ///
+    /// # Errors
+    /// One cannot be read, says nothing about the search, or is the search itself; with its place in the spec.
+    pub fn earlier_studies(&self, own: &Path) -> Result<Vec<EarlierStudy>, SpecError> {
+        let source = SourceFile { path: self.path.clone(), text: self.text.clone() };
+        warm_start::read(&source, &self.warm_start, (&self.space, &self.objective), own)
     }
 
     /// Which parameters change what is computed, as what they are applied to tells; those that say it themselves are in

@@ -1,21 +1,20 @@
-//! From `search.warm_start` to the earlier studies that it names.
+//! From `search.warm_start` to the earlier studies that it names. They are read where they are used.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::error::{SourceFile, SpecError};
-use super::file::SearchTable;
+use super::file::{Located, SearchTable};
 use crate::objective::Objective;
 use crate::space::Space;
-use crate::strategy::{EarlierStudy, LEARNING};
+use crate::strategy::{EarlierError, EarlierStudy, LEARNING};
 
-/// Reads the studies, and tries whether the search can learn from them.
-pub(super) fn read(
+/// The places of the studies, of a search that can learn from any.
+pub(super) fn places(
     source: &SourceFile,
     table: &SearchTable,
     strategy: &str,
-    space: &Space,
     objective: &Objective,
-) -> Result<Vec<EarlierStudy>, SpecError> {
+) -> Result<Vec<Located<PathBuf>>, SpecError> {
     let places = table.warm_start.as_deref().unwrap_or_default();
     if let Some(place) = places.first()
         && !LEARNING.contains(&strategy)
@@ -24,15 +23,32 @@ pub(super) fn read(
         let hint = format!("take `warm_start` out, or choose the strategy {}", LEARNING.join(" or "));
         return Err(source.error(place.span.clone(), message, hint));
     }
+    if let Some(place) = places.first().filter(|_| objective.is_pareto()) {
+        return Err(refused(source, place, &EarlierError::Front));
+    }
     if let Some(place) = places.get(EarlierStudy::MOST) {
         let message = format!("a search learns from at most {} earlier studies", EarlierStudy::MOST);
         return Err(source.error(place.span.clone(), message, "keep those that are most alike"));
     }
+    Ok(places.to_vec())
+}
+
+/// Reads the studies, and tries whether the search, whose folder is `own`, can learn from them.
+pub(super) fn read(
+    source: &SourceFile,
+    places: &[Located<PathBuf>],
+    (space, objective): (&Space, &Objective),
+    own: &Path,
+) -> Result<Vec<EarlierStudy>, SpecError> {
     let folder = source.path.parent().unwrap_or(Path::new(""));
     let studies = places.iter().map(|place| {
-        let study = EarlierStudy::read(&folder.join(&place.value))
+        let study = EarlierStudy::read_for(&folder.join(&place.value), own)
             .and_then(|study| study.seen_from(space, objective).map(|_| study));
-        study.map_err(|error| source.error(place.span.clone(), super::error::with_causes(&error), error.hint()))
+        study.map_err(|error| refused(source, place, &error))
     });
     studies.collect()
+}
+
+fn refused(source: &SourceFile, place: &Located<PathBuf>, error: &EarlierError) -> SpecError {
+    source.error(place.span.clone(), super::error::with_causes(error), error.hint())
 }

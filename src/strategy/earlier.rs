@@ -4,14 +4,14 @@
 //! parameter, and a score: where the study has no such parameter, it says nothing of it; where the search has no such
 //! parameter, trials that differ in nothing else are one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use crate::journal::{self, JournalError, Line, WarmStart};
-use crate::objective::{Judgement, Objective};
+use crate::objective::{Direction, Judgement, Objective};
 use crate::outcome::Outcome;
 use crate::space::{Config, LocateError, Parameter, Settings, Space, Value};
-use crate::trial::History;
+use crate::trial::{History, Purpose};
 
 /// The file of a search's folder that its trials are in.
 const JOURNAL: &str = "journal.jsonl";
@@ -26,6 +26,12 @@ pub enum EarlierError {
         /// What was given.
         place: PathBuf,
     },
+    /// It is what the search itself writes.
+    #[error("{} is the folder of this search itself", place.display())]
+    Own {
+        /// What was given.
+        place: PathBuf,
+    },
     /// The journal cannot be read.
     #[error("the earlier study cannot be read")]
     Journal(#[from] JournalError),
@@ -35,6 +41,9 @@ pub enum EarlierError {
         /// The study.
         place: String,
     },
+    /// The search is for a front: what it compares changes from proposal to proposal.
+    #[error("a search for a front of several metrics does not learn from earlier studies")]
+    Front,
     /// The search's objective is not known of any trial.
     #[error("no trial of {place} has a `{metric}` to learn from")]
     NotMeasured {
@@ -68,12 +77,16 @@ impl EarlierError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NoJournal { .. } => "give the folder that `gputune search --out` named, or the journal.jsonl in it",
+            Self::Own { .. } => {
+                "its trials count as it is; after --fresh, give the folder that the old ones were kept in"
+            }
             Self::Journal(JournalError::Format { .. }) => "read it with the gputune that wrote it, or leave it out",
             Self::Journal(JournalError::Damaged { .. }) => {
                 "take the damaged line out of a copy, or leave the study out"
             }
             Self::Journal(_) => "is the path right, and may this user read it?",
             Self::Empty { .. } => "let that search finish a probe, or leave it out",
+            Self::Front => "leave the earlier studies out, or write weights instead of pareto",
             Self::NotMeasured { .. } => "leave it out, or optimise what its steps report",
             Self::NothingInCommon { .. } => "parameters are compared by name: rename them, or leave the study out",
             Self::NoneWithin { .. } => "leave the study out, or widen the space",
@@ -105,14 +118,44 @@ impl EarlierStudy {
             return Err(EarlierError::Empty { place: place.display().to_string() });
         }
         let (_, lines) = journal::read(&path)?;
-        let trials = lines.into_iter().map(|Line { config, outcome, .. }| (config, outcome)).collect();
-        Ok(Self { place: place.display().to_string(), trials })
+        let trials = lines.into_iter().map(|Line { purpose, config, outcome, .. }| (purpose, config, outcome));
+        Ok(Self::new(place.display().to_string(), trials.collect()))
+    }
+
+    /// The same for a search with the folder `own`, which cannot learn from itself.
+    ///
+    /// # Errors
+    /// It is that folder or its journal, there is no journal, or it cannot be read.
+    pub fn read_for(place: &Path, own: &Path) -> Result<Self, EarlierError> {
+        let absolute = |path: &Path| {
+            path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+        };
+        let own = absolute(&own.join(JOURNAL));
+        if absolute(place) == own || absolute(&place.join(JOURNAL)) == own {
+            return Err(EarlierError::Own { place: place.to_owned() });
+        }
+        Self::read(place)
     }
 
     /// A study of this process, with a name for it.
     pub fn of(name: impl Into<String>, space: &Space, history: &History) -> Self {
-        let trials = history.trials().iter().map(|trial| (space.settings(&trial.config), trial.outcome.clone()));
-        Self { place: name.into(), trials: trials.collect() }
+        let trials =
+            history.trials().iter().map(|trial| (trial.purpose, space.settings(&trial.config), trial.outcome.clone()));
+        Self::new(name.into(), trials.collect())
+    }
+
+    /// Without the short probes of configs that had longer ones.
+    fn new(place: String, mut trials: Vec<(Purpose, Settings, Outcome)>) -> Self {
+        let parts = |purpose: Purpose| if let Purpose::Screen { one_in } = purpose { one_in.get() } else { 1 };
+        let mut longest: HashMap<String, u32> = HashMap::new();
+        for (purpose, config, outcome) in &trials {
+            if !matches!(outcome, Outcome::Disturbed(_) | Outcome::Interrupted) {
+                let entry = longest.entry(config.line()).or_insert(u32::MAX);
+                *entry = parts(*purpose).min(*entry);
+            }
+        }
+        trials.retain(|(purpose, config, _)| longest.get(&config.line()).is_none_or(|most| parts(*purpose) <= *most));
+        Self { place, trials: trials.into_iter().map(|(_, config, outcome)| (config, outcome)).collect() }
     }
 
     /// The folder or journal as it was given, or the name.
@@ -132,9 +175,13 @@ impl EarlierStudy {
     /// What a search of this space can learn from it.
     ///
     /// # Errors
-    /// It has no trial, none with the objective's metric, no parameter of the space, or none of its settings.
+    /// The objective is a front; or the study has no trial, none with the objective's metric, no parameter of the space, or
+    /// none of its settings.
     pub fn seen_from(&self, space: &Space, objective: &Objective) -> Result<Earlier, EarlierError> {
         let place = || self.place.clone();
+        if objective.is_pareto() {
+            return Err(EarlierError::Front);
+        }
         if self.trials.is_empty() {
             return Err(EarlierError::Empty { place: place() });
         }
@@ -170,7 +217,7 @@ impl EarlierStudy {
         #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
         let mean = |scores: &[f64]| scores.iter().map(|score| score / scores.len() as f64).sum::<f64>();
         let points = found.into_values().map(|(levels, scores)| Point { levels, score: mean(&scores) });
-        Ok(Earlier::new(self.place.clone(), within, common, points.collect()))
+        Ok(Earlier::new(self.place.clone(), within, common, points.collect(), objective.direction()))
     }
 
     /// The names of all parameters and derived values.
@@ -252,12 +299,13 @@ impl Earlier {
     /// Configs of a study that are learned from: the work grows with their number.
     const MOST: usize = 300;
 
-    fn new(place: String, trials: usize, parameters: Vec<usize>, mut points: Vec<Point>) -> Self {
+    fn new(place: String, trials: usize, parameters: Vec<usize>, mut points: Vec<Point>, direction: Direction) -> Self {
         points.sort_by(|a, b| b.score.total_cmp(&a.score));
         if points.len() > Self::MOST {
             points = spread(points.len(), Self::MOST).into_iter().map(|at| points[at].clone()).collect();
         }
         let mut digest = Digest::default();
+        digest.add(&[u8::from(direction == Direction::Minimize)]);
         parameters.iter().for_each(|&at| digest.add(&(at as u64).to_le_bytes()));
         for point in &points {
             point.levels.iter().chain([&point.score]).for_each(|number| digest.add(&number.to_bits().to_le_bytes()));

@@ -6,6 +6,8 @@
 //! rules forbid or that are known are passed over. A space of more than 256 parameters uses the dimensions again with
 //! another scrambling, which is even only within each block (Burley's padding).
 
+use std::sync::Arc;
+
 use super::random;
 use super::{Entry, Proposal, Strategy, View};
 use crate::space::{Config, Space};
@@ -26,23 +28,24 @@ const AT_FIRST: u32 = 1 << 12;
 /// Remembers how far all points lead to nothing new.
 #[derive(Debug, Default)]
 struct Qmc {
-    /// The seed, how many trials there were, and the first point that was not known then.
-    reached: Option<(u64, usize, u32)>,
+    /// The space, the seed, how many trials there were, and the first point that was not known then.
+    reached: Option<(Arc<()>, u64, usize, u32)>,
 }
 
 impl Strategy for Qmc {
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
         let trials = view.history.trials().len();
-        let before = self.reached.filter(|(seed, then, _)| *seed == view.seed && *then <= trials);
+        let before = self.reached.take().filter(|(space, seed, then, _)| {
+            Arc::ptr_eq(space, view.space.identity()) && *seed == view.seed && *then <= trials
+        });
         let most = u32::try_from(trials + view.pending.len())
             .map_or(LENGTH, |known| known.saturating_mul(PER_TRIAL).saturating_add(AT_FIRST).min(LENGTH));
-        self.reached = None;
-        for place in before.map_or(0, |(_, _, place)| place)..most {
+        for place in before.map_or(0, |(.., place)| place)..most {
             let Some(config) = point(view.space, place, view.seed) else { continue };
             if view.history.is_settled(&config) {
                 continue;
             }
-            self.reached.get_or_insert((view.seed, trials, place));
+            self.reached.get_or_insert_with(|| (Arc::clone(view.space.identity()), view.seed, trials, place));
             if view.is_open(&config) {
                 return Some(config.into());
             }
@@ -92,6 +95,17 @@ mod tests {
                 assert_eq!(counts, [8; 8], "parameter {at}, seed {seed}");
             }
         }
+    }
+
+    #[test]
+    fn how_far_it_came_is_not_taken_for_another_space() {
+        let spaces =
+            [1, 2].map(|_| Space::new([Parameter::range("a", 0, 9, 1), Parameter::range("b", 0, 9, 1)]).unwrap());
+        let objective = crate::objective::Objective::default();
+        let nothing = crate::trial::History::default();
+        let mut lived = Qmc { reached: Some((Arc::clone(spaces[0].identity()), 3, 0, 50)) };
+        let view = View::new(&spaces[1], &objective, &nothing, &[], None).with(9, 3);
+        assert_eq!(lived.propose(&view), Qmc::default().propose(&view));
     }
 
     #[test]

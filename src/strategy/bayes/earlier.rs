@@ -27,13 +27,12 @@ pub(super) struct Lesson {
     /// For each parameter in common its place in the space, its axis, and what of it was tried.
     axes: Vec<Common>,
     points: Points,
+    decays: Vec<Decays<'static>>,
     shape: Shape,
     weights: Vec<f64>,
     level: f64,
-    /// The deviation of the study's scores, as logarithms where there are such.
-    spread: f64,
-    /// What a mean in standard units is multiplied with.
-    unit: f64,
+    /// The deviation of the study's scores, as logarithms; `None` where there are no such.
+    spread: Option<f64>,
     /// The means that were asked for.
     means: Mutex<HashMap<Config, f64>>,
 }
@@ -80,25 +79,24 @@ impl Lesson {
             let (weights, level) = process.weights();
             (weights.to_vec(), level)
         };
-        let spread = scale.deviation();
-        let unit = if scale.is_of_ratios() { spread } else { 1.0 };
+        let spread = scale.is_of_ratios().then(|| scale.deviation());
+        let decays = Decays::of_all(&shape, &axes, &data.points).into_iter().map(Decays::into_owned).collect();
         let (points, means) = (data.points, Mutex::default());
-        Some(Self { axes: common, points, shape, weights, level, spread, unit, means })
+        Some(Self { axes: common, points, decays, shape, weights, level, spread, means })
     }
 
-    /// The deviation of the study's scores, as logarithms where there are such.
-    pub(super) fn spread(&self) -> f64 {
+    /// The deviation of the study's scores, as logarithms; `None` where there are no such.
+    pub(super) fn spread(&self) -> Option<f64> {
         self.spread
     }
 
-    /// What the study makes expect of a config, up to a constant: a logarithm where scores are compared as such, else in
-    /// standard units.
+    /// What the study makes expect of a config, up to a constant, in its standard units.
     pub(super) fn mean(&self, space: &Space, config: &Config) -> f64 {
         let known = self.means.lock().unwrap_or_else(PoisonError::into_inner).get(config).copied();
         if let Some(mean) = known {
             return mean;
         }
-        let mean = self.unit * self.expected(space, config);
+        let mean = self.expected(space, config);
         let mut means = self.means.lock().unwrap_or_else(PoisonError::into_inner);
         if means.len() >= MOST_KEPT {
             means.clear();
@@ -118,11 +116,9 @@ impl Lesson {
                 place.clamp(common.first, common.last)
             }
         };
-        let axes: Vec<Axis> = self.axes.iter().map(|common| common.axis).collect();
-        let own = Points::at(axes.len(), &[self.axes.iter().map(place).collect()]);
+        let own = Points::at(self.axes.len(), &[self.axes.iter().map(place).collect()]);
         let mut along = vec![self.shape.variance; self.points.len()];
-        let decays = Decays::of_all(&self.shape, &axes, &self.points);
-        for (factor, &place) in factors(&self.shape, &decays, &self.points, &own).iter().zip(own.point(0)) {
+        for (factor, &place) in factors(&self.shape, &self.decays, &self.points, &own).iter().zip(own.point(0)) {
             along.iter_mut().zip(factor.column(place)).for_each(|(along, factor)| *along *= factor);
         }
         self.level + dot(&along, &self.weights)

@@ -7,6 +7,8 @@
 //! analysis of variance, as in Durrande and others, "ANOVA kernels and RKHS of zero mean functions", 2013). With s = 1 only
 //! configs that are near in every parameter are alike; with less, what was learned of one parameter holds everywhere.
 
+use std::borrow::Cow;
+
 use super::normal::exp;
 use super::points::{Axis, Points};
 
@@ -56,11 +58,12 @@ pub(super) fn factors(shape: &Shape, decays: &[Decays<'_>], points: &Points, oth
 }
 
 /// The places of an axis, prepared for correlations with others: the exponential of a difference is a product of two.
+#[derive(Debug)]
 pub(super) struct Decays<'p> {
     axis: Axis,
     /// One over the length.
     inverse: f64,
-    places: &'p [f64],
+    places: Cow<'p, [f64]>,
     /// How the correlation falls and rises from the axis' start to each place.
     exponentials: Vec<(f64, f64)>,
 }
@@ -82,9 +85,14 @@ impl<'p> Decays<'p> {
         Self {
             axis,
             inverse,
-            places,
+            places: Cow::Borrowed(places),
             exponentials: if is_line { places.iter().map(both).collect() } else { Vec::new() },
         }
+    }
+
+    /// The same with places of its own, to be kept.
+    pub(super) fn into_owned(self) -> Decays<'static> {
+        Decays { places: Cow::Owned(self.places.into_owned()), ..self }
     }
 
     /// The correlations of all places with another.

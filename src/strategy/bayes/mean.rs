@@ -18,6 +18,11 @@ use crate::space::{Config, Space};
 /// without it.
 const DOUBT: f64 = 2.0;
 
+/// Whether a proposal after so many trials, failures among them, learns from an earlier study that is in doubt.
+pub(super) fn is_its_turn(trials: usize) -> bool {
+    [2, 4, 8].contains(&trials)
+}
+
 /// What a value is expected to be before the process adds what it knows.
 #[derive(Debug)]
 pub(super) enum Mean {
@@ -43,8 +48,8 @@ pub(super) struct History<'h> {
     pub(super) deviation: f64,
     /// Whether there are logarithms.
     pub(super) is_of_ratios: bool,
-    /// How many trials there are.
-    pub(super) trials: usize,
+    /// Whether a study that is in doubt is learned from.
+    pub(super) is_its_turn: bool,
     pub(super) parts: Parts,
 }
 
@@ -67,13 +72,10 @@ impl Mean {
     ) -> (Self, Fitted) {
         /// By how much the history must speak for an earlier study before every proposal learns from it.
         const SURE: f64 = 3.0;
-        /// After how many trials a proposal learns from a study that is in doubt.
-        const TURNS: [usize; 3] = [2, 4, 8];
         let without = Self::without(history, physics);
         let Some(with) = Self::earlier(history, lessons) else { return (without.mean, without.around) };
         let evidence = without.cost - with.cost;
-        let is_its_turn = TURNS.contains(&history.trials);
-        let chosen = if evidence > SURE || (evidence > -DOUBT && is_its_turn) { with } else { without };
+        let chosen = if evidence > SURE || (evidence > -DOUBT && history.is_its_turn) { with } else { without };
         (chosen.mean, chosen.around)
     }
 
@@ -182,7 +184,12 @@ impl Mean {
             Self::Nothing => 0.0,
             Self::Physics(model) => model.0.mean(space, config, &model.1) / deviation,
             Self::Earlier(lesson, weight) => {
-                weight * lesson.mean(space, config) / if is_of_ratios { deviation } else { 1.0 }
+                let mean = lesson.mean(space, config);
+                match lesson.spread() {
+                    // Ratios are the same there and here; other differences can only be compared in standard units.
+                    Some(spread) if is_of_ratios => weight * (spread * mean) / deviation,
+                    _ => weight * mean,
+                }
             }
         }
     }

@@ -50,20 +50,25 @@ pub(super) struct Bayes {
     parts: Parts,
     listed: Option<Listed>,
     lessons: Vec<Arc<Lesson>>,
-    /// The studies that the lessons are of.
-    studies: Vec<u64>,
+    /// The space that the lessons are for, and the studies that they are of.
+    studies: Option<(Arc<()>, Vec<u64>)>,
 }
 
 impl Bayes {
     pub(super) fn with(parts: Parts) -> Self {
-        Self { parts, fitted: Kept::default(), listed: None, lessons: Vec::new(), studies: Vec::new() }
+        Self { parts, fitted: Kept::default(), listed: None, lessons: Vec::new(), studies: None }
     }
 
     /// Learns from the earlier studies, unless that was done.
     fn learn(&mut self, view: &View<'_>) {
         let earlier = &view.earlier[..view.earlier.len().min(EarlierStudy::MOST)];
-        if !self.studies.iter().copied().eq(earlier.iter().map(Earlier::id)) {
-            self.studies = earlier.iter().map(Earlier::id).collect();
+        let studies: Vec<u64> = earlier.iter().map(Earlier::id).collect();
+        let is_known = self
+            .studies
+            .as_ref()
+            .is_some_and(|(space, known)| Arc::ptr_eq(space, view.space.identity()) && *known == studies);
+        if !is_known {
+            self.studies = Some((Arc::clone(view.space.identity()), studies));
             self.lessons = earlier
                 .iter()
                 .filter_map(|study| Lesson::of(view.space, view.objective, study))
@@ -98,7 +103,6 @@ impl Strategy for Bayes {
         let parts = self.parts;
         if parts.every_config && self.listed.as_ref().is_none_or(|listed| !listed.is_of(view.space)) {
             self.listed = Some(Listed::of(view.space));
-            (self.lessons, self.studies) = (Vec::new(), Vec::new());
         }
         self.learn(view);
         let known = Known::of(view);
@@ -129,8 +133,11 @@ impl Strategy for Bayes {
         if is_short && (self.lessons.is_empty() || !has_at_least(1, 1)) {
             return first();
         }
+        // Failures count as turns, too, though the fit stays that of the last score.
+        let is_its_turn = !self.lessons.is_empty() && mean::is_its_turn(known.trials.len());
+        let lessons = (self.lessons.as_slice(), is_its_turn);
         let model =
-            self.fitted.of(view, &known, |known| Model::of(view, known, physics.as_ref(), &self.lessons, parts));
+            self.fitted.of(view, &known, is_its_turn, |known| Model::of(view, known, physics.as_ref(), lessons, parts));
         if is_short && !model.learns_from_earlier() {
             return first();
         }
@@ -240,6 +247,75 @@ mod tests {
         space = space.restricted(|config| config.level(0).is_some_and(|level| level < 2));
         let view = View::new(&space, &objective, &history, &[], None);
         assert!(space.allows(&lived.propose(&view).unwrap().config));
+    }
+
+    fn study(space: &Space, value: fn(&Config) -> f64) -> EarlierStudy {
+        let mut history = History::default();
+        let configs = Walk::new(space).step_by(17);
+        configs.for_each(|config| push(&mut history, config.clone(), measured(value(&config), 0.0)));
+        EarlierStudy::of("before", space, &history)
+    }
+
+    fn level(config: &Config) -> f64 {
+        1.0 + f64::from(config.level(0).unwrap_or(0))
+    }
+
+    #[test]
+    fn a_study_in_doubt_has_one_turn_whatever_fails_then() {
+        let (space, objective) = (space(), Objective::default());
+        let earlier = [study(&space, level).seen_from(&space, &objective).unwrap()];
+        let mut history = History::default();
+        let mut configs = Walk::new(&space).step_by(23);
+        (1..=2).for_each(|value| push(&mut history, configs.next().unwrap(), measured(f64::from(value), 0.0)));
+        let parts = Parts { physics: false, ..Parts::default() };
+        let mut lived = Bayes::with(parts);
+        let mut turns = Vec::new();
+        for _ in 0..7 {
+            let view = View::new(&space, &objective, &history, &[], None).with(100, 4).with_earlier(&earlier);
+            let mut new = Bayes::with(parts);
+            assert_eq!(lived.propose(&view), new.propose(&view));
+            let learns = |strategy: &mut Bayes| {
+                let known = Known::of(&view);
+                let turn = mean::is_its_turn(known.trials.len());
+                strategy.fitted.of(&view, &known, turn, |_| panic!("it is fitted")).learns_from_earlier()
+            };
+            let learned = learns(&mut lived);
+            assert_eq!(learned, learns(&mut new));
+            turns.push((history.trials().len(), learned));
+            push(&mut history, configs.next().unwrap(), Outcome::Crashed(Failure::new("as scripted")));
+        }
+        let learned: Vec<usize> = turns.into_iter().filter(|(_, learned)| *learned).map(|(trials, _)| trials).collect();
+        assert_eq!(learned, [2, 4, 8]);
+    }
+
+    #[test]
+    fn lessons_are_not_taken_for_another_search() {
+        let (spaces, parts) = ([space(), space()], Parts { every_config: false, ..Parts::default() });
+        let most = Objective::default();
+        let least = Objective::new("throughput", crate::objective::Direction::Minimize);
+        let mut lived = Bayes::with(parts);
+        let mut lessons: Vec<Arc<Lesson>> = Vec::new();
+        for (space, objective) in [(&spaces[0], &most), (&spaces[1], &most), (&spaces[1], &least)] {
+            let earlier = [study(space, |_| 3.0).seen_from(space, objective).unwrap()];
+            let history = History::default();
+            lived.learn(&View::new(space, objective, &history, &[], None).with_earlier(&earlier));
+            let lesson = Arc::clone(&lived.lessons[0]);
+            assert!(!lessons.iter().any(|known| Arc::ptr_eq(known, &lesson)));
+            lived.learn(&View::new(space, objective, &history, &[], None).with_earlier(&earlier));
+            assert!(Arc::ptr_eq(&lived.lessons[0], &lesson));
+            lessons.push(lesson);
+        }
+    }
+
+    #[test]
+    fn a_study_without_logarithms_tells_no_ratio() {
+        let (space, objective) = (space(), Objective::default());
+        let lesson = |value| {
+            let earlier = study(&space, value).seen_from(&space, &objective).unwrap();
+            Lesson::of(&space, &objective, &earlier).unwrap().spread()
+        };
+        assert!(lesson(level).is_some());
+        assert_eq!(lesson(|config| -1e21 * level(config)), None);
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Model {
         view: &View<'_>,
         known: &Known<'_>,
         physics: Option<&Physics>,
-        lessons: &[Arc<Lesson>],
+        (lessons, is_its_turn): (&[Arc<Lesson>], bool),
         parts: Parts,
     ) -> Self {
         /// The deviation of scores, as logarithms, among the configs of a space: of training steps' throughputs, and of
@@ -50,7 +50,7 @@ impl Model {
         const FEW: usize = 3;
         let axes = axes(view.space);
         let scores: Vec<f64> = known.scored.iter().map(|(_, score)| *score).collect();
-        let earlier = lessons.first().filter(|_| scores.len() < FEW).map(|lesson| lesson.spread());
+        let earlier = lessons.first().filter(|_| scores.len() < FEW).and_then(|lesson| lesson.spread());
         let expected = if physics.is_some() { EXPECTED } else { earlier.unwrap_or(EXPECTED_ANYWHERE) };
         let scale = Scale::of(view.objective, &scores, expected, parts.logarithm);
         let kept = representatives(&known.scored, MOST_FITTED);
@@ -63,7 +63,7 @@ impl Model {
             waits: kept.iter().map(|(trial, _)| physics?.wait_of(view.space, trial)).collect(),
             deviation: scale.deviation(),
             is_of_ratios: scale.is_of_ratios(),
-            trials: known.trials.len(),
+            is_its_turn,
             parts,
         };
         let (mean, fitted) = Mean::most_likely(&history, physics, lessons);

@@ -41,11 +41,17 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T> Kept<T> {
-    /// What is fitted to the part of the history that the schedule names.
-    pub(super) fn of<'v>(&mut self, view: &View<'v>, known: &Known<'v>, fit: impl FnOnce(&Known<'v>) -> T) -> &T {
+    /// What is fitted to the part of the history that the schedule names. `turn` is what else the fit depends on.
+    pub(super) fn of<'v>(
+        &mut self,
+        view: &View<'v>,
+        known: &Known<'v>,
+        turn: bool,
+        fit: impl FnOnce(&Known<'v>) -> T,
+    ) -> &T {
         let known = known.up_to(fitted(known.scored.len()));
         let earlier: Vec<u64> = view.earlier.iter().map(Earlier::id).collect();
-        let asked = format!("{:?} {:?} {earlier:?}", view.objective, view.precision_speeds);
+        let asked = format!("{:?} {:?} {earlier:?} {turn}", view.objective, view.precision_speeds);
         let last = self.last.take().filter(|(basis, _)| {
             Arc::ptr_eq(&basis.space, view.space.identity())
                 && basis.asked == asked
