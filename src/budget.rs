@@ -73,7 +73,11 @@ impl Budget {
             return Some(StopReason::ProbesSpent);
         }
         let expected = expected_probe(history);
-        let confirmed = self.confirmations * CONFIRMED.min(u32::try_from(searched).unwrap_or(CONFIRMED));
+        let measured = |trial: &&Trial| trial.outcome.measurement().is_some();
+        let leaders = history.contenders(|outcome| outcome.measurement().is_some()).filter(measured).count();
+        // One alone is not confirmed.
+        let leaders = u32::try_from(leaders).unwrap_or(CONFIRMED).min(CONFIRMED);
+        let confirmed = if leaders < 2 { 0 } else { self.confirmations * leaders };
         // A confirmation measures twice as long as a probe, but starts up only as long.
         let reserve = expected * confirmed * 3 / 2;
         (searched > 0 && elapsed + expected + reserve > self.time).then_some(StopReason::TimeSpent)
@@ -99,4 +103,33 @@ fn expected_probe(history: &History) -> Duration {
         .or_else(|| seconds(&is_measured))
         .or_else(|| seconds(&|_| true));
     Duration::from_secs_f64(typical.unwrap_or(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{Measurement, Outcome};
+    use crate::space::{Parameter, Space};
+
+    #[test]
+    fn time_is_kept_for_the_leaders_that_there_are() {
+        let space = Space::new([Parameter::range("x", 0, 9, 1)]).unwrap();
+        let budget = Budget { time: Duration::from_secs(12), ..Budget::default() };
+        let mut history = History::default();
+        let mut push = |number: u32, purpose: &str, seconds: f64| {
+            history.push(Trial {
+                number,
+                purpose: purpose.parse().unwrap(),
+                config: space.config(number.into()).unwrap(),
+                outcome: Outcome::Measured(Measurement::default()),
+                elapsed: Duration::from_secs_f64(seconds),
+            });
+            budget.stop(&history, history.elapsed())
+        };
+        for number in 0..5 {
+            assert_eq!(push(number, "screen-9", 0.4), None);
+        }
+        assert_eq!(push(5, "search", 3.0), None, "one alone is not confirmed");
+        assert_eq!(push(6, "search", 3.0), Some(StopReason::TimeSpent));
+    }
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::outcome::{Estimate, Measurement, Memory, Outcome};
 use crate::quantity;
+use crate::space::Config;
 use crate::trial::{History, Trial};
 use scalarised::Scalarised;
 use weighted::Weighted;
@@ -295,11 +296,15 @@ impl Objective {
         self
     }
 
-    /// The same with scores relative to the first trial that may win: the baseline, where there is one.
+    /// The same with scores relative to the baseline, as it was first measured in full, or to the first trial that may win
+    /// where there is no baseline that may.
     #[must_use]
-    pub fn relative_to_first(self, history: &History) -> Self {
+    pub fn relative_to_first(self, history: &History, baseline: Option<&Config>) -> Self {
         let is_feasible = |trial: &&Trial| self.score_of(&trial.outcome).is_some();
-        match history.searched().find(is_feasible).and_then(|trial| trial.outcome.measurement()) {
+        let of_baseline =
+            baseline.and_then(|config| history.of(config).filter(|trial| !trial.purpose.is_short()).find(is_feasible));
+        let first = || history.contenders(|outcome| self.score_of(outcome).is_some()).find(is_feasible);
+        match of_baseline.or_else(first).and_then(|trial| trial.outcome.measurement()) {
             Some(measurement) => self.relative_to(measurement),
             None => self,
         }

@@ -158,6 +158,8 @@ impl Study {
         // What a short probe told is known better from a longer one.
         if trials.iter().any(|trial| !trial.purpose.is_short()) {
             trials.retain(|trial| !trial.purpose.is_short());
+        } else {
+            trials.drain(..trials.len().saturating_sub(1));
         }
         if trials.iter().any(|trial| self.objective.score_of(&trial.outcome).is_none()) {
             return None;
@@ -186,7 +188,8 @@ impl Study {
     fn is_confirmed(&self) -> bool {
         let is_feasible = |trial: &Trial| self.objective.score_of(&trial.outcome).is_some();
         let leader = self.leader();
-        let baseline = self.baseline.as_ref().filter(|config| self.history.of(config).next().is_some_and(is_feasible));
+        let held = |config: &&Config| self.contenders().any(|trial| trial.config == **config && is_feasible(trial));
+        let baseline = self.baseline.as_ref().filter(held);
         let mut wanted = leader.as_ref().into_iter().chain(baseline);
         let again = |config: &Config| self.history.of(config).any(|trial| trial.purpose == Purpose::Confirm);
         self.history.trials().iter().any(|trial| trial.purpose == Purpose::Confirm) && wanted.all(again)

@@ -133,13 +133,18 @@ impl History {
         self.of(config).any(|trial| !trial.purpose.is_short() || trial.outcome.measurement().is_none())
     }
 
-    /// Searched trials that can be the best: those that were measured for the usual time. As long as none of them may
-    /// win, a short one is better than nothing.
+    /// Searched trials that can be the best: those that were measured for the usual time, and short ones of configs that
+    /// were confirmed. As long as no whole one may win, a short one is better than nothing; of a config's the last counts.
     pub fn contenders(&self, may_win: impl Fn(&Outcome) -> bool) -> impl Iterator<Item = &Trial> {
         let is_whole = |trial: &&Trial| !trial.purpose.is_short();
         let any_short = self.searched().any(|trial| trial.purpose.is_short());
         let only_whole = any_short && self.searched().filter(is_whole).any(|trial| may_win(&trial.outcome));
-        self.searched().filter(move |trial| !only_whole || is_whole(trial))
+        self.searched().filter(move |trial| {
+            let mut later = self.of(&trial.config).filter(|other| other.number > trial.number);
+            let confirmed = |other: &Trial| other.purpose == Purpose::Confirm && may_win(&other.outcome);
+            let may_stay = || !only_whole || self.of(&trial.config).any(confirmed);
+            is_whole(trial) || (later.all(|other| other.purpose == Purpose::Confirm) && may_stay())
+        })
     }
 
     /// Trials that looked for a better config, the baseline and short ones included; confirmations are not among them.
@@ -200,6 +205,25 @@ mod tests {
         assert!(configs.iter().all(|config| history.contains(config)));
         let contenders: Vec<u32> = history.contenders(|_| true).map(|trial| trial.number).collect();
         assert_eq!(contenders, [4]);
-        assert_eq!(history.contenders(|_| false).count(), 4, "what was measured in full may not win");
+        let contenders: Vec<u32> = history.contenders(|_| false).map(|trial| trial.number).collect();
+        assert_eq!(contenders, [1, 2, 4], "what was measured in full may not win");
+    }
+
+    #[test]
+    fn of_a_configs_short_probes_the_last_can_win_and_once_confirmed_for_good() {
+        let space = Space::new([Parameter::values("x", [1, 2])]).unwrap();
+        let configs: Vec<Config> = (0..2).filter_map(|index| space.config(index)).collect();
+        let numbers = |history: &History, may_win: fn(&Outcome) -> bool| -> Vec<u32> {
+            history.contenders(may_win).map(|trial| trial.number).collect()
+        };
+        let mut history = History::default();
+        history.push(trial(1, "screen-9", &configs[0], measured()));
+        history.push(trial(2, "screen-3", &configs[0], measured()));
+        assert_eq!(numbers(&history, |_| true), [2]);
+        history.push(trial(3, "confirm", &configs[0], measured()));
+        history.push(trial(4, "search", &configs[1], measured()));
+        assert_eq!(numbers(&history, |_| true), [2, 4]);
+        history.push(trial(5, "search", &configs[0], measured()));
+        assert_eq!(numbers(&history, |_| true), [4, 5], "it was measured in full");
     }
 }

@@ -294,7 +294,7 @@ impl<'p> Tuner<'p> {
             _ => search.confirm(self.baseline.as_ref(), &mut on_event)?.unwrap_or(stopped),
         };
         let (elapsed, history) = (search.elapsed(), search.history);
-        let objective = self.objective.clone().relative_to_first(&history);
+        let objective = self.objective.clone().relative_to_first(&history, self.baseline.as_ref());
         Ok(Study { space: self.space, objective, history, baseline: self.baseline, stopped, elapsed })
     }
 }

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +14,12 @@ use std::time::Duration;
 use gputune::budget::{Budget, StopReason};
 use gputune::event::{Event, Progress};
 use gputune::journal::{Fingerprint, Header, Journal};
+use gputune::objective::{Constraint, Objective};
 use gputune::outcome::{Estimate, Measurement, Outcome};
 use gputune::probe::{Effort, Job, ProbeError, Prober, Step, StepError};
 use gputune::report;
 use gputune::space::{Config, Parameter, Settings, Space};
+use gputune::strategy::{Proposal, Strategy, View};
 use gputune::study::Study;
 use gputune::trial::{Purpose, Trial};
 use gputune::tuner::Tuner;
@@ -151,10 +154,102 @@ fn stopped_anywhere_it_goes_on_to_the_same_trials() {
             .unwrap();
         assert_eq!(study.stopped, StopReason::Interrupted);
         assert!(study.best().is_some(), "a short probe is better than nothing");
+        let shown = report::table(&study, 120);
+        assert_eq!(shown.lines().filter(|line| line.contains(" best ")).count(), 1, "{shown}");
         let (journal, recovered) = open(&path);
         let study = tuner("halving", 3, 40).journal(journal, recovered).run(|_| ()).unwrap();
         assert_eq!(told(&study), whole, "stopped after {stop_after}");
     }
+}
+
+/// Answers with what it makes of a job.
+struct Answer(fn(&Job<'_>) -> Measurement);
+
+impl Prober for Answer {
+    fn probe(&mut self, job: &Job<'_>, _: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Outcome, ProbeError> {
+        Ok(Outcome::Measured((self.0)(job)))
+    }
+}
+
+/// Proposes these levels of the first parameter, in so many parts of the time.
+#[derive(Debug)]
+struct Listed(&'static [(i64, u32)]);
+
+impl Strategy for Listed {
+    fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
+        let (level, parts) = self.0.get(view.history.searched().count())?;
+        let config = view.space.locate(&[("x", *level)].into_iter().collect()).ok()?;
+        Some(Proposal { one_in: NonZeroU32::new(*parts).filter(|parts| parts.get() > 1), ..config.into() })
+    }
+}
+
+/// The levels that are confirmed once each after these probes.
+fn confirmed(objective: Objective, answer: fn(&Job<'_>) -> Measurement, probes: &'static [(i64, u32)]) -> Vec<i64> {
+    let study = Tuner::with_prober(Space::new([Parameter::range("x", 0, 9, 1)]).unwrap(), Answer(answer))
+        .objective(objective)
+        .with_strategy(Listed(probes))
+        .budget(Budget { confirmations: 1, ..Budget::default() })
+        .run(|_| ())
+        .unwrap();
+    let trials = study.history.trials().iter().filter(|trial| trial.purpose == Purpose::Confirm);
+    let mut levels: Vec<i64> = trials.filter_map(|trial| study.settings(&trial.config).integer("x")).collect();
+    assert_eq!(study.ranking().iter().filter(|entry| entry.confirmations == 1).count(), levels.len());
+    levels.sort_unstable();
+    levels
+}
+
+fn measured(throughput: f64, loss: f64) -> Measurement {
+    Measurement {
+        throughput: Some(Estimate::point(throughput)),
+        metrics: [("loss".to_owned(), loss)].into(),
+        ..Measurement::default()
+    }
+}
+
+fn level(job: &Job<'_>) -> f64 {
+    f64::from(job.config.level(0).unwrap())
+}
+
+#[test]
+fn where_nothing_ran_in_full_two_configs_are_confirmed_and_not_one_twice() {
+    let answer = |job: &Job<'_>| measured(100.0 + 10.0 * level(job), 1.0);
+    assert_eq!(confirmed(Objective::default(), answer, &[(9, 9), (9, 3), (1, 9)]), [1, 9]);
+}
+
+#[test]
+fn what_a_short_probe_told_does_not_count_against_a_config_that_ran_in_full() {
+    let answer = |job: &Job<'_>| match job.effort {
+        Effort::Screen { .. } => measured(if level(job) > 7.0 { 90.0 } else { 10.0 }, 3.0),
+        _ => measured(90.0 + level(job), 2.0),
+    };
+    let objective = || Objective::default().constraint(Constraint::parse("loss <= 2.5").unwrap());
+    const PROBES: &[(i64, u32)] = &[(9, 9), (8, 9), (7, 9), (9, 1), (8, 1), (7, 1)];
+    assert_eq!(confirmed(objective(), answer, PROBES), [7, 8, 9]);
+    assert_eq!(confirmed(Objective::default(), answer, PROBES), [7, 8, 9], "the third is close");
+}
+
+#[test]
+fn a_short_probe_wins_only_with_losses_that_were_compared() {
+    let precisions = ["bf16", "fp16"];
+    let space = Space::new([Parameter::values("precision", precisions).full_precision("fp32")]).unwrap();
+    let answer = |job: &Job<'_>| {
+        let growth = if job.settings.text("precision") == Some("fp32") { -0.1 } else { 1.0 };
+        let first_losses = (0..8).map(|step| 2.0 + growth * f64::from(step)).collect();
+        Measurement { first_losses, ..measured(100.0, 1.0) }
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let study = Tuner::with_prober(space, Answer(answer))
+        .strategy("halving")
+        .unwrap()
+        .stop_flag(Arc::clone(&stop))
+        .run(|event| {
+            if let Event::Finished { .. } = event {
+                stop.store(true, Ordering::Relaxed);
+            }
+        })
+        .unwrap();
+    assert!(study.history.trials()[0].purpose.is_short());
+    assert!(study.best().is_none(), "{:?}", study.history.trials()[0].outcome);
 }
 
 #[test]

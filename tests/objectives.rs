@@ -189,7 +189,9 @@ fn the_best_weighted_product_of_a_table_is_found() {
 fn the_share_of_a_score_is_that_of_its_parts() {
     let objective = || Objective::weighted(goals().into_iter().zip([1.0, 1.0])).unwrap();
     let trials = [(Baseline, 0, measured(100.0, 300.0)), (Search, 1, measured(200.0, 400.0))];
-    let study = Study { objective: objective().relative_to_first(&history(&trials)), ..study(objective(), &trials) };
+    let history = history(&trials);
+    let first = history.trials()[0].config.clone();
+    let study = Study { objective: objective().relative_to_first(&history, None), ..study(objective(), &trials) };
     let best = study.best().unwrap();
     // Twice the throughput at 2/3 of the energy of a sample: the root of 2 * 3/2.
     assert!((best.speedup.unwrap().value - 3.0_f64.sqrt()).abs() < 1e-12);
@@ -198,6 +200,10 @@ fn the_share_of_a_score_is_that_of_its_parts() {
     assert!((parts[0].times_better.unwrap().value - 2.0).abs() < 1e-12);
     assert!((parts[1].times_better.unwrap().value - 1.5).abs() < 1e-12);
     assert!((study.ranking()[1].estimate.value - 1.0).abs() < 1e-12, "the baseline is the measure");
+    // A baseline that was named when it was known already.
+    let trials = [(Search, 1, measured(200.0, 400.0)), (Search, 0, measured(100.0, 300.0))];
+    let relative = objective().relative_to_first(&self::history(&trials), Some(&first));
+    assert!((relative.estimate(&study.ranking()[1].measurement).unwrap().value - 1.0).abs() < 1e-12);
 }
 
 #[test]

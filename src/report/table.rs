@@ -15,7 +15,7 @@ use crate::outcome::Estimate;
 use crate::quantity::{show_bytes, show_duration, show_number};
 use crate::space::Config;
 use crate::study::{Best, Ranked, Study};
-use crate::trial::Trial;
+use crate::trial::{Purpose, Trial};
 
 /// A rule below the names and nothing else: rows are short, and rules between them would hide the numbers.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
@@ -64,29 +64,33 @@ pub fn table(study: &Study, columns: u16) -> String {
 
 /// Which trials have a word behind their number.
 struct Marks {
-    winner: Option<Config>,
-    /// Where the result is a front, its configs.
-    front: Vec<Config>,
+    /// The number of the winner's last searched trial.
+    winner: Option<u32>,
+    /// Where the result is a front, those of its configs.
+    front: Vec<u32>,
 }
 
 impl Marks {
     fn of(study: &Study) -> Self {
+        let last = |config: &Config| {
+            let searched = study.history.of(config).filter(|trial| trial.purpose != Purpose::Confirm);
+            searched.last().map(|trial| trial.number)
+        };
         if study.objective.is_pareto() {
             let front = study.front();
-            let winner = front.iter().find(|member| member.is_recommended).map(|member| member.config.clone());
-            return Self { winner, front: front.into_iter().map(|member| member.config).collect() };
+            let winner = front.iter().find(|member| member.is_recommended).and_then(|member| last(&member.config));
+            return Self { winner, front: front.iter().filter_map(|member| last(&member.config)).collect() };
         }
-        Self { winner: study.best().map(|best| best.winner.config), front: Vec::new() }
+        Self { winner: study.best().and_then(|best| last(&best.winner.config)), front: Vec::new() }
     }
 
     fn mark(&self, study: &Study, trial: &Trial) -> String {
         let number = trial.number;
-        let is_whole = !trial.purpose.is_short();
-        if is_whole && self.winner.as_ref() == Some(&trial.config) {
+        if self.winner == Some(number) {
             format!("{number} best")
         } else if study.baseline.as_ref() == Some(&trial.config) {
             format!("{number} baseline")
-        } else if is_whole && self.front.contains(&trial.config) {
+        } else if self.front.contains(&number) {
             format!("{number} front")
         } else {
             number.to_string()

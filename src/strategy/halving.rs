@@ -87,7 +87,7 @@ struct Ladder<'v> {
 impl<'v> Ladder<'v> {
     fn of(view: &View<'v>) -> Self {
         let mut reached: HashMap<&Config, usize> = HashMap::new();
-        let mut scored: [Vec<(&Config, f64)>; RUNGS.len()] = Default::default();
+        let mut scored: [Vec<(&Config, (bool, f64))>; RUNGS.len()] = Default::default();
         let mut probed = [0; RUNGS.len()];
         for trial in view.history.searched() {
             if matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted) {
@@ -96,16 +96,17 @@ impl<'v> Ladder<'v> {
             let rung = rung_of(trial.purpose);
             probed[rung] += 1;
             reached.entry(&trial.config).and_modify(|highest| *highest = rung.max(*highest)).or_insert(rung);
-            // What ran but has no number stands behind all that has one.
-            let score = view.objective.score_of(&trial.outcome).unwrap_or(f64::NEG_INFINITY);
-            if trial.outcome.measurement().is_some() {
-                scored[rung].push((&trial.config, score));
+            if let Some(measurement) = trial.outcome.measurement() {
+                // What may not win stands behind all that may, and what has no number behind all that has one.
+                let number = view.objective.estimate(measurement).map(|number| view.objective.score(number.value));
+                let score = number.filter(|score| !score.is_nan()).unwrap_or(f64::NEG_INFINITY);
+                scored[rung].push((&trial.config, (view.objective.score_of(&trial.outcome).is_some(), score)));
             }
         }
         let mut rungs: [(usize, Vec<&Config>); RUNGS.len()] = Default::default();
         for (at, mut scored) in scored.into_iter().enumerate() {
             // Of equals the first: the sort is stable.
-            scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+            scored.sort_by(|(_, a), (_, b)| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)));
             rungs[at] = (probed[at], scored.into_iter().map(|(config, _)| config).collect());
         }
         Self { rungs, reached }
@@ -142,15 +143,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::objective::Objective;
+    use crate::objective::{Constraint, Objective};
     use crate::outcome::{Estimate, Measurement};
     use crate::space::{Parameter, Space};
     use crate::trial::{History, Trial};
 
     /// A search of so many probes in which the speed is the level: the lengths of its probes, and what was measured in full.
     fn searched(levels: u32, budget: u32) -> (Vec<u32>, Vec<u32>) {
+        searched_for(Objective::default(), levels, budget)
+    }
+
+    fn searched_for(objective: Objective, levels: u32, budget: u32) -> (Vec<u32>, Vec<u32>) {
         let space = Space::new([Parameter::range("x", 0, i64::from(levels) - 1, 1)]).unwrap();
-        let (mut history, objective) = (History::default(), Objective::default());
+        let mut history = History::default();
         let (mut lengths, mut whole) = (Vec::new(), Vec::new());
         for number in 1..=budget {
             let view = View::new(&space, &objective, &history, &[], None).with(budget + 1 - number, 1);
@@ -180,6 +185,13 @@ mod tests {
         assert!((35..=42).contains(&first) && (10..=14).contains(&second) && (7..=12).contains(&third), "{lengths:?}");
         assert!(lengths[53..].iter().all(|&length| length == 1), "{lengths:?}");
         assert!(whole.iter().all(|&level| level > 500), "{whole:?}");
+    }
+
+    #[test]
+    fn what_may_not_win_yet_moves_up_by_its_speed() {
+        let no_bound = searched(1000, 60);
+        let objective = Objective::default().constraint(Constraint::parse("loss <= 2.5").unwrap());
+        assert_eq!(searched_for(objective, 1000, 60), no_bound);
     }
 
     #[test]

@@ -31,9 +31,10 @@ impl Search<'_, '_> {
     }
 
     /// Whether the config would lead, or be tied with what does; only then is a comparison worth its time. One that was
-    /// measured for a short time does not lead, and is compared when it is measured longer.
+    /// measured for a short time does not lead once something whole may win, and is compared when it is measured longer.
     fn could_win(&self, measurement: &Measurement, purpose: Purpose) -> bool {
-        if purpose.is_short() {
+        let may_win = |trial: &Trial| self.objective.score_of(&trial.outcome).is_some();
+        if purpose.is_short() && self.history.searched().any(|trial| !trial.purpose.is_short() && may_win(trial)) {
             return false;
         }
         let outcome = Outcome::Measured(measurement.clone());

@@ -4,7 +4,6 @@ use super::TuneError;
 use super::search::{OnEvent, Search};
 use crate::budget::{CONFIRMED, StopReason};
 use crate::event::Event;
-use crate::outcome::Outcome;
 use crate::space::Config;
 use crate::study;
 use crate::trial::{Purpose, Trial};
@@ -57,11 +56,11 @@ impl Search<'_, '_> {
 
     /// The best, the runner-up, further ones that are close, and the baseline; of a front the recommended one and its ends.
     fn leaders(&self, baseline: Option<&Config>) -> Vec<Config> {
-        let failed_again = |trial: &&Trial| {
-            self.history.of(&trial.config).any(|trial| self.objective.score_of(&trial.outcome).is_none())
-        };
-        let may_win = |outcome: &Outcome| self.objective.scores_of(outcome).is_some();
-        let held = || self.history.contenders(may_win).filter(|trial| !failed_again(trial));
+        // What a short probe fails a longer one may not, so it does not bar its config.
+        let failed = |trial: &Trial| self.objective.score_of(&trial.outcome).is_none();
+        let failed_again =
+            |trial: &Trial| self.history.of(&trial.config).any(|trial| !trial.purpose.is_short() && failed(trial));
+        let held = || self.contenders().filter(|trial| !failed(trial) && !failed_again(trial));
         let most = CONFIRMED as usize - 1;
         let mut leaders = study::leaders(self.objective, held(), most);
         if !self.objective.is_pareto() {
@@ -72,12 +71,17 @@ impl Search<'_, '_> {
         leaders
     }
 
+    /// The searched trials that can be the best.
+    fn contenders(&self) -> impl Iterator<Item = &Trial> {
+        self.history.contenders(|outcome| self.objective.scores_of(outcome).is_some())
+    }
+
     /// Of the best, the first two and those that are close to the first.
     fn keep_close(&self, leaders: &mut Vec<Config>) {
         /// A difference up to which a third is a leader too.
         const CLOSE: f64 = 0.05;
         let score = |config: &Config| {
-            let trial = self.history.of(config).find(|trial| trial.purpose != Purpose::Confirm)?;
+            let trial = self.contenders().find(|trial| trial.config == *config)?;
             self.objective.score_of(&trial.outcome)
         };
         let Some(top) = leaders.first().and_then(score) else { return };
