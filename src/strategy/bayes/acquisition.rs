@@ -112,7 +112,7 @@ impl Judge<'_> {
     ///
     /// A quick bound of each one's worth comes first. The candidate with the highest bound is looked at more closely, step
     /// by step, until one that was looked at fully is on top: the same candidate as if all were, unless that takes too
-    /// long.
+    /// long, or one that only other means make worth most is passed over: the quick bound is by the likeliest mean alone.
     pub(super) fn choose(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Option<Choice> {
         let mut waiting = BinaryHeap::from(self.bounds(chunks));
         let mut close = Close { judge: self, prepared: chunks.iter().map(|_| None).collect() };
@@ -152,8 +152,15 @@ impl Judge<'_> {
             return expected(0.0);
         }
         let own = 1.0 - others.iter().map(|(_, weight)| weight).sum::<f64>();
-        let all = others.iter().map(|(shift, weight)| weight * exp(expected(*shift))).sum::<f64>();
-        ln(all + own.max(0.0) * exp(expected(0.0)))
+        others.push((0.0, own));
+        others.retain(|(_, weight)| *weight > 0.0);
+        others.iter_mut().for_each(|(shift, _)| *shift = expected(*shift));
+        // Without the largest, since all may be too small to be told from zero.
+        let largest = others.iter().map(|(each, _)| *each).fold(f64::NEG_INFINITY, f64::max);
+        if !largest.is_finite() {
+            return largest;
+        }
+        largest + ln(others.iter().map(|(each, weight)| weight * exp(each - largest)).sum())
     }
 
     fn bounds(&self, chunks: &[Chunk]) -> Vec<Bounded> {
@@ -298,6 +305,38 @@ mod tests {
             let choice = judge.choose(&chunks, is_open).unwrap();
             assert_eq!(&choice.config, config, "{known}");
             assert!((choice.improvement - exp(top)).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn worths_that_are_far_too_small_for_a_number_are_told_apart() {
+        let space = Space::new([Parameter::range("a", 0, 9, 1)]).unwrap();
+        let configs: Vec<Config> = Walk::new(&space).collect();
+        let axes = axes(&space);
+        let data = Data {
+            points: Points::of(&space, &axes, configs.iter().take(2)),
+            values: vec![0.0, 1.0],
+            noise: vec![0.0; 2],
+        };
+        let shape = Shape { lengths: vec![0.0], share: 1.0, variance: 1.0, noise: 1e-4 };
+        let process = Process::new(&data, &axes, &shape).unwrap();
+        let judge = Judge {
+            process: &process,
+            feasibility: None,
+            best: 1.0,
+            doubt: 1.0,
+            offset: &|_| (0.0, 0.0),
+            reads: &[],
+            fits: &|_| 1.0,
+            others: &|_, into| into.extend([(0.0, 0.25), (-2.0, 0.25)]),
+            is_unsure: true,
+        };
+        for mean in [0.0, -20.0, -60.0, -200.0] {
+            let worth = |mean: f64| judge.expected(&configs[5], Belief { mean, deviation: 1.0 });
+            assert!(worth(mean) > worth(mean - 1.0) && worth(mean - 1.0).is_finite(), "{mean}");
+            // Three quarters have the mean itself, and the rest next to nothing.
+            let alone = ln_expected_improvement(mean, 1.0, 1.0);
+            assert!(worth(mean) <= alone && worth(mean) > alone + ln(0.75) - 1e-9, "{mean}");
         }
     }
 

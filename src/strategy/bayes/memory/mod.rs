@@ -27,6 +27,9 @@ const MOST_SETTINGS: usize = 16;
 const MOST_LEVELS: u64 = 8;
 /// Combinations of settings that matter whose chances are kept.
 const MOST_CASES: u64 = 65_536;
+/// Trials that the model is fitted to, the latest, and failures before them.
+const MOST_TRIALS: usize = 300;
+const MOST_FAILURES: usize = 100;
 /// How far peaks are from the model, as a logarithm: allocators round up and fragment.
 const DISCREPANCY: f64 = 0.04;
 /// The same of the edge that failures show.
@@ -84,12 +87,7 @@ impl MemoryNeed {
     /// The model of a space, fitted to its trials; `None` where no parameter is known to grow memory.
     pub(super) fn of(view: &View<'_>, trials: &[&Trial]) -> Option<Self> {
         let mut need = Self::expected(view.space)?;
-        let capacity =
-            trials.iter().filter_map(|trial| trial.outcome.partial_measurement()?.memory_capacity_bytes).max();
-        let told = trials.iter().filter_map(|trial| {
-            Some((need.asked(view.space, &trial.config), told(&trial.outcome, view.objective, capacity)?))
-        });
-        let evidence = Trials { told: told.collect() };
+        let evidence = need.evidence(view, trials);
         let start: Vec<f64> = need.unknowns.iter().map(|unknown| unknown.mean).collect();
         // From the priors' means, and from where memory is short.
         let short = start.iter().enumerate().map(|(at, number)| number + if at == ACTIVATIONS { 2.0 } else { 0.0 });
@@ -98,6 +96,17 @@ impl MemoryNeed {
         let failed = evidence.told.iter().filter(|(_, told)| matches!(told, Told::MoreThan(_)));
         need.walls = failed.map(|(asked, _)| asked).filter(|asked| need.by_model(asked) > HALF).cloned().collect();
         Some(need)
+    }
+
+    /// What the latest trials tell, and the failures among those before.
+    fn evidence(&self, view: &View<'_>, trials: &[&Trial]) -> Trials {
+        let capacity =
+            trials.iter().filter_map(|trial| trial.outcome.partial_measurement()?.memory_capacity_bytes).max();
+        let (old, latest) = trials.split_at(trials.len().saturating_sub(MOST_TRIALS));
+        let told = |trial: &&Trial| told(&trial.outcome, view.objective, capacity);
+        let failed = old.iter().rev().filter(|trial| matches!(told(trial), Some(Told::MoreThan(_))));
+        let kept = failed.take(MOST_FAILURES).chain(latest);
+        Trials { told: kept.filter_map(|trial| Some((self.asked(view.space, &trial.config), told(trial)?))).collect() }
     }
 
     /// The model before anything is known.
@@ -220,7 +229,9 @@ fn setting(parameter: &Parameter, level: u32) -> [Unknown; 2] {
 
 /// The logarithm of a setting, those past the end being the last.
 fn ln_of(parameter: &Parameter, level: u32) -> f64 {
-    ln(parameter.value(level.min(u32::MAX - 1)).as_f64().unwrap_or(1.0).max(1e-9))
+    let number = parameter.value(level.min(u32::MAX - 1)).as_f64().unwrap_or(1.0);
+    // Zero means that the program chooses.
+    if number > 0.0 { ln(number) } else { 0.0 }
 }
 
 /// The logarithm of what a config needs, as a share of what may be used, and how it follows the numbers.

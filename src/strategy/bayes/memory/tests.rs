@@ -164,3 +164,26 @@ fn a_space_in_which_nothing_grows_memory_has_no_model() {
     let (objective, history) = (Objective::default(), History::default());
     assert!(MemoryNeed::of(&View::new(&space, &objective, &history, &[], None), &[]).is_none());
 }
+
+#[test]
+fn a_long_history_costs_no_more_and_its_failures_remain() {
+    let (space, objective, history) = (space(), Objective::default(), History::default());
+    let view = View::new(&space, &objective, &history, &[], None);
+    let need = |batch: f64, factor: f64| 10.0 + 0.3 * factor * batch;
+    let batch = |number: u32| if number <= 200 { 400 } else { 8 + 8 * i64::from(number % 8) };
+    let trials: Vec<Trial> = (1..=1000).map(|number| trial(&space, number, batch(number), "fp32", need)).collect();
+    let trials: Vec<&Trial> = trials.iter().collect();
+    let model = MemoryNeed::expected(&space).unwrap();
+    let told = model.evidence(&view, &trials).told;
+    let failures = told.iter().filter(|(_, told)| matches!(told, Told::MoreThan(_))).count();
+    assert_eq!((told.len(), failures), (MOST_TRIALS + MOST_FAILURES, MOST_FAILURES));
+    assert_eq!(model.evidence(&view, &trials[..MOST_TRIALS]).told.len(), MOST_TRIALS);
+}
+
+#[test]
+fn a_setting_of_zero_is_no_size_of_nothing() {
+    let space = Space::new([Parameter::values("length", [0, 1, 2]).memory(MemoryRole::Grows)]).unwrap();
+    let model = MemoryNeed::expected(&space).unwrap();
+    let sizes: Vec<f64> = crate::space::Walk::new(&space).map(|config| model.asked(&space, &config).size).collect();
+    assert_eq!(sizes, [-ln(2.0), -ln(2.0), 0.0]);
+}

@@ -6,8 +6,9 @@ use crate::strategy::bayes::normal::exp;
 /// Pairs of other numbers: one of each on either side of the most likely ones.
 const PAIRS: u64 = 8;
 
-/// Where the search ended from other starts, and numbers drawn from what is known of them near the most likely ones: the normal distribution whose precision is the
-/// curvature there. Always the same draws, so that the same history gives the same proposal.
+/// Where the search ended from other starts, and numbers drawn from what is known of them near the most likely ones: the
+/// normal distribution whose precision is the curvature there. Always the same draws, so that the same history gives the
+/// same proposal.
 pub(super) fn drawn(found: &Found, unknowns: &[Unknown]) -> Vec<Vec<f64>> {
     let Some(factor) = &found.precision else { return Vec::new() };
     let mut chance = Chance(0x5EED);
