@@ -436,6 +436,24 @@ fn numbers_that_tell_nothing_are_no_trouble() {
 }
 
 #[test]
+fn the_largest_number_there_is_makes_no_gain_that_is_none() {
+    let space = Space::new([Parameter::range("a", 0, 999, 1)]).unwrap();
+    let objective = Objective::new("throughput", Direction::Minimize);
+    let trial = |number: u32, config: &Config, value: f64| {
+        let (config, outcome) = (config.clone(), measured(value));
+        Trial { number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO }
+    };
+    let configs: Vec<Config> = Walk::new(&space).step_by(300).take(3).collect();
+    let scores = [f64::MAX, 0.0, f64::MAX / 2.0];
+    let history: History =
+        (1..).zip(&configs).zip(scores).map(|((number, config), at)| trial(number, config, at)).collect();
+    for entry in STRATEGIES {
+        let view = View::new(&space, &objective, &history, &[], None);
+        assert_sound(entry, &view, &(entry.build)().propose(&view).unwrap());
+    }
+}
+
+#[test]
 fn grid_meets_the_edge_of_memory_once_in_each_group() {
     let grid = STRATEGIES.iter().find(|entry| entry.name == "grid").unwrap();
     let edge: Answer = |space, config| match space.settings(config).integer("batch_size") {

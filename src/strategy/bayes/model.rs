@@ -215,7 +215,9 @@ fn explained(view: &View<'_>, scale: &Scale, (best, top): (&Config, f64), choice
         Direction::Maximize => format!("tries {changes}: predicted {:+.0} %{chance}", percent.copysign(expected)),
         Direction::Minimize => format!("tries {changes}: predicted {percent:.0} % {word}{chance}"),
     };
-    Proposal { reason: Some(reason), gain: Some(scale.gain(top, choice.improvement)), ..choice.config.into() }
+    // Scores near the largest number there is have differences that are none.
+    let gain = Some(scale.gain(top, choice.improvement)).filter(|gain| gain.is_finite());
+    Proposal { reason: Some(reason), gain, ..choice.config.into() }
 }
 
 /// What a config has that the best one has not.
