@@ -437,19 +437,22 @@ fn numbers_that_tell_nothing_are_no_trouble() {
 
 #[test]
 fn the_largest_number_there_is_makes_no_gain_that_is_none() {
-    let space = Space::new([Parameter::range("a", 0, 999, 1)]).unwrap();
+    let space = Space::new([Parameter::range("a", 0, 999_999, 1)]).unwrap();
     let objective = Objective::new("throughput", Direction::Minimize);
     let trial = |number: u32, config: &Config, value: f64| {
         let (config, outcome) = (config.clone(), measured(value));
         Trial { number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO }
     };
-    let configs: Vec<Config> = Walk::new(&space).step_by(300).take(3).collect();
-    let scores = [f64::MAX, 0.0, f64::MAX / 2.0];
-    let history: History =
-        (1..).zip(&configs).zip(scores).map(|((number, config), at)| trial(number, config, at)).collect();
-    for entry in STRATEGIES {
-        let view = View::new(&space, &objective, &history, &[], None);
-        assert_sound(entry, &view, &(entry.build)().propose(&view).unwrap());
+    let configs: Vec<Config> = Walk::new(&space).step_by(300_000).take(3).collect();
+    for scores in [[f64::MAX, 0.0], [0.0, f64::MAX], [f64::MAX, 1.0]] {
+        let history: History =
+            (1..).zip(&configs).zip(scores).map(|((number, config), at)| trial(number, config, at)).collect();
+        for entry in STRATEGIES {
+            for pending in [&configs[2..], &configs[..0]] {
+                let view = View::new(&space, &objective, &history, pending, None);
+                assert_sound(entry, &view, &(entry.build)().propose(&view).unwrap());
+            }
+        }
     }
 }
 
