@@ -56,7 +56,7 @@ def draw(group: dict[str, Any], curves: dict[tuple[str, str], list[float]], budg
     names = [score["method"] for score in group["scores"] if WITHOUT not in score["method"]]
     ours = [name for name in names if name.startswith(OURS)]
     peers = [name for name in names if not name.startswith(OURS) and name not in ("random", "kt-random")][:PEERS]
-    figure, axes = plt.subplots(figsize=(7, 4.2))
+    figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
     for place, name in enumerate(ours + peers + ["random"]):
         rows = [curves[name, table] for table in group["tables"]]
         mean = [100 * sum(at) / len(rows) for at in zip(*rows)]
@@ -72,8 +72,7 @@ def draw(group: dict[str, Any], curves: dict[tuple[str, str], list[float]], budg
     axes.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
     axes.grid(alpha=0.3)
     axes.set_title(f"{group['name']} ({len(group['tables'])} tables)")
-    axes.legend(fontsize=8, frameon=False)
-    figure.tight_layout()
+    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))
     # No date and no random names: the same results give the same file.
     matplotlib.rcParams.update({"svg.hashsalt": "gputune", "svg.fonttype": "none"})
     figure.savefig(path, metadata={"Date": None})
