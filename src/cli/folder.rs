@@ -14,6 +14,7 @@ pub(super) const JOURNAL: &str = "journal.jsonl";
 pub(super) const BEST_JSON: &str = "best.json";
 pub(super) const BEST_TOML: &str = "best.toml";
 pub(super) const TRIALS: &str = "trials.csv";
+pub(super) const PAGE: &str = "report.html";
 pub(super) const SUMMARY: &str = "summary.md";
 pub(super) const SPEC: &str = "spec.toml";
 

@@ -10,6 +10,7 @@ mod emit;
 mod exit;
 mod folder;
 mod interrupt;
+mod page;
 mod probe;
 mod progress;
 mod replay;

@@ -15,6 +15,7 @@ use gputune::telemetry::{Device, NoGpu};
 use gputune::tuner::{TuneError, Tuner};
 
 use super::exit::{Exit, Failed};
+use super::page;
 use super::progress::{Progress, columns};
 use super::{check, diagnostic, folder, interrupt, stdout};
 
@@ -270,6 +271,7 @@ fn write_results(
     let command = best.and_then(shown_command);
     let compute = best.and_then(|best| best.compute.as_ref());
     folder::write(out, folder::SUMMARY, &report::summary(study, device, name, command.as_deref(), compute))?;
+    page::write(study, device, name, best, out)?;
     let Some(best) = best else {
         // What an earlier run of the search found does not hold any more.
         folder::remove(out, folder::BEST_JSON);

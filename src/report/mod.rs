@@ -4,11 +4,15 @@ mod best;
 mod care;
 mod compute;
 mod devices;
+mod figure;
+mod figures;
 mod front;
 mod gpus;
 mod host;
 mod machine;
 mod markdown;
+#[cfg(feature = "cli")]
+mod page;
 mod probe;
 mod row;
 mod table;
@@ -17,9 +21,16 @@ mod trials;
 pub use best::{BestReport, FrontReport, PartReport, best};
 pub use care::Care;
 pub use compute::Compute;
+pub use figure::{
+    Axis, Bar, Bars, Drawing, Figure, Limit, Line, MARKS, Mark, MarkRow, Parallel, Points, Scale, Series, Shape,
+    Strand, Tick, Unit,
+};
+pub use figures::{FIGURES, FigureRow, figures};
 pub use front::front_table;
 pub use machine::{ceilings_text, machine_text};
 pub use markdown::summary;
+#[cfg(feature = "cli")]
+pub use page::{Kept, PageInput, page};
 pub use probe::{ProbeReport, probe_json, probe_text};
 pub use row::{shown_estimate, shown_result};
 pub use table::{table, verdict};
