@@ -281,6 +281,8 @@ impl Unit {
     pub(super) fn shown(self, number: f64) -> String {
         use crate::quantity::{show_bytes, show_number, show_seconds};
         match self {
+            #[expect(clippy::float_cmp, reason = "whole numbers are exact")]
+            Self::Number if number.abs() < 1000.0 && number.trunc() == number => number.to_string(),
             Self::Number => show_number(number),
             #[expect(
                 clippy::cast_possible_truncation,

@@ -6,6 +6,7 @@ mod compute;
 mod devices;
 mod figure;
 mod figures;
+mod format;
 mod front;
 mod gpus;
 mod host;
@@ -26,11 +27,12 @@ pub use figure::{
     Strand, Tick, Unit,
 };
 pub use figures::{FIGURES, FigureRow, figures};
+pub use format::{Output, Place, REPORTS, ReportFormat, Subject, report_format, terminal};
 pub use front::front_table;
 pub use machine::{ceilings_text, machine_text};
 pub use markdown::summary;
 #[cfg(feature = "cli")]
-pub use page::{Kept, PageInput, page};
+pub use page::page;
 pub use probe::{ProbeReport, probe_json, probe_text};
 pub use row::{shown_estimate, shown_result};
 pub use table::{table, verdict};

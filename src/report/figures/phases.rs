@@ -41,10 +41,11 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     parts.sort_by_key(|name| (ORDER.iter().position(|known| known == name).unwrap_or(ORDER.len()), name.clone()));
     let bars: Vec<Bar> = shown.iter().filter_map(|trial| bar(studied, trial, &parts)).collect();
     parts.push(REST.to_owned());
-    let text = bars.first().map_or_else(String::new, |bar| {
+    let named = bars.iter().find(|bar| bar.mark == Mark::Best).or(bars.first());
+    let text = named.map_or_else(String::new, |bar| {
         let told = parts.iter().zip(&bar.texts).zip(&bar.lengths).filter(|(_, length)| **length > 0.0);
-        let told: Vec<String> = told.map(|((part, text), _)| format!("{part} {text}")).collect();
-        format!("Of a step with {}: {}.", bar.label, told.join(", "))
+        let told: Vec<String> = told.map(|((part, text), _)| format!("{} {text}", part.replace('_', " "))).collect();
+        format!("Of a step of {}: {}.", bar.label, told.join(", "))
     });
     let left = all.len() - bars.len();
     let rest = if left > 0 { format!(" The other {left} measured trials are in the table.") } else { String::new() };

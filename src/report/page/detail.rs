@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::PageInput;
+use super::kept::Kept;
 use crate::metric::{METRICS, Readings, Unit};
 use crate::outcome::Measurement;
 use crate::quantity::{show_bytes, show_number, show_seconds};
 use crate::report::care::left_out;
 use crate::report::gpus::gpu_lines;
 use crate::report::row::{shown_estimate, shown_numerics};
+use crate::study::Study;
 use crate::trial::Trial;
 
 /// One trial.
@@ -26,12 +27,12 @@ pub(super) struct Detail {
     log: Option<String>,
 }
 
-pub(super) fn details(input: &PageInput<'_>) -> BTreeMap<u32, Detail> {
-    input.study.history.trials().iter().map(|trial| (trial.number, detail(input, trial))).collect()
+pub(super) fn details(study: &Study, mut kept: BTreeMap<u32, Kept>) -> BTreeMap<u32, Detail> {
+    let trials = study.history.trials().iter();
+    trials.map(|trial| (trial.number, detail(trial, kept.remove(&trial.number).unwrap_or_default()))).collect()
 }
 
-fn detail(input: &PageInput<'_>, trial: &Trial) -> Detail {
-    let kept = input.kept.get(&trial.number).cloned().unwrap_or_default();
+fn detail(trial: &Trial, kept: Kept) -> Detail {
     let mut facts = Facts::default();
     if let Some(why) = &kept.why {
         facts.add("proposed for", why);

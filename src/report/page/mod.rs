@@ -5,6 +5,7 @@
 //! no request, no image, no frame, no handler in an attribute.
 
 mod detail;
+mod kept;
 mod summary;
 mod table;
 
@@ -14,42 +15,13 @@ use std::hash::{BuildHasher, RandomState};
 
 use serde::Serialize;
 
-use super::best::BestReport;
+use super::Subject;
 use super::figure::{Figure, MARKS, MarkRow};
 use super::figures::{FIGURES, Studied};
-use crate::study::Study;
-use crate::telemetry::Device;
+use crate::emit::shell_word;
 use detail::Detail;
 use summary::Summary;
 use table::Rows;
-
-/// What the page shows beside the study itself.
-#[derive(Debug, Clone, Copy)]
-pub struct PageInput<'p> {
-    /// The study.
-    pub study: &'p Study,
-    /// What trained.
-    pub device: &'p Device,
-    /// The name of the spec.
-    pub name: &'p str,
-    /// The best config, where one is feasible.
-    pub best: Option<&'p BestReport>,
-    /// What is kept of each trial beside its outcome, by its number.
-    pub kept: &'p BTreeMap<u32, Kept>,
-    /// How to get the same again: what for, and the command or text.
-    pub reproduce: &'p [(String, String)],
-}
-
-/// What is kept of a trial beside its outcome.
-#[derive(Debug, Clone, Default)]
-pub struct Kept {
-    /// Why the strategy proposed it.
-    pub why: Option<String>,
-    /// Where its log is, from the folder of the search.
-    pub log_name: Option<String>,
-    /// The last lines that it printed.
-    pub log: Option<String>,
-}
 
 /// Everything that the page's script draws.
 #[derive(Debug, Serialize)]
@@ -64,7 +36,8 @@ struct Content<'c> {
     table: Rows,
     details: BTreeMap<u32, Detail>,
     about: Vec<(&'static str, String)>,
-    reproduce: &'c [(String, String)],
+    /// How to get the same again: what for, and the command or text.
+    reproduce: Vec<(&'static str, String)>,
 }
 
 #[derive(Debug, Serialize)]
@@ -74,24 +47,38 @@ struct Kind {
     about: &'static str,
 }
 
-/// The page.
-pub fn page(input: &PageInput<'_>) -> String {
-    let studied = Studied::of(input.study);
+/// The page of a search that is kept in a folder.
+pub fn page(subject: &Subject<'_>) -> String {
+    let studied = Studied::of(subject.study);
+    let kept = kept::kept(subject);
     let content = Content {
-        title: input.name,
+        title: subject.name,
         version: env!("CARGO_PKG_VERSION"),
-        summary: Summary::of(input, &studied),
+        summary: Summary::of(subject, &studied, &kept),
         kinds: FIGURES.iter().map(|row| Kind { name: row.name, title: row.title, about: row.about }).collect(),
         figures: studied.figures(),
         marks: MARKS,
         table: Rows::of(&studied),
-        details: detail::details(input),
-        about: summary::about(input),
-        reproduce: input.reproduce,
+        details: detail::details(subject.study, kept),
+        about: summary::about(subject),
+        reproduce: reproduce(subject),
     };
     // Only maps with keys that are no texts cannot be written, and numbers are.
     let json = serde_json::to_string(&content).unwrap_or_else(|_| "null".to_owned());
-    assembled(input.name, &in_an_element(&json))
+    assembled(subject.name, &in_an_element(&json))
+}
+
+/// How to get the same again.
+fn reproduce(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
+    let (spec, folder) = (shell_word(subject.name), shell_word(&subject.folder.display().to_string()));
+    let mut steps = vec![
+        ("The same search, started over", format!("gputune search {spec} --out {folder} --fresh")),
+        ("The best config again, in another form", format!("gputune emit {folder} --format json")),
+        ("This page again", format!("gputune report {folder} --format html")),
+    ];
+    let spec = std::fs::read(subject.folder.join("spec.toml")).ok();
+    steps.extend(spec.map(|text| ("The spec as it was", String::from_utf8_lossy(&text).into_owned())));
+    steps
 }
 
 /// The style that Observable Plot puts into each figure; `chart/build` works it out.

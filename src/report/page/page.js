@@ -108,14 +108,23 @@
     const names = new Map(axis.ticks.map((tick) => [tick.at, tick.text]));
     const room = Math.max(4, Math.floor(width / Math.max(1, at.length) / 6.6));
     if (axis.scale === "categories") {
-      return { type: "point", domain: at, label, tickFormat: (number) => shorter(names.get(number) ?? "", room), padding: 0.6 };
+      return { type: "point", domain: at, label, tickFormat: (number) => shorter(names.get(number) ?? "", room), padding: 0.6, labelArrow: "none" };
     }
     const some = at.length && at.length <= width / 34;
     const ticks = some
       ? { ticks: at, tickFormat: (number) => names.get(number) ?? digits(number) }
       : { ticks: Math.max(3, Math.floor(width / 90)), tickFormat: UNITS[axis.unit] };
-    if (axis.scale === "log") return { type: "log", base: 2, label, inset: 14, ...ticks };
-    return { type: "linear", label, inset: 14, ...ticks };
+    if (axis.scale === "log") return { type: "log", base: 2, label, inset: 14, labelArrow: "none", ...ticks };
+    return { type: "linear", label, inset: 14, labelArrow: "none", ...ticks };
+  };
+
+  /// About five round numbers; sizes are round in powers of two.
+  const nice = (unit, least, most) => {
+    if (unit !== "bytes" || !(most > least)) return 5;
+    const step = 2 ** Math.ceil(Math.log2((most - least) / 6));
+    const ticks = [];
+    for (let at = Math.ceil(least / step) * step; at <= most; at += step) ticks.push(at);
+    return ticks;
   };
 
   const drawPoints = (figure, width) => {
@@ -149,7 +158,7 @@
     return Plot.plot(base(figure, width, height, {
       marginLeft: 62, marginRight: 16, marginBottom: 40, marginTop: 22,
       x: xScale(figure.x, width - 78),
-      y: { domain, label: figure.y.label, tickFormat: (at) => (steps(at) ? unit(at) : ""), ticks: 5, grid: true, labelArrow: "none" },
+      y: { domain, label: figure.y.label, tickFormat: (at) => (steps(at) ? unit(at) : ""), ticks: nice(figure.y.unit, least, most), grid: true, labelArrow: "none" },
       marks: [
         Plot.ruleY([domain[0]], { stroke: "var(--control)" }),
         Plot.ruleY(limits, { y: "at", stroke: "var(--bad)", strokeDasharray: "6 4" }),
@@ -172,7 +181,7 @@
 
   const drawBars = (figure, width) => {
     const left = Math.min(290, Math.round(width * 0.38));
-    const name = (bar) => shorter(bar.label, Math.floor(left / 6.4));
+    const name = (bar) => shorter(bar.label, Math.floor(left / 7.2));
     const part = (at) => (at === figure.parts.length - 1 ? REST : PARTS[at % PARTS.length]);
     const pieces = figure.bars.flatMap((bar) => {
       let end = 0;
@@ -184,7 +193,7 @@
     }).filter((piece) => piece.length > 0);
     return Plot.plot(base(figure, width, figure.bars.length * 30 + 46, {
       marginLeft: left, marginRight: 14, marginTop: 6, marginBottom: 36,
-      x: { domain: [0, 1], label: figure.x.label, tickFormat: UNITS[figure.x.unit], ticks: Math.max(2, Math.floor(width / 150)) },
+      x: { domain: [0, 1], label: figure.x.label, labelArrow: "none", tickFormat: UNITS[figure.x.unit], ticks: Math.max(2, Math.floor(width / 150)) },
       y: { domain: figure.bars.map((bar) => bar.trial), label: null, tickSize: 0, padding: 0.22,
         tickFormat: (trial) => name(figure.bars.find((bar) => bar.trial === trial)) },
       marks: [
@@ -241,7 +250,7 @@
         strands(isTop, { stroke: "var(--accent)", strokeWidth: 3 }),
         Plot.text(ticks, { x: "at", y: "y", text: "text", dx: -6, textAnchor: "end", fill: "var(--ink)", stroke: "var(--ground)", strokeWidth: 4 }),
         Plot.text(figure.axes, {
-          x: (axis, at) => at, frameAnchor: "top", dy: -26, text: (axis) => shorter(axis.label, 15), fill: "var(--ink)",
+          x: (axis, at) => at, frameAnchor: "top", dy: -26, text: (axis) => shorter(axis.label.replace(/ \(.*\)$/, ""), 15), fill: "var(--ink)",
           fontWeight: 600, lineAnchor: "bottom",
         }),
         failures ? Plot.text(["failed"], { x: () => last, y: () => -0.12, dx: 6, textAnchor: "start", fill: "var(--bad)" }) : null,
@@ -347,7 +356,7 @@
   };
   const idle = window.requestIdleCallback ? (task) => requestIdleCallback(task, { timeout: 500 }) : (task) => setTimeout(task, 30);
 
-  const figureElement = (figure) => {
+  const figureElement = (figure, isAlone) => {
     const holder = h("div", { class: "drawing wait" });
     waiting.set(holder, figure);
     near.observe(holder);
@@ -357,7 +366,7 @@
       if (numbers.open && numbers.children.length === 1) numbers.append(figureTable(figure));
     });
     return h("figure", { id: `figure-${figure.name}` },
-      h("h3", {}, capital(figure.title)), holder, legend(figure), h("figcaption", {}, figure.text), numbers);
+      h("h3", { class: isAlone ? "hidden" : null }, capital(figure.title)), holder, legend(figure), h("figcaption", {}, figure.text), numbers);
   };
 
   const figureSections = () => data.kinds.flatMap((kind) => {
@@ -365,7 +374,7 @@
     if (!figures.length) return [];
     return [h("section", { id: kind.name, "aria-labelledby": `${kind.name}-title` },
       h("h2", { id: `${kind.name}-title` }, kind.title), h("p", { class: "about" }, kind.about),
-      h("div", { class: figures.length > 1 ? "figures" : "figures one" }, figures.map(figureElement)))];
+      h("div", { class: figures.length > 1 ? "figures" : "figures one" }, figures.map((figure) => figureElement(figure, figures.length === 1))))];
   });
 
   // ---- code that can be copied ----------------------------------------------------------------------------------

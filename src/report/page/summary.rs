@@ -1,12 +1,15 @@
 //! The head of the page: what was found, how sure, why, and what to do next.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
-use super::PageInput;
+use super::kept::Kept;
 use crate::budget::StopReason;
 use crate::objective::Direction;
 use crate::outcome::{Estimate, Measurement};
 use crate::quantity::{show_bytes, show_duration, show_number};
+use crate::report::Subject;
 use crate::report::care::Care;
 use crate::report::figures::Studied;
 use crate::report::front::front_lines;
@@ -56,10 +59,10 @@ struct Setting {
 }
 
 impl Summary {
-    pub(super) fn of(input: &PageInput<'_>, studied: &Studied<'_>) -> Self {
-        let study = input.study;
+    pub(super) fn of(subject: &Subject<'_>, studied: &Studied<'_>, kept: &BTreeMap<u32, Kept>) -> Self {
+        let study = subject.study;
         let mut summary = match &studied.best {
-            Some(best) => found(input, best),
+            Some(best) => found(subject, best, kept),
             None => nothing(study),
         };
         summary.is_interrupted = study.stopped == StopReason::Interrupted;
@@ -101,8 +104,8 @@ fn nothing(study: &Study) -> Summary {
     Summary { headline, sub, ..Summary::default() }
 }
 
-fn found(input: &PageInput<'_>, best: &Best) -> Summary {
-    let study = input.study;
+fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summary {
+    let study = subject.study;
     let measurement = &best.winner.measurement;
     let (headline, sub) = headline(study, best);
     let result = shown_metric(study.objective.metric(), best.winner.estimate, measurement);
@@ -121,8 +124,8 @@ fn found(input: &PageInput<'_>, best: &Best) -> Summary {
         summary.lines.push(("why".to_owned(), words));
     }
     let found_by = study.history.of(&best.winner.config).find(|trial| trial.purpose != Purpose::Confirm);
-    let kept = found_by.and_then(|trial| Some((trial.number, input.kept.get(&trial.number)?.why.clone()?)));
-    if let Some((number, why)) = kept {
+    let reason = found_by.and_then(|trial| Some((trial.number, kept.get(&trial.number)?.why.clone()?)));
+    if let Some((number, why)) = reason {
         summary.lines.push(("proposed for".to_owned(), format!("{why} (probe {number})")));
     }
     for line in gpu_summary(&measurement.gpus) {
@@ -131,7 +134,7 @@ fn found(input: &PageInput<'_>, best: &Best) -> Summary {
     if let Some(words) = host_words(&measurement.host) {
         summary.lines.push(("host".to_owned(), words));
     }
-    if let Some(compute) = input.best.and_then(|best| best.compute) {
+    if let Some(compute) = subject.best.and_then(|best| best.compute) {
         summary.add_line(&compute.line());
     }
     if let Some(numerics) = &measurement.numerics {
@@ -140,7 +143,7 @@ fn found(input: &PageInput<'_>, best: &Best) -> Summary {
     for line in front_lines(study, best) {
         summary.add_line(&line);
     }
-    if let Some(command) = input.best.and_then(|best| best.command.clone()) {
+    if let Some(command) = subject.best.and_then(|best| best.command.clone()) {
         summary.next.push(("Train with it".to_owned(), command));
     }
     summary
@@ -239,17 +242,17 @@ fn why(before: &Measurement, now: &Measurement) -> Option<String> {
 }
 
 /// What ran where.
-pub(super) fn about(input: &PageInput<'_>) -> Vec<(&'static str, String)> {
-    let study = input.study;
-    let mut about = vec![("device", input.device.name.clone()), ("driver", input.device.driver.clone())];
+pub(super) fn about(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
+    let study = subject.study;
+    let mut about = vec![("device", subject.device.name.clone()), ("driver", subject.device.driver.clone())];
     let mut measured = study.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
     about.extend(measured.find_map(|m| m.framework.clone()).map(|framework| ("framework", framework)));
     about.push(("gputune", env!("CARGO_PKG_VERSION").to_owned()));
     about.push(("space", format!("{} configs, {} parameters", study.space.count(), study.space.parameters().len())));
-    if let Some(cwd) = input.best.and_then(|best| best.cwd.clone()) {
+    if let Some(cwd) = subject.best.and_then(|best| best.cwd.clone()) {
         about.push(("folder", cwd));
     }
-    let warm = input.best.map(|best| best.warm_start.as_slice()).unwrap_or_default();
+    let warm = subject.best.map(|best| best.warm_start.as_slice()).unwrap_or_default();
     about.extend(warm.iter().map(|warm| ("started from", format!("{} trials of {}", warm.trials, warm.place))));
     about
 }

@@ -1,68 +1,39 @@
-//! `report.html` of a search: the study, and what its folder keeps of each trial.
+//! What the folder of a search keeps of each trial beside the journal, as far as there is room for it in a page.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use gputune::emit::shell_word;
-use gputune::journal;
-use gputune::outcome::Outcome;
-use gputune::probe::{CommandProber, Effort};
-use gputune::report::{self, BestReport, Kept, PageInput};
-use gputune::study::Study;
-use gputune::telemetry::Device;
-use gputune::trial::Trial;
-
-use super::exit::Failed;
-use super::folder;
+use crate::outcome::Outcome;
+use crate::probe::{CommandProber, Effort};
+use crate::report::Subject;
+use crate::trial::Trial;
 
 /// The most of all logs together that a page has, in bytes, and of one; with many trials each has less.
 const ALL_LOGS: usize = 2 << 20;
 const ONE_LOG: usize = 8 << 10;
+
 /// Less of a log would say nothing.
 const LEAST_LOG: usize = 400;
 
-/// Writes the page into the folder of a search.
-pub(super) fn write(
-    study: &Study,
-    device: &Device,
-    name: &str,
-    best: Option<&BestReport>,
-    out: &Path,
-) -> Result<(), Failed> {
-    folder::write(out, folder::PAGE, &page(study, device, name, best, out))
+/// What is kept of a trial beside its outcome.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Kept {
+    /// Why the strategy proposed it.
+    pub(super) why: Option<String>,
+    /// Where its log is, from the folder of the search.
+    pub(super) log_name: Option<String>,
+    /// The last lines that it printed.
+    pub(super) log: Option<String>,
 }
 
-/// The page of a search that is kept in a folder.
-pub(super) fn page(study: &Study, device: &Device, name: &str, best: Option<&BestReport>, out: &Path) -> String {
-    let kept = kept(study, best, out);
-    let reproduce = reproduce(name, out);
-    report::page(&PageInput { study, device, name, best, kept: &kept, reproduce: &reproduce })
-}
-
-/// How to get the same again.
-fn reproduce(name: &str, out: &Path) -> Vec<(String, String)> {
-    let (spec, folder) = (shell_word(name), shell_word(&out.display().to_string()));
-    let mut steps = vec![
-        ("The same search, started over".to_owned(), format!("gputune search {spec} --out {folder} --fresh")),
-        ("The best config again, in another form".to_owned(), format!("gputune emit {folder} --format json")),
-    ];
-    if let Ok(text) = std::fs::read_to_string(out.join(folder::SPEC)) {
-        steps.push(("The spec as it was".to_owned(), text));
-    }
-    steps
-}
-
-/// What is kept of each trial. Of what there is no room for, what failed and what is best goes first.
-fn kept(study: &Study, best: Option<&BestReport>, out: &Path) -> BTreeMap<u32, Kept> {
+/// What is kept of each trial, by its number. Where there is no room for all, the best goes first, then what failed.
+pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
+    let Subject { study, best, folder, .. } = *subject;
     let trials = study.history.trials();
-    let mut kept: BTreeMap<u32, Kept> = BTreeMap::new();
-    if let Ok((_, lines)) = journal::read(&out.join(folder::JOURNAL)) {
-        for line in lines {
-            kept.insert(line.trial, Kept { why: line.why, ..Kept::default() });
-        }
-    }
+    let whys = subject.lines.iter().map(|line| (line.trial, Kept { why: line.why.clone(), ..Kept::default() }));
+    let mut kept: BTreeMap<u32, Kept> = whys.collect();
     let each = (ALL_LOGS / trials.len().max(1)).clamp(LEAST_LOG, ONE_LOG);
     let mut room = ALL_LOGS;
     let is_best = |trial: &Trial| best.is_some_and(|best| best.config == study.settings(&trial.config));
@@ -75,9 +46,9 @@ fn kept(study: &Study, best: Option<&BestReport>, out: &Path) -> BTreeMap<u32, K
     order.sort_by_key(rank);
     for trial in order {
         let log = CommandProber::log_name(trial.number, Effort::Probe);
-        let entry = kept.entry(trial.number).or_default();
-        let Some(tail) = tail(&out.join(&log), each.min(room)) else { continue };
+        let Some(tail) = tail(&folder.join(&log), each.min(room)) else { continue };
         room -= tail.len().min(room);
+        let entry = kept.entry(trial.number).or_default();
         entry.log_name = Some(log.display().to_string());
         entry.log = (!tail.is_empty()).then_some(tail);
     }
@@ -94,7 +65,7 @@ fn tail(path: &Path, most: usize) -> Option<String> {
     file.take(most as u64).read_to_end(&mut bytes).ok()?;
     let begin = if from == 0 { 0 } else { bytes.iter().position(|&byte| byte == b'\n').map_or(0, |end| end + 1) };
     let text = String::from_utf8_lossy(bytes.get(begin..).unwrap_or_default()).into_owned();
-    // A replaced byte takes three.
+    // A byte that is replaced takes three.
     let over = text.len().saturating_sub(most);
     let cut = (over..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     Some(text.get(cut..).unwrap_or_default().trim_end().to_owned())
@@ -102,7 +73,7 @@ fn tail(path: &Path, most: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::tail;
 
     #[test]
     fn the_tail_of_a_log_is_bounded_whatever_is_in_it() {
