@@ -61,7 +61,7 @@ rows! {
 }
 
 /// Lines of `--help` that are broken by hand have at most this many columns.
-const COLUMNS: usize = 94;
+const COLUMNS: usize = 98;
 
 /// What stands below the help of the program.
 pub(super) fn help() -> String {
