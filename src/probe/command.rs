@@ -24,7 +24,7 @@ use super::patience::{Patience, Sufficiency};
 use super::protocol::{self, Event};
 use super::ranks::Attendance;
 use super::supervisor::Supervised;
-use super::{Effort, Job, ProbeError, Prober, Rate, StepTemplate, Watch};
+use super::{Effort, Experiment, Job, Mode, ProbeError, Prober, Rate, StepTemplate, Watch};
 use crate::event::Progress;
 use crate::outcome::{Failure, Outcome};
 use crate::space::Expression;
@@ -111,6 +111,9 @@ impl Prober for CommandProber {
         if let Some(reason) = self.step.template.apply.refusal(job.settings) {
             return Ok(Outcome::Rejected(Failure::new(reason)));
         }
+        if let Some(reason) = job.experiment.and_then(|asked| asked.refusal(self.step.template.apply.adapter)) {
+            return Ok(Outcome::Rejected(Failure::new(reason)));
+        }
         let visible = self.visible(job);
         if self.settle(&visible, watch)?.is_break() {
             return Ok(Outcome::Interrupted);
@@ -189,6 +192,7 @@ impl<'r> Run<'r> {
         let socket_path = scratch.path().join("events");
         let socket = EventSocket::bind(&socket_path, sender).map_err(io_error("listen on", &socket_path))?;
         let mut env: BTreeMap<String, String> = rendered.env.into_iter().collect();
+        env.extend(job.experiment.map(Experiment::environment).unwrap_or_default());
         if std::env::var_os(UNBUFFERED).is_none() {
             // Python holds printed lines back when they go to no terminal, and a rate that is held back is not seen.
             env.entry(UNBUFFERED.to_owned()).or_insert_with(|| "1".to_owned());
@@ -389,7 +393,7 @@ impl<'r> Run<'r> {
 
     fn hear_last(&mut self, message: Message, counts: bool) -> Result<(), ProbeError> {
         let is_about_the_end =
-            matches!(message, Message::Supervisor(_) | Message::Event { event: Event::Memory { .. }, .. });
+            matches!(message, Message::Supervisor(_) | Message::Event { event: Event::Memory { .. } | Event::Fact { .. }, .. });
         if counts || is_about_the_end {
             self.heard.hear(message)?;
         }
