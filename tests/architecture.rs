@@ -15,7 +15,8 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Within the lowest layer, what a config is may rest on how a probe can end and on quantities, never the other way.
-const ALSO_ALLOWED: &[(&str, &str)] = &[("space", "outcome"), ("outcome", "metric"), ("outcome", "fact"), ("foreign", "precision")];
+const ALSO_ALLOWED: &[(&str, &str)] =
+    &[("space", "outcome"), ("outcome", "metric"), ("outcome", "fact"), ("foreign", "precision")];
 
 fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))

@@ -101,8 +101,7 @@ fn the_hook_reads_the_experiment_and_what_it_sets() {
     let folder = tempfile::tempdir().unwrap();
     let script = "cat \"${PYTHONPATH%%:*}/probe.json\"; echo; echo threads $OMP_NUM_THREADS; exit 3";
     let command = ["sh", "-c", script].map(str::to_owned);
-    let experiment =
-        Experiment::new(Mode::Replay).with("dataloader.batch_size", 64).with("env.OMP_NUM_THREADS", 3);
+    let experiment = Experiment::new(Mode::Replay).with("dataloader.batch_size", 64).with("env.OMP_NUM_THREADS", 3);
     let outcome = probe(folder.path(), &command, ADAPTER, PLAIN, Some(&experiment));
     assert!(matches!(outcome, Outcome::Crashed(_)), "{outcome:?}");
     let log = fs::read_to_string(folder.path().join("logs/0001.log")).unwrap();

@@ -69,7 +69,11 @@ pub const FACTS: &[FactRow] = &[
     free(text("flash_attention", "whether attention may use a flash kernel: `yes` or `no`; absent without attention")),
     free(number("loader.workers", "processes", "workers of the training loader")),
     free(number("loader.batch_size", "samples", "samples in a batch of the training loader")),
-    free(number("loader.prefetch_factor", "batches", "batches that each worker loads in advance; absent without workers")),
+    free(number(
+        "loader.prefetch_factor",
+        "batches",
+        "batches that each worker loads in advance; absent without workers",
+    )),
     free(flag("loader.pin_memory", "whether the loader is to put batches into page-locked memory")),
     free(flag("loader.persistent_workers", "whether workers live on from epoch to epoch")),
     free(text("loader.dataset", "class of the data set")),
@@ -79,11 +83,19 @@ pub const FACTS: &[FactRow] = &[
     free(number("loader.first_batch_seconds", "s", "from the start of the first iteration to its first batch")),
     number("loader.item_seconds", "s", "wall time of one sample in the data set, mean, in whatever process"),
     number("loader.item_cpu_seconds", "s", "processor time of one sample in the data set, mean"),
-    number("loader.item_seconds_p95", "s", "wall time of one sample that 95 % stay below, of means over a batch where \
-            the data set is asked for a batch at once"),
+    number(
+        "loader.item_seconds_p95",
+        "s",
+        "wall time of one sample that 95 % stay below, of means over a batch where \
+            the data set is asked for a batch at once",
+    ),
     number("loader.collate_seconds", "s", "wall time to make a batch of its samples, mean"),
     number("loader.worker_imbalance", "ratio", "time that the busiest worker worked over the mean of all workers"),
-    number("syncs_per_step", "count", "calls that wait for the device, or read a number of a tensor, in the script's code"),
+    number(
+        "syncs_per_step",
+        "count",
+        "calls that wait for the device, or read a number of a tensor, in the script's code",
+    ),
     number("sync_seconds_per_step", "s", "wall time in them"),
     text("sync_sites", "where they are: `train.py:31 item, ...`, the most frequent first"),
     number("logs_per_step", "count", "writes to the terminal, to log files and through `logging`"),

@@ -191,12 +191,7 @@ impl<'r> Run<'r> {
         let scratch = scratch_folder()?;
         let socket_path = scratch.path().join("events");
         let socket = EventSocket::bind(&socket_path, sender).map_err(io_error("listen on", &socket_path))?;
-        let mut env: BTreeMap<String, String> = rendered.env.into_iter().collect();
-        env.extend(job.experiment.map(Experiment::environment).unwrap_or_default());
-        if std::env::var_os(UNBUFFERED).is_none() {
-            // Python holds printed lines back when they go to no terminal, and a rate that is held back is not seen.
-            env.entry(UNBUFFERED.to_owned()).or_insert_with(|| "1".to_owned());
-        }
+        let mut env = environment(rendered.env, job);
         let theirs = env.get(PYTHONPATH).map(Into::into).or_else(|| std::env::var_os(PYTHONPATH));
         let laid_down = hook::lay_down(scratch.path(), &socket_path, job, &step.template.apply, theirs);
         if let Some(path) = laid_down.map_err(io_error("write the hook to", scratch.path()))? {
@@ -392,13 +387,26 @@ impl<'r> Run<'r> {
     }
 
     fn hear_last(&mut self, message: Message, counts: bool) -> Result<(), ProbeError> {
-        let is_about_the_end =
-            matches!(message, Message::Supervisor(_) | Message::Event { event: Event::Memory { .. } | Event::Fact { .. }, .. });
+        let is_about_the_end = matches!(
+            message,
+            Message::Supervisor(_) | Message::Event { event: Event::Memory { .. } | Event::Fact { .. }, .. }
+        );
         if counts || is_about_the_end {
             self.heard.hear(message)?;
         }
         Ok(())
     }
+}
+
+/// The variables of the spec and of an experiment.
+fn environment(of_spec: Vec<(String, String)>, job: &Job<'_>) -> BTreeMap<String, String> {
+    let of_experiment = job.experiment.map(Experiment::environment).unwrap_or_default();
+    let mut env: BTreeMap<String, String> = of_spec.into_iter().chain(of_experiment).collect();
+    if std::env::var_os(UNBUFFERED).is_none() {
+        // Python holds printed lines back when they go to no terminal, and a rate that is held back is not seen.
+        env.entry(UNBUFFERED.to_owned()).or_insert_with(|| "1".to_owned());
+    }
+    env
 }
 
 /// Where the files of a probe are rendered; those of a run in full precision leave the trial's own alone.
