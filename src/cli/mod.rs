@@ -1,5 +1,6 @@
 //! The command line: what is asked for, and which part of the library answers.
 
+mod best;
 mod check;
 mod completions;
 #[cfg(feature = "demo")]
@@ -13,6 +14,7 @@ mod interrupt;
 mod probe;
 mod progress;
 mod replay;
+mod report;
 mod schema;
 mod search;
 mod stdout;
@@ -38,6 +40,7 @@ enum Command {
     Probe(probe::Args),
     Check(check::Args),
     Device(device::Args),
+    Report(report::Args),
     Emit(emit::Args),
     Replay(replay::Args),
     Schema(schema::Args),
@@ -61,6 +64,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Probe(args) => probe::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Device(args) => device::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Emit(args) => emit::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Schema(args) => schema::run(&args),
