@@ -9,6 +9,7 @@ pub mod ceilings;
 pub mod demo;
 pub mod emit;
 pub mod event;
+pub mod fact;
 pub(crate) mod foreign;
 pub mod journal;
 pub mod kept;
@@ -30,3 +31,12 @@ pub mod study;
 pub mod telemetry;
 pub mod trial;
 pub mod tuner;
+
+/// The pages of the documentation with blocks of Rust, whose code is tested like that of the README.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../docs/protocol.md")]
+    mod protocol {}
+    #[doc = include_str!("../docs/rust.md")]
+    mod rust {}
+}
