@@ -13,6 +13,7 @@ pub mod event;
 pub mod fact;
 pub(crate) mod foreign;
 pub mod journal;
+pub mod kept;
 pub mod machine;
 pub mod metric;
 pub mod numerics;

@@ -11,7 +11,8 @@ const LAYERS: &[&[&str]] = &[
     &["event"],
     &["strategy", "probe", "study"],
     &["diagnosis"],
-    &["tuner", "report", "demo"],
+    &["tuner", "kept", "demo"],
+    &["report"],
     &["spec"],
 ];
 

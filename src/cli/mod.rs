@@ -1,5 +1,6 @@
 //! The command line: what is asked for, and which part of the library answers.
 
+mod best;
 mod check;
 mod completions;
 #[cfg(feature = "demo")]
@@ -14,6 +15,7 @@ mod interrupt;
 mod probe;
 mod progress;
 mod replay;
+mod report;
 mod schema;
 mod search;
 mod stdout;
@@ -40,6 +42,7 @@ enum Command {
     Diagnose(diagnose::Args),
     Check(check::Args),
     Device(device::Args),
+    Report(report::Args),
     Emit(emit::Args),
     Replay(replay::Args),
     Schema(schema::Args),
@@ -64,6 +67,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Diagnose(args) => diagnose::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Device(args) => device::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Emit(args) => emit::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Schema(args) => schema::run(&args),

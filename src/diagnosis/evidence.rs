@@ -22,6 +22,8 @@ pub enum Differential {
     Cold,
     /// Replayed batches of twice the size.
     DoubleBatch,
+    /// Replayed batches of half the size, where twice the size does not fit.
+    HalfBatch,
     /// Replayed batches in another number format.
     OtherPrecision,
     /// Batches in page-locked memory.
@@ -68,6 +70,12 @@ pub const DIFFERENTIALS: &[DifferentialRow] = &[
         name: "double_batch",
         label: "twice the batch",
         measures: "replayed batches of twice the size: what a step costs whatever its batch",
+    },
+    DifferentialRow {
+        differential: Differential::HalfBatch,
+        name: "half_batch",
+        label: "half the batch",
+        measures: "replayed batches of half the size, where twice the size does not fit: what a larger batch would gain",
     },
     DifferentialRow {
         differential: Differential::OtherPrecision,
@@ -226,6 +234,16 @@ impl Evidence {
         Some((seconds / self.step()?).min(1.0))
     }
 
+    /// The share of a step that no phase has: the host's own work between them.
+    pub fn overhead(&self) -> Option<f64> {
+        let phases = &self.observed.phase_seconds;
+        if phases.is_empty() {
+            return None;
+        }
+        let told: f64 = phases.values().copied().filter_map(sound).sum();
+        Some((1.0 - told / self.step()?).clamp(0.0, 1.0))
+    }
+
     /// The share of a step that a fact in seconds per step takes, at most 1.
     pub fn share_of_fact(&self, name: &str) -> Option<f64> {
         Some((self.number(name)? / self.step()?).min(1.0))
@@ -344,7 +362,7 @@ fn reading(readings: &Readings, metric: Metric) -> Option<f64> {
 
 fn whole(number: f64) -> Option<u32> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
-    (number.fract() == 0.0 && (0.0..=1e9).contains(&number)).then(|| number as u32)
+    (number.fract() == 0.0 && (0.0..=1e9).contains(&number)).then_some(number as u32)
 }
 
 /// Samples per second.

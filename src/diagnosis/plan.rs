@@ -29,11 +29,12 @@ pub enum Next {
 }
 
 /// The order in which differential probes are looked at: by how much the others depend on them.
-const ORDER: [Differential; 7] = [
+const ORDER: [Differential; 8] = [
     Differential::Replay,
     Differential::LoaderOnly,
     Differential::OneRank,
     Differential::DoubleBatch,
+    Differential::HalfBatch,
     Differential::OtherPrecision,
     Differential::Pinned,
     Differential::Cold,
@@ -86,6 +87,11 @@ fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -
             }
             evidence.batch_size().is_none().then(|| "the loader does not say its batch size".to_owned())
         }
+        Differential::HalfBatch => match evidence.ran_out_of_memory() {
+            Some((Differential::DoubleBatch, _)) if evidence.batch_size().is_some_and(|size| size > 1) => None,
+            Some(_) => reason("a batch of one has no half"),
+            None => reason("twice the batch tells more"),
+        },
         Differential::OtherPrecision => other_precision(evidence).err().map(str::to_owned),
         Differential::Pinned => {
             if !evidence.is_gpu() {
@@ -147,6 +153,10 @@ pub fn experiment(differential: Differential, evidence: &Evidence) -> Experiment
         Differential::DoubleBatch => {
             let double = evidence.batch_size().and_then(|size| size.checked_mul(2)).unwrap_or(2);
             Experiment::new(Mode::Replay).with("dataloader.batch_size", i64::from(double))
+        }
+        Differential::HalfBatch => {
+            let half = evidence.batch_size().map_or(1, |size| (size / 2).max(1));
+            Experiment::new(Mode::Replay).with("dataloader.batch_size", i64::from(half))
         }
         Differential::OtherPrecision => {
             let precision = other_precision(evidence).unwrap_or(Precision::Fp32);

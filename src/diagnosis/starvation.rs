@@ -82,11 +82,6 @@ impl Starvation {
         found
     }
 
-    /// How many times as fast the job would be without its loader.
-    pub(super) fn times(&self) -> f64 {
-        self.worth.times.unwrap_or(1.0)
-    }
-
     /// Whether that was measured.
     pub(super) fn is_measured(&self) -> bool {
         self.worth.basis == Basis::Measured
@@ -164,7 +159,7 @@ pub(super) fn modelled(evidence: &Evidence, workers: u32) -> Option<f64> {
 }
 
 /// Samples per second that the cores allow, where loading and training share them.
-fn core_limit(evidence: &Evidence) -> Option<f64> {
+pub(super) fn core_limit(evidence: &Evidence) -> Option<f64> {
     let cores = evidence.cores()? * (1.0 - evidence.foreign()).max(0.05);
     let replay = evidence.run(Differential::Replay)?;
     let busy = replay.host.get(&Metric::CpuCores)?.value;
@@ -191,7 +186,7 @@ mod tests {
         let evidence = Job::cpu().wait(0.4).replay(101.0).evidence();
         assert_eq!(Starvation::of(&evidence), None);
         let evidence = Job::cpu().wait(0.01).replay(150.0).evidence();
-        assert_eq!(Starvation::of(&evidence).unwrap().times(), 1.5);
+        assert_eq!(Starvation::of(&evidence).unwrap().worth.times, Some(1.5));
     }
 
     #[test]

@@ -34,6 +34,9 @@ const SLACK: f64 = 1.1;
 /// What is taken for a cause whose worth nobody can say.
 const UNKNOWN: f64 = 1.15;
 const UNKNOWN_VALIDITY: f64 = 1.3;
+/// What is at most taken for the worth of what falsifies the measurement: it is an estimate of the most, and must not hide what
+/// differential probes measured under the same conditions.
+const MOST_VALIDITY: f64 = 1.5;
 /// How much more what falsifies the measurement counts.
 const VALIDITY: f64 = 1.25;
 
@@ -56,6 +59,7 @@ pub fn diagnose(evidence: &Evidence) -> Verdict {
 fn score(cause: &Cause, found: &Found, sureness: f64) -> f64 {
     let times = match (cause.kind, found.worth.times) {
         (Kind::Healthy, _) => SLACK,
+        (Kind::Validity, Some(times)) => times.min(MOST_VALIDITY),
         (_, Some(times)) => times,
         (Kind::Validity, None) => UNKNOWN_VALIDITY,
         (Kind::Bottleneck, None) => UNKNOWN,

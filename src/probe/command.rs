@@ -1,9 +1,9 @@
 //! Probes of a command: started under a supervisor, listened to, ended.
 
 mod demands;
+mod surroundings;
 mod verdict;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
@@ -30,6 +30,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::space::Expression;
 use crate::telemetry::nvml::Visible;
 use crate::telemetry::{GpuMeter, GpuState};
+use surroundings::{environment, io_error, rendered_folder, scratch_folder};
 use verdict::Verdict;
 
 /// What a command prober runs and how it reads it.
@@ -52,9 +53,6 @@ pub struct CommandStep {
     /// Whether the device is a GPU; if not, the memory of the probe's processes is device memory.
     pub is_gpu: bool,
 }
-
-/// The variable that makes Python print at once (its documentation, "Command line and environment").
-const UNBUFFERED: &str = "PYTHONUNBUFFERED";
 
 /// Runs a command for each probe; logs and rendered files go below a folder.
 #[derive(Debug)]
@@ -99,11 +97,6 @@ impl CommandProber {
     pub fn probe_dir(folder: &Path, number: u32) -> PathBuf {
         folder.join(format!("probes/{number:04}"))
     }
-}
-
-fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ProbeError {
-    let path = path.to_owned();
-    move |source| ProbeError::Io { action, path: Some(path), source }
 }
 
 impl Prober for CommandProber {
@@ -396,28 +389,4 @@ impl<'r> Run<'r> {
         }
         Ok(())
     }
-}
-
-/// The variables of the spec and of an experiment.
-fn environment(of_spec: Vec<(String, String)>, job: &Job<'_>) -> BTreeMap<String, String> {
-    let of_experiment = job.experiment.map(Experiment::environment).unwrap_or_default();
-    let mut env: BTreeMap<String, String> = of_spec.into_iter().chain(of_experiment).collect();
-    if std::env::var_os(UNBUFFERED).is_none() {
-        // Python holds printed lines back when they go to no terminal, and a rate that is held back is not seen.
-        env.entry(UNBUFFERED.to_owned()).or_insert_with(|| "1".to_owned());
-    }
-    env
-}
-
-/// Where the files of a probe are rendered; those of a run in full precision leave the trial's own alone.
-fn rendered_folder(folder: &Path, job: &Job<'_>) -> PathBuf {
-    let suffix = if job.effort == Effort::Losses { "full-precision" } else { "" };
-    CommandProber::probe_dir(folder, job.number).with_extension(suffix)
-}
-
-/// A folder for the socket, whose path must be short: a socket's name holds 107 bytes (unix(7)).
-fn scratch_folder() -> Result<tempfile::TempDir, ProbeError> {
-    const LONGEST: usize = 80;
-    let folder = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < LONGEST).unwrap_or("/tmp".into());
-    tempfile::Builder::new().prefix("gputune-").tempdir_in(&folder).map_err(io_error("create a folder in", &folder))
 }

@@ -5,6 +5,7 @@ mod care;
 mod compute;
 mod devices;
 mod diagnosis;
+mod format;
 mod front;
 mod gpus;
 mod host;
@@ -22,6 +23,7 @@ pub use diagnosis::{
     CauseReport, CureReport, DiagnosisReport, Occasion, Part, ProbeLine, diagnosis_json, diagnosis_line,
     diagnosis_text, parts,
 };
+pub use format::{Output, Place, REPORTS, ReportFormat, Subject, report_format, terminal};
 pub use front::front_table;
 pub use machine::{ceilings_text, machine_text};
 pub use markdown::summary;

@@ -28,7 +28,7 @@ pub(super) fn of(step: &CommandStep) -> Option<CommandStep> {
 
 fn with_one_rank(command: &[&str]) -> Option<Vec<String>> {
     let is_launcher = |word: &&str| word.rsplit('/').next() == Some("torchrun") || *word == "torch.distributed.run";
-    let launcher = command.iter().position(|word| is_launcher(word))?;
+    let launcher = command.iter().position(is_launcher)?;
     let mut changed: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
     for at in launcher + 1..command.len() {
         for option in PROCESSES {

@@ -3,7 +3,8 @@
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER};
-use super::loader::IMBALANCE;
+use super::loader::{IMBALANCE, is_late_only};
+use super::memory::PRESSURE;
 use crate::metric::Metric;
 use crate::quantity::{show_bytes, show_seconds};
 
@@ -200,6 +201,9 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
     if evidence.number("loader.worker_imbalance").is_some_and(|times| times >= IMBALANCE.value) {
         found.add(-0.5, "one worker has much more to do than the others");
     }
+    if is_late_only(evidence) {
+        found.add(-0.5, "the loader alone is faster than the job");
+    }
     found.worth = found.worth.by_parameters(starvation::with_workers(evidence).map(|best| best.times));
     Some(found)
 }
@@ -246,6 +250,9 @@ fn storage(evidence: &Evidence) -> Option<Found> {
     }
     if !speaks {
         return None;
+    }
+    if evidence.host(Metric::MemoryPressure).is_some_and(|share| share >= PRESSURE.value) {
+        found.add(-0.5, "memory is short, so what was read is read again");
     }
     if let Some(files) = files(evidence) {
         found.add(if reads_small_files(evidence) { 0.3 } else { 0.1 }, files);

@@ -20,6 +20,11 @@ pub(super) static SYNCS: Threshold = Threshold {
     value: 1.0,
     source: "torch.cuda.set_sync_debug_mode: a loss that is read each step is one",
 };
+pub(super) static MANY: Threshold = Threshold {
+    what: "calls in a step from which on the host's work between phases counts as theirs, where there is no GPU",
+    value: 8.0,
+    source: "own: a loss and a few metrics are fewer",
+};
 pub(super) static IDLE: Threshold = Threshold {
     what: "share of the time that the GPU is idle, or that the calls take where there is none, at least",
     value: 0.03,
@@ -82,7 +87,7 @@ pub(super) static CAUSES: [Cause; 6] = [
         title: "calls that wait for the device",
         about: "The script reads results from the device in each step (`item()`, `.cpu()`, printing a tensor), so host and device take turns.",
         signature: "such calls in each step; the GPU is idle in between, or the calls themselves take a share of the step",
-        thresholds: &[&SYNCS, &IDLE],
+        thresholds: &[&SYNCS, &MANY, &IDLE],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
         find: synchronising_calls,
@@ -233,8 +238,13 @@ fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
         found = Found::new(Worth::estimated(1.0 / (1.0 - idle.min(0.9)), words.clone()));
         found.add(0.35, words);
     } else {
-        let share = within.filter(|share| *share >= IDLE.value)?;
-        let words = format!("{} of a step is in these calls", shown_share(share));
+        // Where nothing is waited for, many calls cost what is computed for each of them: Python between the phases.
+        let around = evidence.overhead().filter(|_| calls >= MANY.value);
+        let share = within.into_iter().chain(around).fold(0.0, f64::max);
+        if share < IDLE.value {
+            return None;
+        }
+        let words = format!("{} of a step is in these calls and around them", shown_share(share));
         found = Found::new(Worth::estimated(1.0 / (1.0 - share.min(0.9)), words.clone()));
         found.add(if share >= 0.1 { 0.6 } else { 0.45 }, words);
     }

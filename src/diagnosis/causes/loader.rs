@@ -1,7 +1,7 @@
 //! The loader is fast enough on average, and its batches come late all the same.
 
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_rate, shown_share, shown_times};
-use super::super::evidence::Evidence;
+use super::super::evidence::{Evidence, ratio};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
 use crate::quantity::{show_number, show_seconds};
 
@@ -19,6 +19,11 @@ pub(super) static UNEVEN: Threshold = Threshold {
     what: "time of the slowest samples (95 %) over the mean, to call them uneven, at least",
     value: 2.0,
     source: "own: with equal samples it is near 1, with exponential ones 3",
+};
+pub(super) static FEW: Threshold = Threshold {
+    what: "mean time of a sample over what 95 % stay below, to call them uneven, at least",
+    value: 1.2,
+    source: "own: a mean beyond nearly all values is made by a few large ones",
 };
 pub(super) static IMBALANCE: Threshold = Threshold {
     what: "time that the busiest worker worked over the mean of all, at least",
@@ -41,7 +46,7 @@ pub(super) static CAUSES: [Cause; 3] = [
         title: "data starvation: too little prefetching",
         about: "The loader is fast enough on average, but its queue runs empty when samples take longer than usual.",
         signature: "the step waits for data; the loader alone, with as many workers, is faster than the job; few batches wait in its queue; samples take unequal time",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &AHEAD, &QUEUE, &UNEVEN],
+        thresholds: &[&WAIT, &WITHOUT_LOADER, &AHEAD, &QUEUE, &UNEVEN, &FEW],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
         find: too_little_prefetch,
@@ -49,7 +54,7 @@ pub(super) static CAUSES: [Cause; 3] = [
         cures: &[Cure {
             what: "DataLoader(in_order=False), from torch 2.6 on",
             why: "a batch that takes long holds up those that are ready; the order of batches changes",
-            applies: |evidence| uneven(evidence).is_some_and(|times| times >= UNEVEN.value),
+            applies: |evidence| uneven(evidence).is_some(),
         }],
     },
     Cause {
@@ -93,9 +98,21 @@ pub(super) static CAUSES: [Cause; 3] = [
     },
 ];
 
-/// How uneven samples are: the slow ones over the mean.
-fn uneven(evidence: &Evidence) -> Option<f64> {
-    super::super::evidence::ratio(evidence.number("loader.item_seconds_p95")?, evidence.number("loader.item_seconds")?)
+/// How uneven samples are, where they are: that slow ones take several times the mean, or a few of them most of the time, so
+/// that the mean is beyond what nearly all take.
+fn uneven(evidence: &Evidence) -> Option<String> {
+    let (slow, mean) = (evidence.number("loader.item_seconds_p95")?, evidence.number("loader.item_seconds")?);
+    let (times, few) = (ratio(slow, mean)?, ratio(mean, slow)?);
+    if times >= UNEVEN.value {
+        return Some(format!("slow samples take {} as long as the mean", shown_times(times)));
+    }
+    (few >= FEW.value)
+        .then(|| format!("few samples take most of the time: the mean is {} what 95 % stay below", shown_times(few)))
+}
+
+/// Whether the loader is fast enough by itself, and its queue short.
+pub(super) fn is_late_only(evidence: &Evidence) -> bool {
+    too_little_prefetch(evidence).is_some()
 }
 
 fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
@@ -103,9 +120,9 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     let starved = Starvation::of(evidence)?;
     let (alone, job) = (evidence.loader_rate()?, evidence.rate()?.value);
     let queue = evidence.queue()?;
-    let times = super::super::evidence::ratio(alone, job)?;
+    let times = ratio(alone, job)?;
     // Where loading and training share the cores, the loader alone has more of them than it has in the job.
-    let held_back = starvation::modelled(evidence, workers).is_some_and(|rate| rate < job * AHEAD.value);
+    let held_back = starvation::core_limit(evidence).is_some_and(|rate| rate < job * AHEAD.value);
     if times < AHEAD.value || queue > QUEUE.value || held_back {
         return None;
     }
@@ -120,11 +137,11 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
         ),
     );
     found.add(0.35, format!("at most {} batches wait in its queue", show_number(queue)));
-    if let Some(times) = uneven(evidence).filter(|times| *times >= UNEVEN.value) {
-        found.add(0.4, format!("slow samples take {} as long as the mean", shown_times(times)));
+    if let Some(words) = uneven(evidence) {
+        found.add(0.4, words);
     }
-    let by_parameters = starved.times().min(times);
-    found.worth = found.worth.by_parameters(starved.is_measured().then_some(by_parameters));
+    let by_parameters = starvation::modelled(evidence, workers).and_then(|rate| ratio(rate, job));
+    found.worth = found.worth.by_parameters(by_parameters.filter(|_| starved.is_measured()));
     Some(found)
 }
 

@@ -1,6 +1,6 @@
 //! Memory that is too small: the device's, the host's, the shared one.
 
-use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share};
+use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence};
 use crate::metric::Metric;
 use crate::outcome::Memory;
@@ -32,6 +32,12 @@ pub(super) static SHARED: Threshold = Threshold {
     source: "own: one more batch in each worker's queue, and a worker dies of SIGBUS",
 };
 
+pub(super) static ROOM_PAYS: Threshold = Threshold {
+    what: "how many times as many samples per second with twice the batch, by half of it, at least",
+    value: 1.05,
+    source: "own: what a doubling gains below that is not worth the memory",
+};
+
 fn always(_: &Evidence) -> bool {
     true
 }
@@ -46,7 +52,7 @@ pub(super) static CAUSES: [Cause; 3] = [
         title: "memory-limited: no larger batch fits",
         about: "Device memory is full, so the batch cannot grow, or the allocator keeps freeing and taking.",
         signature: "the allocator had to try again; little memory is left at the peak; twice the batch does not fit",
-        thresholds: &[&NEARLY_FULL, &RETRIES],
+        thresholds: &[&NEARLY_FULL, &RETRIES, &ROOM_PAYS],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
         find: memory_limited,
@@ -110,6 +116,15 @@ pub(super) static CAUSES: [Cause; 3] = [
     },
 ];
 
+/// How many times as many samples per second a batch of twice the size would have, by the line through a step and one of
+/// half the batch.
+fn without_limit(evidence: &Evidence) -> Option<f64> {
+    let half = evidence.gain_over_replay(Differential::HalfBatch)?.times;
+    // Of a step, `1 / half - 1` is there whatever its batch.
+    let fixed = (1.0 / half - 1.0).clamp(0.0, 1.0);
+    Some(1.0 / (1.0 - fixed / 2.0))
+}
+
 fn memory_limited(evidence: &Evidence) -> Option<Found> {
     let retries = evidence.observed.allocator_retries.filter(|retries| *retries > 0);
     let used = evidence.observed.memory_headroom().map(|free| 1.0 - free).filter(|used| *used >= NEARLY_FULL.value);
@@ -117,7 +132,21 @@ fn memory_limited(evidence: &Evidence) -> Option<Found> {
     if retries.is_none() && used.is_none() && !failed {
         return None;
     }
-    let mut found = Found::new(Worth::unknown("a larger batch does not fit, so what it is worth cannot be measured"));
+    let gain = without_limit(evidence);
+    // A batch that fills the memory, and would gain nothing by being larger, is as it should be.
+    if retries.is_none() && gain.is_some_and(|gain| gain < ROOM_PAYS.value) {
+        return None;
+    }
+    let mut found = Found::new(match gain {
+        Some(gain) => Worth::measured(
+            gain,
+            format!("by half the batch, twice of it would have {} as many samples per second", shown_times(gain)),
+        ),
+        None => Worth::unknown("a larger batch does not fit, so what it is worth cannot be measured"),
+    });
+    if let Some(gain) = gain {
+        found.add(if gain >= 1.2 { 0.6 } else { 0.4 }, found.worth.words.clone());
+    }
     if let Some(retries) = retries {
         #[expect(clippy::cast_precision_loss, reason = "a count for people")]
         let shown = show_number(retries as f64);
@@ -127,7 +156,7 @@ fn memory_limited(evidence: &Evidence) -> Option<Found> {
         found.add(0.45, format!("{} of the memory is in use at the peak ({})", shown_share(used), show_bytes(peak)));
     }
     if failed {
-        found.add(0.45, "twice the batch does not fit");
+        found.add(0.5, "twice the batch does not fit");
     }
     Some(found)
 }
