@@ -4,6 +4,7 @@ mod best;
 mod care;
 mod compute;
 mod devices;
+mod diagnosis;
 mod figure;
 mod figures;
 mod format;
@@ -22,6 +23,10 @@ mod trials;
 pub use best::{BestReport, FrontReport, PartReport, best};
 pub use care::Care;
 pub use compute::Compute;
+pub use diagnosis::{
+    CauseReport, CureReport, DiagnosisReport, Occasion, Part, ProbeLine, diagnosis_json, diagnosis_line,
+    diagnosis_text, parts,
+};
 pub use figure::{
     Axis, Bar, Bars, Drawing, Figure, Limit, Line, MARKS, Mark, MarkRow, Parallel, Points, Scale, Series, Shape,
     Strand, Tick, Unit,
