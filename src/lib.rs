@@ -7,6 +7,7 @@ pub mod budget;
 pub mod ceilings;
 #[cfg(feature = "demo")]
 pub mod demo;
+pub mod diagnosis;
 pub mod emit;
 pub mod event;
 pub mod fact;
