@@ -17,6 +17,7 @@ mod markdown;
 mod page;
 mod probe;
 mod row;
+mod svg;
 mod table;
 mod trials;
 
@@ -40,5 +41,6 @@ pub use markdown::summary;
 pub use page::page;
 pub use probe::{ProbeReport, probe_json, probe_text};
 pub use row::{shown_estimate, shown_result};
+pub use svg::svg;
 pub use table::{table, verdict};
 pub use trials::trials_csv;
