@@ -52,6 +52,15 @@ class Result:
         return [event["name"] for event in self.named("mark")]
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """The last value of each fact; those of other ranks by `rankN.`."""
+        ranked = {0: ""}
+        return {
+            ranked.get(event["from_rank"], f"rank{event['from_rank']}.") + event["name"]: event["value"]
+            for event in self.named("fact")
+        }
+
+    @property
     def phases(self) -> set[str]:
         return {event["name"] for event in self.named("phase")}
 
@@ -124,6 +133,7 @@ def run(
     has_probe: bool = True,
     path: tuple[str, ...] = (),
     is_gone: bool = False,
+    experiment: Optional[dict[str, Any]] = None,
 ) -> Result:
     """Runs a script in a probe; `apply` maps targets to values, each from a parameter of the target's last name."""
     with tempfile.TemporaryDirectory(prefix="gputune-") as scratch:
@@ -142,6 +152,8 @@ def run(
             "seed": 0,
             "apply": settings,
         }
+        if experiment is not None:
+            probe["experiment"] = experiment
         write_folder(folder, probe if has_probe else None)
         listener = Listener(address, stop_after)
         if is_gone:
