@@ -106,7 +106,7 @@ class Listener:
     def _read(self, connection: socket.socket) -> None:
         rank = 0
         with connection.makefile("rb") as lines:
-            for line in lines:
+            for line in _until_reset(lines):
                 event = json.loads(line)
                 if event["event"] == "hello":
                     rank = event["rank"]
@@ -121,6 +121,14 @@ class Listener:
                             other.sendall(b'{"order":"stop"}\n')
                         except OSError:
                             pass
+
+
+def _until_reset(lines: Any) -> Any:
+    """Lines of a connection; one that ends before it has read its order is reset."""
+    try:
+        yield from lines
+    except ConnectionResetError:
+        pass
 
 
 def run(

@@ -66,11 +66,13 @@ def run(mode, script="evidence.py", stop_after=100, apply=None, command=None, mo
 
 class Observing(unittest.TestCase):
     def test_a_plain_probe_says_what_costs_nothing(self):
-        facts = harness.run("transformer.py", {"torch.fused_optimizer": True} if VERSION >= (2, 4) else None).facts
-        self.assertEqual(set(facts), FREE | ({"flash_attention"} if VERSION >= (2, 0) else set()))
+        if VERSION < (2, 4):
+            self.assertEqual(set(harness.run("cnn.py").facts), FREE)
+            return
+        facts = harness.run("transformer.py", {"torch.fused_optimizer": True}).facts
+        self.assertEqual((set(facts), facts["flash_attention"]), (FREE | {"flash_attention"}, "yes"))
         self.assertEqual((facts["device"], facts["precision"], facts["parameters"]), ("cpu", "fp32", 3281))
-        self.assertEqual((facts["optimizer"], facts["compiled"]), ("AdamW", False))
-        self.assertEqual(facts["optimizer_fused"], VERSION >= (2, 4))
+        self.assertEqual((facts["optimizer"], facts["compiled"], facts["optimizer_fused"]), ("AdamW", False, True))
         self.assertEqual((facts["loader.workers"], facts["loader.batch_size"], facts["loader.batches"]), (0, 8, 8))
         self.assertEqual((facts["loader.dataset"], facts["loader.batch_bytes"]), ("TensorDataset", 8 * (6 * 16 + 1) * 4))
 
@@ -150,7 +152,7 @@ class Replaying(unittest.TestCase):
                 result = run("replay", script, stop_after=60, KIND="own")
                 self.assertEqual((result.code, result.errors), (0, []), result.output)
                 self.assertEqual(result.facts["replay.batches"], 4)
-                self.assertGreaterEqual(len(result.steps), 40)
+                self.assertGreaterEqual(len(result.steps), 32)
 
 
 class LoaderOnly(unittest.TestCase):
