@@ -105,7 +105,7 @@ pub const FACTS: &[FactRow] = &[
     text("files.kind", "what the data set reads: one of the kinds of files"),
     number("files.opened_per_sample", "files", "files that the data set opens for a sample"),
     number("files.mean_bytes", "bytes", "mean size of the files that the data set opened"),
-    text("files.path", "a folder in which the data set opened files"),
+    text("files.path", "the folder below which the data set opened files"),
     number("files.read_bytes_per_second", "bytes/s", "what the processes read by system calls, cached or not"),
     number("files.cached_share", "share, 0 to 1", "of what was read, the share that did not come from storage"),
     free(number("step_compute_seconds", "s", "time of a step without data wait and communication, mean; of each rank")),

@@ -237,9 +237,9 @@ class FileKinds(unittest.TestCase):
             found.read()
             self.assertEqual(found.verdict(), ("npy", "/x", 99.0))
             with open(os.path.join(folder, "files-2.txt"), "w") as file:
-                file.write("o 4 /d/a b.jpg\no 6 /d/c.jpg\n")
+                file.write("o 4 /data/own/x/a b.jpg\no 6 /data/own/y/c.jpg\n")
             found.read()
-            self.assertEqual(found.verdict(), ("images", "/d", 5.0))
+            self.assertEqual(found.verdict(), ("images", "/data/own", 5.0))
 
 
 if __name__ == "__main__":

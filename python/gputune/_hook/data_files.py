@@ -33,6 +33,8 @@ _KINDS = {
 }
 _KIND_OF = {suffix: kind for kind, suffixes in _KINDS.items() for suffix in suffixes.split()}
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
+#: Slashes in the shortest path of a folder that is a data set's own.
+_LEAST_DEPTH = 2
 #: Raw numbers, where they are mapped into memory.
 _RAW = ("bin", "dat", "raw")
 
@@ -227,8 +229,16 @@ class FilesFound:
             return "none", None, None
         kind = max(weights, key=lambda kind: weights[kind])
         of_kind = {path: size for path, size in files.items() if kind_of(path, files is self.held) == kind}
-        folders: dict[str, int] = {}
-        for path in of_kind:
-            folder = os.path.dirname(path)
-            folders[folder] = folders.get(folder, 0) + 1
-        return kind, max(folders, key=lambda folder: folders[folder]), sum(of_kind.values()) / len(of_kind)
+        return kind, _folder_of(list(of_kind)), sum(of_kind.values()) / len(of_kind)
+
+
+def _folder_of(paths: list[str]) -> str:
+    """The folder that all files are below, or that of most of them where that would be half the machine's files."""
+    common = os.path.commonpath([os.path.dirname(path) for path in paths])
+    if common.count("/") >= _LEAST_DEPTH:
+        return common
+    folders: dict[str, int] = {}
+    for path in paths:
+        folder = os.path.dirname(path)
+        folders[folder] = folders.get(folder, 0) + 1
+    return max(folders, key=lambda folder: folders[folder])

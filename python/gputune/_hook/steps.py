@@ -75,6 +75,7 @@ class Steps:
         """Called at window edges, and with `True` at the end."""
         self.in_backward: Callable[[], Optional[float]] = lambda: None
         """Seconds of a step that backward waits for other ranks."""
+        self._is_told = False  # what there is to tell at the end
         self._waited = 0.0
         self._computed = (0, 0.0)  # steps, and seconds in them without data wait and communication
         self._last_time: Optional[float] = None
@@ -184,7 +185,8 @@ class Steps:
         if self._pending:
             self._phases.clock.wait(self._pending[-1].end)
             self._report(False)
-        if self.number > 0:
+        if self.number > 0 and not self._is_told:
+            self._is_told = True
             self._at_edge(True)
         self._session.flush()
 
