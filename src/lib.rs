@@ -10,6 +10,7 @@ pub mod demo;
 pub mod emit;
 pub mod event;
 pub(crate) mod foreign;
+pub mod init;
 pub mod journal;
 pub mod machine;
 pub mod metric;

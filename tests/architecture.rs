@@ -12,6 +12,7 @@ const LAYERS: &[&[&str]] = &[
     &["strategy", "probe", "study"],
     &["tuner", "report", "demo"],
     &["spec"],
+    &["init"],
 ];
 
 /// Within the lowest layer, what a config is may rest on how a probe can end and on quantities, never the other way.
