@@ -1,10 +1,12 @@
 //! The command line: what is asked for, and which part of the library answers.
 
+mod best;
 mod check;
 mod completions;
 #[cfg(feature = "demo")]
 mod demo_step;
 mod device;
+mod diagnose;
 mod diagnostic;
 mod emit;
 mod exit;
@@ -14,7 +16,10 @@ mod interrupt;
 mod probe;
 mod progress;
 mod questions;
+#[cfg(test)]
+mod reference;
 mod replay;
+mod report;
 mod schema;
 mod scripts;
 mod search;
@@ -29,7 +34,7 @@ use exit::{Exit, Failed};
 /// Finds the batch size, loader workers, precision and other settings that train a model fastest, by measuring the
 /// real training step.
 #[derive(Debug, Parser)]
-#[command(name = "gputune", version, propagate_version = true, after_help = exit::HELP)]
+#[command(name = "gputune", version, propagate_version = true, after_help = exit::help())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -40,8 +45,10 @@ enum Command {
     Init(init::Args),
     Search(search::Args),
     Probe(probe::Args),
+    Diagnose(diagnose::Args),
     Check(check::Args),
     Device(device::Args),
+    Report(report::Args),
     Emit(emit::Args),
     Replay(replay::Args),
     Schema(schema::Args),
@@ -64,8 +71,10 @@ pub(crate) fn main() -> ExitCode {
         Command::Init(args) => init::run(&args),
         Command::Search(args) => search::run(args),
         Command::Probe(args) => probe::run(&args),
+        Command::Diagnose(args) => diagnose::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Device(args) => device::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Emit(args) => emit::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Schema(args) => schema::run(&args),
