@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use gputune::init::deepspeed::{self, Template};
 use gputune::init::draft::{self, Frame, Rate};
 use gputune::init::plan::{self, Found, Plan, Way};
 use gputune::init::preset::{self, PRESETS, Preset, Recognised};
@@ -17,6 +18,7 @@ use gputune::machine::Machine;
 use gputune::probe::{Brief, PrintedEnd};
 use gputune::quantity;
 use gputune::spec::Spec;
+use tempfile::NamedTempFile;
 
 use super::exit::{Exit, Failed};
 use super::{diagnostic, questions, scripts, stdout};
@@ -106,7 +108,8 @@ pub(super) fn run(args: &Args) -> super::Result {
     let unwritable = |error: gputune::init::Unwritable| {
         Failed::new(Exit::Usage, error.to_string()).hint("put the command into a script, and give that")
     };
-    let plan = plan::plan(&found).map_err(unwritable)?;
+    let mut plan = plan::plan(&found).map_err(unwritable)?;
+    let template = if preset.name == "deepspeed" { deepspeed::render(&mut plan, &command, &means, &cwd) } else { None };
     let folder = args.out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let elsewhere = folder.canonicalize().is_ok_and(|folder| Some(folder) != cwd.canonicalize().ok());
     let frame = Frame {
@@ -116,11 +119,15 @@ pub(super) fn run(args: &Args) -> super::Result {
         machine: &means.line(),
         told_by: &told_by,
         file: &args.out.display().to_string(),
-        files: Vec::new(),
+        files: template.iter().filter_map(|template| rendered(&args.out, template)).collect(),
     };
     let text = draft::write(&plan, &frame).map_err(unwritable)?;
-    let spec = write(args, folder, &text)?;
-    spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
+    let spec = write(args, folder, &text, template.as_ref())?;
+    let asked = |warning: &&String| {
+        let of_config = plan.parameters.iter().filter(|parameter| parameter.way == Way::Config);
+        of_config.into_iter().any(|parameter| warning.contains(&format!("`{}`", parameter.name)))
+    };
+    spec.warnings.iter().filter(|warning| !asked(warning)).for_each(|warning| diagnostic::print_warning(warning));
     stdout::print(&summary(args, &command, &plan, &frame))?;
     Ok(Exit::Found)
 }
@@ -262,6 +269,10 @@ fn rate(preset: &Preset, source: &Source) -> Rate {
     if source.of_gputune("step").is_some() || source.speaks_protocol {
         return Rate::Events;
     }
+    if preset.name == "deepspeed" {
+        let (pattern, unit) = deepspeed::RATE;
+        return Rate::Printed { pattern: pattern.to_owned(), unit: unit.to_owned() };
+    }
     match &source.printed_rate {
         Some((pattern, unit)) => Rate::Printed { pattern: pattern.clone(), unit: unit.clone() },
         None => Rate::Missing,
@@ -269,27 +280,67 @@ fn rate(preset: &Preset, source: &Source) -> Rate {
 }
 
 /// Writes the spec whole or not at all, once it is known to be accepted.
-fn write(args: &Args, folder: &Path, text: &str) -> Result<Spec, Failed> {
+fn write(args: &Args, folder: &Path, text: &str, template: Option<&Template>) -> Result<Spec, Failed> {
     let failed = |error: &std::io::Error| {
         let message = format!("cannot write {}: {error}", args.out.display());
         Failed::new(Exit::Impossible, message)
             .hint("is the folder there, and may this user write in it? Choose another file with --out FILE")
     };
-    let made = tempfile::Builder::new().prefix(".gputune-").suffix(".toml").tempfile_in(folder);
-    let mut file = made.map_err(|error| failed(&error))?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_data());
-    written.map_err(|error| failed(&error))?;
+    // The template first: the spec is not accepted without it. It goes again where something fails.
+    let template = template.and_then(|template| Some((rendered(&args.out, template)?.0, template)));
+    let kept = template.map(|(name, template)| place(&folder.join(name), &template.text, args.force)).transpose();
+    let mut kept = kept.map_err(|error| failed(&error))?;
+    let file = temporary(folder, text).map_err(|error| failed(&error))?;
     let spec = Spec::load(file.path()).map_err(|error| {
         let message = format!("the spec for this command would not be accepted: {}", error.message);
         Failed::new(Exit::Impossible, message)
             .hint("nothing was written; write the spec by hand, as docs/spec.md says, and report this, please")
     })?;
-    let kept = fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644)).and_then(|()| {
-        let kept = if args.force { file.persist(&args.out) } else { file.persist_noclobber(&args.out) };
-        kept.map(|_| ()).map_err(|error| error.error)
-    });
-    kept.map_err(|error| failed(&error))?;
+    persist(file, &args.out, args.force).map_err(|error| failed(&error))?;
+    if let Some(kept) = &mut kept {
+        kept.stays = true;
+    }
     Ok(spec)
+}
+
+/// The template of a config beside the spec and the name of what is rendered.
+fn rendered(out: &Path, template: &Template) -> Option<(String, String)> {
+    let name = template.config.file_name()?.to_str()?;
+    let stem = out.file_stem()?.to_str()?;
+    Some((format!("{stem}.{name}.in"), name.to_owned()))
+}
+
+/// A file that is removed unless it stays.
+struct Placed {
+    path: PathBuf,
+    stays: bool,
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        if !self.stays {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn place(path: &Path, text: &str, replaces: bool) -> std::io::Result<Placed> {
+    let file = temporary(path.parent().unwrap_or(Path::new(".")), text)?;
+    persist(file, path, replaces)?;
+    Ok(Placed { path: path.to_owned(), stays: false })
+}
+
+fn temporary(folder: &Path, text: &str) -> std::io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new().prefix(".gputune-").suffix(".toml").tempfile_in(folder)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_data())?;
+    Ok(file)
+}
+
+/// Gives a file its name: whole or not at all, and in place of another only where that is wanted.
+fn persist(file: NamedTempFile, path: &Path, replaces: bool) -> std::io::Result<()> {
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
+    let kept = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
+    kept.map(|_| ()).map_err(|error| error.error)
 }
 
 /// What was found and what comes next.
@@ -302,6 +353,7 @@ fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> St
         ("arguments", names(|way| matches!(way, Way::Argument(_)))),
         ("adapter", names(|way| matches!(way, Way::Target(target) if !target.starts_with("env.")))),
         ("variables", names(|way| matches!(way, Way::Target(target) if target.starts_with("env.")))),
+        ("file", names(|way| matches!(way, Way::File(_)))),
         ("config", names(|way| matches!(way, Way::Config))),
     ];
     let mut text = format!("{}: {}\n", command.name(), plan.preset.about);

@@ -170,6 +170,7 @@ fn write_space(plan: &Plan, out: &mut String) {
             }
             Way::Target(_) if plan.has_arguments() => "by the adapter: the script has no argument for it".to_owned(),
             Way::Target(_) => "by the adapter".to_owned(),
+            Way::File(file) => format!("by {file}, rendered for each probe"),
             Way::Config => "the script asks for it with gputune.config".to_owned(),
         };
         let about = if parameter.about.is_empty() { String::new() } else { format!("{}; ", parameter.about) };

@@ -48,7 +48,8 @@ struct Open {
 impl Open {
     fn close(mut self) -> Argument {
         if self.argument.default.is_none() {
-            self.argument.default = default_in(&self.description);
+            let is_value = |default: &String| !matches!(default.as_str(), "None" | "null");
+            self.argument.default = default_in(&self.description).filter(is_value);
         }
         if let (Kind::Value { choices }, Some(listed)) = (&mut self.argument.kind, self.description.strip_prefix('<'))
             && let Some((names, _)) = listed.split_once('>')

@@ -6,6 +6,7 @@
 mod argument;
 mod calls;
 mod command;
+pub mod deepspeed;
 pub mod draft;
 mod formats;
 pub mod help;

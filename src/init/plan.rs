@@ -33,6 +33,8 @@ pub enum Way {
     Argument(String),
     /// By this target of `apply`.
     Target(String),
+    /// By this file, which is rendered for each probe.
+    File(String),
     /// The script reads it with `gputune.config`, or from the variable `GPUTUNE_CONFIG`.
     Config,
 }
@@ -160,7 +162,8 @@ impl Planner<'_> {
             return false;
         };
         let default = argument.default_number();
-        let given = self.plan.words.set(&argument, knob.parameter);
+        let mut words = self.plan.words.clone();
+        let given = words.set(&argument, knob.parameter);
         let today = match given {
             Some(given) => given.trim().parse().ok(),
             None => default,
@@ -173,6 +176,7 @@ impl Planner<'_> {
         let Some(definition) = settings::numbers(knob.settings, today, &choices, self.found.means, ranks) else {
             return false;
         };
+        self.plan.words = words;
         let today = today.filter(|&today| settings::is_possible(knob.settings, today)).map(|today| today.to_string());
         self.push(knob.parameter, knob.about, definition, Way::Argument(argument.spelled().to_owned()), today);
         true

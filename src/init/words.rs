@@ -126,7 +126,7 @@ fn template(text: String) -> Word {
 }
 
 /// A text in which every `{name}` is written `{{name}}`.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     static NAMES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{([A-Za-z_][A-Za-z0-9_]*)\}").ok());
     NAMES.as_ref().map_or_else(|| text.to_owned(), |names| names.replace_all(text, "{{$1}}").into_owned())
 }
