@@ -55,7 +55,7 @@ fn a_script_with_arguments_gets_a_spec_that_check_accepts() {
     {
         assert!(text.contains(line), "{line}\n{text}");
     }
-    assert!(text.contains(r"([0-9.]+)\\s*images/sec") && text.contains("\"images/sec\""), "{text}");
+    assert!(text.contains(r"throughput = { pattern = '([0-9.]+)\s*images/sec', unit = "), "{text}");
     assert!(stdout(&output).contains("gputune search gputune.toml"), "{}", stdout(&output));
     let check =
         Command::new(support::gputune()).args(["check", "gputune.toml"]).current_dir(folder.path()).output().unwrap();
@@ -261,7 +261,10 @@ fn an_end_of_input_and_ctrl_c_write_nothing() {
 #[test]
 fn the_help_lists_the_presets() {
     let output = init(Path::new("."), &["--help"]);
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/init.md")).unwrap();
     for preset in PRESETS {
+        let row = format!("| `{}` | {} | [", preset.name, preset.about);
+        assert!(page.contains(&row), "docs/init.md has no {row}");
         assert!(stdout(&output).contains(preset.name), "{}", preset.name);
         assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(preset.page).is_file(), "{}", preset.page);
         assert!(gputune::spec::SHIPPED_SPACES.iter().any(|(name, _)| *name == preset.space), "{}", preset.space);
