@@ -1,7 +1,6 @@
 //! `report.html` in a browser: real pages of kept searches, small, large, hostile and without a result, in headless Chromium.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[expect(dead_code, reason = "each test uses a part of it")]
 #[path = "support/kept.rs"]
 mod kept;
 
