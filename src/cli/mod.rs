@@ -1,6 +1,7 @@
 //! The command line: what is asked for, and which part of the library answers.
 
 mod check;
+mod colour;
 mod completions;
 #[cfg(feature = "demo")]
 mod demo_step;
@@ -10,12 +11,14 @@ mod emit;
 mod exit;
 mod folder;
 mod interrupt;
+mod live;
 mod probe;
 mod progress;
 mod replay;
 mod schema;
 mod search;
 mod stdout;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -28,6 +31,9 @@ use exit::{Exit, Failed};
 #[derive(Debug, Parser)]
 #[command(name = "gputune", version, propagate_version = true, after_help = exit::HELP)]
 struct Cli {
+    /// When text for people is coloured
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t)]
+    color: colour::When,
     #[command(subcommand)]
     command: Command,
 }
@@ -36,6 +42,7 @@ struct Cli {
 enum Command {
     Search(search::Args),
     Probe(probe::Args),
+    Watch(watch::Args),
     Check(check::Args),
     Device(device::Args),
     Emit(emit::Args),
@@ -56,9 +63,11 @@ pub(crate) fn main() -> ExitCode {
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Found.into() };
         }
     };
+    colour::ask(cli.color);
     let result = match cli.command {
         Command::Search(args) => search::run(args),
         Command::Probe(args) => probe::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Device(args) => device::run(&args),
         Command::Emit(args) => emit::run(&args),

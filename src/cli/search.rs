@@ -9,14 +9,15 @@ use gputune::metric::GpuUse;
 use gputune::probe::{CommandProber, ProbeError, StepTemplate, supervisor};
 use gputune::report::{self, BestReport, Compute};
 use gputune::spec::Spec;
+use gputune::status::Ended;
 use gputune::strategy::{EarlierStudy, LEARNING};
 use gputune::study::Study;
 use gputune::telemetry::{Device, NoGpu};
 use gputune::tuner::{TuneError, Tuner};
 
 use super::exit::{Exit, Failed};
-use super::progress::{Progress, columns};
-use super::{check, diagnostic, folder, interrupt, stdout};
+use super::progress::Progress;
+use super::{check, colour, diagnostic, folder, interrupt, stdout};
 
 /// Find the config that trains fastest, by probing the real training step
 ///
@@ -74,7 +75,7 @@ pub(super) fn run(args: Args) -> super::Result {
 
     let (name, full_precision) = (spec.path.display().to_string(), spec.full_precision());
     let template = spec.step.template().clone();
-    let mut progress = Progress::new(args.quiet, &spec);
+    let mut progress = Progress::new(args.quiet, &spec, &recovered, &stop).with_status_file(&out);
     // The link in /proc leads to the running executable, even if its file was replaced meanwhile.
     let step = spec.step.into_command(gputune_path(), PathBuf::from("/proc/self/exe"), &device);
     let prober = CommandProber::new(step, &out);
@@ -93,7 +94,10 @@ pub(super) fn run(args: Args) -> super::Result {
         tuner = tuner.baseline(baseline).map_err(|error| Failed::because(Exit::Usage, &error))?;
     }
     let study = tuner.run(|event| progress.hear(&event));
-    progress.finish();
+    progress.finish(match &study {
+        Ok(study) => Ended::Stopped(study.stopped),
+        Err(error) => Ended::Failed(error.to_string()),
+    });
     let study = study.map_err(|error| tune_failed(&error, &out))?;
 
     let best = report::best(&study, &device).map(|best| with_command(best, &study, &template, &out));
@@ -101,15 +105,11 @@ pub(super) fn run(args: Args) -> super::Result {
     let best = best.map(|best| BestReport { warm_start: records, ..best });
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     if !args.quiet {
-        eprintln!("{}\n\n{}", tables(&study), report::verdict(&study));
-        if let Some(compute) = best.as_ref().and_then(|best| best.compute) {
-            eprintln!("{}", compute.line());
-        }
-        eprintln!("results   {}", relative(&out).display());
+        print_report(&study, best.as_ref(), relative(&out));
     }
     print_warnings(&study, &device);
     if args.quiet && best.is_none() {
-        eprintln!("{}", report::verdict(&study));
+        eprintln!("{}", colour::stderr().lay_out(&report::verdict(&study)));
     }
     if let Some(best) = &best {
         stdout::print(&(args.format.write)(&best.config))?;
@@ -143,10 +143,21 @@ fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierS
     given.iter().map(study).collect()
 }
 
-/// The trials, and the front where the result is one.
-fn tables(study: &Study) -> String {
-    let trials = report::table(study, columns());
-    if study.objective.is_pareto() { format!("{trials}\n\n{}", report::front_table(study)) } else { trials }
+/// The trials, the front where the result is one, the verdict, and what to do next.
+fn print_report(study: &Study, best: Option<&BestReport>, out: &Path) {
+    let screen = colour::stderr();
+    let front = if study.objective.is_pareto() { report::front_table(study, screen) } else { String::new() };
+    let mut verdict = report::verdict(study);
+    if let Some(compute) = best.and_then(|best| best.compute) {
+        verdict += &format!("\n{}", compute.line());
+    }
+    let verdict = screen.lay_out(&format!("{verdict}\nresults   {}", out.display()));
+    let parts = [report::table(study, screen), front, verdict];
+    eprintln!("{}", parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n"));
+    // A command is not wrapped, so that it can be copied.
+    if let Some(command) = best.and_then(shown_command) {
+        eprintln!("next      {}", command.replace("\n#", "\n          #"));
+    }
 }
 
 /// The device that the spec asks for is not there.
