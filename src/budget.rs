@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::trial::{History, Trial};
 
 /// What a search may cost.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
     /// Probes to run, the baseline included; a short one counts like any other. The leaders' confirmation comes on top.
     pub probes: u32,
@@ -44,6 +44,8 @@ pub enum StopReason {
     GainWithinNoise,
     /// Someone stopped it.
     Interrupted,
+    /// It has not: probes are still run.
+    Running,
 }
 
 impl std::fmt::Display for StopReason {
@@ -55,6 +57,7 @@ impl std::fmt::Display for StopReason {
             Self::GainWithinNoise => "another probe is expected to gain less than measurements can tell apart",
             Self::LittleToGain => "another probe is expected to gain too little",
             Self::Interrupted => "interrupted",
+            Self::Running => "still running",
         })
     }
 }

@@ -8,7 +8,7 @@ mod follow;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -108,6 +108,9 @@ pub struct Line {
     pub expected_gain: Option<f64>,
     /// Wall time of the probe in seconds.
     pub elapsed_s: f64,
+    /// When it was over, in seconds of Unix time; absent in journals of before this was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<f64>,
     /// How it ended.
     #[serde(flatten)]
     pub outcome: Outcome,
@@ -247,6 +250,7 @@ impl Journal {
             why: why.map(str::to_owned),
             expected_gain,
             elapsed_s: trial.elapsed.as_secs_f64(),
+            ended_at: unix_time(),
             outcome: trial.outcome.clone(),
         })
     }
@@ -288,6 +292,12 @@ fn lock_patiently(file: &File) -> Result<(), TryLockError> {
         }
     }
     file.try_lock()
+}
+
+/// Seconds of Unix time, to the millisecond.
+fn unix_time() -> Option<f64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
+    Some((now * 1e3).round() / 1e3)
 }
 
 /// Reads the trials of a journal without its space, and without locking it.

@@ -11,6 +11,7 @@ pub mod emit;
 pub mod event;
 pub(crate) mod foreign;
 pub mod journal;
+pub mod kept;
 pub mod machine;
 pub mod metric;
 pub mod numerics;

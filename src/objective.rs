@@ -34,7 +34,7 @@ pub enum OnTie {
 }
 
 /// What better means and what is feasible.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Objective {
     kind: Kind,
     price: Option<Price>,
@@ -44,7 +44,8 @@ pub struct Objective {
 }
 
 /// What counts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Kind {
     /// One metric.
     Single(Goal),
@@ -52,7 +53,8 @@ enum Kind {
     Weighted(Weighted),
     /// Several that nothing weighs against each other.
     Pareto(Vec<Goal>),
-    /// One of the questions that a search for a front consists of.
+    /// One of the questions that a search for a front consists of; never kept.
+    #[serde(skip)]
     Scalarised(Scalarised),
 }
 

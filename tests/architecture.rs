@@ -10,7 +10,8 @@ const LAYERS: &[&[&str]] = &[
     &["objective", "journal", "emit", "budget", "numerics", "machine", "ceilings"],
     &["event"],
     &["strategy", "probe", "study", "status"],
-    &["tuner", "report", "demo"],
+    &["tuner", "kept", "demo"],
+    &["report"],
     &["spec"],
 ];
 

@@ -14,7 +14,8 @@ fn run(arguments: &[&str]) -> Output {
 
 #[test]
 fn help_texts() {
-    let commands = ["search", "check", "device", "emit", "replay", "schema", "demo-step", "completions"];
+    let commands =
+        ["search", "watch", "check", "device", "report", "emit", "replay", "schema", "demo-step", "completions"];
     let mut text = stdout(&run(&["--help"]));
     for command in commands {
         let output = run(&[command, "--help"]);
@@ -65,6 +66,10 @@ fn usage_errors_have_exit_code_2_and_print_nothing_to_stdout() {
         &["search"],
         &["search", "no-such-file.toml"],
         &["check", "/"],
+        &["report"],
+        &["report", "/no/such/folder"],
+        &["report", "."],
+        &["report", ".", "--format", "pdf"],
         &["emit", "/no/such/folder"],
         &["emit", ".", "--format", "xml"],
         &["replay", "no-such-table.csv"],

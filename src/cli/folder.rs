@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gputune::emit::{FORMATS, Format};
+use gputune::kept::{self, Description};
 
 use super::exit::{Exit, Failed};
 
-pub(super) const JOURNAL: &str = "journal.jsonl";
+pub(super) const JOURNAL: &str = kept::JOURNAL;
 pub(super) const BEST_JSON: &str = "best.json";
 pub(super) const BEST_TOML: &str = "best.toml";
 pub(super) const TRIALS: &str = "trials.csv";
@@ -43,16 +44,30 @@ pub(super) fn prepare(folder: &Path) -> Result<(), Failed> {
 /// Writes a file whole or not at all.
 pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failed> {
     let path = folder.join(name);
-    let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.as_file().sync_data()?;
-        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
-        file.persist(&path).map_err(|error| error.error)
-    });
-    written.map(|_| ()).map_err(|error| {
+    replace(&path, text.as_bytes()).map_err(|error| {
         Failed::new(Exit::Impossible, format!("cannot write {}: {error}", path.display()))
             .hint("all trials are in the journal; make room and run the same command again")
     })
+}
+
+/// Puts a file in its place whole or not at all. What is no file, such as a pipe or /dev/stdout, is written to.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if path.exists() && !path.is_file() {
+        return fs::write(path, bytes);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_data()?;
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// Writes what the folder's search is about.
+pub(super) fn describe(folder: &Path, description: &Description<'_>) -> Result<(), Failed> {
+    let json = description.to_json().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    write(folder, kept::STUDY, &json)
 }
 
 /// Removes a file that an earlier run may have left.

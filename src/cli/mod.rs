@@ -1,5 +1,6 @@
 //! The command line: what is asked for, and which part of the library answers.
 
+mod best;
 mod check;
 mod colour;
 mod completions;
@@ -15,6 +16,7 @@ mod live;
 mod probe;
 mod progress;
 mod replay;
+mod report;
 mod schema;
 mod search;
 mod stdout;
@@ -45,6 +47,7 @@ enum Command {
     Watch(watch::Args),
     Check(check::Args),
     Device(device::Args),
+    Report(report::Args),
     Emit(emit::Args),
     Replay(replay::Args),
     Schema(schema::Args),
@@ -70,6 +73,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Watch(args) => watch::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Device(args) => device::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Emit(args) => emit::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Schema(args) => schema::run(&args),

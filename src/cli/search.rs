@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use gputune::ceilings::{self, Ceilings};
 use gputune::emit::Format;
 use gputune::journal::{Header, Journal, JournalError, WarmStart};
-use gputune::metric::GpuUse;
-use gputune::probe::{CommandProber, ProbeError, StepTemplate, supervisor};
-use gputune::report::{self, BestReport, Compute};
+use gputune::kept::Description;
+use gputune::probe::{CommandProber, ProbeError, supervisor};
+use gputune::report::{self, BestReport};
 use gputune::spec::Spec;
 use gputune::status::Ended;
 use gputune::strategy::{EarlierStudy, LEARNING};
@@ -17,7 +16,7 @@ use gputune::tuner::{TuneError, Tuner};
 
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
-use super::{check, colour, diagnostic, folder, interrupt, stdout};
+use super::{best, colour, diagnostic, folder, interrupt, stdout};
 
 /// Find the config that trains fastest, by probing the real training step
 ///
@@ -74,7 +73,9 @@ pub(super) fn run(args: Args) -> super::Result {
     let stop = interrupt::stop_flag().map_err(impossible)?;
 
     let (name, full_precision) = (spec.path.display().to_string(), spec.full_precision());
-    let template = spec.step.template().clone();
+    let (template, budget, baseline) = (spec.step.template().clone(), spec.budget, spec.baseline.clone());
+    let sought = (&spec.space, &spec.objective);
+    folder::describe(&out, &Description::new(&name, sought, baseline.as_ref(), budget, &device, &template))?;
     let mut progress = Progress::new(args.quiet, &spec, &recovered, &stop).with_status_file(&out);
     // The link in /proc leads to the running executable, even if its file was replaced meanwhile.
     let step = spec.step.into_command(gputune_path(), PathBuf::from("/proc/self/exe"), &device);
@@ -85,7 +86,7 @@ pub(super) fn run(args: Args) -> super::Result {
         .budget(spec.budget)
         .limits(spec.limits)
         .seed(spec.seed)
-        .precision_speeds(known_ceilings(&device, &[]).map(|known| known.relative_speeds()).unwrap_or_default())
+        .precision_speeds(best::known_ceilings(&device, &[]).map(|known| known.relative_speeds()).unwrap_or_default())
         .journal(journal, recovered)
         .stop_flag(stop);
     tuner = tuner.strategy(spec.strategy).map_err(|error| tune_failed(&error, &out))?;
@@ -100,12 +101,13 @@ pub(super) fn run(args: Args) -> super::Result {
     });
     let study = study.map_err(|error| tune_failed(&error, &out))?;
 
-    let best = report::best(&study, &device).map(|best| with_command(best, &study, &template, &out));
-    let best = best.map(|best| with_compute(best, &study, &template, &device));
-    let best = best.map(|best| BestReport { warm_start: records, ..best });
+    let best = best::report(&study, &device, &template, &records, &out);
+    let sought = (&study.space, &study.objective);
+    let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
+    folder::describe(&out, &description.ended(study.stopped, study.elapsed))?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     if !args.quiet {
-        print_report(&study, best.as_ref(), relative(&out));
+        eprintln!("{}", report::terminal(&study, best.as_ref(), relative(&out), colour::stderr()));
     }
     print_warnings(&study, &device);
     if args.quiet && best.is_none() {
@@ -141,23 +143,6 @@ fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierS
         study.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))
     };
     given.iter().map(study).collect()
-}
-
-/// The trials, the front where the result is one, the verdict, and what to do next.
-fn print_report(study: &Study, best: Option<&BestReport>, out: &Path) {
-    let screen = colour::stderr();
-    let front = if study.objective.is_pareto() { report::front_table(study, screen) } else { String::new() };
-    let mut verdict = report::verdict(study);
-    if let Some(compute) = best.and_then(|best| best.compute) {
-        verdict += &format!("\n{}", compute.line());
-    }
-    let verdict = screen.lay_out(&format!("{verdict}\nresults   {}", out.display()));
-    let parts = [report::table(study, screen), front, verdict];
-    eprintln!("{}", parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n"));
-    // A command is not wrapped, so that it can be copied.
-    if let Some(command) = best.and_then(shown_command) {
-        eprintln!("next      {}", command.replace("\n#", "\n          #"));
-    }
 }
 
 /// The device that the spec asks for is not there.
@@ -233,43 +218,6 @@ pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
     }
 }
 
-/// Adds the command that runs the best config, with the files of the trial that found it.
-fn with_command(best: BestReport, study: &Study, template: &StepTemplate, out: &Path) -> BestReport {
-    let winner = study.space.locate(&best.config.chosen(&study.space)).ok();
-    let number = winner.and_then(|config| study.history.of(&config).next().map(|trial| trial.number));
-    let applied = template.apply.by_hook(&best.config);
-    BestReport {
-        applied: applied.map(|(applied, value)| (applied.name.clone(), value.clone())).collect(),
-        command: Some(check::command_line(template, &best.config, out, number.unwrap_or(0))),
-        cwd: Some(template.cwd.display().to_string()),
-        ..best
-    }
-}
-
-/// Adds how far the config is from what its GPUs reached, where that was measured.
-fn with_compute(best: BestReport, study: &Study, template: &StepTemplate, device: &Device) -> BestReport {
-    let Some(winner) = study.best().map(|best| best.winner) else { return best };
-    let known = known_ceilings(device, &winner.measurement.gpus);
-    let precision = template.apply.precision(&best.config);
-    BestReport { compute: Compute::of(&winner.measurement, precision, known.as_ref()), ..best }
-}
-
-/// What was measured of GPUs at best, where one of those that trained, or another of their model, was.
-fn known_ceilings(device: &Device, gpus: &[GpuUse]) -> Option<Ceilings> {
-    let folder = ceilings::folder().filter(|_| device.is_gpu)?;
-    ceilings::known(&folder, device, gpus)
-}
-
-/// The command, and what it does not carry as a comment.
-fn shown_command(best: &BestReport) -> Option<String> {
-    let command = best.command.clone()?;
-    if best.applied.is_empty() {
-        return Some(command);
-    }
-    let applied: Vec<String> = best.applied.iter().map(|(target, value)| format!("{target}={value}")).collect();
-    Some(format!("{command}\n# and in the script, since the command does not set it: {}", applied.join(" ")))
-}
-
 fn write_results(
     study: &Study,
     device: &Device,
@@ -278,7 +226,7 @@ fn write_results(
     out: &Path,
 ) -> Result<(), Failed> {
     folder::write(out, folder::TRIALS, &report::trials_csv(study))?;
-    let command = best.and_then(shown_command);
+    let command = best.and_then(BestReport::shown_command);
     let compute = best.and_then(|best| best.compute.as_ref());
     folder::write(out, folder::SUMMARY, &report::summary(study, device, name, command.as_deref(), compute))?;
     let Some(best) = best else {

@@ -14,8 +14,13 @@ pub(super) fn columns() -> usize {
 
 /// Prints a text; a reader that is gone ends the program quietly.
 pub(super) fn print(text: &str) -> Result<(), Failed> {
+    print_bytes(text.as_bytes())
+}
+
+/// The same with what need not be text.
+pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), Failed> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failed::ClosedPipe),
         Err(error) => Err(Failed::new(Exit::Impossible, format!("cannot write to standard output: {error}"))),

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gputune::journal::{Follower, JournalError, Line, is_in_use};
+use gputune::kept::Kept;
 use gputune::objective::Objective;
 use gputune::quantity::show_duration;
+use gputune::report::{self, Tone};
 use gputune::status::{Ended, Status, StatusFile};
 use gputune::trial::Purpose;
 
@@ -63,7 +65,7 @@ pub(super) fn run(args: &Args) -> super::Result {
 
 /// The folder, also where its journal is named.
 fn folder_of(place: &Path) -> Result<PathBuf, Failed> {
-    if !place.is_file() {
+    if place.is_dir() || !place.exists() {
         return Ok(place.to_owned());
     }
     match (place.file_name(), place.parent()) {
@@ -81,7 +83,7 @@ struct Watch {
     dir: PathBuf,
     journal: PathBuf,
     follower: Follower,
-    objective: Objective,
+    objective: Option<Objective>,
     status: Option<Status>,
     best: Option<f64>,
     /// Trials that ended.
@@ -93,21 +95,25 @@ struct Watch {
 impl Watch {
     fn new(dir: &Path) -> Self {
         let journal = dir.join(folder::JOURNAL);
-        let (follower, objective) = (Follower::new(&journal), Objective::default());
+        let (follower, objective) = (Follower::new(&journal), None);
         let dir = dir.to_owned();
         Self { dir, journal, follower, objective, status: None, best: None, trials: 0, asked: None }
     }
 
     /// Reads what is new: lines of finished trials, and whether the status changed.
-    fn look(&mut self) -> Result<(Vec<String>, bool), JournalError> {
+    fn look(&mut self) -> Result<(Vec<(String, Tone)>, bool), JournalError> {
         let before = self.status.as_ref().map(|status| status.written_ms);
         // Before the journal: a search that has ended by now has all of its trials in there.
         self.status = StatusFile::read(&self.dir);
         let news = self.follower.news()?;
+        if news.is_another || self.objective.is_none() {
+            // What better means; of a folder that is older than that record, throughput.
+            self.objective = Kept::read(&self.dir).ok().map(|kept| kept.study.objective);
+        }
         let mut lines = Vec::new();
         if news.is_another {
             (self.best, self.trials) = (None, 0);
-            lines.push("the search was started over".to_owned());
+            lines.push(("the search was started over".to_owned(), Tone::Plain));
         }
         for line in &news.trials {
             let text = self.told(line);
@@ -116,16 +122,16 @@ impl Watch {
         Ok((lines, before != self.status.as_ref().map(|status| status.written_ms)))
     }
 
-    fn told(&mut self, line: &Line) -> String {
+    fn told(&mut self, line: &Line) -> (String, Tone) {
         self.trials += 1;
         let may_lead = line.purpose != Purpose::Confirm && !line.purpose.is_short();
-        let score = self.objective.score_of(&line.outcome).filter(|_| may_lead);
+        let objective = self.objective.clone().unwrap_or_default();
+        let score = objective.score_of(&line.outcome).filter(|_| may_lead);
         let is_best = score.is_some_and(|score| self.best.is_none_or(|best| score > best));
         if is_best {
             self.best = score;
         }
-        let (text, tone) = trial_line(&self.objective, line.trial, line.purpose, &line.config, &line.outcome, is_best);
-        on_terminal(&text, tone)
+        trial_line(&objective, line.trial, line.purpose, &line.config, &line.outcome, is_best)
     }
 
     /// Whether the search lives.
@@ -162,7 +168,12 @@ impl Watch {
                 .hint("without --once, `gputune watch` waits for it"));
         }
         let mut text = String::new();
-        if let Some(status) = &self.status {
+        if matches!(life, Life::Ended(_) | Life::Died)
+            && let Ok(kept) = super::report::read(&self.dir)
+        {
+            let best = super::report::best_of(&kept);
+            text += &(report::terminal(&kept.study, best.as_ref(), &self.dir, colour::stdout()) + "\n\n");
+        } else if let Some(status) = &self.status {
             text += &(live::once(status, colour::stdout()).join("\n") + "\n");
         }
         stdout::print(&(text + &self.words(&life) + "\n"))?;
@@ -230,16 +241,16 @@ fn age(status: &Status) -> Duration {
 }
 
 /// Above the view, or on standard output; of very many at once above the view the last.
-fn tell(live: Option<&Live>, lines: &[String]) -> Result<(), Failed> {
+fn tell(live: Option<&Live>, lines: &[(String, Tone)]) -> Result<(), Failed> {
     const MOST: usize = 20;
     let Some(live) = live else {
-        return if lines.is_empty() { Ok(()) } else { stdout::print(&(lines.join("\n") + "\n")) };
+        return lines.iter().try_for_each(|(line, _)| stdout::print(&format!("{line}\n")));
     };
     let shown = lines.get(lines.len().saturating_sub(MOST)..).unwrap_or_default();
     if shown.len() < lines.len() {
         live.say(&format!("      {} trials before these", lines.len() - shown.len()));
     }
-    shown.iter().for_each(|line| live.say(line));
+    shown.iter().for_each(|(line, tone)| live.say(&on_terminal(line, *tone)));
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! Bounds on metrics, as they are written.
 
+use serde::{Deserialize, Serialize};
+
 use crate::quantity;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +20,8 @@ const COMPARISONS: &[(&str, Comparison)] = &[
 ];
 
 /// A bound on a metric, such as `peak_memory < 70GiB`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Constraint {
     text: String,
     metric: String,
@@ -32,6 +35,20 @@ pub struct Constraint {
 pub struct ConstraintError {
     text: String,
     reason: String,
+}
+
+impl TryFrom<String> for Constraint {
+    type Error = ConstraintError;
+
+    fn try_from(text: String) -> Result<Self, ConstraintError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Constraint> for String {
+    fn from(constraint: Constraint) -> Self {
+        constraint.text
+    }
 }
 
 impl Constraint {

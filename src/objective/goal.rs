@@ -68,7 +68,8 @@ impl Goal {
 }
 
 /// What an hour of training costs, in the user's currency.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Price {
     /// The whole run, whatever it uses.
     PerHour(f64),

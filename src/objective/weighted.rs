@@ -4,11 +4,13 @@
 //! research", 1969) has no scale: another unit of a metric changes all scores by the same factor, and so does what they
 //! are compared with. Its logarithm is a weighted sum of logarithms.
 
+use serde::{Deserialize, Serialize};
+
 use super::goal::{Direction, Goal, with_half_width};
 use crate::outcome::Estimate;
 
 /// Goals with weights that add up to one.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Weighted {
     pub(super) goals: Vec<Goal>,
     pub(super) weights: Vec<f64>,

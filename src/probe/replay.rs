@@ -394,6 +394,7 @@ mod tests {
             config: [("x".to_owned(), Value::from(1))].into_iter().collect(),
             why: None,
             expected_gain: None,
+            ended_at: None,
             elapsed_s: 1.0,
             outcome: Outcome::Measured(measured),
         };

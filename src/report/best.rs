@@ -158,6 +158,18 @@ pub struct BestReport {
     pub gputune_version: String,
 }
 
+impl BestReport {
+    /// The command, and what it does not carry as a comment.
+    pub fn shown_command(&self) -> Option<String> {
+        let command = self.command.clone()?;
+        if self.applied.is_empty() {
+            return Some(command);
+        }
+        let applied: Vec<String> = self.applied.iter().map(|(target, value)| format!("{target}={value}")).collect();
+        Some(format!("{command}\n# and in the script, since the command does not set it: {}", applied.join(" ")))
+    }
+}
+
 /// The report on the best config; `None` when none is feasible.
 pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
     let best = study.best()?;

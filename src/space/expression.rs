@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::Value;
 
@@ -208,6 +209,18 @@ fn to_jinja(value: &Value) -> minijinja::Value {
         Value::Int(value) => (*value).into(),
         Value::Float(value) => (*value).into(),
         Value::Text(value) => value.as_str().into(),
+    }
+}
+
+impl Serialize for Expression {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Expression {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 

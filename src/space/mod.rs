@@ -8,6 +8,7 @@ mod count;
 mod expression;
 mod memory_order;
 mod parameter;
+mod parts;
 mod permutation;
 mod plan;
 mod settings;
@@ -17,6 +18,8 @@ mod walk;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Serialize};
 
 pub use build::{Owner, SpaceBuilder, SpaceError};
 pub use count::Count;
@@ -53,7 +56,7 @@ impl Config {
 }
 
 /// A value that is computed from others and not searched.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Derived {
     name: String,
     expression: Expression,

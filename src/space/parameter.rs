@@ -1,9 +1,12 @@
 //! One knob: its name, its settings in order, when it is active and how memory follows it.
 
+use serde::{Deserialize, Deserializer, Serialize};
+
 use super::{Expression, Value};
 
 /// The settings of a parameter, in order; long ranges are computed, never listed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Levels {
     Listed(Vec<Value>),
     Integers { start: i64, step: i64, count: u64 },
@@ -12,7 +15,8 @@ enum Levels {
 }
 
 /// How the memory that a step needs follows a parameter; it decides what one out-of-memory failure rules out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum MemoryRole {
     /// A larger value needs at least as much memory.
     Grows,
@@ -23,7 +27,8 @@ pub enum MemoryRole {
 }
 
 /// What a parameter is to a training step, as far as a model of its time asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Role {
     /// How many samples a step takes.
     Batch,
@@ -63,16 +68,26 @@ impl Role {
 /// let precision = Parameter::values("precision", ["fp32", "bf16"]);
 /// assert!(!precision.is_ordinal());
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Parameter {
     name: String,
     levels: Levels,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     when: Option<Expression>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     memory: Option<MemoryRole>,
+    #[serde(default)]
     is_batch_size: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     full_precision: Option<Value>,
     /// The role that is stated, which may be none at all; `None` where the name has to tell.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "stated")]
     role: Option<Option<Role>>,
+}
+
+/// A role that is there was stated, `null` as none at all.
+fn stated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Role>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 impl Parameter {

@@ -3,8 +3,10 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::allow_attributes, reason = "the part differs from file to file, so nothing can be expected")]
 
+pub(crate) mod kept;
 pub(crate) mod python;
 pub(crate) mod stand_in;
+pub(crate) mod terminal;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -99,21 +101,37 @@ impl Search {
         processes_with(&self.token)
     }
 
-    /// Waits a moment for processes that are being ended by somebody else.
+    /// Waits for processes that are being ended by somebody else, and for a supervisor that is about to start or end one.
     pub(crate) fn assert_no_survivors(&self) {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !self.survivors().is_empty() && Instant::now() < deadline {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut left = self.processes();
+        while !left.is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
+            left = self.processes();
         }
-        assert_eq!(self.survivors(), Vec::<String>::new());
+        assert_eq!(left, Vec::<String>::new());
+    }
+
+    /// This search's processes, supervisors and gputune itself included: all work in its folder.
+    fn processes(&self) -> Vec<String> {
+        let folder = fs::canonicalize(self.folder.path()).unwrap();
+        let works_here = |process: &Path| fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(&folder));
+        let is_of_step = |process: &Path| command_line(process).is_some_and(|line| line.contains(&self.token));
+        let entries = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+        let processes = entries.filter(|process| works_here(process) || is_of_step(process));
+        processes.map(|process| format!("{} {:?}", process.display(), command_line(&process))).collect()
     }
 }
 
 /// Command lines that hold a word.
 pub(crate) fn processes_with(word: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
-    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-    lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).filter(|line| line.contains(word)).collect()
+    entries.filter_map(|entry| command_line(&entry.path())).filter(|line| line.contains(word)).collect()
+}
+
+fn command_line(process: &Path) -> Option<String> {
+    let line = fs::read(process.join("cmdline")).ok()?;
+    Some(String::from_utf8_lossy(&line).replace('\0', " "))
 }
 
 pub(crate) fn stderr(output: &Output) -> String {

@@ -1,0 +1,137 @@
+//! The forms in which a report can be had, and what each is made from.
+
+use std::path::{Path, PathBuf};
+
+use super::best::BestReport;
+use super::screen::{Screen, Tone};
+use super::table::{table, verdict};
+use super::{front_table, summary, trials_csv};
+use crate::journal::{Header, Line};
+use crate::probe::StepTemplate;
+use crate::study::Study;
+use crate::telemetry::Device;
+
+/// Everything that a report can tell of: a search as it is kept, with the report on its best config.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'s> {
+    /// What was searched and found.
+    pub study: &'s Study,
+    /// What trained.
+    pub device: &'s Device,
+    /// The spec, as it was named on the command line.
+    pub name: &'s str,
+    /// The best config, with the command that runs it.
+    pub best: Option<&'s BestReport>,
+    /// What is run, before settings are filled in.
+    pub step: &'s StepTemplate,
+    /// The folder of the search: logs of trials are in `logs/`.
+    pub folder: &'s Path,
+    /// The first line of the journal.
+    pub header: &'s Header,
+    /// What the journal says of each trial of the study, in the same order; why it was proposed is there.
+    pub lines: &'s [Line],
+    /// What it is read on, where that is a terminal.
+    pub screen: Screen,
+}
+
+/// Where a report goes unless another place is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Standard output.
+    Stdout,
+    /// A file of this name in the folder of the search.
+    File(&'static str),
+    /// A folder of this name in the folder of the search.
+    Folder(&'static str),
+}
+
+/// A report as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// One file.
+    File(Vec<u8>),
+    /// Files with their paths below a folder; those of an earlier report that have the same names are replaced.
+    Folder(Vec<(PathBuf, Vec<u8>)>),
+}
+
+impl Output {
+    /// A file with a text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::File(text.into().into_bytes())
+    }
+}
+
+/// A form of report.
+#[derive(Debug, Clone, Copy)]
+pub struct ReportFormat {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub about: &'static str,
+    /// Where it goes.
+    pub place: Place,
+    /// Makes it; the error is a sentence on what is missing.
+    pub make: fn(&Subject<'_>) -> Result<Output, String>,
+}
+
+/// All forms, the default first. `docs/exports.md` describes each.
+pub const REPORTS: &[ReportFormat] = &[
+    ReportFormat {
+        name: "terminal",
+        about: "what `search` prints at its end: the trials, the best and why it ended",
+        place: Place::Stdout,
+        make: |subject| Ok(Output::text(terminal(subject.study, subject.best, subject.folder, subject.screen) + "\n")),
+    },
+    ReportFormat {
+        name: "summary",
+        about: "the same as Markdown, for the step summary of a CI",
+        place: Place::Stdout,
+        make: |subject| {
+            let Subject { study, device, name, best, .. } = *subject;
+            let command = best.and_then(BestReport::shown_command);
+            let compute = best.and_then(|best| best.compute.as_ref());
+            Ok(Output::text(summary(study, device, name, command.as_deref(), compute)))
+        },
+    },
+    ReportFormat {
+        name: "trials",
+        about: "one line of CSV for each trial, with all numbers",
+        place: Place::Stdout,
+        make: |subject| Ok(Output::text(trials_csv(subject.study))),
+    },
+    ReportFormat {
+        name: "best",
+        about: "the best config as JSON, with all that is known of it",
+        place: Place::Stdout,
+        make: |subject| {
+            let best = subject.best.ok_or("there is no best config: nothing feasible was found")?;
+            let json = serde_json::to_string_pretty(best).map_err(|error| error.to_string())?;
+            Ok(Output::text(json + "\n"))
+        },
+    },
+];
+
+/// The form of this name.
+pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
+    REPORTS.iter().find(|format| format.name == name)
+}
+
+/// What a search prints at its end: the trials, the front where the result is one, the best, its ties, its speed-up, why the
+/// search ended, where the results are and the command to run next.
+pub fn terminal(study: &Study, best: Option<&BestReport>, folder: &Path, screen: impl Into<Screen>) -> String {
+    let screen = screen.into();
+    let mut lines = verdict(study);
+    if let Some(compute) = best.and_then(|best| best.compute.as_ref()) {
+        lines += &format!("\n{}", compute.line());
+    }
+    lines += &format!("\nresults   {}", folder.display());
+    let parts = [table(study, screen), front_table(study, screen), screen.lay_out(&lines)];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    let mut text = parts.join("\n\n");
+    // A command is not broken into lines, so that it can be copied.
+    if let Some(command) = best.and_then(BestReport::shown_command) {
+        let command = command.replace('\n', "\n          ");
+        text += &format!("\n{}{command}", screen.paint(Tone::Good, "next      "));
+    }
+    text
+}
