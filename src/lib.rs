@@ -9,6 +9,7 @@ pub mod ceilings;
 pub mod demo;
 pub mod emit;
 pub mod event;
+pub mod fact;
 pub(crate) mod foreign;
 pub mod journal;
 pub mod kept;
