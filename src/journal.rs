@@ -73,6 +73,13 @@ impl Header {
         self
     }
 
+    /// How the command differs from that of another search, a sentence each.
+    pub fn command_differences(&self, other: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        json_differences("command", &self.fingerprint.command, &other.fingerprint.command, &mut found);
+        found
+    }
+
     fn differences(&self, now: &Self) -> Vec<String> {
         let digests = |header: &Self| -> Vec<String> { header.warm_start.iter().map(|w| w.digest.clone()).collect() };
         let shown = |header: &Self| -> String {

@@ -10,7 +10,7 @@ use support::terminal::Terminal;
 use support::{Search, gputune, stderr, stdout};
 
 const SPACE: &str = "[space]\nx = { range = [1, 12] }\n[baseline]\nx = 3\n";
-const LIMITS: &str = "[limits]\nmeasure_time = \"MEASURE\"\nprecision = \"0.01%\"\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nprobes = 12\nconfirmations = 0\n";
+const LIMITS: &str = "[limits]\nmeasure_time = \"MEASURE\"\nprecision = 0.0001\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nprobes = 12\nconfirmations = 0\n";
 
 /// A search of twelve probes that measure for so long each.
 fn search(measure: &str) -> Search {

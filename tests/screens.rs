@@ -88,7 +88,7 @@ fn wide() -> Study {
     let long = "/data/imagenet-21k/shards-of-2026/train-{000000..001023}.tar";
     let mut parameters = vec![
         Parameter::powers_of_two("train_data_loader_batch_size_per_device", 8, 64),
-        Parameter::values("学習率", ["標準的な値", "小さい値"]),
+        Parameter::values("schedule", ["標準的な値", "小さい値"]),
         Parameter::values("shards", [long, "short"]),
     ];
     parameters.extend((3..30).map(|at| Parameter::values(format!("option_{at}"), [at, at + 1])));

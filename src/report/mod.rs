@@ -2,6 +2,8 @@
 
 mod best;
 mod care;
+mod compare;
+mod compare_text;
 mod compute;
 mod devices;
 mod format;
@@ -20,6 +22,8 @@ mod trials;
 
 pub use best::{BestReport, FrontReport, PartReport, best};
 pub use care::Care;
+pub use compare::{Both, Change, Comparison, Lost, Side, SideReport};
+pub use compare_text::{COMPARISONS, ComparisonFormat, comparison_format};
 pub use compute::Compute;
 pub use format::{Output, Place, REPORTS, ReportFormat, Subject, report_format, terminal};
 pub use front::front_table;

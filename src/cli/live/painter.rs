@@ -3,12 +3,16 @@
 //! Only what changed is written, in one piece, between the marks of a synchronized update (a terminal that does not know
 //! them ignores them), so nothing flickers. The cursor rests at the end of the last line.
 
+use std::collections::VecDeque;
+
 use unicode_width::UnicodeWidthStr;
 
 /// What is on the screen, and how to change it.
 #[derive(Debug, Default)]
 pub(super) struct Painter {
     drawn: Vec<String>,
+    /// The last finished lines, to be written again when the terminal has another size.
+    recent: VecDeque<String>,
     /// The columns and rows that the terminal had then.
     size: (usize, usize),
 }
@@ -17,6 +21,10 @@ const BEGIN: &str = "\x1b[?2026h\x1b[?25l";
 const END: &str = "\x1b[?25h\x1b[?2026l";
 const TO_END_OF_LINE: &str = "\x1b[K";
 const TO_END_OF_SCREEN: &str = "\x1b[J";
+const EMPTY_SCREEN: &str = "\x1b[2J\x1b[H";
+
+/// Finished lines that are kept: more than a screen has.
+const RECENT: usize = 300;
 
 impl Painter {
     /// What to write so that the lines `above` stand above the block for good, and the block is `block`; nothing where
@@ -24,13 +32,20 @@ impl Painter {
     pub(super) fn frame(&mut self, above: &[String], mut block: Vec<String>, size: (usize, usize)) -> String {
         // A block that is higher than the screen could not be gone back to.
         block.truncate(size.1.saturating_sub(1).max(1));
+        self.recent.extend(above.iter().cloned());
+        while self.recent.len() > RECENT {
+            self.recent.pop_front();
+        }
         let is_same_shape = self.size == size && self.drawn.len() == block.len() && !block.is_empty();
-        let text = if above.is_empty() && is_same_shape {
+        let was_drawn = !self.drawn.is_empty();
+        let text = if self.size != size && was_drawn {
+            self.again(&block, size)
+        } else if above.is_empty() && is_same_shape {
             self.changed(&block)
         } else if above.is_empty() && self.drawn.is_empty() && block.is_empty() {
             String::new()
         } else {
-            self.whole(above, &block, size.0)
+            self.whole(above, &block)
         };
         (self.drawn, self.size) = (block, size);
         if text.is_empty() { text } else { format!("{BEGIN}{text}{END}") }
@@ -59,8 +74,8 @@ impl Painter {
     }
 
     /// Everything anew, over what was there.
-    fn whole(&self, above: &[String], block: &[String], columns: usize) -> String {
-        let mut text = format!("{}\r", up(self.rows(columns).saturating_sub(1)));
+    fn whole(&self, above: &[String], block: &[String]) -> String {
+        let mut text = format!("{}\r", up(self.drawn.len().saturating_sub(1)));
         for line in above {
             text += &format!("{line}{TO_END_OF_LINE}\r\n");
         }
@@ -68,10 +83,19 @@ impl Painter {
         text + &lines.join("\r\n") + TO_END_OF_SCREEN
     }
 
-    /// The rows that the block takes now: where a terminal became narrower it has broken lines that were longer.
-    fn rows(&self, columns: usize) -> usize {
-        let rows = |line: &String| width(line).div_ceil(columns.max(1)).max(1);
-        self.drawn.iter().map(rows).sum()
+    /// The whole screen in its new size. Where the old lines are now cannot be known: one terminal breaks those that are
+    /// too long, another cuts them off, and a third tells of its new size only a moment later.
+    fn again(&self, block: &[String], (columns, rows): (usize, usize)) -> String {
+        let rows_of = |line: &String| width(line).div_ceil(columns.max(1)).max(1);
+        let mut free = rows.saturating_sub(block.len());
+        let fits = self.recent.iter().rev().take_while(|line| {
+            let left = free.checked_sub(rows_of(line));
+            free = left.unwrap_or(0);
+            left.is_some()
+        });
+        let shown = fits.count();
+        let lines = self.recent.iter().skip(self.recent.len() - shown).map(|line| format!("{line}\r\n"));
+        format!("{EMPTY_SCREEN}{}{}", lines.collect::<String>(), block.join("\r\n"))
     }
 }
 
@@ -143,13 +167,22 @@ mod tests {
     }
 
     #[test]
-    fn a_narrower_terminal_keeps_what_stands_above() {
+    fn in_another_size_everything_is_written_again() {
         let mut painter = Painter::default();
-        let wide = "x".repeat(30);
-        painter.frame(&[], vec![wide.clone(), wide], (40, 10));
-        // A terminal of 20 columns has broken both lines in two.
-        let frame = painter.frame(&[], lines(&["short", "short"]), (20, 10));
-        assert!(frame.contains("\x1b[3A"), "{frame:?}");
+        let mut terminal = vt100::Parser::new(8, 40, 10);
+        let trials: Vec<String> = (1..9).map(|number| format!("trial {number}")).collect();
+        terminal.process(painter.frame(&trials, lines(&["one", "two"]), (40, 8)).as_bytes());
+        for (columns, rows) in [(20, 5), (60, 12), (10, 3)] {
+            terminal.screen_mut().set_size(rows, columns);
+            let size = (usize::from(columns), usize::from(rows));
+            terminal.process(painter.frame(&[], lines(&["one", "two"]), size).as_bytes());
+            let shown = shown(&terminal);
+            assert_eq!(shown[shown.len() - 3..], ["trial 8", "one", "two"], "{shown:?}");
+        }
+        terminal.screen_mut().set_size(12, 60);
+        terminal.process(painter.frame(&[], lines(&["one", "two"]), (60, 12)).as_bytes());
+        assert_eq!(shown(&terminal)[0], "trial 1");
+        assert_eq!(shown(&terminal).len(), 10);
     }
 
     #[test]

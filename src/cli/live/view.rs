@@ -20,7 +20,7 @@ const WHY: usize = 2;
 pub(super) fn block(status: &Status, since: Duration, note: &str, screen: Screen) -> Vec<String> {
     // The last column stays free: some terminals break a line that fills it.
     let page = Page { screen: Screen { columns: screen.columns.saturating_sub(1), ..screen }, lines: Vec::new() };
-    page.budget(status, since).probe(status, since).best(status).last(note)
+    page.rule().budget(status, since).probe(status, since).best(status).last(note)
 }
 
 /// The status in lines for who looks once.
@@ -45,6 +45,12 @@ impl Page {
         let text = shortened(&text.replace(char::is_control, " "), self.room());
         let label = self.screen.paint(Tone::Faint, &format!("{label:LABEL$}"));
         self.lines.push(format!("{label}{}", self.screen.paint(tone, &text)));
+    }
+
+    /// Between what has ended and what runs.
+    fn rule(mut self) -> Self {
+        self.lines.push(self.screen.paint(Tone::Faint, &"─".repeat(self.screen.columns)));
+        self
     }
 
     /// What is spent, as a bar and in words.
@@ -120,6 +126,7 @@ impl Page {
     fn best(mut self, status: &Status) -> Self {
         let Some(best) = &status.best else {
             self.push("best", Tone::Faint, "nothing yet");
+            self.lines.push(String::new());
             return self;
         };
         let number = match best.throughput {
@@ -127,10 +134,8 @@ impl Page {
             _ => shown_estimate(best.estimate, ""),
         };
         let times = best.times_better.map(|times| format!(", {times:.2}x the baseline")).unwrap_or_default();
-        let head = format!("#{} {number}{times}: ", best.number);
-        let room = self.room().saturating_sub(head.chars().count());
-        let text = format!("{head}{}", shortened(&best.config.line(), room.max(12)));
-        self.push("best", Tone::Good, &text);
+        self.push("best", Tone::Good, &format!("#{} {}", best.number, best.config.line()));
+        self.push("", Tone::Plain, &format!("{number}{times}"));
         self
     }
 
