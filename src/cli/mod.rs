@@ -7,6 +7,7 @@ mod completions;
 #[cfg(feature = "demo")]
 mod demo_step;
 mod device;
+mod diagnose;
 mod diagnostic;
 mod emit;
 mod exit;
@@ -15,6 +16,8 @@ mod interrupt;
 mod live;
 mod probe;
 mod progress;
+#[cfg(test)]
+mod reference;
 mod replay;
 mod report;
 mod schema;
@@ -31,7 +34,7 @@ use exit::{Exit, Failed};
 /// Finds the batch size, loader workers, precision and other settings that train a model fastest, by measuring the
 /// real training step.
 #[derive(Debug, Parser)]
-#[command(name = "gputune", version, propagate_version = true, after_help = exit::HELP)]
+#[command(name = "gputune", version, propagate_version = true, after_help = exit::help())]
 struct Cli {
     /// When text for people is coloured
     #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t)]
@@ -45,6 +48,7 @@ enum Command {
     Search(search::Args),
     Probe(probe::Args),
     Watch(watch::Args),
+    Diagnose(diagnose::Args),
     Check(check::Args),
     Device(device::Args),
     Report(report::Args),
@@ -71,6 +75,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Search(args) => search::run(args),
         Command::Probe(args) => probe::run(&args),
         Command::Watch(args) => watch::run(&args),
+        Command::Diagnose(args) => diagnose::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Device(args) => device::run(&args),
         Command::Report(args) => report::run(&args),

@@ -6,7 +6,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gputune::journal::{self, Fingerprint};
 use gputune::kept::{self, Kept, KeptError, Record, StepRecord};
 use gputune::report::{
-    BestReport, COMPARISONS, Comparison, Output, Place, REPORTS, Screen, Side, Subject, comparison_format, report_format,
+    BestReport, COMPARISONS, Comparison, Output, Place, REPORTS, Screen, Side, Subject, comparison_format,
+    report_format,
 };
 use gputune::spec::Spec;
 use gputune::telemetry::Device;
@@ -66,7 +67,8 @@ fn format_parser() -> impl TypedValueParser<Value = String> {
         PossibleValue::new(format.name).help(format!("{}{place}{two}", format.about))
     });
     let of_two = COMPARISONS.iter().filter(|format| report_format(format.name).is_none());
-    let of_two = of_two.map(|format| PossibleValue::new(format.name).help(format!("of two searches: {}", format.about)));
+    let of_two =
+        of_two.map(|format| PossibleValue::new(format.name).help(format!("of two searches: {}", format.about)));
     let known = known.chain(of_two).map(|value| {
         let is_markdown = value.matches(MARKDOWN.1, false);
         if is_markdown { value.alias(MARKDOWN.0) } else { value }

@@ -145,7 +145,7 @@ pub struct Lost {
 }
 
 /// The version of the form in JSON.
-pub const FORMAT: u32 = 1;
+const FORMAT: u32 = 1;
 
 /// A config's numbers in one study.
 struct Entry {
@@ -158,7 +158,8 @@ impl Comparison {
     pub fn of(a: &Side<'_>, b: &Side<'_>) -> Self {
         let (metric, direction) = metric_of(a.study, b.study);
         let shared = shared_names(a.study, b.study);
-        let (ours, theirs) = (entries(a.study, &metric, direction, &shared), entries(b.study, &metric, direction, &shared));
+        let (ours, theirs) =
+            (entries(a.study, &metric, direction, &shared), entries(b.study, &metric, direction, &shared));
         let (report_a, report_b) = (side(a, &metric), side(b, &metric));
         let numbers = |side: &SideReport| side.best.as_ref().and_then(|best| best.estimate);
         let speedup = numbers(&report_a).zip(numbers(&report_b)).and_then(|(a, b)| times_better(direction, a, b));
@@ -177,7 +178,19 @@ impl Comparison {
         let alone = (alone(a.study, b.study, &shared), self::alone(b.study, a.study, &shared));
         let differences = differences(a, b);
         let change = speedup.map(change);
-        Self { format: FORMAT, metric, direction, a: report_a, b: report_b, speedup, change, configs, lost, alone, differences }
+        Self {
+            format: FORMAT,
+            metric,
+            direction,
+            a: report_a,
+            b: report_b,
+            speedup,
+            change,
+            configs,
+            lost,
+            alone,
+            differences,
+        }
     }
 
     /// Why the second study is a regression, if its best is slower than that of the first by more than a share, beyond
@@ -337,9 +350,8 @@ fn marks(
     let is_baseline = |study: &Study| {
         study.baseline.as_ref().is_some_and(|baseline| restricted(&study.settings(baseline), shared) == *config)
     };
-    let is_best = |report: &SideReport| {
-        report.best.as_ref().is_some_and(|best| restricted(&best.config, shared) == *config)
-    };
+    let is_best =
+        |report: &SideReport| report.best.as_ref().is_some_and(|best| restricted(&best.config, shared) == *config);
     let mut marks = Vec::new();
     match (is_best(report_a), is_best(report_b)) {
         (true, true) => marks.push("best of both"),
@@ -390,7 +402,12 @@ fn differences(a: &Side<'_>, b: &Side<'_>) -> Vec<String> {
         match theirs.iter().find(|other| other.name() == parameter.name()) {
             None => found.push(format!("only A has the parameter {}", parameter.name())),
             Some(other) if other.summary() != parameter.summary() => {
-                found.push(format!("{} is {} in A and {} in B", parameter.name(), parameter.summary(), other.summary()));
+                found.push(format!(
+                    "{} is {} in A and {} in B",
+                    parameter.name(),
+                    parameter.summary(),
+                    other.summary()
+                ));
             }
             Some(_) => {}
         }
@@ -400,7 +417,8 @@ fn differences(a: &Side<'_>, b: &Side<'_>) -> Vec<String> {
     if !found.is_empty() && ours.len() != theirs.len() {
         found.push("configs are compared by the parameters that both have, the best of each".to_owned());
     }
-    let goals = |study: &Study| study.objective.goals().iter().map(|goal| goal.metric.clone()).collect::<Vec<_>>().join(", ");
+    let goals =
+        |study: &Study| study.objective.goals().iter().map(|goal| goal.metric.clone()).collect::<Vec<_>>().join(", ");
     if goals(a.study) != goals(b.study) {
         found.push(format!("A was searched for {} and B for {}", goals(a.study), goals(b.study)));
     }

@@ -32,7 +32,11 @@ pub const COMPARISONS: &[ComparisonFormat] = &[
         about: "the same as Markdown, for the step summary of a CI",
         write: |comparison, _| markdown(comparison),
     },
-    ComparisonFormat { name: "json", about: "all numbers, for another program", write: |comparison, _| json(comparison) },
+    ComparisonFormat {
+        name: "json",
+        about: "all numbers, for another program",
+        write: |comparison, _| json(comparison),
+    },
 ];
 
 /// The form of this name.
@@ -72,7 +76,8 @@ fn bullet(note: &str, columns: usize) -> Vec<String> {
 
 /// What is known of each side, one below the other where that is read more easily.
 fn rows(comparison: &Comparison) -> Vec<(&'static str, [String; 2])> {
-    let both = |text: &dyn Fn(&SideReport) -> String| [text(&comparison.a), text(&comparison.b)].map(|text| clean(&text));
+    let both =
+        |text: &dyn Fn(&SideReport) -> String| [text(&comparison.a), text(&comparison.b)].map(|text| clean(&text));
     let best = |text: &dyn Fn(&BestOfSide) -> String| {
         both(&|side| side.best.as_ref().map_or_else(|| "nothing feasible".to_owned(), text))
     };
@@ -89,16 +94,22 @@ fn rows(comparison: &Comparison) -> Vec<(&'static str, [String; 2])> {
         ("best", best(&|best| best.config.line())),
         ("", best(&|best| best.estimate.map_or_else(String::new, |it| shown(comparison, it, &best.unit)))),
         ("memory", best(&|best| memory(best))),
-        ("data", best(&|best| best.data_wait.map_or_else(String::new, |it| format!("waits {:.0} % of a step", it * 100.0)))),
+        (
+            "data",
+            best(&|best| best.data_wait.map_or_else(String::new, |it| format!("waits {:.0} % of a step", it * 100.0))),
+        ),
         ("GPU", best(&|best| gpu_summary(&best.gpus).join("; "))),
-        ("baseline", both(&|side| {
-            side.over_baseline.map_or_else(String::new, |ratio| format!("the best is {} of it", shown_ratio(ratio)))
-        })),
+        (
+            "baseline",
+            both(&|side| {
+                side.over_baseline.map_or_else(String::new, |ratio| format!("the best is {} of it", shown_ratio(ratio)))
+            }),
+        ),
     ];
     let is_needed = |name: &str, [a, b]: &[String; 2]| {
         let says_nothing = |text: &String| text.is_empty() || text == "nothing feasible";
-        !(says_nothing(a) && says_nothing(b)) && !(matches!(name, "driver" | "gputune" | "ended") && a == b)
-            || name == "best"
+        let is_dull = matches!(name, "driver" | "gputune" | "ended") && a == b;
+        name == "best" || !(is_dull || says_nothing(a) && says_nothing(b))
     };
     rows.retain(|(name, texts)| is_needed(name, texts));
     rows
@@ -198,13 +209,17 @@ fn configs(comparison: &Comparison, screen: Screen) -> String {
         names.extend(both.config.iter().map(|(name, _)| name).filter(|name| !names.contains(name)).collect::<Vec<_>>());
     }
     let values = |name: &str| {
-        let mut values: Vec<String> =
-            comparison.configs.iter().map(|both| both.config.get(name).map(ToString::to_string).unwrap_or_default()).collect();
+        let mut values: Vec<String> = comparison
+            .configs
+            .iter()
+            .map(|both| both.config.get(name).map(ToString::to_string).unwrap_or_default())
+            .collect();
         values.sort_unstable();
         values.dedup();
         u32::try_from(values.len()).unwrap_or(MOST)
     };
-    let same: Vec<&str> = names.iter().copied().filter(|name| comparison.configs.len() > 1 && values(name) == 1).collect();
+    let same: Vec<&str> =
+        names.iter().copied().filter(|name| comparison.configs.len() > 1 && values(name) == 1).collect();
     names.retain(|name| !same.contains(name));
     let mut columns = vec![Column::new("B to A", false, 0), Column::new("", false, 0)];
     columns.extend(names.iter().map(|name| Column::new(clean(name), true, MOST.saturating_sub(values(name)).max(2))));
@@ -215,7 +230,8 @@ fn configs(comparison: &Comparison, screen: Screen) -> String {
     for both in &shown {
         let (word, tone) = word(both.change);
         let mut cells = vec![(shown_ratio(both.ratio), Tone::Plain), (word.to_owned(), tone)];
-        let value = |name: &&str| both.config.get(name).map_or_else(|| "-".to_owned(), |value| clean(&value.to_string()));
+        let value =
+            |name: &&str| both.config.get(name).map_or_else(|| "-".to_owned(), |value| clean(&value.to_string()));
         cells.extend(names.iter().map(|name| (value(name), Tone::Plain)));
         cells.extend([both.a, both.b].map(|estimate| (self::shown(comparison, estimate, ""), Tone::Plain)));
         cells.push((both.marks.join(", "), Tone::Note));
@@ -249,7 +265,12 @@ fn notes(comparison: &Comparison) -> Vec<String> {
         notes.push("no config was measured in both".to_owned());
     }
     for lost in comparison.lost.iter().take(LOST) {
-        notes.push(clean(&format!("{} was measured, but not in {}: {}", lost.config.line(), lost.failed_in, lost.reason)));
+        notes.push(clean(&format!(
+            "{} was measured, but not in {}: {}",
+            lost.config.line(),
+            lost.failed_in,
+            lost.reason
+        )));
     }
     if comparison.lost.len() > LOST {
         notes.push(format!("{} more configs failed in one alone: see --format json", comparison.lost.len() - LOST));

@@ -6,6 +6,7 @@ mod compare;
 mod compare_text;
 mod compute;
 mod devices;
+mod diagnosis;
 mod format;
 mod front;
 mod gpus;
@@ -25,6 +26,10 @@ pub use care::Care;
 pub use compare::{Both, Change, Comparison, Lost, Side, SideReport};
 pub use compare_text::{COMPARISONS, ComparisonFormat, comparison_format};
 pub use compute::Compute;
+pub use diagnosis::{
+    CauseReport, CureReport, DiagnosisReport, Occasion, Part, ProbeLine, diagnosis_json, diagnosis_line,
+    diagnosis_text, parts,
+};
 pub use format::{Output, Place, REPORTS, ReportFormat, Subject, report_format, terminal};
 pub use front::front_table;
 pub use machine::{ceilings_text, machine_text};

@@ -16,7 +16,7 @@ use crate::metric::Metric;
 use crate::objective::Direction;
 use crate::outcome::Estimate;
 use crate::quantity::{show_bytes, show_duration, show_number};
-use crate::space::{Config, Parameter};
+use crate::space::{Config, Parameter, Settings};
 use crate::study::{Best, Ranked, Study};
 use crate::trial::Trial;
 
@@ -222,7 +222,7 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     }
     for (at, tie) in best.ties.iter().take(TIES).enumerate() {
         let label = if at == 0 { "tied      " } else { "          " };
-        let _ = writeln!(text, "{label}{} ({})", line(&tie.config), number(tie));
+        let _ = writeln!(text, "{label}{} ({})", tie_words(study, best, &tie.config), number(tie));
     }
     if best.ties.len() > TIES {
         let _ = writeln!(text, "          and {} more, in best.json", best.ties.len() - TIES);
@@ -264,6 +264,23 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     for line in front_lines(study, best) {
         let _ = writeln!(text, "{line}");
     }
+}
+
+/// The settings of a tie; of very many those that differ from the winner's.
+fn tie_words(study: &Study, best: &Best, tie: &Config) -> String {
+    const LONG: usize = 100;
+    let settings = study.settings(tie);
+    let whole = settings.line();
+    if whole.len() <= LONG {
+        return whole;
+    }
+    let winner = study.settings(&best.winner.config);
+    let differing: Settings = settings
+        .iter()
+        .filter(|(name, value)| winner.get(name) != Some(*value))
+        .map(|(name, value)| (name, value.clone()))
+        .collect();
+    format!("{}, else as the best", differing.line())
 }
 
 /// What counts of a config, over all its trials.
