@@ -46,7 +46,9 @@ fn a_regression_has_an_exit_code_and_a_reason() {
     let space = "[space]\nx = { values = [10, 20] }\n[baseline]\nx = 10\n";
     let (fast, slow) = (search(space, "{x}00"), search(space, "{x}90"));
     let faster = search(space, "1{x}00");
-    [&fast, &slow, &faster].map(|search| assert_eq!(search.run().status.code(), Some(0)));
+    for search in [&fast, &slow, &faster] {
+        assert_eq!(search.run().status.code(), Some(0));
+    }
     let output = report(&faster, &fast, &["--max-slowdown", "5%"]);
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
     let reason = stderr(&output);
@@ -71,7 +73,9 @@ fn a_regression_has_an_exit_code_and_a_reason() {
 fn what_differs_is_named_and_what_both_have_is_compared() {
     let a = search("[space]\nx = { values = [10, 20, 30] }\n", "{x}");
     let b = search("[space]\nx = { values = [20, 30, 40] }\ny = { values = [1, 2] }\n", "{x}{y}");
-    [&a, &b].map(|search| assert_eq!(search.run().status.code(), Some(0)));
+    for search in [&a, &b] {
+        assert_eq!(search.run().status.code(), Some(0));
+    }
     let comparison = json(&a, &b);
     let configs: Vec<&Value> =
         comparison["configs"].as_array().unwrap().iter().map(|both| &both["config"]["x"]).collect();
