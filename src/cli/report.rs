@@ -177,6 +177,12 @@ pub(super) fn subject<'k>(kept: &'k Kept, best: Option<&'k BestReport>, screen: 
     Subject { study, device, name: spec, best, step, folder, header, lines, screen }
 }
 
+/// Writes the page of a search that ended into its folder. It is made from what is kept, as it can be at any later time.
+pub(super) fn write_page(best: Option<&BestReport>, folder: &Path) -> Result<(), Failed> {
+    let kept = read(folder)?;
+    folder::write(folder, folder::PAGE, &gputune::report::page(&subject(&kept, best, colour::stdout())))
+}
+
 /// Writes a report; `None` is standard output.
 fn write(place: Option<&Path>, output: Output, format: &str) -> Result<(), Failed> {
     let usage = |message: String| Failed::new(Exit::Usage, message);

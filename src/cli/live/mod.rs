@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use console::Term;
-use gputune::report::Screen;
+use gputune::report::{Screen, shortened};
 use gputune::status::Status;
 
 use super::colour;
@@ -123,7 +123,7 @@ impl State {
         let screen = Screen { columns: size.0, colours: colour::on_stderr() };
         let note = &self.note;
         let block = |(status, told): &(Status, Instant)| view::block(status, told.elapsed(), note, screen);
-        let block = self.status.as_ref().map_or_else(|| vec![note.clone()], block);
+        let block = self.status.as_ref().map_or_else(|| vec![shortened(note, size.0.saturating_sub(1))], block);
         let above = std::mem::take(&mut self.above);
         write(&self.painter.frame(&above, block, size));
     }
