@@ -209,6 +209,9 @@ impl Watch {
             }
             std::thread::sleep(EVERY);
         };
+        if live.is_none() && self.trials > 0 {
+            stdout::print("\n")?;
+        }
         drop(live);
         if matches!(life, Life::Ended(_) | Life::Died) {
             return self.once();

@@ -223,9 +223,9 @@ fn configs(comparison: &Comparison, screen: Screen) -> String {
     names.retain(|name| !same.contains(name));
     let mut columns = vec![Column::new("B to A", false, 0), Column::new("", false, 0)];
     columns.extend(names.iter().map(|name| Column::new(clean(name), true, MOST.saturating_sub(values(name)).max(2))));
-    columns.extend(["A", "B"].map(|name| Column::new(name, true, 1)));
+    columns.extend(["A", "B"].map(|name| Column::new(name, true, MOST + 1)));
     if comparison.configs.iter().any(|both| !both.marks.is_empty()) {
-        columns.push(Column::new("", false, MOST + 1));
+        columns.push(Column::new("", false, MOST + 2));
     }
     for both in &shown {
         let (word, tone) = word(both.change);
