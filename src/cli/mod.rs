@@ -12,22 +12,25 @@ mod diagnostic;
 mod emit;
 mod exit;
 mod folder;
+mod init;
 mod interrupt;
 mod live;
 mod probe;
 mod progress;
+mod questions;
 #[cfg(test)]
 mod reference;
 mod replay;
 mod report;
 mod schema;
+mod scripts;
 mod search;
 mod stdout;
 mod watch;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use exit::{Exit, Failed};
 
@@ -45,6 +48,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Init(init::Args),
     Search(search::Args),
     Probe(probe::Args),
     Watch(watch::Args),
@@ -72,6 +76,7 @@ pub(crate) fn main() -> ExitCode {
     };
     colour::ask(cli.color);
     let result = match cli.command {
+        Command::Init(args) => init::run(&args),
         Command::Search(args) => search::run(args),
         Command::Probe(args) => probe::run(&args),
         Command::Watch(args) => watch::run(&args),
@@ -90,3 +95,8 @@ pub(crate) fn main() -> ExitCode {
 }
 
 pub(crate) type Result<T = Exit> = std::result::Result<T, Failed>;
+
+/// Whether there is a command of this name.
+fn knows(name: &str) -> bool {
+    Cli::command().find_subcommand(name).is_some()
+}
