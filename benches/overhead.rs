@@ -50,6 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             limits: &limits,
             effort: Effort::Probe,
             rival: None,
+            experiment: None,
         };
         probed.push(timed(|| {
             prober.probe(&job, &mut |_| ControlFlow::Continue(()))?;

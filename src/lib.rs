@@ -7,8 +7,10 @@ pub mod budget;
 pub mod ceilings;
 #[cfg(feature = "demo")]
 pub mod demo;
+pub mod diagnosis;
 pub mod emit;
 pub mod event;
+pub mod fact;
 pub(crate) mod foreign;
 pub mod journal;
 pub mod kept;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fact::Facts;
 use crate::metric::{GpuUse, Metric, Readings};
 
 /// A number with what is known of its uncertainty.
@@ -109,6 +110,9 @@ pub struct Measurement {
     /// Further numbers that the step reports, the median of each; the last reported `loss` is among them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
+    /// What the step says of itself: settings that it runs with, and signs of what it waits for.
+    #[serde(skip_serializing_if = "Facts::is_empty")]
+    pub facts: Facts,
     /// What a comparison of the losses with full precision's came to, where the config changes the numerics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numerics: Option<Numerics>,

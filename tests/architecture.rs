@@ -5,18 +5,20 @@ use std::path::{Path, PathBuf};
 
 /// The modules of the library, from the lowest layer up. `cli` is above all and belongs to the binary alone.
 const LAYERS: &[&[&str]] = &[
-    &["space", "outcome", "metric", "quantity", "process_table", "precision", "foreign"],
+    &["space", "outcome", "metric", "fact", "quantity", "process_table", "precision", "foreign"],
     &["trial", "telemetry", "stats", "adapter"],
     &["objective", "journal", "emit", "budget", "numerics", "machine", "ceilings"],
     &["event"],
     &["strategy", "probe", "study"],
+    &["diagnosis"],
     &["tuner", "kept", "demo"],
     &["report"],
     &["spec"],
 ];
 
 /// Within the lowest layer, what a config is may rest on how a probe can end and on quantities, never the other way.
-const ALSO_ALLOWED: &[(&str, &str)] = &[("space", "outcome"), ("outcome", "metric"), ("foreign", "precision")];
+const ALSO_ALLOWED: &[(&str, &str)] =
+    &[("space", "outcome"), ("outcome", "metric"), ("outcome", "fact"), ("foreign", "precision")];
 
 fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))

@@ -90,7 +90,15 @@ impl Bench<'_> {
             Some(_) => Limits { precision: 1e-9, measure_time: Duration::from_secs(600), ..self.limits },
             None => self.limits,
         };
-        let job = Job { number: self.number, config, settings, limits: &limits, effort: Effort::Probe, rival: None };
+        let job = Job {
+            number: self.number,
+            config,
+            settings,
+            limits: &limits,
+            effort: Effort::Probe,
+            rival: None,
+            experiment: None,
+        };
         let (begin, mut first, mut last) = (Instant::now(), None, (0.0, None));
         let outcome = self.prober.probe(&job, &mut |progress| {
             if progress.steps > 0 {

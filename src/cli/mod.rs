@@ -6,6 +6,7 @@ mod completions;
 #[cfg(feature = "demo")]
 mod demo_step;
 mod device;
+mod diagnose;
 mod diagnostic;
 mod emit;
 mod exit;
@@ -38,6 +39,7 @@ struct Cli {
 enum Command {
     Search(search::Args),
     Probe(probe::Args),
+    Diagnose(diagnose::Args),
     Check(check::Args),
     Device(device::Args),
     Report(report::Args),
@@ -62,6 +64,7 @@ pub(crate) fn main() -> ExitCode {
     let result = match cli.command {
         Command::Search(args) => search::run(args),
         Command::Probe(args) => probe::run(&args),
+        Command::Diagnose(args) => diagnose::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Device(args) => device::run(&args),
         Command::Report(args) => report::run(&args),

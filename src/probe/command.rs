@@ -1,9 +1,9 @@
 //! Probes of a command: started under a supervisor, listened to, ended.
 
 mod demands;
+mod surroundings;
 mod verdict;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
@@ -24,12 +24,13 @@ use super::patience::{Patience, Sufficiency};
 use super::protocol::{self, Event};
 use super::ranks::Attendance;
 use super::supervisor::Supervised;
-use super::{Effort, Job, ProbeError, Prober, Rate, StepTemplate, Watch};
+use super::{Effort, Experiment, Job, Mode, ProbeError, Prober, Rate, StepTemplate, Watch};
 use crate::event::Progress;
 use crate::outcome::{Failure, Outcome};
 use crate::space::Expression;
 use crate::telemetry::nvml::Visible;
 use crate::telemetry::{GpuMeter, GpuState};
+use surroundings::{environment, io_error, rendered_folder, scratch_folder};
 use verdict::Verdict;
 
 /// What a command prober runs and how it reads it.
@@ -52,9 +53,6 @@ pub struct CommandStep {
     /// Whether the device is a GPU; if not, the memory of the probe's processes is device memory.
     pub is_gpu: bool,
 }
-
-/// The variable that makes Python print at once (its documentation, "Command line and environment").
-const UNBUFFERED: &str = "PYTHONUNBUFFERED";
 
 /// Runs a command for each probe; logs and rendered files go below a folder.
 #[derive(Debug)]
@@ -101,14 +99,12 @@ impl CommandProber {
     }
 }
 
-fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ProbeError {
-    let path = path.to_owned();
-    move |source| ProbeError::Io { action, path: Some(path), source }
-}
-
 impl Prober for CommandProber {
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
         if let Some(reason) = self.step.template.apply.refusal(job.settings) {
+            return Ok(Outcome::Rejected(Failure::new(reason)));
+        }
+        if let Some(reason) = job.experiment.and_then(|asked| asked.refusal(self.step.template.apply.adapter)) {
             return Ok(Outcome::Rejected(Failure::new(reason)));
         }
         let visible = self.visible(job);
@@ -188,11 +184,7 @@ impl<'r> Run<'r> {
         let scratch = scratch_folder()?;
         let socket_path = scratch.path().join("events");
         let socket = EventSocket::bind(&socket_path, sender).map_err(io_error("listen on", &socket_path))?;
-        let mut env: BTreeMap<String, String> = rendered.env.into_iter().collect();
-        if std::env::var_os(UNBUFFERED).is_none() {
-            // Python holds printed lines back when they go to no terminal, and a rate that is held back is not seen.
-            env.entry(UNBUFFERED.to_owned()).or_insert_with(|| "1".to_owned());
-        }
+        let mut env = environment(rendered.env, job);
         let theirs = env.get(PYTHONPATH).map(Into::into).or_else(|| std::env::var_os(PYTHONPATH));
         let laid_down = hook::lay_down(scratch.path(), &socket_path, job, &step.template.apply, theirs);
         if let Some(path) = laid_down.map_err(io_error("write the hook to", scratch.path()))? {
@@ -388,24 +380,13 @@ impl<'r> Run<'r> {
     }
 
     fn hear_last(&mut self, message: Message, counts: bool) -> Result<(), ProbeError> {
-        let is_about_the_end =
-            matches!(message, Message::Supervisor(_) | Message::Event { event: Event::Memory { .. }, .. });
+        let is_about_the_end = matches!(
+            message,
+            Message::Supervisor(_) | Message::Event { event: Event::Memory { .. } | Event::Fact { .. }, .. }
+        );
         if counts || is_about_the_end {
             self.heard.hear(message)?;
         }
         Ok(())
     }
-}
-
-/// Where the files of a probe are rendered; those of a run in full precision leave the trial's own alone.
-fn rendered_folder(folder: &Path, job: &Job<'_>) -> PathBuf {
-    let suffix = if job.effort == Effort::Losses { "full-precision" } else { "" };
-    CommandProber::probe_dir(folder, job.number).with_extension(suffix)
-}
-
-/// A folder for the socket, whose path must be short: a socket's name holds 107 bytes (unix(7)).
-fn scratch_folder() -> Result<tempfile::TempDir, ProbeError> {
-    const LONGEST: usize = 80;
-    let folder = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < LONGEST).unwrap_or("/tmp".into());
-    tempfile::Builder::new().prefix("gputune-").tempdir_in(&folder).map_err(io_error("create a folder in", &folder))
 }

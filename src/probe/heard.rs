@@ -11,6 +11,7 @@ use super::start_error::start_error;
 use super::totals::Totals;
 use super::window::{DATA_WAIT, StepReport, Window};
 use super::{CommandStep, ProbeError, Rate};
+use crate::fact::Facts;
 use crate::outcome::FLOPS;
 
 /// What reaches the loop of a probe.
@@ -43,6 +44,7 @@ pub(super) struct Heard<'s> {
     begin: Instant,
     pub(super) window: Window,
     pub(super) totals: Totals,
+    pub(super) facts: Facts,
     last_step: Option<StepTime>,
     /// What else happens in the step that is under way.
     mark: Option<String>,
@@ -91,6 +93,7 @@ impl<'s> Heard<'s> {
             begin,
             window: Window::default(),
             totals: Totals::default(),
+            facts: Facts::default(),
             last_step: None,
             mark: None,
             last_progress: begin,
@@ -182,6 +185,7 @@ impl<'s> Heard<'s> {
                 self.framework = framework.or(self.framework.take());
                 self.ranks.hello(rank, ranks);
             }
+            Event::Fact { name, value } => self.facts.insert(rank, &name, value),
             Event::Applied { target } => drop(self.wanted.remove(&target)),
             Event::Phase { .. } | Event::Mark { .. } | Event::Bye | Event::Unknown => {}
         }

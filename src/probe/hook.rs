@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::Job;
+use super::{Experiment, Job};
 use crate::adapter::{self, Apply};
 
 /// The version of `probe.json`.
@@ -27,6 +27,8 @@ struct ProbeFile<'p> {
     adapter: &'p str,
     seed: u64,
     apply: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    experiment: Option<&'p Experiment>,
 }
 
 /// Lays the hook down below a folder that goes with the probe; returns the value of `PYTHONPATH` that brings it in, in
@@ -52,6 +54,7 @@ pub(super) fn lay_down(
         adapter: adapter.name,
         seed: apply.seed,
         apply: settings.collect(),
+        experiment: job.experiment,
     };
     fs::write(folder.join("probe.json"), serde_json::to_vec(&probe)?)?;
     Ok(Some(in_front(folder.into(), theirs)))

@@ -272,6 +272,7 @@ mod tests {
             limits: &limits,
             effort: Effort::Probe,
             rival: None,
+            experiment: None,
         };
         InProcess(step).probe(&job, &mut |_| ControlFlow::Continue(()))
     }

@@ -4,6 +4,7 @@ mod cgroup;
 mod classify;
 mod command;
 mod events;
+mod experiment;
 mod gpu_watch;
 mod hang;
 mod heard;
@@ -33,6 +34,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use command::{CommandProber, CommandStep};
+pub use experiment::{Experiment, MODES, Mode};
 pub use in_process::{InProcess, Step, StepError, TrainingStep};
 pub use rate::{Rate, RateUnit, RateUnitError};
 pub use replay::{Replay, Table, TableError};
@@ -114,6 +116,9 @@ pub struct Job<'a> {
     /// The throughput of the best config so far: a probe that is worse with 99 % confidence may stop. None where
     /// something else than throughput counts, or this config must be measured in full.
     pub rival: Option<Estimate>,
+    /// What the probe does beside, or instead of, training; none for a probe like any other. Only command probers with
+    /// an adapter can make one.
+    pub experiment: Option<&'a Experiment>,
 }
 
 /// Losses of the first steps that a measurement keeps.

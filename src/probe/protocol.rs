@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::fact::Fact;
+
 /// The environment variable that holds the path of the socket.
 pub const SOCKET: &str = "GPUTUNE_SOCKET";
 
@@ -98,6 +100,13 @@ pub enum Event {
     Applied {
         /// The target of `apply`, such as `dataloader.num_workers`.
         target: String,
+    },
+    /// Something that the process says of itself; the last of a name counts.
+    Fact {
+        /// Its name; [`FACTS`](crate::fact::FACTS) has those that gputune knows.
+        name: String,
+        /// What is so.
+        value: Fact,
     },
     /// The step cannot go on.
     Error {

@@ -147,6 +147,7 @@ impl Search<'_, '_> {
             limits: self.limits,
             effort,
             rival: self.rival(purpose),
+            experiment: None,
         };
         let outcome = self.run_undisturbed(&job, on_event)?;
         let outcome = self.checked(outcome, &job, purpose, on_event)?;

@@ -6,7 +6,7 @@ use super::super::classify;
 use super::super::heard::Asked;
 use super::super::orders::Ending;
 use super::super::ranks::Attendance;
-use super::{CommandStep, Job, ProbeError, Rate, Run};
+use super::{CommandStep, Experiment, Job, Mode, ProbeError, Rate, Run};
 use crate::outcome::{Failure, Outcome};
 
 impl Run<'_> {
@@ -51,10 +51,15 @@ pub(super) fn explained(mut outcome: Outcome, silence: Option<String>) -> Outcom
 pub(super) fn asked(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeError> {
     let targets = step.template.apply.by_hook(job.settings);
     let ranks = step.ranks.as_ref().and_then(|ranks| ranks.value(|name| job.settings.get(name)).ok());
+    let of_config = targets.map(|(applied, _)| (applied.name.clone(), applied.parameter.clone()));
+    let of_experiment = job.experiment.into_iter().flat_map(Experiment::hook_targets);
+    // What nothing trains with cannot take effect.
+    let is_loader_only = job.experiment.is_some_and(|experiment| experiment.mode == Mode::LoaderOnly);
+    let matters = |(target, _): &(String, String)| !is_loader_only || target.starts_with("dataloader.");
     Ok(Asked {
         samples_per_step: samples_per_step(step, job)?,
         ranks: ranks.and_then(|ranks| u32::try_from(ranks.as_i64()?).ok()),
-        targets: targets.map(|(applied, _)| (applied.name.clone(), applied.parameter.clone())).collect(),
+        targets: of_experiment.map(|name| (name.clone(), name)).chain(of_config).filter(matters).collect(),
     })
 }
 

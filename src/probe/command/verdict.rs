@@ -1,9 +1,12 @@
 //! Why a probe ended, and what outcome that makes.
 
+use std::time::Instant;
+
 use super::super::classify::{self, Evidence, MemoryFacts};
 use super::super::heard::News;
 use super::super::orders::Ending;
-use super::{Effort, Rate, Run};
+use super::{Effort, Mode, Rate, Run};
+use crate::fact::LOADER_RATE;
 use crate::outcome::{Failure, Measurement, Memory, Outcome};
 
 impl From<News> for Verdict {
@@ -159,7 +162,7 @@ impl Run<'_> {
             let first_losses = self.heard.totals.first_losses().to_vec();
             return Some(Outcome::Measured(Measurement { first_losses, ..Measurement::default() }));
         }
-        let throughput = self.heard.window.throughput()?;
+        let Some(throughput) = self.heard.window.throughput() else { return self.without_steps(last_lines) };
         if let Some(unmet) = self.unmet(last_lines) {
             return Some(unmet);
         }
@@ -168,6 +171,7 @@ impl Run<'_> {
             (measurement.step_seconds, measurement.samples_per_step) = (None, None);
         }
         measurement.framework = self.heard.framework.clone();
+        measurement.facts = self.heard.facts.clone();
         measurement.ranks = Some(self.heard.ranks.count()).filter(|count| *count > 0);
         measurement.bad_lines = self.heard.bad_lines;
         measurement.host_peak_bytes = self.host.peak_bytes();
@@ -180,6 +184,30 @@ impl Run<'_> {
         }
         self.patience.conclude(&mut measurement, stopped_itself);
         Some(self.gpu.measured(measurement, &throughput))
+    }
+}
+
+impl Run<'_> {
+    /// What an experiment found out that trains nothing: facts, without a throughput.
+    fn without_steps(&self, last_lines: &[String]) -> Option<Outcome> {
+        let trains = self.job.experiment.is_none_or(|experiment| experiment.mode != Mode::LoaderOnly);
+        if trains || self.heard.facts.numbered(LOADER_RATE).is_empty() {
+            return None;
+        }
+        Some(self.unmet(last_lines).unwrap_or_else(|| {
+            Outcome::Measured(Measurement {
+                unit: self.unit.clone(),
+                framework: self.heard.framework.clone(),
+                ranks: Some(self.heard.ranks.count()).filter(|count| *count > 0),
+                facts: self.heard.facts.clone(),
+                bad_lines: self.heard.bad_lines,
+                host_peak_bytes: self.host.peak_bytes(),
+                foreign_cpu_share: self.host.foreign_cpu_share(),
+                host: self.host.readings((self.begin, Instant::now())),
+                shared_memory_peak_bytes: Some(self.host.shared_peak_bytes()),
+                ..Measurement::default()
+            })
+        }))
     }
 }
 

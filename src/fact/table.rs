@@ -1,0 +1,114 @@
+//! The facts that gputune knows: one row for each.
+
+/// What kind of fact a name has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A number, in the unit of the row.
+    Number,
+    /// Yes or no.
+    Flag,
+    /// A text.
+    Text,
+}
+
+/// One fact.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FactRow {
+    /// Its name in the protocol; `W` at the end stands for a number of workers.
+    pub name: &'static str,
+    /// What kind of fact it is.
+    pub kind: Kind,
+    /// What a number is counted in; empty for the other kinds.
+    pub unit: &'static str,
+    /// What it means, in one line.
+    pub about: &'static str,
+    /// Whether it is gathered in any probe; the others need an experiment.
+    pub is_free: bool,
+}
+
+/// What `files.kind` can be.
+pub const KINDS_OF_FILES: &[(&str, &str)] = &[
+    ("images", "many files of one picture or sound each"),
+    ("hdf5", "HDF5 or netCDF-4"),
+    ("tfrecord", "TFRecord shards"),
+    ("webdataset", "tar shards, as WebDataset reads them"),
+    ("parquet", "Parquet"),
+    ("arrow", "Arrow or Feather, as Hugging Face datasets keeps them"),
+    ("npy", "NumPy arrays, mapped or read"),
+    ("text", "text, CSV or JSON lines"),
+    ("other", "anything else"),
+    ("none", "the data set opens no files"),
+];
+
+const fn number(name: &'static str, unit: &'static str, about: &'static str) -> FactRow {
+    FactRow { name, kind: Kind::Number, unit, about, is_free: false }
+}
+
+const fn text(name: &'static str, about: &'static str) -> FactRow {
+    FactRow { name, kind: Kind::Text, unit: "", about, is_free: false }
+}
+
+const fn flag(name: &'static str, about: &'static str) -> FactRow {
+    FactRow { name, kind: Kind::Flag, unit: "", about, is_free: false }
+}
+
+/// The same, gathered in any probe.
+const fn free(row: FactRow) -> FactRow {
+    FactRow { is_free: true, ..row }
+}
+
+/// The facts, by what they are about. The names are those of the adapter's hook (`python/gputune/_hook`).
+pub const FACTS: &[FactRow] = &[
+    free(text("device", "where the model is: `cpu`, `cuda` or another device of the framework")),
+    free(text("precision", "of matrix products in the trained modules: `fp32`, `tf32`, `bf16` or `fp16`")),
+    free(number("parameters", "parameters", "size of the trained modules")),
+    free(number("threads", "threads", "threads of one operation on the CPU (`torch.get_num_threads`)")),
+    free(flag("compiled", "whether the trained modules are compiled")),
+    free(text("optimizer", "class of the optimizer")),
+    free(flag("optimizer_fused", "whether the optimizer updates all parameters in one kernel")),
+    free(text("flash_attention", "whether attention may use a flash kernel: `yes` or `no`; absent without attention")),
+    free(number("loader.workers", "processes", "workers of the training loader")),
+    free(number("loader.batch_size", "samples", "samples in a batch of the training loader")),
+    free(number(
+        "loader.prefetch_factor",
+        "batches",
+        "batches that each worker loads in advance; absent without workers",
+    )),
+    free(flag("loader.pin_memory", "whether the loader is to put batches into page-locked memory")),
+    free(flag("loader.persistent_workers", "whether workers live on from epoch to epoch")),
+    free(text("loader.dataset", "class of the data set")),
+    free(number("loader.batches", "batches", "batches of an epoch; absent where the loader does not say")),
+    free(number("loader.batch_bytes", "bytes", "size of the tensors in a batch")),
+    free(flag("loader.batch_pinned", "whether the tensors of a batch are in page-locked memory")),
+    free(number("loader.first_batch_seconds", "s", "from the start of the first iteration to its first batch")),
+    number("loader.item_seconds", "s", "wall time of one sample in the data set, mean, in whatever process"),
+    number("loader.item_cpu_seconds", "s", "processor time of one sample in the data set, mean"),
+    number(
+        "loader.item_seconds_p95",
+        "s",
+        "wall time of one sample that 95 % stay below, of means over a batch where \
+            the data set is asked for a batch at once",
+    ),
+    number("loader.collate_seconds", "s", "wall time to make a batch of its samples, mean"),
+    number("loader.worker_imbalance", "ratio", "time that the busiest worker worked over the mean of all workers"),
+    number(
+        "syncs_per_step",
+        "count",
+        "calls that wait for the device, or read a number of a tensor, in the script's code",
+    ),
+    number("sync_seconds_per_step", "s", "wall time in them"),
+    text("sync_sites", "where they are: `train.py:31 item, ...`, the most frequent first"),
+    number("logs_per_step", "count", "writes to the terminal, to log files and through `logging`"),
+    number("log_seconds_per_step", "s", "wall time in them"),
+    text("log_sites", "where they are, the slowest first"),
+    number("main_cpu_share", "share, 0 to 1", "processor time of the main thread over wall time"),
+    text("files.kind", "what the data set reads: one of the kinds of files"),
+    number("files.opened_per_sample", "files", "files that the data set opens for a sample"),
+    number("files.mean_bytes", "bytes", "mean size of the files that the data set opened"),
+    text("files.path", "a folder in which the data set opened files"),
+    number("files.read_bytes_per_second", "bytes/s", "what the processes read by system calls, cached or not"),
+    number("files.cached_share", "share, 0 to 1", "of what was read, the share that did not come from storage"),
+    number("step_compute_seconds", "s", "time of a step without data wait and communication, mean; of each rank"),
+    number("loader_only.rate.W", "samples/s", "rate of the loader alone with W workers"),
+    number("loader_only.workers_best", "processes", "the number of workers with the highest rate"),
+];

@@ -1,0 +1,133 @@
+//! Probes that find out something else than how fast a config is: what an adapter's hook is asked to do differently.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use crate::adapter::{Adapter, Applied, Apply, By, Target};
+use crate::space::{Settings, Value};
+
+/// What a probe does beside, or instead of, training.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Experiment {
+    /// What is done.
+    pub mode: Mode,
+    /// Batches that [`Mode::Replay`] keeps.
+    pub batches: u32,
+    /// The numbers of workers that [`Mode::LoaderOnly`] tries, in this order.
+    pub workers: Vec<u32>,
+    /// How long [`Mode::LoaderOnly`] iterates with each, from its first batches on.
+    #[serde(serialize_with = "seconds")]
+    pub seconds: Duration,
+    /// Settings that no parameter has, by target, as `apply` would set them; they come before those of the config.
+    pub set: BTreeMap<String, Value>,
+}
+
+/// What an experiment does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Mode {
+    /// Trains as ever, and gathers what tells what training waits for.
+    Observe,
+    /// Trains on the first batches again and again: nothing is loaded.
+    Replay,
+    /// Iterates the training loader and trains nothing.
+    LoaderOnly,
+}
+
+/// The modes: each with its name in `probe.json` and what it does.
+pub const MODES: &[(Mode, &str, &str)] = &[
+    (Mode::Observe, "observe", "trains as ever, and gathers evidence"),
+    (Mode::Replay, "replay", "trains on the first batches of the loader again and again: the device's ceiling"),
+    (Mode::LoaderOnly, "loader_only", "iterates the training loader and trains nothing: the data's ceiling"),
+];
+
+impl Experiment {
+    /// An experiment with the usual numbers.
+    pub fn new(mode: Mode) -> Self {
+        Self { mode, batches: 8, workers: vec![0, 1, 2, 4], seconds: Duration::from_millis(2500), set: BTreeMap::new() }
+    }
+
+    /// The same with a setting more.
+    #[must_use]
+    pub fn with(mut self, target: &str, value: impl Into<Value>) -> Self {
+        self.set.insert(target.to_owned(), value.into());
+        self
+    }
+
+    /// What is set, as if each target were a parameter of its own name.
+    fn applied(&self) -> (Apply, Settings) {
+        let of_target = |name: &String| {
+            let target = Target::parse(name).ok()?;
+            Some(Applied { parameter: name.clone(), name: name.clone(), target })
+        };
+        let apply = Apply { applied: self.set.keys().filter_map(of_target).collect(), ..Apply::default() };
+        (apply, self.set.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
+    }
+
+    /// The environment variables that are set.
+    pub(super) fn environment(&self) -> Vec<(String, String)> {
+        let (apply, settings) = self.applied();
+        apply.environment(&settings)
+    }
+
+    /// The targets that the hook sets.
+    pub(super) fn hook_targets(&self) -> Vec<String> {
+        let (apply, settings) = self.applied();
+        apply.by_hook(&settings).map(|(applied, _)| applied.name.clone()).collect()
+    }
+
+    /// Why it cannot be made with this adapter.
+    pub(super) fn refusal(&self, adapter: Option<&Adapter>) -> Option<String> {
+        if adapter.is_none() {
+            return Some("an experiment needs an adapter: set `adapter = \"torch\"` in [step]".to_owned());
+        }
+        self.set.iter().find_map(|(name, value)| match Target::parse(name) {
+            Err(error) => Some(error.to_string()),
+            Ok(target) if target.by == By::Argument => Some(format!("`{name}` needs a parameter, whose name it takes")),
+            Ok(target) if !target.accepts.takes(value) => {
+                Some(format!("`{name}` is {value}, and takes {}", target.accepts.words()))
+            }
+            Ok(_) => None,
+        })
+    }
+}
+
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::adapter;
+
+    #[test]
+    fn modes_are_written_by_their_names() {
+        for (mode, name, _) in MODES {
+            assert_eq!(serde_json::to_value(mode).unwrap(), *name);
+        }
+        let written = serde_json::to_value(Experiment::new(Mode::Replay).with("dataloader.batch_size", 64)).unwrap();
+        assert_eq!(
+            written,
+            serde_json::json!({"mode": "replay", "batches": 8, "workers": [0, 1, 2, 4], "seconds": 2.5,
+                "set": {"dataloader.batch_size": 64}})
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_refused() {
+        let torch = adapter("torch");
+        let experiment = Experiment::new(Mode::Observe);
+        assert_eq!(experiment.refusal(torch), None);
+        assert!(experiment.refusal(None).unwrap().contains("adapter"));
+        let refusal = |target: &str, value: Value| Experiment::new(Mode::Observe).with(target, value).refusal(torch);
+        assert_eq!(refusal("dataloader.num_workers", Value::Int(2)), None);
+        assert_eq!(refusal("env.OMP_NUM_THREADS", Value::Int(2)), None);
+        assert!(refusal("dataloader.num_workers", Value::Int(-1)).unwrap().contains("whole numbers"));
+        assert!(refusal("arg", Value::Int(1)).unwrap().contains("parameter"));
+        assert!(refusal("dataloader.colour", Value::Int(1)).is_some());
+    }
+}
