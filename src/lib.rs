@@ -32,3 +32,12 @@ pub mod study;
 pub mod telemetry;
 pub mod trial;
 pub mod tuner;
+
+/// The pages of the documentation with blocks of Rust, whose code is tested like that of the README.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../docs/protocol.md")]
+    mod protocol {}
+    #[doc = include_str!("../docs/rust.md")]
+    mod rust {}
+}

@@ -14,6 +14,8 @@ mod folder;
 mod interrupt;
 mod probe;
 mod progress;
+#[cfg(test)]
+mod reference;
 mod replay;
 mod report;
 mod schema;
@@ -29,7 +31,7 @@ use exit::{Exit, Failed};
 /// Finds the batch size, loader workers, precision and other settings that train a model fastest, by measuring the
 /// real training step.
 #[derive(Debug, Parser)]
-#[command(name = "gputune", version, propagate_version = true, after_help = exit::HELP)]
+#[command(name = "gputune", version, propagate_version = true, after_help = exit::help())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
