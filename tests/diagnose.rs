@@ -260,6 +260,10 @@ const VARIANTS: [&str; 3] = ["shards_webdataset", "shards_tfrecord", "shards_hdf
 #[test]
 fn each_sick_script_is_diagnosed_with_its_disease() {
     let Some(python) = python_with_new_torch() else { return };
+    if !Path::new(env!("CARGO_MANIFEST_DIR")).join("python/gputune/_hook/experiment.py").is_file() {
+        eprintln!("NOT RUN: the hook runs no experiments");
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let begin = Instant::now();
     let is_all = std::env::var_os("GPUTUNE_TEST_ALL").is_some();
