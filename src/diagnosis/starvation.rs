@@ -64,11 +64,6 @@ impl Starvation {
         self.worth.times.unwrap_or(1.0)
     }
 
-    /// Whether that was measured.
-    pub(super) fn is_measured(&self) -> bool {
-        self.worth.basis == Basis::Measured
-    }
-
     /// What is found of any cause that is about data.
     pub(super) fn found(&self, evidence: &Evidence) -> Found {
         let mut found = Found::new(self.worth.clone());
