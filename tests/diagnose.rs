@@ -199,7 +199,8 @@ fn processor_seconds() -> (f64, f64) {
     let machine = fs::read_to_string("/proc/stat").unwrap();
     let fields: Vec<f64> = machine.lines().next().unwrap().split_whitespace().skip(1).map(number).collect();
     // user, nice, system, idle, iowait, irq, softirq, steal
-    let busy: f64 = fields.iter().enumerate().filter(|(at, _)| !matches!(at, 3 | 4 | 8 | 9)).map(|(_, time)| time).sum();
+    let busy: f64 =
+        fields.iter().enumerate().filter(|(at, _)| !matches!(at, 3 | 4 | 8 | 9)).map(|(_, time)| time).sum();
     let own = fs::read_to_string("/proc/self/stat").unwrap();
     let after_name = own.rsplit(") ").next().unwrap();
     (busy, after_name.split(' ').skip(13).take(2).map(number).sum())
