@@ -87,9 +87,7 @@ pub const REPORTS: &[ReportFormat] = &[
         place: Place::Stdout,
         make: |subject| {
             let Subject { study, device, name, best, .. } = *subject;
-            let command = best.and_then(BestReport::shown_command);
-            let compute = best.and_then(|best| best.compute.as_ref());
-            Ok(Output::text(summary(study, device, name, command.as_deref(), compute)))
+            Ok(Output::text(summary(study, device, name, best)))
         },
     },
     ReportFormat {
@@ -123,8 +121,8 @@ pub fn terminal(study: &Study, best: Option<&BestReport>, columns: u16) -> Strin
         text += &format!("\n\n{}", front_table(study));
     }
     text += &format!("\n\n{}", verdict(study));
-    if let Some(compute) = best.and_then(|best| best.compute.as_ref()) {
-        text += &format!("\n{}", compute.line());
+    for line in best.iter().flat_map(|best| best.more_lines()) {
+        text += &format!("\n{line}");
     }
     text
 }
