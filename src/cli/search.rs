@@ -15,7 +15,7 @@ use gputune::tuner::{TuneError, Tuner};
 
 use super::exit::{Exit, Failed};
 use super::progress::{Progress, columns};
-use super::{best, diagnostic, emit, folder, interrupt, stdout};
+use super::{best, diagnostic, emit, folder, interrupt};
 
 /// Find the config that trains fastest, by probing the real training step
 ///

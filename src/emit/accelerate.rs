@@ -86,5 +86,5 @@ pub(super) fn write(chosen: &Chosen<'_>) -> Written {
         first.push(("num_processes", json!(1)));
         comments.push("with more than one GPU: distributed_type: \"MULTI_GPU\", and their number as num_processes");
     }
-    ACCELERATE.to_yaml(chosen, &first, &comments)
+    ACCELERATE.write_yaml(chosen, &first, &comments)
 }

@@ -94,5 +94,5 @@ pub(super) const DEEPSPEED: Framework = Framework {
 const LOADER: &str = "it belongs to the script's DataLoader";
 
 pub(super) fn write(chosen: &Chosen<'_>) -> Written {
-    DEEPSPEED.to_json(chosen)
+    DEEPSPEED.write_json(chosen)
 }

@@ -7,6 +7,9 @@ use super::{Chosen, Written};
 use crate::precision::Precision;
 use crate::space::Value;
 
+/// Keys with their values, or why there are none.
+pub type Pairs = Result<Vec<(&'static str, Json)>, String>;
+
 /// What a framework calls a knob.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
@@ -15,7 +18,7 @@ pub struct Key {
     /// The key, in a table below others where there are dots; the first of several.
     pub key: &'static str,
     /// The keys with their values; an error says why there are none.
-    pub write: fn(&Value) -> Result<Vec<(&'static str, Json)>, String>,
+    pub write: fn(&Value) -> Pairs,
 }
 
 /// A framework's configuration.
@@ -101,7 +104,7 @@ impl Framework {
     }
 
     /// As one JSON object, dots as objects in objects.
-    pub(super) fn to_json(&self, chosen: &Chosen<'_>) -> Written {
+    pub(super) fn write_json(&self, chosen: &Chosen<'_>) -> Written {
         let (pairs, notes) = self.map(chosen);
         let mut object = Map::new();
         for (key, value) in pairs {
@@ -112,7 +115,7 @@ impl Framework {
     }
 
     /// As YAML with notes as comments; `first` stands in front.
-    pub(super) fn to_yaml(&self, chosen: &Chosen<'_>, first: &[(&str, Json)], comments: &[&str]) -> Written {
+    pub(super) fn write_yaml(&self, chosen: &Chosen<'_>, first: &[(&str, Json)], comments: &[&str]) -> Written {
         let (pairs, notes) = self.map(chosen);
         let mut text = String::new();
         for line in comments.iter().map(|line| (*line).to_owned()).chain(notes.iter().cloned()) {

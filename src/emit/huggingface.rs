@@ -125,7 +125,7 @@ pub(super) const HUGGINGFACE: Framework = Framework {
 };
 
 pub(super) fn write(chosen: &Chosen<'_>) -> Written {
-    let mut written = HUGGINGFACE.to_json(chosen);
+    let mut written = HUGGINGFACE.write_json(chosen);
     if written.text.contains("\"adamw_torch") {
         written.notes.push("`optim` is AdamW here; for another optimizer write its own name".to_owned());
     }

@@ -100,7 +100,7 @@ pub(super) const LIGHTNING: Framework = Framework {
 };
 
 pub(super) fn write(chosen: &Chosen<'_>) -> Written {
-    let written = LIGHTNING.to_yaml(chosen, &[], &[]);
+    let written = LIGHTNING.write_yaml(chosen, &[], &[]);
     let has_own = ["data:", "model:"].iter().any(|table| written.text.lines().any(|line| line == *table));
     if !has_own {
         return written;

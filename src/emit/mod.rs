@@ -15,7 +15,7 @@ mod yaml;
 use crate::adapter::Applied;
 use crate::space::{Settings, Space};
 
-pub use framework::{Framework, Key};
+pub use framework::{Framework, Key, Pairs};
 pub use knob::{KNOBS, Knob, KnobFacts};
 
 /// The frameworks that have forms of their own.

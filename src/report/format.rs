@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::best::BestReport;
 use super::table::{table, verdict};
-use super::{front_table, summary, trials_csv};
+use super::{front_table, optuna, summary, tensorboard, trials_csv};
 use crate::journal::{Header, Line};
 use crate::probe::StepTemplate;
 use crate::study::Study;
@@ -105,6 +105,18 @@ pub const REPORTS: &[ReportFormat] = &[
             let json = serde_json::to_string_pretty(best).map_err(|error| error.to_string())?;
             Ok(Output::text(json + "\n"))
         },
+    },
+    ReportFormat {
+        name: "tensorboard",
+        about: "event files for TensorBoard: hparams, and scalars over the trials",
+        place: Place::Folder("tensorboard"),
+        make: |subject| Ok(tensorboard::make(subject)),
+    },
+    ReportFormat {
+        name: "optuna",
+        about: "the journal of an Optuna study, for optuna and optuna-dashboard",
+        place: Place::File(optuna::FILE),
+        make: |subject| Ok(optuna::make(subject)),
     },
 ];
 

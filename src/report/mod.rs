@@ -11,9 +11,11 @@ mod host;
 mod learning_rate;
 mod machine;
 mod markdown;
+mod optuna;
 mod probe;
 mod row;
 mod table;
+mod tensorboard;
 mod trials;
 
 pub use best::{BestReport, FrontReport, PartReport, best};
