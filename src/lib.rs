@@ -7,6 +7,7 @@ pub mod budget;
 pub mod ceilings;
 #[cfg(feature = "demo")]
 pub mod demo;
+pub mod diagnosis;
 pub mod emit;
 pub mod event;
 pub mod fact;
@@ -31,3 +32,12 @@ pub mod study;
 pub mod telemetry;
 pub mod trial;
 pub mod tuner;
+
+/// The pages of the documentation with blocks of Rust, whose code is tested like that of the README.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../docs/protocol.md")]
+    mod protocol {}
+    #[doc = include_str!("../docs/rust.md")]
+    mod rust {}
+}

@@ -10,6 +10,7 @@ const LAYERS: &[&[&str]] = &[
     &["objective", "journal", "emit", "budget", "numerics", "machine", "ceilings"],
     &["event"],
     &["strategy", "probe", "study"],
+    &["diagnosis"],
     &["tuner", "kept", "demo"],
     &["report"],
     &["spec"],

@@ -17,27 +17,67 @@ pub(crate) enum Exit {
     Interrupted,
 }
 
-/// The codes, for `--help`.
-pub(super) const HELP: &str = "Exit codes:
-  0    found, or done
-  1    nothing feasible: no config could be measured within the limits
-  2    usage: wrong arguments, a mistake in the spec, or a folder that belongs to another search
-  3    probing is impossible: the command cannot be started, every config fails in the same way,
-       or results cannot be written
-  130  interrupted; everything found until then is kept
+/// An exit code.
+pub(super) struct Row {
+    pub(super) code: u8,
+    /// What it means, for `--help`.
+    pub(super) meaning: &'static str,
+    /// What leads to it, for the documentation.
+    #[cfg(test)]
+    pub(super) when: &'static str,
+}
 
-Documentation: the files README.md and docs/ of the source.";
+macro_rules! rows {
+    ($($exit:ident = $code:literal, $meaning:literal, $when:literal;)*) => {
+        /// All codes; `docs/exit-codes.md` has what leads to each.
+        pub(super) const ROWS: &[Row] =
+            &[$(Row { code: $code, meaning: $meaning, #[cfg(test)] when: $when }),*];
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Found => 0,
-            Exit::NothingFeasible => 1,
-            Exit::Usage => 2,
-            Exit::Impossible => 3,
-            Exit::Interrupted => 130,
-        })
+        impl From<Exit> for ExitCode {
+            fn from(exit: Exit) -> Self {
+                Self::from(match exit { $(Exit::$exit => $code),* })
+            }
+        }
+    };
+}
+
+rows! {
+    Found = 0, "found, or done",
+        "A config was found; or another command than `search` did what it was asked to.";
+    NothingFeasible = 1, "nothing feasible: no config could be measured within the limits",
+        "Every config that was probed failed, left too little memory, or broke a constraint. `gputune probe`: this config did.";
+    Usage = 2, "usage: wrong arguments, a mistake in the spec, or a folder that belongs to another search",
+        "Wrong arguments, a mistake in the spec, rules that leave no config, a journal that belongs to another search or is \
+         damaged, another search that is running in the folder, or a folder without a result.";
+    Impossible = 3, "probing is impossible: the command cannot be started, every config fails in the same way, or results \
+         cannot be written",
+        "The command cannot be started, something disturbs every try of a probe, steps carry no `samples`, \
+         `samples_per_step` is no positive number, processes of a probe do not end even by SIGKILL, memory is \
+         [not free again](failures.md#memory-seen-from-outside) before the next one, the first three configs \
+         [fail in the same way](outcomes.md#the-same-failure-three-times), or files cannot be written.";
+    Interrupted = 130, "interrupted; everything found until then is kept",
+        "SIGINT (Ctrl-C), SIGTERM or SIGHUP. The best config so far is printed, if there is one; the same command goes on \
+         from there. A second signal ends gputune at once and prints nothing.";
+}
+
+/// Lines of `--help` that are broken by hand have at most this many columns.
+const COLUMNS: usize = 98;
+
+/// What stands below the help of the program.
+pub(super) fn help() -> String {
+    let mut text = String::from("Exit codes:\n");
+    for row in ROWS {
+        let mut line = format!("  {:<4}", row.code);
+        for word in row.meaning.split_whitespace() {
+            if line.chars().count() + 1 + word.chars().count() > COLUMNS {
+                text = text + &line + "\n";
+                line = " ".repeat(6);
+            }
+            line = line + " " + word;
+        }
+        text = text + &line + "\n";
     }
+    text + "\nDocumentation: the files README.md and docs/ of the source."
 }
 
 /// Why a command did not do what it was asked to.

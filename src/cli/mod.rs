@@ -6,6 +6,7 @@ mod completions;
 #[cfg(feature = "demo")]
 mod demo_step;
 mod device;
+mod diagnose;
 mod diagnostic;
 mod emit;
 mod exit;
@@ -13,6 +14,8 @@ mod folder;
 mod interrupt;
 mod probe;
 mod progress;
+#[cfg(test)]
+mod reference;
 mod replay;
 mod report;
 mod schema;
@@ -28,7 +31,7 @@ use exit::{Exit, Failed};
 /// Finds the batch size, loader workers, precision and other settings that train a model fastest, by measuring the
 /// real training step.
 #[derive(Debug, Parser)]
-#[command(name = "gputune", version, propagate_version = true, after_help = exit::HELP)]
+#[command(name = "gputune", version, propagate_version = true, after_help = exit::help())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -38,6 +41,7 @@ struct Cli {
 enum Command {
     Search(search::Args),
     Probe(probe::Args),
+    Diagnose(diagnose::Args),
     Check(check::Args),
     Device(device::Args),
     Report(report::Args),
@@ -62,6 +66,7 @@ pub(crate) fn main() -> ExitCode {
     let result = match cli.command {
         Command::Search(args) => search::run(args),
         Command::Probe(args) => probe::run(&args),
+        Command::Diagnose(args) => diagnose::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Device(args) => device::run(&args),
         Command::Report(args) => report::run(&args),

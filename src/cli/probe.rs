@@ -41,7 +41,7 @@ pub(super) struct Args {
     quiet: bool,
 }
 
-fn assignment(text: &str) -> Result<(String, String), String> {
+pub(super) fn assignment(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, such as batch_size=64")?;
     if name.is_empty() {
         return Err("there is no name before the `=`".to_owned());
@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args) -> super::Result {
 }
 
 /// The config of the settings that are asked for, over those of the baseline.
-fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String, String)]) -> Result<Config, Failed> {
+pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String, String)]) -> Result<Config, Failed> {
     let usage = |message: String| Failed::new(Exit::Usage, message);
     let mut wanted: Vec<(String, Value)> = Vec::new();
     for (name, text) in set {

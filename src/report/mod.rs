@@ -4,6 +4,7 @@ mod best;
 mod care;
 mod compute;
 mod devices;
+mod diagnosis;
 mod format;
 mod front;
 mod gpus;
@@ -21,6 +22,10 @@ mod trials;
 pub use best::{BestReport, FrontReport, PartReport, best};
 pub use care::Care;
 pub use compute::Compute;
+pub use diagnosis::{
+    CauseReport, CureReport, DiagnosisReport, Occasion, Part, ProbeLine, diagnosis_json, diagnosis_line,
+    diagnosis_text, parts,
+};
 pub use format::{Output, Place, REPORTS, ReportFormat, Subject, report_format, terminal};
 pub use front::front_table;
 pub use learning_rate::{LearningRate, Rate};

@@ -1,0 +1,276 @@
+//! `gputune diagnose`: what a training job waits for, what that is worth, and what helps.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gputune::adapter::{Apply, adapter};
+use gputune::diagnosis::{self, Around, Examined, Ran, Session, SessionError};
+use gputune::emit::shell_word;
+use gputune::machine::Machine;
+use gputune::outcome::Outcome;
+use gputune::probe::{
+    CommandProber, CommandStep, Effort, Limits, ProbeError, Prober, Rate, StepTemplate, Template, supervisor,
+};
+use gputune::quantity;
+use gputune::report::{self, Occasion};
+use gputune::space::{Parameter, Settings, Space};
+use gputune::spec::Spec;
+use gputune::telemetry::nvml::Visible;
+use gputune::telemetry::{Device, DeviceChoice};
+
+use super::exit::{Exit, Failed};
+use super::{diagnostic, folder, interrupt, probe, search, stdout};
+
+mod one_rank;
+mod said;
+mod written;
+
+use said::Said;
+
+/// Say what a training job waits for, what that is worth, and what to change
+///
+/// Runs the job for a few seconds as it is, and again with one thing changed at a time: the same batches replayed, the
+/// loader alone, twice the batch. The job is a spec, or a command that trains with PyTorch and needs no change.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gputune diagnose -- python train.py --epochs 1
+  gputune diagnose --write gputune.toml -- python train.py
+  gputune diagnose config.toml
+  gputune diagnose config.toml --set workers=4 --json")]
+pub(super) struct Args {
+    /// The spec
+    #[arg(required_unless_present = "command", conflicts_with = "command")]
+    config: Option<PathBuf>,
+    /// The command of a PyTorch script
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+    /// Set a parameter of the spec; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = probe::assignment, requires = "config")]
+    set: Vec<(String, String)>,
+    /// How long it may take
+    #[arg(long, value_name = "TIME", default_value = "110s", value_parser = time)]
+    time: Duration,
+    /// Print JSON instead of a screen
+    #[arg(long)]
+    json: bool,
+    /// Write a spec that searches the parameters worth opening
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Replace the file if it is there
+    #[arg(long, requires = "write")]
+    force: bool,
+    /// The folder for logs [default: gputune-out/<name of the spec or script>-diagnose]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Show no progress
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = quantity::parse_duration(text).map_err(|error| error.to_string())?;
+    let usual = Duration::from_secs(5)..=Duration::from_secs(24 * 3600);
+    if usual.contains(&time) { Ok(time) } else { Err("from 5s to 24h".to_owned()) }
+}
+
+/// What is examined.
+struct Subject {
+    space: Space,
+    step: CommandStep,
+    limits: Limits,
+    settings: Settings,
+    device: Device,
+    /// As a person knows it.
+    job: String,
+    /// The spec, where there is one.
+    spec: Option<(PathBuf, String)>,
+}
+
+pub(super) fn run(args: &Args) -> super::Result {
+    if let Some(path) = args.write.as_ref().filter(|path| path.exists() && !args.force) {
+        return Err(Failed::new(Exit::Usage, format!("{} is there already", path.display()))
+            .hint("choose another name, or replace it with --force"));
+    }
+    let subject = match &args.config {
+        Some(path) => of_spec(path, args)?,
+        None => of_command(&args.command)?,
+    };
+    let out = args.out.clone().unwrap_or_else(|| default_folder(args));
+    folder::prepare(&out)?;
+    let out = search::absolute(&out);
+    let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
+    supervisor::adopt_orphans().map_err(impossible)?;
+    let stop = interrupt::stop_flag().map_err(impossible)?;
+
+    let config = subject.space.locate(&subject.settings).ok().or_else(|| subject.space.first());
+    let config = config.ok_or_else(|| Failed::new(Exit::Usage, "the space has no config that satisfies every rule"))?;
+    let has_adapter = subject.step.template.apply.adapter.is_some();
+    let opener = written::Opener::of(&subject, &args.command);
+    let mut single = one_rank::of(&subject.step).map(|step| CommandProber::new(step, &out));
+    let mut prober = CommandProber::new(subject.step, &out);
+    let session = Session {
+        prober: &mut prober,
+        with_one_rank: single.as_mut().map(|prober| prober as &mut dyn Prober),
+        config: &config,
+        settings: &subject.settings,
+        limits: subject.limits,
+        has_adapter,
+        around: Around::of(&Machine::look(&out)),
+        time: args.time,
+        stop: &stop,
+    };
+    let mut said = Said::new(args.quiet);
+    let examined = session.run(&mut |note| said.hear(note));
+    said.finish();
+    let examined = examined.map_err(|error| no_diagnosis(error, &out))?;
+
+    let wrote = match &args.write {
+        Some(path) => Some(opener.write(path, &examined, args.force)?),
+        None => None,
+    };
+    let next = next(args, wrote.as_deref(), &examined, has_adapter);
+    if args.json {
+        let report = report::diagnosis_json(&examined, &subject.job, &subject.device.name);
+        let text = serde_json::to_string_pretty(&report).map_err(|error| Failed::because(Exit::Impossible, &error))?;
+        stdout::print(&(text + "\n"))?;
+    } else {
+        let occasion =
+            Occasion { job: &subject.job, device: &subject.device.name, next: &next, columns: stdout::columns() };
+        stdout::print(&report::diagnosis_text(&examined, &occasion))?;
+    }
+    Ok(if examined.is_interrupted { Exit::Interrupted } else { Exit::Found })
+}
+
+fn of_spec(path: &Path, args: &Args) -> Result<Subject, Failed> {
+    let spec = Spec::load(path)?;
+    diagnostic::print_left_out(&spec);
+    if !args.quiet {
+        spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
+    }
+    let device = spec.device().map_err(|error| search::no_gpu(&error))?;
+    let config = probe::chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
+    let settings = spec.space.settings(&config).chosen(&spec.space);
+    let step = spec.step.into_command(search::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
+    let line = settings.line();
+    let job = if line.is_empty() { path.display().to_string() } else { format!("{}, {line}", path.display()) };
+    // A diagnosis is not a search: its own time limits it, not that of a search's probe.
+    let limits = spec.limits;
+    Ok(Subject { space: spec.space, step, limits, settings, device, job, spec: Some((spec.path, spec.text)) })
+}
+
+fn of_command(command: &[String]) -> Result<Subject, Failed> {
+    let impossible = |message: String| Failed::new(Exit::Impossible, message);
+    let cwd = std::env::current_dir().map_err(|error| impossible(format!("there is no current folder: {error}")))?;
+    let device = Device::choose(DeviceChoice::Auto, &Visible::of(&Default::default()))
+        .map_err(|error| search::no_gpu(&error))?;
+    // A job without parameters is the only config of a space that nothing reads.
+    let space = Space::new([Parameter::values("job", ["as it is"])]);
+    let space = space.map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    let template = StepTemplate {
+        command: command.iter().map(|word| Template::parse(&written::escaped(word))).collect(),
+        env: Vec::new(),
+        cwd,
+        files: Vec::new(),
+        apply: Apply { adapter: adapter("torch"), applied: Vec::new(), seed: 0 },
+    };
+    let step = CommandStep {
+        template,
+        rate: Rate::Events,
+        samples_per_step: None,
+        ranks: None,
+        gputune: search::gputune_path(),
+        supervisor: PathBuf::from("/proc/self/exe"),
+        is_gpu: device.is_gpu,
+    };
+    let job = command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ");
+    Ok(Subject { space, step, limits: Limits::default(), settings: Settings::default(), device, job, spec: None })
+}
+
+/// `gputune-out/<name>-diagnose`: by the spec, or the script in the command.
+fn default_folder(args: &Args) -> PathBuf {
+    let script = || args.command.iter().find(|word| word.ends_with(".py")).or(args.command.first()).map(PathBuf::from);
+    let named = args.config.clone().or_else(script).unwrap_or_else(|| PathBuf::from("job"));
+    let mut folder = folder::default_for(&named).into_os_string();
+    folder.push("-diagnose");
+    folder.into()
+}
+
+/// What to run next.
+fn next(args: &Args, wrote: Option<&Path>, examined: &Examined, has_adapter: bool) -> String {
+    if let Some(path) = wrote {
+        return format!("gputune search {}", shell_word(&path.display().to_string()));
+    }
+    if !has_adapter {
+        return "write adapter = \"torch\" in [step] if it trains with PyTorch, and diagnose again".to_owned();
+    }
+    if examined.verdict.openings(&examined.evidence).is_empty() {
+        return "nothing to search; mend it by hand, and diagnose again".to_owned();
+    }
+    let what = match &args.config {
+        Some(path) => shell_word(&path.display().to_string()),
+        None => format!("-- {}", args.command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")),
+    };
+    format!("gputune diagnose --write gputune.toml {what}")
+}
+
+fn no_diagnosis(error: SessionError, out: &Path) -> Failed {
+    let log = out.join(CommandProber::log_name(1, Effort::Probe));
+    match error {
+        SessionError::Probe(error) => impossible(&error),
+        SessionError::Interrupted => Failed::new(Exit::Interrupted, "stopped before anything was known"),
+        SessionError::NotMeasured(outcome) => {
+            let (reason, lines) = outcome.failure().map_or_else(
+                || (outcome.name().to_owned(), Vec::new()),
+                |failure| (failure.reason.clone(), failure.last_lines.clone()),
+            );
+            let failed = Failed::new(Exit::NothingFeasible, format!("the job could not be measured: {reason}"))
+                .last_lines(lines);
+            failed.hint(format!("{}its whole output is in {}", what_helps(&outcome), log.display()))
+        }
+        error => Failed::because(Exit::Impossible, &error),
+    }
+}
+
+fn what_helps(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::OutOfMemory { .. } => "it does not fit as it is: make the batch smaller, then diagnose; ",
+        Outcome::TimedOut(_) | Outcome::Stalled(_) => "does it start more slowly? give it longer with --time; ",
+        _ => "",
+    }
+}
+
+fn impossible(error: &ProbeError) -> Failed {
+    let failed = Failed::because(Exit::Impossible, error);
+    match error.hint() {
+        Some(hint) => failed.hint(hint),
+        None => failed,
+    }
+}
+
+/// Whether standard error is a terminal.
+fn is_terminal() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// A differential probe's result in a few words.
+fn result_words(ran: &Ran) -> String {
+    match ran {
+        Ran::Measured(measurement) => match measurement.throughput {
+            Some(throughput) => report::shown_estimate(throughput, &measurement.unit),
+            None => {
+                let rates = measurement.facts.numbered("loader_only.rate.").into_iter();
+                let rates: Vec<String> =
+                    rates.map(|(workers, rate)| format!("{workers}: {}", quantity::show_number(rate))).collect();
+                format!("samples/s by workers {}", rates.join(", "))
+            }
+        },
+        Ran::OutOfMemory(memory) => format!("out of {memory} memory"),
+        Ran::Failed(reason) | Ran::LeftOut(reason) => reason.clone(),
+    }
+}
+
+/// What a probe is called while it runs.
+fn label(which: Option<diagnosis::Differential>) -> &'static str {
+    which.map_or("the job as it is", |which| which.row().label)
+}

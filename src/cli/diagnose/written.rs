@@ -1,0 +1,261 @@
+//! The spec that `--write` leaves: what was examined, and a space of the parameters that are worth opening.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use gputune::adapter::Apply;
+use gputune::diagnosis::{Evidence, Examined, Opening, openable};
+use gputune::report;
+use gputune::space::{Role, Value};
+use gputune::spec::Spec;
+
+use super::super::exit::{Exit, Failed};
+use super::Subject;
+
+/// What the spec is written from.
+pub(super) struct Opener {
+    kind: Kind,
+    has_adapter: bool,
+}
+
+enum Kind {
+    /// A command, and the folder that it runs in.
+    Command(Vec<String>, PathBuf),
+    /// A spec that is there: its place, its text, the targets and roles that its parameters have, and all their names.
+    Spec { path: PathBuf, text: String, targets: Vec<String>, roles: Vec<Role>, names: Vec<String> },
+}
+
+impl Opener {
+    pub(super) fn of(subject: &Subject, command: &[String]) -> Self {
+        let apply: &Apply = &subject.step.template.apply;
+        let kind = match &subject.spec {
+            None => Kind::Command(command.to_vec(), subject.step.template.cwd.clone()),
+            Some((path, text)) => Kind::Spec {
+                path: path.clone(),
+                text: text.clone(),
+                targets: apply.applied.iter().map(|applied| applied.name.clone()).collect(),
+                roles: subject.space.parameters().iter().filter_map(|parameter| parameter.role()).collect(),
+                names: subject.space.parameters().iter().map(|parameter| parameter.name().to_owned()).collect(),
+            },
+        };
+        Self { kind, has_adapter: apply.adapter.is_some() }
+    }
+
+    /// Writes the spec, whole or not at all, and only one that can be read.
+    pub(super) fn write(&self, path: &Path, examined: &Examined, force: bool) -> Result<PathBuf, Failed> {
+        let failed = |message: String| Failed::new(Exit::Impossible, message);
+        if !self.has_adapter {
+            return Err(Failed::new(Exit::Usage, "without an adapter there is nothing that could be opened")
+                .hint("write adapter = \"torch\" in [step] if it trains with PyTorch, and diagnose again"));
+        }
+        let text = self.text(path, examined)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let cannot = |error: std::io::Error| failed(format!("cannot write {}: {error}", path.display()));
+        let mut file =
+            tempfile::Builder::new().prefix(".gputune-").suffix(".toml").tempfile_in(folder).map_err(cannot)?;
+        std::io::Write::write_all(file.as_file_mut(), text.as_bytes()).map_err(cannot)?;
+        // What is written can be read: better an error here than at the next command.
+        if let Err(error) = Spec::load(file.path()) {
+            return Err(failed(format!("the spec to be written is not accepted: {}", error.message))
+                .hint("please report this with the spec that was diagnosed; add the parameters by hand meanwhile"));
+        }
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        std::fs::set_permissions(file.path(), mode).map_err(cannot)?;
+        let kept = if force { file.persist(path) } else { file.persist_noclobber(path) };
+        kept.map_err(|error| cannot(error.error))?;
+        Ok(path.to_owned())
+    }
+
+    fn text(&self, path: &Path, examined: &Examined) -> Result<String, Failed> {
+        let evidence = &examined.evidence;
+        let openings: Vec<Opening> =
+            examined.verdict.openings(evidence).into_iter().filter(|opening| self.can_open(opening)).collect();
+        match &self.kind {
+            Kind::Command(command, cwd) => Ok(fresh(path, command, cwd, &some(openings, evidence), examined)),
+            Kind::Spec { .. } if openings.is_empty() => {
+                Err(Failed::new(Exit::Usage, "the spec has all parameters already that are worth opening")
+                    .hint("search it as it is"))
+            }
+            Kind::Spec { path: old, text, .. } => extended(old, path, text, &openings, examined),
+        }
+    }
+
+    fn can_open(&self, opening: &Opening) -> bool {
+        let Kind::Spec { targets, roles, names, .. } = &self.kind else { return true };
+        let role = openable(opening.parameter).and_then(|openable| openable.role);
+        !targets.iter().any(|target| target == opening.target)
+            && !names.iter().any(|name| name == opening.parameter)
+            && role.is_none_or(|role| !roles.contains(&role))
+    }
+}
+
+/// A space must have something in it.
+fn some(openings: Vec<Opening>, evidence: &Evidence) -> Vec<Opening> {
+    if !openings.is_empty() {
+        return openings;
+    }
+    let usual = ["batch_size", "num_workers"].into_iter();
+    usual.filter_map(|name| openable(name)?.for_job(evidence)).collect()
+}
+
+/// A word of a command as a spec has it: what looks like a setting is doubled.
+pub(super) fn escaped(word: &str) -> String {
+    let mut text = String::with_capacity(word.len());
+    let mut rest = word;
+    while let Some(at) = rest.find('{') {
+        let (before, from) = rest.split_at(at);
+        text.push_str(before);
+        let inner = &from[1..];
+        let name = inner.find(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(inner, |end| &inner[..end]);
+        let is_setting = !name.is_empty() && inner[name.len()..].starts_with('}');
+        if is_setting {
+            let _ = write!(text, "{{{{{name}}}}}");
+            rest = &inner[name.len() + 1..];
+        } else {
+            text.push('{');
+            rest = inner;
+        }
+    }
+    text + rest
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Float(value) => toml::Value::from(*value).to_string(),
+        Value::Text(text) => quoted(text),
+    }
+}
+
+fn parameter_line(opening: &Opening) -> String {
+    let values: Vec<String> = opening.values.iter().map(shown).collect();
+    format!(
+        "# {}\n{} = {{ values = [{}], apply = {} }}\n",
+        opening.why,
+        opening.parameter,
+        values.join(", "),
+        quoted(opening.target)
+    )
+}
+
+/// What the job has today, in so far as it is active: prefetching and persistence belong to workers.
+fn baseline_lines(openings: &[Opening], evidence: &Evidence) -> String {
+    let needs_workers = |opening: &Opening| matches!(opening.parameter, "prefetch_factor" | "persistent_workers");
+    let has_workers =
+        evidence.workers() != Some(0) || openings.iter().all(|opening| opening.parameter != "num_workers");
+    let mut text = String::new();
+    for opening in openings {
+        let Some(today) = opening.today.as_ref().filter(|_| has_workers || !needs_workers(opening)) else { continue };
+        let _ = writeln!(text, "{} = {}", opening.parameter, shown(today));
+    }
+    text
+}
+
+fn headline(examined: &Examined) -> String {
+    let line = report::diagnosis_line(&examined.verdict).unwrap_or_else(|| "nothing could be told".to_owned());
+    format!("# By gputune diagnose. The bottleneck: {line}\n")
+}
+
+fn fresh(path: &Path, command: &[String], cwd: &Path, openings: &[Opening], examined: &Examined) -> String {
+    let words: Vec<String> = command.iter().map(|word| quoted(&escaped(word))).collect();
+    let mut text = headline(examined);
+    let name = path.display().to_string().replace(|c: char| c.is_control(), " ");
+    let _ = writeln!(text, "# Look at it with: gputune check {name}\n# Search with: gputune search {name}\n");
+    let _ = writeln!(text, "[step]\ncommand = [{}]\nadapter = \"torch\"", words.join(", "));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if folder.canonicalize().ok() != cwd.canonicalize().ok() {
+        let _ = writeln!(text, "cwd = {}", quoted(&cwd.display().to_string()));
+    }
+    text += "\n# What may be tried; take out what you do not want to change.\n[space]\n";
+    openings.iter().for_each(|opening| text.push_str(&parameter_line(opening)));
+    let baseline = baseline_lines(openings, &examined.evidence);
+    let _ = write!(
+        text,
+        "\n# What the script does today: the search starts here, and compares with it.\n[baseline]\n{baseline}"
+    );
+    let _ = write!(
+        text,
+        "\n[limits]\n# How long one probe may take, start-up included.\nprobe_time = \"{}s\"\n",
+        probe_seconds(examined)
+    );
+    text += "\n[search]\nprobes = 24\ntime = \"20m\"\n";
+    text
+}
+
+/// Three times what the job took to be measured, at least a minute.
+fn probe_seconds(examined: &Examined) -> u64 {
+    let probes = examined.evidence.runs.iter().filter(|(_, ran)| !matches!(ran, gputune::diagnosis::Ran::LeftOut(_)));
+    let probes = u32::try_from(probes.count()).unwrap_or(u32::MAX).saturating_add(1);
+    (examined.elapsed / probes * 3).as_secs().clamp(60, 600)
+}
+
+/// The spec with more parameters; everything else stays as it is written.
+fn extended(old: &Path, path: &Path, text: &str, openings: &[Opening], examined: &Examined) -> Result<String, Failed> {
+    let folder = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        folder.canonicalize().ok()
+    };
+    if folder(old) != folder(path) {
+        return Err(Failed::new(Exit::Usage, "paths in a spec are relative to its folder")
+            .hint(format!("write the new one beside {}", old.display())));
+    }
+    let parameters: String = openings.iter().map(parameter_line).collect();
+    let baseline = baseline_lines(openings, &examined.evidence);
+    let text = inserted(text, "space", &parameters);
+    let text = if baseline.is_empty() { text } else { inserted(&text, "baseline", &baseline) };
+    Ok(headline(examined) + &text)
+}
+
+/// A text with lines behind the head of a table; the table comes last where it has no head of its own.
+fn inserted(text: &str, table: &str, lines: &str) -> String {
+    let is_head = |line: &str| {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        line.strip_prefix('[').and_then(|line| line.strip_suffix(']')).is_some_and(|name| name.trim() == table)
+    };
+    let mut written = String::with_capacity(text.len() + lines.len());
+    let mut is_done = false;
+    for line in text.split_inclusive('\n') {
+        written.push_str(line);
+        if !is_done && is_head(line) {
+            if !line.ends_with('\n') {
+                written.push('\n');
+            }
+            written.push_str(lines);
+            is_done = true;
+        }
+    }
+    if !is_done {
+        let newline = if written.ends_with('\n') { "" } else { "\n" };
+        let _ = write!(written, "{newline}\n[{table}]\n{lines}");
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_look_like_settings_stay_what_they_are() {
+        for (word, spec) in
+            [("a{b}c", "a{{b}}c"), ("{\"x\": 1}", "{\"x\": 1}"), ("{}", "{}"), ("{a", "{a"), ("{x}{y}", "{{x}}{{y}}")]
+        {
+            assert_eq!(escaped(word), spec);
+            let template = gputune::probe::Template::parse(spec);
+            assert_eq!(template.names().count(), 0, "{word}");
+        }
+    }
+
+    #[test]
+    fn lines_go_behind_the_head_of_their_table() {
+        let text = "[step]\nx = 1\n[space] # here\ny = 2\n";
+        assert_eq!(inserted(text, "space", "z = 3\n"), "[step]\nx = 1\n[space] # here\nz = 3\ny = 2\n");
+        assert_eq!(inserted("a = 1", "baseline", "b = 2\n"), "a = 1\n\n[baseline]\nb = 2\n");
+        assert_eq!(inserted("[space]", "space", "b = 2\n"), "[space]\nb = 2\n");
+    }
+}

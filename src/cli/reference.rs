@@ -1,0 +1,291 @@
+//! The pages of the documentation that follow from the command line, and every command that the documentation shows.
+//!
+//! `GPUTUNE_BLESS=1 cargo test --bin gputune` writes the pages anew.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use clap::{Arg, ArgAction, Command, CommandFactory, Parser};
+
+use super::{Cli, exit};
+
+#[expect(dead_code, reason = "the tests of the documentation read the same pages")]
+#[path = "../../tests/docs/pages.rs"]
+mod pages;
+
+const NOTE: &str = "<!-- generated from src/cli/ by `GPUTUNE_BLESS=1 cargo test --bin gputune` -->\n";
+
+/// The page on commands and their options.
+fn command_line() -> String {
+    let program = Cli::command();
+    let mut text = format!("# Command line\n\n{NOTE}\n{}.\n\n", sentence(&about(&program)));
+    text += "`gputune help COMMAND` and `gputune COMMAND --help` print the same. Each command ends with one of the\n\
+             [exit codes](exit-codes.md).\n\n| command | what it does |\n|---|---|\n";
+    let commands: Vec<&Command> = program.get_subcommands().filter(|command| !command.is_hide_set()).collect();
+    for command in &commands {
+        let name = command.get_name();
+        let summary = command.get_about().map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(text, "| [`{name}`](#gputune-{name}) | {} |", cell(&summary));
+    }
+    for command in commands {
+        describe(command, &mut text);
+    }
+    text
+}
+
+fn about(command: &Command) -> String {
+    command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default()
+}
+
+fn sentence(text: &str) -> &str {
+    text.trim_end().trim_end_matches('.')
+}
+
+/// A text within one cell of a table.
+fn cell(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;")
+}
+
+fn describe(command: &Command, text: &mut String) {
+    let mut complete = command.clone().bin_name(format!("gputune {}", command.get_name())).disable_help_flag(true);
+    complete.build();
+    let usage = complete.render_usage().to_string();
+    let _ = writeln!(text, "\n## `gputune {}`\n", command.get_name());
+    for paragraph in about(command).split("\n\n") {
+        let _ = writeln!(text, "{}.\n", sentence(paragraph));
+    }
+    let _ = writeln!(text, "```text\n{}\n```", usage.trim_start_matches("Usage: ").trim());
+    let arguments: Vec<&Arg> = command.get_arguments().filter(|argument| !argument.is_hide_set()).collect();
+    if !arguments.is_empty() {
+        text.push_str("\n| | meaning | default |\n|---|---|---|\n");
+        for argument in arguments {
+            let _ = writeln!(text, "{}", row(argument));
+        }
+    }
+    if let Some(after) = command.get_after_long_help().or(command.get_after_help()) {
+        text.push_str(&examples(&after.to_string()));
+    }
+}
+
+fn row(argument: &Arg) -> String {
+    let takes_value = matches!(argument.get_action(), ArgAction::Set | ArgAction::Append);
+    let value = argument.get_value_names().and_then(<[_]>::first).map(ToString::to_string).unwrap_or_default();
+    let mut names = Vec::new();
+    if let Some(short) = argument.get_short() {
+        names.push(format!("`-{short}`"));
+    }
+    match argument.get_long() {
+        Some(long) if takes_value => names.push(format!("`--{long} {value}`")),
+        Some(long) => names.push(format!("`--{long}`")),
+        None => names.push(format!("`{value}`")),
+    }
+    let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
+    // A default that the command works out is written into the help.
+    let (help, worked_out) = match help.split_once("[default: ") {
+        Some((help, default)) => (help.trim_end().to_owned(), Some(default.trim_end_matches(']').to_owned())),
+        None => (help, None),
+    };
+    let mut meaning = cell(&help);
+    let choices: Vec<String> = argument
+        .get_possible_values()
+        .iter()
+        .filter(|choice| takes_value && !choice.is_hide_set())
+        .map(|choice| match choice.get_help() {
+            Some(help) => format!("`{}`: {}", choice.get_name(), cell(&help.to_string())),
+            None => format!("`{}`", choice.get_name()),
+        })
+        .collect();
+    if !choices.is_empty() {
+        meaning += &format!("<br>{}", choices.join("<br>"));
+    }
+    let defaults = argument.get_default_values().iter().map(|value| format!("`{}`", value.to_string_lossy()));
+    let default = worked_out
+        .map(|text| cell(&text))
+        .unwrap_or_else(|| defaults.filter(|_| takes_value).collect::<Vec<_>>().join(", "));
+    format!("| {} | {meaning} | {default} |", names.join(", "))
+}
+
+/// What stands below a help text: the lines of examples as a block, other paragraphs as they are.
+fn examples(after: &str) -> String {
+    let mut text = String::new();
+    let mut is_block = false;
+    for line in after.lines().filter(|line| !matches!(line.trim(), "Examples:" | "Example:")) {
+        let is_example = line.starts_with("  ");
+        if is_example != is_block {
+            text += if is_example { "\n```sh\n" } else { "```\n" };
+            is_block = is_example;
+        }
+        text = text + line.trim() + "\n";
+    }
+    text + if is_block { "```\n" } else { "" }
+}
+
+/// The page on exit codes.
+fn exit_codes() -> String {
+    let mut text = format!("# Exit codes\n\n{NOTE}\n| code | meaning | when |\n|---|---|---|\n");
+    for row in exit::ROWS {
+        let _ = writeln!(text, "| {} | {} | {} |", row.code, cell(row.meaning), cell(row.when));
+    }
+    text + "\nA command that is used wrongly says so on standard error, with what would be right, and ends with 2 before it\n\
+            starts anything. Standard output carries results only, so a script can use it whatever else is printed.\n"
+}
+
+#[test]
+fn the_pages_are_what_the_program_says() {
+    for (path, text) in [("docs/cli.md", command_line()), ("docs/exit-codes.md", exit_codes())] {
+        if std::env::var_os("GPUTUNE_BLESS").is_some() {
+            fs::write(pages::root().join(path), &text).unwrap();
+        }
+        let kept = fs::read_to_string(pages::root().join(path)).unwrap_or_default();
+        assert!(kept == text, "{path} is not up to date: run `GPUTUNE_BLESS=1 cargo test --bin gputune`");
+    }
+}
+
+/// The words of each command in a line for a shell, those within `$(...)` too, as far as documentation uses them.
+fn commands(line: &str) -> Vec<Vec<String>> {
+    let mut found: Vec<Vec<String>> = vec![Vec::new()];
+    let mut word: Option<String> = None;
+    // What was quoted around each `$(` that is open, and what is quoted now.
+    let mut outer = Vec::new();
+    let mut quote = None;
+    let mut is_file = false;
+    let mut letters = line.chars().chain([' ']).peekable();
+    while let Some(letter) = letters.next() {
+        let begins = quote != Some('\'') && letter == '$' && letters.next_if_eq(&'(').is_some();
+        let ends = begins || quote.is_none() && (letter.is_whitespace() || "|;&()<>`".contains(letter));
+        if ends {
+            // The file behind a redirection is no argument.
+            if let Some(word) = word.take().filter(|_| !std::mem::take(&mut is_file)) {
+                found.last_mut().unwrap().push(word);
+            }
+            is_file |= !begins && "<>".contains(letter);
+            if begins || "|;&()`".contains(letter) {
+                found.push(Vec::new());
+            }
+            if begins {
+                outer.push(quote.take());
+            } else if letter == ')' {
+                quote = outer.pop().flatten();
+            }
+        } else if quote == Some(letter) {
+            quote = None;
+        } else if quote.is_none() && (letter == '\'' || letter == '"') {
+            quote = Some(letter);
+            word.get_or_insert_default();
+        } else if quote.is_none() && word.is_none() && letter == '#' {
+            break;
+        } else {
+            word.get_or_insert_default().push(letter);
+        }
+    }
+    found
+}
+
+/// The arguments for gputune in the words of a command, where it is one: behind variables and what starts others.
+fn arguments(words: &[String]) -> Option<Vec<String>> {
+    let is_gputune = |word: &String| word == "gputune" || word.ends_with("/gputune");
+    let is_before = |word: &String| {
+        word.split_once('=').is_some_and(|(name, _)| name.chars().all(|c| c.is_ascii_uppercase() || c == '_'))
+            || ["time", "exec", "nohup", "srun", "if", "then", "!", "do", "$"].contains(&word.as_str())
+    };
+    let start = words.iter().position(|word| !is_before(word))?;
+    let rest = words.get(start..)?;
+    match rest {
+        [first, arguments @ ..] if is_gputune(first) => Some(arguments.to_vec()),
+        [cargo, run, others @ ..] if cargo == "cargo" && run == "run" => {
+            let behind = others.iter().position(|word| word == "--")?;
+            Some(others[behind + 1..].to_vec())
+        }
+        _ => None,
+    }
+}
+
+/// Commands that pages speak of and that are to come.
+const TO_COME: &[&str] = &["diagnose", "init", "watch"];
+
+/// Whether the real parser takes a command.
+fn refusal(arguments: &[String]) -> Option<String> {
+    if arguments.first().is_some_and(|first| TO_COME.contains(&first.as_str())) {
+        return None;
+    }
+    match Cli::try_parse_from(std::iter::once("gputune".to_owned()).chain(arguments.iter().cloned())) {
+        Err(error) if error.use_stderr() => Some(error.to_string()),
+        _ => None,
+    }
+}
+
+#[test]
+fn every_command_that_the_documentation_shows_is_one() {
+    let mut checked = 0;
+    for block in pages::pages().iter().flat_map(pages::Page::blocks) {
+        let prompt = match block.language.as_str() {
+            "sh" | "bash" => "",
+            "console" => "$ ",
+            "yaml" => "",
+            _ => continue,
+        };
+        let joined = block.text.replace("\\\n", " ");
+        for line in joined
+            .lines()
+            .filter_map(|line| line.trim().trim_start_matches("- ").trim_start_matches("run: ").strip_prefix(prompt))
+        {
+            for arguments in commands(line).iter().filter_map(|words| arguments(words)) {
+                if let Some(why) = refusal(&arguments) {
+                    panic!("{}: `{line}`: {why}", block.place);
+                }
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 20, "only {checked} commands were seen: does the test still read the pages?");
+}
+
+#[test]
+fn every_command_and_option_that_a_sentence_names_is_there() {
+    let program = Cli::command();
+    let known = |name: &str| name == "help" || program.get_subcommands().any(|command| command.get_name() == name);
+    for page in pages::pages() {
+        for (line, code) in page.inline_code() {
+            let words: Vec<&str> = code.split_whitespace().collect();
+            let ["gputune", name, rest @ ..] = words.as_slice() else { continue };
+            if name.starts_with('-') || name.chars().all(|c| c.is_ascii_uppercase() || c == '.' || c == '…') {
+                continue;
+            }
+            if TO_COME.contains(name) {
+                continue;
+            }
+            assert!(known(name), "{}:{line}: there is no `gputune {name}`", page.path);
+            let command = program.find_subcommand(name);
+            let options = rest.iter().take_while(|word| **word != "--").filter_map(|word| word.strip_prefix("--"));
+            for option in options.map(|option| option.split(['=', ' ']).next().unwrap_or(option)) {
+                let is_there = ["help", "version"].contains(&option)
+                    || command.is_some_and(|command| command.get_arguments().any(|arg| arg.get_long() == Some(option)));
+                assert!(is_there, "{}:{line}: `gputune {name}` has no --{option}", page.path);
+            }
+        }
+    }
+}
+
+#[test]
+fn lines_are_read_as_a_shell_does() {
+    let read =
+        |line: &str| -> Vec<Vec<String>> { commands(line).iter().filter_map(|words| arguments(words)).collect() };
+    let words = |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
+    assert_eq!(
+        read("gputune emit out --format json > best.json # kept"),
+        [words(&["emit", "out", "--format", "json"])]
+    );
+    assert_eq!(
+        read("args=$(gputune search a.toml --format args) && eval \"python train.py $args\""),
+        [words(&["search", "a.toml", "--format", "args"])]
+    );
+    assert_eq!(read("eval \"$(gputune emit out --format env)\""), [words(&["emit", "out", "--format", "env"])]);
+    assert_eq!(
+        read("python train.py $(gputune emit out --format args)"),
+        [words(&["emit", "out", "--format", "args"])]
+    );
+    assert_eq!(read("A=1 gputune check 'my spec.toml'"), [words(&["check", "my spec.toml"])]);
+    assert_eq!(read("cargo run --release -- search a.toml"), [words(&["search", "a.toml"])]);
+    assert!(refusal(&words(&["search", "a.toml", "--no-such-option"])).is_some());
+    assert!(refusal(&words(&["search", "--help"])).is_none());
+}

@@ -1,0 +1,226 @@
+//! What a cause is: a signature with its thresholds, what it is worth, what to open, and what no parameter cures.
+
+use serde::Serialize;
+
+use super::evidence::{Differential, Evidence};
+
+/// What holds a job back, and how it shows.
+#[derive(Debug)]
+pub struct Cause {
+    /// Its name in JSON.
+    pub name: &'static str,
+    /// What a screen calls it.
+    pub title: &'static str,
+    /// What it means, in one sentence.
+    pub about: &'static str,
+    /// What the signature looks at.
+    pub signature: &'static str,
+    /// The thresholds of the signature.
+    pub thresholds: &'static [&'static Threshold],
+    /// What kind of cause it is.
+    pub kind: Kind,
+    /// Where it can be found.
+    pub scope: Scope,
+    /// The signature.
+    pub find: fn(&Evidence) -> Option<Found>,
+    /// Names of [`PARAMETERS`](super::PARAMETERS) that are worth opening, the most promising first.
+    pub opens: &'static [&'static str],
+    /// What no parameter can cure.
+    pub cures: &'static [Cure],
+}
+
+/// What kind of cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Something outside the job falsifies what is measured, so it comes first of what is worth as much.
+    Validity,
+    /// Something of the job holds it back.
+    Bottleneck,
+    /// Nothing does.
+    Healthy,
+}
+
+/// Where a cause can be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// On any device.
+    Any,
+    /// On a GPU only; the rule has not run on one yet.
+    Gpu,
+    /// In jobs of several ranks.
+    Ranks,
+}
+
+/// A number that a signature compares with.
+#[derive(Debug)]
+pub struct Threshold {
+    /// What is compared, in words.
+    pub what: &'static str,
+    /// The number.
+    pub value: f64,
+    /// Where it comes from.
+    pub source: &'static str,
+}
+
+/// A way out that is no parameter.
+#[derive(Debug)]
+pub struct Cure {
+    /// What to do.
+    pub what: &'static str,
+    /// Why that helps and a parameter does not.
+    pub why: &'static str,
+    /// Whether it applies to the job.
+    pub applies: fn(&Evidence) -> bool,
+}
+
+/// What a signature found.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Found {
+    /// What speaks for the cause, and against it.
+    pub clues: Vec<Clue>,
+    /// What it is worth.
+    pub worth: Worth,
+}
+
+/// One piece of evidence.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Clue {
+    /// What was seen, with its numbers.
+    pub text: String,
+    /// From -1 to 1: what it contributes to how sure the cause is; negative where it speaks against it.
+    pub weight: f64,
+}
+
+/// What would be gained if a cause went away.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Worth {
+    /// How many times as fast the job would be at most; absent where nobody can say.
+    pub times: Option<f64>,
+    /// Where the number comes from.
+    pub basis: Basis,
+    /// How many times as fast parameters alone are expected to make it.
+    pub by_parameters: Option<f64>,
+    /// The number's origin in words.
+    pub words: String,
+}
+
+/// Where a worth comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// A differential probe measured it.
+    Measured,
+    /// It follows from seconds, shares or counts that the observed probe measured.
+    Estimated,
+    /// It is not known.
+    #[default]
+    NotMeasured,
+}
+
+impl Worth {
+    /// A differential probe's.
+    pub(super) fn measured(times: f64, words: impl Into<String>) -> Self {
+        Self { times: sensible(times), basis: Basis::Measured, by_parameters: None, words: words.into() }
+    }
+
+    /// One that follows from what the observed probe measured.
+    pub(super) fn estimated(times: f64, words: impl Into<String>) -> Self {
+        Self { times: sensible(times), basis: Basis::Estimated, by_parameters: None, words: words.into() }
+    }
+
+    /// One that nobody can say, and why.
+    pub(super) fn unknown(words: impl Into<String>) -> Self {
+        Self { words: words.into(), ..Self::default() }
+    }
+
+    /// With what parameters alone should bring.
+    pub(super) fn by_parameters(mut self, times: Option<f64>) -> Self {
+        let most = self.times.unwrap_or(f64::INFINITY);
+        self.by_parameters = times.and_then(sensible).map(|times| times.min(most));
+        self
+    }
+}
+
+/// A factor that can be meant.
+fn sensible(times: f64) -> Option<f64> {
+    const MOST: f64 = 1000.0;
+    times.is_finite().then(|| times.clamp(1.0, MOST))
+}
+
+impl Found {
+    pub(super) fn new(worth: Worth) -> Self {
+        Self { clues: Vec::new(), worth }
+    }
+
+    /// Adds what speaks for the cause.
+    pub(super) fn add(&mut self, weight: f64, text: impl Into<String>) {
+        self.clues.push(Clue { text: text.into(), weight: weight.clamp(-1.0, 1.0) });
+    }
+
+    /// How sure the cause is, from 0 to 1.
+    ///
+    /// Pieces of evidence are taken as independent: what is left of the doubt after each is a product, as in a noisy-or
+    /// (Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988, section 4.3.2). What speaks against the cause takes
+    /// its share off what the others came to.
+    pub fn sureness(&self) -> f64 {
+        let (mut doubt, mut kept) = (1.0, 1.0);
+        for clue in self.clues.iter().filter(|clue| clue.weight.is_finite()) {
+            if clue.weight >= 0.0 {
+                doubt *= 1.0 - clue.weight;
+            } else {
+                kept *= 1.0 + clue.weight;
+            }
+        }
+        (1.0 - doubt) * kept
+    }
+}
+
+/// A number of times for people: `1.8x`.
+pub(super) fn shown_times(times: f64) -> String {
+    if times >= 9.95 { format!("{times:.0}x") } else { format!("{times:.1}x") }
+}
+
+/// A share for people: `34 %`.
+pub(super) fn shown_share(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent > 0.0 && percent < 0.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
+}
+
+/// Samples per second for people.
+pub(super) fn shown_rate(rate: f64) -> String {
+    format!("{} samples/s", crate::quantity::show_number(rate))
+}
+
+/// What a differential probe's gain is in words.
+pub(super) fn shown_gain(evidence: &Evidence, differential: Differential, times: f64) -> String {
+    let rate = evidence.rate_of(differential).map_or_else(String::new, |rate| format!(" ({})", shown_rate(rate.value)));
+    format!("{} ran {} as fast as the job{rate}", differential.row().label, shown_times(times))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evidence_adds_up_and_doubt_takes_off() {
+        let mut found = Found::new(Worth::unknown("no probe"));
+        assert_eq!(found.sureness(), 0.0);
+        found.add(0.5, "one");
+        found.add(0.6, "another");
+        assert!((found.sureness() - 0.8).abs() < 1e-12);
+        found.add(-0.5, "but");
+        assert!((found.sureness() - 0.4).abs() < 1e-12);
+        found.add(f64::NAN, "nonsense");
+        assert!((found.sureness() - 0.4).abs() < 1e-12);
+    }
+
+    #[test]
+    fn worth_is_a_sensible_factor_and_parameters_bring_no_more() {
+        assert_eq!(Worth::measured(0.8, "").times, Some(1.0));
+        assert_eq!(Worth::estimated(f64::INFINITY, "").times, None);
+        assert_eq!(Worth::measured(2.0, "").by_parameters(Some(3.0)).by_parameters, Some(2.0));
+        assert_eq!(Worth::unknown("").by_parameters(Some(3.0)).by_parameters, Some(3.0));
+    }
+}

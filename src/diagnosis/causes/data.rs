@@ -1,0 +1,284 @@
+//! The step waits for data: what makes the data late.
+
+use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, shown_share, shown_times};
+use super::super::evidence::{Differential, Evidence};
+use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER};
+use super::loader::{IMBALANCE, is_late_only};
+use super::memory::PRESSURE;
+use crate::metric::Metric;
+use crate::quantity::{show_bytes, show_seconds};
+
+pub(super) static COMPUTES: Threshold = Threshold {
+    what: "share of a sample's time in the data set that is computing, at least",
+    value: 0.6,
+    source: "own: half-way between a data set that only computes and one that only waits, with room for waiting its turn",
+};
+pub(super) static WAITS_FOR_STORAGE: Threshold = Threshold {
+    what: "share of a sample's time in the data set that is waiting, at least",
+    value: 0.4,
+    source: "own: the rest of the above",
+};
+pub(super) static IO_PRESSURE: Threshold = Threshold {
+    what: "time in which some task waited for storage, at least",
+    value: 0.1,
+    source: "PSI io `some` over 10 % (kernel documentation, accounting/psi.rst, for what it means)",
+};
+pub(super) static COLD: Threshold = Threshold {
+    what: "how many times as slow with a cold cache, at least",
+    value: 1.05,
+    source: "DS-Analyzer (Mohan and others, VLDB 2021): fetch stall is the time that a warm cache saves",
+};
+pub(super) static MORE_WORKERS: Threshold = Threshold {
+    what: "how many times as fast with workers as in the training process, at least",
+    value: 1.2,
+    source: "own: less is within what a fork and a queue cost; Lightning warns below 2 workers (data_connector.py)",
+};
+pub(super) static CORES_FULL: Threshold = Threshold {
+    what: "share of the cores that the job keeps busy, at least",
+    value: 0.85,
+    source: "own: beyond it another worker has no core to run on",
+};
+pub(super) static SMALL_FILES: Threshold = Threshold {
+    what: "mean size of a file in bytes, at most, to call files small",
+    value: 262_144.0,
+    source: "own: below it opening a file costs as much as reading it on network file systems and disks",
+};
+
+fn always(_: &Evidence) -> bool {
+    true
+}
+
+fn reads_images(evidence: &Evidence) -> bool {
+    evidence.text("files.kind") == Some("images")
+}
+
+fn decodes_for_gpu(evidence: &Evidence) -> bool {
+    evidence.is_gpu() && reads_images(evidence)
+}
+
+fn reads_small_files(evidence: &Evidence) -> bool {
+    let opens = evidence.number("files.opened_per_sample").is_some_and(|files| files >= 0.5);
+    opens && evidence.number("files.mean_bytes").is_none_or(|bytes| bytes <= SMALL_FILES.value)
+}
+
+fn reads_large_samples(evidence: &Evidence) -> bool {
+    !reads_small_files(evidence)
+}
+
+fn reads_hdf5(evidence: &Evidence) -> bool {
+    evidence.text("files.kind") == Some("hdf5")
+}
+
+fn reads_shards(evidence: &Evidence) -> bool {
+    matches!(evidence.text("files.kind"), Some("tfrecord" | "webdataset" | "parquet"))
+}
+
+pub(super) static CAUSES: [Cause; 3] = [
+    Cause {
+        name: "cpu_preprocessing",
+        title: "data starvation: preprocessing on the CPU",
+        about: "Samples are decoded and augmented more slowly than the step takes them.",
+        signature: "the step waits for data or is faster without the loader; a sample's time in the data set is computing; the cores are busy; more workers help until the cores are full",
+        thresholds: &[&WAIT, &WITHOUT_LOADER, &COMPUTES, &CORES_FULL],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: cpu_preprocessing,
+        opens: &["num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "threads"],
+        cures: &[
+            Cure {
+                what: "decode and augment once, and keep the result (arrays, or images in their final size)",
+                why: "the same work is done again in each epoch, and the cores are what there is too little of",
+                applies: always,
+            },
+            Cure {
+                what: "decode and augment on the GPU (NVIDIA DALI, torchvision.io.decode_jpeg on CUDA, torchvision.transforms.v2)",
+                why: "a GPU decodes images faster than all cores of its share of the machine",
+                applies: decodes_for_gpu,
+            },
+            Cure {
+                what: "a faster decoder (Pillow-SIMD, libjpeg-turbo, torchvision.io)",
+                why: "it does the same in less of the time that no worker can save",
+                applies: reads_images,
+            },
+        ],
+    },
+    Cause {
+        name: "storage",
+        title: "data starvation: storage",
+        about: "Samples come from storage more slowly than the step takes them.",
+        signature: "the step waits for data or is faster without the loader; a sample's time in the data set is waiting; storage is read; a cold cache makes it slower",
+        thresholds: &[&WAIT, &WITHOUT_LOADER, &WAITS_FOR_STORAGE, &IO_PRESSURE, &COLD, &SMALL_FILES],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: storage,
+        opens: &["num_workers", "prefetch_factor", "persistent_workers"],
+        cures: &[
+            Cure {
+                what: "pack the samples into sharded files (tar for WebDataset, TFRecord, Parquet) and read them in order",
+                why: "opening a small file costs a round trip that no prefetching saves once the disk or server is full of them",
+                applies: reads_small_files,
+            },
+            Cure {
+                what: "store the HDF5 file in chunks of one sample, or of a batch that is read in order",
+                why: "a chunk is read and decompressed whole for each sample in it, and HDF5 lets one thread of a process read",
+                applies: reads_hdf5,
+            },
+            Cure {
+                what: "read each shard from its begin to its end, and shuffle in a buffer",
+                why: "sharded files are fast in order only",
+                applies: reads_shards,
+            },
+            Cure {
+                what: "copy the data to a local NVMe disk or into memory before the run",
+                why: "the device that it comes from is the limit",
+                applies: always,
+            },
+            Cure {
+                what: "store smaller samples (smaller images, better compression, half precision)",
+                why: "fewer bytes have to come",
+                applies: reads_large_samples,
+            },
+        ],
+    },
+    Cause {
+        name: "single_threaded_loader",
+        title: "data starvation: a single-threaded loader",
+        about: "Samples are loaded in the training process, so loading and training take turns.",
+        signature: "no workers; the step waits for data; the loader alone is faster with workers",
+        thresholds: &[&WAIT, &WITHOUT_LOADER, &MORE_WORKERS],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: single_threaded_loader,
+        opens: &["num_workers", "prefetch_factor", "persistent_workers", "pin_memory"],
+        cures: &[],
+    },
+];
+
+/// What is said of files, where they are opened.
+fn files(evidence: &Evidence) -> Option<String> {
+    let opened = evidence.number("files.opened_per_sample").filter(|files| *files > 0.0)?;
+    let size = evidence.number("files.mean_bytes").map(|bytes| {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be a size")]
+        let bytes = bytes.min(1e18) as u64;
+        format!(" of {}", show_bytes(bytes))
+    });
+    let kind = evidence.text("files.kind").filter(|kind| *kind != "other").map(|kind| format!(" ({kind})"));
+    Some(format!("{opened:.2} files{} opened for each sample{}", size.unwrap_or_default(), kind.unwrap_or_default()))
+}
+
+fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
+    let starved = Starvation::of(evidence)?;
+    let computes = evidence.item_cpu_share();
+    let item = evidence.number("loader.item_seconds");
+    // Where samples take no time to speak of, something else makes them late.
+    if item.zip(evidence.rate()).is_some_and(|(item, rate)| item * rate.value < 0.02) {
+        return None;
+    }
+    if computes.is_some_and(|share| share < 1.0 - WAITS_FOR_STORAGE.value)
+        && evidence.foreign() == 0.0
+        && !is_crowded(evidence)
+    {
+        return None;
+    }
+    if evidence.run(Differential::Cold).is_some() && slower_when_cold(evidence).is_some_and(|times| times >= 1.5) {
+        return None;
+    }
+    let mut found = starved.found(evidence);
+    if let (Some(share), Some(item)) = (computes, item) {
+        let weight = if share >= COMPUTES.value { 0.5 } else { 0.2 };
+        found.add(weight, format!("a sample takes {}, {} of it computing", show_seconds(item), shown_share(share)));
+    }
+    if let Some(busy) = cores_busy(evidence).filter(|busy| *busy >= CORES_FULL.value) {
+        found.add(0.2, format!("{} of the cores that the job may use are busy", shown_share(busy)));
+    }
+    if let Some(words) = starvation::scaling(evidence).filter(|scaling| scaling.times > 1.05) {
+        found.add(0.15, words.words);
+    }
+    if evidence.workers() == Some(0) {
+        // Loading and training taking turns explains the wait first.
+        found.add(-0.3, "it is loaded in the training process");
+    }
+    if evidence.number("loader.worker_imbalance").is_some_and(|times| times >= IMBALANCE.value) {
+        found.add(-0.5, "one worker has much more to do than the others");
+    }
+    if is_late_only(evidence) {
+        found.add(-0.5, "the loader alone is faster than the job");
+    }
+    found.worth = found.worth.by_parameters(starvation::with_workers(evidence).map(|best| best.times));
+    Some(found)
+}
+
+/// Whether tasks waited for a processor much of the time, so that waiting for a turn looks like waiting for storage.
+fn is_crowded(evidence: &Evidence) -> bool {
+    evidence.host(Metric::CpuPressure).is_some_and(|share| share >= 0.3)
+        || cores_busy(evidence).is_some_and(|busy| busy >= CORES_FULL.value)
+}
+
+fn cores_busy(evidence: &Evidence) -> Option<f64> {
+    Some((evidence.host(Metric::CpuCores)? / evidence.cores()?).min(1.0))
+}
+
+fn slower_when_cold(evidence: &Evidence) -> Option<f64> {
+    super::super::evidence::ratio(evidence.rate()?.value, evidence.rate_of(Differential::Cold)?.value)
+}
+
+fn storage(evidence: &Evidence) -> Option<Found> {
+    let cold = slower_when_cold(evidence).filter(|times| *times >= COLD.value);
+    let starved = Starvation::of(evidence).or_else(|| Starvation::when_cold(evidence, cold?))?;
+    let mut found = starved.found(evidence);
+    let mut speaks = false;
+    let waits = evidence.item_cpu_share().map(|share| 1.0 - share);
+    let pressure = evidence.host(Metric::IoPressure).filter(|share| *share >= IO_PRESSURE.value);
+    if let (Some(waits), Some(item)) = (waits, evidence.number("loader.item_seconds"))
+        && waits >= WAITS_FOR_STORAGE.value
+    {
+        speaks = true;
+        let weight = if is_crowded(evidence) && pressure.is_none() { 0.25 } else { 0.6 };
+        found.add(weight, format!("a sample takes {}, {} of it waiting", show_seconds(item), shown_share(waits)));
+    }
+    if let Some(share) = pressure {
+        speaks = true;
+        found.add(0.35, format!("tasks waited for storage {} of the time", shown_share(share)));
+    }
+    if let Some(times) = cold {
+        speaks = true;
+        found.add(0.6, format!("with a cold cache it is {} as slow", shown_times(times)));
+    }
+    if let Some(cached) = evidence.number("files.cached_share").filter(|share| *share < 0.5) {
+        speaks = true;
+        found.add(0.3, format!("{} of what was read came from storage", shown_share(1.0 - cached)));
+    }
+    if !speaks {
+        return None;
+    }
+    if evidence.host(Metric::MemoryPressure).is_some_and(|share| share >= PRESSURE.value) {
+        found.add(-0.5, "memory is short, so what was read is read again");
+    }
+    if let Some(files) = files(evidence) {
+        found.add(if reads_small_files(evidence) { 0.3 } else { 0.1 }, files);
+    }
+    if evidence.workers() == Some(0) {
+        found.add(-0.3, "it is loaded in the training process");
+    }
+    found.worth = found.worth.by_parameters(starvation::with_workers(evidence).map(|best| best.times));
+    Some(found)
+}
+
+fn single_threaded_loader(evidence: &Evidence) -> Option<Found> {
+    if evidence.workers() != Some(0) {
+        return None;
+    }
+    let starved = Starvation::of(evidence)?;
+    let best = starvation::with_workers(evidence);
+    let scaling = starvation::scaling(evidence);
+    if scaling.as_ref().is_some_and(|scaling| scaling.times < MORE_WORKERS.value) {
+        return None;
+    }
+    let mut found = starved.found(evidence);
+    found.add(0.4, "the loader has no workers: loading and training take turns");
+    if let Some(scaling) = scaling {
+        found.add(if scaling.times >= 1.5 { 0.6 } else { 0.3 }, scaling.words);
+    }
+    found.worth = found.worth.by_parameters(best.map(|best| best.times));
+    Some(found)
+}

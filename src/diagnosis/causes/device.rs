@@ -1,0 +1,334 @@
+//! What the device itself is the limit of: launches, memory bandwidth, number formats, arithmetic, clocks.
+
+use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_rate, shown_share, shown_times};
+use super::super::evidence::{Differential, Evidence};
+use super::super::starvation::{WAIT, WITHOUT_LOADER};
+use crate::metric::Metric;
+use crate::precision::Precision;
+
+pub(super) static PER_STEP: Threshold = Threshold {
+    what: "how many times as many samples per second with twice the batch, at least",
+    value: 1.25,
+    source: "a step of twice the batch takes 1.6 times as long or less: 40 % of it is there whatever the batch; from 1.54 (1.3 times as long) on it is most of it (kernel launches, as in TensorFlow's analyzer, which calls 15 % of a step high)",
+};
+pub(super) static SM_LOW: Threshold = Threshold {
+    what: "SM activity, below",
+    value: 0.5,
+    source: "DCGM user guide, profiling metrics: below 0.5 is likely ineffective use",
+};
+pub(super) static SM_HIGH: Threshold = Threshold {
+    what: "SM activity, at least",
+    value: 0.8,
+    source: "DCGM user guide, profiling metrics: 0.8 is needed, though not enough, for effective use",
+};
+pub(super) static MAIN_THREAD: Threshold = Threshold {
+    what: "processor time of the main thread over wall time, at least",
+    value: 0.95,
+    source: "own: a thread that never waits is what the device waits for",
+};
+pub(super) static DRAM: Threshold = Threshold {
+    what: "use of the device memory's bandwidth, at least",
+    value: 0.6,
+    source: "KempnerPulse calls 0.5 memory-bound where SM activity is below 0.5; about 0.8 is as much as there is (DCGM user guide)",
+};
+pub(super) static TENSOR_IDLE: Threshold = Threshold {
+    what: "activity of the tensor cores, below",
+    value: 0.05,
+    source: "PyTorch profiler's plugin: none at all, on a GPU that has them; with room for a last layer",
+};
+pub(super) static FORMAT_GAIN: Threshold = Threshold {
+    what: "how many times as fast in the other number format, at least",
+    value: 1.2,
+    source: "own: less does not pay for a change of the numerics",
+};
+pub(super) static CORES_USED: Threshold = Threshold {
+    what: "share of the cores that a job on the CPU keeps busy, at least",
+    value: 0.7,
+    source: "own: what parallel loops leave idle between them is less",
+};
+pub(super) static HEAT: Threshold = Threshold {
+    what: "share of the time in which heat or a power limit lowered the clocks, at least",
+    value: 0.1,
+    source: "own: a tenth of the time is more than the start of a load explains; NVML, clock event reasons",
+};
+
+fn always(_: &Evidence) -> bool {
+    true
+}
+
+fn on_gpu(evidence: &Evidence) -> bool {
+    evidence.is_gpu()
+}
+
+pub(super) static CAUSES: [Cause; 6] = [
+    Cause {
+        name: "launch_bound",
+        title: "launch-bound: the batch is small",
+        about: "Much of a step is there whatever the batch: kernel launches, Python, the optimizer.",
+        signature: "twice the batch takes less than twice as long; SM activity is low while the GPU is busy; the main thread never waits",
+        thresholds: &[&PER_STEP, &SM_LOW, &MAIN_THREAD],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: launch_bound,
+        opens: &["batch_size", "compile", "fused_optimizer", "channels_last"],
+        cures: &[
+            Cure {
+                what: "fewer and larger operations: foreach or fused optimizers, torch.compile, CUDA graphs",
+                why: "each launch costs the host microseconds, whatever it computes; gputune opens those that need no change of the script",
+                applies: on_gpu,
+            },
+            Cure { what: "less Python in the training loop", why: "it runs once for each step", applies: always },
+        ],
+    },
+    Cause {
+        name: "memory_bandwidth",
+        title: "bound by the bandwidth of device memory",
+        about: "Kernels move more data than they compute with, so the memory is the limit.",
+        signature: "high use of the memory's bandwidth, while the tensor cores have little to do",
+        thresholds: &[&DRAM],
+        kind: Kind::Bottleneck,
+        scope: Scope::Gpu,
+        find: memory_bandwidth,
+        opens: &["precision", "compile", "sdpa", "channels_last", "fused_optimizer"],
+        cures: &[
+            Cure {
+                what: "attention by scaled_dot_product_attention with a flash kernel",
+                why: "the script writes the scores of all pairs to memory otherwise",
+                applies: |evidence| evidence.text("flash_attention") != Some("yes"),
+            },
+            Cure {
+                what: "a fused optimizer (fused=True), and fused normalisation and activations",
+                why: "each of their operations reads and writes all of the data anew",
+                applies: |evidence| evidence.flag("optimizer_fused") != Some(true),
+            },
+        ],
+    },
+    Cause {
+        name: "wrong_precision",
+        title: "wrong precision: the tensor cores are idle",
+        about: "Matrices are multiplied in a number format that the GPU is slow in.",
+        signature: "full precision on a GPU with tensor cores; these are idle; another format is faster",
+        thresholds: &[&TENSOR_IDLE, &FORMAT_GAIN],
+        kind: Kind::Bottleneck,
+        scope: Scope::Gpu,
+        find: wrong_precision,
+        opens: &["precision", "batch_size"],
+        cures: &[Cure {
+            what: "sizes of layers and batches that are multiples of 8 (16 for fp8)",
+            why: "tensor cores work on tiles, and others are padded or not used",
+            applies: always,
+        }],
+    },
+    Cause {
+        name: "thermal_throttling",
+        title: "throttling: the GPU is too hot",
+        about: "Heat or the power supply keeps the clocks down.",
+        signature: "time in which heat lowered the clocks",
+        thresholds: &[&HEAT],
+        kind: Kind::Validity,
+        scope: Scope::Gpu,
+        find: thermal_throttling,
+        opens: &[],
+        cures: &[Cure {
+            what: "better cooling: air flow, fans, inlet temperature, dust",
+            why: "no setting of the job lowers the temperature but by doing less; measurements of before and after differ",
+            applies: always,
+        }],
+    },
+    Cause {
+        name: "power_cap",
+        title: "power cap",
+        about: "The GPU's power limit is set below its default, and keeps the clocks down.",
+        signature: "time in which a power limit lowered the clocks, and a limit below the default",
+        thresholds: &[&HEAT],
+        kind: Kind::Bottleneck,
+        scope: Scope::Gpu,
+        find: power_cap,
+        opens: &["precision"],
+        cures: &[Cure {
+            what: "as root: nvidia-smi -pl WATTS up to the default, unless the limit is meant",
+            why: "the driver holds the limit, whatever the job does",
+            applies: always,
+        }],
+    },
+    Cause {
+        name: "compute_bound",
+        title: "compute-bound: healthy",
+        about: "The device computes nearly all the time; what is left is a faster number format, a compiler or a faster device.",
+        signature: "the step does not wait for data, is no faster without the loader, twice the batch takes about twice as long; the device is busy",
+        thresholds: &[&WAIT, &WITHOUT_LOADER, &PER_STEP, &SM_HIGH, &CORES_USED],
+        kind: Kind::Healthy,
+        scope: Scope::Any,
+        find: compute_bound,
+        opens: &["precision", "compile", "batch_size", "num_workers"],
+        cures: &[Cure { what: "a faster device, or more of them", why: "this one is at work", applies: always }],
+    },
+];
+
+/// The share of a step that is there whatever the batch, by the line through a step and one of twice the batch.
+fn fixed_share(times: f64) -> f64 {
+    (2.0 - 2.0 / times).clamp(0.0, 1.0)
+}
+
+fn launch_bound(evidence: &Evidence) -> Option<Found> {
+    let doubled = evidence.gain_over_replay(Differential::DoubleBatch);
+    let sm = evidence.gpu(Metric::SmActive).filter(|active| *active < SM_LOW.value);
+    let main = evidence.number("main_cpu_share").filter(|share| *share >= MAIN_THREAD.value);
+    // By what the device tells alone, only where it is busy all the same: an idle one waits for something else.
+    let by_device = evidence.is_gpu()
+        && sm.is_some()
+        && evidence.gpu(Metric::GpuBusy).is_some_and(|busy| busy >= 0.4)
+        && evidence.share("data_wait").is_some_and(|wait| wait < WAIT.value);
+    let by_batch = doubled.filter(|gain| gain.times >= PER_STEP.value);
+    if by_batch.is_none() && (doubled.is_some() || !by_device) {
+        return None;
+    }
+    let worth = match by_batch {
+        Some(gain) => {
+            let batch = evidence
+                .batch_size()
+                .map_or_else(String::new, |size| format!(" ({size} to {})", size.saturating_mul(2)));
+            let words =
+                format!("twice the batch{batch}: {} as many samples per second, replayed", shown_times(gain.times));
+            Worth::measured(gain.times, words).by_parameters(Some(gain.times))
+        }
+        None => Worth::unknown("twice the batch was not measured"),
+    };
+    let mut found = Found::new(worth.clone());
+    if let Some(gain) = by_batch {
+        let weight = if gain.times >= 1.54 { 0.75 } else { 0.5 };
+        let rate = evidence
+            .rate_of(Differential::DoubleBatch)
+            .map_or_else(String::new, |rate| format!(", {}", shown_rate(rate.value)));
+        found.add(
+            weight,
+            format!(
+                "{}{rate}: {} of a step is there whatever the batch",
+                worth.words,
+                shown_share(fixed_share(gain.times))
+            ),
+        );
+    }
+    if let Some(active) = sm.filter(|_| evidence.is_gpu()) {
+        found.add(0.4, format!("SM activity is {}", shown_share(active)));
+    }
+    if let Some(share) = main.filter(|_| evidence.is_gpu()) {
+        found.add(0.3, format!("the main thread computes {} of the time", shown_share(share)));
+    }
+    Some(found)
+}
+
+fn memory_bandwidth(evidence: &Evidence) -> Option<Found> {
+    if !evidence.is_gpu() {
+        return None;
+    }
+    let dram = evidence.gpu(Metric::DramActive)?;
+    let sm = evidence.gpu(Metric::SmActive);
+    let tensor = evidence.gpu(Metric::TensorActive);
+    let is_low = sm.is_some_and(|active| active < SM_LOW.value) && dram >= 0.5;
+    if dram < DRAM.value && !is_low || tensor.is_some_and(|active| active >= 0.3) {
+        return None;
+    }
+    let other = evidence.gain_over_replay(Differential::OtherPrecision);
+    let worth = match other.filter(|gain| gain.times > 1.0) {
+        Some(gain) => {
+            let words = format!("replayed in half precision it is {} as fast", shown_times(gain.times));
+            Worth::measured(gain.times, words).by_parameters(Some(gain.times))
+        }
+        None => Worth::unknown("no probe can take the memory's limit away"),
+    };
+    let mut found = Found::new(worth);
+    found.add(0.6, format!("the memory's bandwidth is used {} (about 80 % is all there is)", shown_share(dram)));
+    if let Some(tensor) = tensor.filter(|active| *active < 0.15) {
+        found.add(0.3, format!("the tensor cores work {} of the time", shown_share(tensor)));
+    }
+    Some(found)
+}
+
+fn wrong_precision(evidence: &Evidence) -> Option<Found> {
+    if !evidence.is_gpu() || evidence.precision().is_some_and(|precision| precision != Precision::Fp32) {
+        return None;
+    }
+    let has_tensor_cores = evidence.around.compute_capability.is_some_and(|capability| capability >= (7, 0));
+    let idle = evidence.gpu(Metric::TensorActive).filter(|active| *active < TENSOR_IDLE.value);
+    let gain = evidence.gain_over_replay(Differential::OtherPrecision);
+    if gain.is_some_and(|gain| gain.times < FORMAT_GAIN.value)
+        || gain.is_none() && (idle.is_none() || !has_tensor_cores)
+    {
+        return None;
+    }
+    let worth = match gain {
+        Some(gain) => {
+            let words = format!("replayed in half precision it is {} as fast", shown_times(gain.times));
+            Worth::measured(gain.times, words).by_parameters(Some(gain.times))
+        }
+        None => Worth::unknown("no other number format was measured"),
+    };
+    let mut found = Found::new(worth.clone());
+    if gain.is_some() {
+        found.add(0.7, worth.words);
+    }
+    if let Some(active) = idle {
+        found.add(0.5, format!("the tensor cores work {} of the time", shown_share(active)));
+    }
+    if evidence.precision() == Some(Precision::Fp32) {
+        found.add(0.3, "matrices are multiplied in fp32");
+    }
+    Some(found)
+}
+
+fn thermal_throttling(evidence: &Evidence) -> Option<Found> {
+    let share = evidence.gpu(Metric::ThrottledByHeat).filter(|share| *share >= HEAT.value)?;
+    let mut found = Found::new(Worth::unknown("no probe can cool the GPU"));
+    found.add(
+        if share >= 0.3 { 0.85 } else { 0.7 },
+        format!("heat kept the clocks down {} of the time", shown_share(share)),
+    );
+    Some(found)
+}
+
+fn power_cap(evidence: &Evidence) -> Option<Found> {
+    let share = evidence.gpu(Metric::ThrottledByPower).filter(|share| *share >= HEAT.value)?;
+    // At its own limit a GPU at full load usually works.
+    let message = evidence.warning("power_capped")?;
+    let mut found = Found::new(Worth::unknown("no probe can raise the limit"));
+    found.add(0.6, format!("a power limit kept the clocks down {} of the time", shown_share(share)));
+    found.add(0.5, message);
+    Some(found)
+}
+
+fn compute_bound(evidence: &Evidence) -> Option<Found> {
+    evidence.rate().map(|_| ()).or_else(|| evidence.observed.throughput.map(|_| ()))?;
+    let mut found =
+        Found::new(Worth { times: Some(1.0), words: "nothing is waited for".to_owned(), ..Worth::default() });
+    if let Some(wait) = evidence.share("data_wait").filter(|wait| *wait < WAIT.value) {
+        found.add(0.35, format!("{} of a step is waiting for data", shown_share(wait)));
+    }
+    if let Some(gain) = evidence.gain_without_loader().filter(|gain| gain.times < WITHOUT_LOADER.value) {
+        found.add(0.4, format!("replayed batches are no faster ({:.2}x)", gain.times));
+    }
+    if let Some(gain) = evidence.gain_over_replay(Differential::DoubleBatch).filter(|gain| gain.times < PER_STEP.value)
+    {
+        found.add(0.4, format!("twice the batch has {:.2}x as many samples per second", gain.times));
+    }
+    if evidence.is_gpu() {
+        for (metric, least, weight, words) in [
+            (Metric::SmActive, SM_HIGH.value, 0.5, "SM activity is"),
+            (Metric::TensorActive, 0.5, 0.4, "tensor cores work"),
+            (Metric::GpuBusy, 0.95, 0.2, "the GPU is busy"),
+        ] {
+            if let Some(share) = evidence.gpu(metric).filter(|share| *share >= least) {
+                found.add(weight, format!("{words} {}", shown_share(share)));
+            }
+        }
+        if let Some(share) = evidence.gpu(Metric::SmActive).filter(|share| *share < SM_LOW.value) {
+            found.add(-0.5, format!("SM activity is {}", shown_share(share)));
+        }
+    } else if let (Some(busy), Some(cores)) = (evidence.host(Metric::CpuCores), evidence.cores()) {
+        let share = (busy / cores).min(1.0);
+        if share >= CORES_USED.value {
+            found.add(0.4, format!("{} of the cores are busy", shown_share(share)));
+        }
+    }
+    if found.clues.is_empty() { None } else { Some(found) }
+}

@@ -1,0 +1,307 @@
+//! What the host does beside loading: copies, waits for the device, writes, and what takes its cores away.
+
+use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_gain, shown_share};
+use super::super::evidence::{Differential, Evidence};
+use crate::metric::Metric;
+use crate::quantity::{show_number, show_seconds};
+
+pub(super) static COPIES: Threshold = Threshold {
+    what: "share of a step that copies to the device, at least",
+    value: 0.05,
+    source: "TensorFlow's input-pipeline analyzer: 5 % of a step in any part of the input counts as moderate",
+};
+pub(super) static PINNED_GAIN: Threshold = Threshold {
+    what: "how many times as fast with pinned batches, at least",
+    value: 1.05,
+    source: "as above, measured",
+};
+pub(super) static SYNCS: Threshold = Threshold {
+    what: "synchronising calls in a step, at least",
+    value: 1.0,
+    source: "torch.cuda.set_sync_debug_mode: a loss that is read each step is one",
+};
+pub(super) static MANY: Threshold = Threshold {
+    what: "calls in a step from which on the host's work between phases counts as theirs, where there is no GPU",
+    value: 8.0,
+    source: "own: a loss and a few metrics are fewer",
+};
+pub(super) static IDLE: Threshold = Threshold {
+    what: "share of the time that the GPU is idle, or that the calls take where there is none, at least",
+    value: 0.03,
+    source: "TensorFlow's input-pipeline analyzer: `all other` from 3 % on",
+};
+pub(super) static LOGS: Threshold =
+    Threshold { what: "share of a step that writes logs, at least", value: 0.03, source: "as above" };
+pub(super) static THROTTLED: Threshold = Threshold {
+    what: "share of the quota's periods in which it was used up, at least",
+    value: 0.1,
+    source: "own: a period counts whole however late it happened (kernel documentation, scheduler/sched-bwc.rst), so less may be nothing",
+};
+pub(super) static FOREIGN: Threshold = Threshold {
+    what: "share of the processors' time that other programs took while next to none was idle, at least",
+    value: 0.2,
+    source: "own: a fifth of two cores is what a desktop or an agent takes; a training program beside it takes more",
+};
+
+fn always(_: &Evidence) -> bool {
+    true
+}
+
+fn logs(evidence: &Evidence) -> bool {
+    evidence.number("logs_per_step").is_some_and(|logs| logs > 0.0)
+}
+
+pub(super) static CAUSES: [Cause; 6] = [
+    Cause {
+        name: "host_to_device",
+        title: "copies from host to device",
+        about: "Batches are copied to the GPU while it waits for them.",
+        signature: "copies take a share of the step; batches are not pinned; pinning makes it faster; the PCIe link is narrow or slow",
+        thresholds: &[&COPIES, &PINNED_GAIN],
+        kind: Kind::Bottleneck,
+        scope: Scope::Gpu,
+        find: host_to_device,
+        opens: &["pin_memory"],
+        cures: &[
+            Cure {
+                what: "copy with non_blocking=True from pinned batches, the next batch while this one trains",
+                why: "a copy that nobody waits for costs nothing; the script makes it",
+                applies: always,
+            },
+            Cure {
+                what: "send bytes as they are (uint8), and convert and normalise on the GPU",
+                why: "a quarter of the bytes of float32 has to cross",
+                applies: always,
+            },
+            Cure {
+                what: "look at the card's slot, riser and BIOS",
+                why: "its PCIe link has less than card and slot can do",
+                applies: |evidence| {
+                    evidence.warning("pcie_narrow").is_some() || evidence.warning("pcie_slow").is_some()
+                },
+            },
+        ],
+    },
+    Cause {
+        name: "synchronising_calls",
+        title: "calls that wait for the device",
+        about: "The script reads results from the device in each step (`item()`, `.cpu()`, printing a tensor), so host and device take turns.",
+        signature: "such calls in each step; the GPU is idle in between, or the calls themselves take a share of the step",
+        thresholds: &[&SYNCS, &MANY, &IDLE],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: synchronising_calls,
+        opens: &[],
+        cures: &[
+            Cure {
+                what: "keep sums on the device, and read them every 50 steps or at an epoch's end",
+                why: "only the script knows which numbers it needs when",
+                applies: always,
+            },
+            Cure {
+                what: "clip gradients with foreach=True, and test for NaN on the device",
+                why: "both read a number from the device for each parameter otherwise",
+                applies: |evidence| evidence.is_gpu(),
+            },
+        ],
+    },
+    Cause {
+        name: "logging",
+        title: "logging in every step",
+        about: "Writing to the terminal or to log files takes a share of each step.",
+        signature: "writes in each step, and the time in them",
+        thresholds: &[&LOGS],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: logging,
+        opens: &[],
+        cures: &[
+            Cure {
+                what: "write every 50 steps, and nothing that has to be computed for it in between",
+                why: "only the script knows what it has to write",
+                applies: logs,
+            },
+            Cure {
+                what: "let files be written in the background (buffered, no flush or fsync for each line)",
+                why: "the step waits until each line is written",
+                applies: logs,
+            },
+        ],
+    },
+    Cause {
+        name: "cpu_quota",
+        title: "the control group's CPU quota",
+        about: "The container may use less processor time than it has cores to see, and is stopped when that is used up.",
+        signature: "periods of the quota in which it was used up",
+        thresholds: &[&THROTTLED],
+        kind: Kind::Validity,
+        scope: Scope::Any,
+        find: cpu_quota,
+        opens: &["num_workers", "threads"],
+        cures: &[Cure {
+            what: "raise the quota (docker run --cpus, resources.limits.cpu in Kubernetes), or take it off",
+            why: "no setting of the job gets past it; fewer workers and threads only spread it better",
+            applies: always,
+        }],
+    },
+    Cause {
+        name: "crowded_cores",
+        title: "another tenant: other programs on the same cores",
+        about: "Other programs keep the cores busy that the job runs on.",
+        signature: "other programs took a share of the processors' time and next to none was idle",
+        thresholds: &[&FOREIGN],
+        kind: Kind::Validity,
+        scope: Scope::Any,
+        find: crowded_cores,
+        opens: &["threads", "num_workers"],
+        cures: &[Cure {
+            what: "end the other programs, or give each its own cores (taskset, cpuset, a reservation)",
+            why: "what they take is not there for the job; numbers hold for a machine that is as busy",
+            applies: always,
+        }],
+    },
+    Cause {
+        name: "shared_gpu",
+        title: "another tenant: other programs on the GPU",
+        about: "Another program computes on the same GPU, and both take turns.",
+        signature: "the driver lists processes that are not the job's",
+        thresholds: &[],
+        kind: Kind::Validity,
+        scope: Scope::Gpu,
+        find: shared_gpu,
+        opens: &[],
+        cures: &[Cure {
+            what: "end it, or take another GPU (CUDA_VISIBLE_DEVICES)",
+            why: "what is measured beside it says little, and no setting gives its share back",
+            applies: always,
+        }],
+    },
+];
+
+fn host_to_device(evidence: &Evidence) -> Option<Found> {
+    if !evidence.is_gpu() {
+        return None;
+    }
+    let share = evidence.share("host_to_device");
+    let pinned = evidence.gain_of(Differential::Pinned).filter(|gain| gain.times >= PINNED_GAIN.value);
+    let copies = share.filter(|share| *share >= COPIES.value);
+    if copies.is_none() && pinned.is_none() {
+        return None;
+    }
+    let estimate = 1.0 / (1.0 - share.unwrap_or(0.0).min(0.99));
+    let words = share.map(|share| format!("{} of a step is copying to the device", shown_share(share)));
+    let worth = match pinned {
+        Some(gain) if gain.times >= estimate => {
+            Worth::measured(gain.times, shown_gain(evidence, Differential::Pinned, gain.times))
+        }
+        _ => Worth::estimated(estimate, words.clone().unwrap_or_default()),
+    };
+    let mut found = Found::new(worth.by_parameters(pinned.map(|gain| gain.times)));
+    if let Some(words) = words.filter(|_| copies.is_some()) {
+        found.add(if share >= Some(0.15) { 0.6 } else { 0.45 }, words);
+    }
+    if let Some(gain) = pinned {
+        found.add(if gain.at_least >= 1.0 { 0.6 } else { 0.3 }, shown_gain(evidence, Differential::Pinned, gain.times));
+    }
+    if evidence.flag("loader.batch_pinned") == Some(false) {
+        found.add(0.3, "batches lie in pageable memory");
+    }
+    for rule in ["pcie_narrow", "pcie_slow"] {
+        if let Some(message) = evidence.warning(rule) {
+            found.add(0.4, message);
+        }
+    }
+    Some(found)
+}
+
+/// Where something happens, as far as the hook tells.
+fn sites(evidence: &Evidence, name: &str) -> String {
+    const LONGEST: usize = 60;
+    let Some(sites) = evidence.text(name).filter(|sites| !sites.is_empty()) else { return String::new() };
+    let shown: String = sites.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
+    let more = if sites.chars().count() > LONGEST { "..." } else { "" };
+    format!(": {shown}{more}")
+}
+
+fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
+    let calls = evidence.number("syncs_per_step").filter(|calls| *calls >= SYNCS.value)?;
+    let within = evidence.share_of_fact("sync_seconds_per_step");
+    let where_ = sites(evidence, "sync_sites");
+    let mut found;
+    if evidence.is_gpu() {
+        // Time in a call is mostly the device's work that was asked for before; what is lost is the device's idle time.
+        let idle = 1.0 - evidence.gpu(Metric::GpuBusy)?;
+        if idle < IDLE.value {
+            return None;
+        }
+        let words = format!("the GPU is idle {} of the time", shown_share(idle));
+        found = Found::new(Worth::estimated(1.0 / (1.0 - idle.min(0.9)), words.clone()));
+        found.add(0.35, words);
+    } else {
+        // Where nothing is waited for, many calls cost what is computed for each of them: Python between the phases.
+        let around = evidence.overhead().filter(|_| calls >= MANY.value);
+        let share = within.into_iter().chain(around).fold(0.0, f64::max);
+        if share < IDLE.value {
+            return None;
+        }
+        let words = format!("{} of a step is in these calls and around them", shown_share(share));
+        found = Found::new(Worth::estimated(1.0 / (1.0 - share.min(0.9)), words.clone()));
+        found.add(if share >= 0.1 { 0.6 } else { 0.45 }, words);
+    }
+    found.add(0.45, format!("{} calls in each step{where_}", show_number(calls)));
+    Some(found)
+}
+
+fn logging(evidence: &Evidence) -> Option<Found> {
+    let share = evidence.share_of_fact("log_seconds_per_step").filter(|share| *share >= LOGS.value)?;
+    let seconds = evidence.number("log_seconds_per_step").unwrap_or(0.0);
+    let words = format!("writing takes {} of a step ({})", shown_share(share), show_seconds(seconds));
+    let mut found = Found::new(Worth::estimated(1.0 / (1.0 - share.min(0.99)), words.clone()));
+    found.add(if share >= 0.1 { 0.75 } else { 0.55 }, words);
+    if let Some(writes) = evidence.number("logs_per_step").filter(|writes| *writes >= 0.5) {
+        found.add(0.4, format!("{} writes in each step{}", show_number(writes), sites(evidence, "log_sites")));
+    }
+    Some(found)
+}
+
+fn cpu_quota(evidence: &Evidence) -> Option<Found> {
+    let share = evidence.host(Metric::CpuThrottled).filter(|share| *share >= THROTTLED.value)?;
+    let mut found = Found::new(Worth::unknown("no probe can run without the quota"));
+    found.add(
+        if share >= 0.3 { 0.7 } else { 0.5 },
+        format!("the quota was used up in {} of its periods", shown_share(share)),
+    );
+    if let Some(message) = evidence.warning("quota_below_cores") {
+        found.add(0.4, message);
+    }
+    Some(found)
+}
+
+fn crowded_cores(evidence: &Evidence) -> Option<Found> {
+    let share = Some(evidence.foreign()).filter(|share| *share >= FOREIGN.value)?;
+    let words = format!("other programs took {} of the processors, and next to none was idle", shown_share(share));
+    let mut found = Found::new(Worth::estimated(1.0 / (1.0 - share.min(0.9)), words.clone()));
+    found.add(if share >= 0.35 { 0.7 } else { 0.5 }, words);
+    if let Some(pressure) = evidence.host(Metric::CpuPressure).filter(|share| *share >= 0.2) {
+        found.add(0.3, format!("tasks of the job waited for a processor {} of the time", shown_share(pressure)));
+    }
+    if evidence.is_gpu() && super::super::starvation::Starvation::of(evidence).is_none() {
+        found.add(-0.5, "the GPU does not wait for the host");
+    }
+    Some(found)
+}
+
+fn shared_gpu(evidence: &Evidence) -> Option<Found> {
+    if !evidence.is_gpu() {
+        return None;
+    }
+    let message = evidence.warning("foreign_process")?;
+    let mut found = Found::new(Worth::unknown("no probe can run without it"));
+    found.add(0.8, message);
+    if let Some(bytes) = evidence.gpu(Metric::MemoryOthers).filter(|bytes| *bytes > 1e9) {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be a size")]
+        let bytes = crate::quantity::show_bytes(bytes.min(1e18) as u64);
+        found.add(0.3, format!("others hold {bytes} of its memory"));
+    }
+    Some(found)
+}

@@ -1,0 +1,203 @@
+//! The loader is fast enough on average, and its batches come late all the same.
+
+use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_rate, shown_share, shown_times};
+use super::super::evidence::{Evidence, ratio};
+use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
+use crate::quantity::{show_number, show_seconds};
+
+pub(super) static AHEAD: Threshold = Threshold {
+    what: "how many times as fast the loader alone is as the job, at least",
+    value: 1.15,
+    source: "own: a loader below that is too slow on average, whatever waits in its queue",
+};
+pub(super) static QUEUE: Threshold = Threshold {
+    what: "batches that wait at most (workers times prefetch factor), at most",
+    value: 8.0,
+    source: "M/M/1/K queue as in tf.data's model (tensorflow/core/framework/model.h): at equal rates a queue of 2 costs 33 %, of 8 11 %, of 32 3 %",
+};
+pub(super) static UNEVEN: Threshold = Threshold {
+    what: "time of the slowest samples (95 %) over the mean, to call them uneven, at least",
+    value: 2.0,
+    source: "own: with equal samples it is near 1, with exponential ones 3",
+};
+pub(super) static FEW: Threshold = Threshold {
+    what: "mean time of a sample over what 95 % stay below, to call them uneven, at least",
+    value: 1.2,
+    source: "own: a mean beyond nearly all values is made by a few large ones",
+};
+pub(super) static IMBALANCE: Threshold = Threshold {
+    what: "time that the busiest worker worked over the mean of all, at least",
+    value: 1.3,
+    source: "own: batches are handed out in turn, so chance alone leaves it below 1.2 within seconds",
+};
+pub(super) static EPOCH_EDGE: Threshold = Threshold {
+    what: "share of the time that the edge of an epoch takes, at least",
+    value: 0.02,
+    source: "own: below it the noise of a search hides it",
+};
+
+fn always(_: &Evidence) -> bool {
+    true
+}
+
+pub(super) static CAUSES: [Cause; 3] = [
+    Cause {
+        name: "too_little_prefetch",
+        title: "data starvation: too little prefetching",
+        about: "The loader is fast enough on average, but its queue runs empty when samples take longer than usual.",
+        signature: "the step waits for data; the loader alone, with as many workers, is faster than the job; few batches wait in its queue; samples take unequal time",
+        thresholds: &[&WAIT, &WITHOUT_LOADER, &AHEAD, &QUEUE, &UNEVEN, &FEW],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: too_little_prefetch,
+        opens: &["prefetch_factor", "num_workers", "pin_memory"],
+        cures: &[Cure {
+            what: "DataLoader(in_order=False), from torch 2.6 on",
+            why: "a batch that takes long holds up those that are ready; the order of batches changes",
+            applies: |evidence| uneven(evidence).is_some(),
+        }],
+    },
+    Cause {
+        name: "worker_imbalance",
+        title: "data starvation: unequal loader workers",
+        about: "One worker has much more to do than the others, and batches come in order, so all wait for it.",
+        signature: "the step waits for data; several workers; the busiest works much longer than the mean of all",
+        thresholds: &[&WAIT, &WITHOUT_LOADER, &IMBALANCE],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: worker_imbalance,
+        opens: &["num_workers", "prefetch_factor"],
+        cures: &[
+            Cure {
+                what: "give each worker as much to do: shuffle, or split an iterable data set by the cost of its parts instead of their number",
+                why: "workers take turns, so the slowest one sets the rate of all",
+                applies: always,
+            },
+            Cure {
+                what: "DataLoader(in_order=False), from torch 2.6 on",
+                why: "batches that are ready need not wait for the slow worker's; the order of batches changes",
+                applies: always,
+            },
+        ],
+    },
+    Cause {
+        name: "worker_start",
+        title: "workers start anew at each epoch",
+        about: "At the begin of an epoch workers are started and nothing is in the queue yet.",
+        signature: "the edge of an epoch takes a noticeable share of the time, or the first batch does of an epoch; workers are not persistent",
+        thresholds: &[&EPOCH_EDGE],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: worker_start,
+        opens: &["persistent_workers", "num_workers"],
+        cures: &[Cure {
+            what: "make the data set quick to start: open files when the first sample is asked for, import less, and fork rather than spawn",
+            why: "each worker does it once more in each epoch",
+            applies: always,
+        }],
+    },
+];
+
+/// How uneven samples are, where they are: that slow ones take several times the mean, or a few of them most of the time, so
+/// that the mean is beyond what nearly all take.
+fn uneven(evidence: &Evidence) -> Option<String> {
+    let (slow, mean) = (evidence.number("loader.item_seconds_p95")?, evidence.number("loader.item_seconds")?);
+    let (times, few) = (ratio(slow, mean)?, ratio(mean, slow)?);
+    if times >= UNEVEN.value {
+        return Some(format!("slow samples take {} as long as the mean", shown_times(times)));
+    }
+    (few >= FEW.value)
+        .then(|| format!("few samples take most of the time: the mean is {} what 95 % stay below", shown_times(few)))
+}
+
+/// Whether the loader is fast enough by itself, and its queue short.
+pub(super) fn is_late_only(evidence: &Evidence) -> bool {
+    too_little_prefetch(evidence).is_some()
+}
+
+fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
+    let workers = evidence.workers().filter(|workers| *workers > 0)?;
+    let starved = Starvation::of(evidence)?;
+    let (alone, job) = (evidence.loader_rate()?, evidence.rate()?.value);
+    let queue = evidence.queue()?;
+    let times = ratio(alone, job)?;
+    // Where loading and training share the cores, the loader alone has more of them than it has in the job.
+    let held_back = starvation::core_limit(evidence).is_some_and(|rate| rate < job * AHEAD.value);
+    if times < AHEAD.value || queue > QUEUE.value || held_back {
+        return None;
+    }
+    let mut found = starved.found(evidence);
+    found.add(
+        0.4,
+        format!(
+            "the loader alone, {}, is {} as fast as the job ({})",
+            shown_workers(workers),
+            shown_times(times),
+            shown_rate(alone)
+        ),
+    );
+    found.add(0.35, format!("at most {} batches wait in its queue", show_number(queue)));
+    if let Some(words) = uneven(evidence) {
+        found.add(0.4, words);
+    }
+    let by_parameters = starvation::modelled(evidence, workers).and_then(|rate| ratio(rate, job));
+    found.worth = found.worth.by_parameters(by_parameters.filter(|_| starved.is_measured()));
+    Some(found)
+}
+
+fn worker_imbalance(evidence: &Evidence) -> Option<Found> {
+    let workers = evidence.workers().filter(|workers| *workers > 1)?;
+    let imbalance = evidence.number("loader.worker_imbalance").filter(|times| *times >= IMBALANCE.value)?;
+    let starved = Starvation::of(evidence)?;
+    let mut found = starved.found(evidence);
+    let weight = if imbalance >= 1.5 { 0.8 } else { 0.6 };
+    found.add(
+        weight,
+        format!(
+            "the busiest of {} works {} as long as the mean of all",
+            shown_workers(workers),
+            shown_times(imbalance)
+        ),
+    );
+    // Evenly spread, the same work ends that much sooner.
+    if found.worth.times.is_some_and(|times| times > imbalance) {
+        let words = format!("{}; {} of it by even workers", found.worth.words, shown_times(imbalance));
+        found.worth = Worth { times: Some(imbalance), words, ..found.worth };
+    }
+    Some(found)
+}
+
+fn worker_start(evidence: &Evidence) -> Option<Found> {
+    evidence.workers().filter(|workers| *workers > 0)?;
+    if evidence.flag("loader.persistent_workers") == Some(true) {
+        return None;
+    }
+    let step = evidence.step()?;
+    let edges = evidence.observed.outliers.get("epoch").filter(|edges| edges.steps > 0);
+    let measured = evidence.observed.measured_seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0);
+    #[expect(clippy::cast_precision_loss, reason = "a number of steps")]
+    let lost = edges.zip(measured).map(|(edges, measured)| {
+        let lost = (edges.seconds - edges.steps as f64 * step).max(0.0);
+        lost / (lost + measured)
+    });
+    let first = evidence.number("loader.first_batch_seconds");
+    let epoch = evidence.number("loader.batches").map(|batches| batches * step);
+    let by_first = first.zip(epoch).map(|(first, epoch)| first / (first + epoch));
+    let share = lost.or(by_first).filter(|share| share.is_finite() && *share >= EPOCH_EDGE.value)?;
+    let words = match (lost, first) {
+        (Some(lost), _) => format!("{} of the time is lost at the edges of epochs", shown_share(lost)),
+        (None, first) => {
+            format!("the first batch takes {}, {} of an epoch", show_seconds(first.unwrap_or(0.0)), shown_share(share))
+        }
+    };
+    let mut found = Found::new(Worth::estimated(1.0 / (1.0 - share.min(0.99)), words.clone()));
+    found.worth = found.worth.clone().by_parameters(found.worth.times);
+    found.add(0.6, words);
+    if lost.is_some()
+        && let Some(first) = first.filter(|first| *first > 5.0 * step)
+    {
+        found.add(0.3, format!("the first batch took {}, a step takes {}", show_seconds(first), show_seconds(step)));
+    }
+    found.add(0.3, "workers are not persistent");
+    Some(found)
+}

@@ -1,0 +1,226 @@
+//! Memory that is too small: the device's, the host's, the shared one.
+
+use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
+use super::super::evidence::{Differential, Evidence};
+use crate::metric::Metric;
+use crate::outcome::Memory;
+use crate::quantity::{show_bytes, show_number};
+
+pub(super) static NEARLY_FULL: Threshold = Threshold {
+    what: "share of device memory in use at the peak, at least",
+    value: 0.9,
+    source: "PyTorch profiler's plugin warns from 90 % on",
+};
+pub(super) static RETRIES: Threshold = Threshold {
+    what: "times that the allocator freed its caches and tried again, at least",
+    value: 1.0,
+    source: "MosaicML Composer (trainer.py) and torchtitan (metrics.py) treat any as lack of memory",
+};
+pub(super) static PRESSURE: Threshold = Threshold {
+    what: "time in which some task waited for memory, at least",
+    value: 0.1,
+    source: "own: PSI memory `some` (kernel documentation, accounting/psi.rst); without a shortage it is 0",
+};
+pub(super) static HOST_LEFT: Threshold = Threshold {
+    what: "share of the host's memory that is left, below",
+    value: 0.05,
+    source: "own: below it the page cache has no room, and the kernel soon kills",
+};
+pub(super) static SHARED: Threshold = Threshold {
+    what: "share of /dev/shm in use, at least",
+    value: 0.8,
+    source: "own: one more batch in each worker's queue, and a worker dies of SIGBUS",
+};
+
+pub(super) static ROOM_PAYS: Threshold = Threshold {
+    what: "how many times as many samples per second with twice the batch, by half of it, at least",
+    value: 1.05,
+    source: "own: what a doubling gains below that is not worth the memory",
+};
+
+fn always(_: &Evidence) -> bool {
+    true
+}
+
+fn on_gpu(evidence: &Evidence) -> bool {
+    evidence.is_gpu()
+}
+
+pub(super) static CAUSES: [Cause; 3] = [
+    Cause {
+        name: "memory_limited",
+        title: "memory-limited: no larger batch fits",
+        about: "Device memory is full, so the batch cannot grow, or the allocator keeps freeing and taking.",
+        signature: "the allocator had to try again; little memory is left at the peak; twice the batch does not fit",
+        thresholds: &[&NEARLY_FULL, &RETRIES, &ROOM_PAYS],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: memory_limited,
+        opens: &["batch_size", "precision", "checkpoint", "grad_accumulation", "allocator"],
+        cures: &[
+            Cure {
+                what: "an optimizer with a smaller state (8-bit), or sharded states and weights (ZeRO, FSDP)",
+                why: "states take several times the memory of the weights",
+                applies: on_gpu,
+            },
+            Cure {
+                what: "attention by a flash kernel",
+                why: "the scores of all pairs are kept for the backward pass otherwise",
+                applies: |evidence| evidence.text("flash_attention") == Some("no"),
+            },
+            Cure {
+                what: "a device with more memory, or a smaller model or input",
+                why: "weights, gradients and states are there whatever the batch",
+                applies: always,
+            },
+        ],
+    },
+    Cause {
+        name: "host_memory",
+        title: "host memory is short",
+        about: "The job waits for memory of the machine: pages are freed, swapped or read again.",
+        signature: "time in which tasks waited for memory; little is left; a probe ran out of it",
+        thresholds: &[&PRESSURE, &HOST_LEFT],
+        kind: Kind::Validity,
+        scope: Scope::Any,
+        find: host_memory,
+        opens: &["num_workers", "prefetch_factor", "batch_size"],
+        cures: &[
+            Cure {
+                what: "keep the data set out of the processes: map files (numpy.memmap, Arrow) instead of lists of Python objects",
+                why: "each worker has its own copy as soon as it counts references in it",
+                applies: |evidence| evidence.workers().is_some_and(|workers| workers > 0),
+            },
+            Cure {
+                what: "more memory, or a higher limit of the control group",
+                why: "what the job needs at once is more than there is",
+                applies: always,
+            },
+        ],
+    },
+    Cause {
+        name: "shared_memory",
+        title: "shared memory (/dev/shm) is short",
+        about: "Workers hand over batches in /dev/shm, and it is nearly full.",
+        signature: "share of /dev/shm in use; a probe ran out of it",
+        thresholds: &[&SHARED],
+        kind: Kind::Validity,
+        scope: Scope::Any,
+        find: shared_memory,
+        opens: &["num_workers", "prefetch_factor"],
+        cures: &[Cure {
+            what: "start the container with --shm-size=8g or --ipc=host",
+            why: "its size is set when the container starts; fewer workers and batches ahead only need less of it",
+            applies: always,
+        }],
+    },
+];
+
+/// How many times as many samples per second a batch of twice the size would have, by the line through a step and one of
+/// half the batch.
+fn without_limit(evidence: &Evidence) -> Option<f64> {
+    let half = evidence.gain_over_replay(Differential::HalfBatch)?.times;
+    // Of a step, `1 / half - 1` is there whatever its batch.
+    let fixed = (1.0 / half - 1.0).clamp(0.0, 1.0);
+    Some(1.0 / (1.0 - fixed / 2.0))
+}
+
+fn memory_limited(evidence: &Evidence) -> Option<Found> {
+    let retries = evidence.observed.allocator_retries.filter(|retries| *retries > 0);
+    let used = evidence.observed.memory_headroom().map(|free| 1.0 - free).filter(|used| *used >= NEARLY_FULL.value);
+    let failed = evidence.ran_out_of_memory() == Some((Differential::DoubleBatch, Memory::Device));
+    if retries.is_none() && used.is_none() && !failed {
+        return None;
+    }
+    let gain = without_limit(evidence);
+    // A batch that fills the memory, and would gain nothing by being larger, is as it should be.
+    if retries.is_none() && gain.is_some_and(|gain| gain < ROOM_PAYS.value) {
+        return None;
+    }
+    let mut found = Found::new(match gain {
+        Some(gain) => Worth::measured(
+            gain,
+            format!("by half the batch, twice of it would have {} as many samples per second", shown_times(gain)),
+        ),
+        None => Worth::unknown("a larger batch does not fit, so what it is worth cannot be measured"),
+    });
+    if let Some(gain) = gain {
+        found.add(if gain >= 1.2 { 0.6 } else { 0.4 }, found.worth.words.clone());
+    }
+    if let Some(retries) = retries {
+        #[expect(clippy::cast_precision_loss, reason = "a count for people")]
+        let shown = show_number(retries as f64);
+        found.add(0.7, format!("the allocator freed its caches and tried again {shown} times"));
+    }
+    if let (Some(used), Some(peak)) = (used, evidence.observed.peak_memory_bytes) {
+        found.add(0.45, format!("{} of the memory is in use at the peak ({})", shown_share(used), show_bytes(peak)));
+    }
+    if failed {
+        found.add(0.5, "twice the batch does not fit");
+    }
+    Some(found)
+}
+
+fn host_memory(evidence: &Evidence) -> Option<Found> {
+    let pressure = evidence.host(Metric::MemoryPressure).filter(|share| *share >= PRESSURE.value);
+    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    let left = evidence
+        .around
+        .memory_available
+        .zip(evidence.around.memory.filter(|all| *all > 0))
+        .map(|(left, all)| left as f64 / all as f64)
+        .filter(|share| *share < HOST_LEFT.value);
+    let failed = matches!(evidence.ran_out_of_memory(), Some((_, Memory::Host)));
+    if pressure.is_none() && left.is_none() && !failed {
+        return None;
+    }
+    let worth = match pressure {
+        Some(share) => Worth::estimated(
+            1.0 / (1.0 - share.min(0.9)),
+            format!("tasks waited for memory {} of the time", shown_share(share)),
+        ),
+        None => Worth::unknown("no probe can add memory"),
+    };
+    let mut found = Found::new(worth);
+    if let Some(share) = pressure {
+        found.add(
+            if share >= 0.3 { 0.8 } else { 0.6 },
+            format!("tasks waited for memory {} of the time", shown_share(share)),
+        );
+    }
+    if let Some(share) = left {
+        found.add(0.4, format!("{} of the machine's memory is left", shown_share(share)));
+    }
+    if failed {
+        found.add(0.7, "a probe ran out of it");
+    }
+    Some(found)
+}
+
+fn shared_memory(evidence: &Evidence) -> Option<Found> {
+    let total = evidence.around.shared_memory.filter(|total| *total > 0);
+    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    let used = evidence
+        .observed
+        .shared_memory_peak_bytes
+        .zip(total)
+        .map(|(used, total)| used as f64 / total as f64)
+        .filter(|share| *share >= SHARED.value);
+    let failed = matches!(evidence.ran_out_of_memory(), Some((_, Memory::Shared)));
+    if used.is_none() && !failed {
+        return None;
+    }
+    let mut found = Found::new(Worth::unknown("no probe can enlarge it"));
+    if let Some(share) = used {
+        found.add(0.6, format!("{} of /dev/shm is in use", shown_share(share)));
+    }
+    if failed {
+        found.add(0.7, "a probe ran out of it");
+    }
+    for rule in ["shm_small", "shm_full"] {
+        if let Some(message) = evidence.warning(rule) {
+            found.add(0.3, message);
+        }
+    }
+    Some(found)
+}

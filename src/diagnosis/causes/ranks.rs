@@ -1,0 +1,140 @@
+//! What ranks of a distributed job lose to each other.
+
+use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
+use super::super::evidence::{Differential, Evidence, ratio};
+
+pub(super) static EXPOSED: Threshold = Threshold {
+    what: "share of a step that waits for other ranks, at least",
+    value: 0.1,
+    source: "PyTorch profiler's plugin: communication over 10 % of a step",
+};
+pub(super) static SCALING: Threshold = Threshold {
+    what: "rate of all ranks over that of as many single ones, below",
+    value: 0.9,
+    source: "as above: a tenth is lost",
+};
+pub(super) static SLOWEST: Threshold = Threshold {
+    what: "computing time of the slowest rank over the median of all, at least",
+    value: 1.05,
+    source: "own: ranks that do the same differ by less over a probe, and all wait for the slowest",
+};
+
+fn always(_: &Evidence) -> bool {
+    true
+}
+
+pub(super) static CAUSES: [Cause; 2] = [
+    Cause {
+        name: "communication",
+        title: "communication between ranks",
+        about: "Ranks wait for gradients or weights to be exchanged.",
+        signature: "time in collectives that nothing hides; many ranks do less than as many times one",
+        thresholds: &[&EXPOSED, &SCALING],
+        kind: Kind::Bottleneck,
+        scope: Scope::Ranks,
+        find: communication,
+        opens: &["batch_size", "grad_accumulation", "precision"],
+        cures: &[
+            Cure {
+                what: "DDP with gradient_as_bucket_view=True, larger buckets (bucket_cap_mb) and a bf16 communication hook",
+                why: "they are arguments of the script's own call",
+                applies: always,
+            },
+            Cure {
+                what: "look whether NCCL uses NVLink, InfiniBand and GPUDirect (NCCL_DEBUG=INFO), and the right network",
+                why: "the link is the limit, and which one is taken is set up outside the job",
+                applies: always,
+            },
+        ],
+    },
+    Cause {
+        name: "straggler",
+        title: "a straggling rank",
+        about: "One rank computes longer than the others, and all wait for it.",
+        signature: "computing time of the slowest rank over the median",
+        thresholds: &[&SLOWEST],
+        kind: Kind::Bottleneck,
+        scope: Scope::Ranks,
+        find: straggler,
+        opens: &[],
+        cures: &[
+            Cure {
+                what: "look at that rank's device: clocks, other programs, PCIe link (gputune device)",
+                why: "the same work takes longer there",
+                applies: always,
+            },
+            Cure {
+                what: "give ranks as much to do: batches of samples of like length, or of as many tokens",
+                why: "the longest sequence of all ranks sets the step's time",
+                applies: always,
+            },
+        ],
+    },
+];
+
+fn communication(evidence: &Evidence) -> Option<Found> {
+    let ranks = evidence.ranks();
+    if ranks < 2 {
+        return None;
+    }
+    let share = evidence.share("communication").filter(|share| *share >= EXPOSED.value);
+    let efficiency = evidence
+        .rate_of(Differential::OneRank)
+        .zip(evidence.rate())
+        .and_then(|(one, all)| ratio(all.value, one.value * f64::from(ranks)))
+        .filter(|efficiency| *efficiency < SCALING.value);
+    if share.is_none() && efficiency.is_none() {
+        return None;
+    }
+    let worth = match (efficiency, share) {
+        (Some(efficiency), _) => Worth::measured(
+            1.0 / efficiency,
+            format!("{ranks} ranks do {} of what as many single ones would", shown_share(efficiency)),
+        ),
+        (None, share) => {
+            let share = share.unwrap_or(0.0);
+            Worth::estimated(
+                1.0 / (1.0 - share.min(0.99)),
+                format!("{} of a step is communication", shown_share(share)),
+            )
+        }
+    };
+    let mut found = Found::new(worth.clone());
+    if efficiency.is_some() {
+        found.add(0.6, worth.words);
+    }
+    if let Some(share) = share {
+        found.add(0.6, format!("{} of a step is communication that nothing hides", shown_share(share)));
+    }
+    if straggler(evidence).is_some() {
+        found.add(-0.4, "one rank is slower than the others, and waiting for it counts as communication");
+    }
+    Some(found)
+}
+
+fn straggler(evidence: &Evidence) -> Option<Found> {
+    let times = evidence.observed.facts.by_rank("step_compute_seconds");
+    if times.len() < 2 {
+        return None;
+    }
+    let mut sorted: Vec<f64> = times.values().copied().filter(|seconds| seconds.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    // The lower of two middle ones, so that of two ranks the faster is the measure.
+    let median = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
+    let (rank, slowest) = times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let excess = ratio(slowest, median).filter(|times| *times >= SLOWEST.value)?;
+    let words = format!("rank {rank} computes {excess:.2}x as long as the median of all");
+    let mut found = Found::new(Worth::estimated(excess, words.clone()));
+    found.add(if excess >= 1.15 { 0.75 } else { 0.5 }, words);
+    if let Some(share) = evidence.share("communication").filter(|share| *share >= EXPOSED.value) {
+        found.add(
+            0.25,
+            format!(
+                "{} of a step is waiting for other ranks ({} on average)",
+                shown_share(share),
+                shown_times(1.0 / (1.0 - share.min(0.9)))
+            ),
+        );
+    }
+    Some(found)
+}

@@ -1,0 +1,444 @@
+//! What is known of a job: an observed probe, differential probes, and the machine around it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::metric::{Metric, Readings};
+use crate::outcome::{Estimate, Measurement, Memory};
+use crate::precision::Precision;
+
+/// A probe that differs from the observed one in one thing, so that the difference tells what that thing costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Differential {
+    /// The first batches again and again: nothing is loaded.
+    Replay,
+    /// The loader alone, for several numbers of workers.
+    LoaderOnly,
+    /// The same probe after the data's files were dropped from the page cache.
+    Cold,
+    /// Replayed batches of twice the size.
+    DoubleBatch,
+    /// Replayed batches of half the size, where twice the size does not fit.
+    HalfBatch,
+    /// Replayed batches in another number format.
+    OtherPrecision,
+    /// Batches in page-locked memory.
+    Pinned,
+    /// One rank instead of many.
+    OneRank,
+}
+
+/// A differential probe in words.
+#[derive(Debug)]
+pub struct DifferentialRow {
+    /// Which one.
+    pub differential: Differential,
+    /// Its name, as JSON has it.
+    pub name: &'static str,
+    /// What a screen calls it.
+    pub label: &'static str,
+    /// What it measures.
+    pub measures: &'static str,
+}
+
+/// The differential probes, in the order in which they are listed.
+pub const DIFFERENTIALS: &[DifferentialRow] = &[
+    DifferentialRow {
+        differential: Differential::Replay,
+        name: "replay",
+        label: "replayed batches",
+        measures: "the first batches of the training loader are kept and served again and again: the rate of everything but the loader",
+    },
+    DifferentialRow {
+        differential: Differential::LoaderOnly,
+        name: "loader_only",
+        label: "loader alone",
+        measures: "the training loader is iterated and nothing trains, with several numbers of workers: the rate of the data",
+    },
+    DifferentialRow {
+        differential: Differential::Cold,
+        name: "cold",
+        label: "cold cache",
+        measures: "the observed probe again, after the files that the data set opened were dropped from the page cache: what storage costs",
+    },
+    DifferentialRow {
+        differential: Differential::DoubleBatch,
+        name: "double_batch",
+        label: "twice the batch",
+        measures: "replayed batches of twice the size: what a step costs whatever its batch",
+    },
+    DifferentialRow {
+        differential: Differential::HalfBatch,
+        name: "half_batch",
+        label: "half the batch",
+        measures: "replayed batches of half the size, where twice the size does not fit: what a larger batch would gain",
+    },
+    DifferentialRow {
+        differential: Differential::OtherPrecision,
+        name: "other_precision",
+        label: "bf16",
+        measures: "replayed batches in bf16, or in fp16 where the GPU has no bf16: what the number format costs",
+    },
+    DifferentialRow {
+        differential: Differential::Pinned,
+        name: "pinned",
+        label: "pinned batches",
+        measures: "the observed probe with `pin_memory`: what copies from pageable memory cost",
+    },
+    DifferentialRow {
+        differential: Differential::OneRank,
+        name: "one_rank",
+        label: "one rank",
+        measures: "the observed probe with one process of `torchrun` instead of many: what the ranks lose to each other",
+    },
+];
+
+impl Differential {
+    /// What there is to say about it.
+    pub fn row(self) -> &'static DifferentialRow {
+        DIFFERENTIALS.iter().find(|row| row.differential == self).unwrap_or(&DIFFERENTIALS[0])
+    }
+}
+
+/// What came of a differential probe.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ran {
+    /// It was measured.
+    Measured(Box<Measurement>),
+    /// It ran out of memory, which tells something as well.
+    OutOfMemory(Memory),
+    /// It could not be run or came to nothing, and why.
+    Failed(String),
+    /// It was left out, and why.
+    LeftOut(String),
+}
+
+/// What is known of the machine beside what probes measure.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Around {
+    /// Processor cores that the job may use, within the control group's quota.
+    pub cores: Option<f64>,
+    /// Memory that can be had without swapping, in bytes.
+    pub memory_available: Option<u64>,
+    /// All memory, within the control group's limit, in bytes.
+    pub memory: Option<u64>,
+    /// `/dev/shm`, in bytes.
+    pub shared_memory: Option<u64>,
+    /// Compute capability of the least able visible GPU.
+    pub compute_capability: Option<(i32, i32)>,
+    /// What [`machine`](crate::machine) warns of: the rule's name and the message.
+    pub warnings: Vec<(String, String)>,
+}
+
+impl Around {
+    /// What was found out about the machine.
+    pub fn of(machine: &Machine) -> Self {
+        let host = &machine.host;
+        #[expect(clippy::cast_precision_loss, reason = "a number of cores")]
+        let usable = (host.processors.usable > 0).then_some(host.processors.usable as f64);
+        let cores = usable.map(|usable| host.processors.quota.map_or(usable, |quota| quota.min(usable)));
+        let visible = machine.gpus.iter().filter(|gpu| gpu.is_visible);
+        Self {
+            cores,
+            memory_available: host.memory_available_bytes,
+            memory: host.memory_bytes,
+            shared_memory: host.shared_memory_bytes,
+            compute_capability: visible.filter_map(|gpu| gpu.compute_capability).min(),
+            warnings: machine.warnings.iter().map(|found| (found.rule.to_owned(), found.message.clone())).collect(),
+        }
+    }
+}
+
+/// Everything that a diagnosis rests on.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Evidence {
+    /// The job as it is.
+    pub observed: Measurement,
+    /// The differential probes, in the order in which they ran.
+    pub runs: Vec<(Differential, Ran)>,
+    /// The machine.
+    pub around: Around,
+}
+
+/// Keeps numbers that can be meant: finite, and not below zero.
+fn sound(number: f64) -> Option<f64> {
+    (number.is_finite() && number >= 0.0).then_some(number)
+}
+
+fn positive(number: f64) -> Option<f64> {
+    sound(number).filter(|number| *number > 0.0)
+}
+
+/// The quotient, where it is a finite positive number.
+pub(super) fn ratio(above: f64, below: f64) -> Option<f64> {
+    positive(positive(above)? / positive(below)?)
+}
+
+impl Evidence {
+    /// What one probe tells by itself.
+    pub fn of(measurement: &Measurement, around: Around) -> Self {
+        Self { observed: measurement.clone(), runs: Vec::new(), around }
+    }
+
+    /// The measurement of a differential probe.
+    pub fn run(&self, differential: Differential) -> Option<&Measurement> {
+        self.runs.iter().rev().find_map(|(which, ran)| match ran {
+            Ran::Measured(measurement) if *which == differential => Some(measurement.as_ref()),
+            _ => None,
+        })
+    }
+
+    /// Whether a differential probe ran out of memory, and of which.
+    pub fn ran_out_of_memory(&self) -> Option<(Differential, Memory)> {
+        self.runs.iter().find_map(|(which, ran)| match ran {
+            Ran::OutOfMemory(memory) => Some((*which, *memory)),
+            _ => None,
+        })
+    }
+
+    /// A number that the job said of itself.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        sound(self.observed.facts.number(name)?)
+    }
+
+    /// A yes or no that the job said of itself.
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        self.observed.facts.flag(name)
+    }
+
+    /// A text that the job said of itself.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.observed.facts.text(name)
+    }
+
+    /// Whether a GPU trains.
+    pub fn is_gpu(&self) -> bool {
+        match self.text("device") {
+            Some(device) => device != "cpu",
+            None => !self.observed.gpus.is_empty(),
+        }
+    }
+
+    /// Wall time of a step in seconds.
+    pub fn step(&self) -> Option<f64> {
+        positive(self.observed.step_seconds?)
+    }
+
+    /// The share of a step that a phase takes, at most 1.
+    pub fn share(&self, phase: &str) -> Option<f64> {
+        let seconds = sound(*self.observed.phase_seconds.get(phase)?)?;
+        Some((seconds / self.step()?).min(1.0))
+    }
+
+    /// The share of a step that no phase has: the host's own work between them.
+    pub fn overhead(&self) -> Option<f64> {
+        let phases = &self.observed.phase_seconds;
+        if phases.is_empty() {
+            return None;
+        }
+        let told: f64 = phases.values().copied().filter_map(sound).sum();
+        Some((1.0 - told / self.step()?).clamp(0.0, 1.0))
+    }
+
+    /// The share of a step that a fact in seconds per step takes, at most 1.
+    pub fn share_of_fact(&self, name: &str) -> Option<f64> {
+        Some((self.number(name)? / self.step()?).min(1.0))
+    }
+
+    /// Samples per second of the job as it is, all ranks together; by steps where throughput counts something else.
+    pub fn rate(&self) -> Option<Estimate> {
+        rate(&self.observed)
+    }
+
+    /// Samples per second of a differential probe.
+    pub fn rate_of(&self, differential: Differential) -> Option<Estimate> {
+        rate(self.run(differential)?)
+    }
+
+    /// How many times as fast as the job a differential probe was, with the least that it may be.
+    pub fn gain_of(&self, differential: Differential) -> Option<Gain> {
+        Gain::between(self.rate_of(differential)?, self.rate()?)
+    }
+
+    /// How many times as fast replayed batches were.
+    pub fn gain_without_loader(&self) -> Option<Gain> {
+        self.gain_of(Differential::Replay)
+    }
+
+    /// How many times as many samples per second a differential probe with replayed batches has as replayed batches of
+    /// the job as it is.
+    pub fn gain_over_replay(&self, differential: Differential) -> Option<Gain> {
+        Gain::between(self.rate_of(differential)?, self.rate_of(Differential::Replay)?)
+    }
+
+    /// Samples per second of the loader alone, all ranks together, by the number of workers of each.
+    pub fn loader_rates(&self) -> BTreeMap<u32, f64> {
+        let Some(run) = self.run(Differential::LoaderOnly) else { return BTreeMap::new() };
+        let ranks = f64::from(self.observed.ranks.unwrap_or(1).max(1));
+        let rates = run.facts.numbered(super::starvation::LOADER_RATES).into_iter();
+        rates.filter_map(|(workers, rate)| Some((workers, positive(rate)? * ranks))).collect()
+    }
+
+    /// Samples per second of the loader alone with the job's number of workers.
+    pub fn loader_rate(&self) -> Option<f64> {
+        self.loader_rates().get(&self.workers()?).copied()
+    }
+
+    /// Workers of the training loader.
+    pub fn workers(&self) -> Option<u32> {
+        whole(self.number("loader.workers")?)
+    }
+
+    /// Samples in a batch of the training loader.
+    pub fn batch_size(&self) -> Option<u32> {
+        whole(self.number("loader.batch_size")?).filter(|size| *size > 0)
+    }
+
+    /// Batches that wait at most, all workers together.
+    pub fn queue(&self) -> Option<f64> {
+        let prefetch = self.number("loader.prefetch_factor").unwrap_or(2.0);
+        Some(self.number("loader.workers")? * prefetch)
+    }
+
+    /// Processor time to load one sample, making batches included, in seconds.
+    pub fn item_cpu(&self) -> Option<f64> {
+        let collate = self.number("loader.collate_seconds").unwrap_or(0.0);
+        let each = ratio(collate, self.number("loader.batch_size").unwrap_or(1.0)).unwrap_or(0.0);
+        Some(self.number("loader.item_cpu_seconds")? + each)
+    }
+
+    /// The share of a sample's time in the data set in which it computed.
+    pub fn item_cpu_share(&self) -> Option<f64> {
+        let share = ratio(self.number("loader.item_cpu_seconds")?, self.number("loader.item_seconds")?);
+        share
+            .map(|share| share.min(1.0))
+            .or_else(|| Some(0.0).filter(|_| self.number("loader.item_seconds") > Some(0.0)))
+    }
+
+    /// A reading of the machine.
+    pub fn host(&self, metric: Metric) -> Option<f64> {
+        reading(&self.observed.host, metric)
+    }
+
+    /// A reading of the GPUs, the mean over those that tell.
+    pub fn gpu(&self, metric: Metric) -> Option<f64> {
+        let told: Vec<f64> = self.observed.gpus.iter().filter_map(|gpu| reading(&gpu.readings, metric)).collect();
+        crate::stats::mean(&told)
+    }
+
+    /// Share of the processors' time that other programs took, where next to none was left idle; 0 where it was.
+    pub fn foreign(&self) -> f64 {
+        self.observed.foreign_cpu_share.and_then(sound).map_or(0.0, |share| share.min(1.0))
+    }
+
+    /// Processor cores that are left to the job.
+    pub fn cores(&self) -> Option<f64> {
+        positive(self.around.cores?)
+    }
+
+    /// The message of a warning of the machine.
+    pub fn warning(&self, rule: &str) -> Option<&str> {
+        self.around.warnings.iter().find(|(name, _)| name == rule).map(|(_, message)| message.as_str())
+    }
+
+    /// The number format of the training.
+    pub fn precision(&self) -> Option<Precision> {
+        Precision::named(self.text("precision")?)
+    }
+
+    /// Ranks of the job.
+    pub fn ranks(&self) -> u32 {
+        self.observed.ranks.unwrap_or(1).max(1)
+    }
+}
+
+fn reading(readings: &Readings, metric: Metric) -> Option<f64> {
+    sound(readings.get(&metric)?.value)
+}
+
+fn whole(number: f64) -> Option<u32> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
+    (number.fract() == 0.0 && (0.0..=1e9).contains(&number)).then_some(number as u32)
+}
+
+/// Samples per second.
+fn rate(measurement: &Measurement) -> Option<Estimate> {
+    if measurement.unit == "samples/s"
+        && let Some(throughput) = measurement.throughput
+        && positive(throughput.value).is_some()
+    {
+        return Some(throughput);
+    }
+    Some(Estimate::point(ratio(measurement.samples_per_step?, measurement.step_seconds?)?))
+}
+
+/// How many times as fast something is, with the least that the intervals allow.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Gain {
+    /// The best single number.
+    pub times: f64,
+    /// What it is at least: the slow end of the one over the fast end of the other.
+    pub at_least: f64,
+}
+
+impl Gain {
+    pub(super) fn between(fast: Estimate, slow: Estimate) -> Option<Self> {
+        let times = ratio(fast.value, slow.value)?;
+        let at_least = ratio(fast.low.unwrap_or(fast.value), slow.high.unwrap_or(slow.value)).unwrap_or(0.0);
+        Some(Self { times, at_least: at_least.min(times) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fact::Fact;
+
+    #[test]
+    fn numbers_that_cannot_be_meant_are_not_there() {
+        let mut evidence = Evidence::default();
+        evidence.observed.facts =
+            [("loader.workers", Fact::from(-1.0)), ("threads", Fact::from(2.0))].into_iter().collect();
+        assert_eq!((evidence.number("loader.workers"), evidence.number("threads")), (None, Some(2.0)));
+        evidence.observed.step_seconds = Some(0.0);
+        evidence.observed.phase_seconds.insert("data_wait".to_owned(), 1.0);
+        assert_eq!(evidence.share("data_wait"), None);
+        evidence.observed.step_seconds = Some(0.5);
+        assert_eq!(evidence.share("data_wait"), Some(1.0));
+    }
+
+    #[test]
+    fn a_gain_is_at_least_what_the_intervals_allow() {
+        let gain =
+            Gain::between(Estimate::interval(200.0, 180.0, 220.0), Estimate::interval(100.0, 95.0, 120.0)).unwrap();
+        assert_eq!((gain.times, gain.at_least), (2.0, 1.5));
+        assert_eq!(Gain::between(Estimate::point(1.0), Estimate::point(0.0)), None);
+        assert_eq!(Gain::between(Estimate::point(f64::NAN), Estimate::point(1.0)), None);
+    }
+
+    #[test]
+    fn rates_are_samples_whatever_throughput_counts() {
+        let mut measurement = Measurement {
+            throughput: Some(Estimate::point(9000.0)),
+            unit: "tokens/s".to_owned(),
+            samples_per_step: Some(8.0),
+            step_seconds: Some(0.5),
+            ..Measurement::default()
+        };
+        assert_eq!(rate(&measurement).unwrap().value, 16.0);
+        measurement.unit = "samples/s".to_owned();
+        assert_eq!(rate(&measurement).unwrap().value, 9000.0);
+    }
+
+    #[test]
+    fn every_differential_has_its_row() {
+        for row in DIFFERENTIALS {
+            assert_eq!(row.differential.row().name, row.name);
+            assert_eq!(serde_json::to_value(row.differential).unwrap(), row.name);
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The parameters that a diagnosis may open: adapter targets with values that suit the job.
+
+use serde::Serialize;
+
+use super::evidence::Evidence;
+use super::starvation;
+use crate::precision::Precision;
+use crate::space::{Role, Value};
+
+/// A parameter that may be opened.
+#[derive(Debug)]
+pub struct Openable {
+    /// Its name, in causes and in the spec that is written.
+    pub name: &'static str,
+    /// The adapter target that it is applied to.
+    pub target: &'static str,
+    /// What a parameter of this kind is to a training step, where it has such a role.
+    pub role: Option<Role>,
+    /// Why it is worth trying, in one line.
+    pub why: &'static str,
+    /// Settings for a job; fewer than two where it has nothing to offer there.
+    values: fn(&Evidence) -> Vec<Value>,
+    /// What the job has today.
+    today: fn(&Evidence) -> Option<Value>,
+}
+
+/// A parameter that is worth opening for a job.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Opening {
+    /// Its name.
+    pub parameter: &'static str,
+    /// The adapter target that it is applied to.
+    pub target: &'static str,
+    /// The settings to try, today's among them.
+    pub values: Vec<Value>,
+    /// What the job has today, where it says.
+    pub today: Option<Value>,
+    /// Why it is worth trying.
+    pub why: &'static str,
+}
+
+fn flags(_: &Evidence) -> Vec<Value> {
+    vec![Value::Bool(false), Value::Bool(true)]
+}
+
+fn on_gpu<T>(evidence: &Evidence, values: impl FnOnce() -> Vec<T>) -> Vec<T> {
+    if evidence.is_gpu() { values() } else { Vec::new() }
+}
+
+fn flag(evidence: &Evidence, name: &str) -> Option<Value> {
+    evidence.flag(name).map(Value::Bool)
+}
+
+fn integer(number: u32) -> Value {
+    Value::Int(i64::from(number))
+}
+
+/// The parameters, the harmless before those that change what is computed.
+pub const PARAMETERS: &[Openable] = &[
+    Openable {
+        name: "num_workers",
+        target: "dataloader.num_workers",
+        role: Some(Role::Workers),
+        why: "processes that load while the step trains",
+        values: workers,
+        today: |evidence| evidence.workers().map(integer),
+    },
+    Openable {
+        name: "prefetch_factor",
+        target: "dataloader.prefetch_factor",
+        role: Some(Role::Prefetch),
+        why: "batches in each worker's queue, for when samples take longer than usual",
+        values: prefetch,
+        today: |evidence| {
+            whole(evidence, "loader.prefetch_factor").or_else(|| has_no_workers(evidence).then_some(Value::Int(2)))
+        },
+    },
+    Openable {
+        name: "persistent_workers",
+        target: "dataloader.persistent_workers",
+        role: None,
+        why: "workers live on from epoch to epoch",
+        values: flags,
+        today: |evidence| flag(evidence, "loader.persistent_workers").or(Some(Value::Bool(false))),
+    },
+    Openable {
+        name: "pin_memory",
+        target: "dataloader.pin_memory",
+        role: None,
+        why: "copies to the GPU need no copy in between, and can go on while the step computes",
+        values: |evidence| on_gpu(evidence, || flags(evidence)),
+        today: |evidence| flag(evidence, "loader.pin_memory"),
+    },
+    Openable {
+        name: "threads",
+        target: "env.OMP_NUM_THREADS",
+        role: Some(Role::Threads),
+        why: "threads of one operation; fewer leave cores to the loader and to other programs",
+        values: threads,
+        today: |evidence| whole(evidence, "threads"),
+    },
+    Openable {
+        name: "batch_size",
+        target: "dataloader.batch_size",
+        role: Some(Role::Batch),
+        why: "what a step costs whatever its batch is shared by more samples; it changes the training, so look at the learning rate",
+        values: batches,
+        today: |evidence| evidence.batch_size().map(integer),
+    },
+    Openable {
+        name: "precision",
+        target: "torch.precision",
+        role: Some(Role::Precision),
+        why: "tensor cores multiply half precision many times as fast; losses are compared with full precision's",
+        values: precisions,
+        today: |evidence| Some(Value::Text(evidence.precision()?.name().to_owned())),
+    },
+    Openable {
+        name: "compile",
+        target: "torch.compile",
+        role: None,
+        why: "fewer launches, and operations that share one pass over memory",
+        values: |evidence| {
+            let modes = || ["off", "default", "reduce-overhead"].map(Value::from).to_vec();
+            on_gpu(evidence, || if evidence.flag("compiled") == Some(true) { Vec::new() } else { modes() })
+        },
+        today: |_| Some(Value::from("off")),
+    },
+    Openable {
+        name: "fused_optimizer",
+        target: "torch.fused_optimizer",
+        role: None,
+        why: "one kernel updates all weights",
+        values: |evidence| {
+            let is_known = evidence.flag("optimizer_fused") == Some(false);
+            on_gpu(evidence, || if is_known { flags(evidence) } else { Vec::new() })
+        },
+        today: |evidence| flag(evidence, "optimizer_fused"),
+    },
+    Openable {
+        name: "channels_last",
+        target: "torch.channels_last",
+        role: None,
+        why: "the layout of images that convolutions are fastest in",
+        values: |evidence| {
+            let has_images = evidence.text("files.kind") == Some("images");
+            on_gpu(evidence, || if has_images { flags(evidence) } else { Vec::new() })
+        },
+        today: |_| Some(Value::Bool(false)),
+    },
+    Openable {
+        name: "sdpa",
+        target: "torch.sdpa",
+        role: None,
+        why: "a kernel of attention that does not write the scores of all pairs to memory",
+        values: |evidence| {
+            let lacks = evidence.text("flash_attention") == Some("no");
+            on_gpu(evidence, || {
+                if lacks { ["flash", "memory-efficient", "math"].map(Value::from).to_vec() } else { Vec::new() }
+            })
+        },
+        today: |_| Some(Value::from("math")),
+    },
+    Openable {
+        name: "checkpoint",
+        target: "torch.checkpoint",
+        role: None,
+        why: "activations are computed again instead of being kept, which makes room for a larger batch",
+        values: flags,
+        today: |_| Some(Value::Bool(false)),
+    },
+    Openable {
+        name: "grad_accumulation",
+        target: "torch.grad_accumulation",
+        role: Some(Role::Pieces),
+        why: "a batch in pieces needs the memory of one, and exchanges gradients once",
+        values: |_| [1, 2, 4].map(integer).to_vec(),
+        today: |_| Some(Value::Int(1)),
+    },
+    Openable {
+        name: "allocator",
+        target: "torch.allocator",
+        role: None,
+        why: "segments that grow leave less memory unused between tensors",
+        values: |evidence| on_gpu(evidence, || ["default", "expandable-segments"].map(Value::from).to_vec()),
+        today: |_| Some(Value::from("default")),
+    },
+];
+
+/// The parameter of this name.
+pub fn openable(name: &str) -> Option<&'static Openable> {
+    PARAMETERS.iter().find(|parameter| parameter.name == name)
+}
+
+impl Openable {
+    /// The parameter as it is worth opening for a job; `None` where it has nothing to offer.
+    pub fn for_job(&self, evidence: &Evidence) -> Option<Opening> {
+        let today = (self.today)(evidence);
+        let mut values = (self.values)(evidence);
+        if let Some(today) = today.as_ref().filter(|today| !values.contains(today)) {
+            if values.is_empty() {
+                return None;
+            }
+            values.push(today.clone());
+            if values.iter().all(|value| value.as_i64().is_some()) {
+                values.sort_by_key(|value| value.as_i64());
+            }
+        }
+        let opening = Opening { parameter: self.name, target: self.target, values, today, why: self.why };
+        (opening.values.len() > 1).then_some(opening)
+    }
+}
+
+fn whole(evidence: &Evidence, name: &str) -> Option<Value> {
+    let number = evidence.number(name).filter(|number| number.fract() == 0.0 && (1.0..1e9).contains(number))?;
+    #[expect(clippy::cast_possible_truncation, reason = "checked to be in range")]
+    Some(Value::Int(number as i64))
+}
+
+fn has_no_workers(evidence: &Evidence) -> bool {
+    evidence.workers() == Some(0)
+}
+
+/// Cores, as a whole number.
+fn cores(evidence: &Evidence) -> u32 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+    evidence.cores().map_or(4, |cores| cores.clamp(1.0, 1024.0).ceil() as u32)
+}
+
+/// Powers of two up to the cores, or beyond them where samples mostly wait.
+fn workers(evidence: &Evidence) -> Vec<Value> {
+    const MOST: u32 = 32;
+    let waits = evidence.item_cpu_share().is_some_and(|share| share < 0.6);
+    let sweep = evidence.loader_rates().into_keys().max().unwrap_or(0);
+    let most = (cores(evidence) * if waits { 4 } else { 1 }).max(sweep).clamp(2, MOST);
+    let best = starvation::with_workers(evidence).map(|best| best.workers);
+    let mut values: Vec<u32> =
+        std::iter::once(0).chain((0..).map(|power| 1 << power).take_while(|workers| *workers <= most)).collect();
+    values.extend(best.filter(|best| !values.contains(best)));
+    values.sort_unstable();
+    values.into_iter().map(integer).collect()
+}
+
+fn prefetch(evidence: &Evidence) -> Vec<Value> {
+    let today = evidence.number("loader.prefetch_factor").unwrap_or(2.0);
+    let most = if today >= 8.0 { 16 } else { 8 };
+    [2, 4, 8, 16].into_iter().filter(|factor| *factor <= most).map(integer).collect()
+}
+
+fn threads(evidence: &Evidence) -> Vec<Value> {
+    let cores = cores(evidence);
+    if evidence.is_gpu() || cores < 2 {
+        return Vec::new();
+    }
+    (0..).map(|power| 1 << power).take_while(|threads| *threads <= cores).map(integer).collect()
+}
+
+/// From half the batch to eight times of it.
+fn batches(evidence: &Evidence) -> Vec<Value> {
+    let Some(size) = evidence.batch_size() else { return Vec::new() };
+    let is_full = evidence.observed.memory_headroom().is_some_and(|free| free < 0.1);
+    let factors: &[u32] = if is_full { &[1, 2] } else { &[1, 2, 4, 8] };
+    let half = (size % 2 == 0 && size > 1).then_some(size / 2);
+    let larger = factors.iter().filter_map(|factor| size.checked_mul(*factor));
+    half.into_iter().chain(larger).map(integer).collect()
+}
+
+fn precisions(evidence: &Evidence) -> Vec<Value> {
+    let Some(capability) = evidence.around.compute_capability.filter(|_| evidence.is_gpu()) else { return Vec::new() };
+    let formats = [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16];
+    let known = formats.into_iter().filter(|format| format.is_in_hardware(capability));
+    known.map(|format| Value::from(format.name())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::Target;
+    use crate::diagnosis::sample::Job;
+
+    #[test]
+    fn every_parameter_has_a_target_that_takes_its_settings() {
+        for evidence in [Job::cpu().evidence(), Job::gpu().evidence()] {
+            for parameter in PARAMETERS {
+                let target = Target::parse(parameter.target).unwrap();
+                let Some(opening) = parameter.for_job(&evidence) else { continue };
+                for value in opening.values.iter().chain(&opening.today) {
+                    assert!(target.accepts.takes(value), "{}: {value}", parameter.name);
+                }
+                assert!(opening.today.is_none_or(|today| opening.values.contains(&today)), "{}", parameter.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_cpu_is_not_offered_what_only_gpus_have() {
+        let evidence = Job::cpu().evidence();
+        for name in ["pin_memory", "precision", "compile", "allocator"] {
+            assert_eq!(openable(name).unwrap().for_job(&evidence), None, "{name}");
+        }
+        assert!(openable("num_workers").unwrap().for_job(&evidence).is_some());
+    }
+
+    #[test]
+    fn what_the_job_has_today_is_among_the_settings() {
+        let evidence = Job::cpu().workers(3).evidence();
+        let opening = openable("num_workers").unwrap().for_job(&evidence).unwrap();
+        assert_eq!(opening.values, [0, 1, 2, 3, 4].map(Value::Int));
+        assert_eq!(opening.today, Some(Value::Int(3)));
+    }
+}

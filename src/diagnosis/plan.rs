@@ -1,0 +1,261 @@
+//! Which differential probe comes next: the one that tells most, until the cause is clear or the time is over.
+
+use std::time::Duration;
+
+use super::cause::Kind;
+use super::evidence::{Differential, Evidence};
+use super::verdict::{Verdict, diagnose};
+use crate::precision::Precision;
+use crate::probe::{Experiment, Mode};
+
+/// What a job allows to be run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Allowed {
+    /// Whether an adapter's hook comes in, without which only the observed probe can be run.
+    pub has_adapter: bool,
+    /// Whether the command can be run with one rank.
+    pub can_run_one_rank: bool,
+    /// Whether the files of the data set can be dropped from the page cache.
+    pub can_drop_cache: bool,
+}
+
+/// What to do about a differential probe.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Next {
+    /// Run it.
+    Run(Differential),
+    /// Leave it out, and why.
+    LeaveOut(Differential, String),
+}
+
+/// The order in which differential probes are looked at: by how much the others depend on them.
+const ORDER: [Differential; 8] = [
+    Differential::Replay,
+    Differential::LoaderOnly,
+    Differential::OneRank,
+    Differential::DoubleBatch,
+    Differential::HalfBatch,
+    Differential::OtherPrecision,
+    Differential::Pinned,
+    Differential::Cold,
+];
+
+/// The shortest time that another probe is begun for.
+const SHORTEST: Duration = Duration::from_secs(4);
+
+/// What comes next; `None` when everything was looked at. `left` is the time that is left, `each` what a probe took so far.
+///
+/// A pure function of what is known.
+pub fn next(evidence: &Evidence, allowed: &Allowed, left: Duration, each: Duration) -> Option<Next> {
+    let differential = ORDER.into_iter().find(|which| evidence.runs.iter().all(|(known, _)| known != which))?;
+    Some(match why_not(differential, evidence, allowed) {
+        Some(reason) => Next::LeaveOut(differential, reason),
+        None if left < each.max(SHORTEST) => Next::LeaveOut(differential, "no time was left".to_owned()),
+        None => Next::Run(differential),
+    })
+}
+
+/// Why a differential probe is not run.
+fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -> Option<String> {
+    let reason = |text: &str| Some(text.to_owned());
+    let needs_adapter = !matches!(differential, Differential::OneRank | Differential::Cold);
+    if needs_adapter && !allowed.has_adapter {
+        return reason("needs adapter = \"torch\" in [step]");
+    }
+    let verdict = || diagnose(evidence);
+    let gain = evidence.gain_without_loader().map(|gain| gain.times);
+    let has_loader = evidence.workers().is_some() || evidence.observed.phase_seconds.contains_key("data_wait");
+    match differential {
+        Differential::Replay | Differential::LoaderOnly if !has_loader => reason("the script iterates no DataLoader"),
+        Differential::Replay => None,
+        Differential::LoaderOnly => match gain {
+            Some(gain) if gain < ENOUGH_DATA => reason("the loader is not the limit"),
+            None if evidence.share("data_wait").is_none_or(|wait| wait < 0.05) => reason("the loader is not the limit"),
+            _ => None,
+        },
+        Differential::OneRank => match evidence.ranks() {
+            1 => reason("there is one rank"),
+            _ if !allowed.can_run_one_rank => reason("the command's launcher is not known"),
+            _ => None,
+        },
+        Differential::DoubleBatch => {
+            if gain.is_some_and(|gain| gain >= CLEAR) {
+                return reason("the loader is the limit by far");
+            }
+            if evidence.run(Differential::Replay).is_none() {
+                return reason("replayed batches were not measured");
+            }
+            evidence.batch_size().is_none().then(|| "the loader does not say its batch size".to_owned())
+        }
+        Differential::HalfBatch => match evidence.ran_out_of_memory() {
+            Some((Differential::DoubleBatch, _)) if evidence.batch_size().is_some_and(|size| size > 1) => None,
+            Some(_) => reason("a batch of one has no half"),
+            None => reason("twice the batch tells more"),
+        },
+        Differential::OtherPrecision => other_precision(evidence).err().map(str::to_owned),
+        Differential::Pinned => {
+            if !evidence.is_gpu() {
+                return reason("no GPU");
+            }
+            if evidence.flag("loader.pin_memory") == Some(true) || evidence.flag("loader.batch_pinned") == Some(true) {
+                return reason("batches are pinned already");
+            }
+            let copies = evidence.share("host_to_device").is_some_and(|share| share >= 0.02);
+            (!copies).then(|| "copies take next to no time".to_owned())
+        }
+        Differential::Cold => {
+            if !allowed.can_drop_cache {
+                return reason("the data set opens no files that can be dropped from the page cache");
+            }
+            let is_read = evidence.text("files.kind").is_some_and(|kind| kind != "none");
+            if !is_read {
+                return reason("the data set opens no files");
+            }
+            let is_clear = is_clear(&verdict());
+            is_clear.then(|| "the cause is clear".to_owned())
+        }
+    }
+}
+
+/// Below this gain the loader's own rate tells nothing more.
+const ENOUGH_DATA: f64 = 1.05;
+/// From this gain on nothing else can be the first cause.
+const CLEAR: f64 = 1.5;
+
+fn is_clear(verdict: &Verdict) -> bool {
+    verdict.sureness >= 0.9 && verdict.top().is_some_and(|top| top.cause.kind == Kind::Bottleneck)
+}
+
+/// The number format to compare with.
+fn other_precision(evidence: &Evidence) -> Result<Precision, &'static str> {
+    let Some(capability) = evidence.around.compute_capability.filter(|_| evidence.is_gpu()) else {
+        return Err("no GPU");
+    };
+    match evidence.precision() {
+        Some(Precision::Fp32 | Precision::Tf32) | None => {}
+        Some(_) => return Err("it trains in half precision already"),
+    }
+    if evidence.run(Differential::Replay).is_none() {
+        return Err("replayed batches were not measured");
+    }
+    let formats = [Precision::Bf16, Precision::Fp16].into_iter();
+    formats.into_iter().find(|format| format.is_in_hardware(capability)).ok_or("the GPU has no half precision")
+}
+
+/// The experiment that a differential probe is, and settings that it needs.
+pub fn experiment(differential: Differential, evidence: &Evidence) -> Experiment {
+    match differential {
+        Differential::LoaderOnly => {
+            let workers = sweep(evidence);
+            Experiment { workers, seconds: Duration::from_secs(2), ..Experiment::new(Mode::LoaderOnly) }
+        }
+        Differential::Replay => Experiment::new(Mode::Replay),
+        Differential::DoubleBatch => {
+            let double = evidence.batch_size().and_then(|size| size.checked_mul(2)).unwrap_or(2);
+            Experiment::new(Mode::Replay).with("dataloader.batch_size", i64::from(double))
+        }
+        Differential::HalfBatch => {
+            let half = evidence.batch_size().map_or(1, |size| (size / 2).max(1));
+            Experiment::new(Mode::Replay).with("dataloader.batch_size", i64::from(half))
+        }
+        Differential::OtherPrecision => {
+            let precision = other_precision(evidence).unwrap_or(Precision::Fp32);
+            Experiment::new(Mode::Replay).with("torch.precision", precision.name())
+        }
+        Differential::Pinned => Experiment::new(Mode::Observe).with("dataloader.pin_memory", true),
+        Differential::Cold | Differential::OneRank => Experiment::new(Mode::Observe),
+    }
+}
+
+/// Numbers of workers to try: none, today's, and powers of two up to the cores, or beyond them where samples wait.
+fn sweep(evidence: &Evidence) -> Vec<u32> {
+    const MOST: u32 = 16;
+    const TRIES: usize = 5;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+    let cores = evidence.cores().map_or(4, |cores| cores.clamp(1.0, 1024.0).ceil() as u32);
+    let waits = evidence.item_cpu_share().is_some_and(|share| share < 0.6);
+    let most = if waits { cores * 4 } else { cores * 2 }.clamp(2, MOST);
+    let today = evidence.workers().filter(|workers| *workers <= 64);
+    let mut workers: Vec<u32> = (1..=4).rev().map(|power| 1_u32 << power).filter(|count| *count <= most).collect();
+    workers.push(1);
+    // The large ones tell more than those in between.
+    workers.truncate(TRIES - 2);
+    workers.push(0);
+    workers.extend(today);
+    workers.sort_unstable();
+    workers.dedup();
+    workers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::Ran;
+    use crate::diagnosis::sample::Job;
+
+    const LONG: Duration = Duration::from_secs(60);
+    const ALL: Allowed = Allowed { has_adapter: true, can_run_one_rank: false, can_drop_cache: true };
+
+    /// Everything that is decided when each probe that is asked for fails.
+    fn decided(job: &Job, allowed: &Allowed) -> Vec<(Differential, bool)> {
+        let (mut evidence, mut decided) = (job.evidence(), Vec::new());
+        while let Some(what) = next(&evidence, allowed, LONG, Duration::ZERO) {
+            let (differential, runs) = match what {
+                Next::Run(differential) => (differential, true),
+                Next::LeaveOut(differential, reason) => {
+                    assert!(!reason.is_empty());
+                    (differential, false)
+                }
+            };
+            decided.push((differential, runs));
+            evidence.runs.push((differential, Ran::LeftOut("as scripted".to_owned())));
+        }
+        decided
+    }
+
+    #[test]
+    fn every_differential_is_decided_once() {
+        for job in [Job::cpu(), Job::gpu(), Job::cpu().wait(0.5), Job::gpu().text("precision", "fp32")] {
+            let decided = decided(&job, &ALL);
+            let mut seen: Vec<Differential> = decided.into_iter().map(|(which, _)| which).collect();
+            seen.sort();
+            seen.dedup();
+            assert_eq!(seen.len(), super::super::DIFFERENTIALS.len());
+        }
+    }
+
+    #[test]
+    fn without_an_adapter_nothing_is_run() {
+        let job = Job::cpu().wait(0.5);
+        let allowed = Allowed::default();
+        assert!(decided(&job, &allowed).into_iter().all(|(_, runs)| !runs));
+    }
+
+    #[test]
+    fn what_is_clear_is_not_asked_again() {
+        let starved = Job::cpu().wait(0.6).replay(250.0).evidence();
+        assert_eq!(next(&starved, &ALL, LONG, LONG), Some(Next::Run(Differential::LoaderOnly)));
+        let fed = Job::cpu().replay(101.0).evidence();
+        let Some(Next::LeaveOut(Differential::LoaderOnly, reason)) = next(&fed, &ALL, LONG, LONG) else { panic!() };
+        assert!(reason.contains("not the limit"));
+        let Some(Next::LeaveOut(_, reason)) = next(&starved, &ALL, Duration::from_secs(1), LONG) else { panic!() };
+        assert_eq!(reason, "no time was left");
+    }
+
+    #[test]
+    fn the_sweep_has_todays_workers_and_none() {
+        assert_eq!(sweep(&Job::cpu().workers(3).cores(2.0).evidence()), [0, 1, 2, 3, 4]);
+        assert_eq!(sweep(&Job::cpu().workers(0).cores(16.0).evidence()), [0, 4, 8, 16]);
+        assert_eq!(sweep(&Job::cpu().workers(2).cores(1.0).evidence()), [0, 1, 2]);
+    }
+
+    #[test]
+    fn another_number_format_is_tried_where_the_gpu_has_it() {
+        let job = Job::gpu().text("precision", "fp32").replay(100.0);
+        assert_eq!(other_precision(&job.evidence()), Ok(Precision::Bf16));
+        let old = job.clone().around(|around| around.compute_capability = Some((7, 0)));
+        assert_eq!(other_precision(&old.evidence()), Ok(Precision::Fp16));
+        assert!(other_precision(&Job::gpu().replay(100.0).evidence()).is_err());
+        assert!(other_precision(&Job::cpu().replay(100.0).evidence()).is_err());
+    }
+}

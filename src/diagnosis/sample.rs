@@ -1,0 +1,189 @@
+//! Jobs for tests: a healthy one, and what may be wrong with it.
+
+use std::collections::BTreeMap;
+
+use super::evidence::{Around, Differential, Evidence, Ran};
+use crate::fact::{Fact, Facts};
+use crate::metric::{GpuUse, Metric, Reading, Source};
+use crate::outcome::{Estimate, Measurement, Memory};
+
+/// A job whose evidence a test makes up.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    evidence: Evidence,
+    facts: BTreeMap<String, Fact>,
+    /// Samples per second, which every probe's rates are relative to.
+    rate: f64,
+}
+
+fn measured(rate: f64) -> Measurement {
+    Measurement {
+        throughput: Some(Estimate::interval(rate, rate * 0.99, rate * 1.01)),
+        unit: "samples/s".to_owned(),
+        ..Measurement::default()
+    }
+}
+
+fn reading(value: f64) -> Reading {
+    Reading { value, source: Source::Proc }
+}
+
+impl Job {
+    fn healthy(device: &str) -> Self {
+        let rate = 100.0;
+        let observed = Measurement {
+            steps: 100,
+            step_seconds: Some(0.32),
+            samples_per_step: Some(32.0),
+            measured_seconds: Some(32.0),
+            phase_seconds: [("data_wait", 0.003), ("forward", 0.1), ("backward", 0.18), ("optimizer", 0.02)]
+                .map(|(name, seconds)| (name.to_owned(), seconds))
+                .into(),
+            ..measured(rate)
+        };
+        let around = Around {
+            cores: Some(4.0),
+            memory: Some(1 << 36),
+            memory_available: Some(1 << 35),
+            shared_memory: Some(1 << 33),
+            ..Around::default()
+        };
+        let job = Self { evidence: Evidence { observed, runs: Vec::new(), around }, facts: BTreeMap::new(), rate };
+        job.text("device", device)
+            .text("precision", "fp32")
+            .workers(2)
+            .number("loader.batch_size", 32.0)
+            .number("loader.prefetch_factor", 2.0)
+            .flag("loader.persistent_workers", false)
+            .number("threads", 4.0)
+            .item(0.001, 0.001)
+    }
+
+    /// A healthy job on the processor.
+    pub(crate) fn cpu() -> Self {
+        Self::healthy("cpu").host(Metric::CpuCores, 3.9)
+    }
+
+    /// A healthy job on a GPU.
+    pub(crate) fn gpu() -> Self {
+        let mut job = Self::healthy("cuda")
+            .flag("loader.pin_memory", true)
+            .flag("optimizer_fused", false)
+            .text("precision", "bf16");
+        job.evidence.observed.gpus = vec![GpuUse::default()];
+        job.evidence.around.compute_capability = Some((9, 0));
+        job.gpu_reading(Metric::GpuBusy, 0.99)
+            .gpu_reading(Metric::SmActive, 0.9)
+            .gpu_reading(Metric::TensorActive, 0.55)
+            .gpu_reading(Metric::DramActive, 0.4)
+    }
+
+    pub(crate) fn number(mut self, name: &str, number: f64) -> Self {
+        self.facts.insert(name.to_owned(), Fact::Number(number));
+        self
+    }
+
+    pub(crate) fn text(mut self, name: &str, text: &str) -> Self {
+        self.facts.insert(name.to_owned(), Fact::Text(text.to_owned()));
+        self
+    }
+
+    pub(crate) fn flag(mut self, name: &str, is: bool) -> Self {
+        self.facts.insert(name.to_owned(), Fact::Flag(is));
+        self
+    }
+
+    pub(crate) fn workers(self, workers: u32) -> Self {
+        self.number("loader.workers", f64::from(workers))
+    }
+
+    /// Wall and processor time of a sample.
+    pub(crate) fn item(self, wall: f64, cpu: f64) -> Self {
+        self.number("loader.item_seconds", wall).number("loader.item_cpu_seconds", cpu)
+    }
+
+    /// The share of a step that waits for data.
+    pub(crate) fn wait(self, share: f64) -> Self {
+        self.phase("data_wait", share)
+    }
+
+    pub(crate) fn phase(mut self, name: &str, share: f64) -> Self {
+        let step = self.evidence.observed.step_seconds.unwrap_or(1.0);
+        self.evidence.observed.phase_seconds.insert(name.to_owned(), share * step);
+        self
+    }
+
+    pub(crate) fn host(mut self, metric: Metric, value: f64) -> Self {
+        self.evidence.observed.host.insert(metric, reading(value));
+        self
+    }
+
+    pub(crate) fn gpu_reading(mut self, metric: Metric, value: f64) -> Self {
+        for gpu in &mut self.evidence.observed.gpus {
+            gpu.readings.insert(metric, reading(value));
+        }
+        self
+    }
+
+    pub(crate) fn warning(mut self, rule: &str, message: &str) -> Self {
+        self.evidence.around.warnings.push((rule.to_owned(), message.to_owned()));
+        self
+    }
+
+    pub(crate) fn cores(mut self, cores: f64) -> Self {
+        self.evidence.around.cores = Some(cores);
+        self
+    }
+
+    /// A differential probe with this rate, as a percentage of the job's.
+    pub(crate) fn ran(mut self, differential: Differential, percent: f64) -> Self {
+        let run = measured(self.rate * percent / 100.0);
+        self.evidence.runs.push((differential, Ran::Measured(Box::new(run))));
+        self
+    }
+
+    pub(crate) fn replay(self, percent: f64) -> Self {
+        self.ran(Differential::Replay, percent)
+    }
+
+    /// Cores that the replayed batches kept busy.
+    pub(crate) fn replay_cpu(mut self, cores: f64) -> Self {
+        for (which, ran) in &mut self.evidence.runs {
+            if let (Differential::Replay, Ran::Measured(run)) = (which, ran) {
+                run.host.insert(Metric::CpuCores, reading(cores));
+            }
+        }
+        self
+    }
+
+    pub(crate) fn out_of_memory(mut self, differential: Differential, memory: Memory) -> Self {
+        self.evidence.runs.push((differential, Ran::OutOfMemory(memory)));
+        self
+    }
+
+    /// Rates of the loader alone, by workers.
+    pub(crate) fn loader(mut self, rates: &[(u32, f64)]) -> Self {
+        let facts: Facts =
+            rates.iter().map(|(workers, rate)| (format!("loader_only.rate.{workers}"), Fact::Number(*rate))).collect();
+        let run = Measurement { facts, ..Measurement::default() };
+        self.evidence.runs.push((Differential::LoaderOnly, Ran::Measured(Box::new(run))));
+        self
+    }
+
+    /// Changes the measurement of the job itself.
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Measurement)) -> Self {
+        change(&mut self.evidence.observed);
+        self
+    }
+
+    pub(crate) fn around(mut self, change: impl FnOnce(&mut Around)) -> Self {
+        change(&mut self.evidence.around);
+        self
+    }
+
+    pub(crate) fn evidence(&self) -> Evidence {
+        let mut evidence = self.evidence.clone();
+        evidence.observed.facts = self.facts.iter().map(|(name, fact)| (name.clone(), fact.clone())).collect();
+        evidence
+    }
+}

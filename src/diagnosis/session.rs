@@ -1,0 +1,222 @@
+//! The probes of a diagnosis, one after the other, within a time.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::evidence::{Around, Differential, Evidence, Ran};
+use super::plan::{self, Allowed, Next};
+use super::verdict::{Verdict, diagnose};
+use super::{cache, starvation};
+use crate::event::Progress;
+use crate::outcome::Outcome;
+use crate::probe::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober};
+use crate::space::{Config, Settings};
+
+/// The time that a diagnosis takes at most, unless it is told otherwise.
+pub const USUAL_TIME: Duration = Duration::from_secs(110);
+
+/// What the session tells while it runs.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Note<'n> {
+    /// A probe begins; the job as it is where there is no differential.
+    Begins(Option<Differential>),
+    /// It runs.
+    Progress(&'n Progress),
+    /// It ended.
+    Ended(Option<Differential>, &'n Ran, Duration),
+    /// A differential probe was left out, and why.
+    LeftOut(Differential, &'n str),
+}
+
+/// What came of a session.
+#[derive(Debug)]
+pub struct Examined {
+    /// What is known.
+    pub evidence: Evidence,
+    /// What that comes to.
+    pub verdict: Verdict,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Whether it was stopped before everything was looked at.
+    pub is_interrupted: bool,
+}
+
+/// Why there is no diagnosis.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// No probe can be run.
+    #[error("probing is impossible")]
+    Probe(#[from] ProbeError),
+    /// The job as it is could not be measured.
+    #[error("the job could not be measured: {}", .0.failure().map_or_else(|| .0.name().to_owned(), |failure| failure.reason.clone()))]
+    NotMeasured(Box<Outcome>),
+    /// It was stopped before anything was known.
+    #[error("it was stopped before anything was known")]
+    Interrupted,
+}
+
+/// A job under examination.
+pub struct Session<'s> {
+    /// What runs a probe of the job.
+    pub prober: &'s mut dyn Prober,
+    /// What runs a probe of it with one rank, where that can be done.
+    pub with_one_rank: Option<&'s mut dyn Prober>,
+    /// The config that is examined.
+    pub config: &'s Config,
+    /// Its names and values.
+    pub settings: &'s Settings,
+    /// How far a probe may go; what is longer than the session's time allows is cut.
+    pub limits: Limits,
+    /// Whether an adapter's hook comes in.
+    pub has_adapter: bool,
+    /// The machine.
+    pub around: Around,
+    /// How long all of it may take.
+    pub time: Duration,
+    /// Stops it, with what is known by then.
+    pub stop: &'s AtomicBool,
+}
+
+/// How long is measured, beside what the spec allows at most.
+const OBSERVED: Duration = Duration::from_secs(8);
+const DIFFERENTIAL: Duration = Duration::from_secs(4);
+
+impl Session<'_> {
+    /// Runs the probes that tell most.
+    ///
+    /// # Errors
+    /// Probing is impossible, the job as it is gave no measurement, or it was stopped before that.
+    pub fn run(mut self, on_note: &mut dyn FnMut(&Note<'_>)) -> Result<Examined, SessionError> {
+        let begin = Instant::now();
+        on_note(&Note::Begins(None));
+        let experiment = self.has_adapter.then(|| Experiment::new(Mode::Observe));
+        // Whatever is left of the time, the job itself comes first.
+        let outcome = self.probe(1, experiment.as_ref(), OBSERVED, self.time, None, on_note)?;
+        let measurement = match outcome {
+            Outcome::Measured(measurement) => measurement,
+            Outcome::Interrupted => return Err(SessionError::Interrupted),
+            outcome => return Err(SessionError::NotMeasured(Box::new(outcome))),
+        };
+        let mut each = begin.elapsed();
+        on_note(&Note::Ended(None, &Ran::Measured(Box::new(measurement.clone())), each));
+        let mut evidence = Evidence::of(&measurement, self.around.clone());
+        let files = cache::Files::of(&evidence);
+        let allowed = Allowed {
+            has_adapter: self.has_adapter,
+            can_run_one_rank: self.with_one_rank.is_some(),
+            can_drop_cache: self.has_adapter && files.is_some(),
+        };
+        let (mut number, mut is_interrupted) = (1, false);
+        while let Some(next) = plan::next(&evidence, &allowed, self.time.saturating_sub(begin.elapsed()), each) {
+            let differential = match next {
+                Next::Run(differential) => differential,
+                Next::LeaveOut(differential, reason) => {
+                    on_note(&Note::LeftOut(differential, &reason));
+                    evidence.runs.push((differential, Ran::LeftOut(reason)));
+                    continue;
+                }
+            };
+            if self.stop.load(Ordering::Relaxed) {
+                is_interrupted = true;
+            }
+            if is_interrupted {
+                evidence.runs.push((differential, Ran::LeftOut("it was stopped".to_owned())));
+                continue;
+            }
+            number += 1;
+            on_note(&Note::Begins(Some(differential)));
+            let began = Instant::now();
+            let left = self.time.saturating_sub(begin.elapsed());
+            let ran = self.differential(number, differential, &evidence, files.as_ref(), left, on_note)?;
+            let took = began.elapsed();
+            each = each.min(took).max(Duration::from_secs(1));
+            is_interrupted |= self.stop.load(Ordering::Relaxed);
+            on_note(&Note::Ended(Some(differential), &ran, took));
+            evidence.runs.push((differential, ran));
+        }
+        let verdict = diagnose(&evidence);
+        Ok(Examined { evidence, verdict, elapsed: begin.elapsed(), is_interrupted })
+    }
+
+    fn differential(
+        &mut self,
+        number: u32,
+        differential: Differential,
+        evidence: &Evidence,
+        files: Option<&cache::Files>,
+        left: Duration,
+        on_note: &mut dyn FnMut(&Note<'_>),
+    ) -> Result<Ran, ProbeError> {
+        if differential == Differential::Cold {
+            let dropped = files.map_or(0, |files| files.drop_from_cache(self.stop));
+            if dropped == 0 {
+                return Ok(Ran::Failed("no file could be dropped from the page cache".to_owned()));
+            }
+        }
+        let experiment = self.has_adapter.then(|| plan::experiment(differential, evidence));
+        let outcome = self.probe(number, experiment.as_ref(), DIFFERENTIAL, left, Some(differential), on_note)?;
+        Ok(match outcome {
+            Outcome::Measured(measurement) if is_of_use(differential, &measurement) => {
+                Ran::Measured(Box::new(measurement))
+            }
+            Outcome::Measured(_) => Ran::Failed("it measured nothing".to_owned()),
+            Outcome::OutOfMemory { memory, .. } => Ran::OutOfMemory(memory),
+            Outcome::Interrupted => Ran::LeftOut("it was stopped".to_owned()),
+            outcome => Ran::Failed(
+                outcome.failure().map_or_else(|| outcome.name().to_owned(), |failure| failure.reason.clone()),
+            ),
+        })
+    }
+
+    fn probe(
+        &mut self,
+        number: u32,
+        experiment: Option<&Experiment>,
+        measure_time: Duration,
+        left: Duration,
+        differential: Option<Differential>,
+        on_note: &mut dyn FnMut(&Note<'_>),
+    ) -> Result<Outcome, ProbeError> {
+        let limits = Limits {
+            measure_time: self.limits.measure_time.min(measure_time),
+            probe_time: if differential.is_none() { left } else { self.limits.probe_time.min(left) },
+            stall_time: self.limits.stall_time.min(left),
+            ..self.limits
+        };
+        let job = Job {
+            number,
+            config: self.config,
+            settings: self.settings,
+            limits: &limits,
+            effort: Effort::Probe,
+            rival: None,
+            experiment,
+        };
+        let prober: &mut dyn Prober = match (differential, &mut self.with_one_rank) {
+            (Some(Differential::OneRank), Some(prober)) => &mut **prober,
+            _ => &mut *self.prober,
+        };
+        let stop = self.stop;
+        // What disturbs one probe need not disturb the next; a third try is not worth the time.
+        for _ in 0..2 {
+            let outcome = prober.probe(&job, &mut |progress| {
+                on_note(&Note::Progress(progress));
+                if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            if !matches!(outcome, Outcome::Disturbed(_)) {
+                return Ok(outcome);
+            }
+        }
+        Ok(Outcome::Disturbed(crate::outcome::Failure::new("something outside disturbed it twice")))
+    }
+}
+
+fn is_of_use(differential: Differential, measurement: &crate::outcome::Measurement) -> bool {
+    match differential {
+        Differential::LoaderOnly => !measurement.facts.numbered(starvation::LOADER_RATES).is_empty(),
+        _ => measurement.throughput.is_some() || measurement.step_seconds.is_some(),
+    }
+}

@@ -1,0 +1,208 @@
+//! Whether a step waits for data, and what the loader could give: the arithmetic behind the causes that are about data.
+
+use super::cause::{Basis, Found, Threshold, Worth, shown_rate, shown_share, shown_times};
+use super::evidence::{Differential, Evidence, ratio};
+use crate::metric::Metric;
+
+/// From which share of a step on waiting for data counts.
+pub(super) static WAIT: Threshold = Threshold {
+    what: "share of a step that waits for data, at least",
+    value: 0.05,
+    source: "TensorFlow's input-pipeline analyzer (moderate; from 20 % high) and the PyTorch profiler's plugin: 5 %",
+};
+/// From which gain on the loader counts.
+pub(super) static WITHOUT_LOADER: Threshold = Threshold {
+    what: "how many times as fast with replayed batches, at least",
+    value: 1.05,
+    source: "DS-Analyzer (VLDB 2021): prep stall is what synthetic data saves; 5 % as above",
+};
+
+/// The facts that hold the rates of the loader alone: this, and the number of workers.
+pub(super) const LOADER_RATES: &str = "loader_only.rate.";
+
+/// A step that waits for data.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Starvation {
+    wait: Option<f64>,
+    worth: Worth,
+    weight: f64,
+    words: Option<String>,
+}
+
+impl Starvation {
+    /// Whether a step waits for data, by replayed batches where that was measured, else by its own word.
+    pub(super) fn of(evidence: &Evidence) -> Option<Self> {
+        let wait = evidence.share("data_wait");
+        let Some(gain) = evidence.gain_without_loader() else {
+            let wait = wait.filter(|wait| *wait >= WAIT.value)?;
+            let words = format!("{} of a step is waiting for data", shown_share(wait));
+            let worth = Worth::estimated(1.0 / (1.0 - wait.min(0.99)), words);
+            return Some(Self { wait: Some(wait), worth, weight: 0.0, words: None });
+        };
+        let waits = wait.is_some_and(|wait| wait >= WAIT.value);
+        // A device that works on while its host waits loses nothing, which replaying shows.
+        if gain.times < WITHOUT_LOADER.value || (!waits && gain.at_least < WITHOUT_LOADER.value) {
+            return None;
+        }
+        let rates = evidence.rate_of(Differential::Replay).zip(evidence.rate());
+        let words = rates.map_or_else(String::new, |(replayed, job)| {
+            format!("replayed batches: {}, the job: {}", shown_rate(replayed.value), shown_rate(job.value))
+        });
+        let weight = if gain.at_least >= WITHOUT_LOADER.value { 0.5 } else { 0.25 };
+        Some(Self { wait, worth: Worth::measured(gain.times, words.clone()), weight, words: Some(words) })
+    }
+
+    /// One that shows only while the cache is cold.
+    pub(super) fn when_cold(evidence: &Evidence, times: f64) -> Option<Self> {
+        let words = format!("with a warm cache it is {} as fast as with a cold one", shown_times(times));
+        let wait = evidence.share("data_wait");
+        Some(Self { wait, worth: Worth::measured(times, words), weight: 0.0, words: None })
+    }
+
+    /// What is found of any cause that is about data.
+    pub(super) fn found(&self, evidence: &Evidence) -> Found {
+        let mut found = Found::new(self.worth.clone());
+        if let Some(wait) = self.wait.filter(|wait| *wait >= WAIT.value) {
+            found.add(
+                if wait >= 0.2 { 0.4 } else { 0.25 },
+                format!("{} of a step is waiting for data", shown_share(wait)),
+            );
+        }
+        if let Some(words) = &self.words {
+            let times = self.worth.times.map_or_else(String::new, |times| format!(" ({})", shown_times(times)));
+            found.add(self.weight, format!("{words}{times}"));
+        }
+        if let (Some(workers), Some(rate)) = (evidence.workers(), evidence.loader_rate()) {
+            let slow = evidence.rate_of(Differential::Replay).is_some_and(|replayed| rate < replayed.value * 1.1);
+            found.add(
+                if slow { 0.3 } else { 0.0 },
+                format!("the loader alone, {}: {}", shown_workers(workers), shown_rate(rate)),
+            );
+        }
+        found
+    }
+
+    /// Whether that was measured.
+    pub(super) fn is_measured(&self) -> bool {
+        self.worth.basis == Basis::Measured
+    }
+}
+
+/// `1 worker`, `4 workers`.
+pub(super) fn shown_workers(workers: u32) -> String {
+    if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") }
+}
+
+/// How the loader's own rate rises with workers.
+pub(super) struct Scaling {
+    /// The best rate over that with the job's own number of workers.
+    pub(super) times: f64,
+    pub(super) words: String,
+}
+
+/// By how much more workers speed the loader up.
+pub(super) fn scaling(evidence: &Evidence) -> Option<Scaling> {
+    let rates = evidence.loader_rates();
+    let today = evidence.loader_rate()?;
+    let (workers, best) = rates.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let words = format!("with {} the loader alone gives {}", shown_workers(workers), shown_rate(best));
+    Some(Scaling { times: ratio(best, today)?, words })
+}
+
+/// What a number of workers should bring.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Expected {
+    pub(super) workers: u32,
+    /// How many times as fast the job should be.
+    pub(super) times: f64,
+}
+
+/// The smallest number of workers that is within 5 % of the best that is expected of any.
+pub(super) fn with_workers(evidence: &Evidence) -> Option<Expected> {
+    const ENOUGH: f64 = 0.95;
+    let all: Vec<Expected> = evidence
+        .loader_rates()
+        .into_keys()
+        .filter_map(|workers| Some(Expected { workers, times: expected(evidence, workers)? }))
+        .collect();
+    let best = all.iter().map(|expected| expected.times).fold(f64::NAN, f64::max);
+    all.into_iter().find(|expected| expected.times >= best * ENOUGH)
+}
+
+/// How many times as fast the job should be with a number of workers, by the rates of its parts.
+///
+/// The model is tested against the job as it is: where it would have it faster than it was, it is as much too good about
+/// the others.
+pub(super) fn expected(evidence: &Evidence, workers: u32) -> Option<f64> {
+    let job = evidence.rate()?.value;
+    let then = modelled(evidence, workers)?;
+    let now = evidence.workers().and_then(|workers| modelled(evidence, workers)).unwrap_or(job).max(job);
+    ratio(then, now)
+}
+
+/// The rate of the whole job with a number of workers.
+///
+/// In the training process, loading and training take turns. With workers the slowest of loader, device and cores counts
+/// (Plumber's law of the minimum, MLSys 2022), rounded off where two are alike, since a queue is empty now and then.
+pub(super) fn modelled(evidence: &Evidence, workers: u32) -> Option<f64> {
+    let device = evidence.rate_of(Differential::Replay)?.value;
+    let loader = *evidence.loader_rates().get(&workers)?;
+    if workers == 0 {
+        return ratio(1.0, 1.0 / device + 1.0 / loader);
+    }
+    let limits = [Some(device), Some(loader), core_limit(evidence)];
+    /// How sharply the slowest one counts.
+    const SHARPNESS: f64 = 4.0;
+    let sum: f64 = limits.into_iter().flatten().map(|limit| limit.powf(-SHARPNESS)).sum();
+    let rate = sum.powf(-1.0 / SHARPNESS);
+    (rate.is_finite() && rate > 0.0).then_some(rate)
+}
+
+/// Samples per second that the cores allow, where loading and training share them.
+pub(super) fn core_limit(evidence: &Evidence) -> Option<f64> {
+    let cores = evidence.cores()? * (1.0 - evidence.foreign()).max(0.05);
+    let replay = evidence.run(Differential::Replay)?;
+    let busy = replay.host.get(&Metric::CpuCores)?.value;
+    let training = ratio(busy, evidence.rate_of(Differential::Replay)?.value)?;
+    let loading = evidence.item_cpu()?;
+    ratio(cores, training + loading)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::sample::Job;
+
+    #[test]
+    fn a_wait_counts_from_its_threshold_on() {
+        for (wait, is_starved) in [(0.049, false), (0.051, true), (0.9, true)] {
+            let evidence = Job::cpu().wait(wait).evidence();
+            assert_eq!(Starvation::of(&evidence).is_some(), is_starved, "{wait}");
+        }
+    }
+
+    #[test]
+    fn replayed_batches_have_the_last_word() {
+        let evidence = Job::cpu().wait(0.4).replay(101.0).evidence();
+        assert_eq!(Starvation::of(&evidence), None);
+        let evidence = Job::cpu().wait(0.01).replay(150.0).evidence();
+        assert_eq!(Starvation::of(&evidence).unwrap().worth.times, Some(1.5));
+    }
+
+    #[test]
+    fn in_the_training_process_loading_and_training_take_turns() {
+        let evidence = Job::cpu().workers(0).wait(0.5).replay(200.0).loader(&[(0, 200.0), (2, 400.0)]).evidence();
+        let best = with_workers(&evidence).unwrap();
+        assert_eq!(best.workers, 2);
+        assert!((1.8..2.0).contains(&best.times), "{best:?}");
+    }
+
+    #[test]
+    fn cores_that_are_shared_hold_workers_back() {
+        let idle = Job::cpu().workers(0).wait(0.5).replay(200.0).loader(&[(0, 200.0), (2, 400.0)]).cores(2.0);
+        // Training keeps both cores busy, and a sample takes 5 ms of one to load.
+        let evidence = idle.replay_cpu(2.0).item(0.005, 0.005).evidence();
+        let best = with_workers(&evidence).unwrap();
+        assert!(best.times < 1.4, "{best:?}");
+    }
+}

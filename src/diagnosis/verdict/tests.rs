@@ -1,0 +1,194 @@
+//! Each cause is found in a job that has it, and in no other.
+
+use super::*;
+use crate::diagnosis::sample::Job;
+use crate::diagnosis::{Differential, Kind, Scope};
+use crate::metric::Metric;
+use crate::outcome::{Memory, Outliers};
+
+/// A job with a disease, by the name of the cause.
+fn sick(name: &str) -> Job {
+    match name {
+        "cpu_preprocessing" => {
+            Job::cpu().wait(0.5).replay(200.0).item(0.03, 0.029).loader(&[(0, 35.0), (2, 101.0), (4, 160.0)])
+        }
+        "storage" => {
+            let job = Job::cpu().wait(0.5).replay(200.0).item(0.03, 0.004).host(Metric::CpuCores, 1.0);
+            job.loader(&[(0, 35.0), (2, 101.0), (4, 200.0)]).number("files.opened_per_sample", 1.0)
+        }
+        "single_threaded_loader" => {
+            Job::cpu().workers(0).wait(0.5).replay(200.0).item(0.005, 0.005).loader(&[(0, 200.0), (2, 390.0)])
+        }
+        "too_little_prefetch" => {
+            let job = Job::cpu().wait(0.3).replay(140.0).item(0.004, 0.001).host(Metric::CpuCores, 2.0);
+            job.loader(&[(0, 250.0), (2, 400.0)])
+                .number("loader.item_seconds_p95", 0.016)
+                .number("loader.prefetch_factor", 1.0)
+        }
+        "worker_imbalance" => {
+            let job = Job::cpu().wait(0.5).replay(200.0).item(0.02, 0.02).loader(&[(0, 50.0), (2, 100.0)]);
+            job.number("loader.worker_imbalance", 1.7)
+        }
+        "worker_start" => Job::cpu().with(|job| {
+            job.outliers.insert("epoch".to_owned(), Outliers { steps: 4, seconds: 12.0 });
+        }),
+        "host_to_device" => Job::gpu().phase("host_to_device", 0.3).flag("loader.batch_pinned", false),
+        "synchronising_calls" => Job::gpu()
+            .number("syncs_per_step", 3.0)
+            .gpu_reading(Metric::GpuBusy, 0.75)
+            .gpu_reading(Metric::SmActive, 0.6),
+        "logging" => Job::cpu().number("logs_per_step", 2.0).number("log_seconds_per_step", 0.1),
+        "cpu_quota" => Job::cpu().host(Metric::CpuThrottled, 0.5),
+        "crowded_cores" => Job::cpu().host(Metric::CpuPressure, 0.6).with(|job| job.foreign_cpu_share = Some(0.5)),
+        "shared_gpu" => Job::gpu().warning("foreign_process", "GPU 0 has process 4711 (python)"),
+        "memory_limited" => Job::gpu().with(|job| job.allocator_retries = Some(3)),
+        "host_memory" => Job::cpu().host(Metric::MemoryPressure, 0.4),
+        "shared_memory" => Job::cpu().with(|job| job.shared_memory_peak_bytes = Some(8 << 30)),
+        "launch_bound" => Job::cpu().replay(101.0).ran(Differential::DoubleBatch, 180.0),
+        "memory_bandwidth" => {
+            let job = Job::gpu().gpu_reading(Metric::DramActive, 0.72).gpu_reading(Metric::TensorActive, 0.08);
+            job.gpu_reading(Metric::SmActive, 0.7)
+        }
+        "wrong_precision" => {
+            let job = Job::gpu().text("precision", "fp32").gpu_reading(Metric::TensorActive, 0.0);
+            job.replay(101.0).ran(Differential::OtherPrecision, 210.0)
+        }
+        "thermal_throttling" => Job::gpu().gpu_reading(Metric::ThrottledByHeat, 0.4),
+        "power_cap" => {
+            let job = Job::gpu().gpu_reading(Metric::ThrottledByPower, 0.8).gpu_reading(Metric::TensorActive, 0.4);
+            job.gpu_reading(Metric::SmActive, 0.7)
+                .warning("power_capped", "GPU 0 is limited to 200 W, by default to 400 W")
+        }
+        "compute_bound" => Job::cpu().replay(101.0).ran(Differential::DoubleBatch, 105.0),
+        "communication" => Job::gpu().phase("communication", 0.3).with(|job| job.ranks = Some(4)),
+        "straggler" => {
+            let job = Job::gpu().phase("communication", 0.2).with(|job| job.ranks = Some(2));
+            job.number("step_compute_seconds", 0.2).number("rank1.step_compute_seconds", 0.3)
+        }
+        other => panic!("add a job with the cause {other} to the tests"),
+    }
+}
+
+fn names(verdict: &Verdict) -> Vec<&'static str> {
+    verdict.causes.iter().map(|diagnosed| diagnosed.cause.name).collect()
+}
+
+#[test]
+fn each_cause_comes_first_in_a_job_that_has_it() {
+    for cause in causes() {
+        let evidence = sick(cause.name).evidence();
+        let verdict = diagnose(&evidence);
+        let top = verdict.top().unwrap();
+        assert_eq!(top.cause.name, cause.name, "{:#?}", verdict.causes);
+        assert!(top.found.clues.iter().any(|clue| clue.weight > 0.0));
+        assert!(verdict.sureness >= 0.4, "{}: {} {:#?}", cause.name, verdict.sureness, top.found);
+        assert!(top.found.clues.iter().all(|clue| !clue.text.is_empty()) && !top.found.worth.words.is_empty());
+        assert_eq!(verdict.is_healthy(), cause.kind == Kind::Healthy);
+    }
+}
+
+#[test]
+fn a_healthy_job_has_no_cause_but_that() {
+    for job in [Job::cpu(), Job::gpu(), Job::cpu().replay(102.0), Job::gpu().replay(99.0)] {
+        let verdict = diagnose(&job.evidence());
+        assert_eq!(names(&verdict), ["compute_bound"]);
+        assert!(verdict.is_healthy() && verdict.sureness >= 0.55, "{verdict:#?}");
+    }
+}
+
+#[test]
+fn what_needs_a_gpu_is_not_found_without_one() {
+    for cause in causes().filter(|cause| cause.scope == Scope::Gpu) {
+        let evidence = sick(cause.name).text("device", "cpu").with(|job| job.gpus.clear()).evidence();
+        assert!((cause.find)(&evidence).is_none(), "{}", cause.name);
+    }
+}
+
+#[test]
+fn nothing_known_is_no_verdict() {
+    let verdict = diagnose(&Evidence::default());
+    assert!(verdict.top().is_none() && verdict.how_sure() == "a guess" && !verdict.is_healthy());
+}
+
+#[test]
+fn thresholds_are_where_they_are_said_to_be() {
+    let is_found =
+        |cause: &str, job: Job| (causes().find(|row| row.name == cause).unwrap().find)(&job.evidence()).is_some();
+    for (cause, below, above) in [
+        ("cpu_preprocessing", sick("cpu_preprocessing").wait(0.01).item(0.003, 0.003), sick("cpu_preprocessing")),
+        (
+            "logging",
+            Job::cpu().number("log_seconds_per_step", 0.0095),
+            Job::cpu().number("log_seconds_per_step", 0.0097),
+        ),
+        ("cpu_quota", Job::cpu().host(Metric::CpuThrottled, 0.099), Job::cpu().host(Metric::CpuThrottled, 0.1)),
+        (
+            "crowded_cores",
+            Job::cpu().with(|job| job.foreign_cpu_share = Some(0.19)),
+            Job::cpu().with(|job| job.foreign_cpu_share = Some(0.2)),
+        ),
+        ("host_memory", Job::cpu().host(Metric::MemoryPressure, 0.09), Job::cpu().host(Metric::MemoryPressure, 0.1)),
+        (
+            "launch_bound",
+            Job::cpu().replay(100.0).ran(Differential::DoubleBatch, 124.0),
+            Job::cpu().replay(100.0).ran(Differential::DoubleBatch, 126.0),
+        ),
+        (
+            "worker_imbalance",
+            sick("worker_imbalance").number("loader.worker_imbalance", 1.29),
+            sick("worker_imbalance").number("loader.worker_imbalance", 1.31),
+        ),
+        ("host_to_device", Job::gpu().phase("host_to_device", 0.049), Job::gpu().phase("host_to_device", 0.051)),
+        (
+            "thermal_throttling",
+            Job::gpu().gpu_reading(Metric::ThrottledByHeat, 0.09),
+            Job::gpu().gpu_reading(Metric::ThrottledByHeat, 0.11),
+        ),
+        (
+            "communication",
+            Job::gpu().phase("communication", 0.09).with(|job| job.ranks = Some(2)),
+            Job::gpu().phase("communication", 0.11).with(|job| job.ranks = Some(2)),
+        ),
+    ] {
+        let below = if cause == "cpu_preprocessing" { Job::cpu().wait(0.049).item(0.03, 0.03) } else { below };
+        assert!(!is_found(cause, below), "{cause} below its threshold");
+        assert!(is_found(cause, above), "{cause} above its threshold");
+    }
+}
+
+#[test]
+fn what_is_worth_more_comes_first() {
+    let job = sick("cpu_preprocessing").number("logs_per_step", 1.0).number("log_seconds_per_step", 0.02);
+    let verdict = diagnose(&job.evidence());
+    assert_eq!(names(&verdict)[0], "cpu_preprocessing");
+    assert!(names(&verdict).contains(&"logging"));
+    // A hog that takes less than the loader costs does not hide it, but makes it less sure.
+    let crowded = diagnose(&sick("cpu_preprocessing").with(|job| job.foreign_cpu_share = Some(0.25)).evidence());
+    assert_eq!(names(&crowded)[0], "cpu_preprocessing");
+    assert!(crowded.sureness < verdict.sureness);
+}
+
+#[test]
+fn a_batch_that_does_not_fit_is_evidence() {
+    let job = Job::gpu().replay(100.0).out_of_memory(Differential::DoubleBatch, Memory::Device);
+    let found = diagnose(&job.evidence());
+    assert!(names(&found).contains(&"memory_limited"));
+}
+
+#[test]
+fn causes_have_names_of_their_own_and_all_that_there_is_to_say() {
+    let mut seen: Vec<&str> = Vec::new();
+    for cause in causes() {
+        assert!(!seen.contains(&cause.name), "{} is there twice", cause.name);
+        seen.push(cause.name);
+        assert!(cause.name.chars().all(|c| c.is_ascii_lowercase() || c == '_'));
+        assert!(!cause.title.is_empty() && cause.about.ends_with('.') && !cause.signature.is_empty());
+        assert!(!cause.opens.is_empty() || !cause.cures.is_empty(), "{} helps nobody", cause.name);
+        for name in cause.opens {
+            assert!(openable(name).is_some(), "{}: there is no parameter {name}", cause.name);
+        }
+        for threshold in cause.thresholds {
+            assert!(threshold.value.is_finite() && !threshold.what.is_empty() && !threshold.source.is_empty());
+        }
+    }
+}

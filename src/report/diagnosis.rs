@@ -1,0 +1,240 @@
+//! A diagnosis on one screen, and for a program.
+
+mod bar;
+mod json;
+mod wrap;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+pub use bar::{Part, parts};
+pub use json::{CauseReport, CureReport, DiagnosisReport, ProbeLine, diagnosis_json};
+use wrap::{hanging, pairs};
+
+use super::row::shown_estimate;
+use crate::diagnosis::{Basis, Diagnosed, Differential, Evidence, Examined, Opening, Ran, Verdict, Worth};
+use crate::metric::Metric;
+use crate::quantity::{show_bytes, show_duration, show_number, show_seconds};
+
+/// What a screen says beside the diagnosis.
+#[derive(Debug, Clone, Copy)]
+pub struct Occasion<'o> {
+    /// The job: a spec, or a command.
+    pub job: &'o str,
+    /// The device.
+    pub device: &'o str,
+    /// What to run next.
+    pub next: &'o str,
+    /// Characters in a line.
+    pub columns: usize,
+}
+
+/// Where labels end.
+const INDENT: usize = 12;
+/// Pieces of evidence that are shown.
+const CLUES: usize = 5;
+/// Other causes that are shown.
+const OTHERS: usize = 3;
+/// Cures that are shown.
+const CURES: usize = 3;
+
+/// The diagnosis on one screen.
+pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
+    let (evidence, verdict, columns) = (&examined.evidence, &examined.verdict, occasion.columns);
+    let mut text = String::new();
+    let mut line = |label: &str, content: &str| text.push_str(&hanging(label, content, INDENT, columns));
+    line("job", occasion.job);
+    line("device", occasion.device);
+    line("measured", &measured(evidence));
+    let parts = parts(evidence);
+    if !parts.is_empty() {
+        line("a step", &bar::drawn(&parts, columns.saturating_sub(INDENT)));
+        line("", &pairs(&bar::legend(&parts), columns.saturating_sub(INDENT)));
+    }
+    for (label, content) in device_lines(evidence) {
+        line(label, &content);
+    }
+    if let Some(words) = ceiling(evidence) {
+        line("ceiling", &words);
+    }
+    text.push('\n');
+    text.push_str(&verdict_lines(examined, columns));
+    text.push('\n');
+    text.push_str(&remedies(evidence, verdict, columns));
+    text.push_str(&probes(examined, columns));
+    text.push_str(&hanging("next", occasion.next, INDENT, columns));
+    text
+}
+
+fn measured(evidence: &Evidence) -> String {
+    let observed = &evidence.observed;
+    let mut words = match observed.throughput {
+        Some(throughput) => shown_estimate(throughput, &observed.unit),
+        None => "no throughput".to_owned(),
+    };
+    if let Some(seconds) = evidence.step() {
+        let _ = write!(words, ", {} a step", show_seconds(seconds));
+        if let Some(samples) = observed.samples_per_step {
+            let _ = write!(words, " of {} samples", show_number(samples));
+        }
+    }
+    let _ = write!(words, ", {} steps", observed.steps);
+    if observed.is_unstable {
+        words += "; it did not settle";
+    }
+    words
+}
+
+fn device_lines(evidence: &Evidence) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    let share =
+        |metric: Metric, words: &str| evidence.gpu(metric).map(|share| format!("{words} {:.0} %", share * 100.0));
+    let told: Vec<String> = [
+        share(Metric::GpuBusy, "busy"),
+        share(Metric::SmActive, "SM activity"),
+        share(Metric::TensorActive, "tensor cores"),
+        share(Metric::DramActive, "memory bandwidth"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if !told.is_empty() {
+        lines.push(("GPU", told.join(", ")));
+    } else if let Some(cores) = evidence.host(Metric::CpuCores) {
+        let of = evidence.cores().map(|all| format!(" of {}", show_number(all))).unwrap_or_default();
+        lines.push(("CPU", format!("{} cores{of} busy", show_number(cores))));
+    }
+    let observed = &evidence.observed;
+    if let Some(peak) = observed.peak_memory_bytes {
+        let of = observed.memory_capacity_bytes.map(|all| format!(" of {}", show_bytes(all))).unwrap_or_default();
+        lines.push(("memory", format!("{}{of} at the peak", show_bytes(peak))));
+    }
+    lines
+}
+
+/// What share of the best that was measured the job reaches.
+fn ceiling(evidence: &Evidence) -> Option<String> {
+    let (best, differential) = best_measured(evidence)?;
+    let rate = evidence.rate()?.value;
+    let share = (rate / best).min(1.0) * 100.0;
+    Some(format!(
+        "{share:.0} % of the measured ceiling, {} samples/s ({})",
+        show_number(best.max(rate)),
+        differential.row().label
+    ))
+}
+
+fn best_measured(evidence: &Evidence) -> Option<(f64, Differential)> {
+    let all = [Differential::Replay, Differential::Pinned].into_iter();
+    let rates = all.filter_map(|which| Some((evidence.rate_of(which)?.value, which)));
+    rates.max_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+/// `up to 1.8x`, or why nobody knows.
+fn shown_worth(worth: &Worth) -> String {
+    let Some(times) = worth.times else { return format!("not measured: {}", worth.words) };
+    let by = match worth.by_parameters {
+        Some(by) if by < 1.05 => "; parameters alone bring next to nothing".to_owned(),
+        Some(by) if by < times * 0.97 => format!("; parameters alone should bring {by:.1}x"),
+        _ => String::new(),
+    };
+    let basis = if worth.basis == Basis::Measured { "" } else { "estimated: " };
+    format!("up to {times:.1}x{by} ({basis}{})", worth.words)
+}
+
+fn verdict_lines(examined: &Examined, columns: usize) -> String {
+    let (verdict, mut text) = (&examined.verdict, String::new());
+    let Some(top) = verdict.top() else {
+        return hanging(
+            "bottleneck",
+            "cannot be told: the job reports neither phases nor facts; see adapter in docs/spec.md",
+            INDENT,
+            columns,
+        );
+    };
+    let kept = if examined.is_interrupted { ", of what was known when it was stopped" } else { "" };
+    let title = format!("{} ({}{kept})", top.cause.title, verdict.how_sure());
+    text.push_str(&hanging("bottleneck", &title, INDENT, columns));
+    for clue in shown_clues(top) {
+        text.push_str(&hanging("", &clue, INDENT, columns));
+    }
+    if !verdict.is_healthy() {
+        text.push_str(&hanging("worth", &shown_worth(&top.found.worth), INDENT, columns));
+    }
+    for (at, other) in verdict.others().filter(|other| other.sureness >= 0.3).take(OTHERS).enumerate() {
+        let worth = other.found.worth.times.map_or_else(String::new, |times| format!(", worth up to {times:.1}x"));
+        let why = other.found.clues.iter().max_by(|a, b| a.weight.total_cmp(&b.weight)).map_or("", |clue| &clue.text);
+        let words = format!("{}{worth}: {why}", other.cause.title);
+        text.push_str(&hanging(if at == 0 { "also" } else { "" }, &words, INDENT, columns));
+    }
+    text
+}
+
+/// The strongest pieces of evidence, those against it marked.
+fn shown_clues(diagnosed: &Diagnosed) -> Vec<String> {
+    let mut clues: Vec<_> = diagnosed.found.clues.iter().collect();
+    clues.sort_by(|a, b| b.weight.abs().total_cmp(&a.weight.abs()));
+    let marked = clues.into_iter().take(CLUES);
+    marked.map(|clue| format!("{} {}", if clue.weight < 0.0 { "but" } else { "-" }, clue.text)).collect()
+}
+
+fn shown_opening(opening: &Opening) -> String {
+    let values: Vec<String> = opening.values.iter().map(ToString::to_string).collect();
+    let today = opening.today.as_ref().map(|today| format!(", today {today}")).unwrap_or_default();
+    format!("{}: {}{today}", opening.parameter, values.join(" "))
+}
+
+fn remedies(evidence: &Evidence, verdict: &Verdict, columns: usize) -> String {
+    let mut text = String::new();
+    let Some(top) = verdict.top() else { return text };
+    let openings = top.openings(evidence);
+    for (at, opening) in openings.iter().enumerate() {
+        text.push_str(&hanging(if at == 0 { "open" } else { "" }, &shown_opening(opening), INDENT, columns));
+    }
+    if openings.is_empty() && !verdict.is_healthy() {
+        text.push_str(&hanging("open", "no parameter cures this", INDENT, columns));
+    }
+    for (at, cure) in top.cures(evidence).into_iter().take(CURES).enumerate() {
+        let words = format!("{}: {}", cure.what, cure.why);
+        text.push_str(&hanging(if at == 0 { "by hand" } else { "" }, &words, INDENT, columns));
+    }
+    text
+}
+
+fn probes(examined: &Examined, columns: usize) -> String {
+    let mut ran = vec!["the job as it is".to_owned()];
+    let (mut failed, mut left_out) = (Vec::new(), Vec::<(&str, Vec<&str>)>::new());
+    for (differential, result) in &examined.evidence.runs {
+        let label = differential.row().label;
+        match result {
+            Ran::Measured(_) => ran.push(label.to_owned()),
+            Ran::OutOfMemory(memory) => ran.push(format!("{label} (out of {memory} memory)")),
+            Ran::Failed(reason) => failed.push(format!("{label}: {reason}")),
+            Ran::LeftOut(reason) => match left_out.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, labels)) => labels.push(label),
+                None => left_out.push((reason, vec![label])),
+            },
+        }
+    }
+    let elapsed = show_duration(examined.elapsed.max(Duration::from_millis(1)));
+    let mut text = hanging("probes", &format!("{}; {elapsed}", ran.join(", ")), INDENT, columns);
+    for reason in failed {
+        text.push_str(&hanging("failed", &reason, INDENT, columns));
+    }
+    let left_out: Vec<String> =
+        left_out.into_iter().map(|(reason, labels)| format!("{} ({reason})", labels.join(", "))).collect();
+    if !left_out.is_empty() {
+        text.push_str(&hanging("not run", &left_out.join("; "), INDENT, columns));
+    }
+    text
+}
+
+/// The diagnosis in one line, such as a search's report has: what the bottleneck is, how sure, and what it is worth.
+pub fn diagnosis_line(verdict: &Verdict) -> Option<String> {
+    let top = verdict.top()?;
+    let worth = match (verdict.is_healthy(), top.found.worth.times) {
+        (false, Some(times)) => format!(", worth up to {times:.1}x"),
+        _ => String::new(),
+    };
+    Some(format!("{} ({}{worth})", top.cause.title, verdict.how_sure()))
+}

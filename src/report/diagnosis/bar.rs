@@ -1,0 +1,128 @@
+//! Where a step's time goes, as a bar.
+
+use serde::Serialize;
+
+use crate::diagnosis::Evidence;
+
+/// A part of a step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Part {
+    /// The phase as the protocol names it; `host_overhead` for what is left over.
+    pub name: String,
+    /// Seconds in it.
+    pub seconds: f64,
+    /// Its share of the step.
+    pub share: f64,
+    /// What a screen calls it.
+    #[serde(skip)]
+    label: String,
+    /// What it is drawn with.
+    #[serde(skip)]
+    sign: char,
+}
+
+/// The phases in the order in which they are drawn, and the signs that they are drawn with.
+const PHASES: &[(&str, &str, char)] = &[
+    ("data_wait", "data wait", '░'),
+    ("host_to_device", "host to device", '▒'),
+    ("forward", "forward", '█'),
+    ("backward", "backward", '▓'),
+    ("optimizer", "optimizer", '▚'),
+    ("communication", "communication", '≈'),
+];
+const OVERHEAD: (&str, &str, char) = ("host_overhead", "host overhead", '·');
+
+/// The parts of a step, and what is left over as the host's overhead; none where the job tells of no phase.
+pub fn parts(evidence: &Evidence) -> Vec<Part> {
+    let Some(step) = evidence.step() else { return Vec::new() };
+    let known = |name: &str| PHASES.iter().any(|(phase, _, _)| *phase == name);
+    let seconds = |name: &str| {
+        let seconds = evidence.observed.phase_seconds.get(name).copied();
+        seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0)
+    };
+    let usual = PHASES.iter().filter_map(|(name, label, sign)| Some((*name, *label, *sign, seconds(name)?)));
+    let others = evidence.observed.phase_seconds.keys().filter(|name| !known(name));
+    let others = others.filter_map(|name| Some((name.as_str(), name.as_str(), '+', seconds(name)?)));
+    let mut all: Vec<(&str, &str, char, f64)> = usual.chain(others).collect();
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let told: f64 = all.iter().map(|(.., seconds)| seconds).sum();
+    let (name, label, sign) = OVERHEAD;
+    all.push((name, label, sign, (step - told).max(0.0)));
+    // Phases of a device that works ahead of its host may add up to more than the step.
+    let whole = told.max(step);
+    let part = |(name, label, sign, seconds): (&str, &str, char, f64)| Part {
+        name: name.to_owned(),
+        seconds,
+        share: seconds / whole,
+        label: label.to_owned(),
+        sign,
+    };
+    all.into_iter().map(part).collect()
+}
+
+/// The bar: each part in proportion, what is there at all as one sign at least where there is room.
+pub(super) fn drawn(parts: &[Part], width: usize) -> String {
+    let mut bar = String::new();
+    let mut end = 0.0;
+    for part in parts {
+        end += part.share;
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a width"
+        )]
+        let until = (end * width as f64).round() as usize;
+        let drawn = bar.chars().count();
+        let least = usize::from(part.share >= 0.01);
+        let count = until.saturating_sub(drawn).max(least).min(width.saturating_sub(drawn));
+        bar.extend(std::iter::repeat_n(part.sign, count));
+    }
+    bar
+}
+
+/// What each sign stands for, with its share.
+pub(super) fn legend(parts: &[Part]) -> Vec<String> {
+    parts.iter().map(|part| format!("{} {} {:.0} %", part.sign, part.label, part.share * 100.0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Measurement;
+
+    fn evidence(phases: &[(&str, f64)]) -> Evidence {
+        let observed = Measurement {
+            step_seconds: Some(1.0),
+            phase_seconds: phases.iter().map(|(name, seconds)| ((*name).to_owned(), *seconds)).collect(),
+            ..Measurement::default()
+        };
+        Evidence { observed, ..Evidence::default() }
+    }
+
+    #[test]
+    fn parts_add_up_to_a_step() {
+        for phases in
+            [vec![("data_wait", 0.5), ("forward", 0.3)], vec![("forward", 0.9), ("backward", 0.6), ("mine", 0.1)]]
+        {
+            let parts = parts(&evidence(&phases));
+            let sum: f64 = parts.iter().map(|part| part.share).sum();
+            assert!((sum - 1.0).abs() < 1e-9, "{parts:?}");
+            assert_eq!(drawn(&parts, 60).chars().count(), 60);
+        }
+    }
+
+    #[test]
+    fn nothing_told_is_no_bar_and_nonsense_is_left_out() {
+        assert!(parts(&Evidence::default()).is_empty());
+        assert!(parts(&evidence(&[("forward", f64::NAN), ("data_wait", -1.0)])).is_empty());
+    }
+
+    #[test]
+    fn a_small_part_is_seen() {
+        let parts = parts(&evidence(&[("data_wait", 0.012), ("forward", 0.98)]));
+        assert!(drawn(&parts, 40).starts_with('░'));
+    }
+}

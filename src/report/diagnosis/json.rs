@@ -1,0 +1,182 @@
+//! A diagnosis for a program.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::bar::{Part, parts};
+use crate::diagnosis::{Clue, Diagnosed, Differential, Evidence, Examined, Kind, Opening, Ran, Verdict, Worth};
+use crate::fact::Facts;
+use crate::metric::{GpuUse, Readings};
+use crate::outcome::Estimate;
+
+/// The format of the JSON; it rises when a member changes its meaning or goes away.
+const FORMAT: u32 = 1;
+
+/// What `gputune diagnose --json` prints; `docs/diagnosis.md` describes it.
+#[derive(Debug, Serialize)]
+pub struct DiagnosisReport<'e> {
+    /// The version of this format.
+    pub format: u32,
+    /// The job: a spec, or a command.
+    pub job: String,
+    /// The device.
+    pub device: String,
+    /// Work per second.
+    pub throughput: Option<Estimate>,
+    /// The unit of the throughput.
+    pub unit: String,
+    /// Wall time of a step in seconds.
+    pub step_seconds: Option<f64>,
+    /// Where it goes.
+    pub step: Vec<Part>,
+    /// Samples per second with replayed batches.
+    pub ceiling: Option<f64>,
+    /// Largest device memory in use, in bytes.
+    pub peak_memory_bytes: Option<u64>,
+    /// Device memory that there is, in bytes.
+    pub memory_capacity_bytes: Option<u64>,
+    /// What each GPU told.
+    pub gpus: &'e [GpuUse],
+    /// What the machine told.
+    pub host: &'e Readings,
+    /// What the job said of itself.
+    pub facts: &'e Facts,
+    /// The bottleneck; absent where nothing can be told.
+    pub bottleneck: Option<CauseReport>,
+    /// How sure the bottleneck is, from 0 to 1.
+    pub sureness: f64,
+    /// The same in a word.
+    pub how_sure: &'static str,
+    /// Whether nothing holds the job back.
+    pub is_healthy: bool,
+    /// What was found beside it, the worst first.
+    pub others: Vec<CauseReport>,
+    /// The differential probes.
+    pub probes: Vec<ProbeLine>,
+    /// Wall time in seconds.
+    pub elapsed_s: f64,
+    /// Whether it was stopped before everything was looked at.
+    pub is_interrupted: bool,
+    /// The version of gputune.
+    pub gputune_version: &'static str,
+}
+
+/// A cause that was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CauseReport {
+    /// Its name.
+    pub cause: &'static str,
+    /// What a screen calls it.
+    pub title: &'static str,
+    /// What kind of cause it is.
+    pub kind: Kind,
+    /// How sure it is by itself, from 0 to 1.
+    pub sureness: f64,
+    /// What was seen.
+    pub evidence: Vec<Clue>,
+    /// What it is worth.
+    pub worth: Worth,
+    /// Parameters that are worth opening.
+    pub open: Vec<Opening>,
+    /// What no parameter cures.
+    pub by_hand: Vec<CureReport>,
+}
+
+/// A way out that is no parameter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CureReport {
+    /// What to do.
+    pub what: &'static str,
+    /// Why.
+    pub why: &'static str,
+}
+
+/// A differential probe and what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ProbeLine {
+    /// Its name.
+    pub probe: &'static str,
+    /// `measured`, `out_of_memory`, `failed` or `left_out`.
+    pub result: &'static str,
+    /// Why, where it was not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Its samples per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub samples_per_second: Option<Estimate>,
+    /// Those of the loader alone, by workers.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub loader_samples_per_second: BTreeMap<u32, f64>,
+}
+
+impl CauseReport {
+    /// A cause with what helps.
+    pub fn of(diagnosed: &Diagnosed, evidence: &Evidence) -> Self {
+        let by_hand = diagnosed.cures(evidence).into_iter();
+        Self {
+            cause: diagnosed.cause.name,
+            title: diagnosed.cause.title,
+            kind: diagnosed.cause.kind,
+            sureness: diagnosed.sureness,
+            evidence: diagnosed.found.clues.clone(),
+            worth: diagnosed.found.worth.clone(),
+            open: diagnosed.openings(evidence),
+            by_hand: by_hand.map(|cure| CureReport { what: cure.what, why: cure.why }).collect(),
+        }
+    }
+}
+
+/// The diagnosis for a program.
+pub fn diagnosis_json<'e>(examined: &'e Examined, job: &str, device: &str) -> DiagnosisReport<'e> {
+    let Examined { evidence, verdict, elapsed, is_interrupted } = examined;
+    let observed = &evidence.observed;
+    DiagnosisReport {
+        format: FORMAT,
+        job: job.to_owned(),
+        device: device.to_owned(),
+        throughput: observed.throughput,
+        unit: observed.unit.clone(),
+        step_seconds: evidence.step(),
+        step: parts(evidence),
+        ceiling: evidence.rate_of(Differential::Replay).map(|rate| rate.value),
+        peak_memory_bytes: observed.peak_memory_bytes,
+        memory_capacity_bytes: observed.memory_capacity_bytes,
+        gpus: &observed.gpus,
+        host: &observed.host,
+        facts: &observed.facts,
+        bottleneck: verdict.top().map(|top| CauseReport::of(top, evidence)),
+        sureness: verdict.sureness,
+        how_sure: verdict.how_sure(),
+        is_healthy: verdict.is_healthy(),
+        others: others(verdict, evidence),
+        probes: probe_lines(evidence),
+        elapsed_s: elapsed.as_secs_f64(),
+        is_interrupted: *is_interrupted,
+        gputune_version: env!("CARGO_PKG_VERSION"),
+    }
+}
+
+fn others(verdict: &Verdict, evidence: &Evidence) -> Vec<CauseReport> {
+    verdict.others().map(|other| CauseReport::of(other, evidence)).collect()
+}
+
+fn probe_lines(evidence: &Evidence) -> Vec<ProbeLine> {
+    let line = |(differential, ran): &(Differential, Ran)| {
+        let (result, reason) = match ran {
+            Ran::Measured(_) => ("measured", None),
+            Ran::OutOfMemory(memory) => ("out_of_memory", Some(format!("out of {memory} memory"))),
+            Ran::Failed(reason) => ("failed", Some(reason.clone())),
+            Ran::LeftOut(reason) => ("left_out", Some(reason.clone())),
+        };
+        let is_loader = *differential == Differential::LoaderOnly;
+        ProbeLine {
+            probe: differential.row().name,
+            result,
+            reason,
+            samples_per_second: evidence.rate_of(*differential).filter(|_| result == "measured"),
+            loader_samples_per_second: if is_loader { evidence.loader_rates() } else { BTreeMap::new() },
+        }
+    };
+    evidence.runs.iter().map(line).collect()
+}
