@@ -3,6 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::knob::{Entry, Knob, entries};
+use super::yaml::yaml_float;
 use super::{Chosen, Written};
 use crate::precision::Precision;
 use crate::space::Value;
@@ -161,6 +162,10 @@ fn yaml_lines(key: &str, value: &Json, depth: usize, text: &mut String) {
             for (key, value) in object {
                 yaml_lines(key, value, depth + 1, text);
             }
+        }
+        Json::Number(number) if number.is_f64() => {
+            let number = yaml_float(number.as_f64().unwrap_or_default());
+            *text += &format!("{indent}{key}: {number}\n");
         }
         value => *text += &format!("{indent}{key}: {value}\n"),
     }

@@ -17,6 +17,7 @@ use crate::space::{Settings, Space};
 
 pub use framework::{Framework, Key, Pairs};
 pub use knob::{KNOBS, Knob, KnobFacts};
+pub use yaml::yaml_scalar;
 
 /// The frameworks that have forms of their own.
 pub const FRAMEWORKS: &[(&str, Framework)] = &[
@@ -209,6 +210,16 @@ mod tests {
                 let is_there = all.contains(&format!("`{setting}`")) || all.contains(&format!(": {value}"));
                 assert!(is_there, "{name} says nothing of {setting}:\n{all}");
             }
+        }
+    }
+
+    #[test]
+    fn numbers_with_an_exponent_are_numbers_in_yaml() {
+        for (number, expected) in [(1e-5, "1.0e-5"), (1.5e-7, "1.5e-7"), (1e20, "1.0e+20"), (0.5, "0.5")] {
+            let settings: Settings = [("lr", Value::from(number))].into_iter().collect();
+            assert_eq!((format("yaml").unwrap().write)(&Chosen::of(&settings)).text, format!("lr: {expected}\n"));
+            let lightning = (format("lightning").unwrap().write)(&Chosen::of(&settings)).text;
+            assert!(lightning.ends_with(&format!("  lr: {expected}\n")), "{lightning}");
         }
     }
 
