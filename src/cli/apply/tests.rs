@@ -47,7 +47,7 @@ fn toml_keeps_everything_but_the_values() {
     );
     assert_eq!(
         edited("toml", "[[run]]\nlr = 1.0\n[[run]]\nlr = 2.0\n", &[at("lr", "run.1.lr", 1e-5)]),
-        "[[run]]\nlr = 1.0\n[[run]]\nlr = 1e-5\n"
+        "[[run]]\nlr = 1.0\n[[run]]\nlr = 0.00001\n"
     );
 }
 

@@ -33,6 +33,8 @@ struct Reader<'t> {
     used: BTreeSet<usize>,
 }
 
+const NO_TABLE: &str = "it is no table of settings";
+
 fn places(text: &str) -> Result<Vec<Place>, String> {
     let bytes = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     let (open, path, found, anchors) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -40,7 +42,12 @@ fn places(text: &str) -> Result<Vec<Place>, String> {
     let mut documents = 0;
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| format!("line {}: {}", error.marker().line(), error.info()))?;
+        let is_root = reader.open.is_empty();
         match event {
+            Event::SequenceStart(..) if is_root => return Err(NO_TABLE.to_owned()),
+            Event::Scalar(ref value, ..) if is_root && !["", "~"].contains(&value.as_ref()) => {
+                return Err(NO_TABLE.to_owned());
+            }
             Event::DocumentStart(_) => documents += 1,
             Event::MappingStart(anchor, _) => reader.begin(true, anchor, &span),
             Event::SequenceStart(anchor, _) => reader.begin(false, anchor, &span),
@@ -55,13 +62,6 @@ fn places(text: &str) -> Result<Vec<Place>, String> {
     }
     if documents > 1 {
         return Err("it has several documents".to_owned());
-    }
-    if reader.found.is_empty() && !text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
-    {
-        let is_table = reader.text.trim_start().starts_with('{');
-        if !is_table {
-            return Err("it is no table of settings".to_owned());
-        }
     }
     for (place, anchor) in &reader.anchors {
         if reader.used.contains(anchor) && reader.found[*place].obstacle.is_none() {
