@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::best::BestReport;
 use super::screen::{Screen, Tone};
 use super::table::{table, verdict};
-use super::{front_table, summary, trials_csv};
+use super::{front_table, optuna, summary, tensorboard, trials_csv};
 use crate::journal::{Header, Line};
 use crate::probe::StepTemplate;
 use crate::study::Study;
@@ -88,9 +88,7 @@ pub const REPORTS: &[ReportFormat] = &[
         place: Place::Stdout,
         make: |subject| {
             let Subject { study, device, name, best, .. } = *subject;
-            let command = best.and_then(BestReport::shown_command);
-            let compute = best.and_then(|best| best.compute.as_ref());
-            Ok(Output::text(summary(study, device, name, command.as_deref(), compute)))
+            Ok(Output::text(summary(study, device, name, best)))
         },
     },
     ReportFormat {
@@ -108,6 +106,18 @@ pub const REPORTS: &[ReportFormat] = &[
             let json = serde_json::to_string_pretty(best).map_err(|error| error.to_string())?;
             Ok(Output::text(json + "\n"))
         },
+    },
+    ReportFormat {
+        name: "tensorboard",
+        about: "event files for TensorBoard: hparams, and scalars over the trials",
+        place: Place::Folder("tensorboard"),
+        make: |subject| Ok(tensorboard::make(subject)),
+    },
+    ReportFormat {
+        name: "optuna",
+        about: "the journal of an Optuna study, for optuna and optuna-dashboard",
+        place: Place::File(optuna::FILE),
+        make: |subject| Ok(optuna::make(subject)),
     },
     #[cfg(feature = "cli")]
     ReportFormat {
@@ -128,8 +138,8 @@ pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
 pub fn terminal(study: &Study, best: Option<&BestReport>, folder: &Path, screen: impl Into<Screen>) -> String {
     let screen = screen.into();
     let mut lines = verdict(study);
-    if let Some(compute) = best.and_then(|best| best.compute.as_ref()) {
-        lines += &format!("\n{}", compute.line());
+    for line in best.iter().flat_map(|best| best.more_lines()) {
+        lines += &format!("\n{line}");
     }
     lines += &format!("\nresults   {}", folder.display());
     let parts = [table(study, screen), front_table(study, screen), screen.lay_out(&lines)];
