@@ -9,6 +9,7 @@ mod format;
 mod front;
 mod gpus;
 mod host;
+mod limit;
 mod machine;
 mod markdown;
 mod probe;
@@ -25,6 +26,7 @@ pub use diagnosis::{
 };
 pub use format::{Output, Place, REPORTS, ReportFormat, Subject, report_format, terminal};
 pub use front::front_table;
+pub use limit::{HeldBack, Limit};
 pub use machine::{ceilings_text, machine_text};
 pub use markdown::summary;
 pub use probe::{ProbeReport, probe_json, probe_text};

@@ -8,6 +8,7 @@ use super::care::{Care, left_out};
 use super::front::front_lines;
 use super::gpus::{gpu_summary, together};
 use super::host::host_words;
+use super::limit::Limit;
 use super::row::{result_name, shown_metric, shown_numerics, shown_result, shown_together, sorted};
 use crate::metric::Metric;
 use crate::objective::Direction;
@@ -158,6 +159,9 @@ pub fn verdict(study: &Study) -> String {
                 let _ = writeln!(text, "          the first: {}", shown_result(&study.objective, trial));
             }
         }
+    }
+    for line in Limit::of(study).iter().flat_map(Limit::lines) {
+        let _ = writeln!(text, "{line}");
     }
     for line in Care::of(study).lines() {
         let _ = writeln!(text, "{line}");
