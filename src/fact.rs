@@ -235,4 +235,19 @@ mod tests {
             assert!(docs.contains(&format!("`{kind}` ({about})")), "{kind}");
         }
     }
+
+    #[test]
+    fn the_hook_says_each_fact_and_no_other() {
+        let texts = crate::adapter::FILES.iter().filter(|(path, _)| path.contains("_hook/")).map(|(_, text)| *text);
+        let code: String = texts.collect();
+        let said: Vec<&str> = code.split("say(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        for row in FACTS {
+            let name = row.name.trim_end_matches('W');
+            assert!(said.contains(&name), "python/gputune/_hook says nothing of {name}");
+        }
+        for name in said {
+            let known = FACTS.iter().any(|row| row.name.trim_end_matches('W') == name);
+            assert!(known, "src/fact/table.rs lacks {name}, which the hook says");
+        }
+    }
 }

@@ -108,6 +108,11 @@ class Reporter:
             reporter._socket.close()  # this process's copy; the parent's stays open
 
     @property
+    def folder(self) -> str | None:
+        """Where `probe.json` is; nothing without an adapter."""
+        return self._folder
+
+    @property
     def is_connected(self) -> bool:
         """Whether what is sent can arrive, as far as is known."""
         return not self._is_dead

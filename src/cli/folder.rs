@@ -15,6 +15,7 @@ pub(super) const JOURNAL: &str = kept::JOURNAL;
 pub(super) const BEST_JSON: &str = "best.json";
 pub(super) const BEST_TOML: &str = "best.toml";
 pub(super) const TRIALS: &str = "trials.csv";
+pub(super) const PAGE: &str = "report.html";
 pub(super) const SUMMARY: &str = "summary.md";
 pub(super) const SPEC: &str = "spec.toml";
 

@@ -201,7 +201,7 @@ fn arguments(words: &[String]) -> Option<Vec<String>> {
 }
 
 /// Commands that pages speak of and that are to come.
-const TO_COME: &[&str] = &["diagnose", "init", "watch"];
+const TO_COME: &[&str] = &["init", "watch"];
 
 /// Whether the real parser takes a command.
 fn refusal(arguments: &[String]) -> Option<String> {

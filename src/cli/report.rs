@@ -113,6 +113,13 @@ pub(super) fn subject<'k>(kept: &'k Kept, best: Option<&'k BestReport>, columns:
     Subject { study, device, name: spec, best, step, folder, header, lines, columns }
 }
 
+/// Writes the page of a search that ended into its folder. It is made from what is kept, as it can be at any later time.
+pub(super) fn write_page(best: Option<&BestReport>, folder: &Path) -> Result<(), Failed> {
+    let kept = read(folder)?;
+    let columns = u16::try_from(stdout::columns()).unwrap_or(u16::MAX);
+    folder::write(folder, folder::PAGE, &gputune::report::page(&subject(&kept, best, columns)))
+}
+
 /// Writes a report; `None` is standard output.
 fn write(place: Option<&Path>, output: Output, format: &ReportFormat) -> Result<(), Failed> {
     let usage = |message: String| Failed::new(Exit::Usage, message);

@@ -104,6 +104,7 @@ pub(super) fn run(args: Args) -> super::Result {
     let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
     folder::describe(&out, &description.ended(study.stopped, study.elapsed))?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
+    super::report::write_page(best.as_ref(), &out)?;
     if !args.quiet {
         eprintln!("{}", report::terminal(&study, best.as_ref(), columns()));
         eprintln!("results   {}", relative(&out).display());

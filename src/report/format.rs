@@ -108,6 +108,13 @@ pub const REPORTS: &[ReportFormat] = &[
             Ok(Output::text(json + "\n"))
         },
     },
+    #[cfg(feature = "cli")]
+    ReportFormat {
+        name: "html",
+        about: "a page for a browser, in one file that loads nothing: figures, trials, logs",
+        place: Place::File("report.html"),
+        make: |subject| Ok(Output::text(super::page(subject))),
+    },
 ];
 
 /// The form of this name.

@@ -5,6 +5,8 @@ mod care;
 mod compute;
 mod devices;
 mod diagnosis;
+mod figure;
+mod figures;
 mod format;
 mod front;
 mod gpus;
@@ -12,6 +14,8 @@ mod host;
 mod limit;
 mod machine;
 mod markdown;
+#[cfg(feature = "cli")]
+mod page;
 mod probe;
 mod row;
 mod table;
@@ -24,11 +28,18 @@ pub use diagnosis::{
     CauseReport, CureReport, DiagnosisReport, Occasion, Part, ProbeLine, diagnosis_json, diagnosis_line,
     diagnosis_text, parts,
 };
+pub use figure::{
+    Axis, Bar, Bars, Drawing, Figure, Limit, Line, MARKS, Mark, MarkRow, Parallel, Points, Scale, Series, Shape,
+    Strand, Tick, Unit,
+};
+pub use figures::{FIGURES, FigureRow, figures};
 pub use format::{Output, Place, REPORTS, ReportFormat, Subject, report_format, terminal};
 pub use front::front_table;
 pub use limit::{HeldBack, Limit};
 pub use machine::{ceilings_text, machine_text};
 pub use markdown::summary;
+#[cfg(feature = "cli")]
+pub use page::page;
 pub use probe::{ProbeReport, probe_json, probe_text};
 pub use row::{shown_estimate, shown_result};
 pub use table::{table, verdict};

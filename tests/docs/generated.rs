@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use gputune::adapter::{By, Literal, Numerics, TARGETS};
-use gputune::emit::FORMATS;
+use gputune::diagnosis::{self, DIFFERENTIALS, Kind, PARAMETERS, Scope};
 use gputune::spec::SHIPPED_SPACES;
 use gputune::strategy::STRATEGIES;
 
@@ -15,9 +15,11 @@ type Generated = (&'static str, fn() -> String);
 
 const TABLES: &[Generated] = &[
     ("strategies", strategies),
-    ("emit formats", emit_formats),
     ("search spaces", search_spaces),
     ("adapter targets", adapter_targets),
+    ("causes", causes),
+    ("differential probes", differential_probes),
+    ("parameters worth opening", parameters_worth_opening),
 ];
 
 fn cell(text: &str) -> String {
@@ -28,14 +30,6 @@ fn strategies() -> String {
     let mut text = String::from("| strategy | what it does |\n|---|---|\n");
     for entry in STRATEGIES {
         let _ = writeln!(text, "| `{}` | {} |", entry.name, cell(entry.about));
-    }
-    text
-}
-
-fn emit_formats() -> String {
-    let mut text = String::from("| `--format` | the config as |\n|---|---|\n");
-    for format in FORMATS {
-        let _ = writeln!(text, "| `{}` | {} |", format.name, cell(format.about));
     }
     text
 }
@@ -57,6 +51,64 @@ fn adapter_targets() -> String {
         };
         let (name, about, settings) = (target.shown_name(), cell(target.about), cell(&target.accepts.words()));
         let _ = writeln!(text, "| `{name}` | {about} | {settings} | {by} | {full} |");
+    }
+    text
+}
+
+/// A section for each cause: what it is, how it is recognised, what helps.
+fn causes() -> String {
+    let mut text = String::new();
+    for cause in diagnosis::causes() {
+        let _ = writeln!(text, "## {}\n\n`{}`. {}\n", cause.title, cause.name, cause.about);
+        let kind = match cause.kind {
+            Kind::Validity => " Something outside of the job falsifies what is measured.",
+            Kind::Healthy => " Nothing holds the job back.",
+            Kind::Bottleneck => "",
+        };
+        let scope = match cause.scope {
+            Scope::Any => "",
+            Scope::Gpu => " On a GPU only; this rule has not run on one yet.",
+            Scope::Ranks => " In jobs of several ranks.",
+        };
+        let _ = writeln!(text, "- Signature: {}.{kind}{scope}", cause.signature.trim_end_matches('.'));
+        for threshold in cause.thresholds {
+            let _ = writeln!(
+                text,
+                "- {}: {}. Source: {}.",
+                threshold.what,
+                threshold.value,
+                threshold.source.trim_end_matches('.')
+            );
+        }
+        if !cause.opens.is_empty() {
+            let names: Vec<String> = cause.opens.iter().map(|name| format!("`{name}`")).collect();
+            let _ = writeln!(text, "- Parameters worth opening: {}.", names.join(", "));
+        }
+        for cure in cause.cures {
+            let _ = writeln!(
+                text,
+                "- No parameter: {}: {}.",
+                cure.what.trim_end_matches('.'),
+                cure.why.trim_end_matches('.')
+            );
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn differential_probes() -> String {
+    let mut text = String::from("| probe | what it measures |\n|---|---|\n");
+    for row in DIFFERENTIALS {
+        let _ = writeln!(text, "| {} (`{}`) | {} |", row.label, row.name, cell(row.measures));
+    }
+    text
+}
+
+fn parameters_worth_opening() -> String {
+    let mut text = String::from("| parameter | applied to | why |\n|---|---|---|\n");
+    for row in PARAMETERS {
+        let _ = writeln!(text, "| `{}` | `{}` | {} |", row.name, row.target, cell(row.why));
     }
     text
 }

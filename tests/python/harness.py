@@ -52,6 +52,15 @@ class Result:
         return [event["name"] for event in self.named("mark")]
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """The last value of each fact; those of other ranks by `rankN.`."""
+        ranked = {0: ""}
+        return {
+            ranked.get(event["from_rank"], f"rank{event['from_rank']}.") + event["name"]: event["value"]
+            for event in self.named("fact")
+        }
+
+    @property
     def phases(self) -> set[str]:
         return {event["name"] for event in self.named("phase")}
 
@@ -97,7 +106,7 @@ class Listener:
     def _read(self, connection: socket.socket) -> None:
         rank = 0
         with connection.makefile("rb") as lines:
-            for line in lines:
+            for line in _until_reset(lines):
                 event = json.loads(line)
                 if event["event"] == "hello":
                     rank = event["rank"]
@@ -114,6 +123,14 @@ class Listener:
                             pass
 
 
+def _until_reset(lines: Any) -> Any:
+    """Lines of a connection; one that ends before it has read its order is reset."""
+    try:
+        yield from lines
+    except ConnectionResetError:
+        pass
+
+
 def run(
     script: str,
     apply: Optional[dict[str, Any]] = None,
@@ -124,6 +141,7 @@ def run(
     has_probe: bool = True,
     path: tuple[str, ...] = (),
     is_gone: bool = False,
+    experiment: Optional[dict[str, Any]] = None,
 ) -> Result:
     """Runs a script in a probe; `apply` maps targets to values, each from a parameter of the target's last name."""
     with tempfile.TemporaryDirectory(prefix="gputune-") as scratch:
@@ -142,6 +160,8 @@ def run(
             "seed": 0,
             "apply": settings,
         }
+        if experiment is not None:
+            probe["experiment"] = experiment
         write_folder(folder, probe if has_probe else None)
         listener = Listener(address, stop_after)
         if is_gone:

@@ -8,9 +8,12 @@ from typing import Any
 
 import torch
 
+from gputune._client import Reporter
+from gputune._hook import experiment, observer
 from gputune._hook.backward import Backward
 from gputune._hook.by_hand import ByHand
 from gputune._hook.errors import Errors
+from gputune._hook.facts import Facts
 from gputune._hook.loader import Loaders
 from gputune._hook.marks import Marks
 from gputune._hook.memory import Memory
@@ -27,13 +30,14 @@ from gputune._hook.transfers import Transfers
 class Hook:
     """All parts of the hook in one process. A target changes what it needs of them."""
 
-    def __init__(self, probe: dict[str, Any]) -> None:
+    def __init__(self, probe: dict[str, Any], folder: str) -> None:
         self.session = Session(probe)
         self.marks = Marks()
         self.phases = Phases()
         self.stopping = Stopping()
         self.memory = Memory(self.session)
-        self.loaders = Loaders(self.session, self.marks, self.stopping)
+        self.facts = Facts(self.session)
+        self.loaders = Loaders(self.session, self.marks, self.stopping, self.facts)
         self.steps = Steps(self.session, self.phases, self.loaders, self.marks, self.memory, self.stopping)
         self.backward = Backward(self.phases, self.steps)
         self.optimizers = Optimizers(self.session, self.phases, self.steps)
@@ -41,6 +45,8 @@ class Hook:
         self.transfers = Transfers(self.phases)
         self.by_hand = ByHand(self)
         self.errors = Errors(self.session, self.stopping)
+        asked = self.session.experiment
+        self.observer = observer.make(self, folder, asked is not None and asked.mode == experiment.OBSERVE)
 
     def install(self) -> None:
         _seed(self.session.seed)
@@ -49,15 +55,31 @@ class Hook:
             part.install()
         self.optimizers.after_step.append(lambda optimizer: self.modules.end_search())
         self.by_hand.install()
+        self.observer.install()
+        self.steps.checks.append(self._check_experiment)
         for target in TARGETS:
             if target.name in self.session.settings:
                 self.steps.reasons[target.name] = target.nothing
                 target.install(self)
 
 
+    def _check_experiment(self) -> None:
+        """At the first step: an experiment with the loader needs one."""
+        asked = self.session.experiment
+        if asked is None or asked.mode == experiment.OBSERVE:
+            return
+        if asked.mode == experiment.LOADER_ONLY or not self.loaders.is_replaying:
+            message = (
+                f"{asked.mode} needs a torch.utils.data.DataLoader that gives batches before the first step of the "
+                "optimizer, with gradients on; none did"
+            )
+            self.session.send("error", kind="rejected", message=message)
+
+
 def install(probe: dict[str, Any]) -> None:
     """Hooks this process, which has imported torch."""
-    Hook(probe).install()
+    reporter = Reporter.current()
+    Hook(probe, (reporter.folder if reporter is not None else None) or "").install()
 
 
 def _seed(seed: Any) -> None:

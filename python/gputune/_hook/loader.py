@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import weakref
+from array import array
 from collections import deque
 from typing import Any, Callable, Optional
 
@@ -11,15 +13,22 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as dataloader_module
 
+from gputune._hook import dataset_watch
 from gputune._hook.batches import samples_in
+from gputune._hook.experiment import LOADER_ONLY, REPLAY
+from gputune._hook.facts import Facts
+from gputune._hook.loader_only import LoaderOnly
 from gputune._hook.loader_settings import LoaderSettings, is_training
 from gputune._hook.marks import Marks
 from gputune._hook.patching import Function, replace
+from gputune._hook.replaying import Kept, ReplayIterator, tensors_in
 from gputune._hook.session import Session
 from gputune._hook.stopping import Stopping
 
 #: Batches that a wrapper may fetch ahead of the step that uses them: Accelerate and Lightning fetch one.
 _LONGEST_LOOKAHEAD = 2
+
+_numbers = itertools.count()
 
 
 class LoaderState:
@@ -41,13 +50,25 @@ class LoaderState:
         self.wait_seconds = 0.0  # since the last step
         self.queue: deque[Optional[int]] = deque()  # samples of batches that no step has used yet
         self.batch_size: Optional[int] = None
+        self.number = next(_numbers)
+        self.begun_at: Optional[float] = None  # the first iteration
+        self.first_batch_seconds: Optional[float] = None
+        self.batch: Optional[tuple[Optional[int], int, bool]] = None  # samples, bytes and pinning of the first batch
+        self.iterator: Callable[[], Any] = lambda: None  # the last
+        self.kept: Optional[Kept] = None  # batches that are replayed
+        self.numbers: Any = array("d", bytes(8 * dataset_watch.LENGTH))  # of its data set, as far as it is loaded here
 
 
 class Loaders:
     """All DataLoaders of the process. The training loader is the one that yielded last before the first step."""
 
-    def __init__(self, session: Session, marks: Marks, stopping: Stopping) -> None:
+    def __init__(self, session: Session, marks: Marks, stopping: Stopping, facts: Facts) -> None:
+        self.watch: Optional[dataset_watch.DatasetWatch] = None
+        """What data sets do, where that is to be known."""
+        self.folder = ""
         self._session = session
+        self._facts = facts
+        self._mode = None if session.experiment is None else session.experiment.mode
         self._marks = marks
         self._stopping = stopping
         self._settings = LoaderSettings(session)
@@ -62,6 +83,7 @@ class Loaders:
         replace(DataLoader, "__init__", self._around_init)
         replace(DataLoader, "__iter__", self._around_iter)
         replace(dataloader_module._BaseDataLoaderIter, "__next__", self._around_next)
+        replace(dataloader_module._MultiProcessingDataLoaderIter, "__init__", self._around_workers)
 
     def _around_init(self, original: Function) -> Function:
         def __init__(loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -87,8 +109,11 @@ class Loaders:
             if state is None:
                 state = self._add(loader)
             self._before_iteration(loader, state)
-            iterator = original(loader)
+            if state.begun_at is None:
+                state.begun_at = time.perf_counter()
+            iterator = self._iterate(original, loader, state)
             iterator._gputune = state
+            state.iterator = weakref.ref(iterator)
             return iterator
 
         return __iter__
@@ -102,8 +127,12 @@ class Loaders:
                 return original(iterator)
             begin = clock()
             self._stopping.between_steps(begin)
+            if self.watch is not None:
+                self.watch.numbers = state.numbers
             batch = original(iterator)
             state.wait_seconds += clock() - begin
+            if state.batch is None:
+                self._look_at_first(batch, state)
             self._pulls += 1
             state.pulled_at = self._pulls
             state.pulls += 1
@@ -113,6 +142,107 @@ class Loaders:
             return batch
 
         return __next__
+
+    def _around_workers(self, original: Function) -> Function:
+        """Has workers watch their data set."""
+
+        def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            state = self._states.get(loader)
+            if self.watch is None or state is None:
+                original(iterator, loader, *args, **kwargs)
+                return
+            own = loader.worker_init_fn
+            loader.worker_init_fn = dataset_watch.WorkerInit(own, self.folder, state.number)
+            try:
+                original(iterator, loader, *args, **kwargs)
+            finally:
+                loader.worker_init_fn = own
+
+        return __init__
+
+    def _iterate(self, original: Function, loader: Any, state: LoaderState) -> Any:
+        """The loader's iterator, or that of an experiment."""
+        experiment = self._session.experiment
+        if experiment is None or self._mode not in (REPLAY, LOADER_ONLY) or not self._is_candidate(state):
+            return original(loader)
+        if self._mode == LOADER_ONLY:
+            self._training = state
+            self.say_facts(self._facts)
+            LoaderOnly(experiment, self._facts, self._between_batches).run(loader, state.batch_size)
+            self._end_without_steps(state)
+        training = self._training
+        if state.kept is None and training is not None and state.is_late:
+            state.kept = training.kept
+        if state.kept is None:
+            state.kept = Kept(experiment.batches, self._facts)
+        inner = None if state.kept.is_filled else original(loader)
+        return ReplayIterator(loader, state.kept, inner, self._session.flush)
+
+    def _is_candidate(self, state: LoaderState) -> bool:
+        """Whether an experiment is about this loader, which is iterated now."""
+        if not torch.is_grad_enabled() or not self._session.is_ours:
+            return False
+        return (state.has_evidence and not state.is_late) or self._may_train(state)
+
+    def _between_batches(self) -> None:
+        self._session.flush()
+        self._stopping.between_steps(time.perf_counter())
+
+    def _end_without_steps(self, state: LoaderState) -> None:
+        """The loader was all that was asked for."""
+        self._say_taken(state)
+        self._session.check({}, "dataloader.")
+        self._stopping.leave()
+
+    @property
+    def is_replaying(self) -> bool:
+        return any(state.kept is not None and state.kept.is_filled for state in self._alive)
+
+    @property
+    def training_number(self) -> Optional[int]:
+        return None if self._training is None else self._training.number
+
+    def numbers(self, number: int) -> Any:
+        """What was seen of a loader's data set in this process."""
+        return next(state.numbers for state in self._alive if state.number == number)
+
+    def worker_pids(self) -> list[int]:
+        """The workers of the training loader."""
+        iterator = None if self._training is None else self._training.iterator()
+        workers = getattr(iterator, "_workers", ())
+        return [worker.pid for worker in workers if worker.pid is not None]
+
+    def say_facts(self, facts: Facts) -> None:
+        """What is known of the training loader."""
+        state = self._training
+        loader = None if state is None else state.loader()
+        if state is None or loader is None:
+            return
+        samples, size, is_pinned = state.batch or (None, None, None)
+        facts.say("loader.workers", loader.num_workers)
+        facts.say("loader.batch_size", state.batch_size or samples)
+        facts.say("loader.pin_memory", bool(loader.pin_memory))
+        facts.say("loader.persistent_workers", bool(loader.persistent_workers))
+        facts.say("loader.dataset", type(loader.dataset).__name__)
+        if loader.num_workers > 0:
+            facts.say("loader.prefetch_factor", loader.prefetch_factor)
+        try:
+            facts.say("loader.batches", len(loader))
+        except Exception:  # an iterable data set without a length, or one that has to count
+            pass
+        facts.say("loader.batch_bytes", size)
+        facts.say("loader.batch_pinned", is_pinned)
+        facts.say("loader.first_batch_seconds", state.first_batch_seconds)
+
+    def _look_at_first(self, batch: Any, state: LoaderState) -> None:
+        """Size and kind of memory of a loader's first batch."""
+        if state.begun_at is not None:
+            state.first_batch_seconds = time.perf_counter() - state.begun_at
+        tensors = tensors_in(batch)
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        may_be_pinned = torch.cuda.is_available() and torch.cuda.is_initialized()
+        is_pinned = bool(tensors) and may_be_pinned and all(tensor.is_pinned() for tensor in tensors)
+        state.batch = (samples_in(batch, state.batch_size), size, is_pinned)
 
     def _before_iteration(self, loader: Any, state: LoaderState) -> None:
         state.iterations += 1
@@ -198,8 +328,10 @@ class Loaders:
             if state is not training and state.before and loader is not None and not trains_too:
                 self._settings.restore(loader, state.before)
                 state.before = {}
-        if training is None:
-            return
+        if training is not None:
+            self._say_taken(training)
+
+    def _say_taken(self, training: LoaderState) -> None:
         for target in self._settings.targets:
             if target in training.touched:
                 self._session.apply(target)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from gputune._client import Reporter, rank_and_ranks
+from gputune._hook.experiment import Experiment, settings_of
 
 
 #: Longest time that events of steps wait for others.
@@ -29,6 +30,10 @@ class Session:
         self.settings = {
             target: Setting(str(setting["parameter"]), setting["value"]) for target, setting in probe["apply"].items()
         }
+        for target, value in settings_of(probe).items():
+            if not target.startswith("env."):
+                self.settings[target] = Setting(target, value)
+        self.experiment = Experiment.of(probe)
         self.is_checked = False
         """Whether the first step is over, by which each setting has to have taken effect."""
         self._applied: set[str] = set()
@@ -96,16 +101,21 @@ class Session:
         message = f"{setting.parameter} = {_text(setting.value)} ({target}): {reason}"
         self.send("error", kind="rejected", message=message)
 
-    def check(self, reasons: dict[str, str]) -> None:
-        """After the first step: says what took effect, and reports what found nothing to act on."""
+    def check(self, reasons: dict[str, str], prefix: str = "") -> None:
+        """After the first step: says what took effect, and reports what found nothing to act on.
+
+        Only targets that begin with `prefix` are looked at.
+        """
         self.is_checked = True
         if rank_and_ranks()[0] != 0:
             return
         for target, setting in self.settings.items():
+            if not target.startswith(prefix):
+                continue
             if target in self._applied:
                 self._say_applied(target)
             elif target not in self._failed:
-                reason = self._reasons.get(target) or reasons[target]
+                reason = self._reasons.get(target) or reasons.get(target, "")
                 message = f"{setting.parameter}: {target} found nothing to act on: {reason}"
                 self.send("error", kind="not_applied", message=message)
 

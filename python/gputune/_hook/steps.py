@@ -21,6 +21,9 @@ from gputune._hook.session import Session
 from gputune._hook.stopping import Stopping
 from gputune._hook.timeline import Phases
 
+#: Time that ranks spend on each other.
+COMMUNICATION = "communication"
+
 #: Steps whose loss is always reported: the comparison with full precision uses them.
 FIRST_LOSSES = 16
 #: Seconds between two window edges, at which the host waits for the device.
@@ -68,6 +71,14 @@ class Steps:
         self._losses: list[Any] = []
         self._forwards = 0
         self._input_samples: Optional[int] = 0
+        self.edges: list[Callable[[bool], None]] = []
+        """Called at window edges, and with `True` at the end."""
+        self.in_backward: Callable[[], Optional[float]] = lambda: None
+        """Seconds of a step that backward waits for other ranks."""
+        self._is_told = False  # what there is to tell at the end
+        self._waited = 0.0
+        self._computed = (0, 0.0)  # steps, and seconds in them without data wait and communication
+        self._last_time: Optional[float] = None
         self._edge = -math.inf
         self._world = 1
         stopping.flush = self.flush
@@ -103,6 +114,16 @@ class Steps:
             self._clock_optimizer = weakref.ref(optimizer)
             return True
         return known is optimizer
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer whose steps count."""
+        return self._clock_optimizer() if self._clock_optimizer is not None else None
+
+    def compute_seconds(self) -> Optional[float]:
+        """Mean time of a step that neither waits for data nor for other ranks."""
+        steps, seconds = self._computed
+        return seconds / steps if steps else None
 
     def end_step(self, optimizer: Any) -> None:
         """An optimizer has stepped."""
@@ -140,6 +161,8 @@ class Steps:
             self._phases.clock.wait(end)
             self._memory.report()
         self._report(is_edge)
+        if is_edge:
+            self._at_edge(False)
         if self.number == 1:
             _client.at_exit(self.flush, 0)  # the connection is there: what it says at exit comes after this
         self._stopping.after_step(self.number, now)
@@ -162,6 +185,15 @@ class Steps:
         if self._pending:
             self._phases.clock.wait(self._pending[-1].end)
             self._report(False)
+        if self.number > 0 and not self._is_told:
+            self._is_told = True
+            self._at_edge(True)
+        self._session.flush()
+
+    def _at_edge(self, is_last: bool) -> None:
+        self._waited = self.in_backward() or 0.0
+        for edge in self.edges:
+            edge(is_last)
         self._session.flush()
 
     def _report(self, is_edge: bool) -> None:
@@ -181,9 +213,12 @@ class Steps:
         events: list[tuple[str, dict[str, Any]]] = [("mark", {"name": name}) for name in step.marks]
         if step.wait_seconds > 0:
             events.append(("phase", {"name": "data_wait", "seconds": step.wait_seconds}))
-        for name, seconds in self._phases.sums(step.segments).items():
+        sums = self._phases.sums(step.segments)
+        self._take_from_backward(sums)
+        for name, seconds in sums.items():
             events.append(("phase", {"name": name, "seconds": seconds}))
         fields: dict[str, Any] = {"time": self._phases.clock.time(step.end)}
+        self._add_compute(step, fields["time"], step.wait_seconds + sums.get(COMMUNICATION, 0.0))
         if step.samples is not None:
             fields["samples"] = step.samples
         loss = self._loss(step, is_edge)
@@ -191,6 +226,19 @@ class Steps:
             fields["loss"] = loss
         events.append(("step", fields))
         self._session.send_soon(events, time.perf_counter())
+
+    def _take_from_backward(self, sums: dict[str, float]) -> None:
+        """What DistributedDataParallel waits for within backward is communication."""
+        waited = min(self._waited, sums.get("backward", 0.0))
+        if waited > 0:
+            sums["backward"] -= waited
+            sums[COMMUNICATION] = sums.get(COMMUNICATION, 0.0) + waited
+
+    def _add_compute(self, step: Step, ended: float, waited: float) -> None:
+        last, self._last_time = self._last_time, ended
+        if last is not None and not step.marks and step.number > FIRST_LOSSES // 4:
+            steps, seconds = self._computed
+            self._computed = (steps + 1, seconds + max(ended - last - waited, 0.0))
 
     @staticmethod
     def _loss(step: Step, is_edge: bool) -> Optional[float]:

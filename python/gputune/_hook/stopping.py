@@ -34,7 +34,7 @@ class Stopping:
     def between_steps(self, now: float) -> None:
         """Looks for the order where no step ends, now and then; ranks of a job wait for the end of their step."""
         if now - self._looked_at >= 5 * _LOOK_SECONDS and self._is_wanted(now) and rank_and_ranks()[1] == 1:
-            self._leave()
+            self.leave()
 
     def after_step(self, step: int, now: float) -> None:
         """Looks for the order at the end of a step."""
@@ -47,7 +47,7 @@ class Stopping:
         if not self._is_wanted(now):
             return
         if ranks == 1 or step >= self._agreed_step(rank, step, now):
-            self._leave()
+            self.leave()
 
     def _is_wanted(self, now: float) -> bool:
         if not self.is_ordered and now - self._looked_at >= _LOOK_SECONDS:
@@ -56,7 +56,8 @@ class Stopping:
             self.is_ordered = reporter is not None and reporter.order() == "stop"
         return self.is_ordered
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Ends the run, which has told what it was asked for."""
         reporter = Reporter.current()
         if self._is_leaving or reporter is None:  # somebody has caught the first
             raise SystemExit(0)

@@ -1,0 +1,124 @@
+"""Counts calls of some kind in the training thread, with their time and where in the script they are."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+import threading
+import time
+from typing import Any, Callable, Optional, Union
+
+import torch
+
+from gputune._hook import dataset_watch
+from gputune._hook.patching import Function, is_compiling
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + "/"
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + "/"
+#: Files of torch through which a script's own reading and printing of tensors goes.
+_READING = (_TORCH + "_tensor.py", _TORCH + "_tensor_str.py")
+_LIBRARIES = tuple(
+    {path.rstrip("/") + "/" for path in (*sysconfig.get_paths().values(), *site.getsitepackages()) if path != sys.prefix}
+)
+#: Sites that are told.
+_MOST_TOLD = 5
+#: Share of the time that a line needs that only flushes or closes.
+_LEAST_TOLD = 0.05
+
+
+class Site:
+    """A line of the script that makes such calls."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.calls = 0
+        self.seconds = 0.0
+
+
+class CallSites:
+    """Calls of one kind. Those within another one, in data sets, in torch itself and in the hook do not count."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.seconds = 0.0
+        self._sites: dict[tuple[Any, int, str], Optional[Site]] = {}
+        self._texts: dict[str, Site] = {}
+        self._thread: Optional[int] = None
+        self._is_inside = False
+
+    def begin(self) -> None:
+        """Counts from here on, in this thread."""
+        self._thread = threading.get_ident()
+        os.register_at_fork(after_in_child=self._end)
+
+    def _end(self) -> None:
+        self._thread = None
+
+    def around(
+        self,
+        name: str,
+        is_counted: Union[bool, Callable[[Any], bool]] = True,
+        matters: Optional[Callable[[Any], bool]] = None,
+    ) -> Callable[[Function], Function]:
+        """Makes wrappers that time calls as `name`, and count them; both conditions are asked about the first argument."""
+        counts = is_counted if callable(is_counted) else lambda first: is_counted
+        clock, thread = time.perf_counter, threading.get_ident
+
+        def make(original: Function) -> Function:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if self._thread is None or self._is_inside or is_compiling() or self._thread != thread():
+                    return original(*args, **kwargs)
+                if (matters is not None and not matters(args[0] if args else None)) or dataset_watch.is_inside():
+                    return original(*args, **kwargs)
+                found = self._site(sys._getframe(1), name)
+                if found is None:
+                    return original(*args, **kwargs)
+                self._is_inside = True
+                begin = clock()
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    seconds = clock() - begin
+                    self._is_inside = False
+                    self.seconds += seconds
+                    found.seconds += seconds
+                    if counts(args[0] if args else None):
+                        self.calls += 1
+                        found.calls += 1
+
+            return call
+
+        return make
+
+    def told(self, by_time: bool) -> Optional[str]:
+        """The sites as one text, the slowest or the most frequent first."""
+        sites = sorted(self._texts.values(), key=lambda found: -(found.seconds if by_time else found.calls))
+        matters = [found for found in sites if found.calls or found.seconds > _LEAST_TOLD * self.seconds]
+        return ", ".join(found.text for found in matters[:_MOST_TOLD]) or None
+
+    def _site(self, frame: Any, name: str) -> Optional[Site]:
+        key = (frame.f_code, frame.f_lineno, name)
+        if key not in self._sites:
+            text = _where(frame)
+            label = None if text is None else f"{text} {name}"
+            self._sites[key] = None if label is None else self._texts.setdefault(label, Site(label))
+        return self._sites[key]
+
+
+def _where(frame: Any) -> Optional[str]:
+    """The script's line that leads to a call; nothing for calls of torch and of the hook."""
+    while frame is not None and frame.f_code.co_filename in _READING:
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_filename.startswith((_OURS, _TORCH)):
+        return None
+    first = frame
+    while frame is not None and _is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    shown = frame or first
+    return f"{os.path.basename(shown.f_code.co_filename)}:{shown.f_lineno}"
+
+
+def _is_library(path: str) -> bool:
+    return path.startswith(("<", _OURS, *_LIBRARIES)) or "/site-packages/" in path or "/dist-packages/" in path

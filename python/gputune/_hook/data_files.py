@@ -1,0 +1,244 @@
+"""Which files a data set reads: those that it opens for a sample, and those that it holds open or mapped.
+
+Python tells of each file that it opens (PEP 578). Libraries in C do not: what they hold open or mapped, such as HDF5 and
+Arrow files, is read from /proc; what they open and close for each sample is looked for in the data set's own lists.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import sysconfig
+from typing import Any, Callable, Optional
+
+#: Files of which this process writes the names down.
+_MOST = 20_000
+#: Batches after which the files that are held open are looked at.
+_LOOKS = (1, 8, 64)
+#: Names that wait to be written.
+_MOST_WAITING = 64
+
+_OPENED, _HELD = "o", "h"
+
+_KINDS = {
+    "images": "jpg jpeg png bmp webp gif tif tiff ppm pgm jp2 dcm wav flac mp3 ogg opus m4a mp4 avi mkv webm",
+    "hdf5": "h5 hdf5 hdf he5 nc nc4",
+    "tfrecord": "tfrecord tfrecords tfrec",
+    "webdataset": "tar tgz",
+    "parquet": "parquet parq",
+    "arrow": "arrow feather ipc",
+    "npy": "npy npz memmap mmap",
+    "text": "txt csv tsv json jsonl ndjson xml",
+}
+_KIND_OF = {suffix: kind for kind, suffixes in _KINDS.items() for suffix in suffixes.split()}
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
+#: Slashes in the shortest path of a folder that is a data set's own.
+_LEAST_DEPTH = 2
+#: Raw numbers, where they are mapped into memory.
+_RAW = ("bin", "dat", "raw")
+
+_prefixes = {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
+_OTHERS = tuple(
+    path.rstrip("/") + "/"
+    for path in (*_prefixes, "/usr/lib", "/usr/share", "/usr/bin", "/usr/local/lib", "/lib", "/proc", "/sys", "/dev", "/etc")
+    if path not in ("", "/", "/usr")
+)
+_CODE = (".so", ".py", ".pyc", ".pyi", ".pth", ".egg", ".whl", ".cubin", ".ptx")
+
+
+def kind_of(path: str, is_mapped: bool = False) -> str:
+    """The kind of a file by its name."""
+    name = os.path.basename(path).lower()
+    for ending in _COMPRESSED:
+        if name.endswith(ending):
+            name = name[: -len(ending)]
+    if ".tfrecord" in name:
+        return "tfrecord"
+    suffix = name.rpartition(".")[2]
+    if suffix in _RAW and is_mapped:
+        return "npy"
+    return _KIND_OF.get(suffix, "other")
+
+
+_heard: Optional[Callable[[str, int], None]] = None
+_is_listening = False
+
+
+class DataFiles:
+    """The files of the data sets of this process; the names go to a file of the probe."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._path = os.path.join(folder, f"files-{os.getpid()}.txt")
+        self._known: set[tuple[str, str]] = set()
+        self._waiting: list[str] = []
+        self._opened = 0
+        self._bytes = 0
+        self._sized = 0
+        self._batches = 0
+        self._is_inside: Callable[[], bool] = lambda: False
+
+    def listen(self, is_inside: Callable[[], bool]) -> None:
+        """Hears from now on of what is opened while `is_inside`."""
+        global _heard, _is_listening
+        self._is_inside = is_inside
+        _heard = self._hear
+        if not _is_listening:
+            _is_listening = True
+            sys.addaudithook(_audit)
+
+    def _hear(self, path: str, flags: int) -> None:
+        if not self._is_inside() or flags & os.O_ACCMODE == os.O_WRONLY or _is_other(path):
+            return
+        self._opened += 1
+        if (_OPENED, path) in self._known:
+            return
+        size = self._note(_OPENED, path)
+        if size is not None:
+            self._bytes += size
+            self._sized += 1
+
+    def _note(self, how: str, path: str) -> Optional[int]:
+        """Writes a file down; its size, where it is one."""
+        if len(self._known) >= _MOST:
+            return None
+        self._known.add((how, path))
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        if "\n" not in path:
+            self._waiting.append(f"{how} {found.st_size} {os.path.abspath(path)}\n")
+        return found.st_size
+
+    def between_batches(self) -> tuple[int, int, int]:
+        """What was opened since the last call: how often, and of new files the bytes and the number."""
+        self._batches += 1
+        if self._batches in _LOOKS:
+            self.look()
+        if len(self._waiting) >= _MOST_WAITING or self._batches in _LOOKS:
+            self.write()
+        opened = (self._opened, self._bytes, self._sized)
+        self._opened = self._bytes = self._sized = 0
+        return opened
+
+    def look(self) -> None:
+        """Notes what is held open now."""
+        for path in held_files():
+            if (_OPENED, path) not in self._known and (_HELD, path) not in self._known:
+                self._note(_HELD, path)
+
+    def write(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        try:
+            with open(self._path, "a", encoding="utf-8", errors="surrogateescape") as file:
+                file.write("".join(waiting))
+        except OSError:  # no space is left: the list ends here
+            pass
+
+
+def _audit(event: str, args: Any) -> None:
+    if event == "open" and _heard is not None:
+        try:
+            path, _, flags = args
+            if not isinstance(path, int):
+                _heard(os.fsdecode(path), flags if isinstance(flags, int) else 0)
+        except Exception:  # what is opened is opened
+            pass
+
+
+def _is_other(path: str) -> bool:
+    """Whether a file belongs to programs, libraries or the system."""
+    return path.startswith(_OTHERS) or path.endswith(_CODE) or ".so." in path
+
+
+def held_files() -> list[str]:
+    """Regular files that this process has open for reading, or mapped, but for programs and libraries."""
+    found: dict[str, None] = {}
+    try:
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                path = os.readlink(f"/proc/self/fd/{name}")
+                if path.startswith("/") and not _is_other(path) and _reads(name):
+                    found[path] = None
+            except (OSError, ValueError):
+                continue
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+            for line in maps:
+                path = line.rstrip("\n").partition("/")[2]
+                if path and not path.endswith(" (deleted)") and not _is_other("/" + path):
+                    found["/" + path] = None
+    except OSError:
+        pass
+    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return [path for path in found if not path.startswith(ours) and os.path.isfile(path)]
+
+
+def _reads(descriptor: str) -> bool:
+    """Whether a descriptor is open for reading: a log that the process writes is no data."""
+    with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as info:
+        for line in info:
+            if line.startswith("flags:"):
+                return int(line.split()[1], 8) & os.O_ACCMODE != os.O_WRONLY
+    return False
+
+
+class FilesFound:
+    """The lists of all processes of the probe, read as they grow."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._offsets: dict[str, int] = {}
+        self.opened: dict[str, int] = {}  # path and size
+        self.held: dict[str, int] = {}
+
+    def read(self) -> None:
+        for name in os.listdir(self._folder):
+            if name.startswith("files-") and name.endswith(".txt"):
+                self._read(os.path.join(self._folder, name))
+
+    def _read(self, path: str) -> None:
+        try:
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                file.seek(self._offsets.get(path, 0))
+                while True:
+                    line = file.readline()
+                    if not line.endswith("\n"):
+                        break
+                    self._offsets[path] = file.tell()
+                    how, size, name = line.rstrip("\n").split(" ", 2)
+                    (self.opened if how == _OPENED else self.held)[name] = int(size)
+        except (OSError, ValueError):
+            pass
+
+    def verdict(self) -> tuple[str, Optional[str], Optional[float]]:
+        """The kind of the files, a folder of theirs and their mean size."""
+        files = self.opened or self.held
+        weights: dict[str, float] = {}
+        for path, size in files.items():
+            kind = kind_of(path, files is self.held)
+            weights[kind] = weights.get(kind, 0.0) + (1 if files is self.opened else size)
+        if files is self.held:  # something else that happens to be open
+            weights.pop("other", None)
+        if not weights:
+            return "none", None, None
+        kind = max(weights, key=lambda kind: weights[kind])
+        of_kind = {path: size for path, size in files.items() if kind_of(path, files is self.held) == kind}
+        return kind, _folder_of(list(of_kind)), sum(of_kind.values()) / len(of_kind)
+
+
+def _folder_of(paths: list[str]) -> str:
+    """The folder that all files are below, or that of most of them where that would be half the machine's files."""
+    common = os.path.commonpath([os.path.dirname(path) for path in paths])
+    if common.count("/") >= _LEAST_DEPTH:
+        return common
+    folders: dict[str, int] = {}
+    for path in paths:
+        folder = os.path.dirname(path)
+        folders[folder] = folders.get(folder, 0) + 1
+    return max(folders, key=lambda folder: folders[folder])

@@ -1,0 +1,214 @@
+"""Watches data sets at work, in the process that loads: how long samples take, and which files they come from.
+
+A worker writes its numbers into a mapped file beside `probe.json`, which the training process reads: no worker has to
+answer, and one that is killed leaves what it had.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import mmap
+import os
+import time
+from array import array
+from collections.abc import Iterable
+from typing import Any, Callable, Optional
+
+from torch.utils.data._utils import fetch as fetching
+
+from gputune._hook.batches import samples_in
+from gputune._hook.data_files import DataFiles
+from gputune._hook.patching import Function, replace
+
+#: Places of the numbers.
+(ITEMS, ITEM_SECONDS, ITEM_CPU_SECONDS, BATCHES, BUSY_SECONDS, COLLATE_SECONDS, OPENED, OPENED_BYTES, SIZED) = range(9)
+#: Where the histogram of the samples' times begins: eight bins for each doubling, from a microsecond on.
+_HISTOGRAM = 16
+_BINS_PER_DOUBLING = 8
+_BINS = 30 * _BINS_PER_DOUBLING
+LENGTH = _HISTOGRAM + _BINS
+_SHORTEST = 1e-6
+
+#: Seconds of a sample from which on each is timed by itself; timing shorter ones would cost too much.
+_WORTH_TIMING = 20e-6
+
+#: Numbers of one loader in one process: an array, or the memory of a mapped file.
+Numbers = Any
+
+
+class DatasetWatch:
+    """What is seen in this process."""
+
+    def __init__(self, files: DataFiles, numbers: Optional[Numbers], processor_time: Callable[[], float]) -> None:
+        self.numbers: Numbers = array("d", bytes(8 * LENGTH)) if numbers is None else numbers
+        self.files = files
+        self.is_inside = False
+        self._processor_time = processor_time
+        self._times_items = False
+        self._samples = 0
+        self._collated = (0.0, 0.0)
+
+    def fetch(self, original: Function, fetcher: Any, index: Any) -> Any:
+        """Fetches a batch, and takes its times."""
+        self._samples, self._collated = 0, (0.0, 0.0)
+        times: list[float] = []
+        self.is_inside = True
+        wall, cpu = time.perf_counter(), self._processor_time()
+        try:
+            if self._times_items and _takes_samples_one_by_one(fetcher):
+                batch = fetcher.collate_fn(_timed_samples(fetcher.dataset, index, times))
+            else:
+                batch = original(fetcher, index)
+        finally:
+            self.is_inside = False
+        cpu = self._processor_time() - cpu
+        wall = time.perf_counter() - wall
+        self._add(wall, cpu, times)
+        for place, more in zip((OPENED, OPENED_BYTES, SIZED), self.files.between_batches()):
+            self.numbers[place] += more
+        return batch
+
+    def collate(self, own: Function, data: Any, is_many: bool) -> Any:
+        """Makes a batch of samples, or takes one that the data set has made."""
+        wall, cpu = time.perf_counter(), self._processor_time()
+        batch = own(data)
+        self._collated = (time.perf_counter() - wall, self._processor_time() - cpu)
+        try:
+            self._samples = len(data) if is_many else samples_in(batch) or 1
+        except TypeError:
+            self._samples = 1
+        return batch
+
+    def _add(self, wall: float, cpu: float, times: list[float]) -> None:
+        numbers, samples = self.numbers, max(self._samples, 1)
+        in_dataset = max(wall - self._collated[0], 0.0)
+        numbers[ITEMS] += samples
+        numbers[ITEM_SECONDS] += in_dataset
+        numbers[ITEM_CPU_SECONDS] += max(cpu - self._collated[1], 0.0)
+        numbers[BATCHES] += 1
+        numbers[BUSY_SECONDS] += wall
+        numbers[COLLATE_SECONDS] += self._collated[0]
+        mean = in_dataset / samples
+        self._times_items = mean >= _WORTH_TIMING
+        for seconds in times or (mean,):
+            numbers[_HISTOGRAM + _bin(seconds)] += 1
+
+
+_watch: Optional[DatasetWatch] = None
+_is_installed = False
+
+
+def install(watch: DatasetWatch) -> None:
+    """Watches the data sets of this process from here on, in the place of what a parent watched."""
+    global _watch, _is_installed
+    _watch = watch
+    watch.files.listen(is_inside)
+    if _is_installed:
+        return
+    _is_installed = True
+    replace(fetching._BaseDatasetFetcher, "__init__", _around_init)
+    for kind in (fetching._MapDatasetFetcher, fetching._IterableDatasetFetcher):
+        replace(kind, "fetch", _around_fetch)
+
+
+def is_inside() -> bool:
+    """Whether the data set is at work now, in this process."""
+    return _watch is not None and _watch.is_inside
+
+
+def _around_init(original: Function) -> Function:
+    def __init__(fetcher: Any, *args: Any, **kwargs: Any) -> None:
+        original(fetcher, *args, **kwargs)
+        fetcher.collate_fn = functools.partial(_collate, fetcher.collate_fn, fetcher.auto_collation)
+
+    return __init__
+
+
+def _collate(own: Function, is_many: bool, data: Any) -> Any:
+    return own(data) if _watch is None else _watch.collate(own, data, is_many)
+
+
+def _around_fetch(original: Function) -> Function:
+    def fetch(fetcher: Any, index: Any) -> Any:
+        return original(fetcher, index) if _watch is None else _watch.fetch(original, fetcher, index)
+
+    return fetch
+
+
+def _takes_samples_one_by_one(fetcher: Any) -> bool:
+    """Whether fetching is `[dataset[index] for index in batch]`, so that each sample can be timed."""
+    is_plain = type(fetcher) is fetching._MapDatasetFetcher and fetcher.auto_collation
+    return is_plain and not getattr(fetcher.dataset, "__getitems__", None)
+
+
+def _timed_samples(dataset: Any, indices: Iterable[Any], times: list[float]) -> list[Any]:
+    samples = []
+    begin = time.perf_counter()
+    for index in indices:
+        samples.append(dataset[index])
+        end = time.perf_counter()
+        times.append(end - begin)
+        begin = end
+    return samples
+
+
+def _bin(seconds: float) -> int:
+    place = int(math.log2(max(seconds, _SHORTEST) / _SHORTEST) * _BINS_PER_DOUBLING)
+    return min(place, _BINS - 1)
+
+
+def quantile(numbers: list[float], share: float) -> Optional[float]:
+    """The time that a share of the samples stay below."""
+    counts = numbers[_HISTOGRAM:]
+    left = sum(counts) * share
+    if left <= 0:
+        return None
+    for place, count in enumerate(counts):
+        left -= count
+        if left <= 0:
+            return float(_SHORTEST * 2 ** ((place + 0.5) / _BINS_PER_DOUBLING))
+    return None
+
+
+class WorkerInit:
+    """Begins to watch in a worker; takes the place of the loader's `worker_init_fn`, and calls it."""
+
+    def __init__(self, own: Optional[Function], folder: str, loader: int) -> None:
+        self._own = own
+        self._folder = folder
+        self._loader = loader
+
+    def __call__(self, worker: int) -> None:
+        try:
+            numbers = _mapped(os.path.join(self._folder, f"loader-{self._loader}-{os.getpid()}"), LENGTH)
+            install(DatasetWatch(DataFiles(self._folder), numbers, time.process_time))
+        except OSError:  # no space is left: training goes on
+            pass
+        if self._own is not None:
+            self._own(worker)
+
+
+def _mapped(path: str, length: int) -> Numbers:
+    """Numbers in a file that others can read."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, 8 * length)  # a full disk is an error here, and no signal later
+        return memoryview(mmap.mmap(descriptor, 8 * length)).cast("d")
+    finally:
+        os.close(descriptor)
+
+
+def numbers_of_workers(folder: str, loader: int) -> list[list[float]]:
+    """What the workers of a loader have seen so far, each by itself."""
+    found = []
+    for name in sorted(os.listdir(folder)):
+        if name.startswith(f"loader-{loader}-"):
+            try:
+                with open(os.path.join(folder, name), "rb") as file:
+                    numbers = array("d", file.read(8 * LENGTH))
+            except (OSError, ValueError):
+                continue
+            if len(numbers) == LENGTH:
+                found.append(list(numbers))
+    return found

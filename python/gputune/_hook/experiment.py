@@ -1,0 +1,40 @@
+"""What a probe is asked to do beside, or instead of, training: `experiment` in `probe.json`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+OBSERVE = "observe"
+REPLAY = "replay"
+LOADER_ONLY = "loader_only"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment; `docs/protocol.md` explains the members."""
+
+    mode: str
+    batches: int = 8
+    workers: tuple[int, ...] = (0, 1, 2, 4)
+    seconds: float = 2.5
+
+    @classmethod
+    def of(cls, probe: dict[str, Any]) -> Optional[Experiment]:
+        """The experiment of a probe; none in an ordinary one."""
+        asked = probe.get("experiment")
+        if not isinstance(asked, dict):
+            return None
+        return cls(
+            str(asked.get("mode", OBSERVE)),
+            max(int(asked.get("batches", cls.batches)), 1),
+            tuple(max(int(count), 0) for count in asked.get("workers", cls.workers)),
+            float(asked.get("seconds", cls.seconds)),
+        )
+
+
+def settings_of(probe: dict[str, Any]) -> dict[str, Any]:
+    """What an experiment sets beside the parameters of the space."""
+    asked = probe.get("experiment")
+    settings = asked.get("set") if isinstance(asked, dict) else None
+    return settings if isinstance(settings, dict) else {}

@@ -1,0 +1,25 @@
+"""Facts: what this process says of itself beside its steps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gputune._hook.session import Session
+
+
+class Facts:
+    """Sends what has changed. Each name is in the table of `docs/protocol.md`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._said: dict[str, Any] = {}
+
+    def say(self, name: str, value: Any) -> None:
+        """Says that something is so; `None` and numbers that are not finite are not known."""
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            return
+        if name in self._said and self._said[name] == value:
+            return
+        self._said[name] = value
+        self._session.send_soon([("fact", {"name": name, "value": value})], -math.inf)

@@ -1,0 +1,123 @@
+"""The experiment `loader_only`: how many samples per second the training loader gives with different numbers of workers."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any, Callable, Optional
+
+from gputune._client import rank_and_ranks
+from gputune._hook.batches import samples_in
+from gputune._hook.experiment import Experiment
+from gputune._hook.facts import Facts
+from gputune._hook.patching import VERSION
+from gputune._hook.replaying import stop_workers
+
+#: Seconds that workers have to start and to load their first batches.
+_START_SECONDS = 25.0
+
+
+class LoaderOnly:
+    """Iterates a loader, changed in place for each number of workers."""
+
+    def __init__(self, experiment: Experiment, facts: Facts, between: Callable[[], None]) -> None:
+        self._experiment = experiment
+        self._facts = facts
+        self._between = between  # looks for the order to stop, and sends what waits
+
+    def run(self, loader: Any, batch_size: Optional[int]) -> None:
+        """Measures each number of workers. An error of the first is the script's; a later number is left out for one."""
+        rates: dict[int, float] = {}
+        _, ranks = rank_and_ranks()
+        own = (loader.prefetch_factor or 2, loader.timeout or _START_SECONDS)
+        for workers in dict.fromkeys(self._experiment.workers):
+            try:
+                _prepare(loader, workers, *own)
+                rate = self._rate(loader, workers, batch_size)
+            except Exception as error:
+                if not rates:
+                    raise
+                self._facts.say("loader_only.error", f"{workers} workers: {type(error).__name__}: {error}"[:500])
+                continue
+            if rate is not None:
+                rates[workers] = rate * ranks
+                self._facts.say("loader_only.rate." + str(workers), rates[workers])
+                self._facts.say("loader_only.workers_best", max(rates, key=lambda count: rates[count]))
+            self._between()
+
+    def _rate(self, loader: Any, workers: int, batch_size: Optional[int]) -> Optional[float]:
+        """Samples per second, from when each worker has given a batch; nothing where the data is over before that."""
+        iterator = _begin(loader)
+        try:
+            return self._measure(loader, iterator, workers, batch_size)
+        finally:
+            stop_workers(iterator)
+
+    def _measure(self, loader: Any, iterator: Any, workers: int, batch_size: Optional[int]) -> Optional[float]:
+        dropped = max(workers, 1)  # workers give their first batches at about the same time
+        arrivals: list[tuple[float, int]] = []
+        begin = time.perf_counter()
+        is_empty = True
+        while True:
+            try:
+                batch = next(iterator)
+                is_empty = False
+            except StopIteration:
+                if is_empty:
+                    break
+                is_empty = True
+                iterator = self._next_epoch(loader, iterator, workers)
+                continue
+            now = time.perf_counter()
+            arrivals.append((now, samples_in(batch, batch_size) or 1))
+            del batch
+            self._between()
+            measured = now - arrivals[min(dropped, len(arrivals)) - 1][0]
+            if len(arrivals) > dropped and measured >= self._experiment.seconds:
+                break
+            if len(arrivals) > 1 and now - begin >= _START_SECONDS + self._experiment.seconds:
+                break
+        return _rate(arrivals, dropped, workers)
+
+    @staticmethod
+    def _next_epoch(loader: Any, iterator: Any, workers: int) -> Any:
+        if workers > 0:
+            iterator._reset(loader)  # as persistent workers do
+            return iterator
+        return _begin(loader)
+
+
+def _begin(loader: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # more workers than cores are tried on purpose
+        return loader._get_iterator()
+
+
+def _rate(arrivals: list[tuple[float, int]], dropped: int, workers: int) -> Optional[float]:
+    """The rate of whole rounds: workers give their batches one after the other."""
+    if len(arrivals) < 2:
+        return None
+    first = min(dropped, len(arrivals) - 1) - 1
+    counted = len(arrivals) - 1 - first
+    if counted > max(workers, 1):
+        counted -= counted % max(workers, 1)
+    seconds = arrivals[first + counted][0] - arrivals[first][0]
+    samples = sum(size for _, size in arrivals[first + 1 : first + counted + 1])
+    return samples / seconds if seconds > 0 else None
+
+
+def _prepare(loader: Any, workers: int, prefetch: int, timeout: float) -> None:
+    """Gives a loader so many workers; torch forbids some of it, as it could not keep an iteration in step."""
+
+    def put(name: str, value: Any) -> None:
+        object.__setattr__(loader, name, value)
+
+    put("_iterator", None)
+    put("num_workers", workers)
+    put("persistent_workers", workers > 0)
+    if workers > 0:
+        put("prefetch_factor", prefetch)
+        put("timeout", timeout)
+    else:
+        put("prefetch_factor", None if VERSION >= (2, 0) else 2)
+        put("timeout", 0)

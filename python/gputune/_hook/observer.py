@@ -1,0 +1,185 @@
+"""Gathers facts: those that cost nothing in any probe, all others where an experiment asks for them."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any, Optional
+
+import torch
+
+from gputune._client import rank_and_ranks
+from gputune._hook import dataset_watch, model_facts
+from gputune._hook.communication import Communication
+from gputune._hook.data_files import DataFiles, FilesFound
+from gputune._hook.facts import Facts
+from gputune._hook.logs import Logs
+from gputune._hook.syncs import Syncs
+
+if TYPE_CHECKING:
+    from gputune._hook.install import Hook
+
+#: Seconds between two reports.
+_REPORT_SECONDS = 1.0
+
+
+class Observer:
+    """What this process says of itself."""
+
+    def __init__(self, hook: Hook, folder: str) -> None:
+        self._hook = hook
+        self._folder = folder
+        self._facts: Facts = hook.facts
+        self._autocast = model_facts.Autocast()
+        self._communication = Communication(hook.phases)
+        self._rank = 0
+        self._reported_at = 0.0
+        self._first = (0, 0.0, 0.0)  # step, wall time and time of this thread, where counting began
+
+    def install(self) -> None:
+        self._autocast.install()
+        self._communication.install()
+        self._hook.steps.in_backward = self._communication.in_backward
+        self._hook.steps.edges.append(self._at_edge)
+        self._hook.steps.checks.append(self._at_first_step)
+
+    def _at_first_step(self) -> None:
+        self._rank = rank_and_ranks()[0]
+        self._reported_at = time.perf_counter()
+        self._first = (self._hook.steps.number, self._reported_at, time.thread_time())
+        self.begin()
+        if self._rank == 0:
+            self.say_model()
+            self._hook.loaders.say_facts(self._facts)
+
+    def say_model(self) -> None:
+        """What does not change any more."""
+        hook, say = self._hook, self._facts.say
+        modules = hook.modules.found
+        device = "cpu" if hook.phases.device is None else hook.phases.device.type
+        say("device", device)
+        say("threads", torch.get_num_threads())
+        if modules:
+            say("precision", model_facts.precision(device, modules, self._autocast))
+            say("parameters", model_facts.parameters(modules))
+            say("compiled", model_facts.is_compiled(modules))
+            say("flash_attention", model_facts.flash_attention(device, modules))
+        optimizer = hook.steps.optimizer
+        if optimizer is not None and hasattr(optimizer, "param_groups"):
+            say("optimizer", type(optimizer).__name__)
+            say("optimizer_fused", model_facts.is_fused(optimizer))
+
+    def _at_edge(self, is_last: bool) -> None:
+        now = time.perf_counter()
+        if not is_last and now - self._reported_at < _REPORT_SECONDS:
+            return
+        self._reported_at = now
+        steps, wall = self._hook.steps.number - self._first[0], now - self._first[1]
+        if steps <= 0 or wall <= 0:
+            return
+        self._facts.say("step_compute_seconds", self._hook.steps.compute_seconds())
+        if self._rank == 0:
+            self._facts.say("main_cpu_share", min((time.thread_time() - self._first[2]) / wall, 1.0))
+            self._hook.loaders.say_facts(self._facts)
+            self.report(steps, wall)
+
+    def begin(self) -> None:
+        """Counting begins."""
+
+    def report(self, steps: int, wall: float) -> None:
+        """What was seen in so many steps and seconds."""
+
+
+class Evidence(Observer):
+    """All facts."""
+
+    def __init__(self, hook: Hook, folder: str) -> None:
+        super().__init__(hook, folder)
+        self._syncs = Syncs(hook.phases)
+        self._logs = Logs()
+        self._files = DataFiles(folder)
+        self._found = FilesFound(folder)
+        self._watch = dataset_watch.DatasetWatch(self._files, None, time.thread_time)
+        self._read_before: dict[int, tuple[int, int]] = {}
+        self._read = (0, 0)  # bytes by system calls, and from storage
+
+    def install(self) -> None:
+        super().install()
+        self._syncs.install()
+        self._logs.install()
+        dataset_watch.install(self._watch)
+        self._hook.loaders.watch = self._watch
+        self._hook.loaders.folder = self._folder
+
+    def begin(self) -> None:
+        self._syncs.sites.begin()
+        self._logs.begin()
+        self._files.look()
+        self._count_bytes()
+        self._read = (0, 0)
+
+    def report(self, steps: int, wall: float) -> None:
+        say = self._facts.say
+        syncs, logs = self._syncs.sites, self._logs.sites
+        say("syncs_per_step", syncs.calls / steps)
+        say("sync_seconds_per_step", syncs.seconds / steps)
+        say("sync_sites", syncs.told(by_time=False))
+        say("logs_per_step", logs.calls / steps)
+        say("log_seconds_per_step", logs.seconds / steps)
+        say("log_sites", logs.told(by_time=True))
+        self._count_bytes()
+        say("files.read_bytes_per_second", self._read[0] / wall)
+        if self._read[0] > 0:
+            say("files.cached_share", max(1.0 - self._read[1] / self._read[0], 0.0))
+        number = self._hook.loaders.training_number
+        if number is not None:
+            self._say_loading(number)
+
+    def _say_loading(self, loader: int) -> None:
+        """What was seen of the training loader, in its workers or here."""
+        say = self._facts.say
+        workers = dataset_watch.numbers_of_workers(self._folder, loader)
+        numbers = [sum(numbers) for numbers in zip(*workers)] if workers else list(self._hook.loaders.numbers(loader))
+        items, batches = numbers[dataset_watch.ITEMS], numbers[dataset_watch.BATCHES]
+        if items <= 0:
+            return
+        say("loader.item_seconds", numbers[dataset_watch.ITEM_SECONDS] / items)
+        say("loader.item_cpu_seconds", numbers[dataset_watch.ITEM_CPU_SECONDS] / items)
+        say("loader.item_seconds_p95", dataset_watch.quantile(numbers, 0.95))
+        say("loader.collate_seconds", numbers[dataset_watch.COLLATE_SECONDS] / batches)
+        busy = [worker[dataset_watch.BUSY_SECONDS] for worker in workers]
+        if len(busy) > 1 and sum(busy) > 0:
+            say("loader.worker_imbalance", max(busy) * len(busy) / sum(busy))
+        self._files.write()
+        self._found.read()
+        kind, folder, size = self._found.verdict()
+        say("files.kind", kind)
+        say("files.path", folder)
+        say("files.opened_per_sample", numbers[dataset_watch.OPENED] / items)
+        if numbers[dataset_watch.SIZED] > 0:
+            size = numbers[dataset_watch.OPENED_BYTES] / numbers[dataset_watch.SIZED]
+        say("files.mean_bytes", size)
+
+    def _count_bytes(self) -> None:
+        """Adds what this process and the loader's workers have read since the last time (`man 5 proc`, /proc/PID/io)."""
+        for pid in (os.getpid(), *self._hook.loaders.worker_pids()):
+            now = _bytes_read(pid)
+            if now is None:
+                continue
+            before = self._read_before.get(pid, now if pid == os.getpid() else (0, 0))
+            self._read_before[pid] = now
+            self._read = (self._read[0] + now[0] - before[0], self._read[1] + now[1] - before[1])
+
+
+def _bytes_read(pid: int) -> Optional[tuple[int, int]]:
+    try:
+        with open(f"/proc/{pid}/io", encoding="ascii") as file:
+            numbers = dict(line.split(":") for line in file)
+        return int(numbers["rchar"]), int(numbers["read_bytes"])
+    except (OSError, ValueError, KeyError):  # it has ended
+        return None
+
+
+def make(hook: Hook, folder: str, is_asked: bool) -> Any:
+    """The observer of a probe."""
+    return Evidence(hook, folder) if is_asked else Observer(hook, folder)

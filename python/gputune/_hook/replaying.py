@@ -1,0 +1,152 @@
+"""The experiment `replay`: the first batches of the training loader again and again, so that nothing waits for data."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Optional
+
+import torch
+from torch.utils.data import dataloader as dataloader_module
+
+from gputune._hook.facts import Facts
+from gputune._hook.patching import map_tensors
+
+#: Seconds after which no more batches are waited for, and bytes from which on no more are kept.
+_LONGEST_SECONDS = 20.0
+_MOST_BYTES = 1 << 30
+
+
+class Kept:
+    """The batches of one loader."""
+
+    def __init__(self, wanted: int, facts: Facts) -> None:
+        self._wanted = wanted
+        self._facts = facts
+        self._batches: list[tuple[Any, list[torch.Tensor]]] = []  # each with copies of its tensors
+        self._versions: list[list[int]] = []
+        self.length: Optional[int] = None  # of an epoch
+        self._next = 0
+
+    @property
+    def is_filled(self) -> bool:
+        return bool(self._batches)
+
+    def fill(self, iterator: Any, flush: Any) -> None:
+        """Takes the first batches; then the loader's workers end."""
+        begin, size = time.perf_counter(), 0
+        try:
+            while len(self._batches) < self._wanted and size < _MOST_BYTES:
+                try:
+                    batch = next(iterator)
+                except StopIteration:
+                    self.length = len(self._batches)
+                    break
+                tensors = tensors_in(batch)
+                self._batches.append((batch, [tensor.clone() for tensor in tensors]))
+                self._versions.append([_version(tensor) for tensor in tensors])
+                size += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+                self._facts.say("replay.batches", len(self._batches))
+                flush()  # a sign of life
+                if time.perf_counter() - begin > _LONGEST_SECONDS:
+                    break
+        finally:
+            stop_workers(iterator)
+
+    def next(self) -> Any:
+        """The next batch, as it was first: the script may have changed it."""
+        place = self._next % len(self._batches)
+        self._next += 1
+        batch, copies = self._batches[place]
+        for at, (tensor, copy) in enumerate(zip(tensors_in(batch), copies)):
+            if _version(tensor) != self._versions[place][at]:
+                with torch.no_grad():
+                    tensor.copy_(copy)
+                self._versions[place][at] = _version(tensor)
+        return fresh(batch)
+
+
+class ReplayIterator(dataloader_module._BaseDataLoaderIter):
+    """What a loader's iterator looks like from outside. It starts no workers."""
+
+    def __init__(self, loader: Any, kept: Kept, inner: Any, flush: Any) -> None:
+        self._kept = kept
+        self._inner = inner
+        self._flush = flush
+        self._loader = loader
+        try:
+            self._length: Optional[int] = len(loader)
+        except TypeError:  # an iterable data set that does not say
+            self._length = None
+        # What `__next__` of the base class looks at.
+        self._sampler_iter = iter(())
+        self._num_yielded = 0
+        self._dataset_kind = None
+        self._IterableDataset_len_called = None
+        self._profile_name = "enumerate(DataLoader)#replay"
+
+    def __len__(self) -> int:
+        if self._length is None:
+            raise TypeError("the data set has no length")
+        return self._length
+
+    def _next_data(self) -> Any:
+        kept = self._kept
+        if self._inner is not None:
+            inner, self._inner = self._inner, None
+            if not kept.is_filled:
+                kept.fill(inner, self._flush)
+        length = kept.length if kept.length is not None else self._length
+        if not kept.is_filled or (length is not None and self._num_yielded >= length):
+            raise StopIteration
+        return kept.next()
+
+    def _shutdown_workers(self) -> None:
+        """There are none."""
+
+
+def stop_workers(iterator: Any) -> None:
+    """Ends the workers of an iterator, which would go on loading for a while."""
+    end = getattr(iterator, "_shutdown_workers", None)
+    if end is not None:
+        end()
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors of a batch, through containers and objects."""
+    found: list[torch.Tensor] = []
+    _collect(value, found, 8)
+    return found
+
+
+def _collect(value: Any, found: list[torch.Tensor], depth: int) -> None:
+    if isinstance(value, torch.Tensor):
+        found.append(value)
+    elif depth > 0:
+        if isinstance(value, (list, tuple)):
+            parts: Any = value
+        elif hasattr(value, "values") and hasattr(value, "keys"):
+            parts = value.values()
+        else:
+            parts = getattr(value, "__dict__", {}).values()
+        for part in parts:
+            _collect(part, found, depth - 1)
+
+
+def fresh(batch: Any) -> Any:
+    """The same tensors in containers of their own, from which the script may take parts."""
+    if isinstance(batch, (torch.Tensor, str, bytes, int, float, type(None))):
+        return batch
+    if type(batch) in (list, tuple, dict) or (isinstance(batch, tuple) and hasattr(batch, "_fields")):
+        return map_tensors(batch, lambda tensor: tensor)
+    copied = getattr(batch, "copy", None)  # such as the encodings of transformers
+    try:
+        return copied() if callable(copied) else batch
+    except Exception:
+        return batch
+
+
+def _version(tensor: torch.Tensor) -> int:
+    try:
+        return tensor._version
+    except RuntimeError:  # made in inference mode
+        return 0

@@ -1,0 +1,43 @@
+"""Counts where a script waits for its device: it reads numbers of tensors, or synchronises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gputune._hook.call_sites import CallSites
+from gputune._hook.patching import replace
+from gputune._hook.timeline import Phases
+
+#: Methods that need the values of a tensor on the host, and how the script's line is labelled.
+_METHODS = {
+    "item": "item",
+    "cpu": "cpu",
+    "numpy": "numpy",
+    "tolist": "tolist",
+    "nonzero": "nonzero",
+    "__bool__": "bool",
+    "__float__": "float",
+    "__int__": "int",
+    "__repr__": "print",
+    "__format__": "format",
+}
+
+
+class Syncs:
+    """Calls that make the host wait. With a GPU only those of its tensors count."""
+
+    def __init__(self, phases: Phases) -> None:
+        self.sites = CallSites()
+        self._phases = phases
+
+    def install(self) -> None:
+        for method, name in _METHODS.items():
+            replace(torch.Tensor, method, self.sites.around(name, matters=self._is_on_device))
+        if torch.cuda.is_available():
+            replace(torch.cuda, "synchronize", self.sites.around("synchronize"))
+
+    def _is_on_device(self, tensor: Any) -> bool:
+        device = self._phases.device
+        return device is None or device.type != "cuda" or bool(getattr(tensor, "is_cuda", False))

@@ -1,0 +1,270 @@
+//! The figures of a study: each kind is one file and one row of a table.
+
+mod against;
+mod memory;
+mod parallel;
+mod phases;
+mod plane;
+mod progress;
+
+use super::figure::{Axis, Drawing, Figure, Mark, Scale, Series, Tick, Unit};
+use super::row::result_name;
+use crate::objective::{Direction, Judgement};
+use crate::outcome::{Estimate, Outcome};
+use crate::space::{Config, Parameter};
+use crate::study::{Best, Study};
+use crate::trial::Trial;
+
+/// A kind of figure.
+#[derive(Debug, Clone, Copy)]
+pub struct FigureRow {
+    /// Its name.
+    pub name: &'static str,
+    /// The head of its part of a page.
+    pub title: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// The figures of a study, if there is something to show.
+    build: fn(&Studied<'_>) -> Vec<Figure>,
+}
+
+/// All kinds, in the order in which a page has them.
+pub const FIGURES: &[FigureRow] = &[
+    FigureRow {
+        name: "against",
+        title: "Against each parameter",
+        about: "What counts against each parameter, with 95 % intervals; what failed stands at the lower edge.",
+        build: against::build,
+    },
+    FigureRow {
+        name: "front",
+        title: "Front",
+        about: "The first two metrics that count against each other, with the configs that no other beats.",
+        build: plane::build,
+    },
+    FigureRow {
+        name: "memory",
+        title: "Memory",
+        about: "Peak device memory against the batch size, with the memory that there is and the headroom below it.",
+        build: memory::build,
+    },
+    FigureRow {
+        name: "phases",
+        title: "Where time went",
+        about: "The parts of a step's time, one bar for each of the best configs.",
+        build: phases::build,
+    },
+    FigureRow {
+        name: "progress",
+        title: "Best so far",
+        about: "What each probe came to, and the best so far.",
+        build: progress::build,
+    },
+    FigureRow {
+        name: "parallel",
+        title: "All parameters at once",
+        about: "A line for each trial over an axis for each parameter; the last axis is what counts.",
+        build: parallel::build,
+    },
+];
+
+/// All figures that there is something to show in.
+pub fn figures(study: &Study) -> Vec<Figure> {
+    Studied::of(study).figures()
+}
+
+/// A study with what follows from it, worked out once.
+pub(super) struct Studied<'s> {
+    pub(super) study: &'s Study,
+    pub(super) best: Option<Best>,
+    /// The configs of the front, where the result is one.
+    pub(super) front: Vec<Config>,
+}
+
+impl<'s> Studied<'s> {
+    pub(super) fn of(study: &'s Study) -> Self {
+        let is_front = study.objective.is_pareto();
+        let front = if is_front { study.front().into_iter().map(|member| member.config).collect() } else { Vec::new() };
+        Self { study, best: study.best(), front }
+    }
+
+    /// All figures that there is something to show in.
+    pub(super) fn figures(&self) -> Vec<Figure> {
+        FIGURES.iter().flat_map(|row| (row.build)(self)).collect()
+    }
+
+    /// What became of a trial.
+    pub(super) fn mark(&self, trial: &Trial) -> Mark {
+        let is = |config: &Config| trial.config == *config;
+        match &trial.outcome {
+            Outcome::OutOfMemory { .. } => Mark::OutOfMemory,
+            Outcome::Pruned(_) => Mark::Short,
+            Outcome::Measured(measurement) => match (self.study.objective.judge(measurement), &self.best) {
+                (Judgement::Infeasible { .. }, _) => Mark::Infeasible,
+                (_, Some(best)) if is(&best.winner.config) => Mark::Best,
+                _ if self.study.baseline.as_ref().is_some_and(is) => Mark::Baseline,
+                _ if trial.purpose.is_short() => Mark::Short,
+                (_, Some(best)) if best.ties.iter().any(|tie| is(&tie.config)) => Mark::Tied,
+                _ if self.front.iter().any(is) => Mark::Tied,
+                _ => Mark::Measured,
+            },
+            _ => Mark::Failed,
+        }
+    }
+
+    /// What counts of a trial, if it was measured.
+    pub(super) fn counted(&self, trial: &Trial) -> Option<Estimate> {
+        let estimate = self.study.objective.estimate(trial.outcome.partial_measurement()?)?;
+        estimate.value.is_finite().then_some(estimate)
+    }
+
+    /// The axis of what counts.
+    pub(super) fn result_axis(&self) -> Axis {
+        let metric = self.study.objective.metric();
+        let mut trials = self.study.history.trials().iter();
+        let unit = trials.find_map(|trial| trial.outcome.partial_measurement()).map_or("", |first| first.unit.as_str());
+        let label = match metric {
+            "throughput" if !unit.is_empty() => format!("throughput ({unit})"),
+            _ => metric.to_owned(),
+        };
+        Axis::linear(label, metric_unit(metric))
+    }
+
+    /// What counts, in a word or a few.
+    pub(super) fn result(&self) -> String {
+        if self.study.objective.is_pareto() {
+            self.study.objective.metric().to_owned()
+        } else {
+            result_name(&self.study.objective)
+        }
+    }
+
+    /// The better of two numbers of what counts.
+    pub(super) fn is_better(&self, a: f64, b: f64) -> bool {
+        match self.study.objective.direction() {
+            Direction::Maximize => a > b,
+            Direction::Minimize => a < b,
+        }
+    }
+}
+
+/// How a metric is written.
+pub(super) fn metric_unit(metric: &str) -> Unit {
+    match metric {
+        "peak_memory" | "host_memory" => Unit::Bytes,
+        "memory_headroom" => Unit::Share,
+        "step_time" | "data_wait" => Unit::Seconds,
+        _ => Unit::Number,
+    }
+}
+
+/// The axis of a parameter, and what turns a config's setting into a place on it.
+pub(super) struct Along<'s> {
+    study: &'s Study,
+    at: usize,
+    pub(super) axis: Axis,
+    /// The levels that have a place, for texts.
+    levels: Vec<Option<u32>>,
+}
+
+impl<'s> Along<'s> {
+    /// The axis of a parameter, by its place in the space. Texts stand in their order; those that no trial has are left
+    /// out. So is what has no value at all, unless it shares the axis with texts.
+    pub(super) fn of(study: &'s Study, at: usize) -> Self {
+        let parameter = &study.space.parameters()[at];
+        let mut levels: Vec<Option<u32>> = study.history.trials().iter().map(|trial| trial.config.level(at)).collect();
+        levels.sort_by_key(|level| level.map_or(u64::MAX, u64::from));
+        levels.dedup();
+        let (scale, ticks) = if parameter.is_ordinal() {
+            let numbers: Vec<f64> = levels.iter().filter_map(|level| number(parameter, *level)).collect();
+            (scale_of(&numbers), ticks_of(parameter, &levels))
+        } else {
+            let ticks = levels.iter().enumerate().map(|(place, level)| Tick {
+                at: float(place),
+                text: level.map_or_else(|| "not used".to_owned(), |level| parameter.value(level).to_string()),
+            });
+            (Scale::Categories, ticks.collect())
+        };
+        let axis = Axis { label: parameter.name().to_owned(), scale, unit: Unit::Number, ticks };
+        Self { study, at, axis, levels }
+    }
+
+    /// Where a config stands; nowhere, where it has no setting of a parameter that counts.
+    pub(super) fn place(&self, config: &Config) -> Option<f64> {
+        let level = config.level(self.at);
+        if self.axis.scale == Scale::Categories {
+            return self.levels.iter().position(|known| *known == level).map(float);
+        }
+        number(&self.study.space.parameters()[self.at], level)
+    }
+}
+
+fn number(parameter: &Parameter, level: Option<u32>) -> Option<f64> {
+    parameter.value(level?).as_f64()
+}
+
+/// Sizes that differ by much, as powers of two do, stand at equal ratios.
+fn scale_of(numbers: &[f64]) -> Scale {
+    const MUCH: f64 = 15.0;
+    let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if numbers.len() > 2 && least > 0.0 && most / least > MUCH { Scale::Log } else { Scale::Linear }
+}
+
+/// The settings themselves, while they are few.
+fn ticks_of(parameter: &Parameter, levels: &[Option<u32>]) -> Vec<Tick> {
+    const FEW: usize = 10;
+    let tick = |level: &Option<u32>| {
+        let value = parameter.value((*level)?);
+        Some(Tick { at: value.as_f64()?, text: value.to_string() })
+    };
+    if levels.len() > FEW { Vec::new() } else { levels.iter().filter_map(tick).collect() }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a few thousand at most")]
+pub(super) fn float(count: usize) -> f64 {
+    count as f64
+}
+
+/// Points by what became of the trial, in the order of the marks.
+#[derive(Default)]
+pub(super) struct Scatter(Vec<Series>);
+
+impl Scatter {
+    pub(super) fn push(&mut self, mark: Mark, trial: u32, x: f64, y: Option<Estimate>) {
+        let at = self.0.iter().position(|series| series.mark == mark).unwrap_or_else(|| {
+            let (trials, x, y, low, high) = Default::default();
+            self.0.push(Series { mark, trials, x, y, low, high });
+            self.0.len() - 1
+        });
+        let series = &mut self.0[at];
+        series.trials.push(trial);
+        series.x.push(x);
+        series.y.push(y.map(|estimate| estimate.value));
+        series.low.push(y.and_then(|estimate| estimate.low).filter(|low| low.is_finite()));
+        series.high.push(y.and_then(|estimate| estimate.high).filter(|high| high.is_finite()));
+    }
+
+    pub(super) fn done(mut self) -> Vec<Series> {
+        self.0.sort_by_key(|series| series.mark);
+        self.0
+    }
+
+    /// Whether any point has a number.
+    pub(super) fn has_numbers(&self) -> bool {
+        self.0.iter().any(|series| series.y.iter().any(Option::is_some))
+    }
+
+    /// How many points have no number, in words.
+    pub(super) fn failures(&self) -> String {
+        match self.0.iter().flat_map(|series| &series.y).filter(|y| y.is_none()).count() {
+            0 => String::new(),
+            1 => " 1 trial failed.".to_owned(),
+            count => format!(" {count} trials failed."),
+        }
+    }
+}
+
+pub(super) fn figure(kind: &'static str, name: String, title: String, text: String, drawing: Drawing) -> Figure {
+    Figure { name, kind, title, text, drawing }
+}

@@ -1,0 +1,83 @@
+//! Where a step's time went.
+
+use super::{Studied, figure};
+use crate::outcome::Measurement;
+use crate::quantity::show_seconds;
+use crate::report::figure::{Axis, Bar, Bars, Drawing, Figure, Mark, Unit};
+use crate::report::row::sorted;
+use crate::trial::Trial;
+
+/// Bars that can be read side by side.
+const MOST: usize = 16;
+
+/// The phases of a step in their order (docs/protocol.md); others follow by name.
+const ORDER: &[&str] = &["data_wait", "host_to_device", "forward", "backward", "communication", "optimizer"];
+
+/// What no phase accounts for.
+const REST: &str = "everything else";
+
+pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
+    let study = studied.study;
+    let phases = |trial: &&Trial| {
+        let measurement = trial.outcome.measurement();
+        measurement.is_some_and(|m| !m.phase_seconds.is_empty() && step_seconds(m).is_some())
+    };
+    let all: Vec<&Trial> = sorted(study).into_iter().filter(phases).collect();
+    let mut shown: Vec<&Trial> = all.iter().copied().take(MOST).collect();
+    let baseline = all.iter().find(|trial| study.baseline.as_ref() == Some(&trial.config));
+    if let Some(baseline) = baseline.filter(|baseline| !shown.iter().any(|trial| trial.number == baseline.number)) {
+        shown.truncate(MOST - 1);
+        shown.push(baseline);
+    }
+    let mut parts: Vec<String> = Vec::new();
+    for name in shown.iter().filter_map(|trial| trial.outcome.measurement()).flat_map(|m| m.phase_seconds.keys()) {
+        if !parts.contains(name) {
+            parts.push(name.clone());
+        }
+    }
+    if shown.is_empty() || parts.is_empty() {
+        return Vec::new();
+    }
+    parts.sort_by_key(|name| (ORDER.iter().position(|known| known == name).unwrap_or(ORDER.len()), name.clone()));
+    let bars: Vec<Bar> = shown.iter().filter_map(|trial| bar(studied, trial, &parts)).collect();
+    parts.push(REST.to_owned());
+    let named = bars.iter().find(|bar| bar.mark == Mark::Best).or(bars.first());
+    let text = named.map_or_else(String::new, |bar| {
+        let told = parts.iter().zip(&bar.texts).zip(&bar.lengths).filter(|(_, length)| **length > 0.0);
+        let told: Vec<String> = told.map(|((part, text), _)| format!("{} {text}", part.replace('_', " "))).collect();
+        format!("Of a step of {}: {}.", bar.label, told.join(", "))
+    });
+    let left = all.len() - bars.len();
+    let rest = if left > 0 { format!(" The other {left} measured trials are in the table.") } else { String::new() };
+    let x = Axis::linear("share of a step", Unit::Share);
+    let drawing = Drawing::Bars(Bars { x, parts, bars });
+    vec![figure("phases", "phases".to_owned(), "where a step's time went".to_owned(), text + &rest, drawing)]
+}
+
+/// What a step takes; where only a rate was read, what its phases take.
+fn step_seconds(measurement: &Measurement) -> Option<f64> {
+    let phases: f64 = measurement.phase_seconds.values().sum();
+    measurement.step_seconds.map(|seconds| seconds.max(phases)).or(Some(phases)).filter(|seconds| *seconds > 0.0)
+}
+
+fn bar(studied: &Studied<'_>, trial: &Trial, parts: &[String]) -> Option<Bar> {
+    let measurement = trial.outcome.measurement()?;
+    let whole = step_seconds(measurement)?;
+    let mut seconds: Vec<f64> =
+        parts.iter().map(|part| measurement.phase_seconds.get(part).copied().unwrap_or(0.0).max(0.0)).collect();
+    seconds.push((whole - seconds.iter().sum::<f64>()).max(0.0));
+    let mark = studied.mark(trial);
+    let word = if matches!(mark, Mark::Best | Mark::Baseline | Mark::Tied) {
+        mark.row().map_or("", |row| row.label)
+    } else {
+        ""
+    };
+    let settings = studied.study.settings(&trial.config).line();
+    Some(Bar {
+        trial: trial.number,
+        mark,
+        label: format!("#{} {word} {settings}", trial.number).replace("  ", " "),
+        lengths: seconds.iter().map(|part| part / whole).collect(),
+        texts: seconds.iter().map(|part| format!("{} ({:.0} %)", show_seconds(*part), part / whole * 100.0)).collect(),
+    })
+}

@@ -1,0 +1,173 @@
+//! What there is to say about one trial.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::kept::Kept;
+use crate::metric::{METRICS, Readings, Unit};
+use crate::outcome::Measurement;
+use crate::quantity::{show_bytes, show_number, show_seconds};
+use crate::report::care::left_out;
+use crate::report::gpus::gpu_lines;
+use crate::report::row::{shown_estimate, shown_numerics};
+use crate::study::Study;
+use crate::trial::Trial;
+
+/// One trial.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Detail {
+    /// A label and what there is to say, line by line.
+    facts: Vec<(String, String)>,
+    /// Where its log is, from the folder of the search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_name: Option<String>,
+    /// The last lines that it printed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
+}
+
+pub(super) fn details(study: &Study, mut kept: BTreeMap<u32, Kept>) -> BTreeMap<u32, Detail> {
+    let trials = study.history.trials().iter();
+    trials.map(|trial| (trial.number, detail(trial, kept.remove(&trial.number).unwrap_or_default()))).collect()
+}
+
+fn detail(trial: &Trial, kept: Kept) -> Detail {
+    let mut facts = Facts::default();
+    if let Some(why) = &kept.why {
+        facts.add("proposed for", why);
+    }
+    if let Some(failure) = trial.outcome.failure() {
+        facts.add("why it failed", &failure.reason);
+        // A log has these lines, too.
+        if kept.log.is_none() && !failure.last_lines.is_empty() {
+            facts.add("last lines", &failure.last_lines.join("\n"));
+        }
+    }
+    if let Some(measurement) = trial.outcome.partial_measurement() {
+        measured(measurement, &mut facts);
+    }
+    Detail { facts: facts.0, log_name: kept.log_name, log: kept.log.map(|log| plain(&log)) }
+}
+
+#[derive(Default)]
+struct Facts(Vec<(String, String)>);
+
+impl Facts {
+    fn add(&mut self, label: &str, text: &str) {
+        self.0.push((label.to_owned(), plain(text)));
+    }
+}
+
+fn measured(m: &Measurement, facts: &mut Facts) {
+    if let Some(throughput) = m.throughput {
+        facts.add("throughput", &shown_estimate(throughput, &m.unit));
+        if let (Some(low), Some(high)) = (throughput.low, throughput.high) {
+            facts.add("95 % interval", &format!("{} to {} {}", show_number(low), show_number(high), m.unit));
+        }
+    }
+    let steps = format!("{} measured, {} of warm-up before them", m.steps, m.warmup_steps);
+    facts.add("steps", &steps);
+    if let Some(seconds) = m.step_seconds {
+        facts.add("step time", &show_seconds(seconds));
+    }
+    for (phase, seconds) in &m.phase_seconds {
+        facts.add(phase, &show_seconds(*seconds));
+    }
+    if let Some(peak) = m.peak_memory_bytes {
+        let of = m.memory_capacity_bytes.map(|bytes| format!(" of {}", show_bytes(bytes))).unwrap_or_default();
+        facts.add("peak memory", &format!("{}{of}", show_bytes(peak)));
+    }
+    for (name, number) in &m.metrics {
+        facts.add(name, &show_number(*number));
+    }
+    let left_out = left_out(Some(m));
+    if !left_out.is_empty() {
+        facts.add("left out", &left_out);
+    }
+    if let Some(numerics) = &m.numerics {
+        facts.add("numerics", &shown_numerics(numerics));
+    }
+    let mut label = "GPU";
+    for (name, line) in gpu_lines(&m.gpus) {
+        label = if name.is_empty() { label } else { name };
+        facts.add(label, &line);
+    }
+    readings(&m.host, facts);
+    if let Some(framework) = &m.framework {
+        facts.add("framework", framework);
+    }
+}
+
+/// What the machine told, each number by its name.
+fn readings(host: &Readings, facts: &mut Facts) {
+    for row in METRICS {
+        let Some(reading) = host.get(&row.metric) else { continue };
+        let value = reading.value;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size, shown in three digits")]
+        let shown = match row.unit {
+            Unit::Share => format!("{} %", show_number(value * 100.0)),
+            Unit::Bytes => show_bytes(value as u64),
+            Unit::BytesPerSecond => format!("{}/s", show_bytes(value as u64)),
+            unit => format!("{} {}", show_number(value), unit.words()),
+        };
+        facts.add(row.label, &shown);
+    }
+}
+
+/// A text without what would move a terminal's cursor or change its colours: escape sequences (ECMA-48) and other control
+/// characters, but for ends of lines and tabs. Of a line that a progress bar wrote over, what stood there last is kept.
+fn plain(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for line in text.split('\n') {
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let last = line.rsplit('\r').find(|part| !part.trim().is_empty()).unwrap_or("");
+        lines.push(without_escapes(last));
+    }
+    lines.join("\n")
+}
+
+fn without_escapes(line: &str) -> String {
+    let mut safe = String::with_capacity(line.len());
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' if chars.peek() == Some(&'[') => {
+                chars.next();
+                // Parameters, then one character that ends it.
+                while chars.next_if(|c| matches!(c, '\u{20}'..='\u{3f}')).is_some() {}
+                chars.next_if(|c| matches!(c, '\u{40}'..='\u{7e}'));
+            }
+            '\u{1b}' if chars.peek() == Some(&']') => {
+                // A title or a link, up to BEL or ESC \.
+                while chars.next_if(|c| !matches!(c, '\u{7}' | '\u{1b}')).is_some() {}
+                if chars.next() == Some('\u{1b}') {
+                    chars.next_if_eq(&'\\');
+                }
+            }
+            '\t' => safe.push(c),
+            // Marks that turn the direction of writing would show a text as another (CVE-2021-42574).
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
+            c if c.is_control() => {}
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn output_for_a_terminal_becomes_plain_text() {
+        assert_eq!(
+            plain("\u{1b}[1;31mred\u{1b}[0m\tand\u{7} \u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\"),
+            "red\tand link"
+        );
+        assert_eq!(plain("10%\r50%\r100%\r\ndone\r\n"), "100%\ndone\n");
+        assert_eq!(plain("a\u{202e}b\0c\u{1b}"), "abc");
+        assert_eq!(plain("\u{1b}[31"), "");
+        assert_eq!(plain("\u{1b}]never ends"), "");
+    }
+}

@@ -1,0 +1,92 @@
+//! What the folder of a search keeps of each trial beside the journal, as far as there is room for it in a page.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use crate::outcome::Outcome;
+use crate::probe::{CommandProber, Effort};
+use crate::report::Subject;
+use crate::trial::Trial;
+
+/// The most of all logs together that a page has, in bytes, and of one; with many trials each has less.
+const ALL_LOGS: usize = 2 << 20;
+const ONE_LOG: usize = 8 << 10;
+
+/// Less of a log would say nothing.
+const LEAST_LOG: usize = 400;
+
+/// What is kept of a trial beside its outcome.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Kept {
+    /// Why the strategy proposed it.
+    pub(super) why: Option<String>,
+    /// Where its log is, from the folder of the search.
+    pub(super) log_name: Option<String>,
+    /// The last lines that it printed.
+    pub(super) log: Option<String>,
+}
+
+/// What is kept of each trial, by its number. Where there is no room for all, the best goes first, then what failed.
+pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
+    let Subject { study, best, folder, .. } = *subject;
+    let trials = study.history.trials();
+    let whys = subject.lines.iter().map(|line| (line.trial, Kept { why: line.why.clone(), ..Kept::default() }));
+    let mut kept: BTreeMap<u32, Kept> = whys.collect();
+    let each = (ALL_LOGS / trials.len().max(1)).clamp(LEAST_LOG, ONE_LOG);
+    let mut room = ALL_LOGS;
+    let is_best = |trial: &Trial| best.is_some_and(|best| best.config == study.settings(&trial.config));
+    let rank = |trial: &&Trial| match trial.outcome {
+        _ if is_best(trial) => 0,
+        Outcome::Measured(_) | Outcome::Pruned(_) => 2,
+        _ => 1,
+    };
+    let mut order: Vec<&Trial> = trials.iter().collect();
+    order.sort_by_key(rank);
+    for trial in order {
+        let log = CommandProber::log_name(trial.number, Effort::Probe);
+        let Some(tail) = tail(&folder.join(&log), each.min(room)) else { continue };
+        room -= tail.len().min(room);
+        let entry = kept.entry(trial.number).or_default();
+        entry.log_name = Some(log.display().to_string());
+        entry.log = (!tail.is_empty()).then_some(tail);
+    }
+    kept
+}
+
+/// The last whole lines of a file, in no more than so many bytes; what is no UTF-8 is replaced. None where there is no file.
+fn tail(path: &Path, most: usize) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    let from = length.saturating_sub(most as u64);
+    file.seek(SeekFrom::Start(from)).ok()?;
+    let mut bytes = Vec::new();
+    file.take(most as u64).read_to_end(&mut bytes).ok()?;
+    let begin = if from == 0 { 0 } else { bytes.iter().position(|&byte| byte == b'\n').map_or(0, |end| end + 1) };
+    let text = String::from_utf8_lossy(bytes.get(begin..).unwrap_or_default()).into_owned();
+    // A byte that is replaced takes three.
+    let over = text.len().saturating_sub(most);
+    let cut = (over..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    Some(text.get(cut..).unwrap_or_default().trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tail;
+
+    #[test]
+    fn the_tail_of_a_log_is_bounded_whatever_is_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        assert_eq!(tail(&path, 100), None);
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(tail(&path, 100).as_deref(), Some(""));
+        std::fs::write(&path, "one\ntwo\nthree\n").unwrap();
+        assert_eq!(tail(&path, 100).as_deref(), Some("one\ntwo\nthree"));
+        assert_eq!(tail(&path, 8).as_deref(), Some("three"));
+        std::fs::write(&path, vec![0xff; 10 << 20]).unwrap();
+        let text = tail(&path, 1000).unwrap();
+        assert!(text.len() <= 1000 && text.chars().all(|c| c == '\u{fffd}'), "{}", text.len());
+    }
+}

@@ -1,0 +1,195 @@
+//! A study as one page for a browser: everything is in the file, nothing is fetched, and no text in it can run.
+//!
+//! Texts of the user's command, its settings and its output go in as JSON in which no character ends its element, and are
+//! put in place as text, never as HTML. A Content-Security-Policy allows the page's own script and style and nothing else:
+//! no request, no image, no frame, no handler in an attribute.
+
+mod detail;
+mod kept;
+mod summary;
+mod table;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::hash::{BuildHasher, RandomState};
+
+use serde::Serialize;
+
+use super::Subject;
+use super::figure::{Figure, MARKS, MarkRow};
+use super::figures::{FIGURES, Studied};
+use crate::emit::shell_word;
+use detail::Detail;
+use summary::Summary;
+use table::Rows;
+
+/// Everything that the page's script draws.
+#[derive(Debug, Serialize)]
+struct Content<'c> {
+    title: &'c str,
+    version: &'static str,
+    summary: Summary,
+    /// The parts of the page that have figures.
+    kinds: Vec<Kind>,
+    figures: Vec<Figure>,
+    marks: &'static [MarkRow],
+    table: Rows,
+    details: BTreeMap<u32, Detail>,
+    about: Vec<(&'static str, String)>,
+    /// How to get the same again: what for, and the command or text.
+    reproduce: Vec<(&'static str, String)>,
+}
+
+#[derive(Debug, Serialize)]
+struct Kind {
+    name: &'static str,
+    title: &'static str,
+    about: &'static str,
+}
+
+/// The page of a search that is kept in a folder.
+pub fn page(subject: &Subject<'_>) -> String {
+    let studied = Studied::of(subject.study);
+    let kept = kept::kept(subject);
+    let content = Content {
+        title: subject.name,
+        version: env!("CARGO_PKG_VERSION"),
+        summary: Summary::of(subject, &studied, &kept),
+        kinds: FIGURES.iter().map(|row| Kind { name: row.name, title: row.title, about: row.about }).collect(),
+        figures: studied.figures(),
+        marks: MARKS,
+        table: Rows::of(&studied),
+        details: detail::details(subject.study, kept),
+        about: summary::about(subject),
+        reproduce: reproduce(subject),
+    };
+    // Only maps with keys that are no texts cannot be written, and numbers are.
+    let json = serde_json::to_string(&content).unwrap_or_else(|_| "null".to_owned());
+    assembled(subject.name, &in_an_element(&json))
+}
+
+/// How to get the same again.
+fn reproduce(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
+    let (spec, folder) = (shell_word(subject.name), shell_word(&subject.folder.display().to_string()));
+    let mut steps = vec![
+        ("The same search, started over", format!("gputune search {spec} --out {folder} --fresh")),
+        ("The best config again, in another form", format!("gputune emit {folder} --format json")),
+        ("This page again", format!("gputune report {folder} --format html")),
+    ];
+    let spec = std::fs::read(subject.folder.join("spec.toml")).ok();
+    steps.extend(spec.map(|text| ("The spec as it was", String::from_utf8_lossy(&text).into_owned())));
+    steps
+}
+
+/// The style that Observable Plot puts into each figure; `chart/build` works it out.
+const PLOT_STYLE: &str = include_str!("chart/style.sha256");
+
+fn assembled(name: &str, json: &str) -> String {
+    let nonce = nonce();
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}' '{}'; base-uri 'none'; form-action 'none'",
+        PLOT_STYLE.trim()
+    );
+    let parts = [
+        ("%policy%", policy.as_str()),
+        ("%title%", &as_html(name)),
+        ("%nonce%", &nonce),
+        ("%style%", include_str!("page.css")),
+        ("%plot%", include_str!("chart/plot.min.js")),
+        ("%script%", include_str!("page.js")),
+        ("%content%", json),
+    ];
+    filled(include_str!("page.html"), &parts)
+}
+
+/// A text with names replaced; what comes in their place is not looked at again.
+fn filled(template: &str, parts: &[(&str, &str)]) -> String {
+    let mut text = String::with_capacity(template.len() + parts.iter().map(|(_, part)| part.len()).sum::<usize>());
+    let mut rest = template;
+    while let Some((at, (name, part))) =
+        parts.iter().filter_map(|entry| Some((rest.find(entry.0)?, entry))).min_by_key(|(at, _)| *at)
+    {
+        text.push_str(&rest[..at]);
+        text.push_str(part);
+        rest = &rest[at + name.len()..];
+    }
+    text.push_str(rest);
+    text
+}
+
+/// A number that nobody could know who wrote what the page shows: that was there before it. It comes from the keys that the
+/// standard library draws against crafted keys of maps.
+fn nonce() -> String {
+    let word = || RandomState::new().hash_one(0_u8);
+    format!("{:016x}{:016x}", word(), word())
+}
+
+/// JSON in which nothing ends or opens an element, or a line of a script (U+2028, U+2029; ECMA-262, "Line Terminators").
+fn in_an_element(json: &str) -> String {
+    let mut safe = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\u{feff}' => {
+                let _ = write!(safe, "\\u{:04x}", u32::from(c));
+            }
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// A text as HTML.
+fn as_html(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '&' => safe.push_str("&amp;"),
+            '"' => safe.push_str("&quot;"),
+            c if c.is_control() => safe.push(' '),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_in_a_page_reads_back_and_ends_nothing() {
+        let hostile = "</script><!-- <script> & ]]> \u{2028}\u{2029}\u{feff} \"'`";
+        let json = serde_json::to_string(hostile).unwrap();
+        let safe = in_an_element(&json);
+        assert!(!safe.contains(['<', '>', '&', '\u{2028}', '\u{2029}']), "{safe}");
+        assert_eq!(serde_json::from_str::<String>(&safe).unwrap(), hostile);
+    }
+
+    #[test]
+    fn names_in_what_is_put_in_are_left_alone() {
+        assert_eq!(filled("a %x% b %y%", &[("%x%", "%y%"), ("%y%", "%x%")]), "a %y% b %x%");
+    }
+
+    #[test]
+    fn each_page_has_a_nonce_of_its_own() {
+        assert_ne!(nonce(), nonce());
+        assert_eq!(nonce().len(), 32);
+    }
+
+    #[test]
+    fn nothing_that_comes_along_ends_its_element_or_fetches_anything() {
+        for (name, text) in [
+            ("page.js", include_str!("page.js")),
+            ("page.css", include_str!("page.css")),
+            ("plot.min.js", include_str!("chart/plot.min.js")),
+        ] {
+            let low = text.to_lowercase();
+            assert!(!low.contains("</script") && !low.contains("<!--") && !low.contains("</style"), "{name}");
+        }
+        for text in [include_str!("page.js"), include_str!("page.css"), include_str!("page.html")] {
+            assert!(!text.contains("http:") && !text.contains("innerHTML") && !text.contains("@import"));
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The head of the page: what was found, how sure, why, and what to do next.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::kept::Kept;
+use crate::budget::StopReason;
+use crate::objective::Direction;
+use crate::outcome::{Estimate, Measurement};
+use crate::quantity::{show_bytes, show_duration, show_number};
+use crate::report::Subject;
+use crate::report::care::Care;
+use crate::report::figures::Studied;
+use crate::report::front::front_lines;
+use crate::report::gpus::gpu_summary;
+use crate::report::host::host_words;
+use crate::report::row::{shown_metric, shown_numerics, shown_result};
+use crate::space::Settings;
+use crate::study::{Best, Study};
+use crate::trial::Purpose;
+
+/// The head of the page.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Summary {
+    /// The finding, in a few words.
+    headline: String,
+    /// How sure it is, or what to make of it.
+    sub: String,
+    /// Whether a config was found.
+    is_found: bool,
+    /// Whether the search was cut short.
+    is_interrupted: bool,
+    /// Numbers that one looks for first.
+    cards: Vec<Card>,
+    /// The config, beside the baseline's.
+    settings: Vec<Setting>,
+    /// Configs that cannot be told from it.
+    ties: Vec<String>,
+    /// Further findings: a label, and what there is to say.
+    lines: Vec<(String, String)>,
+    /// What to run next: what for, and the command.
+    next: Vec<(String, String)>,
+}
+
+#[derive(Debug, Serialize)]
+struct Card {
+    label: &'static str,
+    value: String,
+    note: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Setting {
+    name: String,
+    value: String,
+    /// The baseline's, where it is another.
+    before: Option<String>,
+}
+
+impl Summary {
+    pub(super) fn of(subject: &Subject<'_>, studied: &Studied<'_>, kept: &BTreeMap<u32, Kept>) -> Self {
+        let study = subject.study;
+        let mut summary = match &studied.best {
+            Some(best) => found(subject, best, kept),
+            None => nothing(study),
+        };
+        summary.is_interrupted = study.stopped == StopReason::Interrupted;
+        let searched = study.history.searched().count();
+        let confirmed = study.history.trials().len() - searched;
+        summary.cards.push(Card {
+            label: "Probes",
+            value: searched.to_string(),
+            note: match confirmed {
+                0 => format!("in {}", show_duration(study.elapsed)),
+                _ => format!("and {confirmed} to confirm, in {}", show_duration(study.elapsed)),
+            },
+        });
+        // Care and the front tell their lines with the label in front, ten characters wide.
+        for line in Care::of(study).lines() {
+            summary.add_line(&line);
+        }
+        summary.lines.push(("ended because".to_owned(), study.stopped.to_string()));
+        summary
+    }
+
+    /// A line with its label in the first ten characters.
+    fn add_line(&mut self, line: &str) {
+        let at = line.char_indices().nth(10).map_or(line.len(), |(at, _)| at);
+        let (label, text) = line.split_at(at);
+        self.lines.push((label.trim().to_owned(), text.trim().to_owned()));
+    }
+}
+
+fn nothing(study: &Study) -> Summary {
+    let mut trials = study.history.trials().iter();
+    let (headline, sub) = match trials.next() {
+        None => ("No probe has ended yet".to_owned(), String::new()),
+        Some(first) => {
+            let sub = format!("The first probe: {}", shown_result(&study.objective, first));
+            ("No config could be measured within the limits".to_owned(), sub)
+        }
+    };
+    Summary { headline, sub, ..Summary::default() }
+}
+
+fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summary {
+    let study = subject.study;
+    let measurement = &best.winner.measurement;
+    let (headline, sub) = headline(study, best);
+    let result = shown_metric(study.objective.metric(), best.winner.estimate, measurement);
+    let (value, note) = result.split_once(" ± ").map_or((result.clone(), String::new()), |(value, half)| {
+        (value.to_owned(), format!("± {half}, {}", measured_times(best.winner.confirmations)))
+    });
+    let mut summary = Summary { headline, sub, is_found: true, ..Summary::default() };
+    let label = if study.objective.metric() == "throughput" { "Throughput" } else { "Result" };
+    summary.cards.push(Card { label, value, note });
+    summary.cards.extend(memory_card(measurement));
+    let settings = study.settings(&best.winner.config);
+    let before = study.baseline.as_ref().map(|config| study.settings(config));
+    summary.settings = compared(&settings, before.as_ref());
+    summary.ties = best.ties.iter().map(|tie| study.settings(&tie.config).line()).collect();
+    if let Some(words) = best.baseline.as_ref().and_then(|baseline| why(&baseline.measurement, measurement)) {
+        summary.lines.push(("why".to_owned(), words));
+    }
+    let found_by = study.history.of(&best.winner.config).find(|trial| trial.purpose != Purpose::Confirm);
+    let reason = found_by.and_then(|trial| Some((trial.number, kept.get(&trial.number)?.why.clone()?)));
+    if let Some((number, why)) = reason {
+        summary.lines.push(("proposed for".to_owned(), format!("{why} (probe {number})")));
+    }
+    for line in gpu_summary(&measurement.gpus) {
+        summary.lines.push(("GPU".to_owned(), line));
+    }
+    if let Some(words) = host_words(&measurement.host) {
+        summary.lines.push(("host".to_owned(), words));
+    }
+    if let Some(compute) = subject.best.and_then(|best| best.compute) {
+        summary.add_line(&compute.line());
+    }
+    if let Some(numerics) = &measurement.numerics {
+        summary.lines.push(("numerics".to_owned(), shown_numerics(numerics)));
+    }
+    for line in front_lines(study, best) {
+        summary.add_line(&line);
+    }
+    if let Some(command) = subject.best.and_then(|best| best.command.clone()) {
+        summary.next.push(("Train with it".to_owned(), command));
+    }
+    summary
+}
+
+fn measured_times(confirmations: usize) -> String {
+    match confirmations {
+        0 => "measured once".to_owned(),
+        1 => "confirmed once".to_owned(),
+        count => format!("confirmed {count} times"),
+    }
+}
+
+/// The finding, and how sure it is.
+fn headline(study: &Study, best: &Best) -> (String, String) {
+    let is_baseline = best.baseline.as_ref().is_some_and(|baseline| baseline.config == best.winner.config);
+    let word = match (study.objective.metric(), study.objective.direction()) {
+        ("throughput", _) => "faster",
+        _ if study.objective.weights().is_some() => "better",
+        (_, Direction::Maximize) => "more",
+        (_, Direction::Minimize) => "less",
+    };
+    match best.speedup {
+        _ if is_baseline && best.ties.is_empty() => {
+            ("The baseline is the best already".to_owned(), "No other config that was tried is better.".to_owned())
+        }
+        _ if is_baseline => (
+            "The baseline is as good as the best".to_owned(),
+            "It cannot be told from the best, and costs least.".to_owned(),
+        ),
+        Some(Estimate { value, low, high }) => {
+            let interval = low.zip(high).map_or_else(
+                || "measured once: how sure that is, is not known".to_owned(),
+                |(low, high)| format!("95 % interval {low:.2}× to {high:.2}×"),
+            );
+            (format!("{value:.2}× {word} than the baseline"), interval)
+        }
+        None if study.baseline.is_some() => (
+            "A config was found".to_owned(),
+            "How much better it is, is unknown: the baseline is not feasible.".to_owned(),
+        ),
+        None => ("A config was found".to_owned(), "There is no baseline to compare it with.".to_owned()),
+    }
+}
+
+fn memory_card(measurement: &Measurement) -> Option<Card> {
+    let value = show_bytes(measurement.peak_memory_bytes?);
+    let note = measurement
+        .memory_headroom()
+        .map_or_else(|| "at the peak".to_owned(), |free| format!("at the peak; {} % free", show_number(free * 100.0)));
+    Some(Card { label: "Memory", value, note })
+}
+
+fn compared(settings: &Settings, before: Option<&Settings>) -> Vec<Setting> {
+    let shown = |value: Option<&crate::space::Value>| value.map_or_else(|| "not used".to_owned(), ToString::to_string);
+    let mut all: Vec<Setting> = settings
+        .iter()
+        .map(|(name, value)| Setting {
+            name: name.to_owned(),
+            value: value.to_string(),
+            before: before.filter(|before| before.get(name) != Some(value)).map(|before| shown(before.get(name))),
+        })
+        .collect();
+    let gone = before.into_iter().flat_map(Settings::iter).filter(|(name, _)| settings.get(name).is_none());
+    all.extend(gone.map(|(name, value)| Setting {
+        name: name.to_owned(),
+        value: shown(None),
+        before: Some(value.to_string()),
+    }));
+    all
+}
+
+/// What changed most in the time that a sample takes, where the phases of both are known.
+fn why(before: &Measurement, now: &Measurement) -> Option<String> {
+    /// A change that explains less is no explanation.
+    const NOTABLE: f64 = 0.2;
+    let each = |m: &Measurement, phase: &str| Some(m.phase_seconds.get(phase)? / m.samples_per_step?);
+    let whole = |m: &Measurement| Some(m.step_seconds? / m.samples_per_step?);
+    let saved = whole(before)? - whole(now)?;
+    let gains = before.phase_seconds.keys().filter_map(|phase| {
+        let (then, now) = (each(before, phase)?, each(now, phase)?);
+        Some((phase, then, now))
+    });
+    let (phase, then, now) = gains.max_by(|a, b| (a.1 - a.2).total_cmp(&(b.1 - b.2)))?;
+    let share = (then - now) / saved;
+    let words = |seconds: f64| crate::quantity::show_seconds(seconds);
+    (saved > 0.0 && share >= NOTABLE).then(|| {
+        let share = (share * 100.0).min(100.0);
+        format!(
+            "{} takes {} of a sample's time instead of {}: {share:.0} % of what is saved",
+            phase.replace('_', " "),
+            words(now),
+            words(then)
+        )
+    })
+}
+
+/// What ran where.
+pub(super) fn about(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
+    let study = subject.study;
+    let mut about = vec![("device", subject.device.name.clone()), ("driver", subject.device.driver.clone())];
+    let mut measured = study.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
+    about.extend(measured.find_map(|m| m.framework.clone()).map(|framework| ("framework", framework)));
+    about.push(("gputune", env!("CARGO_PKG_VERSION").to_owned()));
+    about.push(("space", format!("{} configs, {} parameters", study.space.count(), study.space.parameters().len())));
+    if let Some(cwd) = subject.best.and_then(|best| best.cwd.clone()) {
+        about.push(("folder", cwd));
+    }
+    let warm = subject.best.map(|best| best.warm_start.as_slice()).unwrap_or_default();
+    about.extend(warm.iter().map(|warm| ("started from", format!("{} trials of {}", warm.trials, warm.place))));
+    about
+}

@@ -1,0 +1,120 @@
+//! The trials as rows of numbers and texts.
+
+use serde::Serialize;
+
+use crate::metric::Metric;
+use crate::outcome::Measurement;
+use crate::report::figure::{Mark, Unit};
+use crate::report::figures::{Studied, metric_unit};
+use crate::report::gpus::together;
+use crate::report::row::{shown_result, sorted};
+use crate::space::{Parameter, Value};
+use crate::trial::Trial;
+
+/// A table.
+#[derive(Debug, Serialize)]
+pub(super) struct Rows {
+    columns: Vec<Column>,
+    /// The rows, the best first; confirmations, and short probes of what was measured longer, follow.
+    rows: Vec<Row>,
+}
+
+/// A column.
+#[derive(Debug, Serialize)]
+struct Column {
+    label: String,
+    unit: Unit,
+    /// Whether it is a parameter's.
+    is_setting: bool,
+    /// Whether it is a text to be read rather than compared.
+    is_words: bool,
+}
+
+/// A trial.
+#[derive(Debug, Serialize)]
+struct Row {
+    trial: u32,
+    mark: Mark,
+    cells: Vec<Cell>,
+}
+
+/// A number, a text, or nothing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+enum Cell {
+    Nothing,
+    Number(f64),
+    Text(String),
+}
+
+/// What a trial came to, one column each; those that no trial has are left out.
+type Told = (&'static str, Unit, fn(&Measurement) -> Option<f64>);
+
+const TOLD: &[Told] = &[
+    ("peak memory", Unit::Bytes, |m| m.metric("peak_memory")),
+    ("memory free", Unit::Share, Measurement::memory_headroom),
+    ("step time", Unit::Seconds, |m| m.step_seconds),
+    ("data wait", Unit::Seconds, |m| m.phase_seconds.get("data_wait").copied()),
+    ("SM activity", Unit::Share, |m| together(&m.gpus, Metric::SmActive).map(|all| all.mean)),
+    ("GPU busy", Unit::Share, |m| together(&m.gpus, Metric::GpuBusy).map(|all| all.mean)),
+    ("power", Unit::Number, |m| m.metric("power")),
+    ("CPU cores", Unit::Number, |m| m.host.get(&Metric::CpuCores).map(|reading| reading.value)),
+];
+
+impl Rows {
+    pub(super) fn of(studied: &Studied<'_>) -> Self {
+        let study = studied.study;
+        let trials = ordered(studied);
+        let measurement = |trial: &&Trial| trial.outcome.partial_measurement().cloned();
+        let mut columns = vec![column("purpose", Unit::Number, false)];
+        let names: Vec<&str> = (study.space.parameters().iter().map(Parameter::name))
+            .chain(study.space.derived().iter().map(crate::space::Derived::name))
+            .collect();
+        columns.extend(names.iter().map(|name| column(name, Unit::Number, true)));
+        columns.push(Column { is_words: true, ..column("result", Unit::Number, false) });
+        let goals: Vec<&str> = study.objective.goals().iter().map(|goal| goal.metric.as_str()).collect();
+        columns.extend(goals.iter().map(|metric| column(metric, metric_unit(metric), false)));
+        let is_told = |told: &&Told| trials.iter().filter_map(measurement).any(|m| (told.2)(&m).is_some());
+        // What counts has a column already.
+        let counts = |told: &&Told| goals.iter().any(|goal| goal.replace('_', " ") == told.0);
+        let told: Vec<&Told> = TOLD.iter().filter(|told| !counts(told)).filter(is_told).collect();
+        columns.extend(told.iter().map(|(label, unit, _)| column(label, *unit, false)));
+        columns.push(column("wall time", Unit::Seconds, false));
+        let row = |trial: &Trial| {
+            let settings = study.settings(&trial.config);
+            let measured = trial.outcome.partial_measurement();
+            let mut cells = vec![Cell::Text(trial.purpose.to_string())];
+            cells.extend(names.iter().map(|name| settings.get(name).map_or(Cell::Nothing, setting)));
+            cells.push(Cell::Text(shown_result(&study.objective, trial)));
+            cells.extend(goals.iter().map(|metric| {
+                number(measured.and_then(|m| study.objective.estimate_of(metric, m)).map(|estimate| estimate.value))
+            }));
+            cells.extend(told.iter().map(|(_, _, number_of)| number(measured.and_then(number_of))));
+            cells.push(number(Some(trial.elapsed.as_secs_f64())));
+            Row { trial: trial.number, mark: studied.mark(trial), cells }
+        };
+        Self { columns, rows: trials.iter().map(|trial| row(trial)).collect() }
+    }
+}
+
+/// All trials: those that reports list, in their order, and then all others.
+fn ordered<'s>(studied: &Studied<'s>) -> Vec<&'s Trial> {
+    let mut trials = sorted(studied.study);
+    let listed: std::collections::HashSet<u32> = trials.iter().map(|trial| trial.number).collect();
+    trials.extend(studied.study.history.trials().iter().filter(|trial| !listed.contains(&trial.number)));
+    trials
+}
+
+fn column(label: &str, unit: Unit, is_setting: bool) -> Column {
+    Column { label: label.to_owned(), unit, is_setting, is_words: false }
+}
+
+fn setting(value: &Value) -> Cell {
+    value.as_f64().map_or_else(|| Cell::Text(value.to_string()), Cell::Number)
+}
+
+/// A number with six digits: more cannot be read, and there are many.
+fn number(number: Option<f64>) -> Cell {
+    let Some(number) = number.filter(|number| number.is_finite()) else { return Cell::Nothing };
+    Cell::Number(format!("{number:.5e}").parse().unwrap_or(number))
+}

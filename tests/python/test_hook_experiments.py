@@ -1,0 +1,246 @@
+"""What a probe does beside, or instead of, training: experiments, and the facts that they gather."""
+
+import os
+import sys
+import tempfile
+import unittest
+
+import harness
+
+try:
+    import torch
+except ImportError as missing:
+    raise unittest.SkipTest("torch is not installed") from missing
+
+VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+FREE = {
+    "device",
+    "precision",
+    "parameters",
+    "threads",
+    "compiled",
+    "optimizer",
+    "optimizer_fused",
+    "main_cpu_share",
+    "step_compute_seconds",
+    "loader.workers",
+    "loader.batch_size",
+    "loader.pin_memory",
+    "loader.persistent_workers",
+    "loader.dataset",
+    "loader.batches",
+    "loader.batch_bytes",
+    "loader.batch_pinned",
+    "loader.first_batch_seconds",
+}
+SEEN = {
+    "loader.item_seconds",
+    "loader.item_cpu_seconds",
+    "loader.item_seconds_p95",
+    "loader.collate_seconds",
+    "syncs_per_step",
+    "sync_seconds_per_step",
+    "sync_sites",
+    "logs_per_step",
+    "log_seconds_per_step",
+    "log_sites",
+    "files.kind",
+    "files.opened_per_sample",
+    "files.mean_bytes",
+    "files.path",
+    "files.read_bytes_per_second",
+    "files.cached_share",
+}
+
+
+def run(mode, script="evidence.py", stop_after=100, apply=None, command=None, more=None, **env):
+    """Runs a script in an experiment, with a folder for its data in DATA."""
+    with tempfile.TemporaryDirectory() as data:
+        experiment = {"mode": mode, "batches": 4, "workers": [0, 1, 2], "seconds": 0.4, "set": {}, **(more or {})}
+        result = harness.run(
+            script, apply, stop_after=stop_after, env={"DATA": data, **env}, command=command, experiment=experiment
+        )
+        result.folder = data
+        return result
+
+
+class Observing(unittest.TestCase):
+    def test_a_plain_probe_says_what_costs_nothing(self):
+        if VERSION < (2, 4):
+            self.assertEqual(set(harness.run("cnn.py").facts), FREE)
+            return
+        facts = harness.run("transformer.py", {"torch.fused_optimizer": True}).facts
+        self.assertEqual((set(facts), facts["flash_attention"]), (FREE | {"flash_attention"}, "yes"))
+        self.assertEqual((facts["device"], facts["precision"], facts["parameters"]), ("cpu", "fp32", 3281))
+        self.assertEqual((facts["optimizer"], facts["compiled"], facts["optimizer_fused"]), ("AdamW", False, True))
+        self.assertEqual((facts["loader.workers"], facts["loader.batch_size"], facts["loader.batches"]), (0, 8, 8))
+        self.assertEqual((facts["loader.dataset"], facts["loader.batch_bytes"]), ("TensorDataset", 8 * (6 * 16 + 1) * 4))
+
+    def test_half_precision_is_seen(self):
+        facts = harness.run("cnn.py", {"torch.precision": "bf16"}).facts
+        self.assertEqual(facts["precision"], "bf16")
+
+    def test_all_that_a_script_does_is_seen(self):
+        result = run("observe")
+        facts = result.facts
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertEqual(set(facts), FREE | SEEN)
+        self.assertGreaterEqual(facts["loader.item_seconds"], 0.001)
+        self.assertGreaterEqual(facts["loader.item_seconds_p95"], 0.0009)
+        self.assertLess(facts["loader.item_cpu_seconds"], facts["loader.item_seconds"])
+        self.assertEqual((facts["files.kind"], facts["files.mean_bytes"]), ("images", 2000))
+        self.assertEqual((facts["files.opened_per_sample"], facts["files.path"]), (1, result.folder))
+        self.assertTrue(0 <= facts["files.cached_share"] <= 1)
+        # One tensor is read in each step; a line is printed, one is written and one goes through `logging`.
+        self.assertAlmostEqual(facts["syncs_per_step"], 1, delta=0.1)
+        self.assertAlmostEqual(facts["logs_per_step"], 3, delta=0.2)
+        self.assertRegex(facts["sync_sites"], r"^evidence\.py:\d+ item$")
+        for name in ("fsync", "print", "write", "logging"):
+            self.assertRegex(facts["log_sites"], rf"evidence\.py:\d+ {name}")
+        self.assertGreater(facts["log_seconds_per_step"], 0)
+
+    def test_workers_tell_of_their_samples_however_they_were_started(self):
+        for start in ("fork", "spawn"):
+            with self.subTest(start):
+                result = run("observe", WORKERS="2", KIND="npy", SLOW_WORKER="1", START=start, KEEP="1")
+                facts = result.facts
+                self.assertEqual((result.code, result.errors), (0, []), result.output)
+                self.assertEqual((facts["loader.workers"], facts["loader.prefetch_factor"]), (2, 2))
+                self.assertGreaterEqual(facts["loader.item_seconds"], 0.001)
+                self.assertGreater(facts["loader.worker_imbalance"], 1.05)
+                self.assertEqual(facts["files.kind"], "npy")
+                self.assertAlmostEqual(facts["files.opened_per_sample"], 0, delta=0.1)
+                self.assertEqual(facts["files.path"], result.folder)
+
+    def test_iterable_data_and_scripts_without_a_loader_have_what_there_is(self):
+        facts = run("observe", "iterable.py").facts
+        self.assertGreater(facts["loader.item_seconds"], 0)
+        self.assertEqual((facts["files.kind"], "loader.batches" in facts), ("none", False))
+        facts = run("observe", "no_loader.py").facts
+        self.assertEqual([name for name in facts if name.startswith("loader.")], [])
+        self.assertEqual((facts["optimizer"], facts["syncs_per_step"]), ("RMSprop", 0))
+
+    def test_ranks_tell_what_they_spend_on_each_other(self):
+        if VERSION < (2, 0):
+            self.skipTest("torchrun of torch 1 does not run on this Python")
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+        result = run("observe", "distributed.py", stop_after=200, command=launcher)
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertIn("communication", result.phases)
+        for name in ("step_compute_seconds", "rank1.step_compute_seconds"):
+            self.assertGreater(result.facts[name], 0)
+        self.assertNotIn("rank1.device", result.facts)
+
+
+class Replaying(unittest.TestCase):
+    def test_batches_come_again_as_they_were_and_no_worker_is_left(self):
+        result = run("replay", WORKERS="2", KEEP="1", INPLACE="1", EPOCHS="6", stop_after=None)
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertIn("trained 6 8", result.output)
+        self.assertIn("children 0", result.output)
+        self.assertEqual((len(result.steps), result.facts["replay.batches"]), (48, 4))
+        self.assertEqual({step["samples"] for step in result.steps}, {8})
+
+    def test_settings_beside_the_space_take_effect(self):
+        result = run("replay", "cnn.py", more={"set": {"dataloader.batch_size": 32, "env.OMP_NUM_THREADS": 1}})
+        self.assertEqual((result.errors, result.applied), ([], {"dataloader.batch_size"}))
+        self.assertEqual({step["samples"] for step in result.steps}, {32})
+
+    def test_data_without_an_end_and_loaders_of_each_epoch_are_replayed(self):
+        for script in ("iterable.py", "new_loader_each_epoch.py"):
+            with self.subTest(script):
+                result = run("replay", script, stop_after=60, KIND="own")
+                self.assertEqual((result.code, result.errors), (0, []), result.output)
+                self.assertEqual(result.facts["replay.batches"], 4)
+                self.assertGreaterEqual(len(result.steps), 32)
+
+
+class LoaderOnly(unittest.TestCase):
+    def test_each_number_of_workers_has_a_rate_and_nothing_trains(self):
+        result = run("loader_only", apply={"dataloader.num_workers": 1, "torch.precision": "bf16"})
+        self.assertEqual((result.code, result.errors, result.steps), (0, [], []), result.output)
+        self.assertNotIn("loss", result.output)
+        facts = result.facts
+        rates = {count: facts[f"loader_only.rate.{count}"] for count in (0, 1, 2)}
+        self.assertEqual(facts["loader_only.workers_best"], max(rates, key=rates.get))
+        for count, rate in rates.items():  # a sample sleeps for a millisecond
+            self.assertTrue(0 < rate <= 1000 * max(count, 1) * 1.1, rates)
+        self.assertEqual(facts["loader.workers"], 1)
+        self.assertEqual(result.applied, {"dataloader.num_workers"})
+        self.assertEqual([event["event"] for event in result.events[-2:]], ["done", "bye"])
+
+    def test_iterable_data_has_rates_too(self):
+        result = run("loader_only", "iterable.py")
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertGreater(result.facts["loader_only.rate.2"], 0)
+
+    def test_a_number_of_workers_that_fails_is_left_out(self):
+        result = run("loader_only", FAULT="kill", more={"workers": [0, 2]})
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertIn("loader_only.rate.0", result.facts)
+        self.assertNotIn("loader_only.rate.2", result.facts)
+        self.assertRegex(result.facts["loader_only.error"], "^2 workers: .*(killed by signal|exited unexpectedly)")
+
+
+class Failing(unittest.TestCase):
+    def test_an_error_of_the_data_set_ends_each_experiment(self):
+        for mode in ("observe", "replay", "loader_only"):
+            with self.subTest(mode):
+                # The broken sample is somewhere in the first epoch, which `replay` keeps as a whole.
+                result = run(mode, FAULT="raise", stop_after=None, more={"batches": 8})
+                self.assertEqual(result.code, 1, result.output)
+                self.assertEqual(result.errors, [("failed", "ValueError: sample 5 is broken")])
+
+    def test_a_worker_that_is_killed_ends_training(self):
+        result = run("observe", FAULT="kill", WORKERS="2", stop_after=None)
+        self.assertNotEqual(result.code, 0)
+        self.assertEqual([kind for kind, _ in result.errors], ["failed"], result.output)
+
+    def test_without_a_loader_there_is_nothing_to_replay_or_to_iterate(self):
+        for mode in ("replay", "loader_only"):
+            with self.subTest(mode):
+                ((kind, message),) = run(mode, "no_loader.py").errors
+                self.assertEqual(kind, "rejected")
+                self.assertIn("DataLoader", message)
+
+
+class FileKinds(unittest.TestCase):
+    def test_files_are_told_apart_by_name_and_by_whether_they_are_mapped(self):
+        sys.path.insert(0, str(harness.PYTHON))
+        from gputune._hook.data_files import FilesFound, held_files, kind_of
+
+        for path, kind in {
+            "a/b.JPEG": "images",
+            "b.h5": "hdf5",
+            "train.tfrecord-00001-of-00010": "tfrecord",
+            "shard-0001.tar": "webdataset",
+            "x.tar.gz": "webdataset",
+            "part.parquet": "parquet",
+            "cache.arrow": "arrow",
+            "x.npy": "npy",
+            "lines.jsonl.gz": "text",
+            "weights.bin": "other",
+            "no-suffix": "other",
+        }.items():
+            self.assertEqual(kind_of(path), kind, path)
+        self.assertEqual(kind_of("tokens.bin", is_mapped=True), "npy")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "data.h5")
+            with open(path, "wb") as file:
+                file.write(bytes(10))
+                self.assertNotIn(path, held_files())  # written, not read
+            with open(path, "rb"):
+                self.assertIn(path, held_files())
+            with open(os.path.join(folder, "files-1.txt"), "w") as file:
+                file.write(f"h 10 {path}\nh 99 /x/other.bin\nnonsense")
+            found = FilesFound(folder)
+            found.read()
+            self.assertEqual(found.verdict(), ("npy", "/x", 99.0))
+            with open(os.path.join(folder, "files-2.txt"), "w") as file:
+                file.write("o 4 /data/own/x/a b.jpg\no 6 /data/own/y/c.jpg\n")
+            found.read()
+            self.assertEqual(found.verdict(), ("images", "/data/own", 5.0))
+
+
+if __name__ == "__main__":
+    unittest.main()
