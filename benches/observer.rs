@@ -32,7 +32,9 @@ fn main() -> Result {
             "--evidence" => experiment = Some(Experiment::new(Mode::Observe)),
             "--bench" => {}
             other => {
-                return Err(format!("unknown argument {other}: --python PATH, --rounds N, --steps N, --evidence").into());
+                return Err(
+                    format!("unknown argument {other}: --python PATH, --rounds N, --steps N, --evidence").into()
+                );
             }
         }
     }

@@ -11,7 +11,7 @@ mod evidence;
 mod openings;
 mod plan;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod search;
 mod session;
 mod starvation;

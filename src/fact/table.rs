@@ -91,7 +91,11 @@ pub const FACTS: &[FactRow] = &[
     ),
     number("loader.collate_seconds", "s", "wall time to make a batch of its samples, mean"),
     number("loader.workers_running", "share, 0 to 1", "of looks at the workers, those that found one computing"),
-    number("loader.workers_on_storage", "share, 0 to 1", "of looks at the workers, those that found one waiting for storage"),
+    number(
+        "loader.workers_on_storage",
+        "share, 0 to 1",
+        "of looks at the workers, those that found one waiting for storage",
+    ),
     number("loader.worker_imbalance", "ratio", "time that the busiest worker worked over the mean of all workers"),
     number(
         "syncs_per_step",

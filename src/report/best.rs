@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::bottleneck::Bottleneck;
 use super::care::Care;
 use super::compute::Compute;
-use super::limit::Limit;
 use crate::journal::WarmStart;
 use crate::metric::{GpuUse, Readings};
 use crate::objective::{COST, Direction, Goal};
@@ -137,7 +137,7 @@ pub struct BestReport {
     pub outliers: BTreeMap<String, Outliers>,
     /// What held the baseline back, and what holds this config back, where the step tells enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub diagnosis: Option<Limit>,
+    pub diagnosis: Option<Bottleneck>,
     /// Configs that cannot be told from it.
     pub ties: Vec<Other>,
     /// Probes, confirmations not counted.
@@ -206,7 +206,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         numerics: best.winner.measurement.numerics.clone(),
         is_unstable: best.winner.measurement.is_unstable,
         outliers: best.winner.measurement.outliers.clone(),
-        diagnosis: Limit::of(study),
+        diagnosis: Bottleneck::of(study),
         ties: best.ties.iter().map(other).collect(),
         probes: searched,
         confirmations: study.history.trials().len() - searched,

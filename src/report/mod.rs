@@ -1,6 +1,7 @@
 //! A study as text: for the terminal, for a page, for a table, for other programs. Pure functions.
 
 mod best;
+mod bottleneck;
 mod care;
 mod compute;
 mod devices;
@@ -11,7 +12,6 @@ mod format;
 mod front;
 mod gpus;
 mod host;
-mod limit;
 mod machine;
 mod markdown;
 #[cfg(feature = "cli")]
@@ -22,6 +22,7 @@ mod table;
 mod trials;
 
 pub use best::{BestReport, FrontReport, PartReport, best};
+pub use bottleneck::{Bottleneck, HeldBack};
 pub use care::Care;
 pub use compute::Compute;
 pub use diagnosis::{
@@ -35,7 +36,6 @@ pub use figure::{
 pub use figures::{FIGURES, FigureRow, figures};
 pub use format::{Output, Place, REPORTS, ReportFormat, Subject, report_format, terminal};
 pub use front::front_table;
-pub use limit::{HeldBack, Limit};
 pub use machine::{ceilings_text, machine_text};
 pub use markdown::summary;
 #[cfg(feature = "cli")]

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
+use super::bottleneck::Bottleneck;
 use super::care::{Care, left_out};
 use super::front::front_lines;
 use super::gpus::{gpu_summary, together};
 use super::host::host_words;
-use super::limit::Limit;
 use super::row::{result_name, shown_metric, shown_numerics, shown_result, shown_together, sorted};
 use crate::metric::Metric;
 use crate::objective::Direction;
@@ -160,7 +160,7 @@ pub fn verdict(study: &Study) -> String {
             }
         }
     }
-    for line in Limit::of(study).iter().flat_map(Limit::lines) {
+    for line in Bottleneck::of(study).iter().flat_map(Bottleneck::lines) {
         let _ = writeln!(text, "{line}");
     }
     for line in Care::of(study).lines() {

@@ -28,7 +28,7 @@ pub struct HeldBack {
 
 /// What was and what is the bottleneck of a search.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Limit {
+pub struct Bottleneck {
     /// Of the baseline.
     pub was: Option<HeldBack>,
     /// Of the best config.
@@ -58,7 +58,7 @@ impl HeldBack {
     }
 }
 
-impl Limit {
+impl Bottleneck {
     /// What a study tells; `None` where neither baseline nor best config tells anything.
     pub fn of(study: &Study) -> Option<Self> {
         let best = study.best()?;
@@ -117,16 +117,16 @@ mod tests {
 
     #[test]
     fn what_was_and_what_is_are_told() {
-        let limit = Limit { was: Some(held("loader", &[])), is: Some(held("device", &["buy one"])) };
+        let limit = Bottleneck { was: Some(held("loader", &[])), is: Some(held("device", &["buy one"])) };
         let expected = [
             "limit     was the loader (sure, worth up to 1.8x)",
             "          is now the device (sure, worth up to 1.8x)",
             "          for more: buy one",
         ];
         assert_eq!(limit.lines(), expected);
-        let same = Limit { was: Some(held("loader", &[])), is: Some(held("loader", &[])) };
+        let same = Bottleneck { was: Some(held("loader", &[])), is: Some(held("loader", &[])) };
         assert_eq!(same.lines()[0], "limit     was, and still is: the loader (sure, worth up to 1.8x)");
         assert_eq!(same.lines()[1], "          for more: search batch_size");
-        assert!(Limit::default().lines().is_empty());
+        assert!(Bottleneck::default().lines().is_empty());
     }
 }
