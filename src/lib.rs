@@ -12,6 +12,7 @@ pub mod emit;
 pub mod event;
 pub mod fact;
 pub(crate) mod foreign;
+pub mod init;
 pub mod journal;
 pub mod kept;
 pub mod machine;

@@ -14,6 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["tuner", "kept", "demo"],
     &["report"],
     &["spec"],
+    &["init"],
 ];
 
 /// Within the lowest layer, what a config is may rest on how a probe can end and on quantities, never the other way.

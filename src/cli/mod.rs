@@ -11,20 +11,23 @@ mod diagnostic;
 mod emit;
 mod exit;
 mod folder;
+mod init;
 mod interrupt;
 mod probe;
 mod progress;
+mod questions;
 #[cfg(test)]
 mod reference;
 mod replay;
 mod report;
 mod schema;
+mod scripts;
 mod search;
 mod stdout;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use exit::{Exit, Failed};
 
@@ -39,6 +42,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Init(init::Args),
     Search(search::Args),
     Probe(probe::Args),
     Diagnose(diagnose::Args),
@@ -64,6 +68,7 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     let result = match cli.command {
+        Command::Init(args) => init::run(&args),
         Command::Search(args) => search::run(args),
         Command::Probe(args) => probe::run(&args),
         Command::Diagnose(args) => diagnose::run(&args),
@@ -81,3 +86,8 @@ pub(crate) fn main() -> ExitCode {
 }
 
 pub(crate) type Result<T = Exit> = std::result::Result<T, Failed>;
+
+/// Whether there is a command of this name.
+fn knows(name: &str) -> bool {
+    Cli::command().find_subcommand(name).is_some()
+}

@@ -1,5 +1,6 @@
 //! Running one config for a short while and saying how it ended.
 
+mod brief;
 mod cgroup;
 mod classify;
 mod command;
@@ -33,6 +34,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use brief::{Brief, Printed, PrintedEnd};
 pub use command::{CommandProber, CommandStep};
 pub use experiment::{Experiment, MODES, Mode};
 pub use in_process::{InProcess, Step, StepError, TrainingStep};

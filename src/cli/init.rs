@@ -1,0 +1,382 @@
+//! `gputune init`: a first spec for a script.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use gputune::init::deepspeed::{self, Template};
+use gputune::init::draft::{self, Frame, Rate};
+use gputune::init::plan::{self, Found, Plan, Way};
+use gputune::init::preset::{self, PRESETS, Preset, Recognised};
+use gputune::init::{Argument, Command, Means, Source, help};
+use gputune::machine::Machine;
+use gputune::probe::{Brief, PrintedEnd};
+use gputune::quantity;
+use gputune::spec::Spec;
+use tempfile::NamedTempFile;
+
+use super::exit::{Exit, Failed};
+use super::{diagnostic, questions, scripts, stdout};
+
+/// Write a first spec for a training script
+///
+/// Reads the script and what it prints for --help, finds out what can be set and what it is today, and writes a spec with comments.
+/// The script is run with --help only, for a short time and without a GPU; nothing is trained. On a terminal at most three
+/// questions are asked.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gputune init
+  gputune init train.py
+  gputune init -- python3 train.py --data imgs/
+  gputune init --yes --preset torchrun -- torchrun --nproc-per-node 8 train.py")]
+pub(super) struct Args {
+    /// Ask nothing, take the defaults
+    #[arg(short, long)]
+    yes: bool,
+    /// What the script is written with [default: what its imports tell]
+    #[arg(long, value_parser = preset_parser())]
+    preset: Option<&'static Preset>,
+    /// Where the spec is written
+    #[arg(long, value_name = "FILE", default_value = "gputune.toml")]
+    out: PathBuf,
+    /// Replace a file that is there
+    #[arg(long)]
+    force: bool,
+    /// How long the search may take [default: 20m]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    time: Option<String>,
+    /// How long the script may take to print its help
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    help_time: String,
+    /// The script, or the command that trains [default: the script of this folder]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+fn preset_parser() -> impl TypedValueParser<Value = &'static Preset> {
+    PossibleValuesParser::new(PRESETS.iter().map(|preset| PossibleValue::new(preset.name).help(preset.about)))
+        .try_map(|name| preset::preset(&name).ok_or_else(|| format!("there is no preset `{name}`")))
+}
+
+fn duration(text: &str) -> Result<String, String> {
+    match quantity::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("this time is zero; write it like `20m`".to_owned()),
+        Ok(_) => Ok(text.trim().to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Variables that are set while a script is asked for its help: it needs no GPU, and its lines are not broken.
+const ASKED_WITH: &[(&str, &str)] = &[
+    ("CUDA_VISIBLE_DEVICES", ""),
+    ("COLUMNS", "200"),
+    ("NO_COLOR", "1"),
+    ("TERM", "dumb"),
+    ("HF_HUB_OFFLINE", "1"),
+    ("WANDB_MODE", "disabled"),
+    ("TF_CPP_MIN_LOG_LEVEL", "3"),
+];
+
+pub(super) fn run(args: &Args) -> super::Result {
+    let cwd = std::env::current_dir().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    refuse_to_replace(args)?;
+    let asks = !args.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let python = python();
+    let words = args.command.iter().map(|word| word.clone().into_string().map_err(|word| not_text(&word)));
+    let words = words.collect::<Result<Vec<String>, Failed>>()?;
+    let words = if words.is_empty() { scripts::of_folder(&cwd, asks)? } else { words };
+    let command = Command::new(words, &python);
+    let source = read_source(&command, &cwd)?;
+    let (arguments, told_by) = arguments(args, &command, &source, &cwd, &python)?;
+    let preset = match args.preset {
+        Some(preset) => preset,
+        None => recognised(&command, &source, asks)?,
+    };
+    let time = match &args.time {
+        Some(time) => time.clone(),
+        None if asks => questions::ask("How long may the search take?", "20m", duration)?,
+        None => "20m".to_owned(),
+    };
+    let machine = Machine::look(&cwd);
+    let means = Means::of(&machine);
+    let found = Found { command: &command, arguments: &arguments, source: &source, preset, means: &means };
+    let unwritable = |error: gputune::init::Unwritable| {
+        Failed::new(Exit::Usage, error.to_string()).hint("put the command into a script, and give that")
+    };
+    let mut plan = plan::plan(&found).map_err(unwritable)?;
+    let template = if preset.name == "deepspeed" { deepspeed::render(&mut plan, &command, &means, &cwd) } else { None };
+    let folder = args.out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let elsewhere = folder.canonicalize().is_ok_and(|folder| Some(folder) != cwd.canonicalize().ok());
+    let frame = Frame {
+        cwd: elsewhere.then_some(cwd.as_path()),
+        rate: rate(preset, &source),
+        time: &time,
+        machine: &means.line(),
+        told_by: &told_by,
+        file: &args.out.display().to_string(),
+        files: template.iter().filter_map(|template| rendered(&args.out, template)).collect(),
+    };
+    let text = draft::write(&plan, &frame).map_err(unwritable)?;
+    let spec = write(args, folder, &text, template.as_ref())?;
+    let asked = |warning: &&String| {
+        let of_config = plan.parameters.iter().filter(|parameter| parameter.way == Way::Config);
+        of_config.into_iter().any(|parameter| warning.contains(&format!("`{}`", parameter.name)))
+    };
+    spec.warnings.iter().filter(|warning| !asked(warning)).for_each(|warning| diagnostic::print_warning(warning));
+    stdout::print(&summary(args, &command, &plan, &frame))?;
+    Ok(Exit::Found)
+}
+
+fn refuse_to_replace(args: &Args) -> Result<(), Failed> {
+    if args.out.is_dir() {
+        let message = format!("{} is a folder", args.out.display());
+        return Err(Failed::new(Exit::Usage, message).hint("give the file: --out FILE"));
+    }
+    if !args.force && args.out.symlink_metadata().is_ok() {
+        let message = format!("{} is there already", args.out.display());
+        return Err(
+            Failed::new(Exit::Usage, message).hint("choose another name with --out FILE, or replace it with --force")
+        );
+    }
+    Ok(())
+}
+
+fn not_text(word: &std::ffi::OsStr) -> Failed {
+    let message = format!("the word `{}` of the command is no UTF-8, and a spec is", word.display());
+    Failed::new(Exit::Usage, message).hint("rename the file, or put the command into a script and give that")
+}
+
+/// The interpreter for a script that is given alone: `python3`, or where there is none `python`.
+fn python() -> String {
+    let is_there = |name: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+    };
+    ["python3", "python"].into_iter().find(|name| is_there(name)).unwrap_or("python3").to_owned()
+}
+
+/// The source of the script, where the command has one.
+fn read_source(command: &Command, cwd: &Path) -> Result<Source, Failed> {
+    let Some(script) = command.script(cwd) else { return Ok(Source::default()) };
+    Source::read(&script).map_err(|error| {
+        let message = format!("cannot read the script {}: {error}", command.name());
+        Failed::new(Exit::Usage, message).hint("is the path right, seen from this folder?")
+    })
+}
+
+/// The arguments that the script takes, and who told of them.
+fn arguments(
+    args: &Args,
+    command: &Command,
+    source: &Source,
+    cwd: &Path,
+    python: &str,
+) -> Result<(Vec<Argument>, String), Failed> {
+    let declared = source.arguments();
+    if let Some(reason) = scripts::no_help(command, source, cwd) {
+        let told_by =
+            if declared.is_empty() { reason } else { "Arguments as the script's source declares them.".to_owned() };
+        return Ok((declared, told_by));
+    }
+    let line = command.asking_for_help(python);
+    let shown = line.join(" ");
+    eprintln!("asking `{shown}` what can be set (at most {}, without a GPU)", args.help_time);
+    let env: BTreeMap<String, String> =
+        ASKED_WITH.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let time = quantity::parse_duration(&args.help_time).unwrap_or(Duration::from_secs(60));
+    let printed = Brief { command: line, env, cwd: cwd.to_owned(), time }.run(Path::new("/proc/self/exe"));
+    let printed = printed.map_err(|error| {
+        let hint = error.hint().map(str::to_owned);
+        let failed = Failed::because(Exit::Impossible, &error);
+        hint.map_or_else(|| Failed::because(Exit::Impossible, &error), |hint| failed.hint(hint))
+    })?;
+    let told = if help::is_help(&printed.text) { help::read(&printed.text) } else { Vec::new() };
+    if !told.is_empty() {
+        let told = told.into_iter().map(|argument| with_default(argument, &declared)).collect();
+        return Ok((told, format!("Arguments as `{shown}` tells them.")));
+    }
+    let problem = match &printed.end {
+        PrintedEnd::TimeIsUp => format!("it printed no help within {}, and was ended", args.help_time),
+        PrintedEnd::TooMuch => "it printed more than a megabyte, which is no help, and was ended".to_owned(),
+        PrintedEnd::Failure(end) => format!("it printed no help, and ended with {end}"),
+        PrintedEnd::Success => "it printed no help".to_owned(),
+    };
+    diagnostic::print_warning(&format!(
+        "`{shown}`: {problem}; {}",
+        if declared.is_empty() { "its arguments are not known" } else { "its arguments are read from its source" }
+    ));
+    let last = printed
+        .text
+        .lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .filter(|_| matches!(printed.end, PrintedEnd::Failure(_)));
+    if let Some(last) = last {
+        let last: String = last.chars().filter(|c| !c.is_control()).take(200).collect();
+        eprintln!("  its last line: {last}");
+    }
+    let told_by = if declared.is_empty() {
+        "The script's arguments are not known."
+    } else {
+        "Arguments as the script's source declares them."
+    };
+    Ok((declared, told_by.to_owned()))
+}
+
+/// The help's argument with the default of the source, where the help tells none.
+fn with_default(mut argument: Argument, declared: &[Argument]) -> Argument {
+    if argument.default.is_none() {
+        let same = |known: &&Argument| known.names.iter().any(|name| argument.names.contains(name));
+        argument.default = declared.iter().find(same).and_then(|known| known.default.clone());
+    }
+    argument
+}
+
+fn recognised(command: &Command, source: &Source, asks: bool) -> Result<&'static Preset, Failed> {
+    match preset::recognise(command, source) {
+        Recognised::As(preset) => Ok(preset),
+        Recognised::Unclear(presets) if asks && !presets.is_empty() => {
+            let choices: Vec<(String, &'static Preset)> =
+                presets.iter().map(|preset| (format!("{:<12} {}", preset.name, preset.about), *preset)).collect();
+            questions::choose("Which of these trains?", &choices).copied()
+        }
+        Recognised::Unclear(presets) => {
+            let names: Vec<&str> = presets.iter().map(|preset| preset.name).collect();
+            let first = presets
+                .first()
+                .copied()
+                .or(PRESETS.last())
+                .ok_or_else(|| Failed::new(Exit::Impossible, "there is no preset"))?;
+            eprintln!(
+                "note: the script uses several frameworks ({}); taken as {}, or say --preset",
+                names.join(", "),
+                first.name
+            );
+            Ok(first)
+        }
+    }
+}
+
+fn rate(preset: &Preset, source: &Source) -> Rate {
+    if let Some(adapter) = preset.adapter {
+        return Rate::Adapter(adapter);
+    }
+    if source.of_gputune("step").is_some() || source.speaks_protocol {
+        return Rate::Events;
+    }
+    if preset.name == "deepspeed" {
+        let (pattern, unit) = deepspeed::RATE;
+        return Rate::Printed { pattern: pattern.to_owned(), unit: unit.to_owned() };
+    }
+    match &source.printed_rate {
+        Some((pattern, unit)) => Rate::Printed { pattern: pattern.clone(), unit: unit.clone() },
+        None => Rate::Missing,
+    }
+}
+
+/// Writes the spec whole or not at all, once it is known to be accepted.
+fn write(args: &Args, folder: &Path, text: &str, template: Option<&Template>) -> Result<Spec, Failed> {
+    let failed = |error: &std::io::Error| {
+        let message = format!("cannot write {}: {error}", args.out.display());
+        Failed::new(Exit::Impossible, message)
+            .hint("is the folder there, and may this user write in it? Choose another file with --out FILE")
+    };
+    // The template first: the spec is not accepted without it. It goes again where something fails.
+    let template = template.and_then(|template| Some((rendered(&args.out, template)?.0, template)));
+    let kept = template.map(|(name, template)| place(&folder.join(name), &template.text, args.force)).transpose();
+    let mut kept = kept.map_err(|error| failed(&error))?;
+    let file = temporary(folder, text).map_err(|error| failed(&error))?;
+    let spec = Spec::load(file.path()).map_err(|error| {
+        let message = format!("the spec for this command would not be accepted: {}", error.message);
+        Failed::new(Exit::Impossible, message)
+            .hint("nothing was written; write the spec by hand, as docs/spec.md says, and report this, please")
+    })?;
+    persist(file, &args.out, args.force).map_err(|error| failed(&error))?;
+    if let Some(kept) = &mut kept {
+        kept.stays = true;
+    }
+    Ok(spec)
+}
+
+/// The template of a config beside the spec and the name of what is rendered.
+fn rendered(out: &Path, template: &Template) -> Option<(String, String)> {
+    let name = template.config.file_name()?.to_str()?;
+    let stem = out.file_stem()?.to_str()?;
+    Some((format!("{stem}.{name}.in"), name.to_owned()))
+}
+
+/// A file that is removed unless it stays.
+struct Placed {
+    path: PathBuf,
+    stays: bool,
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        if !self.stays {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn place(path: &Path, text: &str, replaces: bool) -> std::io::Result<Placed> {
+    let file = temporary(path.parent().unwrap_or(Path::new(".")), text)?;
+    persist(file, path, replaces)?;
+    Ok(Placed { path: path.to_owned(), stays: false })
+}
+
+fn temporary(folder: &Path, text: &str) -> std::io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new().prefix(".gputune-").suffix(".toml").tempfile_in(folder)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_data())?;
+    Ok(file)
+}
+
+/// Gives a file its name: whole or not at all, and in place of another only where that is wanted.
+fn persist(file: NamedTempFile, path: &Path, replaces: bool) -> std::io::Result<()> {
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
+    let kept = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
+    kept.map(|_| ()).map_err(|error| error.error)
+}
+
+/// What was found and what comes next.
+fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> String {
+    let names = |is: fn(&Way) -> bool| {
+        let of = plan.parameters.iter().filter(|parameter| is(&parameter.way)).map(|parameter| parameter.name.as_str());
+        of.collect::<Vec<_>>().join(", ")
+    };
+    let ways = [
+        ("arguments", names(|way| matches!(way, Way::Argument(_)))),
+        ("adapter", names(|way| matches!(way, Way::Target(target) if !target.starts_with("env.")))),
+        ("variables", names(|way| matches!(way, Way::Target(target) if target.starts_with("env.")))),
+        ("file", names(|way| matches!(way, Way::File(_)))),
+        ("config", names(|way| matches!(way, Way::Config))),
+    ];
+    let mut text = format!("{}: {}\n", command.name(), plan.preset.about);
+    for (way, names) in ways.iter().filter(|(_, names)| !names.is_empty()) {
+        text += &format!("  {way:<10} {names}\n");
+    }
+    if plan.parameters.is_empty() {
+        text += "  nothing was found that it can be told\n";
+    }
+    let file = gputune::emit::shell_word(&args.out.display().to_string());
+    text += &format!("wrote {file}\n");
+    if frame.rate == Rate::Missing {
+        text += &format!(
+            "\ngputune cannot see yet how fast {} trains: {} shows the three lines for it,\nor write the pattern of a rate that it prints into [step].\n",
+            command.name(),
+            plan.preset.page
+        );
+    }
+    text += "\nnext:\n";
+    let diagnose = format!("  gputune diagnose {file}   what the step waits for, in two minutes\n");
+    if super::knows("diagnose") {
+        text += &diagnose;
+    }
+    text += &format!("  gputune search {file}     the best config, in {} at most\n", frame.time);
+    text
+}

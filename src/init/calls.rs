@@ -1,0 +1,232 @@
+//! Finds calls in Python source: their names, their arguments as they are written. It is no parser; what it cannot read it
+//! leaves out.
+
+/// A call in Python source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// What is called, as it is written: `torch.utils.data.DataLoader`.
+    pub name: String,
+    /// Arguments without a name, as they are written.
+    pub positional: Vec<String>,
+    /// Arguments with a name.
+    pub named: Vec<(String, String)>,
+}
+
+/// A call with more text in its brackets is left out.
+const LONGEST: usize = 20_000;
+/// Calls that are read; a script has a handful.
+const MOST: usize = 2_000;
+
+impl Call {
+    /// The last part of the name.
+    pub fn last(&self) -> &str {
+        self.name.rsplit('.').next().unwrap_or_default()
+    }
+
+    /// An argument by its name, as it is written.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.named.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str())
+    }
+
+    /// A literal argument by its name.
+    pub fn literal(&self, name: &str) -> Option<String> {
+        literal(self.get(name)?)
+    }
+}
+
+/// The value of a literal: a text without its quotes, a number, `True`, `False` or `None`; nothing else.
+pub fn literal(text: &str) -> Option<String> {
+    let text = text.trim();
+    let quoted = |quote: char| {
+        let inner = text.strip_prefix(quote)?.strip_suffix(quote)?;
+        (!inner.contains([quote, '\\'])).then(|| inner.to_owned())
+    };
+    let plain = || {
+        let is_number =
+            text.parse::<f64>().is_ok() && text.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '.');
+        let is_constant = matches!(text, "True" | "False" | "None");
+        (is_number || is_constant).then(|| text.to_owned())
+    };
+    quoted('"').or_else(|| quoted('\'')).or_else(plain)
+}
+
+/// The texts in a list or tuple of literals.
+pub(super) fn literals(text: &str) -> Vec<String> {
+    let inner = text.trim().trim_start_matches(['[', '(']).trim_end_matches([']', ')']);
+    split(inner).iter().filter_map(|part| literal(part)).collect()
+}
+
+/// The calls whose last name is one of these, in the order of the text.
+pub fn calls(text: &str, wanted: &[&str]) -> Vec<Call> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    let bytes = text.as_bytes();
+    while let Some(&byte) = bytes.get(at) {
+        if let Some(end) = skip(text, at) {
+            at = end;
+        } else if byte.is_ascii_alphabetic() || byte == b'_' {
+            let rest = text.get(at..).unwrap_or_default();
+            let end =
+                at + rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.')).unwrap_or(rest.len());
+            let name = text.get(at..end).unwrap_or_default();
+            let is_wanted = wanted.contains(&name.rsplit('.').next().unwrap_or_default());
+            if is_wanted
+                && bytes.get(end) == Some(&b'(')
+                && !is_definition(text, at)
+                && let Some(inside) = inside(text, end)
+            {
+                found.push(call(name, inside));
+                if found.len() >= MOST {
+                    break;
+                }
+            }
+            at = end;
+        } else {
+            at += 1;
+        }
+    }
+    found
+}
+
+/// Whether the name at a place is that of a `def` or a `class`.
+fn is_definition(text: &str, at: usize) -> bool {
+    let before = text.get(..at).unwrap_or_default().trim_end_matches(' ');
+    before.ends_with("def") || before.ends_with("class")
+}
+
+/// The end of a comment or string that begins here.
+fn skip(text: &str, at: usize) -> Option<usize> {
+    let rest = text.get(at..)?;
+    if rest.starts_with('#') {
+        return Some(at + rest.find('\n').unwrap_or(rest.len()));
+    }
+    for quotes in ["\"\"\"", "'''"] {
+        if let Some(inner) = rest.strip_prefix(quotes) {
+            return Some(at + inner.find(quotes).map_or(rest.len(), |end| end + 6));
+        }
+    }
+    let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    let mut escaped = false;
+    for (end, c) in rest.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            // A string that is not closed ends with its line.
+            '\n' => return Some(at + end),
+            c if c == quote => return Some(at + end + 1),
+            _ => {}
+        }
+    }
+    Some(text.len())
+}
+
+/// What stands between a bracket and the one that closes it.
+fn inside(text: &str, open: usize) -> Option<&str> {
+    let mut depth = 0_usize;
+    let mut at = open;
+    while at < text.len() && at - open < LONGEST {
+        if let Some(end) = skip(text, at) {
+            at = end;
+            continue;
+        }
+        match text.as_bytes().get(at)? {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+        at += 1;
+        if depth == 0 {
+            return text.get(open + 1..at - 1);
+        }
+    }
+    None
+}
+
+/// Splits at the commas that stand in no bracket and no string.
+fn split(text: &str) -> Vec<String> {
+    let (mut parts, mut part, mut depth, mut at) = (Vec::new(), String::new(), 0_usize, 0);
+    while at < text.len() {
+        if let Some(end) = skip(text, at) {
+            let skipped = text.get(at..end).unwrap_or_default();
+            part.push_str(if skipped.starts_with('#') { "" } else { skipped });
+            at = end;
+            continue;
+        }
+        let Some(c) = text.get(at..).and_then(|rest| rest.chars().next()) else {
+            at += 1;
+            continue;
+        };
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if c == ',' && depth == 0 {
+            parts.push(std::mem::take(&mut part));
+        } else {
+            part.push(c);
+        }
+        at += c.len_utf8();
+    }
+    parts.push(part);
+    parts.iter().map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
+}
+
+fn call(name: &str, inside: &str) -> Call {
+    let is_word = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let mut call = Call { name: name.to_owned(), positional: Vec::new(), named: Vec::new() };
+    for part in split(inside) {
+        match part.split_once('=') {
+            Some((key, value)) if is_word(key.trim()) && !value.starts_with('=') => {
+                call.named.push((key.trim().to_owned(), value.trim().to_owned()));
+            }
+            _ => call.positional.push(part),
+        }
+    }
+    call
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_found_where_they_are_and_nowhere_else() {
+        let text = r#"
+# DataLoader(batch_size=1)
+"""DataLoader(batch_size=2)"""
+text = "DataLoader(batch_size=3)"
+class DataLoader(object): pass
+loader = torch.utils.data.DataLoader(
+    Data(a, b=[1, 2]),  # the data, with a comma
+    batch_size=args.batch_size or 64, shuffle = True,
+    collate_fn=lambda x: x, num_workers=4)
+other = DataLoader(x, batch_size=16
+"#;
+        let found = calls(text, &["DataLoader"]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].name, "torch.utils.data.DataLoader");
+        assert_eq!(found[0].positional, ["Data(a, b=[1, 2])"]);
+        assert_eq!(found[0].literal("num_workers").as_deref(), Some("4"));
+        assert_eq!(found[0].literal("shuffle").as_deref(), Some("True"));
+        assert_eq!(found[0].literal("batch_size"), None);
+    }
+
+    #[test]
+    fn literals_are_values_and_nothing_else_is() {
+        for (text, value) in [
+            ("'a'", Some("a")),
+            ("\"b\"", Some("b")),
+            ("1e-3", Some("1e-3")),
+            ("True", Some("True")),
+            ("x", None),
+            ("'a' + b", None),
+            ("inf", None),
+            ("", None),
+            ("f'x'", None),
+        ] {
+            assert_eq!(literal(text).as_deref(), value, "{text}");
+        }
+        assert_eq!(literals("['fp32', \"bf16\"]"), ["fp32", "bf16"]);
+    }
+}

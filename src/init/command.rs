@@ -1,0 +1,184 @@
+//! The command of a training run, word by word: what launches it, which script it is, what may be asked for help.
+
+use std::path::{Path, PathBuf};
+
+/// A program that starts a script, once or on each device.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Launcher {
+    /// Its words, such as `["accelerate", "launch"]`.
+    pub words: &'static [&'static str],
+    /// Its options for the number of processes on this machine.
+    pub ranks: &'static [&'static str],
+}
+
+/// The launchers that are known: PyTorch's (its documentation, "torchrun"), Accelerate's and DeepSpeed's ("Launching").
+pub const LAUNCHERS: &[Launcher] = &[
+    Launcher { words: &["torchrun"], ranks: &["--nproc-per-node", "--nproc_per_node"] },
+    Launcher { words: &["-m", "torch.distributed.run"], ranks: &["--nproc-per-node", "--nproc_per_node"] },
+    Launcher { words: &["-m", "torch.distributed.launch"], ranks: &["--nproc-per-node", "--nproc_per_node"] },
+    Launcher { words: &["accelerate", "launch"], ranks: &["--num_processes", "--num-processes"] },
+    Launcher { words: &["deepspeed"], ranks: &["--num_gpus"] },
+];
+
+/// Programs that read a command line for themselves, so that nothing can be appended to it.
+const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish"];
+
+/// A command of a training run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// Program and arguments.
+    pub words: Vec<String>,
+    /// The place of the script among them.
+    script_at: Option<usize>,
+    /// Whether the script is named as a module, behind `-m`.
+    is_module: bool,
+    launcher: Option<&'static Launcher>,
+}
+
+impl Command {
+    /// Reads a command; one that is just a Python script is run with this interpreter.
+    pub fn new(mut words: Vec<String>, python: &str) -> Self {
+        if words.first().is_some_and(|first| first.ends_with(".py") && !first.starts_with('-')) {
+            words.insert(0, python.to_owned());
+        }
+        let launcher = LAUNCHERS.iter().find(|launcher| {
+            let plain: Vec<&str> = words.iter().map(|word| base(word)).collect();
+            plain.windows(launcher.words.len()).take(4).any(|window| window == launcher.words)
+        });
+        let script = words.iter().position(|word| word.ends_with(".py") && !word.starts_with('-'));
+        let behind = launcher.map_or(0, |launcher| launcher.words.len());
+        let module = || {
+            let at = words
+                .iter()
+                .enumerate()
+                .skip(1 + behind.saturating_sub(1))
+                .find(|(_, word)| matches!(word.as_str(), "-m" | "--module"));
+            at.map(|(at, _)| at + 1).filter(|&at| at < words.len() && is_python(&words))
+        };
+        let (script_at, is_module) = match (script, module()) {
+            (Some(script), None) => (Some(script), false),
+            (Some(script), Some(module)) if script < module => (Some(script), false),
+            (_, Some(module))
+                if !launcher.is_some_and(|launcher| {
+                    launcher.words.last() == words.get(module).map(String::as_str).as_ref()
+                }) =>
+            {
+                (Some(module), true)
+            }
+            (script, _) => (script, false),
+        };
+        Self { words, script_at, is_module, launcher }
+    }
+
+    /// The launcher's name, as the command writes it.
+    pub fn launcher(&self) -> Option<&'static str> {
+        self.launcher
+            .and_then(|launcher| launcher.words.first().map(|first| if *first == "-m" { "torchrun" } else { *first }))
+    }
+
+    /// The script's file, if it is Python's.
+    pub fn script(&self, cwd: &Path) -> Option<PathBuf> {
+        let word = self.words.get(self.script_at?)?;
+        if !self.is_module {
+            return Some(cwd.join(word));
+        }
+        let path = cwd.join(word.split('.').collect::<PathBuf>());
+        let files = [path.with_extension("py"), path.join("__main__.py")];
+        files.into_iter().find(|file| file.is_file())
+    }
+
+    /// The script as the command names it, or the program.
+    pub fn name(&self) -> &str {
+        let at = self.script_at.unwrap_or(0);
+        self.words.get(at).map_or("", String::as_str)
+    }
+
+    /// How many processes of the script run on this machine, where the command tells.
+    pub fn ranks(&self) -> usize {
+        let options = self.launcher.map_or(&[][..], |launcher| launcher.ranks);
+        let value = self.words.iter().enumerate().find_map(|(at, word)| {
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            let next = self.words.get(at + 1).map_or("", String::as_str);
+            options.contains(&name).then_some(if value.is_empty() { next } else { value })
+        });
+        value.and_then(|value| value.parse().ok()).filter(|&ranks| ranks > 0).unwrap_or(1)
+    }
+
+    /// Whether arguments can be put behind it: a shell's command line is one word.
+    pub fn takes_arguments(&self) -> bool {
+        let program = self.words.first().map_or("", |program| base(program));
+        !(SHELLS.contains(&program)
+            && self.words.get(1).is_some_and(|word| word.starts_with('-') && word.contains('c')))
+    }
+
+    /// What is run to ask for help: the script itself without its launcher and its options, but with the words in front of
+    /// them, which may choose what it does (`train.py fit --help`).
+    pub fn asking_for_help(&self, python: &str) -> Vec<String> {
+        let behind = self.script_at.map_or(1, |at| at + 1);
+        let front = self.words.get(..behind).unwrap_or_default();
+        let mut words: Vec<String> = match (self.launcher, self.script_at) {
+            (Some(_), Some(at)) => {
+                let module = self.is_module.then(|| "-m".to_owned());
+                let python = if is_python(&self.words) {
+                    self.words.first().cloned().unwrap_or_default()
+                } else {
+                    python.to_owned()
+                };
+                std::iter::once(python).chain(module).chain(self.words.get(at).cloned()).collect()
+            }
+            _ => front.to_vec(),
+        };
+        let rest = self.words.get(behind..).unwrap_or_default();
+        words.extend(rest.iter().take_while(|word| !word.starts_with('-')).cloned());
+        words.push("--help".to_owned());
+        words
+    }
+}
+
+fn base(word: &str) -> &str {
+    word.rsplit('/').next().unwrap_or(word)
+}
+
+fn is_python(words: &[String]) -> bool {
+    words.first().is_some_and(|program| base(program).starts_with("python"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(line: &str) -> Command {
+        Command::new(line.split(' ').map(str::to_owned).collect(), "python3")
+    }
+
+    #[test]
+    fn the_script_is_found_behind_its_launcher() {
+        for (line, name, launcher, ranks, help) in [
+            ("train.py", "train.py", None, 1, "python3 train.py --help"),
+            ("python -u train.py --lr 1", "train.py", None, 1, "python -u train.py --help"),
+            ("main.py fit --config x.yaml", "main.py", None, 1, "python3 main.py fit --help"),
+            ("torchrun --nproc-per-node 2 train.py --x", "train.py", Some("torchrun"), 2, "python3 train.py --help"),
+            ("/opt/bin/torchrun --nproc_per_node=4 t.py", "t.py", Some("torchrun"), 4, "python3 t.py --help"),
+            (
+                "python -m torch.distributed.run --nproc-per-node 8 t.py",
+                "t.py",
+                Some("torchrun"),
+                8,
+                "python t.py --help",
+            ),
+            ("accelerate launch --num_processes 2 t.py a", "t.py", Some("accelerate"), 2, "python3 t.py a --help"),
+            ("deepspeed --num_gpus 4 t.py --deepspeed", "t.py", Some("deepspeed"), 4, "python3 t.py --help"),
+            ("python -m package.train --x", "package.train", None, 1, "python -m package.train --help"),
+            ("torchrun -m package.train --x", "torchrun", Some("torchrun"), 1, "torchrun --help"),
+            ("./train --size 3", "./train", None, 1, "./train --help"),
+            ("uv run train.py x=1", "train.py", None, 1, "uv run train.py x=1 --help"),
+        ] {
+            let command = command(line);
+            assert_eq!(command.name(), name, "{line}");
+            assert_eq!(command.launcher(), launcher, "{line}");
+            assert_eq!(command.ranks(), ranks, "{line}");
+            assert_eq!(command.asking_for_help("python3").join(" "), help, "{line}");
+        }
+        assert!(!command("bash -c x").takes_arguments() && command("bash train.sh").takes_arguments());
+    }
+}

@@ -1,0 +1,187 @@
+//! DeepSpeed's JSON config as a template that is rendered for each probe. Names and defaults: DeepSpeed's documentation,
+//! "DeepSpeed Configuration JSON".
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::command::Command;
+use super::plan::{Plan, Planned, Way};
+use super::settings;
+use super::words::escaped;
+use crate::init::knobs::Settings;
+use crate::init::machine::Means;
+
+/// The line that DeepSpeed's throughput timer prints (`deepspeed/utils/timer.py`), and its unit. It counts the samples of all ranks.
+pub const RATE: (&str, &str) = (r"CurrSamplesPerSec=([0-9.]+)", "samples/s");
+/// The longest config that is read.
+const MOST_BYTES: u64 = 1024 * 1024;
+/// Steps between two lines of the timer: each is one reading.
+const STEPS_PER_PRINT: u64 = 5;
+/// Elements of a bucket where a config says nothing.
+const BUCKET: i64 = 500_000_000;
+
+/// A config that is rendered for each probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    /// Its text, with settings in it.
+    pub text: String,
+    /// The file of the config, whose place in the command it takes.
+    pub config: PathBuf,
+}
+
+/// The word of a command that names a DeepSpeed config: what is in front of the file's name, and the file.
+fn config_word(command: &Command, cwd: &Path) -> Option<(String, String, Value)> {
+    command.words.iter().find_map(|word| {
+        let (front, file) = match word.split_once('=') {
+            Some((option, file)) if option.starts_with("--") => (format!("{option}="), file),
+            _ => (String::new(), word.as_str()),
+        };
+        let path = cwd.join(file);
+        let is_config =
+            file.ends_with(".json") && fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() <= MOST_BYTES);
+        let value: Value = serde_json::from_str(&fs::read_to_string(path).ok().filter(|_| is_config)?).ok()?;
+        value.is_object().then(|| (front, word.clone(), value))
+    })
+}
+
+/// Puts the settings of the plan's preset into the config that the command names; `None` where it names none.
+pub fn render(plan: &mut Plan, command: &Command, means: &Means, cwd: &Path) -> Option<Template> {
+    let (front, word, mut value) = config_word(command, cwd)?;
+    let config = PathBuf::from(word.get(front.len()..)?);
+    let object = value.as_object_mut()?;
+    let number = |object: &Map<String, Value>, name: &str| object.get(name).and_then(Value::as_i64);
+    let accumulation = number(object, "gradient_accumulation_steps").unwrap_or(1).max(1);
+    let ranks = i64::try_from(command.ranks()).unwrap_or(1);
+    let whole = number(object, "train_batch_size").map(|whole| whole / accumulation / ranks);
+    let today = number(object, "train_micro_batch_size_per_gpu").or(whole).filter(|&today| today > 0);
+    // The three must fit one another, and DeepSpeed works out the one that is missing.
+    object.remove("train_batch_size");
+    object.insert("gradient_accumulation_steps".to_owned(), json!(accumulation));
+    object.insert("steps_per_print".to_owned(), json!(STEPS_PER_PRINT));
+    let batch = settings::numbers(Settings::BatchSize, today, &[], means, 1)?;
+    let mut settings =
+        vec![("batch_size", "train_micro_batch_size_per_gpu", batch, today.map(|today| today.to_string()))];
+    object.insert("train_micro_batch_size_per_gpu".to_owned(), json!("@batch_size@"));
+    if let Some(zero) = object.get_mut("zero_optimization").and_then(Value::as_object_mut) {
+        add_zero(zero, &mut settings);
+    }
+    plan.parameters.retain(|planned| settings.iter().all(|(name, ..)| planned.name != *name));
+    for (name, key, definition, today) in settings.iter().rev() {
+        let about = format!("{key} of DeepSpeed's config");
+        let way = Way::File(config.display().to_string());
+        let derived = Vec::new();
+        plan.parameters.insert(
+            0,
+            Planned {
+                name: (*name).to_owned(),
+                definition: definition.clone(),
+                about,
+                way,
+                today: today.clone(),
+                derived,
+            },
+        );
+    }
+    let mut text = escaped(&serde_json::to_string_pretty(&value).ok()?);
+    for (name, ..) in &settings {
+        text = text.replace(&format!("\"@{name}@\""), &format!("{{{name}}}"));
+    }
+    let name = config.file_name()?.to_str()?;
+    plan.words.replace(&word, &format!("{}{{probe_dir}}/{}", escaped(&front), escaped(name)));
+    Some(Template { text: text + "\n", config })
+}
+
+type Setting = (&'static str, &'static str, String, Option<String>);
+
+/// ZeRO's stage, overlap and buckets. What is offloaded depends on the stage, which then stays.
+fn add_zero(zero: &mut Map<String, Value>, settings: &mut Vec<Setting>) {
+    let stage = zero.get("stage").and_then(Value::as_i64).unwrap_or(0);
+    if !zero.contains_key("offload_optimizer") && !zero.contains_key("offload_param") && (0..=3).contains(&stage) {
+        zero.insert("stage".to_owned(), json!("@zero_stage@"));
+        settings.push((
+            "zero_stage",
+            "zero_optimization.stage",
+            "values = [0, 1, 2, 3]".to_owned(),
+            Some(stage.to_string()),
+        ));
+    }
+    // On by default from stage 3 on; written out, it is the same in all stages.
+    let overlap = zero.get("overlap_comm").and_then(Value::as_bool).unwrap_or(stage == 3);
+    zero.insert("overlap_comm".to_owned(), json!("@overlap_comm@"));
+    settings.push((
+        "overlap_comm",
+        "zero_optimization.overlap_comm",
+        "values = [false, true]".to_owned(),
+        Some(overlap.to_string()),
+    ));
+    let bucket = zero.get("reduce_bucket_size").and_then(Value::as_f64).unwrap_or(0.0);
+    #[expect(clippy::cast_possible_truncation, reason = "a count, which DeepSpeed takes as 5e8, too")]
+    let bucket = if (1.0..1e12).contains(&bucket) { bucket as i64 } else { BUCKET };
+    let mut sizes = vec![bucket, (bucket / 10).max(1), (bucket / 100).max(1)];
+    sizes.dedup();
+    let sizes: Vec<String> = sizes.iter().map(i64::to_string).collect();
+    for key in ["reduce_bucket_size", "allgather_bucket_size"] {
+        zero.insert(key.to_owned(), json!("@bucket_size@"));
+    }
+    let definition = format!("values = [{}], role = \"none\"", sizes.join(", "));
+    settings.push((
+        "bucket_size",
+        "zero_optimization.reduce_bucket_size and allgather_bucket_size",
+        definition,
+        Some(bucket.to_string()),
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::init::plan::{Found, plan};
+    use crate::init::preset::preset;
+    use crate::init::source::Source;
+
+    fn rendered(config: &str, words: &[&str]) -> Option<(Plan, Template)> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("ds {x}.json"), config).unwrap();
+        let command = Command::new(words.iter().map(|&word| word.to_owned()).collect(), "python3");
+        let means = Means { cores: 2, gpus: 0, hardware: None, cpu_has_bf16: false, threads: None };
+        let (source, preset) = (Source::default(), preset("deepspeed").unwrap());
+        let mut plan =
+            plan(&Found { command: &command, arguments: &[], source: &source, preset, means: &means }).unwrap();
+        let template = render(&mut plan, &command, &means, folder.path())?;
+        Some((plan, template))
+    }
+
+    #[test]
+    fn a_config_becomes_a_template() {
+        let config = r#"{"train_batch_size": 64, "gradient_accumulation_steps": 2, "name": "{x}",
+            "zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8}}"#;
+        let words = ["deepspeed", "--num_gpus", "4", "t.py", "--deepspeed_config=ds {x}.json"];
+        let (plan, template) = rendered(config, &words).unwrap();
+        assert!(template.text.contains("\"train_micro_batch_size_per_gpu\": {batch_size}"), "{}", template.text);
+        assert!(
+            template.text.contains("\"stage\": {zero_stage}") && template.text.contains("\"{{x}}\""),
+            "{}",
+            template.text
+        );
+        assert!(!template.text.contains("train_batch_size"));
+        let today: Vec<&str> = plan.parameters.iter().filter_map(|planned| planned.today.as_deref()).collect();
+        assert_eq!(today, ["8", "2", "false", "500000000"]);
+        assert_eq!(
+            plan.words.written().unwrap().last().unwrap(),
+            "--deepspeed_config={probe_dir}/ds {x}.json".replace("{x}", "{{x}}").as_str()
+        );
+    }
+
+    #[test]
+    fn what_is_no_config_is_left_alone() {
+        let words = ["deepspeed", "t.py", "ds {x}.json"];
+        for config in ["[]", "no json", ""] {
+            assert!(rendered(config, &words).is_none(), "{config}");
+        }
+        let offloaded = r#"{"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}"#;
+        let (plan, _) = rendered(offloaded, &words).unwrap();
+        assert!(plan.parameters.iter().all(|planned| planned.name != "zero_stage"));
+    }
+}

@@ -1,0 +1,218 @@
+//! The text of a spec from a plan.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::plan::{Plan, Way};
+use super::settings::text;
+use super::words::Unwritable;
+
+/// What a draft has beside its plan.
+#[derive(Debug, Clone)]
+pub struct Frame<'f> {
+    /// The folder that the command runs in, where it is not that of the spec.
+    pub cwd: Option<&'f Path>,
+    /// How a rate is had.
+    pub rate: Rate,
+    /// How long a search may take, such as `20m`.
+    pub time: &'f str,
+    /// The machine, in a line.
+    pub machine: &'f str,
+    /// Who told of the arguments, in a line.
+    pub told_by: &'f str,
+    /// The name of the file, for the commands in its comments.
+    pub file: &'f str,
+    /// Files that are rendered for each probe: template and path.
+    pub files: Vec<(String, String)>,
+}
+
+/// How a rate is had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rate {
+    /// An adapter's hook counts the steps.
+    Adapter(&'static str),
+    /// The script reports events already.
+    Events,
+    /// The script prints it.
+    Printed {
+        /// Finds the number.
+        pattern: String,
+        /// What the number is.
+        unit: String,
+    },
+    /// Nothing is known of one: the script has to be changed, or a pattern written.
+    Missing,
+}
+
+/// Writes the spec.
+///
+/// # Errors
+/// A word of the command cannot stand in a spec.
+pub fn write(plan: &Plan, frame: &Frame<'_>) -> Result<String, Unwritable> {
+    let mut out = String::new();
+    let _ = writeln!(out, "# Written by `gputune init`; preset {}: {}.", plan.preset.name, plan.preset.about);
+    let _ = writeln!(out, "# This machine: {}. {}", one_line(frame.machine), one_line(frame.told_by));
+    let _ = writeln!(
+        out,
+        "#\n#     gputune check {0}     what a search would do; nothing is started\n#     gputune search {0}",
+        one_line(frame.file)
+    );
+    write_step(plan, frame, &mut out)?;
+    write_space(plan, &mut out);
+    write_baseline(plan, &mut out);
+    let _ = write!(
+        out,
+        "\n[limits]\nprobe_time = \"2m\"   # of one probe, imports and warm-up included; what was measured by then counts\n\
+         stall_time = \"90s\"  # longest silence, imports included\n\n[search]\ntime = {}\n",
+        text(frame.time)
+    );
+    Ok(out)
+}
+
+fn write_step(plan: &Plan, frame: &Frame<'_>, out: &mut String) -> Result<(), Unwritable> {
+    let _ = writeln!(
+        out,
+        "\n# A probe is ended when enough was measured; the script must not be over before that: let it train for long.\n[step]"
+    );
+    let _ = writeln!(out, "command = {}", command(&plan.words.written()?));
+    if let Some(cwd) = frame.cwd {
+        let _ = writeln!(out, "cwd = {}", text(&cwd.display().to_string()));
+    }
+    match &frame.rate {
+        Rate::Adapter(adapter) => {
+            let _ = writeln!(
+                out,
+                "adapter = {} # counts the steps, and sets what has `apply` below; the script is not changed",
+                text(adapter)
+            );
+        }
+        Rate::Events => {
+            let _ = writeln!(out, "# Its throughput comes from the steps that it tells gputune.");
+        }
+        Rate::Printed { pattern, unit } => {
+            let _ = writeln!(
+                out,
+                "# Read from what the script prints: see that the pattern finds the number in such a line."
+            );
+            let _ = writeln!(out, "throughput = {{ pattern = {}, unit = {} }}", text(pattern), text(unit));
+            let is_searched = plan.parameters.iter().any(|parameter| parameter.name == "batch_size");
+            if is_searched && is_of_steps(unit) {
+                let _ =
+                    writeln!(out, "samples_per_step = \"batch_size\" # steps of different sizes cannot be compared");
+            }
+        }
+        Rate::Missing => {
+            let _ = writeln!(
+                out,
+                "# gputune cannot see a rate yet. Either let the script tell its steps ({}), or read what it prints:",
+                plan.preset.page
+            );
+            let _ = writeln!(out, "# throughput = {{ pattern = '([0-9.]+) samples/s', unit = \"samples/s\" }}");
+        }
+    }
+    if !frame.files.is_empty() {
+        let files: Vec<String> = frame
+            .files
+            .iter()
+            .map(|(template, path)| format!("{{ template = {}, path = {} }}", text(template), text(path)))
+            .collect();
+        let _ = writeln!(out, "files = [{}] # rendered for each probe, with its settings", files.join(", "));
+    }
+    Ok(())
+}
+
+/// Whether a rate counts steps, or whatever a script calls them.
+pub fn is_of_steps(unit: &str) -> bool {
+    crate::probe::RateUnit::parse(unit).is_ok_and(|unit| unit.counts_steps())
+}
+
+fn command(words: &[String]) -> String {
+    let words: Vec<String> = words.iter().map(|word| text(word)).collect();
+    let line = format!("[{}]", words.join(", "));
+    const WIDEST: usize = 100;
+    if line.chars().count() <= WIDEST {
+        return line;
+    }
+    // An option and its value stay together.
+    let mut lines: Vec<String> = Vec::new();
+    let mut after_option = false;
+    for (at, word) in words.iter().enumerate() {
+        let is_option = word.starts_with("\"-") && !word.contains('=');
+        let is_value = (after_option && !word.starts_with("\"-") && !word.contains('?')) || at == 1;
+        match lines.last_mut().filter(|_| is_value) {
+            Some(line) => *line += &format!(" {word},"),
+            None => lines.push(format!("    {word},")),
+        }
+        after_option = is_option;
+    }
+    format!("[\n{}\n]", lines.join("\n"))
+}
+
+fn write_space(plan: &Plan, out: &mut String) {
+    let _ = writeln!(
+        out,
+        "\n# What may be tried; take out what must stay, add settings, or remove some. docs/spec.md says what can stand here.\n[space]"
+    );
+    if plan.parameters.is_empty() {
+        let _ = writeln!(
+            out,
+            "# Nothing was found that the script can be told. It finds the settings in the variable GPUTUNE_CONFIG, as JSON,"
+        );
+        let _ = writeln!(out, "# or put \"{{batch_size}}\" into `command` above, where its batch size goes.");
+        let _ = writeln!(out, "batch_size = {{ powers_of_two = [8, 512] }}");
+    }
+    let width = plan.parameters.iter().map(|parameter| parameter.name.len()).max().unwrap_or(0);
+    for parameter in &plan.parameters {
+        let way = match &parameter.way {
+            Way::Argument(argument) => format!("by its argument {argument}"),
+            Way::Target(target) if target.starts_with("env.") => {
+                format!("by the variable {}", target.trim_start_matches("env."))
+            }
+            Way::Target(_) if plan.has_arguments() => "by the adapter: the script has no argument for it".to_owned(),
+            Way::Target(_) => "by the adapter".to_owned(),
+            Way::File(file) => format!("by {file}, rendered for each probe"),
+            Way::Config => "the script asks for it with gputune.config".to_owned(),
+        };
+        let about = if parameter.about.is_empty() { String::new() } else { format!("{}; ", parameter.about) };
+        let _ = writeln!(out, "# {}{}", one_line(&about), one_line(&way));
+        let _ = writeln!(out, "{:<width$} = {{ {} }}", parameter.name, parameter.definition);
+        for (name, expression) in &parameter.derived {
+            let _ = writeln!(out, "{name:<width$} = {{ derive = {} }}", text(expression));
+        }
+    }
+    for (argument, reason) in &plan.closed {
+        let _ = writeln!(out, "# Not searched: {}, since {}.", one_line(argument), one_line(reason));
+    }
+    for note in &plan.notes {
+        let _ = writeln!(out, "# Note: {}.", one_line(note));
+    }
+}
+
+fn write_baseline(plan: &Plan, out: &mut String) {
+    let known: Vec<_> =
+        plan.parameters.iter().filter_map(|parameter| Some((&parameter.name, parameter.today.as_ref()?))).collect();
+    let is_idle = |name: &str| matches!(name, "prefetch" | "persistent_workers");
+    let unknown: Vec<&str> = plan
+        .parameters
+        .iter()
+        .filter(|parameter| parameter.today.is_none() && !is_idle(&parameter.name))
+        .map(|parameter| parameter.name.as_str())
+        .collect();
+    let _ =
+        writeln!(out, "\n# What is run today: probed first, and what the speed-up is measured against.\n[baseline]");
+    for (name, today) in known {
+        let _ = writeln!(out, "{name} = {today}");
+    }
+    if !unknown.is_empty() {
+        let _ = writeln!(
+            out,
+            "# What the script uses today could not be seen for: {}. Each takes its first setting; write what it is.",
+            unknown.join(", ")
+        );
+    }
+}
+
+/// A text of the user's in a comment: one line, whatever signs it has.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

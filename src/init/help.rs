@@ -1,0 +1,276 @@
+//! Reads the help texts that Python's argument parsers print: argparse (HfArgumentParser and jsonargparse with it), click, typer
+//! and tyro with their boxes, absl, fire, and the config that Hydra shows.
+//!
+//! Any text may come; what is not understood is left out.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::argument::{Argument, Kind};
+
+/// Options stand at most so far right; descriptions stand further right than that.
+const DEEPEST: usize = 8;
+/// A help has a few hundred options; what has more is no help.
+const MOST_ARGUMENTS: usize = 5_000;
+/// Hydra's heading of the composed config (`hydra/conf/hydra/help/default.yaml`).
+const HYDRA_CONFIG: &str = "== Config ==";
+
+/// The arguments that a help text tells of, in its order.
+pub fn read(text: &str) -> Vec<Argument> {
+    let text = without_colours(text);
+    if let Some((_, config)) = text.split_once(HYDRA_CONFIG) {
+        return overrides(config);
+    }
+    options(&text)
+}
+
+/// Whether a text is a help: it has a line of usage, Hydra's heading, or what fire and absl print.
+pub fn is_help(text: &str) -> bool {
+    let text = without_colours(text);
+    let starts = |line: &str, word: &str| line.trim_start_matches(['│', ' ']).to_ascii_lowercase().starts_with(word);
+    text.contains(HYDRA_CONFIG)
+        || text.lines().any(|line| starts(line, "usage:") || starts(line, "synopsis") || line.trim() == "flags:")
+}
+
+/// Without the sequences that colour a terminal (ECMA-48, "Select Graphic Rendition" and others).
+fn without_colours(text: &str) -> String {
+    static SEQUENCES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("\x1b\\[[0-9;?]*[A-Za-z]").ok());
+    SEQUENCES.as_ref().map_or_else(|| text.to_owned(), |sequences| sequences.replace_all(text, "").into_owned())
+}
+
+/// One option as it is being read.
+struct Open {
+    argument: Argument,
+    description: String,
+}
+
+impl Open {
+    fn close(mut self) -> Argument {
+        if self.argument.default.is_none() {
+            let is_value = |default: &String| !matches!(default.as_str(), "None" | "null");
+            self.argument.default = default_in(&self.description).filter(is_value);
+        }
+        if let (Kind::Value { choices }, Some(listed)) = (&mut self.argument.kind, self.description.strip_prefix('<'))
+            && let Some((names, _)) = listed.split_once('>')
+            && names.contains('|')
+        {
+            // absl's enumerations
+            *choices = names.split('|').map(|name| name.trim().to_owned()).collect();
+        }
+        self.argument
+    }
+}
+
+fn options(text: &str) -> Vec<Argument> {
+    let mut arguments = Vec::new();
+    let mut open: Option<Open> = None;
+    let mut in_usage = false;
+    for line in text.lines() {
+        let boxed = line.trim_start().starts_with('│');
+        let line = line.trim_end().trim_end_matches('│').trim_end();
+        let inner = if boxed { line.trim_start().trim_start_matches('│') } else { line };
+        let words = inner.trim();
+        if words.is_empty() {
+            in_usage = false;
+            continue;
+        }
+        in_usage |= words.to_ascii_lowercase().starts_with("usage:");
+        if in_usage {
+            continue;
+        }
+        let indent = inner.len() - inner.trim_start().len();
+        // What must be given has a star in front in typer's boxes.
+        let words = if boxed { words.trim_start_matches(['*', ' ']) } else { words };
+        if let Some(next) = (indent <= DEEPEST).then(|| header(words, boxed)).flatten() {
+            arguments.extend(open.take().map(Open::close));
+            if arguments.len() >= MOST_ARGUMENTS {
+                return arguments;
+            }
+            open = Some(next);
+        } else if let Some(open) = &mut open {
+            if indent == 0 && !boxed {
+                // A heading, or the words at the end.
+                open.description.push('\n');
+                continue;
+            }
+            open.description.push(' ');
+            open.description.push_str(words);
+        }
+    }
+    arguments.extend(open.map(Open::close));
+    arguments
+}
+
+/// Reads the line that an option begins with.
+fn header(words: &str, boxed: bool) -> Option<Open> {
+    let mut names: Vec<String> = Vec::new();
+    let mut values: Vec<String> = Vec::new();
+    let (mut rest, mut pair, mut colon, mut assigned) = (words, false, false, false);
+    loop {
+        let gap = rest.len() - rest.trim_start().len();
+        let here = rest.trim_start();
+        if here.is_empty() {
+            rest = here;
+            break;
+        }
+        if let Some((name, after, optional)) = flag(here) {
+            if names.is_empty() && gap > 0 {
+                return None;
+            }
+            pair |= optional;
+            names.push(name.to_owned());
+            rest = after.strip_prefix(',').unwrap_or(after);
+            if let Some(described) = after.strip_prefix(':') {
+                (colon, rest) = (true, described);
+                break;
+            }
+            if let Some(value) = after.strip_prefix('=') {
+                assigned = true;
+                rest = value.split_once(char::is_whitespace).map_or("", |(_, rest)| rest);
+                break;
+            }
+        } else if let Some(after) = here.strip_prefix("/ ").filter(|_| !names.is_empty()) {
+            rest = after;
+        } else if let Some((value, after)) = metavar(here, gap, boxed).filter(|_| !names.is_empty()) {
+            values.push(value.to_owned());
+            rest = after.strip_prefix(',').unwrap_or(after);
+        } else {
+            break;
+        }
+    }
+    if names.is_empty() {
+        return None;
+    }
+    let kind = kind(&mut names, &values, (pair, colon || assigned, boxed));
+    let argument = Argument { names, kind, default: None };
+    Some(Open { argument, description: rest.trim().to_owned() })
+}
+
+/// A flag at the beginning of a text, what follows, and whether it is absl's `--[no]name`.
+fn flag(text: &str) -> Option<(&str, &str, bool)> {
+    let dashes = text.len() - text.trim_start_matches('-').len();
+    if !(1..=2).contains(&dashes) {
+        return None;
+    }
+    let bare = &text[dashes..];
+    if let Some(name) = bare.strip_prefix("[no]") {
+        let end = name.find(|c: char| !is_name(c)).unwrap_or(name.len());
+        return (end > 0).then(|| (&name[..end], &name[end..], true));
+    }
+    let end = bare.find(|c: char| !is_name(c)).unwrap_or(bare.len());
+    let name = bare[..end].trim_end_matches(['.', '-']);
+    let is_flag = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && (dashes == 2 || name.len() <= 20);
+    let after = bare[name.len()..].trim_start_matches('+');
+    let ends = after.chars().next().is_none_or(|c| c.is_whitespace() || matches!(c, ',' | '=' | ':' | '/' | '['));
+    (is_flag && ends).then(|| (&text[..dashes + name.len()], after, false))
+}
+
+fn is_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// What stands for a value behind a flag, and what follows.
+fn metavar(text: &str, gap: usize, boxed: bool) -> Option<(&str, &str)> {
+    let close = match text.chars().next()? {
+        '{' => Some('}'),
+        '[' => Some(']'),
+        '<' => Some('>'),
+        _ => None,
+    };
+    let end = match close {
+        Some(close) => text.find(close)? + close.len_utf8(),
+        None => text.find(|c: char| c.is_whitespace() || c == ',').unwrap_or(text.len()),
+    };
+    let (word, after) = text.split_at(end);
+    let is_told =
+        |word: &str| ["default", "required", "env var", "x>", "x<"].iter().any(|start| word[1..].starts_with(start));
+    if boxed {
+        const TYPES: &[&str] =
+            &["INTEGER", "FLOAT", "TEXT", "PATH", "FILE", "BOOLEAN", "INT", "STR", "BOOL", "DIRECTORY", "RANGE"];
+        let is_value = match close {
+            Some(_) => word.is_ascii() && !is_told(word),
+            None => TYPES.contains(&word),
+        };
+        return is_value.then_some((word, after));
+    }
+    // Two blanks or more separate the description.
+    (gap == 1 && !(close.is_some() && word.is_ascii() && is_told(word))).then_some((word, after))
+}
+
+/// What follows an argument with these spellings and values; takes what turns it off out of the spellings.
+fn kind(names: &mut Vec<String>, values: &[String], (pair, takes, boxed): (bool, bool, bool)) -> Kind {
+    if pair {
+        let off = names.first().map(|name| format!("--no{name}")).unwrap_or_default();
+        for name in names.iter_mut() {
+            *name = format!("--{name}");
+        }
+        return Kind::Pair { off };
+    }
+    let on =
+        |name: &str| ["--no-", "--no_"].iter().find_map(|no| name.strip_prefix(no)).map(|name| format!("--{name}"));
+    let position = names.iter().position(|name| on(name).is_some_and(|on| names.contains(&on)));
+    if let Some(at) = position {
+        return Kind::Pair { off: names.remove(at) };
+    }
+    let choices = |word: &str| -> Vec<String> {
+        let inner = word.trim_matches(['{', '}', '[', ']', '<', '>']);
+        let by = if word.starts_with('{') { ',' } else { '|' };
+        let all = inner.split(by).map(|choice| choice.trim().to_owned()).filter(|choice| !choice.is_empty());
+        if inner.contains(by) { all.collect() } else { Vec::new() }
+    };
+    match values.last().map(String::as_str) {
+        None if takes => Kind::Value { choices: Vec::new() },
+        None => Kind::Switch,
+        Some("<bool>") if boxed => Kind::Switch,
+        Some(word) if word.starts_with('[') && !word.contains('|') => Kind::MaybeValue,
+        Some(word) => Kind::Value { choices: choices(word) },
+    }
+}
+
+/// The default that a description tells, in any of the ways that parsers write it.
+fn default_in(description: &str) -> Option<String> {
+    // `[default: 32; x>=1]`, `(default: 32)`, `(type: int, default: 32)`, `(default: '128')`, `(default=32)`
+    static BRACKETED: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r#"(?i)[\[(,;] ?default(?:s to|:|=| is)? ?['"]?([^\])'",;]+)"#).ok());
+    // `Default: 32`, as fire has it
+    static PLAIN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?:^|\s)Default: (\S+)").ok());
+    let last = BRACKETED.as_ref()?.captures_iter(description).last();
+    let found = last.or_else(|| PLAIN.as_ref()?.captures_iter(description).last())?;
+    Some(found.get(1)?.as_str().trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// The leaves of a config in YAML as Hydra prints it: `data.batch_size` with its value.
+fn overrides(config: &str) -> Vec<Argument> {
+    let mut arguments: Vec<Argument> = Vec::new();
+    let mut path: Vec<(usize, String)> = Vec::new();
+    for line in config.lines() {
+        let words = line.trim();
+        let indent = line.len() - line.trim_start().len();
+        if indent == 0 && words.starts_with("Powered by Hydra") {
+            break;
+        }
+        let Some((key, value)) = words.split_once(':').filter(|(key, value)| {
+            !key.is_empty() && key.chars().all(is_name) && (value.is_empty() || value.starts_with(' '))
+        }) else {
+            continue;
+        };
+        while path.last().is_some_and(|(depth, _)| *depth >= indent) {
+            path.pop();
+        }
+        let value = value.trim();
+        if value.is_empty() {
+            path.push((indent, key.to_owned()));
+            continue;
+        }
+        let mut full: Vec<&str> = path.iter().map(|(_, part)| part.as_str()).collect();
+        full.push(key);
+        let default =
+            Some(value.trim_matches(['\'', '"']).to_owned()).filter(|value| value != "null" && value != "???");
+        arguments.push(Argument { names: vec![full.join(".")], kind: Kind::Override, default });
+        if arguments.len() >= MOST_ARGUMENTS {
+            break;
+        }
+    }
+    arguments
+}

@@ -1,0 +1,242 @@
+//! What the arguments of training scripts are called that a search may set, and how: one row for each parameter.
+
+/// A parameter that scripts have arguments for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Knob {
+    /// The parameter's name in `[space]`.
+    pub parameter: &'static str,
+    /// What it is, for a comment.
+    pub about: &'static str,
+    /// The arguments that set it, as [`Argument::plain`](super::Argument::plain) has them; those that say more come first.
+    pub names: &'static [&'static str],
+    /// Switches that turn it off.
+    pub off: &'static [&'static str],
+    /// What its settings are.
+    pub settings: Settings,
+    /// Why it is not searched unless the user says so.
+    pub closed: Option<&'static str>,
+}
+
+/// What the settings of a knob are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settings {
+    /// Powers of two around the batch size of today.
+    BatchSize,
+    /// From none to the cores.
+    Workers,
+    /// A few batches ahead.
+    Prefetch,
+    /// On and off, which does not change what is computed.
+    Switch,
+    /// On and off, which changes how sums are rounded: full precision is off.
+    RoundingSwitch,
+    /// The number formats that the machine has.
+    Precision,
+    /// A count that is multiplied by two, four and eight.
+    Count,
+}
+
+const EFFECTIVE_BATCH: &str = "it changes the effective batch, and so the learning rate that fits";
+const COMPILES: &str = "compiling costs minutes in each probe: try it at the end, with a long probe_time";
+
+/// The knobs.
+pub const KNOBS: &[Knob] = &[
+    Knob {
+        parameter: "batch_size",
+        about: "samples of a step",
+        names: &[
+            "per-device-train-batch-size",
+            "per-gpu-train-batch-size",
+            "train-micro-batch-size-per-gpu",
+            "train-batch-size",
+            "batch-size-train",
+            "train-bs",
+            "micro-batch-size",
+            "micro-batch",
+            "device-batch-size",
+            "per-device-batch-size",
+            "batch-size-per-gpu",
+            "batch-size-per-device",
+            "batch-size-per-rank",
+            "batch-per-gpu",
+            "samples-per-gpu",
+            "batch-size",
+            "batchsize",
+            "mini-batch-size",
+            "minibatch-size",
+            "batch",
+            "bs",
+            "bsz",
+            "b",
+        ],
+        off: &[],
+        settings: Settings::BatchSize,
+        closed: None,
+    },
+    Knob {
+        parameter: "workers",
+        about: "processes that load data",
+        names: &[
+            "dataloader-num-workers",
+            "num-dataloader-workers",
+            "dataloader-workers",
+            "loader-workers",
+            "data-workers",
+            "num-data-workers",
+            "num-loader-workers",
+            "train-num-workers",
+            "num-workers",
+            "n-workers",
+            "nworkers",
+            "workers",
+            "workers-per-gpu",
+            "worker-count",
+            "data-loading-workers",
+            "dl-workers",
+            "num-threads-loader",
+            "j",
+        ],
+        off: &[],
+        settings: Settings::Workers,
+        closed: None,
+    },
+    Knob {
+        parameter: "prefetch",
+        about: "batches that each worker fetches ahead",
+        names: &["dataloader-prefetch-factor", "prefetch-factor", "loader-prefetch", "prefetch-batches", "prefetch"],
+        off: &[],
+        settings: Settings::Prefetch,
+        closed: None,
+    },
+    Knob {
+        parameter: "persistent_workers",
+        about: "whether workers live on after an epoch",
+        names: &["dataloader-persistent-workers", "persistent-workers"],
+        off: &["no-persistent-workers", "no-dataloader-persistent-workers"],
+        settings: Settings::Switch,
+        closed: None,
+    },
+    Knob {
+        parameter: "pin_memory",
+        about: "whether batches are put into pinned memory",
+        names: &["dataloader-pin-memory", "pin-memory", "pin-mem"],
+        off: &["no-pin-memory", "no-pin-mem", "no-dataloader-pin-memory"],
+        settings: Settings::Switch,
+        closed: None,
+    },
+    Knob {
+        parameter: "precision",
+        about: "what matrix products are computed in",
+        names: &[
+            "precision",
+            "mixed-precision",
+            "amp-dtype",
+            "autocast-dtype",
+            "compute-dtype",
+            "dtype",
+            "precision-policy",
+        ],
+        off: &[],
+        settings: Settings::Precision,
+        closed: None,
+    },
+    Knob {
+        parameter: "channels_last",
+        about: "whether images lie in memory with their channels last",
+        names: &["channels-last"],
+        off: &["no-channels-last"],
+        settings: Settings::RoundingSwitch,
+        closed: None,
+    },
+    Knob {
+        parameter: "bucket_mb",
+        about: "megabytes of gradients that ranks exchange at once (DistributedDataParallel's bucket_cap_mb)",
+        names: &["ddp-bucket-cap-mb", "bucket-cap-mb", "bucket-mb"],
+        off: &[],
+        settings: Settings::Count,
+        closed: None,
+    },
+    Knob {
+        parameter: "grad_accumulation",
+        about: "batches whose gradients are added up",
+        names: &[
+            "gradient-accumulation-steps",
+            "accumulate-grad-batches",
+            "grad-accumulation-steps",
+            "grad-accum-steps",
+            "accumulation-steps",
+            "accum-steps",
+            "accum-iter",
+            "grad-accum",
+            "gradient-accumulation",
+            "iters-to-accumulate",
+        ],
+        off: &[],
+        settings: Settings::Count,
+        closed: Some(EFFECTIVE_BATCH),
+    },
+    Knob {
+        parameter: "compile",
+        about: "torch.compile or jit",
+        names: &["torch-compile", "compile", "compile-model", "use-compile", "torchcompile"],
+        off: &["no-compile", "no-torch-compile"],
+        settings: Settings::RoundingSwitch,
+        closed: Some(COMPILES),
+    },
+    Knob {
+        parameter: "checkpointing",
+        about: "whether activations are computed again in the backward pass",
+        names: &[
+            "gradient-checkpointing",
+            "activation-checkpointing",
+            "grad-checkpointing",
+            "checkpoint-activations",
+            "use-checkpoint",
+        ],
+        off: &[],
+        settings: Settings::Switch,
+        closed: Some("it costs about a quarter of the speed, and pays where memory keeps the batch small"),
+    },
+];
+
+/// Switches for one number format each, and the format. `amp` alone says which only in the script.
+pub const PRECISION_SWITCHES: &[(&str, &str)] = &[
+    ("bf16", "bf16"),
+    ("use-bf16", "bf16"),
+    ("bfloat16", "bf16"),
+    ("fp16", "fp16"),
+    ("use-fp16", "fp16"),
+    ("half", "fp16"),
+];
+
+/// Switches for mixed precision of a kind that only the script knows.
+pub const AMP_SWITCHES: &[&str] = &["amp", "use-amp", "autocast", "mixed-precision", "use-mixed-precision"];
+
+/// Families of names for fp32, bf16 and fp16, each used by some library: plain names, dtypes (torch, JAX), Lightning's
+/// (`lightning.fabric.connector`, `_PRECISION_INPUT_STR`), Accelerate's (`PrecisionType`), Keras' policies
+/// (`keras.mixed_precision`, "dtype policies"). What is in full precision comes first.
+pub const VOCABULARIES: &[[&str; 3]] = &[
+    ["fp32", "bf16", "fp16"],
+    ["float32", "bfloat16", "float16"],
+    ["32-true", "bf16-mixed", "16-mixed"],
+    ["no", "bf16", "fp16"],
+    ["f32", "bf16", "f16"],
+    ["float32", "mixed_bfloat16", "mixed_float16"],
+    ["32", "bf16", "16"],
+    ["full", "bf16", "fp16"],
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_spelling_belongs_to_two_parameters() {
+        let mut seen = BTreeSet::new();
+        for name in KNOBS.iter().flat_map(|knob| knob.names.iter().chain(knob.off)) {
+            assert!(seen.insert(name), "{name}");
+            assert_eq!(*name, super::super::Argument::plain(name), "as it is looked for");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The presets: a framework or way of launching, the space that is searched for it, how it is recognised, and how a rate is had.
+
+use super::command::Command;
+use super::source::Source;
+
+/// A framework or way of launching.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Preset {
+    /// Its name for `--preset`.
+    pub name: &'static str,
+    /// What it is for, in one line.
+    pub about: &'static str,
+    /// The shipped space that has its parameters.
+    pub space: &'static str,
+    /// The adapter that lets its scripts be tuned as they are, if there is one.
+    pub adapter: Option<&'static str>,
+    /// The launchers that tell it, by their first word.
+    launchers: &'static [&'static str],
+    /// The modules whose import tells it.
+    modules: &'static [&'static str],
+    /// The page about it.
+    pub page: &'static str,
+}
+
+/// The presets: those that tell more than others come first, as a Lightning script imports torch, too.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "deepspeed",
+        about: "DeepSpeed: its JSON config is rendered for each probe, its own throughput is read",
+        space: "deepspeed",
+        adapter: None,
+        launchers: &["deepspeed"],
+        modules: &["deepspeed"],
+        page: "docs/howto-deepspeed.md",
+    },
+    Preset {
+        name: "lightning",
+        about: "PyTorch Lightning: Trainer scripts as they are, or LightningCLI by its arguments",
+        space: "lightning",
+        adapter: Some("torch"),
+        launchers: &[],
+        modules: &["lightning", "pytorch_lightning", "lightning.pytorch"],
+        page: "docs/howto-lightning.md",
+    },
+    Preset {
+        name: "huggingface",
+        about: "Hugging Face Trainer: scripts as they are, or by TrainingArguments on the command line",
+        space: "huggingface",
+        adapter: Some("torch"),
+        launchers: &[],
+        modules: &[
+            "transformers.Trainer",
+            "transformers.TrainingArguments",
+            "transformers.Seq2SeqTrainer",
+            "transformers.HfArgumentParser",
+            "trl",
+            "setfit",
+            "transformers.trainer",
+        ],
+        page: "docs/howto-huggingface.md",
+    },
+    Preset {
+        name: "accelerate",
+        about: "Hugging Face Accelerate: one process or `accelerate launch`",
+        space: "accelerate",
+        adapter: Some("torch"),
+        launchers: &["accelerate"],
+        modules: &["accelerate"],
+        page: "docs/howto-accelerate.md",
+    },
+    Preset {
+        name: "torchrun",
+        about: "torchrun with DDP or FSDP: loader and precision in each rank, and NCCL's settings",
+        space: "torchrun",
+        adapter: Some("torch"),
+        launchers: &["torchrun"],
+        modules: &[
+            "torch.nn.parallel.DistributedDataParallel",
+            "torch.distributed.fsdp",
+            "torch.distributed.init_process_group",
+        ],
+        page: "docs/howto-torchrun.md",
+    },
+    Preset {
+        name: "pytorch",
+        about: "plain PyTorch: loader, precision and batch size of a script as it is",
+        space: "torch-adapter",
+        adapter: Some("torch"),
+        launchers: &[],
+        modules: &["torch"],
+        page: "docs/howto-pytorch.md",
+    },
+    Preset {
+        name: "keras",
+        about: "Keras or TensorFlow: settings by arguments or `gputune.config`, steps told by three lines",
+        space: "keras",
+        adapter: None,
+        launchers: &[],
+        modules: &["keras", "tensorflow", "tf_keras"],
+        page: "docs/howto-keras.md",
+    },
+    Preset {
+        name: "jax",
+        about: "JAX, Flax, Equinox: settings by arguments or `gputune.config`, steps told by three lines",
+        space: "jax",
+        adapter: None,
+        launchers: &[],
+        modules: &["jax", "flax", "equinox", "optax", "haiku"],
+        page: "docs/howto-jax.md",
+    },
+    Preset {
+        name: "any",
+        about: "any command: settings by its arguments, its rate read from what it prints or from events",
+        space: "batch",
+        adapter: None,
+        launchers: &[],
+        modules: &[],
+        page: "docs/howto-any.md",
+    },
+];
+
+/// The preset of this name.
+pub fn preset(name: &str) -> Option<&'static Preset> {
+    PRESETS.iter().find(|preset| preset.name == name)
+}
+
+/// What a command's preset is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recognised {
+    /// This one.
+    As(&'static Preset),
+    /// One of these: the script uses frameworks that each have a training loop of their own. The likeliest comes first.
+    Unclear(Vec<&'static Preset>),
+}
+
+/// Recognises the preset by the launcher, or else by what the script imports.
+pub fn recognise(command: &Command, source: &Source) -> Recognised {
+    let launched =
+        command.launcher().and_then(|launcher| PRESETS.iter().find(|preset| preset.launchers.contains(&launcher)));
+    let imports = |preset: &&Preset| preset.modules.iter().any(|module| source.imports(module));
+    let imported: Vec<&'static Preset> = PRESETS.iter().filter(imports).collect();
+    let of_torch = |preset: &&'static Preset| preset.adapter.is_some() || preset.name == "deepspeed";
+    let torch = imported.iter().find(|preset| of_torch(preset)).copied();
+    let others = imported.iter().filter(|preset| !of_torch(preset)).copied();
+    match (launched, torch) {
+        // A launcher for torch starts scripts of its frameworks, too: the script tells more.
+        (Some(launched), Some(torch))
+            if launched.name != "deepspeed" && !matches!(torch.name, "pytorch" | "torchrun") =>
+        {
+            Recognised::As(torch)
+        }
+        (Some(launched), _) => Recognised::As(launched),
+        (None, torch) => match torch.into_iter().chain(others).collect::<Vec<_>>().as_slice() {
+            [] => PRESETS.last().map_or(Recognised::Unclear(Vec::new()), Recognised::As),
+            [only] => Recognised::As(only),
+            several => Recognised::Unclear(several.to_vec()),
+        },
+    }
+}

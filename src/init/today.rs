@@ -1,0 +1,130 @@
+//! What a script of torch does today, as its source tells.
+
+use super::calls::{Call, literal};
+use super::source::Source;
+
+/// What a script does today for a parameter that the torch adapter sets; `None` where its source does not tell.
+///
+/// Where a call leaves an argument out, it is the library's default: `torch.utils.data.DataLoader` and
+/// `transformers.TrainingArguments` in their documentation.
+pub(super) fn of(parameter: &str, source: &Source) -> Option<String> {
+    if parameter == "precision" {
+        return precision(source);
+    }
+    let (name, in_trainer, in_loader) = match parameter {
+        "batch_size" => ("batch_size", ("per_device_train_batch_size", "8"), "1"),
+        "workers" => ("num_workers", ("dataloader_num_workers", "0"), "0"),
+        "prefetch" => ("prefetch_factor", ("dataloader_prefetch_factor", "2"), "2"),
+        "persistent_workers" => ("persistent_workers", ("dataloader_persistent_workers", "False"), "False"),
+        "pin_memory" => ("pin_memory", ("dataloader_pin_memory", "True"), "False"),
+        _ => return None,
+    };
+    if let Some(arguments) = training_arguments(source) {
+        return given(source, arguments, in_trainer.0, in_trainer.1);
+    }
+    let loader = source.loader()?;
+    if parameter == "batch_size" {
+        // Its second argument; a batch sampler has a size of its own.
+        if loader.get("batch_sampler").is_some() {
+            return None;
+        }
+        if let Some(second) = loader.positional.get(1) {
+            return source.value(second);
+        }
+    }
+    given(source, loader, name, in_loader)
+}
+
+/// An argument of a call, or its default; `None` where it is computed, or may come in by `**`.
+fn given(source: &Source, call: &Call, name: &str, default: &str) -> Option<String> {
+    match call.get(name) {
+        Some(text) => source.value(text).map(|value| if value == "None" { default.to_owned() } else { value }),
+        None if call.positional.iter().any(|text| text.starts_with('*')) => None,
+        None => Some(default.to_owned()),
+    }
+}
+
+fn training_arguments(source: &Source) -> Option<&Call> {
+    let names = ["TrainingArguments", "Seq2SeqTrainingArguments"];
+    names.iter().find_map(|name| source.named(name).into_iter().find(|call| !call.named.is_empty()))
+}
+
+fn precision(source: &Source) -> Option<String> {
+    let name = |text: &str| text.to_owned();
+    let is = |call: &Call, argument: &str| call.get(argument).map(|text| text == "True");
+    if let Some(arguments) = training_arguments(source) {
+        return match (is(arguments, "bf16"), is(arguments, "fp16"), is(arguments, "tf32")) {
+            (Some(true), _, _) => Some(name("bf16")),
+            (_, Some(true), _) => Some(name("fp16")),
+            (_, _, Some(true)) => Some(name("tf32")),
+            _ if arguments.positional.iter().any(|text| text.starts_with('*')) => None,
+            _ => Some(name("fp32")),
+        };
+    }
+    let takers = [("Trainer", "precision"), ("Fabric", "precision"), ("Accelerator", "mixed_precision")];
+    for (call, argument) in takers {
+        if let Some(text) = source.named(call).into_iter().find_map(|call| call.get(argument)) {
+            let value = literal(text)?;
+            return match value.as_str() {
+                "no" | "32" | "32-true" => Some(name("fp32")),
+                "bf16" | "bf16-mixed" => Some(name("bf16")),
+                "fp16" | "16" | "16-mixed" => Some(name("fp16")),
+                _ => None,
+            };
+        }
+    }
+    if let Some(region) = source.named("autocast").first() {
+        let text = region.get("dtype").unwrap_or_default();
+        // Whether it is on is decided at run time.
+        let is_fixed = region.get("enabled").is_none_or(|enabled| enabled == "True");
+        let on_cpu = region.positional.first().is_some_and(|device| device.contains("cpu"));
+        return match text {
+            _ if !is_fixed => None,
+            _ if text.contains("bfloat16") => Some(name("bf16")),
+            _ if text.contains("float16") || text.contains("half") => Some(name("fp16")),
+            // torch's own choice ("Automatic Mixed Precision package"): float16 on CUDA, bfloat16 on a processor.
+            "" => Some(name(if on_cpu { "bf16" } else { "fp16" })),
+            _ => None,
+        };
+    }
+    let matmul =
+        source.named("set_float32_matmul_precision").first().and_then(|call| literal(call.positional.first()?));
+    Some(name(if matmul.is_some_and(|value| value != "highest") { "tf32" } else { "fp32" }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_source_tells_what_is_used_today() {
+        let all = ["batch_size", "workers", "pin_memory", "precision"];
+        for (text, expected) in [
+            (
+                "DataLoader(d, batch_size=100)\nDataLoader(t, 32, shuffle=True, num_workers=4)",
+                [Some("32"), Some("4"), Some("False"), Some("fp32")],
+            ),
+            ("DataLoader(d, batch_size=args.b, **more)", [None, None, None, Some("fp32")]),
+            (
+                "TrainingArguments('o', bf16=True, dataloader_num_workers=2)",
+                [Some("8"), Some("2"), Some("True"), Some("bf16")],
+            ),
+            ("L.Trainer(precision='16-mixed')\nDataLoader(d)", [Some("1"), Some("0"), Some("False"), Some("fp16")]),
+            ("with torch.autocast('cuda', dtype=torch.bfloat16):", [None, None, None, Some("bf16")]),
+            ("with torch.autocast('cuda', enabled=amp):", [None, None, None, None]),
+            ("torch.set_float32_matmul_precision('high')", [None, None, None, Some("tf32")]),
+            (
+                "BATCH = 24\nDataLoader(d, BATCH, num_workers=n)\nn = 1\nn = 2",
+                [Some("24"), None, Some("False"), Some("fp32")],
+            ),
+            (
+                "def f(d, batch_size: int = 48):\n  DataLoader(d, batch_size=batch_size)",
+                [Some("48"), Some("0"), Some("False"), Some("fp32")],
+            ),
+            ("DataLoader(d, batch_sampler=s)", [None, Some("0"), Some("False"), Some("fp32")]),
+        ] {
+            let source = Source::of(text);
+            assert_eq!(all.map(|name| of(name, &source)).each_ref().map(Option::as_deref), expected, "{text}");
+        }
+    }
+}

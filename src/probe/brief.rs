@@ -1,0 +1,163 @@
+//! A command that is run for what it prints, such as its help: supervised like a probe, and for a short time.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use super::ProbeError;
+use super::orders::{Ending, Order, Report};
+use super::start_error::start_error;
+use super::supervisor::Supervised;
+
+/// A command that is to be run for what it prints.
+#[derive(Debug, Clone)]
+pub struct Brief {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Environment variables that are set beside the inherited ones.
+    pub env: BTreeMap<String, String>,
+    /// The folder that it runs in.
+    pub cwd: PathBuf,
+    /// How long it may take.
+    pub time: Duration,
+}
+
+/// What a command printed, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Printed {
+    /// Standard output and standard error, the first megabyte of both; what is no UTF-8 is replaced.
+    pub text: String,
+    /// How it ended.
+    pub end: PrintedEnd,
+}
+
+/// How a command ended that was run for what it prints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PrintedEnd {
+    /// By itself, with exit code 0.
+    Success,
+    /// By itself, otherwise: `exit code 2`.
+    Failure(String),
+    /// It was ended, since its time was up.
+    TimeIsUp,
+    /// It was ended, since it printed more than a megabyte.
+    TooMuch,
+}
+
+/// The bytes of output that are kept: a long help has some ten thousands.
+const MOST_BYTES: u64 = 1024 * 1024;
+/// Between SIGTERM and SIGKILL for what does not end by itself.
+const GRACE: Duration = Duration::from_millis(500);
+
+enum Message {
+    Supervisor(Option<Report>),
+    Read { text: Vec<u8>, all: bool },
+}
+
+impl Brief {
+    /// Runs the command under a supervisor (see [`supervisor`](super::supervisor)) that is this executable. When it
+    /// returns, nothing of it is left.
+    ///
+    /// # Errors
+    /// The command cannot be started, or its processes cannot be ended.
+    pub fn run(self, supervisor: &Path) -> Result<Printed, ProbeError> {
+        let io = |action| move |source| ProbeError::Io { action, path: None, source };
+        let scratch = tempfile::Builder::new().prefix("gputune-").tempdir().map_err(io("create a folder"))?;
+        let (reader, writer) = io::pipe().map_err(io("make a pipe"))?;
+        let (sender, messages) = sync_channel(16);
+        let program = self.command.first().cloned().unwrap_or_default();
+        let cwd = self.cwd.clone();
+        let order = Order {
+            command: self.command,
+            env: self.env,
+            cwd: self.cwd,
+            grace_ms: u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX),
+            scratch: scratch.path().to_owned(),
+        };
+        let mut supervised =
+            Supervised::start(supervisor, &order, &writer, sender.clone(), Message::Supervisor).map_err(|source| {
+                ProbeError::Io { action: "start the supervisor", path: Some(supervisor.to_owned()), source }
+            })?;
+        drop(writer);
+        let read = move || {
+            let mut text = Vec::new();
+            let all = reader.take(MOST_BYTES + 1).read_to_end(&mut text).is_ok()
+                && u64::try_from(text.len()).is_ok_and(|bytes| bytes <= MOST_BYTES);
+            let _ = sender.send(Message::Read { text, all });
+        };
+        std::thread::Builder::new().name("output".to_owned()).spawn(read).map_err(io("start a thread"))?;
+        let deadline = Instant::now() + self.time;
+        let mut heard = Heard::default();
+        while !heard.is_over() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let message = if heard.stopped.is_some() {
+                messages.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                messages.recv_timeout(left)
+            };
+            match message {
+                Ok(Message::Supervisor(Some(Report::NotStarted { errno, message }))) => {
+                    return Err(start_error(&program, &cwd, errno, &message));
+                }
+                Ok(message) => heard.hear(message),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => heard.stopped = Some(PrintedEnd::TimeIsUp),
+            }
+            if heard.stopped.is_some() {
+                supervised.stop();
+            }
+        }
+        drop(supervised);
+        if !heard.survivors.is_empty() {
+            let pids = heard.survivors.iter().take(5).copied().collect();
+            return Err(ProbeError::Survivors { count: heard.survivors.len(), pids });
+        }
+        Ok(heard.printed())
+    }
+}
+
+#[derive(Default)]
+struct Heard {
+    text: Option<Vec<u8>>,
+    ending: Option<Ending>,
+    is_clean: bool,
+    survivors: Vec<u32>,
+    stopped: Option<PrintedEnd>,
+}
+
+impl Heard {
+    fn is_over(&self) -> bool {
+        self.is_clean && (self.text.is_some() || !self.survivors.is_empty())
+    }
+
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Read { text, all } => {
+                self.text = Some(text);
+                if !all {
+                    self.stopped = self.stopped.take().or(Some(PrintedEnd::TooMuch));
+                }
+            }
+            Message::Supervisor(Some(Report::Ended { ending, .. })) => self.ending = Some(ending),
+            Message::Supervisor(Some(Report::Clean { survivors })) => {
+                (self.survivors, self.is_clean) = (survivors, true);
+            }
+            Message::Supervisor(None) => self.is_clean = true,
+            Message::Supervisor(Some(Report::Started { .. } | Report::NotStarted { .. })) => {}
+        }
+    }
+
+    fn printed(self) -> Printed {
+        let mut text = self.text.unwrap_or_default();
+        text.truncate(usize::try_from(MOST_BYTES).unwrap_or(usize::MAX));
+        let end = match (self.stopped, self.ending) {
+            (Some(stopped), _) => stopped,
+            (None, Some(ending)) if ending.is_success() => PrintedEnd::Success,
+            (None, Some(ending)) => PrintedEnd::Failure(ending.to_string()),
+            (None, None) => PrintedEnd::Failure("an unknown end".to_owned()),
+        };
+        Printed { text: String::from_utf8_lossy(&text).into_owned(), end }
+    }
+}

@@ -1,0 +1,211 @@
+//! What `gputune init` writes for a real script of each framework is probed as it is. Without the frameworks a line says
+//! what was not run.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use gputune::space::Value;
+use gputune::spec::Spec;
+use support::python::{python_with, python_with_new_torch};
+use support::{stderr, stdout};
+
+/// A script of `examples/`, and what is asked of its spec.
+struct Case {
+    folder: &'static str,
+    /// The command behind Python.
+    words: &'static [&'static str],
+    preset: &'static str,
+    /// Parameters that init must find, with what the script does today.
+    today: &'static [(&'static str, &'static str)],
+    /// What is probed.
+    set: &'static [&'static str],
+    /// Samples of a step under what is probed.
+    samples: f64,
+}
+
+impl Case {
+    /// Writes the spec, has it checked, and probes one config.
+    fn run(&self, python: &Path) {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = tempfile::tempdir().unwrap();
+        for entry in fs::read_dir(root.join("examples").join(self.folder)).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = entry.file_name().unwrap();
+            if entry.is_file() && name != "gputune.toml" {
+                fs::copy(&entry, folder.path().join(name)).unwrap();
+            }
+        }
+        let gputune = |arguments: &[&str]| {
+            let mut command = Command::new(support::gputune());
+            command.args(arguments).current_dir(folder.path()).env("PYTHONPATH", root.join("python"));
+            // Virtual machines may announce AMX that they do not carry out; bfloat16 then dies by SIGILL.
+            command.env("OMP_NUM_THREADS", "1").env("ONEDNN_MAX_CPU_ISA", "AVX512_CORE");
+            command.output().unwrap()
+        };
+        let python = python.to_str().unwrap();
+        let output = gputune(&[&["init", "--yes", "--help-time", "4m", "--", python], self.words].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let path = folder.path().join("gputune.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(&format!("preset {}:", self.preset)), "{text}");
+        let spec = Spec::load(&path).unwrap();
+        for (name, today) in self.today {
+            let baseline = spec.baseline.as_ref().and_then(|baseline| baseline.get(name)).map(Value::to_string);
+            assert_eq!(baseline.as_deref(), Some(*today), "{name}: {text}");
+        }
+        assert_eq!(gputune(&["check", "gputune.toml"]).status.code(), Some(0));
+        // Where all cores are busy, importing a framework takes a minute.
+        let patient = text.split("[limits]").next().unwrap().to_owned()
+            + "[limits]\nprobe_time = \"4m\"\nstall_time = \"3m\"\nmeasure_time = \"1s\"\n";
+        fs::write(&path, patient).unwrap();
+        let set: Vec<&str> = self.set.iter().flat_map(|set| ["--set", *set]).collect();
+        let probe = gputune(&[&["probe", "gputune.toml", "--json", "--quiet"], set.as_slice()].concat());
+        assert_eq!(probe.status.code(), Some(0), "{}\n{text}", stderr(&probe));
+        let json: serde_json::Value = serde_json::from_str(&stdout(&probe)).unwrap();
+        let found = find(&json, "samples_per_step").and_then(serde_json::Value::as_f64);
+        assert_eq!(found, Some(self.samples), "{}", stdout(&probe));
+    }
+}
+
+/// A member anywhere in a JSON value.
+fn find<'j>(json: &'j serde_json::Value, name: &str) -> Option<&'j serde_json::Value> {
+    match json {
+        serde_json::Value::Object(members) => {
+            members.get(name).or_else(|| members.values().find_map(|value| find(value, name)))
+        }
+        serde_json::Value::Array(values) => values.iter().find_map(|value| find(value, name)),
+        _ => None,
+    }
+}
+
+#[test]
+fn plain_pytorch() {
+    let Some(python) = python_with(&["torch"]) else { return };
+    let today = &[("batch_size", "32"), ("workers", "0"), ("precision", "fp32")];
+    Case {
+        folder: "pytorch",
+        words: &["train.py", "--steps", "1000000"],
+        preset: "pytorch",
+        today,
+        set: &["batch_size=64"],
+        samples: 64.0,
+    }
+    .run(&python);
+}
+
+#[test]
+fn lightning() {
+    let Some(python) = python_with(&["torch", "lightning"]) else { return };
+    let today = &[("batch_size", "32"), ("workers", "0"), ("precision", "fp32")];
+    Case {
+        folder: "lightning",
+        words: &["train.py"],
+        preset: "lightning",
+        today,
+        set: &["batch_size=16"],
+        samples: 16.0,
+    }
+    .run(&python);
+}
+
+#[test]
+fn hugging_face_trainer() {
+    let Some(python) = python_with(&["torch", "transformers", "accelerate"]) else { return };
+    let today = &[("batch_size", "8"), ("workers", "0"), ("precision", "fp32")];
+    Case {
+        folder: "huggingface",
+        words: &["train.py"],
+        preset: "huggingface",
+        today,
+        set: &["batch_size=4"],
+        samples: 4.0,
+    }
+    .run(&python);
+}
+
+#[test]
+fn accelerate() {
+    let Some(python) = python_with(&["torch", "accelerate"]) else { return };
+    let today = &[("batch_size", "16"), ("workers", "0"), ("precision", "fp32")];
+    Case {
+        folder: "accelerate",
+        words: &["train.py"],
+        preset: "accelerate",
+        today,
+        set: &["batch_size=32"],
+        samples: 32.0,
+    }
+    .run(&python);
+}
+
+#[test]
+fn keras() {
+    let Some(python) = python_with(&["tensorflow", "keras"]) else { return };
+    let today = &[("batch_size", "32"), ("parallel_calls", "1"), ("prefetch", "0"), ("precision", "float32")];
+    Case { folder: "keras", words: &["train.py"], preset: "keras", today, set: &["batch_size=64"], samples: 64.0 }
+        .run(&python);
+}
+
+#[test]
+fn jax() {
+    let Some(python) = python_with(&["jax", "optax"]) else { return };
+    let today = &[("batch_size", "64"), ("precision", "float32")];
+    Case { folder: "jax", words: &["train.py"], preset: "jax", today, set: &["batch_size=32"], samples: 32.0 }
+        .run(&python);
+}
+
+const RANKS: &[&str] = &["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"];
+
+#[test]
+fn two_ranks_by_torchrun() {
+    let Some(python) = python_with_new_torch() else { return };
+    let today = &[("batch_size", "32"), ("workers", "0"), ("bucket_mb", "25")];
+    Case {
+        folder: "torchrun",
+        words: RANKS,
+        preset: "torchrun",
+        today,
+        set: &["batch_size=16", "bucket_mb=50"],
+        samples: 32.0,
+    }
+    .run(&python);
+}
+
+#[test]
+fn two_sharded_ranks_by_torchrun() {
+    let Some(python) = python_with_new_torch() else { return };
+    let words: &[&str] =
+        &["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py", "--fsdp"];
+    Case {
+        folder: "torchrun",
+        words,
+        preset: "torchrun",
+        today: &[("batch_size", "32")],
+        set: &["batch_size=64"],
+        samples: 128.0,
+    }
+    .run(&python);
+}
+
+#[test]
+fn deepspeed() {
+    let Some(python) = python_with(&["deepspeed"]) else { return };
+    let words: &[&str] = &["train.py", "--deepspeed_config", "ds_config.json"];
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["train.py", "ds_config.json"] {
+        fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/deepspeed").join(name), folder.path().join(name))
+            .unwrap();
+    }
+    let output = Command::new(support::gputune())
+        .args(["init", "--yes", "--preset", "deepspeed", "--help-time", "4m", "--"])
+        .arg(&python)
+        .args(words)
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let template = fs::read_to_string(folder.path().join("gputune.ds_config.json.in")).unwrap();
+    assert!(template.contains("\"train_micro_batch_size_per_gpu\": {batch_size}"), "{template}");
+}
