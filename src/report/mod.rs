@@ -3,6 +3,8 @@
 mod best;
 mod bottleneck;
 mod care;
+mod compare;
+mod compare_text;
 mod compute;
 mod devices;
 mod diagnosis;
@@ -12,14 +14,17 @@ mod format;
 mod front;
 mod gpus;
 mod host;
+mod layout;
 mod learning_rate;
 mod machine;
 mod markdown;
+mod marks;
 mod optuna;
 #[cfg(feature = "cli")]
 mod page;
 mod probe;
 mod row;
+mod screen;
 mod table;
 mod tensorboard;
 mod trials;
@@ -27,6 +32,8 @@ mod trials;
 pub use best::{BestReport, FrontReport, PartReport, best};
 pub use bottleneck::{Bottleneck, HeldBack};
 pub use care::Care;
+pub use compare::{Both, Change, Comparison, Lost, Side, SideReport};
+pub use compare_text::{COMPARISONS, ComparisonFormat, comparison_format};
 pub use compute::Compute;
 pub use diagnosis::{
     CauseReport, CureReport, DiagnosisReport, Occasion, Part, ProbeLine, diagnosis_json, diagnosis_line,
@@ -45,6 +52,7 @@ pub use markdown::summary;
 #[cfg(feature = "cli")]
 pub use page::page;
 pub use probe::{ProbeReport, probe_json, probe_text};
-pub use row::{shown_estimate, shown_result};
+pub use row::{shown_estimate, shown_outcome, shown_result};
+pub use screen::{Screen, Tone, shortened, wrap};
 pub use table::{table, verdict};
 pub use trials::trials_csv;
