@@ -1,13 +1,17 @@
 //! What the torch adapter's hook costs a training script that it observes: the same script with and without it, in turn.
 //!
-//! `cargo bench --bench observer -- --python PATH [--rounds N] [--steps N]` prints a table;
+//! `cargo bench --bench observer -- --python PATH [--rounds N] [--steps N] [--evidence]` prints a table; with `--evidence`
+//! it is that of a probe that gathers all evidence, as `gputune diagnose` asks for.
 //! `benches/results/observer.md` keeps a run. The script measures its own speed, so that nobody else's clock counts.
 
 use std::error::Error;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
 
+use gputune::probe::{CommandProber, Effort, Experiment, Job, Mode, Prober};
+use gputune::spec::Spec;
 use gputune::stats;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -18,14 +22,20 @@ type Speed = (f64, f64);
 fn main() -> Result {
     let mut arguments = std::env::args().skip(1);
     let (mut python, mut rounds, mut steps) = ("target/python/bin/python".to_owned(), 20_usize, 300_usize);
+    let mut experiment = None;
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} takes a value"));
         match argument.as_str() {
             "--python" => python = value()?,
             "--rounds" => rounds = value()?.parse()?,
             "--steps" => steps = value()?.parse()?,
+            "--evidence" => experiment = Some(Experiment::new(Mode::Observe)),
             "--bench" => {}
-            other => return Err(format!("unknown argument {other}: --python PATH, --rounds N, --steps N").into()),
+            other => {
+                return Err(
+                    format!("unknown argument {other}: --python PATH, --rounds N, --steps N, --evidence").into()
+                );
+            }
         }
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/observer/train.py");
@@ -36,9 +46,9 @@ fn main() -> Result {
         // Each comes first as often as the other, so that a drift of the machine favours nobody.
         let (off, on) = if round % 2 == 0 {
             let off = bare(&command)?;
-            (off, observed(&command, folder.path())?)
+            (off, observed(&command, folder.path(), experiment.as_ref())?)
         } else {
-            let on = observed(&command, folder.path())?;
+            let on = observed(&command, folder.path(), experiment.as_ref())?;
             (bare(&command)?, on)
         };
         eprintln!("round {}: {off:?} without, {on:?} with the hook", round + 1);
@@ -77,7 +87,7 @@ fn bare(command: &[String]) -> Result<Speed> {
 }
 
 /// The speed inside a probe with the adapter, whose limits let the script run to its end.
-fn observed(command: &[String], folder: &Path) -> Result<Speed> {
+fn observed(command: &[String], folder: &Path, experiment: Option<&Experiment>) -> Result<Speed> {
     let spec = folder.join("observer.toml");
     let text = format!(
         "[step]\ncommand = {}\nadapter = \"torch\"\nthroughput = {{ pattern = '([0-9.]+) steps/s', unit = \"steps/s\" }}\n\
@@ -87,13 +97,24 @@ fn observed(command: &[String], folder: &Path) -> Result<Speed> {
         serde_json::to_string(command)?
     );
     fs::write(&spec, text)?;
-    let mut probe = Command::new(env!("CARGO_BIN_EXE_gputune"));
-    probe.arg("probe").arg(&spec).arg("--out").arg(folder.join("out")).args(["--quiet", "--json"]);
-    let output = probe.output()?;
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("{error}: {}", String::from_utf8_lossy(&output.stderr)))?;
-    if !report["framework"].as_str().is_some_and(|framework| framework.starts_with("torch")) {
-        return Err(format!("the hook did not report: {report}").into());
+    let (spec, gputune) = (Spec::load(&spec)?, Path::new(env!("CARGO_BIN_EXE_gputune")));
+    let device = spec.device().map_err(|error| error.to_string())?;
+    let step = spec.step.into_command(gputune.to_owned(), gputune.to_owned(), &device);
+    let config = spec.space.first().ok_or("no config")?;
+    let settings = spec.space.settings(&config);
+    let job = Job {
+        number: 1,
+        config: &config,
+        settings: &settings,
+        limits: &spec.limits,
+        effort: Effort::Probe,
+        rival: None,
+        experiment,
+    };
+    let outcome = CommandProber::new(step, folder).probe(&job, &mut |_| ControlFlow::Continue(()))?;
+    let framework = outcome.measurement().and_then(|measurement| measurement.framework.as_deref());
+    if !framework.is_some_and(|framework| framework.starts_with("torch")) {
+        return Err(format!("the hook did not report: {outcome:?}").into());
     }
-    speed(&fs::read_to_string(report["log"].as_str().ok_or("no log")?)?)
+    speed(&fs::read_to_string(folder.join(CommandProber::log_name(1, Effort::Probe)))?)
 }

@@ -90,6 +90,12 @@ pub const FACTS: &[FactRow] = &[
             the data set is asked for a batch at once",
     ),
     number("loader.collate_seconds", "s", "wall time to make a batch of its samples, mean"),
+    number("loader.workers_running", "share, 0 to 1", "of looks at the workers, those that found one computing"),
+    number(
+        "loader.workers_on_storage",
+        "share, 0 to 1",
+        "of looks at the workers, those that found one waiting for storage",
+    ),
     number("loader.worker_imbalance", "ratio", "time that the busiest worker worked over the mean of all workers"),
     number(
         "syncs_per_step",

@@ -108,6 +108,8 @@ class Observing(unittest.TestCase):
                 self.assertEqual((facts["loader.workers"], facts["loader.prefetch_factor"]), (2, 2))
                 self.assertGreaterEqual(facts["loader.item_seconds"], 0.001)
                 self.assertGreater(facts["loader.worker_imbalance"], 1.05)
+                for name in ("loader.workers_running", "loader.workers_on_storage"):
+                    self.assertTrue(0 <= facts[name] <= 1, facts)
                 self.assertEqual(facts["files.kind"], "npy")
                 self.assertAlmostEqual(facts["files.opened_per_sample"], 0, delta=0.1)
                 self.assertEqual(facts["files.path"], result.folder)

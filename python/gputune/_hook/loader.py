@@ -15,9 +15,9 @@ from torch.utils.data import dataloader as dataloader_module
 
 from gputune._hook import dataset_watch
 from gputune._hook.batches import samples_in
-from gputune._hook.experiment import LOADER_ONLY, REPLAY
+from gputune._hook.experiment import LOADER_ONLY, REPLAY, Experiment
 from gputune._hook.facts import Facts
-from gputune._hook.loader_only import LoaderOnly
+from gputune._hook.loader_only import LoaderOnly, SweepIterator
 from gputune._hook.loader_settings import LoaderSettings, is_training
 from gputune._hook.marks import Marks
 from gputune._hook.patching import Function, replace
@@ -166,10 +166,7 @@ class Loaders:
         if experiment is None or self._mode not in (REPLAY, LOADER_ONLY) or not self._is_candidate(state):
             return original(loader)
         if self._mode == LOADER_ONLY:
-            self._training = state
-            self.say_facts(self._facts)
-            LoaderOnly(experiment, self._facts, self._between_batches).run(loader, state.batch_size)
-            self._end_without_steps(state)
+            return SweepIterator(loader, lambda: self._sweep(experiment, loader, state))
         training = self._training
         if state.kept is None and training is not None and state.is_late:
             state.kept = training.kept
@@ -188,8 +185,11 @@ class Loaders:
         self._session.flush()
         self._stopping.between_steps(time.perf_counter())
 
-    def _end_without_steps(self, state: LoaderState) -> None:
-        """The loader was all that was asked for."""
+    def _sweep(self, experiment: Experiment, loader: Any, state: LoaderState) -> None:
+        """Measures the loader, which is all that was asked for."""
+        self._training = state
+        self.say_facts(self._facts)
+        LoaderOnly(experiment, self._facts, self._between_batches).run(loader, state.batch_size)
         self._say_taken(state)
         self._session.check({}, "dataloader.")
         self._stopping.leave()

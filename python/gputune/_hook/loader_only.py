@@ -11,10 +11,22 @@ from gputune._hook.batches import samples_in
 from gputune._hook.experiment import Experiment
 from gputune._hook.facts import Facts
 from gputune._hook.patching import VERSION
-from gputune._hook.replaying import stop_workers
+from gputune._hook.replaying import ExperimentIterator, stop_workers
 
 #: Seconds that workers have to start and to load their first batches.
 _START_SECONDS = 25.0
+
+
+class SweepIterator(ExperimentIterator):
+    """Where the first batch is asked for, the loader is measured, and the run ends: trainers expect no end before."""
+
+    def __init__(self, loader: Any, sweep: Callable[[], None]) -> None:
+        super().__init__(loader)
+        self._sweep = sweep
+
+    def _next_data(self) -> Any:
+        self._sweep()
+        raise StopIteration
 
 
 class LoaderOnly:

@@ -101,6 +101,7 @@ class Evidence(Observer):
         self._found = FilesFound(folder)
         self._watch = dataset_watch.DatasetWatch(self._files, None, time.thread_time)
         self._read_before: dict[int, tuple[int, int]] = {}
+        self._looks = self._running = self._on_storage = 0  # at workers
         self._read = (0, 0)  # bytes by system calls, and from storage
 
     def install(self) -> None:
@@ -127,6 +128,7 @@ class Evidence(Observer):
         say("logs_per_step", logs.calls / steps)
         say("log_seconds_per_step", logs.seconds / steps)
         say("log_sites", logs.told(by_time=True))
+        self._say_states()
         self._count_bytes()
         say("files.read_bytes_per_second", self._read[0] / wall)
         if self._read[0] > 0:
@@ -160,6 +162,16 @@ class Evidence(Observer):
             size = numbers[dataset_watch.OPENED_BYTES] / numbers[dataset_watch.SIZED]
         say("files.mean_bytes", size)
 
+    def _say_states(self) -> None:
+        """What the workers are doing, as far as looks now and then can tell (`man 5 proc`, the state in /proc/PID/stat)."""
+        states = [_state(pid) for pid in self._hook.loaders.worker_pids()]
+        self._looks += len(states)
+        self._running += states.count("R")
+        self._on_storage += states.count("D")
+        if self._looks:
+            self._facts.say("loader.workers_running", self._running / self._looks)
+            self._facts.say("loader.workers_on_storage", self._on_storage / self._looks)
+
     def _count_bytes(self) -> None:
         """Adds what this process and the loader's workers have read since the last time (`man 5 proc`, /proc/PID/io)."""
         for pid in (os.getpid(), *self._hook.loaders.worker_pids()):
@@ -169,6 +181,14 @@ class Evidence(Observer):
             before = self._read_before.get(pid, now if pid == os.getpid() else (0, 0))
             self._read_before[pid] = now
             self._read = (self._read[0] + now[0] - before[0], self._read[1] + now[1] - before[1])
+
+
+def _state(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(") ")[2][:1]
+    except OSError:  # it has ended
+        return ""
 
 
 def _bytes_read(pid: int) -> Optional[tuple[int, int]]:

@@ -65,13 +65,10 @@ class Kept:
         return fresh(batch)
 
 
-class ReplayIterator(dataloader_module._BaseDataLoaderIter):
+class ExperimentIterator(dataloader_module._BaseDataLoaderIter):
     """What a loader's iterator looks like from outside. It starts no workers."""
 
-    def __init__(self, loader: Any, kept: Kept, inner: Any, flush: Any) -> None:
-        self._kept = kept
-        self._inner = inner
-        self._flush = flush
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
         try:
             self._length: Optional[int] = len(loader)
@@ -89,19 +86,31 @@ class ReplayIterator(dataloader_module._BaseDataLoaderIter):
             raise TypeError("the data set has no length")
         return self._length
 
+    def _shutdown_workers(self) -> None:
+        """There are none."""
+
+
+class ReplayIterator(ExperimentIterator):
+    """Gives kept batches, as many as an epoch has; `inner` is to fill them first."""
+
+    def __init__(self, loader: Any, kept: Kept, inner: Any, flush: Any) -> None:
+        super().__init__(loader)
+        self._kept = kept
+        self._inner = inner
+        self._flush = flush
+
     def _next_data(self) -> Any:
         kept = self._kept
         if self._inner is not None:
             inner, self._inner = self._inner, None
             if not kept.is_filled:
                 kept.fill(inner, self._flush)
+            if getattr(self._loader, "_iterator", None) is inner:
+                self._loader._iterator = None  # its workers, which were to persist, have ended
         length = kept.length if kept.length is not None else self._length
         if not kept.is_filled or (length is not None and self._num_yielded >= length):
             raise StopIteration
         return kept.next()
-
-    def _shutdown_workers(self) -> None:
-        """There are none."""
 
 
 def stop_workers(iterator: Any) -> None:

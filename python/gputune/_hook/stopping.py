@@ -61,7 +61,9 @@ class Stopping:
         reporter = Reporter.current()
         if self._is_leaving or reporter is None:  # somebody has caught the first
             raise SystemExit(0)
-        self._is_leaving = True
+        if self._begin is None:
+            self._ranks = rank_and_ranks()
+        self._is_leaving = self.is_ordered = True  # errors on the way out are no errors of the script
         self.flush()
         reporter.end_run()
 
