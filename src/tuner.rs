@@ -122,7 +122,7 @@ impl<'p> Tuner<'p> {
             seed: 0,
             precision_speeds: BTreeMap::new(),
             warm_start: Vec::new(),
-            around: Around::default(),
+            around: Around::processors(),
             baseline: None,
             full_precision: FullPrecision::default(),
             journal: None,
@@ -238,7 +238,7 @@ impl<'p> Tuner<'p> {
         self
     }
 
-    /// Sets what is known of the machine: with it the baseline is [diagnosed](crate::diagnosis), which decides what is varied
+    /// Sets what is known of the machine, by default its processors: with it the baseline is [diagnosed](crate::diagnosis), which decides what is varied
     /// first.
     #[must_use]
     pub fn around(mut self, around: Around) -> Self {

@@ -88,7 +88,6 @@ pub(super) fn run(args: Args) -> super::Result {
         .limits(spec.limits)
         .seed(spec.seed)
         .precision_speeds(best::known_ceilings(&device, &[]).map(|known| known.relative_speeds()).unwrap_or_default())
-        .around(Around::processors())
         .journal(journal, recovered)
         .stop_flag(stop);
     tuner = tuner.strategy(spec.strategy).map_err(|error| tune_failed(&error, &out))?;
