@@ -59,6 +59,11 @@ pub(super) fn print_left_out(spec: &gputune::spec::Spec) {
     }
 }
 
+/// Something that is to be known beside a result.
+pub(super) fn print_note(message: &str) {
+    eprintln!("note: {}", in_one_line(message));
+}
+
 /// Something that is allowed but probably not meant.
 pub(super) fn print_warning(message: &str) {
     let (yellow, reset) = if colours() { ("\x1b[33m", "\x1b[0m") } else { ("", "") };

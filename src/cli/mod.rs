@@ -1,5 +1,6 @@
 //! The command line: what is asked for, and which part of the library answers.
 
+mod apply;
 mod best;
 mod check;
 mod completions;

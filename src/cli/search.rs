@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gputune::emit::Format;
+use gputune::emit::{Chosen, Format};
 use gputune::journal::{Header, Journal, JournalError, WarmStart};
 use gputune::kept::Description;
 use gputune::probe::{CommandProber, ProbeError, supervisor};
@@ -15,7 +15,7 @@ use gputune::tuner::{TuneError, Tuner};
 
 use super::exit::{Exit, Failed};
 use super::progress::{Progress, columns};
-use super::{best, diagnostic, folder, interrupt, stdout};
+use super::{best, diagnostic, emit, folder, interrupt};
 
 /// Find the config that trains fastest, by probing the real training step
 ///
@@ -112,7 +112,10 @@ pub(super) fn run(args: Args) -> super::Result {
         eprintln!("{}", report::verdict(&study));
     }
     if let Some(best) = &best {
-        stdout::print(&(args.format.write)(&best.config))?;
+        emit::print(
+            args.format,
+            &Chosen { settings: &best.config, apply: &template.apply.applied, space: Some(&study.space) },
+        )?;
     }
     Ok(match (study.stopped, best) {
         (gputune::budget::StopReason::Interrupted, _) => Exit::Interrupted,
@@ -224,9 +227,7 @@ fn write_results(
     out: &Path,
 ) -> Result<(), Failed> {
     folder::write(out, folder::TRIALS, &report::trials_csv(study))?;
-    let command = best.and_then(BestReport::shown_command);
-    let compute = best.and_then(|best| best.compute.as_ref());
-    folder::write(out, folder::SUMMARY, &report::summary(study, device, name, command.as_deref(), compute))?;
+    folder::write(out, folder::SUMMARY, &report::summary(study, device, name, best))?;
     let Some(best) = best else {
         // What an earlier run of the search found does not hold any more.
         folder::remove(out, folder::BEST_JSON);
@@ -235,7 +236,8 @@ fn write_results(
     };
     let json = serde_json::to_string_pretty(best).map_err(|error| Failed::because(Exit::Impossible, &error))?;
     folder::write(out, folder::BEST_JSON, &(json + "\n"))?;
-    let toml = gputune::emit::format("toml").map(|format| (format.write)(&best.config)).unwrap_or_default();
+    let toml =
+        gputune::emit::format("toml").map(|format| (format.write)(&Chosen::of(&best.config)).text).unwrap_or_default();
     folder::write(out, folder::BEST_TOML, &toml)
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::best::BestReport;
 use super::table::{table, verdict};
-use super::{front_table, summary, trials_csv};
+use super::{front_table, optuna, summary, tensorboard, trials_csv};
 use crate::journal::{Header, Line};
 use crate::probe::StepTemplate;
 use crate::study::Study;
@@ -87,9 +87,7 @@ pub const REPORTS: &[ReportFormat] = &[
         place: Place::Stdout,
         make: |subject| {
             let Subject { study, device, name, best, .. } = *subject;
-            let command = best.and_then(BestReport::shown_command);
-            let compute = best.and_then(|best| best.compute.as_ref());
-            Ok(Output::text(summary(study, device, name, command.as_deref(), compute)))
+            Ok(Output::text(summary(study, device, name, best)))
         },
     },
     ReportFormat {
@@ -107,6 +105,18 @@ pub const REPORTS: &[ReportFormat] = &[
             let json = serde_json::to_string_pretty(best).map_err(|error| error.to_string())?;
             Ok(Output::text(json + "\n"))
         },
+    },
+    ReportFormat {
+        name: "tensorboard",
+        about: "event files for TensorBoard: hparams, and scalars over the trials",
+        place: Place::Folder("tensorboard"),
+        make: |subject| Ok(tensorboard::make(subject)),
+    },
+    ReportFormat {
+        name: "optuna",
+        about: "the journal of an Optuna study, for optuna and optuna-dashboard",
+        place: Place::File(optuna::FILE),
+        make: |subject| Ok(optuna::make(subject)),
     },
     #[cfg(feature = "cli")]
     ReportFormat {
@@ -130,8 +140,8 @@ pub fn terminal(study: &Study, best: Option<&BestReport>, columns: u16) -> Strin
         text += &format!("\n\n{}", front_table(study));
     }
     text += &format!("\n\n{}", verdict(study));
-    if let Some(compute) = best.and_then(|best| best.compute.as_ref()) {
-        text += &format!("\n{}", compute.line());
+    for line in best.iter().flat_map(|best| best.more_lines()) {
+        text += &format!("\n{line}");
     }
     text
 }

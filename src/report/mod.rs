@@ -11,13 +11,16 @@ mod format;
 mod front;
 mod gpus;
 mod host;
+mod learning_rate;
 mod machine;
 mod markdown;
+mod optuna;
 #[cfg(feature = "cli")]
 mod page;
 mod probe;
 mod row;
 mod table;
+mod tensorboard;
 mod trials;
 
 pub use best::{BestReport, FrontReport, PartReport, best};
@@ -34,6 +37,7 @@ pub use figure::{
 pub use figures::{FIGURES, FigureRow, figures};
 pub use format::{Output, Place, REPORTS, ReportFormat, Subject, report_format, terminal};
 pub use front::front_table;
+pub use learning_rate::{LearningRate, Rate};
 pub use machine::{ceilings_text, machine_text};
 pub use markdown::summary;
 #[cfg(feature = "cli")]
