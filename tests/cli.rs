@@ -15,7 +15,7 @@ fn run(arguments: &[&str]) -> Output {
 #[test]
 fn help_texts() {
     let commands =
-        ["search", "watch", "check", "device", "report", "emit", "replay", "schema", "demo-step", "completions"];
+        ["search", "watch", "diagnose", "check", "device", "report", "emit", "replay", "schema", "demo-step", "completions"];
     let mut text = stdout(&run(&["--help"]));
     for command in commands {
         let output = run(&[command, "--help"]);

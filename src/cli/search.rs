@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use gputune::diagnosis::Around;
 use gputune::emit::{Chosen, Format};
 use gputune::journal::{Header, Journal, JournalError, WarmStart};
 use gputune::kept::Description;

@@ -1,6 +1,7 @@
 //! A study as text: for the terminal, for a page, for a table, for other programs. Pure functions.
 
 mod best;
+mod bottleneck;
 mod care;
 mod compare;
 mod compare_text;
@@ -24,11 +25,13 @@ mod page;
 mod probe;
 mod row;
 mod screen;
+mod svg;
 mod table;
 mod tensorboard;
 mod trials;
 
 pub use best::{BestReport, FrontReport, PartReport, best};
+pub use bottleneck::{Bottleneck, HeldBack};
 pub use care::Care;
 pub use compare::{Both, Change, Comparison, Lost, Side, SideReport};
 pub use compare_text::{COMPARISONS, ComparisonFormat, comparison_format};
@@ -52,5 +55,6 @@ pub use page::page;
 pub use probe::{ProbeReport, probe_json, probe_text};
 pub use row::{shown_estimate, shown_outcome, shown_result};
 pub use screen::{Screen, Tone, shortened, wrap};
+pub use svg::svg;
 pub use table::{table, verdict};
 pub use trials::trials_csv;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::bottleneck::Bottleneck;
 use super::care::{Care, left_out};
 use super::front::front_lines;
 use super::gpus::{gpu_summary, together};
@@ -196,6 +197,9 @@ pub fn verdict(study: &Study) -> String {
                 let _ = writeln!(text, "          the first: {}", shown_result(&study.objective, trial));
             }
         }
+    }
+    for line in Bottleneck::of(study).iter().flat_map(Bottleneck::lines) {
+        let _ = writeln!(text, "{line}");
     }
     for line in Care::of(study).lines() {
         let _ = writeln!(text, "{line}");
