@@ -6,7 +6,7 @@ use gputune::ceilings::{self, Ceilings};
 use gputune::journal::WarmStart;
 use gputune::metric::GpuUse;
 use gputune::probe::StepTemplate;
-use gputune::report::{self, BestReport, Compute};
+use gputune::report::{self, BestReport, Compute, LearningRate};
 use gputune::study::Study;
 use gputune::telemetry::Device;
 
@@ -34,6 +34,7 @@ fn with_command(best: BestReport, study: &Study, template: &StepTemplate, out: &
         applied: applied.map(|(applied, value)| (applied.name.clone(), value.clone())).collect(),
         command: Some(check::command_line(template, &best.config, out, number.unwrap_or(0))),
         cwd: Some(template.cwd.display().to_string()),
+        learning_rate: LearningRate::of(study, Some(template)),
         ..best
     }
 }

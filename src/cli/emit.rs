@@ -1,35 +1,161 @@
-//! `gputune emit`: the best config of a finished search once more, in any form.
+//! `gputune emit`: the best config of a search once more, in any form.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use gputune::emit::{Chosen, Format};
+use gputune::kept::Kept;
 use gputune::report::BestReport;
 
+use super::apply::{Change, Language, difference};
 use super::exit::{Exit, Failed};
-use super::folder;
-use super::stdout;
+use super::{diagnostic, folder, report, stdout};
 
-/// Print the best config of a finished search again, in any form
+/// Print the best config of a search again, in any form
+///
+/// What a form has no place for, and what a changed batch size asks of the learning rate, is said on standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune emit gputune-out/config --format json
+  gputune emit gputune-out/config --format huggingface > training_args.json
   python train.py $(gputune emit gputune-out/config --format args)
-  eval \"$(gputune emit gputune-out/config --format env)\"")]
+  eval \"$(gputune emit gputune-out/config --format env)\"
+  gputune emit gputune-out/config --apply train.yaml --map workers=data.num_workers")]
 pub(super) struct Args {
     /// The folder of the search
     dir: PathBuf,
     /// The form in which the config is written
     #[arg(long, value_name = "FORMAT", default_value = "toml", value_parser = folder::format_parser())]
-    format: &'static gputune::emit::Format,
+    format: &'static Format,
+    /// Write the config into this TOML, YAML or JSON file instead: values change, everything else stays as it is
+    #[arg(long, value_name = "FILE", conflicts_with = "format")]
+    apply: Option<PathBuf>,
+    /// With --apply: where in the file a parameter goes, such as batch_size=train.batch_size; may be given again
+    /// [default: the setting of the same name]
+    #[arg(long, value_name = "NAME=PATH", requires = "apply", value_parser = mapping)]
+    map: Vec<(String, String)>,
+    /// With --apply: leave a parameter out; may be given again
+    #[arg(long, value_name = "NAME", requires = "apply")]
+    skip: Vec<String>,
+    /// With --apply: add settings that the file does not have
+    #[arg(long, requires = "apply")]
+    add: bool,
+    /// With --apply: show what would change, and write nothing
+    #[arg(long, requires = "apply")]
+    dry_run: bool,
+}
+
+fn mapping(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), path.to_owned())),
+        _ => Err("write NAME=PATH, such as batch_size=train.batch_size".to_owned()),
+    }
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    let path = args.dir.join(folder::BEST_JSON);
-    let text = std::fs::read_to_string(&path).map_err(|error| {
-        Failed::new(Exit::Usage, format!("cannot read {}: {error}", path.display()))
-            .hint("give the folder of a search that found something; `gputune search` prints it")
-    })?;
-    let best: BestReport = serde_json::from_str(&text)
-        .map_err(|error| Failed::new(Exit::Usage, format!("{} is no best config: {error}", path.display())))?;
-    stdout::print(&(args.format.write)(&best.config))?;
+    let found = Found::read(&args.dir)?;
+    match &args.apply {
+        Some(file) => apply_to(args, file, &found)?,
+        None => print(args.format, &found.chosen())?,
+    }
+    if let Some(rate) = &found.best.learning_rate {
+        diagnostic::print_note(&rate.sentence());
+    }
     Ok(Exit::Found)
+}
+
+/// The best config of a folder, and what is known of its parameters.
+struct Found {
+    best: BestReport,
+    kept: Option<Kept>,
+}
+
+impl Found {
+    /// Reads the folder of a search, which may still run; of one that only has the best config left, that.
+    fn read(dir: &Path) -> Result<Self, Failed> {
+        match report::read(dir) {
+            Ok(kept) => {
+                let best = report::best_of(&kept).ok_or_else(|| {
+                    let message = format!("{} has no best config: nothing feasible was found", dir.display());
+                    Failed::new(Exit::NothingFeasible, message).hint("`gputune report` says what became of each trial")
+                })?;
+                Ok(Self { best, kept: Some(kept) })
+            }
+            Err(error) => {
+                let text = std::fs::read_to_string(dir.join(folder::BEST_JSON)).map_err(|_| error)?;
+                let best = serde_json::from_str(&text).map_err(|error| {
+                    let path = dir.join(folder::BEST_JSON);
+                    Failed::new(Exit::Usage, format!("{} is no best config: {error}", path.display()))
+                })?;
+                Ok(Self { best, kept: None })
+            }
+        }
+    }
+
+    fn chosen(&self) -> Chosen<'_> {
+        let Self { best, kept } = self;
+        let apply = kept.as_ref().map_or(&[][..], |kept| &kept.step.apply.applied);
+        Chosen { settings: &best.config, apply, space: kept.as_ref().map(|kept| &kept.study.space) }
+    }
+}
+
+/// Writes the config into a file that is there, and prints the lines that change.
+fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
+    let settings = &found.best.config;
+    for name in args.map.iter().map(|(name, _)| name).chain(&args.skip) {
+        if settings.get(name).is_none() {
+            let names: Vec<&str> = settings.iter().map(|(name, _)| name).collect();
+            let message = format!("the best config has no parameter `{name}`");
+            return Err(Failed::new(Exit::Usage, message).hint(format!("it has {}", names.join(", "))));
+        }
+    }
+    let place = |name: &str| args.map.iter().find(|(mapped, _)| mapped == name).map(|(_, path)| path.clone());
+    let changes = settings.iter().filter(|(name, _)| !args.skip.iter().any(|skipped| skipped == name));
+    let changes =
+        changes.map(|(name, value)| Change { name: name.to_owned(), value: value.clone(), path: place(name) });
+    let changes: Vec<Change> = changes.collect();
+    let refused = |refusal: super::apply::Refusal| {
+        Failed::new(Exit::Usage, format!("{}: {}", file.display(), refusal.message)).hint(refusal.hint)
+    };
+    let language =
+        Language::of(file).map_err(|refusal| Failed::new(Exit::Usage, refusal.message).hint(refusal.hint))?;
+    // A link stays one: what it leads to is written.
+    let (target, old) = file
+        .canonicalize()
+        .and_then(|target| std::fs::read_to_string(&target).map(|text| (target, text)))
+        .map_err(|error| {
+            Failed::new(Exit::Usage, format!("cannot read {}: {error}", file.display()))
+                .hint("--apply writes into a file that is there; `gputune emit` prints a new one")
+        })?;
+    let new = language.edited(&old, &changes, args.add).map_err(refused)?;
+    for parameter in found.kept.iter().flat_map(|kept| kept.study.space.parameters()) {
+        if settings.get(parameter.name()).is_none() {
+            diagnostic::print_note(&format!(
+                "`{}` is not active in the best config: the file keeps its own",
+                parameter.name()
+            ));
+        }
+    }
+    if new == old {
+        diagnostic::print_note(&format!("{} has the best config already", file.display()));
+        return Ok(());
+    }
+    stdout::print(&format!("{}\n{}", file.display(), difference(&old, &new)))?;
+    if args.dry_run {
+        diagnostic::print_note("nothing was written: this is a dry run");
+        return Ok(());
+    }
+    folder::rewrite(&target, new.as_bytes()).map_err(|error| {
+        Failed::new(Exit::Impossible, format!("cannot write {}: {error}", file.display()))
+            .hint("may this user write it and its folder?")
+    })
+}
+
+/// Prints a config, and on standard error what the form has no place for.
+pub(super) fn print(format: &Format, chosen: &Chosen<'_>) -> Result<(), Failed> {
+    let written = (format.write)(chosen);
+    stdout::print(&written.text)?;
+    for note in &written.notes {
+        diagnostic::print_note(note);
+    }
+    Ok(())
 }

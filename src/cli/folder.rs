@@ -65,6 +65,23 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Puts new contents into a file that is there, whole or not at all; its permissions stay.
+pub(super) fn rewrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let permissions = fs::metadata(path)?.permissions();
+    // A file in its place would not ask whether this one may be written.
+    if permissions.readonly() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is read-only"));
+    }
+    fs::OpenOptions::new().write(true).open(path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_data()?;
+    fs::set_permissions(file.path(), permissions)?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
 /// Writes what the folder's search is about.
 pub(super) fn describe(folder: &Path, description: &Description<'_>) -> Result<(), Failed> {
     let json = description.to_json().map_err(|error| Failed::because(Exit::Impossible, &error))?;

@@ -2,20 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use gputune::emit::Format;
+use gputune::emit::{Chosen, Format};
 use gputune::journal::{Header, Journal, JournalError, WarmStart};
 use gputune::kept::Description;
 use gputune::probe::{CommandProber, ProbeError, supervisor};
 use gputune::report::{self, BestReport};
 use gputune::spec::Spec;
+use gputune::status::Ended;
 use gputune::strategy::{EarlierStudy, LEARNING};
 use gputune::study::Study;
 use gputune::telemetry::{Device, NoGpu};
 use gputune::tuner::{TuneError, Tuner};
 
 use super::exit::{Exit, Failed};
-use super::progress::{Progress, columns};
-use super::{best, diagnostic, folder, interrupt, stdout};
+use super::progress::Progress;
+use super::{best, colour, diagnostic, emit, folder, interrupt};
 
 /// Find the config that trains fastest, by probing the real training step
 ///
@@ -75,7 +76,7 @@ pub(super) fn run(args: Args) -> super::Result {
     let (template, budget, baseline) = (spec.step.template().clone(), spec.budget, spec.baseline.clone());
     let sought = (&spec.space, &spec.objective);
     folder::describe(&out, &Description::new(&name, sought, baseline.as_ref(), budget, &device, &template))?;
-    let mut progress = Progress::new(args.quiet, &spec);
+    let mut progress = Progress::new(args.quiet, &spec, &recovered, &stop).with_status_file(&out);
     // The link in /proc leads to the running executable, even if its file was replaced meanwhile.
     let step = spec.step.into_command(gputune_path(), PathBuf::from("/proc/self/exe"), &device);
     let prober = CommandProber::new(step, &out);
@@ -94,7 +95,10 @@ pub(super) fn run(args: Args) -> super::Result {
         tuner = tuner.baseline(baseline).map_err(|error| Failed::because(Exit::Usage, &error))?;
     }
     let study = tuner.run(|event| progress.hear(&event));
-    progress.finish();
+    progress.finish(match &study {
+        Ok(study) => Ended::Stopped(study.stopped),
+        Err(error) => Ended::Failed(error.to_string()),
+    });
     let study = study.map_err(|error| tune_failed(&error, &out))?;
 
     let best = best::report(&study, &device, &template, &records, &out);
@@ -104,15 +108,17 @@ pub(super) fn run(args: Args) -> super::Result {
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     super::report::write_page(best.as_ref(), &out)?;
     if !args.quiet {
-        eprintln!("{}", report::terminal(&study, best.as_ref(), columns()));
-        eprintln!("results   {}", relative(&out).display());
+        eprintln!("{}", report::terminal(&study, best.as_ref(), relative(&out), colour::stderr()));
     }
     print_warnings(&study, &device);
     if args.quiet && best.is_none() {
-        eprintln!("{}", report::verdict(&study));
+        eprintln!("{}", colour::stderr().lay_out(&report::verdict(&study)));
     }
     if let Some(best) = &best {
-        stdout::print(&(args.format.write)(&best.config))?;
+        emit::print(
+            args.format,
+            &Chosen { settings: &best.config, apply: &template.apply.applied, space: Some(&study.space) },
+        )?;
     }
     Ok(match (study.stopped, best) {
         (gputune::budget::StopReason::Interrupted, _) => Exit::Interrupted,
@@ -224,9 +230,7 @@ fn write_results(
     out: &Path,
 ) -> Result<(), Failed> {
     folder::write(out, folder::TRIALS, &report::trials_csv(study))?;
-    let command = best.and_then(BestReport::shown_command);
-    let compute = best.and_then(|best| best.compute.as_ref());
-    folder::write(out, folder::SUMMARY, &report::summary(study, device, name, command.as_deref(), compute))?;
+    folder::write(out, folder::SUMMARY, &report::summary(study, device, name, best))?;
     let Some(best) = best else {
         // What an earlier run of the search found does not hold any more.
         folder::remove(out, folder::BEST_JSON);
@@ -235,7 +239,8 @@ fn write_results(
     };
     let json = serde_json::to_string_pretty(best).map_err(|error| Failed::because(Exit::Impossible, &error))?;
     folder::write(out, folder::BEST_JSON, &(json + "\n"))?;
-    let toml = gputune::emit::format("toml").map(|format| (format.write)(&best.config)).unwrap_or_default();
+    let toml =
+        gputune::emit::format("toml").map(|format| (format.write)(&Chosen::of(&best.config)).text).unwrap_or_default();
     folder::write(out, folder::BEST_TOML, &toml)
 }
 

@@ -287,6 +287,7 @@ impl<'r> Run<'r> {
             steps: self.heard.window.steps(),
             throughput: self.patience.estimate(),
             unit: self.unit.clone(),
+            devices: self.host.live(now, &mut self.gpu),
         };
         if watch(&progress) == ControlFlow::Break(()) {
             return Some(Verdict::Interrupted);

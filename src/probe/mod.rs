@@ -13,6 +13,7 @@ mod hook;
 mod host_watch;
 mod idle;
 mod in_process;
+mod live;
 mod memory_peaks;
 mod orders;
 mod output;

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::bottleneck::Bottleneck;
 use super::care::Care;
 use super::compute::Compute;
+use super::learning_rate::LearningRate;
 use crate::journal::WarmStart;
 use crate::metric::{GpuUse, Readings};
 use crate::objective::{COST, Direction, Goal};
@@ -134,6 +136,12 @@ pub struct BestReport {
     /// Steps that its last measurement left out of the throughput, by what happened in them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outliers: BTreeMap<String, Outliers>,
+    /// What held the baseline back, and what holds this config back, where the step tells enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diagnosis: Option<Bottleneck>,
+    /// What the learning rate is to be scaled by, where an update takes more or fewer samples than the baseline's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learning_rate: Option<LearningRate>,
     /// Configs that cannot be told from it.
     pub ties: Vec<Other>,
     /// Probes, confirmations not counted.
@@ -159,6 +167,12 @@ pub struct BestReport {
 }
 
 impl BestReport {
+    /// What a verdict does not say, in lines: what the config computes, and what its batch asks of the learning rate.
+    pub fn more_lines(&self) -> Vec<String> {
+        let compute = self.compute.as_ref().map(Compute::line);
+        compute.into_iter().chain(self.learning_rate.iter().flat_map(LearningRate::lines)).collect()
+    }
+
     /// The command, and what it does not carry as a comment.
     pub fn shown_command(&self) -> Option<String> {
         let command = self.command.clone()?;
@@ -202,6 +216,8 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         numerics: best.winner.measurement.numerics.clone(),
         is_unstable: best.winner.measurement.is_unstable,
         outliers: best.winner.measurement.outliers.clone(),
+        diagnosis: Bottleneck::of(study),
+        learning_rate: LearningRate::of(study, None),
         ties: best.ties.iter().map(other).collect(),
         probes: searched,
         confirmations: study.history.trials().len() - searched,

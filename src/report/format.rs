@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::best::BestReport;
+use super::screen::{Screen, Tone};
 use super::table::{table, verdict};
-use super::{front_table, summary, trials_csv};
+use super::{front_table, optuna, summary, tensorboard, trials_csv};
 use crate::journal::{Header, Line};
 use crate::probe::StepTemplate;
 use crate::study::Study;
@@ -29,8 +30,8 @@ pub struct Subject<'s> {
     pub header: &'s Header,
     /// What the journal says of each trial of the study, in the same order; why it was proposed is there.
     pub lines: &'s [Line],
-    /// The width of the terminal in columns.
-    pub columns: u16,
+    /// What it is read on, where that is a terminal.
+    pub screen: Screen,
 }
 
 /// Where a report goes unless another place is named.
@@ -79,7 +80,7 @@ pub const REPORTS: &[ReportFormat] = &[
         name: "terminal",
         about: "what `search` prints at its end: the trials, the best and why it ended",
         place: Place::Stdout,
-        make: |subject| Ok(Output::text(terminal(subject.study, subject.best, subject.columns) + "\n")),
+        make: |subject| Ok(Output::text(terminal(subject.study, subject.best, subject.folder, subject.screen) + "\n")),
     },
     ReportFormat {
         name: "summary",
@@ -87,9 +88,7 @@ pub const REPORTS: &[ReportFormat] = &[
         place: Place::Stdout,
         make: |subject| {
             let Subject { study, device, name, best, .. } = *subject;
-            let command = best.and_then(BestReport::shown_command);
-            let compute = best.and_then(|best| best.compute.as_ref());
-            Ok(Output::text(summary(study, device, name, command.as_deref(), compute)))
+            Ok(Output::text(summary(study, device, name, best)))
         },
     },
     ReportFormat {
@@ -107,6 +106,18 @@ pub const REPORTS: &[ReportFormat] = &[
             let json = serde_json::to_string_pretty(best).map_err(|error| error.to_string())?;
             Ok(Output::text(json + "\n"))
         },
+    },
+    ReportFormat {
+        name: "tensorboard",
+        about: "event files for TensorBoard: hparams, and scalars over the trials",
+        place: Place::Folder("tensorboard"),
+        make: |subject| Ok(tensorboard::make(subject)),
+    },
+    ReportFormat {
+        name: "optuna",
+        about: "the journal of an Optuna study, for optuna and optuna-dashboard",
+        place: Place::File(optuna::FILE),
+        make: |subject| Ok(optuna::make(subject)),
     },
     #[cfg(feature = "cli")]
     ReportFormat {
@@ -136,16 +147,22 @@ pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
     REPORTS.iter().find(|format| format.name == name)
 }
 
-/// What a search prints at its end: the trials, the front where the result is one, the best, its ties, its speed-up and
-/// why the search ended.
-pub fn terminal(study: &Study, best: Option<&BestReport>, columns: u16) -> String {
-    let mut text = table(study, columns);
-    if study.objective.is_pareto() {
-        text += &format!("\n\n{}", front_table(study));
+/// What a search prints at its end: the trials, the front where the result is one, the best, its ties, its speed-up, why the
+/// search ended, where the results are and the command to run next.
+pub fn terminal(study: &Study, best: Option<&BestReport>, folder: &Path, screen: impl Into<Screen>) -> String {
+    let screen = screen.into();
+    let mut lines = verdict(study);
+    for line in best.iter().flat_map(|best| best.more_lines()) {
+        lines += &format!("\n{line}");
     }
-    text += &format!("\n\n{}", verdict(study));
-    if let Some(compute) = best.and_then(|best| best.compute.as_ref()) {
-        text += &format!("\n{}", compute.line());
+    lines += &format!("\nresults   {}", folder.display());
+    let parts = [table(study, screen), front_table(study, screen), screen.lay_out(&lines)];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    let mut text = parts.join("\n\n");
+    // A command is not broken into lines, so that it can be copied.
+    if let Some(command) = best.and_then(BestReport::shown_command) {
+        let command = command.replace('\n', "\n          ");
+        text += &format!("\n{}{command}", screen.paint(Tone::Good, "next      "));
     }
     text
 }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::best::BestReport;
 use super::care::left_out;
-use super::compute::Compute;
 use super::front::{Rows, same_in_all};
 use super::row::{result_name, shown_result, sorted};
 use super::table::verdict;
@@ -11,13 +11,13 @@ use crate::quantity::show_bytes;
 use crate::study::Study;
 use crate::telemetry::Device;
 
-/// The study as Markdown: verdict with what the best config computes, command, table of trials.
-pub fn summary(study: &Study, device: &Device, name: &str, command: Option<&str>, compute: Option<&Compute>) -> String {
+/// The study as Markdown: verdict with what else is known of the best config, command, table of trials.
+pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestReport>) -> String {
     let mut text =
         format!("# gputune: {}\n\nDevice: {} (driver: {})\n\n", cell(name), cell(&device.name), cell(&device.driver));
-    let compute = compute.map_or_else(String::new, |compute| format!("\n{}", compute.line()));
-    let _ = writeln!(text, "```text\n{}{compute}\n```\n", verdict(study));
-    if let Some(command) = command {
+    let more: String = best.iter().flat_map(|best| best.more_lines()).map(|line| format!("\n{line}")).collect();
+    let _ = writeln!(text, "```text\n{}{more}\n```\n", verdict(study));
+    if let Some(command) = best.and_then(BestReport::shown_command) {
         let fence = if command.contains("```") { "````" } else { "```" };
         let _ = writeln!(text, "{fence}sh\n{command}\n{fence}\n");
     }
@@ -68,7 +68,7 @@ fn front(study: &Study, text: &mut String) {
 }
 
 /// A text that cannot break out of its cell, whatever a step printed.
-fn cell(text: &str) -> String {
+pub(super) fn cell(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use build::{Owner, SpaceBuilder, SpaceError};
 pub use count::Count;
 pub use expression::{Expression, ExpressionError, FUNCTIONS};
-pub use parameter::{MemoryRole, Parameter, Role};
+pub use parameter::{MemoryRole, Parameter, Role, Shape};
 pub use permutation::Permutation;
 pub use settings::Settings;
 pub use value::Value;

@@ -26,6 +26,38 @@ pub enum MemoryRole {
     Unknown,
 }
 
+/// How the settings of a parameter follow each other.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Shape<'p> {
+    /// In no way: these.
+    Listed(&'p [Value]),
+    /// Whole numbers.
+    Integers {
+        /// The first.
+        first: i64,
+        /// The last.
+        last: i64,
+        /// From one to the next.
+        step: i64,
+    },
+    /// Numbers.
+    Floats {
+        /// The first.
+        first: f64,
+        /// The last.
+        last: f64,
+        /// From one to the next.
+        step: f64,
+    },
+    /// Powers of two.
+    Powers {
+        /// The first.
+        first: i64,
+        /// The last.
+        last: i64,
+    },
+}
+
 /// What a parameter is to a training step, as far as a model of its time asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -241,6 +273,18 @@ impl Parameter {
         match &self.levels {
             Levels::Listed(values) => values.len() as u64,
             Levels::Integers { count, .. } | Levels::Floats { count, .. } | Levels::Powers { count, .. } => *count,
+        }
+    }
+
+    /// How the settings follow each other.
+    pub fn shape(&self) -> Shape<'_> {
+        let end = |level| self.value(level).as_i64().unwrap_or(0);
+        let float = |level| self.value(level).as_f64().unwrap_or(0.0);
+        match &self.levels {
+            Levels::Listed(values) => Shape::Listed(values),
+            Levels::Integers { step, .. } => Shape::Integers { first: end(0), last: end(u32::MAX), step: *step },
+            Levels::Floats { step, .. } => Shape::Floats { first: float(0), last: float(u32::MAX), step: *step },
+            Levels::Powers { .. } => Shape::Powers { first: end(0), last: end(u32::MAX) },
         }
     }
 

@@ -1,0 +1,137 @@
+//! Where the values of a JSON file are.
+
+use std::ops::Range;
+
+use gputune::space::Value;
+
+use super::{LIST, Language, Place, TABLE, Text};
+
+pub(super) const LANGUAGE: Language = Language { name: "JSON", endings: &["json"], places, show, is_same, add };
+
+fn places(text: &str) -> Result<Vec<Place>, String> {
+    // Whatever the scanner passes over was checked here, and how deep it is, too.
+    let root: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if !root.is_object() {
+        return Err("it is no object of settings".to_owned());
+    }
+    let mut scanner = Scanner { text, at: 0, found: Vec::new() };
+    scanner.value(0..0, &mut Vec::new());
+    scanner.found.retain(|place| !place.path.is_empty());
+    scanner.found.sort_by_key(|place| place.key.start);
+    Ok(scanner.found)
+}
+
+/// Walks over a text that is known to be JSON.
+struct Scanner<'t> {
+    text: &'t str,
+    at: usize,
+    found: Vec<Place>,
+}
+
+impl Scanner<'_> {
+    fn next(&mut self) -> u8 {
+        let bytes = self.text.as_bytes();
+        while bytes.get(self.at).is_some_and(u8::is_ascii_whitespace) {
+            self.at += 1;
+        }
+        bytes.get(self.at).copied().unwrap_or(b'}')
+    }
+
+    fn value(&mut self, key: Range<usize>, path: &mut Vec<String>) {
+        let first = self.next();
+        let start = self.at;
+        let obstacle = match first {
+            b'{' => {
+                self.members(path);
+                Some(TABLE)
+            }
+            b'[' => {
+                self.items(path);
+                Some(LIST)
+            }
+            b'"' => {
+                self.string();
+                None
+            }
+            _ => {
+                let rest = &self.text.as_bytes()[start..];
+                let ends = |byte: &u8| byte.is_ascii_whitespace() || b",]}".contains(byte);
+                self.at += rest.iter().position(ends).unwrap_or(rest.len());
+                None
+            }
+        };
+        self.found.push(Place { path: path.clone(), span: start..self.at, key, obstacle });
+    }
+
+    fn members(&mut self, path: &mut Vec<String>) {
+        self.at += 1;
+        while self.at < self.text.len() && self.next() != b'}' {
+            let start = self.at;
+            self.string();
+            let key = start..self.at;
+            path.push(serde_json::from_str(&self.text[key.clone()]).unwrap_or_default());
+            self.next();
+            self.at += 1;
+            self.value(key, path);
+            path.pop();
+            if self.next() == b',' {
+                self.at += 1;
+            }
+        }
+        self.at = (self.at + 1).min(self.text.len());
+    }
+
+    fn items(&mut self, path: &mut Vec<String>) {
+        self.at += 1;
+        let mut number = 0;
+        while self.at < self.text.len() && self.next() != b']' {
+            path.push(number.to_string());
+            self.value(self.at..self.at, path);
+            path.pop();
+            number += 1;
+            if self.next() == b',' {
+                self.at += 1;
+            }
+        }
+        self.at = (self.at + 1).min(self.text.len());
+    }
+
+    fn string(&mut self) {
+        let bytes = self.text.as_bytes();
+        self.at += 1;
+        while let Some(byte) = bytes.get(self.at) {
+            match byte {
+                b'\\' => self.at += 2,
+                b'"' => {
+                    self.at += 1;
+                    return;
+                }
+                _ => self.at += 1,
+            }
+        }
+    }
+}
+
+fn show(value: &Value, _: &str) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn is_same(old: &str, value: &Value) -> bool {
+    serde_json::from_str::<Value>(old).is_ok_and(|old| old == *value)
+}
+
+fn add(text: &Text<'_>, table: &[String], key: &str, value: &Value) -> Option<(usize, String)> {
+    let entry = format!("{}: {}", serde_json::Value::from(key), show(value, ""));
+    let own = text.places.iter().find(|place| place.path == table && !table.is_empty());
+    if !table.is_empty() && own.is_none_or(|own| own.obstacle != Some(TABLE)) {
+        return None;
+    }
+    if let Some(last) = text.children(table).last() {
+        // As it stands between the last key and what is in front of it.
+        let before = &text.text[..last.key.start];
+        let gap = &before[before.trim_end().len()..];
+        return Some((last.span.end, format!(",{gap}{entry}")));
+    }
+    let start = own.map_or_else(|| text.text.find('{'), |own| Some(own.span.start))?;
+    Some((start + 1, entry))
+}

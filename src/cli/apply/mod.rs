@@ -1,0 +1,316 @@
+//! Settings written into a file that is there: the values change, and nothing else of its text.
+//!
+//! A reader of each language says where the values are; new values are put in their places, so comments, order,
+//! indentation, line ends and everything else stay byte for byte.
+
+mod json;
+mod toml;
+mod yaml;
+
+use std::ops::Range;
+use std::path::Path;
+
+use gputune::space::Value;
+
+/// A language of configuration files.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Language {
+    /// Its name.
+    name: &'static str,
+    /// The endings of its files' names.
+    endings: &'static [&'static str],
+    /// Where the values of a text are, or what is wrong with it.
+    places: fn(&str) -> Result<Vec<Place>, String>,
+    /// A value as the language writes it, in the manner of what stood there.
+    show: fn(&Value, &str) -> String,
+    /// Whether what stands there is the same value.
+    is_same: fn(&str, &Value) -> bool,
+    /// Puts a new setting into the table at this path: where, and which text.
+    add: Add,
+}
+
+/// A place and a text for it, or nothing where there is no such table.
+type Add = fn(&Text<'_>, &[String], &str, &Value) -> Option<(usize, String)>;
+
+/// All of them.
+const LANGUAGES: &[Language] = &[toml::LANGUAGE, yaml::LANGUAGE, json::LANGUAGE];
+
+/// A value of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    /// The keys that lead to it; those of lists are numbers.
+    path: Vec<String>,
+    /// The bytes of the value.
+    span: Range<usize>,
+    /// The bytes of its key.
+    key: Range<usize>,
+    /// Why it cannot be set, if it cannot: it is a table, a list, or has a name by which others use it.
+    obstacle: Option<&'static str>,
+}
+
+const TABLE: &str = "is a table and no setting";
+const LIST: &str = "is a list and no setting";
+
+impl Place {
+    fn dotted(&self) -> String {
+        self.path.join(".")
+    }
+}
+
+/// A text with its values.
+struct Text<'t> {
+    text: &'t str,
+    places: &'t [Place],
+}
+
+impl Text<'_> {
+    /// The line break that most lines have.
+    fn line_break(&self) -> &'static str {
+        let windows = self.text.matches("\r\n").count();
+        if windows * 2 > self.text.matches('\n').count() { "\r\n" } else { "\n" }
+    }
+
+    /// The values directly in a table.
+    fn children<'s>(&'s self, table: &'s [String]) -> impl Iterator<Item = &'s Place> {
+        self.places.iter().filter(move |place| place.path.len() == table.len() + 1 && place.path.starts_with(table))
+    }
+
+    /// The place behind the line of a value, and what has to stand in front of another line there.
+    fn after_line(&self, place: &Place) -> (usize, &'static str) {
+        match self.text[place.span.end..].find('\n') {
+            Some(end) => (place.span.end + end + 1, ""),
+            None => (self.text.len(), self.line_break()),
+        }
+    }
+
+    /// The white space in front of a place in its line; nothing where there is anything else.
+    fn indent(&self, at: usize) -> &str {
+        let start = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let indent = &self.text[start..at];
+        if indent.trim().is_empty() { indent } else { "" }
+    }
+}
+
+/// A setting and where it is to go.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Change {
+    /// The parameter.
+    pub(super) name: String,
+    /// Its value.
+    pub(super) value: Value,
+    /// The place, as it was named; else the parameter's name is looked for.
+    pub(super) path: Option<String>,
+}
+
+/// Why a file cannot be changed: a sentence, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) message: String,
+    pub(super) hint: String,
+}
+
+impl Refusal {
+    fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: hint.into() }
+    }
+}
+
+impl Language {
+    /// That of a file, by the ending of its name.
+    pub(super) fn of(path: &Path) -> Result<&'static Self, Refusal> {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("").to_ascii_lowercase();
+        LANGUAGES.iter().find(|language| language.endings.contains(&ending.as_str())).ok_or_else(|| {
+            let known: Vec<String> =
+                LANGUAGES.iter().flat_map(|l| l.endings).map(|ending| format!(".{ending}")).collect();
+            let message = format!("{} is of no language that can be written", path.display());
+            Refusal::new(message, format!("its name has to end in {}", known.join(", ")))
+        })
+    }
+
+    /// The text with the changes made.
+    pub(super) fn edited(&self, whole: &str, changes: &[Change], adds: bool) -> Result<String, Refusal> {
+        let text = whole.strip_prefix('\u{feff}').unwrap_or(whole);
+        let mark = &whole[..whole.len() - text.len()];
+        let read = |text: &str| {
+            let hint = format!("mend the file first: it has to be {}", self.name);
+            (self.places)(text).map_err(|error| Refusal::new(error, hint))
+        };
+        let places = read(text)?;
+        let parsed = Text { text, places: &places };
+        let mut splices: Vec<(Range<usize>, String)> = Vec::new();
+        let mut unknown: Vec<&Change> = Vec::new();
+        for change in changes {
+            match find(&places, change)? {
+                Some(place) => {
+                    if let Some(obstacle) = place.obstacle {
+                        let message = format!("`{}` {obstacle}", place.dotted());
+                        return Err(Refusal::new(
+                            message,
+                            format!("name another place with --map {}=PATH", change.name),
+                        ));
+                    }
+                    if splices.iter().any(|(span, _)| *span == place.span) {
+                        let message = format!("two parameters would be written to `{}`", place.dotted());
+                        return Err(Refusal::new(message, "leave one out with --skip NAME"));
+                    }
+                    let old = &text[place.span.clone()];
+                    if !(self.is_same)(old, &change.value) {
+                        let gap = if place.span.is_empty() { " " } else { "" };
+                        splices.push((place.span.clone(), format!("{gap}{}", (self.show)(&change.value, old))));
+                    }
+                }
+                None if adds => {
+                    let path = change.path.as_deref().unwrap_or(&change.name);
+                    let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
+                    let table: Vec<String> =
+                        table.split('.').filter(|key| !key.is_empty()).map(str::to_owned).collect();
+                    let (at, line) = (self.add)(&parsed, &table, key, &change.value).ok_or_else(|| {
+                        let message = format!("there is no table `{}` to add `{key}` to", table.join("."));
+                        Refusal::new(message, "write the table into the file first")
+                    })?;
+                    splices.push((at..at, line));
+                }
+                None => unknown.push(change),
+            }
+        }
+        if !unknown.is_empty() {
+            return Err(unknown_keys(&unknown, &places));
+        }
+        // From behind, so that places in front stay what they are; what is added at one place stays in order.
+        splices.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
+        let mut edited = text.to_owned();
+        let mut at = 0;
+        while at < splices.len() {
+            let span = splices[at].0.clone();
+            let together = splices[at..].iter().take_while(|(other, _)| *other == span).count();
+            let all: String = splices[at..at + together].iter().map(|(_, text)| text.as_str()).collect();
+            edited.replace_range(span, &all);
+            at += together;
+        }
+        self.check(&edited, changes)?;
+        Ok(format!("{mark}{edited}"))
+    }
+
+    /// Reads what is about to be written: each value has to be there as it was meant.
+    fn check(&self, edited: &str, changes: &[Change]) -> Result<(), Refusal> {
+        let failed = |what: &str| {
+            Refusal::new(
+                format!("the file cannot be changed in place: {what}"),
+                "change it by hand; nothing was written",
+            )
+        };
+        let places = (self.places)(edited).map_err(|error| failed(&error))?;
+        for change in changes {
+            let place = find(&places, change)?;
+            let is_there = place.is_some_and(|place| (self.is_same)(&edited[place.span.clone()], &change.value));
+            if !is_there {
+                return Err(failed(&format!("`{}` would not be {}", change.name, change.value)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The place of a change: that which was named, else the one with the parameter's name at the top, else the only one below.
+fn find<'p>(places: &'p [Place], change: &Change) -> Result<Option<&'p Place>, Refusal> {
+    let several = |found: &[&Place]| {
+        let all: Vec<String> = found.iter().map(|place| format!("`{}`", place.dotted())).collect();
+        let first = found.first().map(|place| place.dotted()).unwrap_or_default();
+        Refusal::new(
+            format!("`{}` is there more than once: {}", change.name, all.join(", ")),
+            format!("say which: --map {}={first}", change.name),
+        )
+    };
+    let only = |found: Vec<&'p Place>| match found.as_slice() {
+        [] => Ok(None),
+        [place] => Ok(Some(*place)),
+        [first, rest @ ..] if rest.iter().all(|place| place.path == first.path) => Err(Refusal::new(
+            format!("`{}` is there twice, and readers differ in which of them counts", first.dotted()),
+            "take one of them out",
+        )),
+        all => Err(several(all)),
+    };
+    if let Some(path) = &change.path {
+        return only(places.iter().filter(|place| place.dotted() == *path).collect());
+    }
+    let plain = |name: &str| name.replace('-', "_");
+    let is_named = |place: &&Place| place.path.last().is_some_and(|key| plain(key) == plain(&change.name));
+    let top: Vec<&Place> = places.iter().filter(|place| place.path.len() == 1).filter(is_named).collect();
+    if !top.is_empty() {
+        return only(top);
+    }
+    only(places.iter().filter(is_named).filter(|place| place.obstacle.is_none()).collect())
+}
+
+fn unknown_keys(unknown: &[&Change], places: &[Place]) -> Refusal {
+    let settings = || places.iter().filter(|place| place.obstacle.is_none());
+    let names: Vec<String> =
+        unknown.iter().map(|change| format!("`{}`", change.path.as_deref().unwrap_or(&change.name))).collect();
+    let near = |change: &Change| -> Vec<String> {
+        let wanted = change.path.as_deref().unwrap_or(&change.name);
+        let likeness = |place: &Place| {
+            let last = place.path.last().map_or("", String::as_str);
+            strsim::jaro_winkler(wanted, last).max(strsim::jaro_winkler(wanted, &place.dotted()))
+        };
+        let mut all: Vec<(f64, String)> = settings().map(|place| (likeness(place), place.dotted())).collect();
+        all.sort_by(|a, b| b.0.total_cmp(&a.0));
+        all.into_iter().filter(|(likeness, _)| *likeness > 0.6).take(3).map(|(_, name)| name).collect()
+    };
+    let alike: Vec<String> = unknown.iter().flat_map(|change| near(change)).collect();
+    let there: Vec<String> = settings().take(8).map(Place::dotted).collect();
+    let found = match (alike.is_empty(), there.is_empty()) {
+        (false, _) => format!("; alike are {}", quoted(&alike)),
+        (true, false) => format!("; there are {}", quoted(&there)),
+        (true, true) => "; there is no setting at all".to_owned(),
+    };
+    let example = unknown.first().map_or("", |change| change.name.as_str());
+    let place = alike.first().or(there.first()).map_or("train.batch_size", String::as_str);
+    let hint = format!(
+        "say where it goes with --map {example}={place}, add what is missing with --add, or leave it out with --skip {example}"
+    );
+    let is = if unknown.len() == 1 { "is no setting" } else { "are no settings" };
+    Refusal::new(format!("{} {is} of the file{found}", names.join(", ")), hint)
+}
+
+fn quoted(names: &[String]) -> String {
+    let mut seen: Vec<String> = Vec::new();
+    for name in names.iter().map(|name| format!("`{name}`")) {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    seen.join(", ")
+}
+
+/// The lines that differ, old and new, with their numbers.
+pub(super) fn difference(old: &str, new: &str) -> String {
+    let (before, after): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let mut text = String::new();
+    let (mut at, mut to) = (0, 0);
+    while at < before.len() || to < after.len() {
+        match (before.get(at), after.get(to)) {
+            (Some(one), Some(other)) if one == other => {}
+            // A line that was added: what stood here comes after it.
+            (Some(one), Some(other)) if after[to..].iter().skip(1).take(ADDED).any(|line| line == one) => {
+                text += &format!("{:>5} + {}\n", to + 1, other.trim_end());
+                to += 1;
+                continue;
+            }
+            (one, other) => {
+                for (line, number, sign) in [(one, at, '-'), (other, to, '+')] {
+                    if let Some(line) = line {
+                        text += &format!("{:>5} {sign} {}\n", number + 1, line.trim_end());
+                    }
+                }
+            }
+        }
+        (at, to) = (at + 1, to + 1);
+    }
+    text
+}
+
+/// Lines that are added at one place at most, as far as a difference looks for what comes after them.
+const ADDED: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Where the values of a TOML file are.
+
+use std::ops::Range;
+
+use gputune::space::Value;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{LIST, Language, Place, TABLE, Text};
+
+pub(super) const LANGUAGE: Language = Language { name: "TOML", endings: &["toml"], places, show, is_same, add };
+
+fn places(text: &str) -> Result<Vec<Place>, String> {
+    let table = DeTable::parse(text).map_err(|error| {
+        let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        format!("{line}{}", error.message())
+    })?;
+    let mut found = Vec::new();
+    table_places(table.get_ref(), &[], &mut found);
+    found.sort_by_key(|place| place.key.start);
+    Ok(found)
+}
+
+fn table_places(table: &DeTable<'_>, path: &[String], found: &mut Vec<Place>) {
+    for (key, value) in table {
+        let mut path = path.to_vec();
+        path.push(key.get_ref().to_string());
+        value_places(value, key.span(), path, found);
+    }
+}
+
+fn value_places(value: &Spanned<DeValue<'_>>, key: Range<usize>, path: Vec<String>, found: &mut Vec<Place>) {
+    let obstacle = match value.get_ref() {
+        DeValue::Table(table) => {
+            table_places(table, &path, found);
+            Some(TABLE)
+        }
+        DeValue::Array(values) => {
+            for (at, value) in values.iter().enumerate() {
+                let mut path = path.clone();
+                path.push(at.to_string());
+                value_places(value, value.span(), path, found);
+            }
+            Some(LIST)
+        }
+        _ => None,
+    };
+    found.push(Place { path, span: value.span(), key, obstacle });
+}
+
+fn show(value: &Value, old: &str) -> String {
+    match value {
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Float(value) => toml::Value::from(*value).to_string(),
+        Value::Text(text) if old.starts_with('\'') && !old.starts_with("'''") && is_literal(text) => {
+            format!("'{text}'")
+        }
+        Value::Text(text) => toml::Value::from(text.as_str()).to_string(),
+    }
+}
+
+/// Whether a text can stand in single quotes.
+fn is_literal(text: &str) -> bool {
+    !text.contains('\'') && !text.chars().any(char::is_control)
+}
+
+fn is_same(old: &str, value: &Value) -> bool {
+    let Ok(table) = toml::from_str::<toml::Table>(&format!("x = {old}")) else { return false };
+    match (table.get("x"), value) {
+        (Some(toml::Value::Boolean(old)), Value::Bool(new)) => old == new,
+        (Some(toml::Value::Integer(old)), Value::Int(new)) => old == new,
+        (Some(toml::Value::Float(old)), Value::Float(new)) => old == new,
+        (Some(toml::Value::String(old)), Value::Text(new)) => old == new,
+        _ => false,
+    }
+}
+
+fn add(text: &Text<'_>, table: &[String], key: &str, value: &Value) -> Option<(usize, String)> {
+    let line_break = text.line_break();
+    let is_bare = |key: &str| !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
+    let key = if is_bare(key) { key.to_owned() } else { toml::Value::from(key).to_string() };
+    let entry = format!("{key} = {}", show(value, ""));
+    let own = text.places.iter().find(|place| place.path == table && !table.is_empty());
+    if !table.is_empty() && own.is_none_or(|own| own.obstacle != Some(TABLE)) {
+        return None;
+    }
+    if let Some(own) = own.filter(|own| text.text[own.span.clone()].starts_with('{')) {
+        let inside = text.text[own.span.clone()].trim_end_matches('}').trim_end().len();
+        let separator = if text.children(table).next().is_some() { ", " } else { " " };
+        return Some((own.span.start + inside, format!("{separator}{entry}")));
+    }
+    // Behind the last of the table's own settings: a table below it has a header of its own, and may stand anywhere.
+    let is_below_header = |place: &&Place| {
+        let start = text.text[..place.key.start].rfind('\n').map_or(0, |end| end + 1);
+        !text.text[start..place.key.start].contains('[')
+    };
+    let last = text
+        .children(table)
+        .filter(|place| place.obstacle.is_none() || !text.text[place.span.clone()].contains('['))
+        .filter(|place| place.obstacle != Some(TABLE))
+        .filter(is_below_header)
+        .last();
+    if let Some(last) = last {
+        let (at, before) = text.after_line(last);
+        return Some((at, format!("{before}{}{entry}{line_break}", text.indent(last.key.start))));
+    }
+    let Some(own) = own else { return Some((0, format!("{entry}{line_break}"))) };
+    // A table without settings: behind its header.
+    let header = text.text[own.key.start..].find('\n').map(|end| own.key.start + end + 1);
+    Some(header.map_or_else(
+        || (text.text.len(), format!("{line_break}{entry}{line_break}")),
+        |at| (at, format!("{entry}{line_break}")),
+    ))
+}

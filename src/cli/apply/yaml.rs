@@ -1,0 +1,217 @@
+//! Where the values of a YAML file are.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use gputune::space::Value;
+use saphyr_parser::{Event, Parser, ScalarStyle, Span};
+
+use super::{LIST, Language, Place, TABLE, Text};
+
+pub(super) const LANGUAGE: Language = Language { name: "YAML", endings: &["yaml", "yml"], places, show, is_same, add };
+
+/// A table or list that is open.
+struct Open {
+    is_table: bool,
+    /// The key that waits for its value, and its bytes; of a list how many values there were.
+    key: Option<(String, Range<usize>)>,
+    count: usize,
+    /// The place of its own in what was found.
+    place: Option<usize>,
+}
+
+/// What a reader has seen so far.
+struct Reader<'t> {
+    text: &'t str,
+    /// The byte of each character, and of the end.
+    bytes: Vec<usize>,
+    open: Vec<Open>,
+    path: Vec<String>,
+    found: Vec<Place>,
+    /// The name that each value has for others, and which names are used.
+    anchors: Vec<(usize, usize)>,
+    used: BTreeSet<usize>,
+}
+
+const NO_TABLE: &str = "it is no table of settings";
+
+fn places(text: &str) -> Result<Vec<Place>, String> {
+    let bytes = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+    let (open, path, found, anchors) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut reader = Reader { text, bytes, open, path, found, anchors, used: BTreeSet::new() };
+    let mut documents = 0;
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| format!("line {}: {}", error.marker().line(), error.info()))?;
+        let is_root = reader.open.is_empty();
+        match event {
+            Event::SequenceStart(..) if is_root => return Err(NO_TABLE.to_owned()),
+            Event::Scalar(ref value, ..) if is_root && !["", "~"].contains(&value.as_ref()) => {
+                return Err(NO_TABLE.to_owned());
+            }
+            Event::DocumentStart(_) => documents += 1,
+            Event::MappingStart(anchor, _) => reader.begin(true, anchor, &span),
+            Event::SequenceStart(anchor, _) => reader.begin(false, anchor, &span),
+            Event::MappingEnd | Event::SequenceEnd => reader.end(&span),
+            Event::Scalar(value, style, anchor, _) => reader.scalar(&value, style, anchor, &span),
+            Event::Alias(anchor) => {
+                reader.used.insert(anchor);
+                reader.scalar("*", ScalarStyle::Plain, 0, &span);
+            }
+            _ => {}
+        }
+    }
+    if documents > 1 {
+        return Err("it has several documents".to_owned());
+    }
+    for (place, anchor) in &reader.anchors {
+        if reader.used.contains(anchor) && reader.found[*place].obstacle.is_none() {
+            reader.found[*place].obstacle = Some("has an anchor that other settings use, which would change, too");
+        }
+    }
+    reader.found.sort_by_key(|place| place.key.start);
+    Ok(reader.found)
+}
+
+impl Reader<'_> {
+    fn range(&self, span: &Span) -> Range<usize> {
+        let byte = |index: usize| self.bytes.get(index).copied().unwrap_or(self.text.len());
+        byte(span.start.index())..byte(span.end.index())
+    }
+
+    /// Whether what comes now is a key.
+    fn is_key(&self) -> bool {
+        self.open.last().is_some_and(|open| open.is_table && open.key.is_none())
+    }
+
+    /// Takes the key of a value that comes now; `None` for the whole document.
+    fn enter(&mut self) -> Option<Range<usize>> {
+        let open = self.open.last_mut()?;
+        if open.is_table {
+            let (name, range) = open.key.take()?;
+            self.path.push(name);
+            return Some(range);
+        }
+        self.path.push(open.count.to_string());
+        open.count += 1;
+        Some(0..0)
+    }
+
+    fn begin(&mut self, is_table: bool, anchor: usize, span: &Span) {
+        let range = self.range(span);
+        if self.is_key() {
+            // A table as a key: nothing that a path could name.
+            if let Some(open) = self.open.last_mut() {
+                open.key = Some(("?".to_owned(), range.clone()));
+            }
+        }
+        let place = self.enter().map(|key| {
+            let key = if key == (0..0) { range.clone() } else { key };
+            let obstacle = Some(if is_table { TABLE } else { LIST });
+            self.found.push(Place { path: self.path.clone(), span: range, key, obstacle });
+            self.anchors.push((self.found.len() - 1, anchor));
+            self.found.len() - 1
+        });
+        self.open.push(Open { is_table, key: None, count: 0, place });
+    }
+
+    fn end(&mut self, span: &Span) {
+        let end = self.range(span).end;
+        let Some(open) = self.open.pop() else { return };
+        if let Some(place) = open.place.and_then(|place| self.found.get_mut(place)) {
+            place.span.end = end.max(place.span.start);
+            self.path.pop();
+        }
+    }
+
+    fn scalar(&mut self, value: &str, style: ScalarStyle, anchor: usize, span: &Span) {
+        let mut range = self.range(span);
+        if self.is_key() {
+            if let Some(open) = self.open.last_mut() {
+                open.key = Some((value.to_owned(), range));
+            }
+            return;
+        }
+        let Some(key) = self.enter() else { return };
+        let key = if key == (0..0) { range.clone() } else { key };
+        if range.is_empty() {
+            // Nothing stands there: the value goes behind the colon.
+            let colon = self.text[key.end..].find(':').map_or(key.end, |at| key.end + at + 1);
+            range = colon..colon;
+        }
+        let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+        let obstacle = is_block.then_some("is a text of several lines");
+        self.found.push(Place { path: self.path.clone(), span: range, key, obstacle });
+        self.anchors.push((self.found.len() - 1, anchor));
+        self.path.pop();
+    }
+}
+
+fn show(value: &Value, old: &str) -> String {
+    match value {
+        Value::Text(text) if old.starts_with('\'') && !text.contains(['\'', '\n']) => format!("'{text}'"),
+        Value::Text(text) if !old.starts_with(['"', '\'']) && !old.is_empty() && is_plain(text) => text.clone(),
+        value => gputune::emit::yaml_scalar(value),
+    }
+}
+
+/// Whether a text without quotes is a text to readers of YAML 1.1, too, and nothing else.
+fn is_plain(text: &str) -> bool {
+    const WORDS: &[&str] = &["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
+    let is_sign = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(is_sign)
+        && !WORDS.contains(&text.to_ascii_lowercase().as_str())
+}
+
+fn is_same(old: &str, value: &Value) -> bool {
+    let old = old.trim();
+    match value {
+        Value::Text(text) => {
+            *text == unquoted(old).unwrap_or_else(|| if is_plain(old) { old.to_owned() } else { String::from("\0") })
+        }
+        value => old == gputune::emit::yaml_scalar(value) || Value::parse(old) == *value,
+    }
+}
+
+/// The text in quotes; `None` where there are none.
+fn unquoted(old: &str) -> Option<String> {
+    match old.chars().next()? {
+        '"' => serde_json::from_str(old).ok(),
+        '\'' => Some(old.strip_prefix('\'')?.strip_suffix('\'')?.replace("''", "'")),
+        _ => None,
+    }
+}
+
+fn add(text: &Text<'_>, table: &[String], key: &str, value: &Value) -> Option<(usize, String)> {
+    let key = if is_plain(key) { key.to_owned() } else { serde_json::Value::from(key).to_string() };
+    let entry = format!("{key}: {}", show(value, ""));
+    let own = text.places.iter().find(|place| place.path == table && !table.is_empty());
+    if !table.is_empty() && own.is_none_or(|own| own.obstacle != Some(TABLE)) {
+        return None;
+    }
+    let flow = match own {
+        Some(own) => text.text[own.span.clone()].starts_with('{').then_some(own.span.start),
+        None => text.text.trim_start().starts_with('{').then(|| text.text.find('{')).flatten(),
+    };
+    if let Some(start) = flow {
+        let separator = if text.children(table).next().is_some() { ", " } else { "" };
+        return Some((start + 1, format!("{entry}{separator}")));
+    }
+    // Behind a setting of one line: what comes next is a neighbour.
+    let has_one_line = |place: &&Place| place.obstacle.is_none() && !text.text[place.span.clone()].contains('\n');
+    if let Some(last) = text.children(table).filter(has_one_line).last() {
+        let (at, before) = text.after_line(last);
+        let line_break = text.line_break();
+        let start = text.text[..last.key.start].rfind('\n').map_or(0, |end| end + 1);
+        // In a list the first setting stands behind a hyphen.
+        let indent = " ".repeat(text.text[start..last.key.start].chars().count());
+        return Some((at, format!("{before}{indent}{entry}{line_break}")));
+    }
+    if let Some(first) = text.children(table).next() {
+        let start = text.text[..first.key.start].rfind('\n').map_or(0, |end| end + 1);
+        let indent = " ".repeat(text.text[start..first.key.start].chars().count());
+        return Some((first.key.start, format!("{entry}{}{indent}", text.line_break())));
+    }
+    let end = if text.text.is_empty() || text.text.ends_with('\n') { "" } else { text.line_break() };
+    table.is_empty().then(|| (text.text.len(), format!("{end}{entry}{}", text.line_break())))
+}

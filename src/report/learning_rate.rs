@@ -1,0 +1,303 @@
+//! What a changed batch size asks of the learning rate: never silent, with the numbers of the usual rules.
+//!
+//! A larger batch averages the gradient over more samples. Linear scaling: Goyal et al., "Accurate, Large Minibatch SGD",
+//! 2017 (arXiv:1706.02677), with warm-up. Square root: Krizhevsky, "One weird trick for parallelizing convolutional
+//! neural networks", 2014 (arXiv:1404.5997), and for Adam and RMSProp Malladi et al., "On the SDEs and Scaling Rules for
+//! Adaptive Gradient Algorithms", 2022 (arXiv:2205.10287).
+
+use serde::{Deserialize, Serialize};
+
+use crate::outcome::Measurement;
+use crate::probe::StepTemplate;
+use crate::quantity::show_number;
+use crate::space::{Config, Parameter, Role, Settings, Space, Value};
+use crate::study::{Best, Study};
+
+/// The names of a learning rate, as arguments of training scripts and frameworks have them.
+const NAMES: &[&str] = &["lr", "learning_rate", "base_lr", "max_lr", "peak_lr", "init_lr", "initial_lr"];
+
+/// Samples for each update of the weights, of the baseline and of the best config, where they differ.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LearningRate {
+    /// Of the baseline.
+    pub batch_before: f64,
+    /// Of the best.
+    pub batch_after: f64,
+    /// How many times as many.
+    pub factor: f64,
+    /// What the learning rate is multiplied by under linear scaling: the factor.
+    pub linear: f64,
+    /// The same under square-root scaling.
+    pub square_root: f64,
+    /// The baseline's learning rate, where the command or a parameter tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+}
+
+/// A learning rate and what becomes of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// What it is called.
+    pub name: String,
+    /// The baseline's.
+    pub before: f64,
+    /// By linear scaling.
+    pub linear: f64,
+    /// By square-root scaling.
+    pub square_root: f64,
+    /// What the best config has, where the rate is a parameter of the space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub searched: Option<f64>,
+}
+
+impl LearningRate {
+    /// What the best config asks for beside the baseline; `None` where an update has as many samples as before, or there
+    /// is no baseline. With the step the learning rate itself is known, if its command states it.
+    pub fn of(study: &Study, step: Option<&StepTemplate>) -> Option<Self> {
+        let best = study.best()?;
+        let baseline = study.baseline.as_ref()?;
+        let before = study.settings(baseline);
+        let after = study.settings(&best.winner.config);
+        let (batch_before, batch_after) = by_roles(study, step, baseline, &best)
+            .or_else(|| by_measurement(study, baseline, &best.winner.measurement))?;
+        let factor = batch_after / batch_before;
+        let differs = factor.is_finite() && factor > 0.0 && (factor - 1.0).abs() > 1e-9;
+        let square_root = factor.sqrt();
+        let rate = || {
+            let (name, rate) = known_rate(&before, step)?;
+            let searched = after.get(&name).and_then(Value::as_f64);
+            Some(Rate { name, before: rate, linear: rate * factor, square_root: rate * square_root, searched })
+        };
+        differs.then(|| Self { batch_before, batch_after, factor, linear: factor, square_root, rate: rate() })
+    }
+
+    /// In a few lines of at most 80 columns, the first with a label of ten columns.
+    pub fn lines(&self) -> Vec<String> {
+        let change = format!("lr        {}, so scale the learning rate", self.change());
+        let linear = format!("linear: x{} (SGD; Goyal 2017)", plain(self.linear));
+        let root = format!("square root: x{} (Krizhevsky 2014; Adam: Malladi 2022)", plain(self.square_root));
+        let rate = self.rate.as_ref().map(Rate::words);
+        let rest = [Some(linear), Some(root), rate].into_iter().flatten().map(|line| format!("{:10}{line}", ""));
+        std::iter::once(change).chain(rest).collect()
+    }
+
+    /// In one sentence.
+    pub fn sentence(&self) -> String {
+        let rate = self.rate.as_ref().map_or_else(String::new, |rate| format!(": {}", rate.words()));
+        format!(
+            "{}: learning rate x{} by linear scaling (SGD; Goyal 2017), x{} by square root (Krizhevsky 2014; Adam: Malladi \
+             2022){rate}",
+            self.change(),
+            plain(self.linear),
+            plain(self.square_root)
+        )
+    }
+
+    fn change(&self) -> String {
+        let (before, after) = (plain(self.batch_before), plain(self.batch_after));
+        format!("effective batch {before} -> {after} ({}x)", plain(self.factor))
+    }
+}
+
+impl Rate {
+    fn words(&self) -> String {
+        let Self { name, before, linear, square_root, searched } = self;
+        let searched = searched.map(|rate| format!("; the config has {}", plain(rate))).unwrap_or_default();
+        format!("{name} {} -> {} or {}{searched}", plain(*before), plain(*linear), plain(*square_root))
+    }
+}
+
+/// A number as people write it: whole ones whole, others with three digits.
+fn plain(number: f64) -> String {
+    if number.fract() == 0.0 && number.abs() < 1e15 {
+        return format!("{number:.0}");
+    }
+    if number.abs() < 1e-3 {
+        let text = format!("{number:.2e}");
+        return match text.split_once('e') {
+            Some((digits, exponent)) if digits.contains('.') => {
+                format!("{}e{exponent}", digits.trim_end_matches('0').trim_end_matches('.'))
+            }
+            _ => text,
+        };
+    }
+    let text = show_number(number);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// The batch times accumulation times devices, as the roles of parameters and derived values say.
+fn by_roles(study: &Study, step: Option<&StepTemplate>, baseline: &Config, best: &Best) -> Option<(f64, f64)> {
+    let roles = roles(&study.space, step);
+    let before = study.settings(baseline);
+    let after = study.settings(&best.winner.config);
+    let batches: Vec<&str> =
+        roles.iter().filter(|(_, role)| *role == Role::Batch).map(|(name, _)| name.as_str()).collect();
+    // Of a batch and its part the whole one counts.
+    let batch = batches.iter().find(|name| !name.contains("micro")).or(batches.first())?;
+    let product = |settings: &Settings, kinds: &[Role]| -> Option<f64> {
+        let factors = roles.iter().filter(|(_, role)| kinds.contains(role));
+        let factors = factors.filter_map(|(name, _)| settings.get(name)?.as_f64());
+        Some(settings.get(batch)?.as_f64()? * factors.product::<f64>())
+    };
+    let of = |kinds: &[Role]| Some((product(&before, kinds)?, product(&after, kinds)?));
+    let per_device = of(&[Role::Accumulation, Role::Devices])?;
+    // Whether a batch is each device's or of all together, the samples of a step tell.
+    let whole = of(&[Role::Accumulation])?;
+    let measured = by_measurement(study, baseline, &best.winner.measurement).map(|(before, after)| after / before);
+    let is = |measured: f64, ratio: f64| (measured / ratio - 1.0).abs() < 0.05;
+    let (batch_only, with_devices) = (of(&[])?, of(&[Role::Devices])?);
+    let matches = |(before, after): (f64, f64)| measured.is_some_and(|measured| is(measured, after / before));
+    let is_whole = (matches(batch_only) || matches(whole)) && !matches(with_devices) && !matches(per_device);
+    Some(if is_whole { whole } else { per_device })
+}
+
+/// The samples of a step, where no parameter is known to be the batch.
+fn by_measurement(study: &Study, baseline: &Config, after: &Measurement) -> Option<(f64, f64)> {
+    let measured = study.history.of(baseline).filter_map(|trial| trial.outcome.partial_measurement());
+    let before = measured.filter_map(|measurement| measurement.samples_per_step).last()?;
+    Some((before, after.samples_per_step?)).filter(|(before, after)| *before > 0.0 && *after > 0.0)
+}
+
+/// What parameters and derived values are to a step.
+fn roles(space: &Space, step: Option<&StepTemplate>) -> Vec<(String, Role)> {
+    let parameters = space.parameters().iter().filter_map(|p| Some((p.name().to_owned(), p.role()?)));
+    let target = |name: &str| {
+        let applied = step?.apply.applied.iter().find(|applied| applied.parameter == name)?;
+        Some(applied.name.as_str())
+    };
+    let derived = space.derived().iter().filter_map(|derived| {
+        let name = derived.name();
+        let role = match target(name) {
+            Some("dataloader.batch_size") => Some(Role::Batch),
+            Some("torch.grad_accumulation") => Some(Role::Pieces),
+            // A derived value has no settings of its own, but a name as others have.
+            _ => Parameter::range(name, 1, 1, 1).role(),
+        };
+        Some((name.to_owned(), role?))
+    });
+    parameters.chain(derived).collect()
+}
+
+/// The learning rate of the baseline: a parameter's, or what the command states.
+fn known_rate(baseline: &Settings, step: Option<&StepTemplate>) -> Option<(String, f64)> {
+    let is_rate = |name: &str| {
+        let last = name.rsplit('.').next().unwrap_or(name).to_ascii_lowercase().replace('-', "_");
+        NAMES.contains(&last.as_str())
+    };
+    let of_settings = baseline.iter().find(|(name, _)| is_rate(name));
+    if let Some((name, rate)) = of_settings.and_then(|(name, value)| Some((name, value.as_f64()?))) {
+        return Some((name.to_owned(), rate));
+    }
+    let step = step?;
+    let words: Vec<&str> = step.command.iter().map(crate::probe::Template::text).collect();
+    let number = |text: &str| text.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0);
+    let of_words = words.iter().enumerate().find_map(|(at, word)| {
+        let name = word.trim_start_matches(['-', '+']);
+        match name.split_once('=') {
+            Some((name, value)) => is_rate(name).then(|| Some((name.to_owned(), number(value)?)))?,
+            None if word.starts_with('-') && is_rate(name) => Some((name.to_owned(), number(words.get(at + 1)?)?)),
+            None => None,
+        }
+    });
+    let of_env = || {
+        step.env.iter().find_map(|(name, value)| is_rate(name).then(|| Some((name.clone(), number(value.text())?)))?)
+    };
+    of_words.or_else(of_env)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::Apply;
+    use crate::budget::StopReason;
+    use crate::objective::Objective;
+    use crate::outcome::{Estimate, Outcome};
+    use crate::probe::Template;
+    use crate::space::Expression;
+    use crate::trial::{Purpose, Trial};
+    use std::time::Duration;
+
+    /// A study of two configs, the baseline and a better one, each with the samples of its step.
+    fn study(space: Space, configs: [(Settings, Option<f64>); 2]) -> Study {
+        let trial = |(number, (settings, samples)): (u32, &(Settings, Option<f64>))| {
+            let config = space.locate(&settings.chosen(&space)).unwrap();
+            let throughput = Some(Estimate::point(f64::from(number)));
+            let measurement = Measurement { throughput, samples_per_step: *samples, ..Measurement::default() };
+            let (purpose, outcome) = (Purpose::Search, Outcome::Measured(measurement));
+            Trial { number, purpose, config, outcome, elapsed: Duration::from_secs(1) }
+        };
+        let history = (1..).zip(&configs).map(trial).collect();
+        let baseline = space.locate(&configs[0].0.chosen(&space)).ok();
+        let (objective, stopped) = (Objective::default(), StopReason::ProbesSpent);
+        Study { space, objective, history, baseline, stopped, elapsed: Duration::from_secs(2) }
+    }
+
+    fn settings(pairs: &[(&str, i64)]) -> Settings {
+        pairs.iter().map(|(name, value)| (*name, *value)).collect()
+    }
+
+    fn step(words: &[&str]) -> StepTemplate {
+        let command = words.iter().map(|word| Template::parse(word)).collect();
+        StepTemplate { command, env: Vec::new(), cwd: "/".into(), files: Vec::new(), apply: Apply::default() }
+    }
+
+    fn batches() -> Space {
+        Space::new([Parameter::powers_of_two("batch_size", 8, 512)]).unwrap()
+    }
+
+    #[test]
+    fn a_larger_batch_gives_both_rules_as_numbers_and_the_rate_of_the_command() {
+        let study =
+            study(batches(), [(settings(&[("batch_size", 32)]), None), (settings(&[("batch_size", 256)]), None)]);
+        let found = LearningRate::of(&study, Some(&step(&["python", "train.py", "--lr", "0.1"]))).unwrap();
+        assert_eq!((found.factor, found.linear), (8.0, 8.0));
+        insta::assert_snapshot!(found.lines().join("\n") + "\n\n" + &found.sentence());
+        assert!(found.lines().iter().all(|line| line.chars().count() <= 80), "{:?}", found.lines());
+        for (words, rate) in [
+            (&["t", "--learning-rate=3e-4"][..], Some(3e-4)),
+            (&["t", "optimizer.lr=0.01"], Some(0.01)),
+            (&["t", "--lr", "{lr}"], None),
+            (&["t", "--lrate", "1"], None),
+            (&["t", "--lr"], None),
+        ] {
+            let found = LearningRate::of(&study, Some(&step(words))).unwrap();
+            assert_eq!(found.rate.map(|rate| rate.before), rate, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_effective_batch_says_nothing() {
+        let space = |name: &str| {
+            let derived = Expression::parse("512 / batch_size").unwrap();
+            Space::builder().parameter(Parameter::powers_of_two("batch_size", 8, 512)).derive(name, derived).build()
+        };
+        let configs = || [(settings(&[("batch_size", 32)]), None), (settings(&[("batch_size", 256)]), None)];
+        assert_eq!(LearningRate::of(&study(space("grad_accum").unwrap(), configs()), None), None);
+        assert!(LearningRate::of(&study(space("other").unwrap(), configs()), None).is_some());
+        let same = [(settings(&[("batch_size", 32)]), None), (settings(&[("batch_size", 32)]), None)];
+        assert_eq!(LearningRate::of(&study(batches(), same), None), None);
+    }
+
+    #[test]
+    fn devices_count_unless_the_batch_is_that_of_all() {
+        let space =
+            || Space::new([Parameter::powers_of_two("batch_size", 8, 512), Parameter::range("gpus", 1, 8, 1)]).unwrap();
+        let configs = |samples: [f64; 2]| {
+            let [before, after] = samples.map(Some);
+            [
+                (settings(&[("batch_size", 32), ("gpus", 1)]), before),
+                (settings(&[("batch_size", 64), ("gpus", 4)]), after),
+            ]
+        };
+        assert_eq!(LearningRate::of(&study(space(), configs([32.0, 256.0])), None).unwrap().factor, 8.0);
+        assert_eq!(LearningRate::of(&study(space(), configs([32.0, 64.0])), None).unwrap().factor, 2.0);
+    }
+
+    #[test]
+    fn where_no_parameter_is_the_batch_the_samples_of_a_step_tell() {
+        let space = || Space::new([Parameter::range("scale", 1, 8, 1)]).unwrap();
+        let configs = |after: f64| [(settings(&[("scale", 1)]), Some(32.0)), (settings(&[("scale", 2)]), Some(after))];
+        assert_eq!(LearningRate::of(&study(space(), configs(16.0)), None).unwrap().factor, 0.5);
+        assert_eq!(LearningRate::of(&study(space(), configs(32.0)), None), None);
+    }
+}

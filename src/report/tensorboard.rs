@@ -1,0 +1,212 @@
+//! Event files as TensorBoard opens them: each trial a run with its hyperparameters, and the search over its trials.
+//!
+//! A file is a row of records (TFRecord: length, masked CRC-32C of it, data, masked CRC-32C of that; `record_writer.cc` of
+//! TensorFlow), each an `Event` (`event.proto`). Hyperparameters are in summaries of the plugin `hparams`
+//! (`plugin_data.proto` and `api.proto` of TensorBoard).
+
+mod wire;
+
+use std::path::PathBuf;
+
+use super::format::{Output, Subject};
+use crate::journal::Line;
+use crate::outcome::{Measurement, Outcome};
+use crate::space::{Parameter, Value};
+use crate::study::Study;
+use wire::{Message, record};
+
+/// The name of every event file: the time is that of no machine, so that a second export replaces the first.
+const FILE: &str = "events.out.tfevents.0000000000.gputune";
+
+/// What is known of a trial beside what counts: names that say the unit, and metrics.
+const NUMBERS: &[(&str, &str)] = &[
+    ("throughput", "throughput"),
+    ("step_time_s", "step_time"),
+    ("peak_memory_bytes", "peak_memory"),
+    ("memory_headroom", "memory_headroom"),
+    ("host_peak_memory_bytes", "host_memory"),
+];
+
+/// The event files: that of the search, and one for each trial.
+pub(super) fn make(subject: &Subject<'_>) -> Output {
+    let study = subject.study;
+    let names = metric_names(study);
+    let mut times = times(subject.lines);
+    times.resize(study.history.trials().len(), (0.0, 0.0));
+    let start = times.first().map_or(0.0, |(start, _)| *start);
+
+    let mut search = Events::new(start);
+    search.plugin(start, "_hparams_/experiment", Message::new().message(2, &experiment(study, &names, start)));
+    let mut files = Vec::new();
+    let mut best: Option<f64> = None;
+    for (trial, (began, ended)) in study.history.trials().iter().zip(times) {
+        let step = u64::from(trial.number);
+        let mut run = Events::new(began);
+        let settings = study.settings(&trial.config);
+        let mut info = Message::new();
+        for (name, value) in settings.iter() {
+            let is_text = study.space.parameters().iter().any(|p| p.name() == name && kind(p) == Kind::Text);
+            info = info.message(1, &Message::new().text(1, name).message(2, &shown(value, is_text)));
+        }
+        let info = info.text(4, &settings.line()).double(5, began);
+        run.plugin(began, "_hparams_/session_start_info", Message::new().message(3, &info));
+        if let Some(measurement) = trial.outcome.partial_measurement() {
+            for (name, value) in numbers(study, measurement) {
+                run.scalar(ended, step, &name, value);
+                search.scalar(ended, step, &format!("search/{name}"), value);
+            }
+            if let Some(throughput) = measurement.throughput {
+                for (name, end) in [("throughput_low", throughput.low), ("throughput_high", throughput.high)] {
+                    end.into_iter().for_each(|end| search.scalar(ended, step, &format!("search/{name}"), end));
+                }
+            }
+        }
+        if let Some(score) = study.objective.score_of(&trial.outcome).filter(|_| !trial.purpose.is_short()) {
+            best = Some(best.map_or(score, |best| best.max(score)));
+        }
+        // A score is the metric, or its negative where less is better.
+        if let Some(best) = best {
+            search.scalar(
+                ended,
+                step,
+                &format!("search/best_{}", study.objective.metric()),
+                study.objective.score(best),
+            );
+        }
+        // api.proto, Status: 1 is success, 2 failure.
+        let status = if matches!(trial.outcome, Outcome::Measured(_) | Outcome::Pruned(_)) { 1 } else { 2 };
+        let end = Message::new().number(1, status).double(2, ended);
+        run.plugin(ended, "_hparams_/session_end_info", Message::new().message(4, &end));
+        files.push((PathBuf::from(format!("trial-{:04}", trial.number)).join(FILE), run.bytes));
+    }
+    files.push((PathBuf::from(FILE), search.bytes));
+    Output::Folder(files)
+}
+
+/// When each trial began and ended, in seconds of Unix time; where a journal does not say, one after the other from the
+/// beginning of that time.
+pub(super) fn times(lines: &[Line]) -> Vec<(f64, f64)> {
+    let mut now = 0.0;
+    let each = lines.iter().map(|line| {
+        let ended = line.ended_at.unwrap_or(now + line.elapsed_s);
+        now = ended;
+        ((ended - line.elapsed_s).max(0.0), ended)
+    });
+    each.collect()
+}
+
+/// The numbers of a measurement: those of the table, what counts, phases, and what the step reports.
+fn numbers(study: &Study, measurement: &Measurement) -> Vec<(String, f64)> {
+    let mut found: Vec<(String, f64)> = Vec::new();
+    let table = NUMBERS.iter().filter_map(|(name, metric)| Some(((*name).to_owned(), measurement.metric(metric)?)));
+    found.extend(table);
+    for name in metric_names(study) {
+        let number = match study.objective.metric() {
+            "score" if name == "score" => study.objective.estimate(measurement),
+            _ => study.objective.estimate_of(&name, measurement),
+        };
+        if let Some(number) = number.filter(|_| !found.iter().any(|(known, _)| *known == name)) {
+            found.push((name, number.value));
+        }
+    }
+    let phases = measurement.phase_seconds.iter().map(|(name, seconds)| (format!("phase/{name}_s"), *seconds));
+    found.extend(phases);
+    let metrics = measurement.metrics.iter().map(|(name, number)| (format!("metric/{name}"), *number));
+    found.extend(metrics);
+    found.retain(|(_, number)| number.is_finite());
+    found
+}
+
+/// The metrics that the table of hyperparameters has: those of the table, and what counts beside them.
+fn metric_names(study: &Study) -> Vec<String> {
+    let mut names: Vec<String> = NUMBERS.iter().take(3).map(|(name, _)| (*name).to_owned()).collect();
+    let is_known = |metric: &str| NUMBERS.iter().any(|(_, known)| *known == metric);
+    let goals = study.objective.goals().iter().map(|goal| goal.metric.clone()).filter(|metric| !is_known(metric));
+    names.extend(goals);
+    names.extend(study.objective.weights().map(|_| "score".to_owned()));
+    names
+}
+
+/// `Experiment` of api.proto: which hyperparameters and metrics there are.
+fn experiment(study: &Study, metrics: &[String], start: f64) -> Message {
+    let mut experiment = Message::new().double(3, start);
+    for parameter in study.space.parameters() {
+        let kind = kind(parameter);
+        // DataType: 1 text, 2 boolean, 3 number.
+        let info = Message::new().text(1, parameter.name()).number(4, kind as u64);
+        experiment = experiment.message(4, &domain(parameter, kind, info));
+    }
+    for metric in metrics {
+        let name = Message::new().text(2, metric);
+        experiment = experiment.message(5, &Message::new().message(1, &name).text(3, metric));
+    }
+    experiment
+}
+
+/// `DataType` of api.proto.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text = 1,
+    Bool = 2,
+    Number = 3,
+}
+
+fn kind(parameter: &Parameter) -> Kind {
+    if parameter.is_ordinal() {
+        return Kind::Number;
+    }
+    let levels = 0..u32::try_from(parameter.len()).unwrap_or(0);
+    let is_bool = levels.into_iter().all(|level| matches!(parameter.value(level), Value::Bool(_)));
+    if is_bool { Kind::Bool } else { Kind::Text }
+}
+
+/// Adds the settings: all of a few, the bounds of many numbers.
+fn domain(parameter: &Parameter, kind: Kind, info: Message) -> Message {
+    const LISTED: u64 = 64;
+    let last = u32::try_from(parameter.len().saturating_sub(1)).unwrap_or(u32::MAX);
+    if parameter.len() > LISTED && kind == Kind::Number {
+        let bound = |level| parameter.value(level).as_f64().unwrap_or(0.0);
+        return info.message(6, &Message::new().double(1, bound(0)).double(2, bound(last)));
+    }
+    let value = |list: Message, level| list.message(1, &shown(&parameter.value(level), kind == Kind::Text));
+    info.message(5, &(0..=last).fold(Message::new(), value))
+}
+
+/// `Value` of Google's struct.proto.
+fn shown(value: &Value, is_text: bool) -> Message {
+    match (value, value.as_f64()) {
+        (value, _) if is_text => Message::new().text(3, &value.to_string()),
+        (Value::Bool(is), _) => Message::new().number(4, u64::from(*is)),
+        (_, Some(number)) => Message::new().double(2, number),
+        (value, None) => Message::new().text(3, &value.to_string()),
+    }
+}
+
+/// The contents of an event file.
+struct Events {
+    bytes: Vec<u8>,
+}
+
+impl Events {
+    fn new(time: f64) -> Self {
+        let version = Message::new().double(1, time).text(3, "brain.Event:2");
+        Self { bytes: record(version.bytes()) }
+    }
+
+    fn summary(&mut self, time: f64, step: u64, value: &Message) {
+        let event = Message::new().double(1, time).number(2, step).message(5, &Message::new().message(1, value));
+        self.bytes.extend(record(event.bytes()));
+    }
+
+    fn scalar(&mut self, time: f64, step: u64, tag: &str, value: f64) {
+        self.summary(time, step, &Message::new().text(1, tag).float(2, value));
+    }
+
+    /// Data of the plugin for hyperparameters.
+    fn plugin(&mut self, time: f64, tag: &str, content: Message) {
+        // The version of the data is 0, which is what is read where there is none.
+        let plugin = Message::new().text(1, "hparams").message(2, &content);
+        let metadata = Message::new().message(1, &plugin);
+        self.summary(time, 0, &Message::new().text(1, tag).message(9, &metadata));
+    }
+}
