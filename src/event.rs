@@ -1,7 +1,11 @@
 //! What the loop tells while it runs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use crate::metric::{GpuUse, Readings};
 use crate::objective::Judgement;
 use crate::outcome::Estimate;
 use crate::space::Settings;
@@ -18,6 +22,20 @@ pub struct Progress {
     pub throughput: Option<Estimate>,
     /// Its unit.
     pub unit: String,
+    /// What the devices told of the last seconds; read anew about once a second.
+    pub devices: Arc<DeviceReadings>,
+}
+
+/// What the devices of a running probe told of the last seconds, as far as they tell anything yet.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeviceReadings {
+    /// Of the probe's processes: processors, memory, reads from storage.
+    #[serde(skip_serializing_if = "Readings::is_empty")]
+    pub host: Readings,
+    /// Of each GPU that the probe uses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuUse>,
 }
 
 /// What the loop tells.

@@ -3,6 +3,8 @@
 //! The first line is the [`Header`]; each further line is one finished trial with names and values, so that the file
 //! can be read without the spec. A line is in the file, and on the disk, before anybody is told of the trial.
 
+mod follow;
+
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -13,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::outcome::Outcome;
 use crate::space::{Settings, Space};
 use crate::trial::{Purpose, Trial};
+
+pub use follow::{Follower, News, is_in_use};
 
 /// The version of the file format that this program reads and writes.
 pub const FORMAT: u32 = 1;
@@ -67,6 +71,13 @@ impl Header {
     pub fn warm_start(mut self, studies: Vec<WarmStart>) -> Self {
         self.warm_start = studies;
         self
+    }
+
+    /// How the command differs from that of another search, a sentence each.
+    pub fn command_differences(&self, other: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        json_differences("command", &self.fingerprint.command, &other.fingerprint.command, &mut found);
+        found
     }
 
     fn differences(&self, now: &Self) -> Vec<String> {
@@ -220,7 +231,7 @@ impl Journal {
     fn lock(path: &Path) -> Result<Self, JournalError> {
         let error = |source| JournalError::Io { action: "open", path: path.to_owned(), source };
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(error)?;
-        match file.try_lock() {
+        match lock_patiently(&file) {
             Ok(()) => Ok(Self { path: path.to_owned(), file, len: 0 }),
             Err(TryLockError::WouldBlock) => Err(JournalError::Locked { path: path.to_owned() }),
             Err(TryLockError::Error(source)) => Err(JournalError::Io { action: "lock", path: path.to_owned(), source }),
@@ -275,6 +286,19 @@ impl Journal {
     fn error(&self, action: &'static str, source: io::Error) -> JournalError {
         JournalError::Io { action, path: self.path.clone(), source }
     }
+}
+
+/// Locks a file; somebody who only looks whether it is in use holds it for a moment.
+fn lock_patiently(file: &File) -> Result<(), TryLockError> {
+    const TRIES: u32 = 10;
+    const PAUSE: Duration = Duration::from_millis(20);
+    for _ in 1..TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    file.try_lock()
 }
 
 /// Seconds of Unix time, to the millisecond.

@@ -3,7 +3,7 @@
 //! The two make the same [`Study`] again, of a search that runs, was interrupted or ended, in any folder and on any
 //! machine: nothing else is read.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -294,7 +294,7 @@ impl Kept {
 
     fn with_record(folder: PathBuf, path: &Path, record: Record) -> Result<Self, KeptError> {
         // Before the trials: a search that ends meanwhile is still running, but none that was interrupted ended.
-        let is_running = is_locked(path);
+        let is_running = journal::is_in_use(path) == Some(true);
         let (header, lines) = journal::read(path)?;
         let trial = |line: &Line| {
             let config = record.space.locate(&line.config.chosen(&record.space));
@@ -363,12 +363,6 @@ fn parse_record(path: &Path, text: &[u8]) -> Result<Record, KeptError> {
         return Err(KeptError::Format { path: path.to_owned(), found: format, version: gputune_version });
     }
     serde_json::from_slice(text).map_err(damaged)
-}
-
-/// Whether a search has the journal open.
-fn is_locked(path: &Path) -> bool {
-    let locked = File::open(path).map(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)));
-    locked.unwrap_or(false)
 }
 
 #[cfg(test)]

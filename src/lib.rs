@@ -28,6 +28,7 @@ pub mod report;
 pub mod space;
 pub mod spec;
 pub mod stats;
+pub mod status;
 pub mod strategy;
 pub mod study;
 pub mod telemetry;

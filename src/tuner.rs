@@ -14,6 +14,7 @@ use gain::SmallGains;
 use search::Search;
 
 use crate::budget::{Budget, StopReason};
+use crate::diagnosis::Around;
 use crate::event::Event;
 use crate::journal::{Journal, JournalError, Recovered};
 use crate::numerics::FullPrecision;
@@ -94,6 +95,7 @@ pub struct Tuner<'p> {
     seed: u64,
     precision_speeds: BTreeMap<Precision, f64>,
     warm_start: Vec<EarlierStudy>,
+    around: Around,
     baseline: Option<Config>,
     full_precision: FullPrecision,
     journal: Option<Journal>,
@@ -120,6 +122,7 @@ impl<'p> Tuner<'p> {
             seed: 0,
             precision_speeds: BTreeMap::new(),
             warm_start: Vec::new(),
+            around: Around::processors(),
             baseline: None,
             full_precision: FullPrecision::default(),
             journal: None,
@@ -235,6 +238,14 @@ impl<'p> Tuner<'p> {
         self
     }
 
+    /// Sets what is known of the machine, by default its processors: with it the baseline is [diagnosed](crate::diagnosis), which decides what is varied
+    /// first.
+    #[must_use]
+    pub fn around(mut self, around: Around) -> Self {
+        self.around = around;
+        self
+    }
+
     /// Keeps trials in a journal and goes on from what was in it.
     #[must_use]
     pub fn journal(mut self, journal: Journal, recovered: Recovered) -> Self {
@@ -278,6 +289,7 @@ impl<'p> Tuner<'p> {
             limits: &self.limits,
             precision_speeds: &self.precision_speeds,
             warm_start: &warm_start,
+            around: &self.around,
             full_precision: self.full_precision.with_space(&self.space),
             prober: self.prober,
             journal: self.journal,

@@ -9,7 +9,7 @@ const LAYERS: &[&[&str]] = &[
     &["trial", "telemetry", "stats", "adapter"],
     &["objective", "journal", "emit", "budget", "numerics", "machine", "ceilings"],
     &["event"],
-    &["strategy", "probe", "study"],
+    &["strategy", "probe", "study", "status"],
     &["diagnosis"],
     &["tuner", "kept", "demo"],
     &["report"],

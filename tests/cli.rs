@@ -14,7 +14,19 @@ fn run(arguments: &[&str]) -> Output {
 
 #[test]
 fn help_texts() {
-    let commands = ["search", "check", "device", "report", "emit", "replay", "schema", "demo-step", "completions"];
+    let commands = [
+        "search",
+        "watch",
+        "diagnose",
+        "check",
+        "device",
+        "report",
+        "emit",
+        "replay",
+        "schema",
+        "demo-step",
+        "completions",
+    ];
     let mut text = stdout(&run(&["--help"]));
     for command in commands {
         let output = run(&[command, "--help"]);

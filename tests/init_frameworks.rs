@@ -189,23 +189,44 @@ fn two_sharded_ranks_by_torchrun() {
     .run(&python);
 }
 
+/// DeepSpeed compiles its parts when they are first used, which takes minutes: it is probed only where it is installed.
 #[test]
 fn deepspeed() {
-    let Some(python) = python_with(&["deepspeed"]) else { return };
-    let words: &[&str] = &["train.py", "--deepspeed_config", "ds_config.json"];
     let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/deepspeed");
     for name in ["train.py", "ds_config.json"] {
-        fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/deepspeed").join(name), folder.path().join(name))
-            .unwrap();
+        fs::copy(source.join(name), folder.path().join(name)).unwrap();
     }
-    let output = Command::new(support::gputune())
-        .args(["init", "--yes", "--preset", "deepspeed", "--help-time", "4m", "--"])
-        .arg(&python)
-        .args(words)
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
+    let installed = python_with(&["deepspeed"]);
+    let python = installed.clone().unwrap_or_else(|| "python3".into());
+    let gputune = |arguments: &[&str]| {
+        let mut command = Command::new(support::gputune());
+        // One rank without a launcher.
+        let rank = [("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1")];
+        command.args(arguments).current_dir(folder.path()).envs(rank).env("MASTER_PORT", "29847");
+        command.env("DS_ACCELERATOR", "cpu").env("OMP_NUM_THREADS", "1").output().unwrap()
+    };
+    let words = ["train.py", "--deepspeed_config", "ds_config.json"];
+    let output = gputune(&[&["init", "--help-time", "4m", "--", python.to_str().unwrap()], &words[..]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let template = fs::read_to_string(folder.path().join("gputune.ds_config.json.in")).unwrap();
-    assert!(template.contains("\"train_micro_batch_size_per_gpu\": {batch_size}"), "{template}");
+    let spec = Spec::load(&folder.path().join("gputune.toml")).unwrap();
+    let baseline = spec.baseline.as_ref().unwrap();
+    for (name, today) in [("batch_size", "32"), ("zero_stage", "1"), ("overlap_comm", "false")] {
+        assert_eq!(baseline.get(name).map(Value::to_string).as_deref(), Some(today), "{name}");
+    }
+    let settings = spec.space.settings(&spec.space.locate(baseline).unwrap());
+    let rendered = spec.step.template().render(&settings, Path::new("gputune"), Path::new("probe"));
+    assert_eq!(rendered.command[1..], ["train.py", "--deepspeed_config", "probe/ds_config.json"]);
+    let (path, text) = &rendered.files[0];
+    assert_eq!(path, Path::new("probe/ds_config.json"));
+    let config: serde_json::Value = serde_json::from_str(text).unwrap();
+    assert_eq!(config["train_micro_batch_size_per_gpu"], 32);
+    let zero = &config["zero_optimization"];
+    assert_eq!((&zero["stage"], &zero["overlap_comm"]), (&serde_json::json!(1), &serde_json::json!(false)), "{text}");
+    if installed.is_some() {
+        let probe = gputune(&["probe", "gputune.toml", "--json", "--quiet", "--set", "batch_size=64"]);
+        let json: serde_json::Value = serde_json::from_str(&stdout(&probe)).unwrap();
+        let samples = find(&json, "samples_per_step").and_then(serde_json::Value::as_f64);
+        assert_eq!(samples, Some(64.0), "{}", stdout(&probe));
+    }
 }

@@ -29,27 +29,23 @@ def pack_tar(path):
 def pack_records(path):
     """TFRecord's frame: length, its checksum, the record, its checksum; nobody here reads the checksums."""
     with open(path, "wb") as file:
-        for _ in range(SAMPLES):
-            file.write(struct.pack("<QI", BYTES, 0) + os.urandom(BYTES) + struct.pack("<I", 0))
+        file.writelines(struct.pack("<QI", BYTES, 0) + os.urandom(BYTES + 4) for _ in range(SAMPLES))
 
 
-def pack_array(path):
-    numpy.save(path, numpy.frombuffer(os.urandom(SAMPLES * BYTES), dtype=numpy.uint8).reshape(SAMPLES, BYTES))
+def random_samples():
+    return numpy.frombuffer(os.urandom(SAMPLES * BYTES), dtype=numpy.uint8).reshape(SAMPLES, BYTES)
 
 
 def pack_hdf5(path):
-    import h5py
-
-    with h5py.File(path, "w") as file:
-        samples = numpy.frombuffer(os.urandom(SAMPLES * BYTES), dtype=numpy.uint8).reshape(SAMPLES, BYTES)
-        file.create_dataset("samples", data=samples, chunks=(16, BYTES), compression="gzip", compression_opts=1)
+    with __import__("h5py").File(path, "w") as file:
+        file.create_dataset("samples", data=random_samples(), chunks=(16, BYTES), compression="gzip", compression_opts=1)
 
 
 # How to make a file, its name, and where its samples lie: the first one's offset, and from one to the next.
 KINDS = {
     "webdataset": (pack_tar, "samples.tar", 512, 512 + BYTES),
     "tfrecord": (pack_records, "samples.tfrecord", 12, 16 + BYTES),
-    "npy": (pack_array, "samples.npy", 128, BYTES),
+    "npy": (lambda path: numpy.save(path, random_samples()), "samples.npy", 128, BYTES),
     "hdf5": (pack_hdf5, "samples.h5", None, None),
 }
 

@@ -1,6 +1,5 @@
 //! `gputune diagnose`: what a training job waits for, what that is worth, and what helps.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -120,7 +119,7 @@ pub(super) fn run(args: &Args) -> super::Result {
         time: args.time,
         stop: &stop,
     };
-    let mut said = Said::new(args.quiet);
+    let mut said = Said::new(args.quiet, &stop);
     let examined = session.run(&mut |note| said.hear(note));
     said.finish();
     let examined = examined.map_err(|error| no_diagnosis(error, &out))?;
@@ -246,11 +245,6 @@ fn impossible(error: &ProbeError) -> Failed {
         Some(hint) => failed.hint(hint),
         None => failed,
     }
-}
-
-/// Whether standard error is a terminal.
-fn is_terminal() -> bool {
-    std::io::stderr().is_terminal()
 }
 
 /// A differential probe's result in a few words.

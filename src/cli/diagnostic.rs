@@ -1,18 +1,13 @@
 //! How mistakes and errors look.
 
-use std::io::IsTerminal;
-
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use gputune::spec::SpecError;
 
-/// Whether standard error may be coloured (<https://no-color.org>).
-fn colours() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
+use super::colour;
 
 /// A mistake in a spec: file, line, column, the line with a caret, a hint.
 pub(super) fn print_spec_error(error: &SpecError) {
-    let renderer = if colours() { Renderer::styled() } else { Renderer::plain() };
+    let renderer = if colour::on_stderr() { Renderer::styled() } else { Renderer::plain() };
     eprintln!("{}", spec_error(error, &renderer));
 }
 
@@ -39,7 +34,7 @@ fn spec_error(error: &SpecError, renderer: &Renderer) -> String {
 
 /// Any other error: one line, the last words of the user's step, a hint.
 pub(super) fn print_error(message: &str, last_lines: &[String], hint: Option<&str>) {
-    let (red, bold, reset) = if colours() { ("\x1b[1;31m", "\x1b[1m", "\x1b[0m") } else { ("", "", "") };
+    let (red, bold, reset) = if colour::on_stderr() { ("\x1b[1;31m", "\x1b[1m", "\x1b[0m") } else { ("", "", "") };
     eprintln!("{red}error{reset}{bold}: {message}{reset}");
     if !last_lines.is_empty() {
         eprintln!("\nthe step's last lines:");
@@ -66,6 +61,6 @@ pub(super) fn print_note(message: &str) {
 
 /// Something that is allowed but probably not meant.
 pub(super) fn print_warning(message: &str) {
-    let (yellow, reset) = if colours() { ("\x1b[33m", "\x1b[0m") } else { ("", "") };
+    let (yellow, reset) = if colour::on_stderr() { ("\x1b[33m", "\x1b[0m") } else { ("", "") };
     eprintln!("{yellow}warning{reset}: {message}");
 }

@@ -45,7 +45,8 @@ rows! {
     Found = 0, "found, or done",
         "A config was found; or another command than `search` did what it was asked to.";
     NothingFeasible = 1, "nothing feasible: no config could be measured within the limits",
-        "Every config that was probed failed, left too little memory, or broke a constraint. `gputune probe`: this config did.";
+        "Every config that was probed failed, left too little memory, or broke a constraint. `gputune probe`: this config did. \
+         `gputune report A B --max-slowdown`: the best of B is slower than that allows, or B found nothing.";
     Usage = 2, "usage: wrong arguments, a mistake in the spec, or a folder that belongs to another search",
         "Wrong arguments, a mistake in the spec, rules that leave no config, a journal that belongs to another search or is \
          damaged, another search that is running in the folder, or a folder without a result.";
@@ -54,7 +55,8 @@ rows! {
         "The command cannot be started, something disturbs every try of a probe, steps carry no `samples`, \
          `samples_per_step` is no positive number, processes of a probe do not end even by SIGKILL, memory is \
          [not free again](failures.md#memory-seen-from-outside) before the next one, the first three configs \
-         [fail in the same way](outcomes.md#the-same-failure-three-times), or files cannot be written.";
+         [fail in the same way](outcomes.md#the-same-failure-three-times), or files cannot be written. \
+         `gputune watch`: the search failed or was killed.";
     Interrupted = 130, "interrupted; everything found until then is kept",
         "SIGINT (Ctrl-C), SIGTERM or SIGHUP. The best config so far is printed, if there is one; the same command goes on \
          from there. A second signal ends gputune at once and prints nothing.";

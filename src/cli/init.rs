@@ -269,10 +269,6 @@ fn rate(preset: &Preset, source: &Source) -> Rate {
     if source.of_gputune("step").is_some() || source.speaks_protocol {
         return Rate::Events;
     }
-    if preset.name == "deepspeed" {
-        let (pattern, unit) = deepspeed::RATE;
-        return Rate::Printed { pattern: pattern.to_owned(), unit: unit.to_owned() };
-    }
     match &source.printed_rate {
         Some((pattern, unit)) => Rate::Printed { pattern: pattern.clone(), unit: unit.clone() },
         None => Rate::Missing,

@@ -36,5 +36,6 @@ fn ignored_signals() -> Vec<i32> {
 
 #[expect(clippy::exit, reason = "the second signal means now: no destructor may wait for a probe")]
 fn leave() {
+    super::live::keys::restore();
     std::process::exit(130)
 }

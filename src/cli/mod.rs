@@ -3,6 +3,7 @@
 mod apply;
 mod best;
 mod check;
+mod colour;
 mod completions;
 #[cfg(feature = "demo")]
 mod demo_step;
@@ -14,6 +15,7 @@ mod exit;
 mod folder;
 mod init;
 mod interrupt;
+mod live;
 mod probe;
 mod progress;
 mod questions;
@@ -25,6 +27,7 @@ mod schema;
 mod scripts;
 mod search;
 mod stdout;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -37,6 +40,9 @@ use exit::{Exit, Failed};
 #[derive(Debug, Parser)]
 #[command(name = "gputune", version, propagate_version = true, after_help = exit::help())]
 struct Cli {
+    /// When text for people is coloured
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t)]
+    color: colour::When,
     #[command(subcommand)]
     command: Command,
 }
@@ -46,6 +52,7 @@ enum Command {
     Init(init::Args),
     Search(search::Args),
     Probe(probe::Args),
+    Watch(watch::Args),
     Diagnose(diagnose::Args),
     Check(check::Args),
     Device(device::Args),
@@ -68,10 +75,12 @@ pub(crate) fn main() -> ExitCode {
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Found.into() };
         }
     };
+    colour::ask(cli.color);
     let result = match cli.command {
         Command::Init(args) => init::run(&args),
         Command::Search(args) => search::run(args),
         Command::Probe(args) => probe::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::Diagnose(args) => diagnose::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Device(args) => device::run(&args),

@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use gputune::budget::{Budget, StopReason};
 use gputune::event::Event;
+use gputune::journal::Recovered;
 use gputune::objective::Judgement;
 use gputune::outcome::Outcome;
 use gputune::probe::{CommandProber, Effort, supervisor};
 use gputune::report;
 use gputune::space::{Config, LocateError, Parameter, Settings, Space, Value};
 use gputune::spec::Spec;
+use gputune::status::Ended;
 use gputune::tuner::Tuner;
 
 use super::exit::{Exit, Failed};
@@ -50,7 +52,7 @@ pub(super) fn assignment(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    let spec = Spec::load(&args.config)?;
+    let mut spec = Spec::load(&args.config)?;
     diagnostic::print_left_out(&spec);
     let device = spec.device().map_err(|error| search::no_gpu(&error))?;
     let config = chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
@@ -68,14 +70,15 @@ pub(super) fn run(args: &Args) -> super::Result {
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
     let full_precision = spec.full_precision();
-    let mut progress = Progress::new(args.quiet, &spec);
+    spec.budget = Budget { probes: 1, confirmations: 0, ..spec.budget };
+    let mut progress = Progress::new(args.quiet, &spec, &Recovered::default(), &stop);
     let settings = spec.space.settings(&config).chosen(&spec.space);
     let step = spec.step.into_command(search::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
     let study = Tuner::with_prober(spec.space, CommandProber::new(step, &out))
         .objective(spec.objective)
         .limits(spec.limits)
         .full_precision(full_precision)
-        .budget(Budget { probes: 1, confirmations: 0, ..spec.budget })
+        .budget(spec.budget)
         .stop_flag(stop)
         .baseline(&settings)
         .map_err(|error| Failed::because(Exit::Usage, &error))?
@@ -85,7 +88,10 @@ pub(super) fn run(args: &Args) -> super::Result {
                 progress.hear(&event)
             }
         });
-    progress.finish();
+    progress.finish(match &study {
+        Ok(study) => Ended::Stopped(study.stopped),
+        Err(error) => Ended::Failed(error.to_string()),
+    });
     let study = study.map_err(|error| search::tune_failed(&error, &out))?;
 
     let Some(trial) = study.history.trials().first() else {

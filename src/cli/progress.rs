@@ -1,154 +1,176 @@
-//! What is seen while a search runs: a line that moves on a terminal, plain lines elsewhere.
+//! What is seen while a search runs: the live view on a terminal, plain lines elsewhere, and the status beside the journal.
 
-use std::io::IsTerminal;
-use std::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
-use console::Term;
 use gputune::event::Event;
+use gputune::journal::Recovered;
 use gputune::objective::Objective;
-use gputune::quantity::{show_bytes, show_duration};
-use gputune::report::{shown_estimate, shown_result};
+use gputune::outcome::Outcome;
+use gputune::quantity::show_bytes;
+use gputune::report::{Screen, Tone, shown_outcome, wrap};
 use gputune::space::Settings;
 use gputune::spec::Spec;
-use gputune::trial::{Purpose, Trial};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use gputune::status::{Ended, StatusFile, Watched};
+use gputune::trial::Purpose;
 
-/// Shows events on standard error.
+use super::colour;
+use super::live::Live;
+
+/// Shows events on standard error, and keeps the status file.
 pub(super) struct Progress {
     show: Show,
     objective: Objective,
-    line: Line,
-    best: Option<String>,
+    watched: Watched,
+    file: Option<StatusFile>,
+    /// When the view is told of progress again.
+    next: Instant,
 }
 
 enum Show {
     Nothing,
     Lines,
-    Bar(ProgressBar),
+    Live(Live),
 }
 
-/// What the moving line says.
-#[derive(Default)]
-struct Line {
-    settings: String,
-    live: String,
-}
+const NOTE: &str = "q or Ctrl-C stops the search and keeps everything";
 
 impl Progress {
-    pub(super) fn new(quiet: bool, spec: &Spec) -> Self {
+    /// Of a search that goes on from what is in its journal; `q` sets `stop`.
+    pub(super) fn new(quiet: bool, spec: &Spec, recovered: &Recovered, stop: &Arc<AtomicBool>) -> Self {
         let show = if quiet {
             Show::Nothing
-        } else if std::io::stderr().is_terminal() {
-            let bar = ProgressBar::with_draw_target(Some(u64::from(spec.budget.probes)), ProgressDrawTarget::stderr());
-            let template = "{bar:20} {pos}/{len} probes, {prefix}{elapsed_precise}\n  {wide_msg}";
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style.progress_chars("━╸ "));
-            }
-            bar.enable_steady_tick(Duration::from_millis(500));
-            Show::Bar(bar)
+        } else if Live::is_possible() {
+            Show::Live(Live::begin(NOTE, Arc::clone(stop)))
         } else {
             Show::Lines
         };
-        Self { show, objective: spec.objective.clone(), line: Line::default(), best: None }
+        let name = spec.path.display().to_string();
+        let watched = Watched::new(&name, &spec.space, &spec.objective, spec.budget, &recovered.trials);
+        Self { show, objective: spec.objective.clone(), watched, file: None, next: Instant::now() }
+    }
+
+    /// Keeps the status in the folder, too, for `gputune watch`.
+    #[must_use]
+    pub(super) fn with_status_file(mut self, folder: &Path) -> Self {
+        self.file = Some(StatusFile::new(folder));
+        self.keep_status();
+        self
     }
 
     pub(super) fn hear(&mut self, event: &Event<'_>) {
+        self.watched.hear(event);
         match event {
             Event::Resumed { trials, healed } => {
                 let cut = if *healed { "; a line that was cut off in writing is dropped" } else { "" };
-                self.say(&format!("goes on from {trials} finished trials{cut}"));
+                self.say(&format!("goes on from {trials} finished trials{cut}"), Tone::Plain);
             }
             Event::WarmStart { place, trials, in_common, parameters } => {
-                self.say(&format!(
-                    "warm start: {trials} trials of {place}, {in_common} of {parameters} parameters in common"
-                ));
+                let text =
+                    format!("warm start: {trials} trials of {place}, {in_common} of {parameters} parameters in common");
+                self.say(&text, Tone::Plain);
             }
-            Event::Started { number, purpose, settings, searched, reason } => {
-                self.started(*number, *purpose, settings, *searched);
-                self.line.live = reason.unwrap_or_default().to_owned();
-                self.redraw();
+            Event::Finished { trial, settings, is_best, .. } => {
+                let (text, tone) =
+                    trial_line(&self.objective, trial.number, trial.purpose, settings, &trial.outcome, *is_best);
+                self.say(&text, tone);
             }
-            Event::Progress { progress, .. } => {
-                let rate = progress.throughput.map(|rate| shown_estimate(rate, &progress.unit));
-                let rate = rate.unwrap_or_else(|| format!("{} steps", progress.steps));
-                self.line.live = format!("{} {rate}", show_duration(progress.elapsed));
-                self.redraw();
-            }
-            Event::Finished { trial, settings, is_best, .. } => self.finished(trial, settings, *is_best),
             Event::Comparing { settings, .. } => {
-                self.say(&format!("      {}  runs in full precision, to compare the losses", settings.line()));
+                let text = format!("      {}  runs in full precision, to compare the losses", settings.line());
+                self.say(&text, Tone::Plain);
             }
             Event::Disturbed { number, reason } => {
-                self.say(&format!("{number:>4}  disturbed, and probed again: {reason}"));
+                self.say(&format!("{number:>4}  disturbed, and probed again: {reason}"), Tone::Doubtful);
             }
             Event::Confirming { probes } => {
-                self.say(&format!("confirms the leaders by {probes} longer probes"));
-                if let Show::Bar(bar) = &self.show {
-                    bar.set_length(bar.position() + *probes as u64);
-                }
+                self.say(&format!("confirms the leaders by {probes} longer probes"), Tone::Plain);
             }
             _ => {}
         }
+        let is_rare = !matches!(event, Event::Progress { .. });
+        self.show_status(is_rare);
     }
 
-    /// Takes the moving line away.
-    pub(super) fn finish(&self) {
-        if let Show::Bar(bar) = &self.show {
-            bar.finish_and_clear();
+    /// Takes the view away, and leaves how it ended in the status.
+    pub(super) fn finish(&mut self, ended: Ended) {
+        self.watched.end(ended);
+        self.show = Show::Nothing;
+        self.keep_status();
+    }
+
+    fn show_status(&mut self, at_once: bool) {
+        const EVERY: Duration = Duration::from_millis(200);
+        if let Show::Live(live) = &self.show
+            && (at_once || Instant::now() >= self.next)
+        {
+            self.next = Instant::now() + EVERY;
+            live.show(self.watched.status());
+        }
+        if self.file.as_ref().is_some_and(StatusFile::is_due) {
+            self.keep_status();
         }
     }
 
-    fn started(&mut self, number: u32, purpose: Purpose, settings: &Settings, searched: usize) {
-        self.line = Line { settings: format!("#{number} {}", settings.line()), live: String::new() };
-        if let Show::Bar(bar) = &self.show {
-            if purpose != Purpose::Confirm {
-                bar.set_position(searched as u64);
-            }
-            let eta = bar.eta();
-            bar.set_prefix(if bar.position() > 0 { format!("{} left, ", show_duration(eta)) } else { String::new() });
-        }
-        self.redraw();
-    }
-
-    fn finished(&mut self, trial: &Trial, settings: &Settings, is_best: bool) {
-        let result = shown_result(&self.objective, trial);
-        let memory = trial.outcome.partial_measurement().and_then(|m| m.peak_memory_bytes);
-        let memory = memory.map(|bytes| format!(", {}", show_bytes(bytes))).unwrap_or_default();
-        let mark = match (trial.purpose, is_best) {
-            (Purpose::Baseline, _) => "  (baseline)",
-            (Purpose::Confirm, _) => "  (confirmation)",
-            (Purpose::Screen { .. }, _) => "  (short)",
-            (Purpose::Search, true) if self.objective.is_pareto() => "  (on the front so far)",
-            (Purpose::Search, true) => "  (best so far)",
-            (Purpose::Search, false) => "",
-        };
-        self.say(&format!("{:>4}  {}  {result}{memory}{mark}", trial.number, settings.line()));
-        if is_best && !self.objective.is_pareto() {
-            self.best = Some(result);
-        }
-        if let Show::Bar(bar) = &self.show {
-            bar.inc(1);
+    /// A search goes on without: whoever watches then sees the journal alone.
+    fn keep_status(&mut self) {
+        if let Some(file) = &mut self.file {
+            let _ = file.write(self.watched.status());
         }
     }
 
-    fn redraw(&self) {
-        if let Show::Bar(bar) = &self.show {
-            let best = self.best.as_ref().map(|best| format!("   best {best}")).unwrap_or_default();
-            bar.set_message(format!("{}   {}{best}", self.line.settings, self.line.live));
-        }
-    }
-
-    fn say(&self, text: &str) {
+    fn say(&self, text: &str, tone: Tone) {
         match &self.show {
             Show::Nothing => {}
             Show::Lines => eprintln!("{text}"),
-            Show::Bar(bar) => bar.println(text),
+            Show::Live(live) => live.say(&on_terminal(text, tone)),
         }
     }
 }
 
-/// The width of the terminal that standard error is, or 100 columns.
-pub(super) fn columns() -> u16 {
-    const ELSEWHERE: u16 = 100;
-    Term::stderr().size_checked().map_or(ELSEWHERE, |(_, columns)| columns.max(60))
+/// A trial that ended, in a line.
+pub(super) fn trial_line(
+    objective: &Objective,
+    number: u32,
+    purpose: Purpose,
+    settings: &Settings,
+    outcome: &Outcome,
+    is_best: bool,
+) -> (String, Tone) {
+    let result = shown_outcome(objective, purpose, outcome);
+    let memory = outcome.partial_measurement().and_then(|m| m.peak_memory_bytes);
+    let memory = memory.map(|bytes| format!(", {}", show_bytes(bytes))).unwrap_or_default();
+    let mark = match (purpose, is_best) {
+        (Purpose::Baseline, _) => "  (baseline)",
+        (Purpose::Confirm, _) => "  (confirmation)",
+        (Purpose::Screen { .. }, _) => "  (short)",
+        (Purpose::Search, true) if objective.is_pareto() => "  (on the front so far)",
+        (Purpose::Search, true) => "  (best so far)",
+        (Purpose::Search, false) => "",
+    };
+    let tone = match outcome {
+        Outcome::Pruned(_) => Tone::Faint,
+        _ if outcome.failure().is_some() => Tone::Bad,
+        _ if is_best && purpose == Purpose::Search => Tone::Good,
+        _ => Tone::Plain,
+    };
+    (format!("{number:>4}  {}  {result}{memory}{mark}", settings.line()), tone)
+}
+
+/// A line for the terminal above the view: what does not fit goes on below, behind the number.
+pub(super) fn on_terminal(text: &str, tone: Tone) -> String {
+    const INDENT: usize = 6;
+    let screen = colour::stderr();
+    let text = text.replace(char::is_control, " ");
+    let head: String = text.chars().take(INDENT).collect();
+    let rest: String = text.chars().skip(INDENT).collect();
+    // The last column stays free, since some terminals then begin a new line by themselves.
+    let Screen { columns, .. } = screen;
+    let lines = wrap(&rest, columns.saturating_sub(INDENT + 1));
+    let lines = lines.iter().enumerate().map(|(at, line)| {
+        let head = if at == 0 { head.clone() } else { " ".repeat(INDENT) };
+        screen.paint(tone, &format!("{head}{line}"))
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }

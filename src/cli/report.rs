@@ -5,59 +5,123 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gputune::journal::{self, Fingerprint};
 use gputune::kept::{self, Kept, KeptError, Record, StepRecord};
-use gputune::report::{BestReport, Output, Place, REPORTS, ReportFormat, Subject, report_format};
+use gputune::report::{
+    BestReport, COMPARISONS, Comparison, Output, Place, REPORTS, Screen, Side, Subject, comparison_format,
+    report_format,
+};
 use gputune::spec::Spec;
 use gputune::telemetry::Device;
 
 use super::exit::{Exit, Failed};
-use super::{best, folder, search, stdout};
+use super::{best, colour, folder, search, stdout};
 
-/// Show what a search found, in any form; it may be running, interrupted or over
+/// Show what a search found, in any form; or two searches side by side
+///
+/// A search may be running, interrupted or over. Of two, B is seen from A: above 1x is better.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune report gputune-out/config
   gputune report gputune-out/config --format summary >> \"$GITHUB_STEP_SUMMARY\"
-  gputune report gputune-out/config --format trials --out trials.csv")]
+  gputune report gputune-out/config --format trials --out trials.csv
+  gputune report runs/a100 runs/h100
+  gputune report runs/main runs/branch --format summary --max-slowdown 5%")]
 pub(super) struct Args {
     /// The folder of the search
     dir: PathBuf,
+    /// That of another, to compare it with the first
+    other: Option<PathBuf>,
     /// The form
     #[arg(long, value_name = "FORMAT", default_value = REPORTS[0].name, value_parser = format_parser())]
-    format: &'static ReportFormat,
+    format: String,
+    /// With two searches: end with exit code 1 if the best of the second is slower by more than this, such as 5%
+    #[arg(long, value_name = "SHARE", requires = "other", value_parser = share)]
+    max_slowdown: Option<f64>,
     /// Where it is written; `-` is standard output [default: standard output, or the file or folder that the form names,
     /// in DIR]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
 }
 
-/// Reads the name of a form; help and errors list those that there are.
-fn format_parser() -> impl TypedValueParser<Value = &'static ReportFormat> {
+/// Reads a share such as `5%` or `0.05`.
+fn share(text: &str) -> Result<f64, String> {
+    let number = |text: &str| text.trim().parse::<f64>().ok();
+    let share = match text.strip_suffix('%') {
+        Some(percentage) => number(percentage).map(|percentage| percentage / 100.0),
+        None => number(text),
+    };
+    share.filter(|share| (0.0..1.0).contains(share)).ok_or_else(|| "write a share below 100 %, such as 5%".to_owned())
+}
+
+/// Names of forms that others may call otherwise.
+const MARKDOWN: (&str, &str) = ("md", "summary");
+
+/// The names of all forms, of one search or of two; help and errors list them.
+fn format_parser() -> impl TypedValueParser<Value = String> {
     let known = REPORTS.iter().map(|format| {
         let place = match format.place {
             Place::Stdout => String::new(),
             Place::File(name) => format!("; writes {name}"),
             Place::Folder(name) => format!("; writes {name}/"),
         };
-        PossibleValue::new(format.name).help(format!("{}{place}", format.about))
+        let two = if comparison_format(format.name).is_some() { "; also of two searches" } else { "" };
+        PossibleValue::new(format.name).help(format!("{}{place}{two}", format.about))
     });
-    PossibleValuesParser::new(known)
-        .try_map(|name| report_format(&name).ok_or_else(|| format!("there is no form `{name}`")))
+    let of_two = COMPARISONS.iter().filter(|format| report_format(format.name).is_none());
+    let of_two =
+        of_two.map(|format| PossibleValue::new(format.name).help(format!("of two searches: {}", format.about)));
+    let known = known.chain(of_two).map(|value| {
+        let is_markdown = value.matches(MARKDOWN.1, false);
+        if is_markdown { value.alias(MARKDOWN.0) } else { value }
+    });
+    PossibleValuesParser::new(known).map(|name| if name == MARKDOWN.0 { MARKDOWN.1.to_owned() } else { name })
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
+    if let Some(other) = &args.other {
+        return compare(args, other);
+    }
+    let format = report_format(&args.format).ok_or_else(|| {
+        Failed::new(Exit::Usage, format!("`{}` is a form for two searches", args.format))
+            .hint("give a second folder, or choose another form: see gputune report --help")
+    })?;
     let kept = read(&args.dir)?;
     let best = best_of(&kept);
-    let columns = u16::try_from(stdout::columns()).unwrap_or(u16::MAX);
-    let made = (args.format.make)(&subject(&kept, best.as_ref(), columns));
+    let screen = if args.out.is_some() { Screen { colours: false, ..colour::stdout() } } else { colour::stdout() };
+    let made = (format.make)(&subject(&kept, best.as_ref(), screen));
     let output = made.map_err(|missing| Failed::new(Exit::NothingFeasible, missing))?;
-    let place = match (&args.out, args.format.place) {
+    let place = match (&args.out, format.place) {
         (Some(path), _) if path.as_os_str() == "-" => None,
         (Some(path), _) => Some(path.clone()),
         (None, Place::Stdout) => None,
         (None, Place::File(name) | Place::Folder(name)) => Some(kept.folder.join(name)),
     };
-    write(place.as_deref(), output, args.format)?;
+    write(place.as_deref(), output, format.name)?;
     Ok(Exit::Found)
+}
+
+/// Two searches side by side.
+fn compare(args: &Args, other: &Path) -> super::Result {
+    let format = comparison_format(&args.format).ok_or_else(|| {
+        let names: Vec<&str> = COMPARISONS.iter().map(|format| format.name).collect();
+        Failed::new(Exit::Usage, format!("`{}` is a form for one search", args.format))
+            .hint(format!("of two there are {}", names.join(", ")))
+    })?;
+    let (a, b) = (read(&args.dir)?, read(other)?);
+    let names = [args.dir.display().to_string(), other.display().to_string()];
+    let comparison = Comparison::of(&side_of(&a, &names[0]), &side_of(&b, &names[1]));
+    let screen = if args.out.is_some() { Screen { colours: false, ..colour::stdout() } } else { colour::stdout() };
+    let place = args.out.as_deref().filter(|path| path.as_os_str() != "-");
+    write(place, Output::text((format.write)(&comparison, screen)), format.name)?;
+    match args.max_slowdown.and_then(|most| comparison.regression(most)) {
+        Some(reason) => Err(Failed::new(Exit::NothingFeasible, format!("regression: {reason}"))),
+        None => Ok(Exit::Found),
+    }
+}
+
+/// A search as one side of a comparison.
+fn side_of<'k>(kept: &'k Kept, name: &'k str) -> Side<'k> {
+    let Kept { study, device, header, .. } = kept;
+    Side { name, study, device, header }
 }
 
 /// Reads the folder of a search, from before there was `study.json`, too.
@@ -108,34 +172,33 @@ pub(super) fn best_of(kept: &Kept) -> Option<BestReport> {
 }
 
 /// What forms of report are made from.
-pub(super) fn subject<'k>(kept: &'k Kept, best: Option<&'k BestReport>, columns: u16) -> Subject<'k> {
+pub(super) fn subject<'k>(kept: &'k Kept, best: Option<&'k BestReport>, screen: Screen) -> Subject<'k> {
     let Kept { folder, spec, device, step, header, lines, study, .. } = kept;
-    Subject { study, device, name: spec, best, step, folder, header, lines, columns }
+    Subject { study, device, name: spec, best, step, folder, header, lines, screen }
 }
 
 /// Writes the page of a search that ended into its folder. It is made from what is kept, as it can be at any later time.
 pub(super) fn write_page(best: Option<&BestReport>, folder: &Path) -> Result<(), Failed> {
     let kept = read(folder)?;
-    let columns = u16::try_from(stdout::columns()).unwrap_or(u16::MAX);
-    folder::write(folder, folder::PAGE, &gputune::report::page(&subject(&kept, best, columns)))
+    folder::write(folder, folder::PAGE, &gputune::report::page(&subject(&kept, best, colour::stdout())))
 }
 
 /// Writes a report; `None` is standard output.
-fn write(place: Option<&Path>, output: Output, format: &ReportFormat) -> Result<(), Failed> {
+fn write(place: Option<&Path>, output: Output, format: &str) -> Result<(), Failed> {
     let usage = |message: String| Failed::new(Exit::Usage, message);
     match (place, output) {
         (None, Output::File(bytes)) => return stdout::print_bytes(&bytes),
         (None, Output::Folder(_)) => {
-            let message = format!("`{}` is a folder, which cannot go to standard output", format.name);
+            let message = format!("`{}` is a folder, which cannot go to standard output", format);
             return Err(usage(message).hint("name a folder with --out DIR"));
         }
         (Some(path), Output::File(_)) if path.is_dir() => {
-            return Err(usage(format!("{} is a folder, and `{}` is one file", path.display(), format.name))
+            return Err(usage(format!("{} is a folder, and `{}` is one file", path.display(), format))
                 .hint("name a file with --out PATH"));
         }
         (Some(path), Output::File(bytes)) => write_file(path, &bytes)?,
         (Some(path), Output::Folder(_)) if path.exists() && !path.is_dir() => {
-            return Err(usage(format!("{} is a file, and `{}` is a folder", path.display(), format.name))
+            return Err(usage(format!("{} is a file, and `{}` is a folder", path.display(), format))
                 .hint("name a folder with --out DIR"));
         }
         (Some(path), Output::Folder(files)) => {

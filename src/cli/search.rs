@@ -2,20 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
+use gputune::diagnosis::Around;
 use gputune::emit::{Chosen, Format};
 use gputune::journal::{Header, Journal, JournalError, WarmStart};
 use gputune::kept::Description;
 use gputune::probe::{CommandProber, ProbeError, supervisor};
 use gputune::report::{self, BestReport};
 use gputune::spec::Spec;
+use gputune::status::Ended;
 use gputune::strategy::{EarlierStudy, LEARNING};
 use gputune::study::Study;
 use gputune::telemetry::{Device, NoGpu};
 use gputune::tuner::{TuneError, Tuner};
 
 use super::exit::{Exit, Failed};
-use super::progress::{Progress, columns};
-use super::{best, diagnostic, emit, folder, interrupt};
+use super::progress::Progress;
+use super::{best, colour, diagnostic, emit, folder, interrupt};
 
 /// Find the config that trains fastest, by probing the real training step
 ///
@@ -75,7 +77,7 @@ pub(super) fn run(args: Args) -> super::Result {
     let (template, budget, baseline) = (spec.step.template().clone(), spec.budget, spec.baseline.clone());
     let sought = (&spec.space, &spec.objective);
     folder::describe(&out, &Description::new(&name, sought, baseline.as_ref(), budget, &device, &template))?;
-    let mut progress = Progress::new(args.quiet, &spec);
+    let mut progress = Progress::new(args.quiet, &spec, &recovered, &stop).with_status_file(&out);
     // The link in /proc leads to the running executable, even if its file was replaced meanwhile.
     let step = spec.step.into_command(gputune_path(), PathBuf::from("/proc/self/exe"), &device);
     let prober = CommandProber::new(step, &out);
@@ -94,7 +96,10 @@ pub(super) fn run(args: Args) -> super::Result {
         tuner = tuner.baseline(baseline).map_err(|error| Failed::because(Exit::Usage, &error))?;
     }
     let study = tuner.run(|event| progress.hear(&event));
-    progress.finish();
+    progress.finish(match &study {
+        Ok(study) => Ended::Stopped(study.stopped),
+        Err(error) => Ended::Failed(error.to_string()),
+    });
     let study = study.map_err(|error| tune_failed(&error, &out))?;
 
     let best = best::report(&study, &device, &template, &records, &out);
@@ -104,12 +109,11 @@ pub(super) fn run(args: Args) -> super::Result {
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     super::report::write_page(best.as_ref(), &out)?;
     if !args.quiet {
-        eprintln!("{}", report::terminal(&study, best.as_ref(), columns()));
-        eprintln!("results   {}", relative(&out).display());
+        eprintln!("{}", report::terminal(&study, best.as_ref(), relative(&out), colour::stderr()));
     }
     print_warnings(&study, &device);
     if args.quiet && best.is_none() {
-        eprintln!("{}", report::verdict(&study));
+        eprintln!("{}", colour::stderr().lay_out(&report::verdict(&study)));
     }
     if let Some(best) = &best {
         emit::print(

@@ -135,6 +135,15 @@ impl Worth {
         Self { words: words.into(), ..Self::default() }
     }
 
+    /// Or what a differential probe measured, where that is more.
+    pub(super) fn or_more(self, times: f64, by: &str) -> Self {
+        if self.times.is_some_and(|known| known >= times) {
+            return self;
+        }
+        let words = format!("{}; {by}: {} as fast", self.words, shown_times(times));
+        Self { times: sensible(times), basis: Basis::Measured, words, ..self }
+    }
+
     /// With what parameters alone should bring.
     pub(super) fn by_parameters(mut self, times: Option<f64>) -> Self {
         let most = self.times.unwrap_or(f64::INFINITY);

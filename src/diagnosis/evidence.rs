@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Processors};
 use crate::metric::{Metric, Readings};
 use crate::outcome::{Estimate, Measurement, Memory};
 use crate::precision::Precision;
@@ -135,15 +135,17 @@ pub struct Around {
 }
 
 impl Around {
+    /// The processors alone, which take no time to look at.
+    pub fn processors() -> Self {
+        Self { cores: Some(Processors::look().effective()), ..Self::default() }
+    }
+
     /// What was found out about the machine.
     pub fn of(machine: &Machine) -> Self {
         let host = &machine.host;
-        #[expect(clippy::cast_precision_loss, reason = "a number of cores")]
-        let usable = (host.processors.usable > 0).then_some(host.processors.usable as f64);
-        let cores = usable.map(|usable| host.processors.quota.map_or(usable, |quota| quota.min(usable)));
         let visible = machine.gpus.iter().filter(|gpu| gpu.is_visible);
         Self {
-            cores,
+            cores: Some(host.processors.effective()),
             memory_available: host.memory_available_bytes,
             memory: host.memory_bytes,
             shared_memory: host.shared_memory_bytes,

@@ -11,7 +11,8 @@ mod evidence;
 mod openings;
 mod plan;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
+mod search;
 mod session;
 mod starvation;
 mod verdict;
@@ -21,6 +22,7 @@ pub use causes::{cause, causes};
 pub use evidence::{Around, DIFFERENTIALS, Differential, DifferentialRow, Evidence, Gain, Ran};
 pub use openings::{Openable, Opening, PARAMETERS, openable};
 pub use plan::{Allowed, Next, experiment, next};
+pub use search::{evidence_of, first_parameters, of_config};
 pub use session::{Examined, Note, Session, SessionError, USUAL_TIME};
 pub use verdict::{Diagnosed, SURE, Verdict, diagnose};
 

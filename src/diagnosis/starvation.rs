@@ -59,6 +59,11 @@ impl Starvation {
         Some(Self { wait, worth: Worth::measured(times, words), weight: 0.0, words: None })
     }
 
+    /// How many times as fast the job would be without its loader.
+    pub(super) fn times(&self) -> f64 {
+        self.worth.times.unwrap_or(1.0)
+    }
+
     /// What is found of any cause that is about data.
     pub(super) fn found(&self, evidence: &Evidence) -> Found {
         let mut found = Found::new(self.worth.clone());

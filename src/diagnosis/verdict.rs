@@ -1,6 +1,6 @@
 //! From evidence to a verdict: all that is found, the worst first.
 
-use super::cause::{Cause, Cure, Found, Kind};
+use super::cause::{Basis, Cause, Cure, Found, Kind};
 use super::causes::causes;
 use super::evidence::Evidence;
 use super::openings::{Opening, openable};
@@ -59,7 +59,7 @@ pub fn diagnose(evidence: &Evidence) -> Verdict {
 fn score(cause: &Cause, found: &Found, sureness: f64) -> f64 {
     let times = match (cause.kind, found.worth.times) {
         (Kind::Healthy, _) => SLACK,
-        (Kind::Validity, Some(times)) => times.min(MOST_VALIDITY),
+        (Kind::Validity, Some(times)) if found.worth.basis != Basis::Measured => times.min(MOST_VALIDITY),
         (_, Some(times)) => times,
         (Kind::Validity, None) => UNKNOWN_VALIDITY,
         (Kind::Bottleneck, None) => UNKNOWN,

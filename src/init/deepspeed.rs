@@ -13,12 +13,8 @@ use super::words::escaped;
 use crate::init::knobs::Settings;
 use crate::init::machine::Means;
 
-/// The line that DeepSpeed's throughput timer prints (`deepspeed/utils/timer.py`), and its unit. It counts the samples of all ranks.
-pub const RATE: (&str, &str) = (r"CurrSamplesPerSec=([0-9.]+)", "samples/s");
 /// The longest config that is read.
 const MOST_BYTES: u64 = 1024 * 1024;
-/// Steps between two lines of the timer: each is one reading.
-const STEPS_PER_PRINT: u64 = 5;
 /// Elements of a bucket where a config says nothing.
 const BUCKET: i64 = 500_000_000;
 
@@ -59,7 +55,6 @@ pub fn render(plan: &mut Plan, command: &Command, means: &Means, cwd: &Path) -> 
     // The three must fit one another, and DeepSpeed works out the one that is missing.
     object.remove("train_batch_size");
     object.insert("gradient_accumulation_steps".to_owned(), json!(accumulation));
-    object.insert("steps_per_print".to_owned(), json!(STEPS_PER_PRINT));
     let batch = settings::numbers(Settings::BatchSize, today, &[], means, 1)?;
     let mut settings =
         vec![("batch_size", "train_micro_batch_size_per_gpu", batch, today.map(|today| today.to_string()))];

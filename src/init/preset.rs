@@ -26,9 +26,9 @@ pub struct Preset {
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "deepspeed",
-        about: "DeepSpeed: its JSON config is rendered for each probe, its own throughput is read",
+        about: "DeepSpeed: its JSON config is rendered for each probe, its loader is set as it is",
         space: "deepspeed",
-        adapter: None,
+        adapter: Some("torch"),
         launchers: &["deepspeed"],
         modules: &["deepspeed"],
         page: "docs/howto-deepspeed.md",
@@ -139,7 +139,7 @@ pub fn recognise(command: &Command, source: &Source) -> Recognised {
         command.launcher().and_then(|launcher| PRESETS.iter().find(|preset| preset.launchers.contains(&launcher)));
     let imports = |preset: &&Preset| preset.modules.iter().any(|module| source.imports(module));
     let imported: Vec<&'static Preset> = PRESETS.iter().filter(imports).collect();
-    let of_torch = |preset: &&'static Preset| preset.adapter.is_some() || preset.name == "deepspeed";
+    let of_torch = |preset: &&'static Preset| preset.adapter.is_some();
     let torch = imported.iter().find(|preset| of_torch(preset)).copied();
     let others = imported.iter().filter(|preset| !of_torch(preset)).copied();
     match (launched, torch) {

@@ -24,6 +24,7 @@ use super::patience::{Patience, Sufficiency};
 use super::protocol::{self, Event};
 use super::ranks::Attendance;
 use super::supervisor::Supervised;
+use super::timeline::Timeline;
 use super::{Effort, Experiment, Job, Mode, ProbeError, Prober, Rate, StepTemplate, Watch};
 use crate::event::Progress;
 use crate::outcome::{Failure, Outcome};
@@ -121,7 +122,11 @@ impl Prober for CommandProber {
         drop(sender);
         // An error leaves through `Drop`, which ends the processes too.
         let verdict = run.listen(&messages, watch)?;
+        let ended = Instant::now();
         run.end(&messages, &verdict)?;
+        if job.effort == Effort::Probe {
+            run.timeline(ended).keep(&self.folder, job.number);
+        }
         let (silence, own) = (run.silence(), run.host.own());
         let outcome = demands::explained(run.outcome(verdict), silence);
         Ok(match &self.idle {
@@ -260,6 +265,11 @@ impl<'r> Run<'r> {
         }
     }
 
+    /// What it did until it was to end.
+    fn timeline(&self, ended: Instant) -> Timeline {
+        Timeline::of((self.begin, ended), &self.heard.window, |from, to| self.host.readings((from, to)))
+    }
+
     /// Looks at limits, memory and the caller's wish.
     fn tick(&mut self, watch: Watch<'_>) -> Option<Verdict> {
         let now = Instant::now();
@@ -277,6 +287,7 @@ impl<'r> Run<'r> {
             steps: self.heard.window.steps(),
             throughput: self.patience.estimate(),
             unit: self.unit.clone(),
+            devices: self.host.live(now, &mut self.gpu),
         };
         if watch(&progress) == ControlFlow::Break(()) {
             return Some(Verdict::Interrupted);

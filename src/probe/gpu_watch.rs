@@ -1,5 +1,6 @@
 //! The GPUs while a probe runs: what they did in the measured time, and who disturbed them.
 
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 
 use super::throughput::Throughput;
@@ -14,12 +15,14 @@ pub(super) struct GpuWatch {
     /// When the probe began.
     begin: Instant,
     metered: Option<Metered>,
+    /// The answer to a question that was asked without waiting.
+    asked: Option<Receiver<Result<Metered, String>>>,
 }
 
 impl GpuWatch {
     /// Of a device that has none.
     pub(super) fn none() -> Self {
-        Self { meter: None, begin: Instant::now(), metered: None }
+        Self { meter: None, begin: Instant::now(), metered: None, asked: None }
     }
 
     /// Of a probe whose processes are `root` and all below it; `idle` is what was in use before it.
@@ -28,7 +31,21 @@ impl GpuWatch {
         if let Ok(meter) = meter {
             meter.begin(visible, root, idle);
         }
-        Self { meter: Some(meter), begin, metered: None }
+        Self { meter: Some(meter), begin, metered: None, asked: None }
+    }
+
+    /// What the GPUs did between two moments, as it was when it was asked for last; asks anew, without waiting. None where
+    /// there is no answer yet.
+    pub(super) fn live(&mut self, from: Instant, to: Instant) -> Option<Vec<GpuUse>> {
+        let meter = self.meter?.ok()?;
+        let answer = match self.asked.as_ref().map(Receiver::try_recv) {
+            // Still under way.
+            Some(Err(TryRecvError::Empty)) => return None,
+            Some(Ok(answer)) => answer.ok().map(|metered| metered.gpus),
+            Some(Err(TryRecvError::Disconnected)) | None => None,
+        };
+        self.asked = meter.ask_now(Window { begin: from.max(self.begin), end: to });
+        answer
     }
 
     /// Looks once more, while the processes are still there.

@@ -8,7 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::cgroup::Cgroup;
+use super::gpu_watch::GpuWatch;
+use super::live::Live;
 use super::shared_watch::SharedWatch;
+use crate::event::DeviceReadings;
 use crate::metric::Readings;
 use crate::objective::Headroom;
 use crate::process_table::descendants;
@@ -36,6 +39,7 @@ pub(super) struct HostWatch {
     first_times: Option<ProcessorTimes>,
     seen: Arc<Mutex<Seen>>,
     meter: Arc<Mutex<HostMeter>>,
+    live: Live,
     /// Dropping it ends the thread that looks at the processes.
     _end: Sender<()>,
 }
@@ -93,6 +97,7 @@ impl HostWatch {
             first_times: ProcessorTimes::read(&[root]),
             seen,
             meter,
+            live: Live::new(Instant::now()),
             _end: end,
         }
     }
@@ -189,6 +194,12 @@ impl HostWatch {
     /// What the counters say about the time between two moments.
     pub(super) fn readings(&self, (from, to): (Instant, Instant)) -> Readings {
         locked(&self.meter).readings(from, to)
+    }
+
+    /// What this machine and its GPUs told of the last seconds.
+    pub(super) fn live(&mut self, now: Instant, gpu: &mut GpuWatch) -> Arc<DeviceReadings> {
+        let meter = Arc::clone(&self.meter);
+        self.live.look(now, |from, to| locked(&meter).readings(from, to), Some(gpu))
     }
 
     /// Whether the kernel killed any process for lack of memory since the watch began.

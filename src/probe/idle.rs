@@ -76,8 +76,7 @@ impl Idle {
                     }
                 }
             }
-            let progress =
-                Progress { elapsed: Duration::ZERO, steps: 0, throughput: None, unit: "samples/s".to_owned() };
+            let progress = Progress { unit: "samples/s".to_owned(), ..Progress::default() };
             if watch(&progress).is_break() {
                 return Ok(ControlFlow::Break(()));
             }

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::gpu_watch::GpuWatch;
+use super::live::Live;
 use super::memory_peaks::MemoryReport;
 use super::patience::{Patience, Sufficiency};
 use super::totals::Totals;
@@ -194,6 +195,7 @@ fn run(
     let mut host = HostMeter::new(std::process::id(), None);
     host.look();
     let mut looked = Instant::now();
+    let mut live = Live::new(looked);
     loop {
         let started = Instant::now();
         let done = step.step(job.settings)?;
@@ -213,7 +215,9 @@ fn run(
             (_, sufficiency) => sufficiency,
         };
         let throughput = patience.estimate();
-        let progress = Progress { elapsed: begin.elapsed(), steps: window.steps(), throughput, unit: UNIT.to_owned() };
+        let devices = live.look(looked, |from, to| host.readings(from, to), Some(&mut *gpu));
+        let (elapsed, steps) = (begin.elapsed(), window.steps());
+        let progress = Progress { elapsed, steps, throughput, unit: UNIT.to_owned(), devices };
         if watch(&progress) == ControlFlow::Break(()) {
             return Ok(Outcome::Interrupted);
         }

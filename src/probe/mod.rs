@@ -13,6 +13,7 @@ mod hook;
 mod host_watch;
 mod idle;
 mod in_process;
+mod live;
 mod memory_peaks;
 mod orders;
 mod output;
@@ -26,6 +27,7 @@ mod start_error;
 pub mod supervisor;
 mod template;
 mod throughput;
+mod timeline;
 mod totals;
 mod window;
 
@@ -41,6 +43,7 @@ pub use in_process::{InProcess, Step, StepError, TrainingStep};
 pub use rate::{Rate, RateUnit, RateUnitError};
 pub use replay::{Replay, Table, TableError};
 pub use template::{BUILTINS, Rendered, StepTemplate, Template};
+pub use timeline::Timeline;
 
 use crate::event::Progress;
 use crate::objective::Headroom;

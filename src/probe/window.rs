@@ -88,6 +88,18 @@ impl Window {
         self.steps
     }
 
+    /// Work per second between two moments, in seconds since the probe began; none where no step ended.
+    pub(super) fn rate_between(&self, (from, to): (f64, f64)) -> Option<f64> {
+        let first = self.observations.partition_point(|step| step.at <= from);
+        let within = self.observations.get(first..)?.iter().take_while(|step| step.at <= to);
+        let (mut amount, mut seconds) = (0.0, 0.0);
+        for step in within {
+            amount += step.work.amount;
+            seconds += step.work.seconds;
+        }
+        (seconds > 0.0).then(|| amount / seconds)
+    }
+
     /// The throughput so far.
     pub(super) fn throughput(&self) -> Option<Throughput> {
         Throughput::of(&self.observations, &self.kinds)

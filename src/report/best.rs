@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::bottleneck::Bottleneck;
 use super::care::Care;
 use super::compute::Compute;
 use super::learning_rate::LearningRate;
@@ -135,6 +136,9 @@ pub struct BestReport {
     /// Steps that its last measurement left out of the throughput, by what happened in them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outliers: BTreeMap<String, Outliers>,
+    /// What held the baseline back, and what holds this config back, where the step tells enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diagnosis: Option<Bottleneck>,
     /// What the learning rate is to be scaled by, where an update takes more or fewer samples than the baseline's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learning_rate: Option<LearningRate>,
@@ -212,6 +216,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         numerics: best.winner.measurement.numerics.clone(),
         is_unstable: best.winner.measurement.is_unstable,
         outliers: best.winner.measurement.outliers.clone(),
+        diagnosis: Bottleneck::of(study),
         learning_rate: LearningRate::of(study, None),
         ties: best.ties.iter().map(other).collect(),
         probes: searched,

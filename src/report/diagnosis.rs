@@ -238,3 +238,56 @@ pub fn diagnosis_line(verdict: &Verdict) -> Option<String> {
     };
     Some(format!("{} ({}{worth})", top.cause.title, verdict.how_sure()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::diagnose;
+    use crate::diagnosis::sample::Job;
+
+    fn screen(evidence: Evidence, columns: usize) -> String {
+        let verdict = diagnose(&evidence);
+        let examined = Examined { evidence, verdict, elapsed: Duration::from_secs(42), is_interrupted: false };
+        let occasion = Occasion {
+            job: "python train.py --epochs 1",
+            device: "Some CPU, 4 cores, 16.0 GiB",
+            next: "gputune diagnose --write gputune.toml -- python train.py --epochs 1",
+            columns,
+        };
+        let report = serde_json::to_value(diagnosis_json(&examined, occasion.job, occasion.device)).unwrap();
+        assert_eq!(report["format"], 1);
+        assert_eq!(report["bottleneck"]["cause"].as_str(), examined.verdict.top().map(|top| top.cause.name));
+        diagnosis_text(&examined, &occasion)
+    }
+
+    fn starved() -> Evidence {
+        let job = Job::cpu().workers(0).wait(0.5).replay(200.0).item(0.005, 0.005).loader(&[(0, 200.0), (2, 390.0)]);
+        let mut evidence = job.number("log_seconds_per_step", 0.02).evidence();
+        evidence.runs.push((Differential::OtherPrecision, Ran::LeftOut("no GPU".to_owned())));
+        evidence.runs.push((Differential::Pinned, Ran::LeftOut("no GPU".to_owned())));
+        evidence.runs.push((Differential::DoubleBatch, Ran::Failed("exit code 1: ValueError".to_owned())));
+        evidence
+    }
+
+    #[test]
+    fn a_job_that_waits_for_data() {
+        insta::assert_snapshot!(screen(starved(), 80));
+    }
+
+    #[test]
+    fn a_healthy_job_on_a_gpu() {
+        insta::assert_snapshot!(screen(Job::gpu().replay(101.0).evidence(), 80));
+    }
+
+    #[test]
+    fn every_screen_fits() {
+        for evidence in [starved(), Job::gpu().evidence(), Evidence::default()] {
+            for columns in [40, 80, 120] {
+                let text = screen(evidence.clone(), columns);
+                let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+                assert!(widest <= columns, "{widest} of {columns}:\n{text}");
+            }
+            assert!(screen(evidence, 80).lines().count() <= 42);
+        }
+    }
+}

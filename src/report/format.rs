@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::best::BestReport;
+use super::screen::{Screen, Tone};
 use super::table::{table, verdict};
 use super::{front_table, optuna, summary, tensorboard, trials_csv};
 use crate::journal::{Header, Line};
@@ -29,8 +30,8 @@ pub struct Subject<'s> {
     pub header: &'s Header,
     /// What the journal says of each trial of the study, in the same order; why it was proposed is there.
     pub lines: &'s [Line],
-    /// The width of the terminal in columns.
-    pub columns: u16,
+    /// What it is read on, where that is a terminal.
+    pub screen: Screen,
 }
 
 /// Where a report goes unless another place is named.
@@ -79,7 +80,7 @@ pub const REPORTS: &[ReportFormat] = &[
         name: "terminal",
         about: "what `search` prints at its end: the trials, the best and why it ended",
         place: Place::Stdout,
-        make: |subject| Ok(Output::text(terminal(subject.study, subject.best, subject.columns) + "\n")),
+        make: |subject| Ok(Output::text(terminal(subject.study, subject.best, subject.folder, subject.screen) + "\n")),
     },
     ReportFormat {
         name: "summary",
@@ -125,6 +126,20 @@ pub const REPORTS: &[ReportFormat] = &[
         place: Place::File("report.html"),
         make: |subject| Ok(Output::text(super::page(subject))),
     },
+    ReportFormat {
+        name: "svg",
+        about: "each figure of the page as a file for papers and slides",
+        place: Place::Folder("figures"),
+        make: |subject| {
+            let figures = super::figures(subject.study);
+            if figures.is_empty() {
+                return Err("there is nothing to draw: nothing was measured".to_owned());
+            }
+            let file =
+                |figure: &super::Figure| (format!("{}.svg", figure.name).into(), super::svg(figure).into_bytes());
+            Ok(Output::Folder(figures.iter().map(file).collect()))
+        },
+    },
 ];
 
 /// The form of this name.
@@ -132,16 +147,22 @@ pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
     REPORTS.iter().find(|format| format.name == name)
 }
 
-/// What a search prints at its end: the trials, the front where the result is one, the best, its ties, its speed-up and
-/// why the search ended.
-pub fn terminal(study: &Study, best: Option<&BestReport>, columns: u16) -> String {
-    let mut text = table(study, columns);
-    if study.objective.is_pareto() {
-        text += &format!("\n\n{}", front_table(study));
-    }
-    text += &format!("\n\n{}", verdict(study));
+/// What a search prints at its end: the trials, the front where the result is one, the best, its ties, its speed-up, why the
+/// search ended, where the results are and the command to run next.
+pub fn terminal(study: &Study, best: Option<&BestReport>, folder: &Path, screen: impl Into<Screen>) -> String {
+    let screen = screen.into();
+    let mut lines = verdict(study);
     for line in best.iter().flat_map(|best| best.more_lines()) {
-        text += &format!("\n{line}");
+        lines += &format!("\n{line}");
+    }
+    lines += &format!("\nresults   {}", folder.display());
+    let parts = [table(study, screen), front_table(study, screen), screen.lay_out(&lines)];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    let mut text = parts.join("\n\n");
+    // A command is not broken into lines, so that it can be copied.
+    if let Some(command) = best.and_then(BestReport::shown_command) {
+        let command = command.replace('\n', "\n          ");
+        text += &format!("\n{}{command}", screen.paint(Tone::Good, "next      "));
     }
     text
 }

@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
+use super::layout::{Column, lay_out};
 use super::row::{shown_metric, shown_together};
-use super::table::{laid_out, shown_ratio};
+use super::screen::{Screen, Tone, wrap};
+use super::table::{clean, shown_ratio};
 use crate::space::Parameter;
 use crate::study::{Best, OnFront, Study};
 
@@ -13,19 +15,35 @@ const ROWS: usize = 20;
 /// The configs of the front, the best in the first metric first, with what each metric comes to; empty where the result is
 /// no front. Parameters that are the same in all of them stand below. Of more rows than can be read those shown are spread
 /// evenly.
-pub fn front_table(study: &Study) -> String {
+pub fn front_table(study: &Study, screen: impl Into<Screen>) -> String {
     if !study.objective.is_pareto() {
         return String::new();
     }
+    let screen = screen.into();
     let front = study.front();
     let Rows { names, header, rows } = Rows::of(study, &front);
-    let shown = spread(rows.len(), ROWS).into_iter().map(|at| rows[at].clone()).collect();
-    let mut text = laid_out(header, shown, names).to_string();
-    if let Some(same) = same_in_all(study, &front) {
-        let _ = write!(text, "\nin all: {same}");
+    let columns = header.into_iter().enumerate().map(|(at, header)| {
+        let dispensable = if (1..=names).contains(&at) { 1 } else { 0 };
+        let mut column = Column::new(clean(&header), at > 0, dispensable);
+        column.cells = spread(rows.len(), ROWS)
+            .into_iter()
+            .filter_map(|row| rows.get(row)?.get(at))
+            .map(|text| (clean(text), if text == "best" { Tone::Good } else { Tone::Plain }))
+            .collect();
+        column
+    });
+    let laid_out = lay_out(columns.collect(), screen);
+    let mut text = laid_out.text;
+    let mut below = Vec::new();
+    below.extend(same_in_all(study, &front).map(|same| format!("in all: {}", clean(&same))));
+    if !laid_out.left_out.is_empty() {
+        below.push(format!("no room for {}: see best.json", laid_out.left_out.join(", ")));
     }
     if front.len() > ROWS {
-        let _ = write!(text, "\n... and {} more in best.json", front.len() - ROWS);
+        below.push(format!("... and {} more in best.json", front.len() - ROWS));
+    }
+    for line in below.iter().flat_map(|line| wrap(line, screen.columns)) {
+        let _ = write!(text, "\n{line}");
     }
     text
 }

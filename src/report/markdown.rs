@@ -68,7 +68,7 @@ fn front(study: &Study, text: &mut String) {
 }
 
 /// A text that cannot break out of its cell, whatever a step printed.
-fn cell(text: &str) -> String {
+pub(super) fn cell(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -1,7 +1,10 @@
 //! A study as text: for the terminal, for a page, for a table, for other programs. Pure functions.
 
 mod best;
+mod bottleneck;
 mod care;
+mod compare;
+mod compare_text;
 mod compute;
 mod devices;
 mod diagnosis;
@@ -11,20 +14,27 @@ mod format;
 mod front;
 mod gpus;
 mod host;
+mod layout;
 mod learning_rate;
 mod machine;
 mod markdown;
+mod marks;
 mod optuna;
 #[cfg(feature = "cli")]
 mod page;
 mod probe;
 mod row;
+mod screen;
+mod svg;
 mod table;
 mod tensorboard;
 mod trials;
 
 pub use best::{BestReport, FrontReport, PartReport, best};
+pub use bottleneck::{Bottleneck, HeldBack};
 pub use care::Care;
+pub use compare::{Both, Change, Comparison, Lost, Side, SideReport};
+pub use compare_text::{COMPARISONS, ComparisonFormat, comparison_format};
 pub use compute::Compute;
 pub use diagnosis::{
     CauseReport, CureReport, DiagnosisReport, Occasion, Part, ProbeLine, diagnosis_json, diagnosis_line,
@@ -43,6 +53,8 @@ pub use markdown::summary;
 #[cfg(feature = "cli")]
 pub use page::page;
 pub use probe::{ProbeReport, probe_json, probe_text};
-pub use row::{shown_estimate, shown_result};
+pub use row::{shown_estimate, shown_outcome, shown_result};
+pub use screen::{Screen, Tone, shortened, wrap};
+pub use svg::svg;
 pub use table::{table, verdict};
 pub use trials::trials_csv;

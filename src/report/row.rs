@@ -97,9 +97,14 @@ pub(super) fn shown_together(
 
 /// What the trial came to: its number, or why there is none or why it may not win.
 pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
-    let Some(measurement) = trial.outcome.partial_measurement() else {
-        let name = trial.outcome.name().replace('_', " ");
-        return match trial.outcome.failure() {
+    shown_outcome(objective, trial.purpose, &trial.outcome)
+}
+
+/// The same of an outcome alone, with why it was probed.
+pub fn shown_outcome(objective: &Objective, purpose: Purpose, outcome: &Outcome) -> String {
+    let Some(measurement) = outcome.partial_measurement() else {
+        let name = outcome.name().replace('_', " ");
+        return match outcome.failure() {
             // A step's own message may begin with the same words.
             Some(failure) if failure.reason.to_lowercase().starts_with(&name) => failure.reason.clone(),
             Some(failure) => format!("{name}: {}", failure.reason),
@@ -107,15 +112,33 @@ pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
         };
     };
     let number = shown_numbers(objective, measurement);
-    if matches!(trial.outcome, Outcome::Pruned(_)) {
+    if matches!(outcome, Outcome::Pruned(_)) {
         return format!("pruned: {number}, slower than the best");
     }
     let number = if measurement.is_unstable && !number.is_empty() { format!("{number} (unstable)") } else { number };
-    let number = if trial.purpose.is_short() { format!("{number} (short probe)") } else { number };
+    let number = if purpose.is_short() { format!("{number} (short probe)") } else { number };
     match objective.judge(measurement) {
         Judgement::Feasible(_) => number,
         Judgement::Infeasible { reason, .. } if number.is_empty() => reason,
         Judgement::Infeasible { reason, .. } => format!("{number}; {reason}"),
+    }
+}
+
+/// Behind a number whose interval is wider than asked for.
+pub(super) const UNSTABLE: &str = "~";
+
+/// The number of a trial for a column of a table, with what the mark in front of it does not say; a dash where there is none.
+pub(super) fn shown_cell(objective: &Objective, trial: &Trial, unit_is_known: bool) -> String {
+    let Some(measurement) = trial.outcome.partial_measurement() else { return "-".to_owned() };
+    let number = match measurement.throughput.filter(|_| unit_is_known) {
+        Some(throughput) => shown_estimate(throughput, ""),
+        None => shown_numbers(objective, measurement),
+    };
+    let is_unstable = measurement.is_unstable && matches!(trial.outcome, Outcome::Measured(_));
+    match number.is_empty() {
+        true => "-".to_owned(),
+        false if is_unstable => format!("{number} {UNSTABLE}"),
+        false => number,
     }
 }
 

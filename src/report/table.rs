@@ -2,23 +2,24 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
-
+use super::bottleneck::Bottleneck;
 use super::care::{Care, left_out};
 use super::front::front_lines;
 use super::gpus::{gpu_summary, together};
 use super::host::host_words;
-use super::row::{result_name, shown_metric, shown_numerics, shown_result, shown_together, sorted};
+use super::layout::{Column, lay_out};
+use super::marks::Marks;
+use super::row::{
+    UNSTABLE, result_name, shown_cell, shown_metric, shown_numerics, shown_result, shown_together, sorted,
+};
+use super::screen::{Screen, Tone, wrap};
 use crate::metric::Metric;
 use crate::objective::Direction;
 use crate::outcome::Estimate;
 use crate::quantity::{show_bytes, show_duration, show_number};
-use crate::space::Config;
+use crate::space::{Config, Parameter, Settings};
 use crate::study::{Best, Ranked, Study};
-use crate::trial::{Purpose, Trial};
-
-/// A rule below the names and nothing else: rows are short, and rules between them would hide the numbers.
-const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+use crate::trial::Trial;
 
 /// Ties that are listed.
 const TIES: usize = 5;
@@ -26,107 +27,145 @@ const TIES: usize = 5;
 /// Rows of the longest table.
 const ROWS: usize = 30;
 
-/// The searched trials, the best first; `columns` is the width of the terminal.
-pub fn table(study: &Study, columns: u16) -> String {
-    let names: Vec<&str> = study.space.parameters().iter().map(crate::space::Parameter::name).collect();
+/// The searched trials, the best first, in the width of a screen; below it what did not fit, and why trials failed.
+///
+/// Of many trials the best are shown, and the baseline.
+pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
+    let screen = screen.into();
     let trials = sorted(study);
-    let has_outliers = trials.iter().any(|trial| !outliers(trial).is_empty());
-    let has_memory = trials.iter().any(|trial| memory(trial).is_some());
-    let has_activity = trials.iter().any(|trial| activity(trial).is_some());
-    let mut header: Vec<String> = vec!["#".to_owned()];
-    header.extend(names.iter().map(|name| (*name).to_owned()));
-    header.push(result_name(&study.objective));
-    header.extend(has_memory.then(|| "peak memory".to_owned()));
-    header.extend(has_activity.then(|| "SM activity".to_owned()));
-    header.extend(has_outliers.then(|| "left out".to_owned()));
+    if trials.is_empty() {
+        return String::new();
+    }
+    let mut shown: Vec<&Trial> = trials.iter().take(ROWS).copied().collect();
+    let is_baseline = |trial: &&Trial| study.baseline.as_ref() == Some(&trial.config);
+    if !shown.iter().any(is_baseline) {
+        shown.extend(trials.iter().skip(ROWS).copied().find(|trial| is_baseline(trial)));
+    }
     let marks = Marks::of(study);
-    let mut rows: Vec<Vec<String>> = trials
-        .iter()
-        .take(ROWS)
-        .map(|trial| {
-            let settings = study.settings(&trial.config);
-            let mut row = vec![marks.mark(study, trial)];
-            row.extend(names.iter().map(|name| settings.get(name).map_or_else(|| "-".to_owned(), ToString::to_string)));
-            row.push(shown_result(&study.objective, trial));
-            row.extend(has_memory.then(|| memory(trial).map(show_bytes).unwrap_or_default()));
-            row.extend(has_activity.then(|| activity(trial).unwrap_or_default()));
-            row.extend(has_outliers.then(|| outliers(trial)));
-            row
-        })
-        .collect();
-    shorten_column(&header, &mut rows, names.len() + 1, columns);
-    let mut text = laid_out(header, rows, names.len()).to_string();
-    if trials.len() > ROWS {
-        let _ = write!(text, "\n... and {} more in trials.csv", trials.len() - ROWS);
+    let (parameters, same) = parameters(study, &shown, screen);
+    let mut columns = vec![Column::new("#", true, 0), Column::new("", false, 0)];
+    columns.extend(parameters.iter().map(|&(name, dispensable)| Column::new(clean(name), true, dispensable)));
+    let unit = one_unit(study, &trials);
+    columns.push(Column::new(unit.clone().unwrap_or_else(|| result_name(&study.objective)), false, 0));
+    let extras: Vec<&Extra> = EXTRAS.iter().filter(|extra| trials.iter().any(|t| (extra.text)(t).is_some())).collect();
+    columns.extend(extras.iter().map(|extra| Column::new(extra.header, true, extra.dispensable)));
+    for trial in &shown {
+        let settings = study.settings(&trial.config);
+        let (mark, tone) = marks.mark(study, trial);
+        let values = parameters
+            .iter()
+            .map(|(name, _)| settings.get(name).map_or_else(|| "-".to_owned(), |value| clean(&value.to_string())));
+        let mut cells = vec![(trial.number.to_string(), Tone::Plain), (mark, tone)];
+        cells.extend(values.map(|text| (text, Tone::Plain)));
+        let is_whole = tone != Tone::Bad && tone != Tone::Faint;
+        let tone = if is_whole { Tone::Plain } else { Tone::Faint };
+        cells.push((shown_cell(&study.objective, trial, unit.is_some()), tone));
+        cells.extend(extras.iter().map(|extra| ((extra.text)(trial).unwrap_or_default(), Tone::Plain)));
+        columns.iter_mut().zip(cells).for_each(|(column, cell)| column.cells.push(cell));
+    }
+    let laid_out = lay_out(columns, screen);
+    let mut text = laid_out.text;
+    let mut below = Vec::new();
+    let is_parameter = |header: &&str| parameters.iter().any(|(name, _)| name == header);
+    let missing: Vec<&str> = laid_out.left_out.iter().map(String::as_str).filter(is_parameter).collect();
+    if !same.is_empty() {
+        below.push((Tone::Faint, format!("in all: {}", same.join(" "))));
+    }
+    if !missing.is_empty() {
+        below.push((Tone::Faint, format!("no room for {}: see trials.csv", missing.join(", "))));
+    }
+    if trials.len() > shown.len() {
+        let hidden = trials.iter().filter(|trial| shown.iter().all(|known| known.number != trial.number));
+        let failed = hidden.filter(|trial| trial.outcome.partial_measurement().is_none()).count();
+        let failed = if failed > 0 { format!(", {failed} of which failed,") } else { String::new() };
+        below.push((Tone::Plain, format!("... and {} more{failed} in trials.csv", trials.len() - shown.len())));
+    }
+    if shown.iter().any(|trial| trial.outcome.measurement().is_some_and(|m| m.is_unstable)) {
+        below.push((Tone::Faint, format!("{UNSTABLE} measuring ended before the interval was as narrow as asked")));
+    }
+    for (tone, line) in below {
+        for line in wrap(&line, screen.columns) {
+            let _ = write!(text, "\n{}", screen.paint(tone, &line));
+        }
+    }
+    for line in super::marks::reasons(study, &trials) {
+        let _ = write!(text, "\n{}", screen.lay_out_at(super::marks::LABEL, &line, Tone::Bad));
     }
     text
 }
 
-/// Which trials have a word behind their number.
-struct Marks {
-    /// The number of the winner's last searched trial.
-    winner: Option<u32>,
-    /// Where the result is a front, those of its configs.
-    front: Vec<u32>,
+/// A column that is there where any trial has something for it.
+struct Extra {
+    header: &'static str,
+    dispensable: u32,
+    text: fn(&Trial) -> Option<String>,
 }
 
-impl Marks {
-    fn of(study: &Study) -> Self {
-        let last = |config: &Config| {
-            let searched = study.history.of(config).filter(|trial| trial.purpose != Purpose::Confirm);
-            searched.last().map(|trial| trial.number)
-        };
-        if study.objective.is_pareto() {
-            let front = study.front();
-            let winner = front.iter().find(|member| member.is_recommended).and_then(|member| last(&member.config));
-            return Self { winner, front: front.iter().filter_map(|member| last(&member.config)).collect() };
-        }
-        Self { winner: study.best().and_then(|best| last(&best.winner.config)), front: Vec::new() }
-    }
+/// From the most to the least important.
+const EXTRAS: &[Extra] = &[
+    Extra { header: "peak memory", dispensable: 0, text: |trial| memory(trial).map(show_bytes) },
+    Extra { header: "free", dispensable: 1, text: free },
+    Extra { header: "SM activity", dispensable: 2000, text: activity },
+    Extra { header: "waits for data", dispensable: 2001, text: data_wait },
+    Extra { header: "left out", dispensable: 2002, text: outliers },
+];
 
-    fn mark(&self, study: &Study, trial: &Trial) -> String {
-        let number = trial.number;
-        if self.winner == Some(number) {
-            format!("{number} best")
-        } else if study.baseline.as_ref() == Some(&trial.config) {
-            format!("{number} baseline")
-        } else if self.front.contains(&number) {
-            format!("{number} front")
-        } else {
-            number.to_string()
-        }
-    }
+/// The parameters that have a column, each with how dispensable that is: first goes what is the same in all of them, which
+/// stands below, then what has the fewest settings in them.
+fn parameters<'s>(study: &'s Study, shown: &[&Trial], screen: Screen) -> (Vec<(&'s str, u32)>, Vec<String>) {
+    /// Below those of the columns that are no parameters.
+    const MOST: u32 = 1000;
+    let names = study.space.parameters().iter().map(Parameter::name);
+    let counted: Vec<(&str, usize)> = names
+        .enumerate()
+        .map(|(at, name)| {
+            let mut levels: Vec<_> = shown.iter().map(|trial| trial.config.level(at)).collect();
+            levels.sort_unstable();
+            levels.dedup();
+            (name, levels.len())
+        })
+        .collect();
+    // A few columns that say the same everywhere do no harm where there is room.
+    const FEW: usize = 4;
+    let fits = counted.len() <= FEW || counted.len() * 14 + 50 <= screen.columns;
+    let is_same = |count: usize| count == 1 && shown.len() > 1 && !fits;
+    let settings = shown.first().map(|trial| study.settings(&trial.config)).unwrap_or_default();
+    let same = counted.iter().filter(|(_, count)| is_same(*count));
+    let same = same.filter_map(|(name, _)| Some(clean(&format!("{name}={}", settings.get(name)?)))).collect();
+    let kept = counted.iter().filter(|(_, count)| !is_same(*count));
+    let dispensable = |count: usize| MOST.saturating_sub(u32::try_from(count).unwrap_or(MOST)).max(2);
+    (kept.map(|&(name, count)| (name, dispensable(count))).collect(), same)
 }
 
-/// Settings and sizes to the right, so that digits stand below digits.
-pub(super) fn laid_out(header: Vec<String>, rows: Vec<Vec<String>>, parameters: usize) -> Table {
-    let mut table = Table::new();
-    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
-    for row in rows {
-        table.add_row(row.into_iter().enumerate().map(|(at, text)| {
-            let is_number = (1..=parameters).contains(&at) || at > parameters + 1;
-            Cell::new(text).set_alignment(if is_number { CellAlignment::Right } else { CellAlignment::Left })
-        }));
+/// The unit of all throughputs, where throughput alone counts and there is one.
+fn one_unit(study: &Study, trials: &[&Trial]) -> Option<String> {
+    if study.objective.metric() != "throughput" || study.objective.goals().len() > 1 {
+        return None;
     }
-    table
+    let mut units = trials.iter().filter_map(|trial| Some(trial.outcome.partial_measurement()?.unit.as_str()));
+    let first = units.next().filter(|unit| !unit.is_empty())?;
+    units.all(|unit| unit == first).then(|| clean(first))
 }
 
-/// Cuts the texts of one column so that the table fits; the whole reason of a failure is in trials.csv.
-fn shorten_column(header: &[String], rows: &mut [Vec<String>], column: usize, columns: u16) {
-    // A blank on each side, and one between columns.
-    const PADDING: usize = 3;
-    const NARROWEST: usize = 24;
-    let width = |text: &String| text.chars().count();
-    let widest = |at: usize| rows.iter().map(|row| width(&row[at])).chain([width(&header[at])]).max().unwrap_or(0);
-    let others: usize = (0..header.len()).filter(|at| *at != column).map(|at| widest(at) + PADDING).sum();
-    let room = usize::from(columns).saturating_sub(others + PADDING).max(NARROWEST);
-    for row in rows.iter_mut().filter(|row| width(&row[column]) > room) {
-        row[column] = row[column].chars().take(room - 1).chain(['…']).collect();
-    }
+/// What cannot break a table, whatever a name or a step's message has in it.
+pub(super) fn clean(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 fn memory(trial: &Trial) -> Option<u64> {
     trial.outcome.partial_measurement()?.peak_memory_bytes
+}
+
+fn free(trial: &Trial) -> Option<String> {
+    let headroom = trial.outcome.partial_measurement()?.memory_headroom()?;
+    Some(format!("{:.0} %", headroom * 100.0))
+}
+
+/// The share of a step that waits for data.
+fn data_wait(trial: &Trial) -> Option<String> {
+    let measurement = trial.outcome.partial_measurement()?;
+    let share = measurement.phase_seconds.get("data_wait")? / measurement.step_seconds?;
+    share.is_finite().then(|| format!("{:.0} %", share * 100.0))
 }
 
 /// How busy the multiprocessors of all GPUs were, where they tell.
@@ -135,8 +174,8 @@ fn activity(trial: &Trial) -> Option<String> {
     Some(format!("{:.0} %", share.mean * 100.0))
 }
 
-fn outliers(trial: &Trial) -> String {
-    left_out(trial.outcome.partial_measurement())
+fn outliers(trial: &Trial) -> Option<String> {
+    Some(clean(&left_out(trial.outcome.partial_measurement()))).filter(|text| !text.is_empty())
 }
 
 fn why_nothing(study: &Study) -> &'static str {
@@ -158,6 +197,9 @@ pub fn verdict(study: &Study) -> String {
                 let _ = writeln!(text, "          the first: {}", shown_result(&study.objective, trial));
             }
         }
+    }
+    for line in Bottleneck::of(study).iter().flat_map(Bottleneck::lines) {
+        let _ = writeln!(text, "{line}");
     }
     for line in Care::of(study).lines() {
         let _ = writeln!(text, "{line}");
@@ -184,7 +226,7 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     }
     for (at, tie) in best.ties.iter().take(TIES).enumerate() {
         let label = if at == 0 { "tied      " } else { "          " };
-        let _ = writeln!(text, "{label}{} ({})", line(&tie.config), number(tie));
+        let _ = writeln!(text, "{label}{} ({})", tie_words(study, best, &tie.config), number(tie));
     }
     if best.ties.len() > TIES {
         let _ = writeln!(text, "          and {} more, in best.json", best.ties.len() - TIES);
@@ -226,6 +268,23 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     for line in front_lines(study, best) {
         let _ = writeln!(text, "{line}");
     }
+}
+
+/// The settings of a tie; of very many those that differ from the winner's.
+fn tie_words(study: &Study, best: &Best, tie: &Config) -> String {
+    const LONG: usize = 100;
+    let settings = study.settings(tie);
+    let whole = settings.line();
+    if whole.len() <= LONG {
+        return whole;
+    }
+    let winner = study.settings(&best.winner.config);
+    let differing: Settings = settings
+        .iter()
+        .filter(|(name, value)| winner.get(name) != Some(*value))
+        .map(|(name, value)| (name, value.clone()))
+        .collect();
+    format!("{}, else as the best", differing.line())
 }
 
 /// What counts of a config, over all its trials.

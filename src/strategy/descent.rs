@@ -19,8 +19,15 @@ pub(super) struct Descent;
 
 impl Strategy for Descent {
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
-        next(view).map(Proposal::from)
+        let first = view.narrowed().and_then(|narrow| in_turn(&narrow));
+        first.map(|config| Proposal::from(config).among_first()).or_else(|| next(view).map(Proposal::from))
     }
+}
+
+/// The neighbours and then the other settings of the best so far in the parameters that come first.
+fn in_turn(view: &View<'_>) -> Option<Config> {
+    let (best, _) = view.best()?;
+    open(view, near(view, &best.config, 1)).or_else(|| open(view, near(view, &best.config, u32::MAX)))
 }
 
 fn next(view: &View<'_>) -> Option<Config> {

@@ -46,6 +46,10 @@ pub struct View<'a> {
     pub precision_speeds: Option<&'a BTreeMap<Precision, f64>>,
     /// What is known from earlier studies, on other devices or with other models.
     pub earlier: &'a [Earlier],
+    /// Parameters that are worth varying before the others, by what the baseline waits for; often none.
+    pub first: &'a [usize],
+    /// Whether only those may differ from the start.
+    is_narrow: bool,
     walls: Walls<'a>,
 }
 
@@ -68,6 +72,8 @@ impl<'a> View<'a> {
             seed: 0,
             precision_speeds: None,
             earlier: &[],
+            first: &[],
+            is_narrow: false,
             walls: Walls::of(space, objective, history),
         }
     }
@@ -94,10 +100,48 @@ impl<'a> View<'a> {
         self
     }
 
+    /// Sets the parameters that are worth varying before the others.
+    #[must_use]
+    pub fn with_first(mut self, first: &'a [usize]) -> Self {
+        self.first = first;
+        self
+    }
+
+    /// The same view with only those configs open that differ from the start in nothing but the parameters that come first;
+    /// `None` once these had their turns, or where none comes first.
+    ///
+    /// The turns are few: a strategy that learns from all parameters soon knows better than a diagnosis.
+    pub fn narrowed(&self) -> Option<Self> {
+        /// Turns beside the start's.
+        const TURNS: usize = 4;
+        /// Of all probes that there are, these are at most one in so many.
+        const ONE_IN: usize = 4;
+        let searched = self.history.searched().count();
+        let all = searched.saturating_add(self.probes_left as usize);
+        let is_their_turn = searched > 0 && searched <= TURNS.min(all / ONE_IN);
+        let narrows =
+            self.start.is_some() && !self.first.is_empty() && self.first.len() < self.space.parameters().len();
+        (narrows && is_their_turn && !self.is_narrow).then(|| Self { is_narrow: true, ..self.clone() })
+    }
+
+    /// Whether a config differs from the start in nothing but parameters that come first; those that are active in one of
+    /// them alone do not count.
+    fn is_near_start(&self, config: &Config) -> bool {
+        let Some(start) = self.start else { return true };
+        let others = (0..self.space.parameters().len()).filter(|at| !self.first.contains(at));
+        others.into_iter().all(|at| match (config.level(at), start.level(at)) {
+            (Some(level), Some(other)) => level == other,
+            _ => true,
+        })
+    }
+
     /// Whether a config is worth proposing: not probed for the usual time, not failed, not pending, and not known to need
     /// too much memory.
     pub fn is_open(&self, config: &Config) -> bool {
-        !self.history.is_settled(config) && !self.pending.contains(config) && !self.is_ruled_out(config)
+        (!self.is_narrow || self.is_near_start(config))
+            && !self.history.is_settled(config)
+            && !self.pending.contains(config)
+            && !self.is_ruled_out(config)
     }
 
     /// Whether a config needs at least as much memory as one that did not fit.
@@ -141,6 +185,16 @@ pub struct Proposal {
 impl From<Config> for Proposal {
     fn from(config: Config) -> Self {
         Self { config, reason: None, gain: None, one_in: None }
+    }
+}
+
+impl Proposal {
+    /// A proposal under a [narrowed](View::narrowed) view: that little is expected of the few configs that it has says
+    /// nothing about the others.
+    fn among_first(self) -> Self {
+        const WHY: &str = "the baseline's diagnosis comes first";
+        let reason = self.reason.map_or_else(|| WHY.to_owned(), |reason| format!("{reason}; {WHY}"));
+        Self { reason: Some(reason), gain: None, ..self }
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::TuneError;
 use super::gain::{self, SmallGains};
 use crate::budget::{Budget, StopReason};
+use crate::diagnosis::{self, Around};
 use crate::event::Event;
 use crate::journal::Journal;
 use crate::numerics::FullPrecision;
@@ -29,6 +30,7 @@ pub(super) struct Search<'s, 'p> {
     pub(super) limits: &'s Limits,
     pub(super) precision_speeds: &'s BTreeMap<Precision, f64>,
     pub(super) warm_start: &'s [Earlier],
+    pub(super) around: &'s Around,
     pub(super) full_precision: FullPrecision,
     pub(super) prober: Box<dyn Prober + 'p>,
     pub(super) journal: Option<Journal>,
@@ -98,12 +100,26 @@ impl Search<'_, '_> {
     fn proposed(&self, strategy: &mut dyn Strategy, baseline: Option<&Config>, seed: u64) -> Option<Proposal> {
         let searched = u32::try_from(self.history.searched().count()).unwrap_or(u32::MAX);
         let objective = self.objective.scalarised(&self.history, seed);
+        let first = self.opened_first(baseline);
         let view = View::new(self.space, &objective, &self.history, &[], baseline)
             .with(self.budget.probes.saturating_sub(searched), seed)
             .with_precision_speeds(self.precision_speeds)
-            .with_earlier(self.warm_start);
+            .with_earlier(self.warm_start)
+            .with_first(&first);
         let proposal = strategy.propose(&view)?;
         Some(Proposal { reason: proposal.reason.map(|reason| objective.with_question(reason)), ..proposal })
+    }
+
+    /// The parameters that what the baseline waits for speaks for, where it is speed that counts. The first probe of the
+    /// baseline tells, so that a search that goes on has them, too.
+    fn opened_first(&self, baseline: Option<&Config>) -> Vec<usize> {
+        let Some(baseline) = baseline.filter(|_| self.objective.is_largest_throughput()) else { return Vec::new() };
+        let measured = self.history.of(baseline).find_map(|trial| trial.outcome.measurement());
+        measured.map_or_else(Vec::new, |measurement| {
+            let settings = self.space.settings(baseline);
+            let verdict = diagnosis::of_config(self.space, &settings, measurement, self.around.clone());
+            diagnosis::first_parameters(self.space, &verdict)
+        })
     }
 
     /// The same failure at the first config and twice more is not the configs' fault.

@@ -6,6 +6,7 @@
 pub(crate) mod kept;
 pub(crate) mod python;
 pub(crate) mod stand_in;
+pub(crate) mod terminal;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -75,7 +75,8 @@ class DatasetWatch:
         batch = own(data)
         self._collated = (time.perf_counter() - wall, self._processor_time() - cpu)
         try:
-            self._samples = len(data) if is_many else samples_in(batch) or 1
+            # A data set that is asked for a whole batch may hand over something else than a list of samples.
+            self._samples = len(data) if is_many and isinstance(data, list) else samples_in(batch) or 1
         except TypeError:
             self._samples = 1
         return batch
@@ -181,7 +182,7 @@ class WorkerInit:
 
     def __call__(self, worker: int) -> None:
         try:
-            numbers = _mapped(os.path.join(self._folder, f"loader-{self._loader}-{os.getpid()}"), LENGTH)
+            numbers = _mapped(os.path.join(self._folder, f"loader-{self._loader}-{worker}-{os.getpid()}"), LENGTH)
             install(DatasetWatch(DataFiles(self._folder), numbers, time.process_time))
         except OSError:  # no space is left: training goes on
             pass
@@ -200,8 +201,8 @@ def _mapped(path: str, length: int) -> Numbers:
 
 
 def numbers_of_workers(folder: str, loader: int) -> list[list[float]]:
-    """What the workers of a loader have seen so far, each by itself."""
-    found = []
+    """What the workers of a loader have seen so far, each by itself; those that each epoch starts anew are one."""
+    found: dict[str, list[float]] = {}
     for name in sorted(os.listdir(folder)):
         if name.startswith(f"loader-{loader}-"):
             try:
@@ -210,5 +211,6 @@ def numbers_of_workers(folder: str, loader: int) -> list[list[float]]:
             except (OSError, ValueError):
                 continue
             if len(numbers) == LENGTH:
-                found.append(list(numbers))
-    return found
+                worker = name.split("-")[2]
+                found[worker] = [sum(both) for both in zip(numbers, found.get(worker, [0.0] * LENGTH))]
+    return list(found.values())

@@ -50,6 +50,7 @@ class LoaderState:
         self.wait_seconds = 0.0  # since the last step
         self.queue: deque[Optional[int]] = deque()  # samples of batches that no step has used yet
         self.batch_size: Optional[int] = None
+        self.said: dict[str, Any] = {}  # what it is set to; it may be gone before its iterator
         self.number = next(_numbers)
         self.begun_at: Optional[float] = None  # the first iteration
         self.first_batch_seconds: Optional[float] = None
@@ -57,6 +58,23 @@ class LoaderState:
         self.iterator: Callable[[], Any] = lambda: None  # the last
         self.kept: Optional[Kept] = None  # batches that are replayed
         self.numbers: Any = array("d", bytes(8 * dataset_watch.LENGTH))  # of its data set, as far as it is loaded here
+
+
+def _said(loader: Any) -> dict[str, Any]:
+    """The facts that a loader's own attributes are."""
+    said: dict[str, Any] = {
+        "loader.workers": loader.num_workers,
+        "loader.pin_memory": bool(loader.pin_memory),
+        "loader.persistent_workers": bool(loader.persistent_workers),
+        "loader.dataset": type(loader.dataset).__name__,
+    }
+    if loader.num_workers > 0:
+        said["loader.prefetch_factor"] = loader.prefetch_factor
+    try:
+        said["loader.batches"] = len(loader)
+    except Exception:  # an iterable data set without a length, or one that has to count
+        pass
+    return said
 
 
 class Loaders:
@@ -109,6 +127,7 @@ class Loaders:
             if state is None:
                 state = self._add(loader)
             self._before_iteration(loader, state)
+            state.said = _said(loader)
             if state.begun_at is None:
                 state.begun_at = time.perf_counter()
             iterator = self._iterate(original, loader, state)
@@ -215,21 +234,12 @@ class Loaders:
     def say_facts(self, facts: Facts) -> None:
         """What is known of the training loader."""
         state = self._training
-        loader = None if state is None else state.loader()
-        if state is None or loader is None:
+        if state is None:
             return
         samples, size, is_pinned = state.batch or (None, None, None)
-        facts.say("loader.workers", loader.num_workers)
+        for name, value in state.said.items():
+            facts.say(name, value)
         facts.say("loader.batch_size", state.batch_size or samples)
-        facts.say("loader.pin_memory", bool(loader.pin_memory))
-        facts.say("loader.persistent_workers", bool(loader.persistent_workers))
-        facts.say("loader.dataset", type(loader.dataset).__name__)
-        if loader.num_workers > 0:
-            facts.say("loader.prefetch_factor", loader.prefetch_factor)
-        try:
-            facts.say("loader.batches", len(loader))
-        except Exception:  # an iterable data set without a length, or one that has to count
-            pass
         facts.say("loader.batch_bytes", size)
         facts.say("loader.batch_pinned", is_pinned)
         facts.say("loader.first_batch_seconds", state.first_batch_seconds)

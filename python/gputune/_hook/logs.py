@@ -25,6 +25,8 @@ class Logs:
         self._changed: list[tuple[Any, tuple[str, ...]]] = []
 
     def install(self) -> None:
+        # The first finds the caller and makes the record; the second is called by itself where others make it.
+        replace(logging.Logger, "_log", self.sites.around("logging"))
         replace(logging.Handler, "handle", self.sites.around("logging"))
         for name in ("fsync", "fdatasync"):
             replace(os, name, self.sites.around(name, is_counted=False))

@@ -1,35 +1,32 @@
 //! What is seen while a diagnosis runs: a line that moves on a terminal, plain lines elsewhere.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use gputune::diagnosis::Note;
 use gputune::quantity::show_duration;
 use gputune::report::shown_estimate;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{is_terminal, label, result_words};
+use super::{label, result_words};
+use crate::cli::live::Live;
 
 /// Shows notes on standard error.
 pub(super) enum Said {
     Nothing,
     Lines,
-    Moving { line: ProgressBar, what: &'static str },
+    Moving { line: Live, what: &'static str },
 }
 
 impl Said {
-    pub(super) fn new(quiet: bool) -> Self {
+    /// `q` sets `stop`.
+    pub(super) fn new(quiet: bool, stop: &Arc<AtomicBool>) -> Self {
         if quiet {
             return Self::Nothing;
         }
-        if !is_terminal() {
+        if !Live::is_possible() {
             return Self::Lines;
         }
-        let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
-            line.set_style(style);
-        }
-        line.enable_steady_tick(Duration::from_millis(250));
-        Self::Moving { line, what: "" }
+        Self::Moving { line: Live::begin("", Arc::clone(stop)), what: "" }
     }
 
     pub(super) fn hear(&mut self, note: &Note<'_>) {
@@ -37,14 +34,14 @@ impl Said {
             Note::Begins(which) => {
                 if let Self::Moving { line, what } = self {
                     *what = label(*which);
-                    line.set_message(format!("{what}: starts"));
+                    line.note(&format!("{what}: starts"));
                 }
             }
             Note::Progress(progress) => {
                 if let Self::Moving { line, what } = self {
                     let rate = progress.throughput.map(|rate| shown_estimate(rate, &progress.unit));
                     let rate = rate.unwrap_or_else(|| format!("{} steps", progress.steps));
-                    line.set_message(format!("{what}: {} {rate}", show_duration(progress.elapsed)));
+                    line.note(&format!("{what}: {} {rate}", show_duration(progress.elapsed)));
                 }
             }
             Note::Ended(which, ran, took) => {
@@ -59,14 +56,12 @@ impl Said {
         match self {
             Self::Nothing => {}
             Self::Lines => eprintln!("{text}"),
-            Self::Moving { line, .. } => line.println(text),
+            Self::Moving { line, .. } => line.say(text),
         }
     }
 
     /// Takes the moving line away.
-    pub(super) fn finish(&self) {
-        if let Self::Moving { line, .. } = self {
-            line.finish_and_clear();
-        }
+    pub(super) fn finish(&mut self) {
+        *self = Self::Nothing;
     }
 }

@@ -146,8 +146,8 @@ fn parameter_line(opening: &Opening) -> String {
 /// What the job has today, in so far as it is active: prefetching and persistence belong to workers.
 fn baseline_lines(openings: &[Opening], evidence: &Evidence) -> String {
     let needs_workers = |opening: &Opening| matches!(opening.parameter, "prefetch_factor" | "persistent_workers");
-    let has_workers =
-        evidence.workers() != Some(0) || openings.iter().all(|opening| opening.parameter != "num_workers");
+    let is_opened = openings.iter().any(|opening| opening.parameter == "num_workers");
+    let has_workers = evidence.workers().map_or(!is_opened, |workers| workers > 0 || !is_opened);
     let mut text = String::new();
     for opening in openings {
         let Some(today) = opening.today.as_ref().filter(|_| has_workers || !needs_workers(opening)) else { continue };

@@ -1,6 +1,6 @@
 //! The step waits for data: what makes the data late.
 
-use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, shown_share, shown_times};
+use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER};
 use super::loader::{IMBALANCE, is_late_only};
@@ -63,6 +63,10 @@ fn reads_small_files(evidence: &Evidence) -> bool {
 
 fn reads_large_samples(evidence: &Evidence) -> bool {
     !reads_small_files(evidence)
+}
+
+fn reads_files(evidence: &Evidence) -> bool {
+    evidence.text("files.kind").is_some_and(|kind| kind != "none")
 }
 
 fn reads_hdf5(evidence: &Evidence) -> bool {
@@ -204,8 +208,17 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
     if is_late_only(evidence) {
         found.add(-0.5, "the loader alone is faster than the job");
     }
+    found.worth = beyond_imbalance(evidence, found.worth);
     found.worth = found.worth.by_parameters(starvation::with_workers(evidence).map(|best| best.times));
     Some(found)
+}
+
+/// What is left to win where one worker holds up the others: evening them out comes first.
+fn beyond_imbalance(evidence: &Evidence, worth: Worth) -> Worth {
+    let imbalance = evidence.number("loader.worker_imbalance").filter(|times| *times >= IMBALANCE.value);
+    let Some((imbalance, times)) = imbalance.zip(worth.times) else { return worth };
+    let words = format!("{}; {} of it by even workers", worth.words, shown_times(imbalance));
+    Worth { times: Some((times / imbalance).max(1.0)), words, ..worth }
 }
 
 /// Whether tasks waited for a processor much of the time, so that waiting for a turn looks like waiting for storage.
@@ -232,8 +245,10 @@ fn storage(evidence: &Evidence) -> Option<Found> {
     if let (Some(waits), Some(item)) = (waits, evidence.number("loader.item_seconds"))
         && waits >= WAITS_FOR_STORAGE.value
     {
-        speaks = true;
-        let weight = if is_crowded(evidence) && pressure.is_none() { 0.25 } else { 0.6 };
+        // Waiting for a turn on the cores looks the same where no file is seen.
+        let is_crowded = is_crowded(evidence) && pressure.is_none();
+        speaks = !is_crowded || reads_files(evidence);
+        let weight = if is_crowded { 0.25 } else { 0.6 };
         found.add(weight, format!("a sample takes {}, {} of it waiting", show_seconds(item), shown_share(waits)));
     }
     if let Some(share) = pressure {
@@ -260,6 +275,7 @@ fn storage(evidence: &Evidence) -> Option<Found> {
     if evidence.workers() == Some(0) {
         found.add(-0.3, "it is loaded in the training process");
     }
+    found.worth = beyond_imbalance(evidence, found.worth);
     found.worth = found.worth.by_parameters(starvation::with_workers(evidence).map(|best| best.times));
     Some(found)
 }

@@ -37,6 +37,11 @@ pub(super) static THROTTLED: Threshold = Threshold {
     value: 0.1,
     source: "own: a period counts whole however late it happened (kernel documentation, scheduler/sched-bwc.rst), so less may be nothing",
 };
+pub(super) static KEPT_WAITING: Threshold = Threshold {
+    what: "share of the time in which tasks of the job wait for a processor, at least, to say that others take them away",
+    value: 0.15,
+    source: "own: a job whose tasks find a free core at once loses nothing to what else runs",
+};
 pub(super) static FOREIGN: Threshold = Threshold {
     what: "share of the processors' time that other programs took while next to none was idle, at least",
     value: 0.2,
@@ -148,8 +153,8 @@ pub(super) static CAUSES: [Cause; 6] = [
         name: "crowded_cores",
         title: "another tenant: other programs on the same cores",
         about: "Other programs keep the cores busy that the job runs on.",
-        signature: "other programs took a share of the processors' time and next to none was idle",
-        thresholds: &[&FOREIGN],
+        signature: "other programs took a share of the processors' time, next to none was idle, and the job's tasks waited for one",
+        thresholds: &[&FOREIGN, &KEPT_WAITING],
         kind: Kind::Validity,
         scope: Scope::Any,
         find: crowded_cores,
@@ -253,9 +258,17 @@ fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
 }
 
 fn logging(evidence: &Evidence) -> Option<Found> {
-    let share = evidence.share_of_fact("log_seconds_per_step").filter(|share| *share >= LOGS.value)?;
+    let within = evidence.share_of_fact("log_seconds_per_step").filter(|share| *share >= LOGS.value)?;
     let seconds = evidence.number("log_seconds_per_step").unwrap_or(0.0);
-    let words = format!("writing takes {} of a step ({})", shown_share(share), show_seconds(seconds));
+    let writes = evidence.number("logs_per_step").unwrap_or(0.0);
+    // What is put together for many writes lies between the phases, too.
+    let around = evidence.overhead().filter(|_| writes >= MANY.value);
+    let share = around.unwrap_or(0.0).max(within);
+    let words = if share > within {
+        format!("writing, and what is done for it between the phases, takes {} of a step", shown_share(share))
+    } else {
+        format!("writing takes {} of a step ({})", shown_share(share), show_seconds(seconds))
+    };
     let mut found = Found::new(Worth::estimated(1.0 / (1.0 - share.min(0.99)), words.clone()));
     found.add(if share >= 0.1 { 0.75 } else { 0.55 }, words);
     if let Some(writes) = evidence.number("logs_per_step").filter(|writes| *writes >= 0.5) {
@@ -279,11 +292,17 @@ fn cpu_quota(evidence: &Evidence) -> Option<Found> {
 
 fn crowded_cores(evidence: &Evidence) -> Option<Found> {
     let share = Some(evidence.foreign()).filter(|share| *share >= FOREIGN.value)?;
+    let waited = evidence.host(Metric::CpuPressure);
+    if waited.is_some_and(|waited| waited < KEPT_WAITING.value) {
+        return None;
+    }
+    // No more can be won than was lost, nor more than others took.
+    let lost = waited.map_or(share, |waited| waited.min(share)).min(0.9);
     let words = format!("other programs took {} of the processors, and next to none was idle", shown_share(share));
-    let mut found = Found::new(Worth::estimated(1.0 / (1.0 - share.min(0.9)), words.clone()));
+    let mut found = Found::new(Worth::estimated(1.0 / (1.0 - lost), words.clone()));
     found.add(if share >= 0.35 { 0.7 } else { 0.5 }, words);
-    if let Some(pressure) = evidence.host(Metric::CpuPressure).filter(|share| *share >= 0.2) {
-        found.add(0.3, format!("tasks of the job waited for a processor {} of the time", shown_share(pressure)));
+    if let Some(waited) = waited {
+        found.add(0.3, format!("tasks of the job waited for a processor {} of the time", shown_share(waited)));
     }
     if evidence.is_gpu() && super::super::starvation::Starvation::of(evidence).is_none() {
         found.add(-0.5, "the GPU does not wait for the host");

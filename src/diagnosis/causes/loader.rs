@@ -121,6 +121,10 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     let (alone, job) = (evidence.loader_rate()?, evidence.rate()?.value);
     let queue = evidence.queue()?;
     let times = ratio(alone, job)?;
+    // Workers that each epoch starts anew explain a queue that is empty.
+    if worker_start(evidence).is_some() {
+        return None;
+    }
     // Where loading and training share the cores, the loader alone has more of them than it has in the job.
     let held_back = starvation::core_limit(evidence).is_some_and(|rate| rate < job * AHEAD.value);
     if times < AHEAD.value || queue > QUEUE.value || held_back {
@@ -190,8 +194,14 @@ fn worker_start(evidence: &Evidence) -> Option<Found> {
             format!("the first batch takes {}, {} of an epoch", show_seconds(first.unwrap_or(0.0)), shown_share(share))
         }
     };
-    let mut found = Found::new(Worth::estimated(1.0 / (1.0 - share.min(0.99)), words.clone()));
-    found.worth = found.worth.clone().by_parameters(found.worth.times);
+    let mut worth = Worth::estimated(1.0 / (1.0 - share.min(0.99)), words.clone());
+    // Where the loader is fast once it runs, all of the waiting is its start's.
+    let is_fast =
+        evidence.loader_rate().zip(evidence.rate()).is_some_and(|(alone, job)| alone >= job.value * AHEAD.value);
+    if let Some(starved) = Starvation::of(evidence).filter(|starved| is_fast && starved.is_measured()) {
+        worth = worth.or_more(starved.times(), "replayed batches");
+    }
+    let mut found = Found::new(worth.clone().by_parameters(worth.times));
     found.add(0.6, words);
     if lost.is_some()
         && let Some(first) = first.filter(|first| *first > 5.0 * step)

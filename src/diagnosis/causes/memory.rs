@@ -2,6 +2,7 @@
 
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence};
+use super::super::starvation::Starvation;
 use crate::metric::Metric;
 use crate::outcome::Memory;
 use crate::quantity::{show_bytes, show_number};
@@ -125,10 +126,19 @@ fn without_limit(evidence: &Evidence) -> Option<f64> {
     Some(1.0 / (1.0 - fixed / 2.0))
 }
 
+/// Whether twice the batch is too much for the memory of the device, which is the host's where there is no GPU.
+fn does_not_fit_twice(evidence: &Evidence) -> bool {
+    match evidence.ran_out_of_memory() {
+        Some((Differential::DoubleBatch, Memory::Device)) => true,
+        Some((Differential::DoubleBatch, Memory::Host)) => !evidence.is_gpu(),
+        _ => false,
+    }
+}
+
 fn memory_limited(evidence: &Evidence) -> Option<Found> {
     let retries = evidence.observed.allocator_retries.filter(|retries| *retries > 0);
     let used = evidence.observed.memory_headroom().map(|free| 1.0 - free).filter(|used| *used >= NEARLY_FULL.value);
-    let failed = evidence.ran_out_of_memory() == Some((Differential::DoubleBatch, Memory::Device));
+    let failed = does_not_fit_twice(evidence);
     if retries.is_none() && used.is_none() && !failed {
         return None;
     }
@@ -170,16 +180,23 @@ fn host_memory(evidence: &Evidence) -> Option<Found> {
         .zip(evidence.around.memory.filter(|all| *all > 0))
         .map(|(left, all)| left as f64 / all as f64)
         .filter(|share| *share < HOST_LEFT.value);
-    let failed = matches!(evidence.ran_out_of_memory(), Some((_, Memory::Host)));
+    let failed = matches!(evidence.ran_out_of_memory(), Some((_, Memory::Host))) && !does_not_fit_twice(evidence);
     if pressure.is_none() && left.is_none() && !failed {
         return None;
     }
-    let worth = match pressure {
-        Some(share) => Worth::estimated(
+    // Data that the page cache would hold, had it the room, is read from storage again and again.
+    let rereads = evidence.number("files.cached_share").is_some_and(|cached| cached < 0.5);
+    let starved = Starvation::of(evidence).filter(|_| pressure.is_some() && rereads);
+    let worth = match (&starved, pressure) {
+        (Some(starved), _) if starved.is_measured() => Worth::measured(
+            starved.times(),
+            format!("with batches that are there already it is {} as fast", shown_times(starved.times())),
+        ),
+        (_, Some(share)) => Worth::estimated(
             1.0 / (1.0 - share.min(0.9)),
             format!("tasks waited for memory {} of the time", shown_share(share)),
         ),
-        None => Worth::unknown("no probe can add memory"),
+        (_, None) => Worth::unknown("no probe can add memory"),
     };
     let mut found = Found::new(worth);
     if let Some(share) = pressure {
@@ -187,6 +204,9 @@ fn host_memory(evidence: &Evidence) -> Option<Found> {
             if share >= 0.3 { 0.8 } else { 0.6 },
             format!("tasks waited for memory {} of the time", shown_share(share)),
         );
+    }
+    if starved.is_some() {
+        found.add(0.6, "a step waits for data, and what was read before comes from storage again");
     }
     if let Some(share) = left {
         found.add(0.4, format!("{} of the machine's memory is left", shown_share(share)));

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::kept::Kept;
 use crate::metric::{METRICS, Readings, Unit};
 use crate::outcome::Measurement;
+use crate::probe::Timeline;
 use crate::quantity::{show_bytes, show_number, show_seconds};
 use crate::report::care::left_out;
 use crate::report::gpus::gpu_lines;
@@ -25,6 +26,9 @@ pub(super) struct Detail {
     /// The last lines that it printed.
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
+    /// What it did over its time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeline: Option<Timeline>,
 }
 
 pub(super) fn details(study: &Study, mut kept: BTreeMap<u32, Kept>) -> BTreeMap<u32, Detail> {
@@ -47,7 +51,8 @@ fn detail(trial: &Trial, kept: Kept) -> Detail {
     if let Some(measurement) = trial.outcome.partial_measurement() {
         measured(measurement, &mut facts);
     }
-    Detail { facts: facts.0, log_name: kept.log_name, log: kept.log.map(|log| plain(&log)) }
+    let Kept { log_name, log, timeline, .. } = kept;
+    Detail { facts: facts.0, log_name, log: log.map(|log| plain(&log)), timeline }
 }
 
 #[derive(Default)]

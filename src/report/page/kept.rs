@@ -6,13 +6,16 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use crate::outcome::Outcome;
-use crate::probe::{CommandProber, Effort};
+use crate::probe::{CommandProber, Effort, Timeline};
 use crate::report::Subject;
 use crate::trial::Trial;
 
 /// The most of all logs together that a page has, in bytes, and of one; with many trials each has less.
 const ALL_LOGS: usize = 2 << 20;
 const ONE_LOG: usize = 8 << 10;
+
+/// The most timelines; one is about a kilobyte.
+const TIMELINES: usize = 1500;
 
 /// Less of a log would say nothing.
 const LEAST_LOG: usize = 400;
@@ -26,6 +29,8 @@ pub(super) struct Kept {
     pub(super) log_name: Option<String>,
     /// The last lines that it printed.
     pub(super) log: Option<String>,
+    /// What it did over its time.
+    pub(super) timeline: Option<Timeline>,
 }
 
 /// What is kept of each trial, by its number. Where there is no room for all, the best goes first, then what failed.
@@ -35,7 +40,7 @@ pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
     let whys = subject.lines.iter().map(|line| (line.trial, Kept { why: line.why.clone(), ..Kept::default() }));
     let mut kept: BTreeMap<u32, Kept> = whys.collect();
     let each = (ALL_LOGS / trials.len().max(1)).clamp(LEAST_LOG, ONE_LOG);
-    let mut room = ALL_LOGS;
+    let (mut room, mut timelines) = (ALL_LOGS, TIMELINES);
     let is_best = |trial: &Trial| best.is_some_and(|best| best.config == study.settings(&trial.config));
     let rank = |trial: &&Trial| match trial.outcome {
         _ if is_best(trial) => 0,
@@ -45,6 +50,12 @@ pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
     let mut order: Vec<&Trial> = trials.iter().collect();
     order.sort_by_key(rank);
     for trial in order {
+        if timelines > 0
+            && let Some(timeline) = Timeline::read(folder, trial.number)
+        {
+            kept.entry(trial.number).or_default().timeline = Some(timeline);
+            timelines -= 1;
+        }
         let log = CommandProber::log_name(trial.number, Effort::Probe);
         let Some(tail) = tail(&folder.join(&log), each.min(room)) else { continue };
         room -= tail.len().min(room);

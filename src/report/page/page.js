@@ -330,7 +330,7 @@
     holder.drawnAt = width;
     const svg = DRAW[figure.drawing](figure, width);
     svg.setAttribute("role", "img");
-    svg.addEventListener("click", () => svg.value && open(svg.value.trial));
+    svg.addEventListener("click", () => svg.value && svg.value.trial && open(svg.value.trial));
     holder.classList.remove("wait");
     const scrolls = Number(svg.getAttribute("width")) > width;
     holder.classList.toggle("scrolls", scrolls);
@@ -552,11 +552,44 @@
     if (!dialog.open) dialog.showModal();
     dialog.scrollTop = 0;
     dialog.querySelector("h2").focus();
+    for (const holder of [...waiting.keys()]) if (waiting.get(holder).drawing === "reading" && !holder.isConnected) waiting.delete(holder);
     for (const holder of dialog.querySelectorAll(".drawing")) draw(holder);
   };
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 
-  const timeline = (detail) => null;
+  /// What a trial did over its time: a small figure for each reading.
+  const READINGS = [["throughput", "throughput", "number"], ["cpu_cores", "CPU cores", "number"], ["host_memory_bytes", "host memory", "bytes"]];
+  const drawReading = (figure, width) => {
+    const unit = UNITS[figure.unit];
+    const most = Math.max(...figure.points.map((point) => point.y ?? 0)) || 1;
+    return Plot.plot(base(figure, width, 130, {
+      marginLeft: 62, marginRight: 14, marginTop: 10, marginBottom: 28,
+      x: { label: null, domain: [0, figure.length], tickFormat: (at) => `${digits(at)} s`, ticks: Math.max(3, Math.floor(width / 110)) },
+      y: { label: null, domain: [0, most * 1.05], ticks: figure.unit === "bytes" ? nice("bytes", 0, most).slice(-3) : 3, tickFormat: unit, grid: true },
+      marks: [
+        Plot.ruleY([0], { stroke: "var(--control)" }),
+        Plot.line(figure.points, { x: "x", y: "y", stroke: "var(--accent)", strokeWidth: 1.5 }),
+        Plot.dot(figure.points, { x: "x", y: "y", r: 2, fill: "var(--accent)" }),
+        Plot.tip(figure.points, Plot.pointerX({ x: "x", y: "y", fill: "var(--raised)", stroke: "var(--control)",
+          title: (point) => `${digits(point.x)} s: ${unit(point.y)}` })),
+      ],
+    }));
+  };
+  DRAW.reading = drawReading;
+  const timeline = (detail) => {
+    const kept = detail.timeline;
+    if (!kept) return null;
+    const parts = READINGS.flatMap(([key, label, unit]) => {
+      const points = (kept[key] || []).map((y, at) => ({ x: (at + 0.5) * kept.every_s, y: y === null ? NaN : y }));
+      const known = points.map((point) => point.y).filter((y) => !Number.isNaN(y));
+      if (!known.length) return [];
+      const text = `${capital(label)} over the time of the probe: from ${UNITS[unit](Math.min(...known))} to ${UNITS[unit](Math.max(...known))}.`;
+      const holder = h("div", { class: "drawing" });
+      waiting.set(holder, { drawing: "reading", title: label, text, unit, points, length: points.length * kept.every_s });
+      return [h("div", {}, h("p", { class: "step" }, text), holder)];
+    });
+    return parts.length ? h("div", { class: "readings" }, h("h3", {}, "Over time"), parts) : null;
+  };
 
   // ---- light and dark -------------------------------------------------------------------------------------------
   const THEMES = ["auto", "light", "dark"];

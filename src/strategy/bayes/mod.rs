@@ -100,6 +100,17 @@ const FIRST_TRIALS: usize = 3;
 
 impl Strategy for Bayes {
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
+        if let Some(narrow) = view.narrowed()
+            && let Some(proposal) = self.propose_in(&narrow)
+        {
+            return Some(proposal.among_first());
+        }
+        self.propose_in(view)
+    }
+}
+
+impl Bayes {
+    fn propose_in(&mut self, view: &View<'_>) -> Option<Proposal> {
         let parts = self.parts;
         if parts.every_config && self.listed.as_ref().is_none_or(|listed| !listed.is_of(view.space)) {
             self.listed = Some(Listed::of(view.space));

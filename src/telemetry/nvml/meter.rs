@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -136,6 +136,16 @@ impl GpuMeter {
     /// Looks at the probe once more, while its processes are still there, unless that takes long.
     pub fn look(&self) {
         let _ = self.ask(Request::Look, TIME_TO_LOOK);
+    }
+
+    /// Asks what the GPUs that are watched did between two moments, without waiting for the answer and without ending to
+    /// watch; not while another question is open.
+    pub fn ask_now(&self, window: Window) -> Option<Receiver<Result<Metered, String>>> {
+        if self.behind() > 0 {
+            return None;
+        }
+        let (reply, answer) = sync_channel(1);
+        self.send(Request::Now(window, reply)).then_some(answer)
     }
 
     /// Ends to watch: what the GPUs did in the measured time.

@@ -26,6 +26,7 @@ pub(super) enum Request {
     Facts(Visible, SyncSender<Told<Vec<GpuFacts>>>),
     Begin { visible: Visible, root: u32, idle: GpuState },
     Look(SyncSender<()>),
+    Now(Window, SyncSender<Told<Metered>>),
     End(Window, SyncSender<Told<Metered>>),
 }
 
@@ -118,14 +119,19 @@ impl Worker {
                 }
                 let _ = reply.send(());
             }
+            Request::Now(window, reply) => drop(reply.send(self.metered(window))),
             Request::End(window, reply) => {
-                let metered = match self.session.take() {
-                    Some(session) => session.end(self.nvml, window, &self.first_settings),
-                    None => Err("the probe was not watched".to_owned()),
-                };
+                let metered = self.metered(window);
+                self.session = None;
                 let _ = reply.send(metered);
             }
         }
+    }
+
+    /// What the watched GPUs did in a window.
+    fn metered(&self, window: Window) -> Told<Metered> {
+        let session = self.session.as_ref().ok_or("the probe was not watched")?;
+        session.metered(self.nvml, window, &self.first_settings)
     }
 
     fn chosen(&mut self, visible: &Visible) -> Told<Vec<Handle>> {
@@ -215,14 +221,14 @@ impl Session {
         self.tick(nvml);
     }
 
-    fn end(
-        mut self,
+    fn metered(
+        &self,
         nvml: &'static Nvml,
         window: Window,
         first_settings: &BTreeMap<String, Settings>,
     ) -> Told<Metered> {
-        if let Some(failure) = self.failure.take() {
-            return Err(failure);
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
         }
         let is_matched = self.watched.iter().any(|watched| self.is_matched_on(watched));
         let (now, now_in_micros) = (Instant::now(), now_in_micros());

@@ -1,0 +1,1 @@
+"""TraceML and loadtune on the same scripts."""

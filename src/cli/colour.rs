@@ -1,0 +1,66 @@
+//! Whether there are colours, and how wide a report is.
+
+use std::io::IsTerminal;
+use std::sync::OnceLock;
+
+use console::Term;
+use gputune::report::Screen;
+
+/// When text is coloured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum When {
+    /// On a terminal, unless NO_COLOR is set or TERM is dumb
+    #[default]
+    Auto,
+    /// Also into files and pipes
+    Always,
+    /// Not at all
+    Never,
+}
+
+static WHEN: OnceLock<When> = OnceLock::new();
+
+/// Keeps what the command line asks for.
+pub(super) fn ask(when: When) {
+    let _ = WHEN.set(when);
+}
+
+/// Whether text for a terminal, or for something else, is coloured (<https://no-color.org>).
+fn colours(is_terminal: bool) -> bool {
+    let unwanted = || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || is_dumb();
+    match WHEN.get().copied().unwrap_or_default() {
+        When::Auto => is_terminal && !unwanted(),
+        When::Always => true,
+        When::Never => false,
+    }
+}
+
+/// Whether the terminal knows no escape sequences (terminfo(5): `dumb`).
+pub(super) fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
+}
+
+/// Whether standard error is coloured.
+pub(super) fn on_stderr() -> bool {
+    colours(std::io::stderr().is_terminal())
+}
+
+/// What a report on standard error is written on.
+pub(super) fn stderr() -> Screen {
+    const ELSEWHERE: usize = 100;
+    screen(&Term::stderr(), on_stderr(), ELSEWHERE)
+}
+
+/// What a report on standard output is written on.
+pub(super) fn stdout() -> Screen {
+    const ELSEWHERE: usize = 80;
+    screen(&Term::stdout(), colours(std::io::stdout().is_terminal()), ELSEWHERE)
+}
+
+/// The width of the terminal; elsewhere what `COLUMNS` says, or a default.
+fn screen(term: &Term, colours: bool, elsewhere: usize) -> Screen {
+    const LEAST: usize = 40;
+    let told = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
+    let terminal = term.size_checked().map(|(_, columns)| usize::from(columns)).filter(|columns| *columns > 0);
+    Screen { columns: terminal.or_else(told).unwrap_or(elsewhere).max(LEAST), colours }
+}

@@ -1,0 +1,389 @@
+//! What the live view says: a few lines from the status of a search, always as many, so that nothing jumps.
+
+use std::time::Duration;
+
+use gputune::metric::{Metric, Readings};
+use gputune::outcome::Estimate;
+use gputune::quantity::{show_bytes, show_duration, show_number};
+use gputune::report::{Screen, Tone, shortened, shown_estimate, wrap};
+use gputune::space::Settings;
+use gputune::status::{Ended, Running, Status};
+use gputune::trial::Purpose;
+
+/// The columns of the words in front.
+const LABEL: usize = 8;
+
+/// Rows for why a config is probed.
+const WHY: usize = 2;
+
+/// The block of a search that runs; `since` is the time since the status was told, `note` the last line.
+pub(super) fn block(status: &Status, since: Duration, note: &str, screen: Screen) -> Vec<String> {
+    // The last column stays free: some terminals break a line that fills it.
+    let page = Page { screen: Screen { columns: screen.columns.saturating_sub(1), ..screen }, lines: Vec::new() };
+    page.rule().budget(status, since).probe(status, since).best(status).last(note)
+}
+
+/// The status in lines for who looks once.
+pub(in crate::cli) fn once(status: &Status, screen: Screen) -> Vec<String> {
+    let page = Page { screen, lines: Vec::new() };
+    let mut lines = page.budget(status, Duration::ZERO).probe(status, Duration::ZERO).best(status).lines;
+    lines.retain(|line| super::painter::width(line.trim_end()) > LABEL);
+    lines
+}
+
+struct Page {
+    screen: Screen,
+    lines: Vec<String>,
+}
+
+impl Page {
+    fn room(&self) -> usize {
+        self.screen.columns.saturating_sub(LABEL)
+    }
+
+    fn push(&mut self, label: &str, tone: Tone, text: &str) {
+        let text = shortened(&text.replace(char::is_control, " "), self.room());
+        let label = self.screen.paint(Tone::Faint, &format!("{label:LABEL$}"));
+        self.lines.push(format!("{label}{}", self.screen.paint(tone, &text)));
+    }
+
+    /// Between what has ended and what runs.
+    fn rule(mut self) -> Self {
+        self.lines.push(self.screen.paint(Tone::Faint, &"─".repeat(self.screen.columns)));
+        self
+    }
+
+    /// What is spent, as a bar and in words.
+    fn budget(mut self, status: &Status, since: Duration) -> Self {
+        const BAR: usize = 20;
+        let elapsed = status.elapsed_s + since.as_secs_f64();
+        let words = match status.confirmations {
+            Some((done, all)) => format!("{} probes, {done} of {all} confirmations", status.searched),
+            None => format!("{} of {} probes", status.searched, status.probes),
+        };
+        let left = left(status, elapsed).map(|left| format!(", about {left} left")).unwrap_or_default();
+        let words = format!("{words}, {} of {}{left}", duration(elapsed), duration(status.time_s));
+        let share = match status.confirmations {
+            Some((done, all)) => f64::from(done) / f64::from(all.max(1)),
+            None => f64::from(status.searched) / f64::from(status.probes.max(1)),
+        };
+        let is_wide = self.room() >= BAR + 2 + words.chars().count();
+        let bar = if is_wide {
+            format!("{}  ", bar(share.max(elapsed / status.time_s.max(1e-9)), BAR))
+        } else {
+            String::new()
+        };
+        let label = if status.confirmations.is_some() { "confirm" } else { "search" };
+        self.push(label, Tone::Plain, &format!("{bar}{words}"));
+        self
+    }
+
+    /// The probe that runs: what, how far, how fast, why, and what the devices tell.
+    fn probe(mut self, status: &Status, since: Duration) -> Self {
+        let Some(probe) = &status.probe else {
+            let what = match &status.ended {
+                Some(Ended::Stopped(reason)) => format!("ended: {reason}"),
+                Some(Ended::Failed(reason)) => format!("failed: {reason}"),
+                None => "chooses what to probe next".to_owned(),
+            };
+            let tone = if matches!(status.ended, Some(Ended::Failed(_))) { Tone::Bad } else { Tone::Plain };
+            self.push("", tone, &what);
+            (0..3 + WHY).for_each(|_| self.lines.push(String::new()));
+            return self;
+        };
+        let room = self.room();
+        self.push(
+            "probe",
+            Tone::Plain,
+            &format!("#{} {}", probe.number, config(probe, status, room.saturating_sub(5))),
+        );
+        let elapsed = probe.elapsed_s + since.as_secs_f64();
+        self.push("speed", Tone::Plain, &speed(probe, elapsed, status));
+        let scale = scale(probe.throughput, rival(status), room.min(60));
+        self.push("", Tone::Note, &scale);
+        let why = match (probe.purpose, &probe.why) {
+            (Purpose::Baseline, _) => {
+                "the baseline: what is run today, and what the gain is measured against".to_owned()
+            }
+            (Purpose::Confirm, _) => "measures a leader again, longer, in turn with the others".to_owned(),
+            (_, Some(why)) => why.clone(),
+            (_, None) => String::new(),
+        };
+        let mut lines = wrap(&why.replace(char::is_control, " "), room);
+        if lines.len() > WHY {
+            let rest = lines.split_off(WHY - 1).join(" ");
+            let cut: String = rest.chars().take(room.saturating_sub(1)).collect();
+            lines.push(format!("{}…", cut.trim_end()));
+        }
+        lines.resize(WHY, String::new());
+        for (at, line) in lines.iter().enumerate() {
+            self.push(if at == 0 { "why" } else { "" }, Tone::Plain, line);
+        }
+        self.push("devices", Tone::Plain, &devices(probe, room));
+        self
+    }
+
+    fn best(mut self, status: &Status) -> Self {
+        let Some(best) = &status.best else {
+            self.push("best", Tone::Faint, "nothing yet");
+            self.lines.push(String::new());
+            return self;
+        };
+        let number = match best.throughput {
+            Some(throughput) if throughput == best.estimate => shown_estimate(throughput, &best.unit),
+            _ => shown_estimate(best.estimate, ""),
+        };
+        let times = best.times_better.map(|times| format!(", {times:.2}x the baseline")).unwrap_or_default();
+        self.push("best", Tone::Good, &format!("#{} {}", best.number, best.config.line()));
+        self.push("", Tone::Plain, &format!("{number}{times}"));
+        self
+    }
+
+    fn last(mut self, note: &str) -> Vec<String> {
+        let note = shortened(note, self.screen.columns);
+        self.lines.push(self.screen.paint(Tone::Faint, &note));
+        self.lines
+    }
+}
+
+/// A duration in whole seconds, so that it changes once a second.
+fn duration(seconds: f64) -> String {
+    let whole = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX).as_secs();
+    match whole {
+        0..60 => format!("{whole} s"),
+        _ => show_duration(Duration::from_secs(whole)),
+    }
+}
+
+/// The time that is left if probes go on taking as long as so far, at most that of the budget.
+fn left(status: &Status, elapsed: f64) -> Option<String> {
+    const FEWEST: u32 = 2;
+    let in_time = (status.time_s - elapsed).max(0.0);
+    let left = match status.confirmations {
+        Some(_) => return None,
+        None if status.searched < FEWEST => return None,
+        None => {
+            let each = status.elapsed_s / f64::from(status.searched);
+            each * f64::from(status.probes.saturating_sub(status.searched))
+        }
+    };
+    Some(duration(left.min(in_time)))
+}
+
+fn bar(share: f64, columns: usize) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "columns")]
+    let done = (share.clamp(0.0, 1.0) * columns as f64).round() as usize;
+    format!("{}{}", "━".repeat(done), "─".repeat(columns - done))
+}
+
+/// The settings in a line; where they do not fit, those that differ from the best.
+fn config(probe: &Running, status: &Status, room: usize) -> String {
+    let whole = probe.config.line();
+    let best = status.best.as_ref().filter(|best| best.config != probe.config);
+    match best {
+        Some(best) if whole.chars().count() > room => {
+            let differs = |(name, value): &(&str, _)| best.config.get(name) != Some(*value);
+            let differing: Settings =
+                probe.config.iter().filter(differs).map(|(name, value)| (name, value.clone())).collect();
+            format!("{}, else as the best", differing.line())
+        }
+        _ => whole,
+    }
+}
+
+fn speed(probe: &Running, elapsed: f64, status: &Status) -> String {
+    let time = duration(elapsed);
+    let Some(rate) = probe.throughput else {
+        return match probe.steps {
+            0 => format!("{time}, no step yet"),
+            steps => format!("{time}, {steps} steps, too few to tell"),
+        };
+    };
+    let beside = rival(status).map(|best| format!(", {:.2}x the best", rate.value / best)).unwrap_or_default();
+    format!("{}{beside} ({time}, {} steps)", shown_estimate(rate, &probe.unit), probe.steps)
+}
+
+/// The throughput of the best so far, where throughput counts.
+fn rival(status: &Status) -> Option<f64> {
+    let best = status.best.as_ref()?;
+    best.throughput.filter(|throughput| *throughput == best.estimate).map(|throughput| throughput.value)
+}
+
+/// The interval on a line from zero, with the best so far as a mark: `──────[──●──]─────│────`.
+fn scale(rate: Option<Estimate>, best: Option<f64>, columns: usize) -> String {
+    const BEYOND: f64 = 1.15;
+    let Some(rate) = rate.filter(|_| columns >= 20) else { return String::new() };
+    let (low, high) = (rate.low.unwrap_or(rate.value).max(0.0), rate.high.unwrap_or(rate.value));
+    let most = best.unwrap_or(0.0).max(rate.value) * BEYOND;
+    if !(most.is_finite() && most > 0.0) {
+        return String::new();
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "columns")]
+    let at = |value: f64| ((value / most).clamp(0.0, 1.0) * (columns - 1) as f64).round() as usize;
+    let mut signs = vec!['─'; columns];
+    for (value, sign) in [(low, '['), (high, ']')] {
+        signs[at(value)] = sign;
+    }
+    for sign in &mut signs[at(low) + 1..at(high).max(at(low) + 1)] {
+        *sign = '━';
+    }
+    if let Some(best) = best {
+        signs[at(best)] = '│';
+    }
+    signs[at(rate.value)] = '●';
+    signs.into_iter().collect()
+}
+
+/// The GPUs, then the processors; as many numbers as there is room for.
+fn devices(probe: &Running, room: usize) -> String {
+    let gpus: Vec<&Readings> = probe.devices.gpus.iter().map(|gpu| &gpu.readings).collect();
+    let mut words = Vec::new();
+    if gpus.len() > 1 {
+        words.push(format!("{} GPUs", gpus.len()));
+    }
+    let share = |share: f64| format!("{:.0} %", share * 100.0);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes, never negative")]
+    let size = |bytes: f64| show_bytes(bytes.max(0.0) as u64);
+    for metric in [Metric::GpuBusy, Metric::SmActive, Metric::TensorActive, Metric::DramActive] {
+        words.extend(mean(&gpus, metric).map(|value| format!("{} {}", metric.label(), share(value))));
+    }
+    words.extend(mean(&gpus, Metric::Power).map(|watts| format!("{} W", show_number(watts))));
+    words.extend(most(&gpus, Metric::MemoryOwn).map(|bytes| format!("GPU memory {}", size(bytes))));
+    let host = &probe.devices.host;
+    let value = |metric: Metric| host.get(&metric).map(|reading| reading.value);
+    words.extend(value(Metric::CpuCores).map(|cores| format!("CPU {cores:.1} cores")));
+    words.extend(value(Metric::HostMemory).map(|bytes| format!("memory {}", size(bytes))));
+    words.extend(value(Metric::ReadRate).filter(|rate| *rate >= 1e6).map(|rate| format!("reads {}/s", size(rate))));
+    for metric in [Metric::CpuPressure, Metric::IoPressure, Metric::MemoryPressure] {
+        let pressing = value(metric).filter(|value| *value >= 0.05);
+        words.extend(pressing.map(|value| format!("{} {}", metric.label(), share(value))));
+    }
+    let mut line = String::new();
+    for word in words {
+        let joined = if line.is_empty() { word } else { format!("{line}, {word}") };
+        if joined.chars().count() > room {
+            break;
+        }
+        line = joined;
+    }
+    line
+}
+
+fn told(gpus: &[&Readings], metric: Metric) -> Vec<f64> {
+    gpus.iter().filter_map(|readings| readings.get(&metric)).map(|reading| reading.value).collect()
+}
+
+fn mean(gpus: &[&Readings], metric: Metric) -> Option<f64> {
+    let told = told(gpus, metric);
+    #[expect(clippy::cast_precision_loss, reason = "a few GPUs")]
+    (!told.is_empty()).then(|| told.iter().sum::<f64>() / told.len() as f64)
+}
+
+fn most(gpus: &[&Readings], metric: Metric) -> Option<f64> {
+    told(gpus, metric).into_iter().max_by(f64::total_cmp)
+}
+
+#[cfg(test)]
+mod tests {
+    use gputune::event::DeviceReadings;
+    use gputune::metric::{GpuUse, Reading, Source};
+    use gputune::status::BestSoFar;
+
+    use super::*;
+
+    fn settings(batch: i64) -> Settings {
+        [("batch_size", batch), ("workers", 4)].into_iter().collect()
+    }
+
+    fn status() -> Status {
+        let reading = |value| Reading { value, source: Source::Gpm };
+        let gpu =
+            [(Metric::GpuBusy, 0.87), (Metric::SmActive, 0.61), (Metric::Power, 412.0), (Metric::MemoryOwn, 33e9)];
+        let readings = gpu.map(|(metric, value)| (metric, reading(value))).into();
+        let estimate = Estimate::interval(3214.0, 3185.0, 3243.0);
+        Status {
+            format: 1,
+            gputune_version: "0".to_owned(),
+            name: "train.toml".to_owned(),
+            pid: 1,
+            machine: String::new(),
+            written_ms: 0,
+            elapsed_s: 130.4,
+            time_s: 1200.0,
+            searched: 7,
+            probes: 24,
+            confirmations: None,
+            probe: Some(Running {
+                number: 8,
+                purpose: Purpose::Search,
+                config: settings(128),
+                why: Some("expected to be 12 % faster than the best: a step waits for the loader for 30 % of its time, and two more workers would make that 4 %, which the memory allows for by far and the processors as well".to_owned()),
+                elapsed_s: 12.4,
+                steps: 320,
+                throughput: Some(Estimate::interval(3120.0, 2800.0, 3440.0)),
+                unit: "samples/s".to_owned(),
+                devices: DeviceReadings {
+                    host: [(Metric::CpuCores, reading(3.2)), (Metric::HostMemory, reading(4e9))].into(),
+                    gpus: vec![GpuUse { readings, ..GpuUse::default() }],
+                },
+            }),
+            best: Some(BestSoFar {
+                number: 5,
+                config: settings(64),
+                estimate,
+                throughput: Some(estimate),
+                unit: "samples/s".to_owned(),
+                times_better: Some(1.53),
+            }),
+            ended: None,
+        }
+    }
+
+    const NOTE: &str = "q or Ctrl-C stops and keeps everything";
+
+    fn at(columns: usize) -> String {
+        block(&status(), Duration::ZERO, NOTE, Screen { columns, colours: false }).join("\n")
+    }
+
+    #[test]
+    fn the_view_at_40_80_and_120_columns() {
+        insta::assert_snapshot!("view_40", at(40));
+        insta::assert_snapshot!("view_80", at(80));
+        insta::assert_snapshot!("view_120", at(120));
+    }
+
+    #[test]
+    fn it_has_always_as_many_lines_and_none_is_too_long() {
+        let mut bare = status();
+        (bare.probe, bare.best) = (None, None);
+        let mut early = status();
+        let probe = early.probe.as_mut().unwrap();
+        (probe.throughput, probe.steps, probe.why, probe.devices) = (None, 0, None, DeviceReadings::default());
+        let mut long = status();
+        let many = (0..30).map(|at| (format!("parameter_{at}"), format!("学習 value {at}")));
+        long.probe.as_mut().unwrap().config = many.collect();
+        let mut extreme = status();
+        extreme.probe.as_mut().unwrap().throughput = Some(Estimate::interval(1e-9, 0.0, f64::MAX));
+        let mut confirming = status();
+        confirming.confirmations = Some((2, 6));
+        let height = at(80).lines().count();
+        for status in [status(), bare, early, long, extreme, confirming] {
+            for columns in [40, 60, 80, 200] {
+                let block = block(&status, Duration::from_secs(1), NOTE, Screen { columns, colours: true });
+                assert_eq!(block.len(), height);
+                for line in block {
+                    assert!(super::super::painter::width(&line) < columns, "{columns}: {line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_interval_narrows_on_the_scale() {
+        let wide = scale(Some(Estimate::interval(100.0, 50.0, 150.0)), Some(120.0), 47);
+        let narrow = scale(Some(Estimate::interval(100.0, 95.0, 105.0)), Some(120.0), 47);
+        assert_eq!(wide, "─────────────────[━━━━━━━━━━━━━━━●━━━━━━│━━━━━]");
+        assert!(narrow.chars().filter(|sign| *sign == '━').count() < 4, "{narrow}");
+        assert_eq!(scale(None, None, 47), "");
+    }
+}

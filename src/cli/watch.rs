@@ -1,0 +1,265 @@
+//! `gputune watch`: the live view of a search that runs in another terminal or on another machine.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use gputune::journal::{Follower, JournalError, Line, is_in_use};
+use gputune::kept::Kept;
+use gputune::objective::Objective;
+use gputune::quantity::show_duration;
+use gputune::report::{self, Tone};
+use gputune::status::{Ended, Status, StatusFile};
+use gputune::trial::Purpose;
+
+use super::exit::{Exit, Failed};
+use super::live::{self, Live};
+use super::progress::{on_terminal, trial_line};
+use super::{colour, folder, interrupt, stdout};
+
+/// Watch a search that runs elsewhere: in another terminal, or on another machine with the same disk
+///
+/// It only reads the folder. `q` and Ctrl-C end the watching, never the search. Without a terminal it prints a line for
+/// each trial as it ends.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gputune watch gputune-out/config
+  gputune watch gputune-out/config --once
+  ssh node7 gputune watch /scratch/run/gputune-out/config")]
+pub(super) struct Args {
+    /// The folder of the search; it need not be there yet
+    dir: PathBuf,
+    /// Print what there is and end
+    #[arg(long)]
+    once: bool,
+}
+
+/// What can be told of the search's process.
+#[derive(Debug, PartialEq, Eq)]
+enum Life {
+    /// No journal yet.
+    Awaited,
+    Running,
+    Ended(Ended),
+    /// Its process is gone, and did not say how it ended.
+    Died,
+    /// It has not been heard of for so long, and cannot be asked.
+    Silent(Duration),
+}
+
+pub(super) fn run(args: &Args) -> super::Result {
+    let dir = folder_of(&args.dir)?;
+    let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
+    let quit = interrupt::stop_flag().map_err(impossible)?;
+    let mut watch = Watch::new(&dir);
+    if args.once {
+        watch.look().map_err(|error| unreadable(&error))?;
+        return watch.once();
+    }
+    let is_live = std::io::stdout().is_terminal() && Live::is_possible();
+    let live = is_live.then(|| Live::begin("", Arc::clone(&quit)));
+    watch.follow(live, &quit)
+}
+
+/// The folder, also where its journal is named.
+fn folder_of(place: &Path) -> Result<PathBuf, Failed> {
+    if place.is_dir() || !place.exists() {
+        return Ok(place.to_owned());
+    }
+    match (place.file_name(), place.parent()) {
+        (Some(name), Some(folder)) if name == folder::JOURNAL => Ok(folder.to_owned()),
+        _ => Err(Failed::new(Exit::Usage, format!("{} is no folder of a search", place.display()))
+            .hint("give the folder that `gputune search` names as `results`")),
+    }
+}
+
+fn unreadable(error: &JournalError) -> Failed {
+    Failed::because(Exit::Usage, error).hint("is it the folder of a search, written by this version of gputune?")
+}
+
+struct Watch {
+    dir: PathBuf,
+    journal: PathBuf,
+    follower: Follower,
+    objective: Option<Objective>,
+    status: Option<Status>,
+    best: Option<f64>,
+    /// Trials that ended.
+    trials: usize,
+    /// What the kernel said of the journal's lock, and when.
+    asked: Option<(Instant, Option<bool>)>,
+}
+
+impl Watch {
+    fn new(dir: &Path) -> Self {
+        let journal = dir.join(folder::JOURNAL);
+        let (follower, objective) = (Follower::new(&journal), None);
+        let dir = dir.to_owned();
+        Self { dir, journal, follower, objective, status: None, best: None, trials: 0, asked: None }
+    }
+
+    /// Reads what is new: lines of finished trials, and whether the status changed.
+    fn look(&mut self) -> Result<(Vec<(String, Tone)>, bool), JournalError> {
+        let before = self.status.as_ref().map(|status| status.written_ms);
+        // Before the journal: a search that has ended by now has all of its trials in there.
+        self.status = StatusFile::read(&self.dir);
+        let news = self.follower.news()?;
+        if news.is_another || self.objective.is_none() {
+            // What better means; of a folder that is older than that record, throughput.
+            self.objective = Kept::read(&self.dir).ok().map(|kept| kept.study.objective);
+        }
+        let mut lines = Vec::new();
+        if news.is_another {
+            (self.best, self.trials) = (None, 0);
+            lines.push(("the search was started over".to_owned(), Tone::Plain));
+        }
+        for line in &news.trials {
+            let text = self.told(line);
+            lines.push(text);
+        }
+        Ok((lines, before != self.status.as_ref().map(|status| status.written_ms)))
+    }
+
+    fn told(&mut self, line: &Line) -> (String, Tone) {
+        self.trials += 1;
+        let may_lead = line.purpose != Purpose::Confirm && !line.purpose.is_short();
+        let objective = self.objective.clone().unwrap_or_default();
+        let score = objective.score_of(&line.outcome).filter(|_| may_lead);
+        let is_best = score.is_some_and(|score| self.best.is_none_or(|best| score > best));
+        if is_best {
+            self.best = score;
+        }
+        trial_line(&objective, line.trial, line.purpose, &line.config, &line.outcome, is_best)
+    }
+
+    /// Whether the search lives.
+    fn life(&mut self) -> Life {
+        /// A search that runs writes its status more often, unless it is busy with something else.
+        const FRESH: Duration = Duration::from_secs(5);
+        const ASK_EVERY: Duration = Duration::from_secs(1);
+        if self.follower.header().is_none() {
+            return Life::Awaited;
+        }
+        let age = self.status.as_ref().map(age);
+        if let (Some(Status { ended: None, .. }), Some(age)) = (&self.status, age)
+            && age < FRESH
+        {
+            return Life::Running;
+        }
+        let is_in_use = match self.asked {
+            Some((at, answer)) if at.elapsed() < ASK_EVERY => answer,
+            _ => self.asked.insert((Instant::now(), is_in_use(&self.journal))).1,
+        };
+        match (is_in_use, self.status.as_ref().and_then(|status| status.ended.clone())) {
+            (Some(true), _) => Life::Running,
+            (_, Some(ended)) => Life::Ended(ended),
+            (Some(false), None) => Life::Died,
+            (None, None) => Life::Silent(age.unwrap_or_default()),
+        }
+    }
+
+    /// What there is, once.
+    fn once(&mut self) -> super::Result {
+        let life = self.life();
+        if life == Life::Awaited {
+            return Err(Failed::new(Exit::Usage, format!("no search has begun in {}", self.dir.display()))
+                .hint("without --once, `gputune watch` waits for it"));
+        }
+        let mut text = String::new();
+        if matches!(life, Life::Ended(_) | Life::Died)
+            && let Ok(kept) = super::report::read(&self.dir)
+        {
+            let best = super::report::best_of(&kept);
+            text += &(report::terminal(&kept.study, best.as_ref(), &self.dir, colour::stdout()) + "\n\n");
+        } else if let Some(status) = &self.status {
+            text += &(live::once(status, colour::stdout()).join("\n") + "\n");
+        }
+        stdout::print(&(text + &self.words(&life) + "\n"))?;
+        Ok(exit(&life))
+    }
+
+    /// Follows the search to its end.
+    fn follow(&mut self, live: Option<Live>, quit: &AtomicBool) -> super::Result {
+        const EVERY: Duration = Duration::from_millis(200);
+        let mut last = None;
+        let life = loop {
+            let (lines, is_new) = match self.look() {
+                Ok(news) => news,
+                Err(error) => {
+                    drop(live);
+                    return Err(unreadable(&error));
+                }
+            };
+            tell(live.as_ref(), &lines)?;
+            let life = self.life();
+            let words = self.words(&life);
+            if let Some(live) = &live {
+                if let Some(status) = self.status.as_ref().filter(|_| is_new) {
+                    live.show(status);
+                }
+                live.note(&format!("{words}; q leaves it"));
+            } else if last.as_ref() != Some(&words) && matches!(life, Life::Awaited) {
+                stdout::print(&format!("{words}\n"))?;
+            }
+            last = Some(words);
+            if matches!(life, Life::Ended(_) | Life::Died) || quit.load(Ordering::Relaxed) {
+                break life;
+            }
+            std::thread::sleep(EVERY);
+        };
+        if live.is_none() && self.trials > 0 {
+            stdout::print("\n")?;
+        }
+        drop(live);
+        if matches!(life, Life::Ended(_) | Life::Died) {
+            return self.once();
+        }
+        Ok(Exit::Found)
+    }
+
+    /// How it is with the search, in a line.
+    fn words(&self, life: &Life) -> String {
+        let dir = self.dir.display();
+        match life {
+            Life::Awaited => format!("waits for a search in {dir}"),
+            Life::Running => format!("watches the search in {dir}"),
+            Life::Ended(Ended::Stopped(reason)) => format!("the search in {dir} has ended: {reason}"),
+            Life::Ended(Ended::Failed(reason)) => format!("the search in {dir} has failed: {reason}"),
+            Life::Died => format!(
+                "no search is running in {dir} any more, and it did not end by itself: the same `gputune search` goes on from \
+                 its {} trials",
+                self.trials
+            ),
+            Life::Silent(age) => format!("no news from {dir} for {}", show_duration(*age)),
+        }
+    }
+}
+
+/// The time since a status was written, by this machine's clock.
+fn age(status: &Status) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(Duration::from_millis(status.written_ms))
+}
+
+/// Above the view, or on standard output; of very many at once above the view the last.
+fn tell(live: Option<&Live>, lines: &[(String, Tone)]) -> Result<(), Failed> {
+    const MOST: usize = 20;
+    let Some(live) = live else {
+        return lines.iter().try_for_each(|(line, _)| stdout::print(&format!("{line}\n")));
+    };
+    let shown = lines.get(lines.len().saturating_sub(MOST)..).unwrap_or_default();
+    if shown.len() < lines.len() {
+        live.say(&format!("      {} trials before these", lines.len() - shown.len()));
+    }
+    shown.iter().for_each(|(line, tone)| live.say(&on_terminal(line, *tone)));
+    Ok(())
+}
+
+fn exit(life: &Life) -> Exit {
+    match life {
+        Life::Died | Life::Ended(Ended::Failed(_)) => Exit::Impossible,
+        _ => Exit::Found,
+    }
+}

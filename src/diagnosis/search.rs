@@ -1,0 +1,99 @@
+//! What a diagnosis is to a search: which parameters come first, and what a config is held back by.
+
+use super::evidence::{Around, Evidence};
+use super::openings::openable;
+use super::verdict::{Verdict, diagnose};
+use crate::fact::{Fact, Facts};
+use crate::outcome::Measurement;
+use crate::space::{Role, Settings, Space, Value};
+
+/// What the settings of a config say of a job, for facts that its step does not tell.
+const ROLES: &[(Role, &str)] = &[
+    (Role::Batch, "loader.batch_size"),
+    (Role::Workers, "loader.workers"),
+    (Role::Prefetch, "loader.prefetch_factor"),
+    (Role::Threads, "threads"),
+    (Role::Precision, "precision"),
+];
+
+/// The evidence of a probe of a config: what it measured, and what its settings say.
+pub fn evidence_of(space: &Space, settings: &Settings, measurement: &Measurement, around: Around) -> Evidence {
+    let mut evidence = Evidence::of(measurement, around);
+    let parameters = space.parameters().iter();
+    let said = parameters.filter_map(|parameter| {
+        let (_, fact) = ROLES.iter().find(|(role, _)| parameter.role() == Some(*role))?;
+        let fact_is_known = measurement.facts.get(fact).is_some();
+        let value = settings.get(parameter.name()).filter(|_| !fact_is_known)?;
+        let value = match value {
+            Value::Text(text) => Fact::from(text.as_str()),
+            Value::Bool(flag) => Fact::Flag(*flag),
+            number => Fact::Number(number.as_f64()?),
+        };
+        Some(((*fact).to_owned(), value))
+    });
+    let told = measurement.facts.iter().map(|(name, fact)| (name.to_owned(), fact.clone()));
+    let facts: Facts = told.chain(said).collect();
+    evidence.observed.facts = facts;
+    evidence
+}
+
+/// The diagnosis of a config by one of its probes.
+pub fn of_config(space: &Space, settings: &Settings, measurement: &Measurement, around: Around) -> Verdict {
+    diagnose(&evidence_of(space, settings, measurement, around))
+}
+
+/// The parameters of a space that the bottleneck speaks for, the most promising first; none where the job is healthy, nothing
+/// is sure enough, or all of them are.
+pub fn first_parameters(space: &Space, verdict: &Verdict) -> Vec<usize> {
+    /// A guess is no reason to put the rest off.
+    const SURE_ENOUGH: f64 = 0.35;
+    let Some(top) = verdict.top().filter(|_| !verdict.is_healthy() && verdict.sureness >= SURE_ENOUGH) else {
+        return Vec::new();
+    };
+    let mut first: Vec<usize> = Vec::new();
+    for openable in top.cause.opens.iter().filter_map(|name| openable(name)) {
+        for (at, parameter) in space.parameters().iter().enumerate() {
+            let plays = openable.role.is_some() && parameter.role() == openable.role;
+            if (plays || parameter.name() == openable.name) && !first.contains(&at) {
+                first.push(at);
+            }
+        }
+    }
+    if first.len() == space.parameters().len() { Vec::new() } else { first }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::sample::Job;
+    use crate::space::Parameter;
+
+    fn space() -> Space {
+        let batch = Parameter::powers_of_two("batch_size", 8, 64);
+        Space::new([batch, Parameter::range("workers", 0, 4, 1), Parameter::values("precision", ["fp32", "bf16"])])
+            .unwrap()
+    }
+
+    #[test]
+    fn a_job_that_waits_for_data_opens_its_loader_first() {
+        let space = space();
+        let starved = diagnose(&Job::cpu().workers(0).wait(0.6).evidence());
+        assert_eq!(first_parameters(&space, &starved), [1]);
+        assert!(first_parameters(&space, &diagnose(&Job::cpu().evidence())).is_empty());
+        assert!(first_parameters(&space, &Verdict::default()).is_empty());
+        let loader = Space::new([Parameter::range("workers", 0, 4, 1)]).unwrap();
+        assert!(first_parameters(&loader, &starved).is_empty(), "there is nothing to put off");
+    }
+
+    #[test]
+    fn settings_say_what_the_step_does_not() {
+        let space = space();
+        let settings = space.settings(&space.first().unwrap());
+        let mut measurement = Measurement::default();
+        let evidence = evidence_of(&space, &settings, &measurement, Around::default());
+        assert_eq!((evidence.workers(), evidence.batch_size()), (Some(0), Some(8)));
+        measurement.facts = [("loader.workers", Fact::from(3.0))].into_iter().collect();
+        let evidence = evidence_of(&space, &settings, &measurement, Around::default());
+        assert_eq!((evidence.workers(), evidence.batch_size()), (Some(3), Some(8)));
+    }
+}

@@ -1,0 +1,123 @@
+//! What a probe did over its time, in a few points: kept beside its log, for whoever looks at the trial later.
+//!
+//! It is worked out when the probe is over, from the steps and the looks that were kept anyway, so it costs nothing while
+//! something is measured. It is not in the journal: no decision rests on it, and reading ten thousand trials must stay quick.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::window::Window;
+use crate::metric::{Metric, Readings};
+
+/// Throughput and readings of the machine over the time of a probe, in parts of equal length.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Timeline {
+    /// The length of a part, in seconds.
+    pub every_s: f64,
+    /// Work per second in each part; none where no step ended.
+    pub throughput: Vec<Option<f64>>,
+    /// Processor time of the probe's processes, in cores.
+    pub cpu_cores: Vec<Option<f64>>,
+    /// The largest memory of the probe's processes, in bytes.
+    pub host_memory_bytes: Vec<Option<f64>>,
+}
+
+impl Timeline {
+    /// The most parts.
+    pub const PARTS: u32 = 60;
+
+    /// The file of a trial, from the folder of its search.
+    pub fn name(number: u32) -> PathBuf {
+        PathBuf::from(format!("timelines/{number:04}.json"))
+    }
+
+    /// Reads the timeline of a trial; none where there is none that can be read.
+    pub fn read(folder: &Path, number: u32) -> Option<Self> {
+        /// More than sixty parts need; a file that is longer is none of these.
+        const LONGEST: u64 = 1 << 16;
+        let path = folder.join(Self::name(number));
+        let is_short = std::fs::metadata(&path).is_ok_and(|file| file.len() <= LONGEST);
+        serde_json::from_slice(&std::fs::read(path).ok().filter(|_| is_short)?).ok()
+    }
+
+    /// Of a probe that ran between two moments, from its steps and from what the machine's counters tell of any time.
+    pub(super) fn of(
+        (begin, end): (Instant, Instant),
+        window: &Window,
+        readings: impl Fn(Instant, Instant) -> Readings,
+    ) -> Self {
+        /// The counters are looked at four times a second.
+        const SHORTEST: Duration = Duration::from_millis(500);
+        let whole = end.saturating_duration_since(begin);
+        let parts = (1..=Self::PARTS).rev().find(|parts| whole / *parts >= SHORTEST).unwrap_or(1);
+        let every = whole / parts;
+        let mut timeline = Self { every_s: three_digits(every.as_secs_f64()), ..Self::default() };
+        for part in 0..parts {
+            let (from, to) = (begin + every * part, begin + every * (part + 1));
+            let told = readings(from, to);
+            let value = |metric: Metric| told.get(&metric).map(|reading| three_digits(reading.value));
+            let seconds = ((every * part).as_secs_f64(), (every * (part + 1)).as_secs_f64());
+            timeline.throughput.push(window.rate_between(seconds).map(three_digits));
+            timeline.cpu_cores.push(value(Metric::CpuCores));
+            timeline.host_memory_bytes.push(value(Metric::HostMemory));
+        }
+        timeline
+    }
+
+    /// Keeps it. It is no part of the result, so what prevents that is no failure of the probe.
+    pub(super) fn keep(&self, folder: &Path, number: u32) {
+        let path = folder.join(Self::name(number));
+        let text = serde_json::to_string(self).unwrap_or_default();
+        let parent = path.parent().unwrap_or(folder);
+        let _ = std::fs::create_dir_all(parent).and_then(|()| {
+            let mut file = tempfile::NamedTempFile::new_in(parent)?;
+            std::io::Write::write_all(&mut file, text.as_bytes())?;
+            file.persist(&path).map(drop).map_err(|error| error.error)
+        });
+    }
+}
+
+/// A number with three digits behind the first: more cannot be seen.
+fn three_digits(number: f64) -> f64 {
+    format!("{number:.3e}").parse().unwrap_or(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::{Reading, Source};
+    use crate::probe::window::StepReport;
+
+    #[test]
+    fn however_long_a_probe_it_has_sixty_parts_at_most_and_reads_back() {
+        let begin = Instant::now();
+        let cores = |_, _| Readings::from([(Metric::CpuCores, Reading { value: 1.5, source: Source::Proc })]);
+        for (seconds, parts) in [(0.0, 1), (0.3, 1), (2.0, 4), (7200.0, 60)] {
+            let end = begin + Duration::from_secs_f64(seconds);
+            let timeline = Timeline::of((begin, end), &Window::default(), cores);
+            assert_eq!(timeline.throughput, vec![None; parts], "{seconds}");
+            assert_eq!(timeline.cpu_cores, vec![Some(1.5); parts]);
+            let folder = tempfile::tempdir().unwrap();
+            timeline.keep(folder.path(), 7);
+            assert_eq!(Timeline::read(folder.path(), 7), Some(timeline));
+            assert_eq!(Timeline::read(folder.path(), 8), None);
+        }
+    }
+
+    #[test]
+    fn work_counts_in_the_part_in_which_its_step_ended() {
+        let mut window = Window::default();
+        for tenth in 1..=20_u32 {
+            let at = Duration::from_millis(100) * tenth;
+            window.push(StepReport { at, seconds: 0.1, amount: 10.0, waited: 0.0, mark: None });
+        }
+        let begin = Instant::now();
+        let timeline = Timeline::of((begin, begin + Duration::from_secs(4)), &window, |_, _| Readings::new());
+        let rates: Vec<f64> = timeline.throughput.iter().map(|rate| rate.unwrap_or(0.0)).collect();
+        assert!(rates[..4].iter().all(|rate| (80.0..=120.0).contains(rate)), "{rates:?}");
+        assert_eq!(rates[4..], [0.0; 4]);
+    }
+}

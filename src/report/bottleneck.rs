@@ -1,0 +1,132 @@
+//! What held the baseline back, and what holds the best config back now.
+
+use serde::{Deserialize, Serialize};
+
+use crate::diagnosis::{self, Around, Evidence, Verdict};
+use crate::outcome::Measurement;
+use crate::space::Config;
+use crate::study::{Ranked, Study};
+
+/// What a config is held back by, as its own measurement tells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeldBack {
+    /// The name of the cause.
+    pub cause: String,
+    /// What a screen calls it.
+    pub title: String,
+    /// How sure it is, from 0 to 1.
+    pub sureness: f64,
+    /// How many times as fast the job would be at most without it, where that can be told.
+    pub worth: Option<f64>,
+    /// What was seen.
+    pub evidence: Vec<String>,
+    /// Parameters that are worth opening.
+    pub open: Vec<String>,
+    /// What no parameter cures.
+    pub by_hand: Vec<String>,
+}
+
+/// What was and what is the bottleneck of a search.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bottleneck {
+    /// Of the baseline.
+    pub was: Option<HeldBack>,
+    /// Of the best config.
+    pub is: Option<HeldBack>,
+}
+
+impl HeldBack {
+    fn of(evidence: &Evidence, verdict: &Verdict) -> Option<Self> {
+        let top = verdict.top()?;
+        Some(Self {
+            cause: top.cause.name.to_owned(),
+            title: top.cause.title.to_owned(),
+            sureness: verdict.sureness,
+            worth: top.found.worth.times,
+            evidence: top.found.clues.iter().map(|clue| clue.text.clone()).collect(),
+            open: top.openings(evidence).into_iter().map(|opening| opening.parameter.to_owned()).collect(),
+            by_hand: top.cures(evidence).into_iter().map(|cure| format!("{}: {}", cure.what, cure.why)).collect(),
+        })
+    }
+
+    fn line(&self) -> String {
+        let worth = self.worth.filter(|times| *times >= 1.05);
+        let worth = worth.map(|times| format!(", worth up to {times:.1}x")).unwrap_or_default();
+        let how_sure =
+            diagnosis::SURE.iter().find(|(least, _)| self.sureness >= *least).map_or("", |(_, words)| *words);
+        format!("{} ({how_sure}{worth})", self.title)
+    }
+}
+
+impl Bottleneck {
+    /// What a study tells; `None` where neither baseline nor best config tells anything.
+    pub fn of(study: &Study) -> Option<Self> {
+        let best = study.best()?;
+        let baseline = study.baseline.as_ref().and_then(|config| {
+            let measured = study.history.of(config).find_map(|trial| trial.outcome.measurement())?;
+            held_back(study, config, measured)
+        });
+        let Ranked { config, measurement, .. } = &best.winner;
+        let limit = Self { was: baseline, is: held_back(study, config, measurement) };
+        (limit.was.is_some() || limit.is.is_some()).then_some(limit)
+    }
+
+    /// The same for a person, each line below a label of ten characters.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        match (&self.was, &self.is) {
+            (Some(was), Some(is)) if was.cause == is.cause => {
+                lines.push(format!("limit     was, and still is: {}", is.line()));
+            }
+            (was, is) => {
+                lines.extend(was.as_ref().map(|was| format!("limit     was {}", was.line())));
+                let label = if was.is_some() { "" } else { "limit" };
+                lines.extend(is.as_ref().map(|is| format!("{label:<10}is now {}", is.line())));
+            }
+        }
+        if let Some(is) = &self.is {
+            let next = is.by_hand.first().cloned();
+            let next = next.or_else(|| (!is.open.is_empty()).then(|| format!("search {}", is.open.join(", "))));
+            lines.extend(next.map(|next| format!("          for more: {next}")));
+        }
+        lines
+    }
+}
+
+fn held_back(study: &Study, config: &Config, measurement: &Measurement) -> Option<HeldBack> {
+    let settings = study.settings(config);
+    let evidence = diagnosis::evidence_of(&study.space, &settings, measurement, Around::default());
+    HeldBack::of(&evidence, &diagnosis::diagnose(&evidence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(cause: &str, by_hand: &[&str]) -> HeldBack {
+        HeldBack {
+            cause: cause.to_owned(),
+            title: format!("the {cause}"),
+            sureness: 0.9,
+            worth: Some(1.8),
+            evidence: Vec::new(),
+            open: vec!["batch_size".to_owned()],
+            by_hand: by_hand.iter().map(|text| (*text).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn what_was_and_what_is_are_told() {
+        let limit = Bottleneck { was: Some(held("loader", &[])), is: Some(held("device", &["buy one"])) };
+        let expected = [
+            "limit     was the loader (sure, worth up to 1.8x)",
+            "          is now the device (sure, worth up to 1.8x)",
+            "          for more: buy one",
+        ];
+        assert_eq!(limit.lines(), expected);
+        let same = Bottleneck { was: Some(held("loader", &[])), is: Some(held("loader", &[])) };
+        assert_eq!(same.lines()[0], "limit     was, and still is: the loader (sure, worth up to 1.8x)");
+        assert_eq!(same.lines()[1], "          for more: search batch_size");
+        assert!(Bottleneck::default().lines().is_empty());
+    }
+}

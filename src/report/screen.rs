@@ -1,0 +1,199 @@
+//! What a report is written on: so many columns, and whether there are colours.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// A terminal or something like it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Screen {
+    /// Columns in which text fits.
+    pub columns: usize,
+    /// Whether words are coloured. Colours repeat what the words say.
+    pub colours: bool,
+}
+
+impl From<u16> for Screen {
+    /// Without colours.
+    fn from(columns: u16) -> Self {
+        Self { columns: usize::from(columns), colours: false }
+    }
+}
+
+/// What a word means, which is all that a colour stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// Nothing in particular.
+    Plain,
+    /// What won, or gained.
+    Good,
+    /// What cannot be told from it, or helps to find one's way.
+    Note,
+    /// What is doubtful.
+    Doubtful,
+    /// What failed.
+    Bad,
+    /// What matters less.
+    Faint,
+}
+
+impl Tone {
+    /// The escape sequence that begins it (ECMA-48, 8.3.117), in the terminal's own colours.
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Good => "\x1b[1;32m",
+            Self::Note => "\x1b[36m",
+            Self::Doubtful => "\x1b[33m",
+            Self::Bad => "\x1b[31m",
+            Self::Faint => "\x1b[2m",
+        }
+    }
+}
+
+impl Screen {
+    /// The text in a tone, where there are colours.
+    pub fn paint(self, tone: Tone, text: &str) -> String {
+        let code = tone.code();
+        if self.colours && !code.is_empty() && !text.is_empty() {
+            format!("{code}{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    /// Lines with a label of ten columns, as [`verdict`](super::verdict) writes them, so that they fit: longer ones go on
+    /// below the text of the first. Labels that say how it went are coloured.
+    pub fn lay_out(self, text: &str) -> String {
+        const LABEL: usize = 10;
+        let lines = text.lines().flat_map(|line| {
+            let (label, rest) = split_at_width(line, LABEL);
+            let is_labelled = label.ends_with(' ') && !rest.starts_with(' ');
+            let (indent, rest) = if is_labelled { (LABEL, rest) } else { (0, line) };
+            let label = if is_labelled { label } else { "" };
+            let wrapped = wrap(rest, self.columns.saturating_sub(indent));
+            wrapped.into_iter().enumerate().map(move |(at, part)| {
+                let (label, tone) = if at == 0 { (label, tone_of(label)) } else { ("", Tone::Plain) };
+                let blanks = " ".repeat(indent - width(label).min(indent));
+                format!("{}{blanks}{part}", self.paint(tone, label))
+            })
+        });
+        lines.collect::<Vec<String>>().join("\n")
+    }
+}
+
+impl Screen {
+    /// A line with a label of so many columns, in a tone, and below it what does not fit.
+    pub(super) fn lay_out_at(self, label: usize, line: &str, tone: Tone) -> String {
+        let (name, rest) = split_at_width(line, label);
+        let parts = wrap(rest, self.columns.saturating_sub(label));
+        let name = self.paint(tone, name);
+        format!("{name}{}", parts.join(&format!("\n{}", " ".repeat(label))))
+    }
+}
+
+/// Labels with a meaning that is worth a colour.
+fn tone_of(label: &str) -> Tone {
+    match label.trim_end() {
+        "best" | "speed-up" | "better" => Tone::Good,
+        "tied" => Tone::Note,
+        "noise" | "unstable" | "numerics" | "rate" => Tone::Doubtful,
+        "nothing" => Tone::Bad,
+        "saved" | "probes" | "left out" | "results" => Tone::Faint,
+        _ => Tone::Plain,
+    }
+}
+
+/// The columns that a text takes; wide characters take two (UAX #11).
+pub(super) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// The start of a text that takes at most so many columns, and the rest.
+fn split_at_width(text: &str, columns: usize) -> (&str, &str) {
+    let mut used = 0;
+    let end = text.char_indices().find(|(_, sign)| {
+        used += sign.width().unwrap_or(0);
+        used > columns
+    });
+    text.split_at(end.map_or(text.len(), |(at, _)| at))
+}
+
+/// The text in so many columns at most: its start and its end where it is longer, since values mostly differ there.
+pub fn shortened(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let room = columns.saturating_sub(1);
+    let (start, rest) = split_at_width(text, room.div_ceil(2));
+    let left = room - width(start);
+    let mut used = 0;
+    let from = rest.char_indices().rev().take_while(|(_, sign)| {
+        used += sign.width().unwrap_or(0);
+        used <= left
+    });
+    let from = from.last().map_or(rest.len(), |(at, _)| at);
+    format!("{start}…{}", &rest[from..])
+}
+
+/// The text in lines of at most so many columns, broken at blanks, but not within `± 1.2 %`; a word that is longer is broken
+/// anywhere.
+pub fn wrap(text: &str, columns: usize) -> Vec<String> {
+    /// Stands for a blank at which no line is broken, and takes as many columns.
+    const GLUE: &str = "\u{a0}";
+    let glued = text.replace("± ", &format!("±{GLUE}")).replace(" %", &format!("{GLUE}%"));
+    let lines = wrap_at_blanks(&glued, columns.max(8));
+    lines.into_iter().map(|line| line.replace(GLUE, " ")).collect()
+}
+
+fn wrap_at_blanks(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        let gap = usize::from(!line.is_empty());
+        if !line.is_empty() && width(&line) + gap + width(word) > columns {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        let mut rest = word;
+        while width(rest) > columns {
+            let (start, end) = split_at_width(rest, columns);
+            lines.push(start.to_owned());
+            rest = end;
+        }
+        line.push_str(rest);
+    }
+    lines.push(line);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_characters_take_two_columns() {
+        assert_eq!(width("学習率"), 6);
+        assert_eq!(shortened("学習率の設定", 7), "学…設定");
+        assert_eq!(width(&shortened("学習率の設定", 7)), 7);
+        assert_eq!(shortened("plain", 5), "plain");
+        assert_eq!(shortened("/data/imagenet/train-00001.tar", 14), "/data/i…01.tar");
+    }
+
+    #[test]
+    fn lines_are_broken_at_blanks_and_words_that_are_too_long_anywhere() {
+        assert_eq!(wrap("one two three four", 9), ["one two", "three", "four"]);
+        assert_eq!(wrap("0123456789abc x", 10), ["0123456789", "abc x"]);
+        assert_eq!(wrap("", 10), [""]);
+        assert_eq!(wrap("fast ± 1.2 %)", 10), ["fast", "± 1.2 %)"]);
+    }
+
+    #[test]
+    fn labels_stay_and_texts_go_on_below_themselves() {
+        let screen = Screen { columns: 30, colours: false };
+        let text = "speed-up  2.40x (2.18 to 2.65) faster than it was\nno label here";
+        assert_eq!(screen.lay_out(text), "speed-up  2.40x (2.18 to 2.65)\n          faster than it was\nno label here");
+        let coloured = Screen { colours: true, ..screen }.lay_out("best      x=1");
+        assert_eq!(coloured, "\x1b[1;32mbest      \x1b[0mx=1");
+    }
+}

@@ -1,0 +1,193 @@
+//! What a person reads at the end of a search: it fits, and says what matters, whatever the study.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use gputune::budget::StopReason;
+use gputune::objective::{Constraint, Objective};
+use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
+use gputune::report::{self, Screen};
+use gputune::space::{Parameter, Space};
+use gputune::study::Study;
+use gputune::trial::{Purpose, Trial};
+use unicode_width::UnicodeWidthStr;
+
+const GIB: u64 = 1 << 30;
+
+fn measurement(speed: f64, half: f64, memory: u64) -> Measurement {
+    Measurement {
+        throughput: Some(Estimate::interval(speed, speed * (1.0 - half), speed * (1.0 + half))),
+        unit: "samples/s".to_owned(),
+        peak_memory_bytes: Some(memory),
+        memory_capacity_bytes: Some(80 * GIB),
+        step_seconds: Some(0.1),
+        phase_seconds: [("data_wait".to_owned(), 0.03)].into(),
+        is_unstable: half > 0.05,
+        ..Measurement::default()
+    }
+}
+
+fn measured(speed: f64, half: f64, memory: u64) -> Outcome {
+    Outcome::Measured(measurement(speed, half, memory))
+}
+
+fn study(space: Space, outcomes: Vec<(Purpose, Outcome)>) -> Study {
+    let config = |at: usize| space.config(at as u128).unwrap();
+    let trials = outcomes.into_iter().enumerate().map(|(at, (purpose, outcome))| Trial {
+        number: at as u32 + 1,
+        purpose,
+        config: config(at),
+        outcome,
+        elapsed: Duration::from_secs(9),
+    });
+    Study {
+        history: trials.collect(),
+        baseline: Some(config(0)),
+        objective: Objective::default().constraint(Constraint::parse("peak_memory < 70GiB").unwrap()),
+        stopped: StopReason::ProbesSpent,
+        elapsed: Duration::from_secs(130),
+        space,
+    }
+}
+
+/// Of each outcome one.
+fn ordinary() -> Study {
+    let space = Space::new([
+        Parameter::powers_of_two("batch_size", 8, 64),
+        Parameter::range("workers", 0, 4, 2),
+        Parameter::values("precision", ["f32", "bf16"]),
+    ])
+    .unwrap();
+    let oom = |gib: u32| Outcome::OutOfMemory {
+        memory: Memory::Device,
+        failure: Failure::new(format!(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {gib}.00 GiB. GPU 0 has a total capacity of 79.10 GiB"
+        )),
+    };
+    use Purpose::{Baseline, Search};
+    study(
+        space,
+        vec![
+            (Baseline, measured(2_105.0, 0.011, 12 * GIB)),
+            (Search, measured(3_214.0, 0.009, 31 * GIB)),
+            (Search, measured(3_190.0, 0.061, 30 * GIB)),
+            (Search, Outcome::Pruned(measurement(1_245.0, 0.043, 9 * GIB))),
+            (Search, measured(4_100.0, 0.01, 75 * GIB)),
+            (Search, oom(2)),
+            (Search, oom(2)),
+            (Search, oom(4)),
+            (Search, Outcome::Crashed(Failure::new("exit code 1: ValueError: batch_size must be\na multiple of 3"))),
+            (Search, Outcome::TimedOut(Failure::new("nothing was measured within 60 s"))),
+            ("screen-9".parse().unwrap(), measured(5_000.0, 0.2, 20 * GIB)),
+        ],
+    )
+}
+
+/// Thirty parameters with names, values and letters of all kinds.
+fn wide() -> Study {
+    let long = "/data/imagenet-21k/shards-of-2026/train-{000000..001023}.tar";
+    let mut parameters = vec![
+        Parameter::powers_of_two("train_data_loader_batch_size_per_device", 8, 64),
+        Parameter::values("schedule", ["標準的な値", "小さい値"]),
+        Parameter::values("shards", [long, "short"]),
+    ];
+    parameters.extend((3..30).map(|at| Parameter::values(format!("option_{at}"), [at, at + 1])));
+    let outcomes = (0..12).map(|at| (Purpose::Search, measured(1000.0 + f64::from(at), 0.02, GIB))).collect();
+    study(Space::new(parameters).unwrap(), outcomes)
+}
+
+fn many(count: usize) -> Study {
+    let space = Space::new([Parameter::range("x", 1, 3000, 1)]).unwrap();
+    let outcome = |at: usize| match at % 5 {
+        4 => Outcome::Crashed(Failure::new(format!("exit code {at}"))),
+        _ => measured(1000.0 + at as f64, 0.02, GIB),
+    };
+    let purpose = |at: usize| if at == 0 { Purpose::Baseline } else { Purpose::Search };
+    study(space, (0..count).map(|at| (purpose(at), outcome(at))).collect())
+}
+
+/// Table and verdict, as they stand on a screen.
+fn shown(study: &Study, columns: usize, colours: bool) -> String {
+    let screen = Screen { columns, colours };
+    format!("{}\n\n{}\n", report::table(study, screen), screen.lay_out(&report::verdict(study)))
+}
+
+#[test]
+fn an_ordinary_study_at_80_and_at_120_columns() {
+    insta::assert_snapshot!("ordinary_80", shown(&ordinary(), 80, false));
+    insta::assert_snapshot!("ordinary_120", shown(&ordinary(), 120, false));
+}
+
+#[test]
+fn thirty_parameters_at_80_and_at_120_columns() {
+    insta::assert_snapshot!("wide_80", shown(&wide(), 80, false));
+    insta::assert_snapshot!("wide_120", shown(&wide(), 120, false));
+}
+
+#[test]
+fn of_many_trials_the_best_and_the_baseline_are_shown_and_where_the_rest_is() {
+    let text = shown(&many(2000), 80, false);
+    assert!(text.contains("... and 1969 more, 400 of which failed, in trials.csv"), "{text}");
+    assert!(text.contains("1  baseline") && text.contains("2000") || text.contains("1999"), "{text}");
+    assert!(text.contains("for 394 more reasons see trials.csv"), "{text}");
+    assert!(text.lines().count() < 60, "{text}");
+}
+
+#[test]
+fn nothing_is_wider_than_the_screen_and_nothing_that_matters_is_missing() {
+    let one = || {
+        study(Space::new([Parameter::values("x", [1])]).unwrap(), vec![(Purpose::Baseline, measured(9.0, 0.01, GIB))])
+    };
+    let none = || {
+        let outcome = || Outcome::Rejected(Failure::new("no such device: 学習".repeat(9)));
+        study(
+            Space::new([Parameter::range("x", 1, 9, 1)]).unwrap(),
+            vec![(Purpose::Baseline, outcome()), (Purpose::Search, outcome())],
+        )
+    };
+    let empty = || study(Space::new([Parameter::values("x", [1])]).unwrap(), Vec::new());
+    for study in [ordinary(), wide(), many(40), one(), none(), empty()] {
+        for columns in [40, 60, 80, 100, 120, 200] {
+            let text = shown(&study, columns, false);
+            for line in text.lines() {
+                assert!(line.width() <= columns, "{columns}: {line}\n{text}");
+                assert!(!line.ends_with(' '), "{line:?}");
+            }
+            if let Some(best) = study.best() {
+                let words: String = text.split_whitespace().collect();
+                assert!(words.contains(&best.winner.config_words(&study)), "{text}");
+                assert!(text.contains(" best "), "{text}");
+            }
+        }
+    }
+}
+
+/// The settings of a winner without blanks, since a line may be broken anywhere.
+trait Words {
+    fn config_words(&self, study: &Study) -> String;
+}
+
+impl Words for gputune::study::Ranked {
+    fn config_words(&self, study: &Study) -> String {
+        study.settings(&self.config).line().split_whitespace().collect()
+    }
+}
+
+#[test]
+fn colours_only_repeat_what_the_words_say() {
+    let without = |text: &str| {
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("\x1b[") {
+            plain += before;
+            rest = after.split_once('m').unwrap().1;
+        }
+        plain + rest
+    };
+    let coloured = shown(&ordinary(), 80, true);
+    assert!(
+        coloured.contains("\x1b[1;32mbest\x1b[0m") && coloured.contains("\x1b[31mout of memory\x1b[0m"),
+        "{coloured}"
+    );
+    assert_eq!(without(&coloured), shown(&ordinary(), 80, false));
+}
