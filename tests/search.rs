@@ -264,7 +264,8 @@ fn formats_and_emit_agree() {
     let search = quick();
     for format in ["toml", "json", "yaml", "env", "args", "none"] {
         let output = search.command().args(["--quiet", "--format", format]).output().unwrap();
-        assert_eq!(stderr(&output), "");
+        // A machine that is busy with something else is warned of.
+        assert!(stderr(&output).lines().all(|line| line.starts_with("warning: in ")), "{}", stderr(&output));
         let again = std::process::Command::new(support::gputune())
             .args(["emit", "out", "--format", format])
             .current_dir(search.folder.path())

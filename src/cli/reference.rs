@@ -200,14 +200,8 @@ fn arguments(words: &[String]) -> Option<Vec<String>> {
     }
 }
 
-/// Commands that pages speak of and that are to come.
-const TO_COME: &[&str] = &["init", "watch"];
-
 /// Whether the real parser takes a command.
 fn refusal(arguments: &[String]) -> Option<String> {
-    if arguments.first().is_some_and(|first| TO_COME.contains(&first.as_str())) {
-        return None;
-    }
     match Cli::try_parse_from(std::iter::once("gputune".to_owned()).chain(arguments.iter().cloned())) {
         Err(error) if error.use_stderr() => Some(error.to_string()),
         _ => None,
@@ -249,9 +243,6 @@ fn every_command_and_option_that_a_sentence_names_is_there() {
             let words: Vec<&str> = code.split_whitespace().collect();
             let ["gputune", name, rest @ ..] = words.as_slice() else { continue };
             if name.starts_with('-') || name.chars().all(|c| c.is_ascii_uppercase() || c == '.' || c == '…') {
-                continue;
-            }
-            if TO_COME.contains(name) {
                 continue;
             }
             assert!(known(name), "{}:{line}: there is no `gputune {name}`", page.path);
