@@ -95,10 +95,7 @@ pub(super) fn run(args: Args) -> super::Result {
         tuner = tuner.baseline(baseline).map_err(|error| Failed::because(Exit::Usage, &error))?;
     }
     let study = tuner.run(|event| progress.hear(&event));
-    progress.finish(match &study {
-        Ok(study) => Ended::Stopped(study.stopped),
-        Err(error) => Ended::Failed(error.to_string()),
-    });
+    progress.finish(ended(&study));
     let study = study.map_err(|error| tune_failed(&error, &out))?;
 
     let best = best::report(&study, &device, &template, &records, &out);
@@ -125,6 +122,14 @@ pub(super) fn run(args: Args) -> super::Result {
         (_, Some(_)) => Exit::Found,
         (_, None) => Exit::NothingFeasible,
     })
+}
+
+/// How a search ended, for its status.
+fn ended(study: &Result<Study, TuneError>) -> Ended {
+    match study {
+        Ok(study) => Ended::Stopped(study.stopped),
+        Err(error) => Ended::Failed(error.to_string()),
+    }
 }
 
 /// The earlier studies to learn from: those that are given, else those of the spec.
