@@ -103,7 +103,6 @@ pub(super) fn run(args: Args) -> super::Result {
     let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
     folder::describe(&out, &description.ended(study.stopped, study.elapsed))?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
-    super::report::write_page(best.as_ref(), &out)?;
     if !args.quiet {
         eprintln!("{}", report::terminal(&study, best.as_ref(), relative(&out), colour::stderr()));
     }
@@ -112,10 +111,8 @@ pub(super) fn run(args: Args) -> super::Result {
         eprintln!("{}", colour::stderr().lay_out(&report::verdict(&study)));
     }
     if let Some(best) = &best {
-        emit::print(
-            args.format,
-            &Chosen { settings: &best.config, apply: &template.apply.applied, space: Some(&study.space) },
-        )?;
+        let chosen = Chosen { settings: &best.config, apply: &template.apply.applied, space: Some(&study.space) };
+        emit::print(args.format, &chosen)?;
     }
     Ok(match (study.stopped, best) {
         (gputune::budget::StopReason::Interrupted, _) => Exit::Interrupted,
@@ -236,6 +233,7 @@ fn write_results(
 ) -> Result<(), Failed> {
     folder::write(out, folder::TRIALS, &report::trials_csv(study))?;
     folder::write(out, folder::SUMMARY, &report::summary(study, device, name, best))?;
+    super::report::write_page(best, out)?;
     let Some(best) = best else {
         // What an earlier run of the search found does not hold any more.
         folder::remove(out, folder::BEST_JSON);
