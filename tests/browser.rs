@@ -69,7 +69,7 @@ fn make_hostile(folder: &Path) {
 
 #[test]
 fn pages_work_in_a_browser() {
-    for program in ["chromedriver", "python3"] {
+    for program in ["chromedriver", "chromium", "python3"] {
         if Command::new(program).arg("--version").output().is_err() {
             println!("SKIPPED: the report in a browser: there is no {program} (Debian: chromium-driver)");
             return;

@@ -60,7 +60,7 @@ fn a_script_with_arguments_gets_a_spec_that_check_accepts() {
     let check =
         Command::new(support::gputune()).args(["check", "gputune.toml"]).current_dir(folder.path()).output().unwrap();
     assert_eq!(check.status.code(), Some(0), "{}", stderr(&check));
-    let again = init(folder.path(), &["train.py"]);
+    let again = init(folder.path(), &["train.py", "--yes"]);
     assert_eq!(again.status.code(), Some(2));
     assert!(stderr(&again).contains("--force"), "{}", stderr(&again));
     assert_eq!(spec(folder.path()), text, "it is as it was");

@@ -53,8 +53,11 @@ pub(super) struct Args {
     /// How long the script may take to print its help
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     help_time: String,
-    /// The script, or the command that trains [default: the script of this folder]
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    /// The script [default: that of this folder]
+    #[arg(value_name = "SCRIPT")]
+    script: Vec<OsString>,
+    /// The command that trains, with its options
+    #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -87,7 +90,8 @@ pub(super) fn run(args: &Args) -> super::Result {
     refuse_to_replace(args)?;
     let asks = !args.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     let python = python();
-    let words = args.command.iter().map(|word| word.clone().into_string().map_err(|word| not_text(&word)));
+    let words =
+        args.script.iter().chain(&args.command).map(|word| word.clone().into_string().map_err(|word| not_text(&word)));
     let words = words.collect::<Result<Vec<String>, Failed>>()?;
     let words = if words.is_empty() { scripts::of_folder(&cwd, asks)? } else { words };
     let command = Command::new(words, &python);

@@ -192,7 +192,7 @@ def main():
                 same("onerror" in text and "\x1b" not in text, True, "texts are shown as they are")
             if kind == "nothing":
                 same(browser.run("return document.querySelectorAll('figure').length"), 0, "figures of nothing")
-                same("No config could be measured" in browser.run("return document.querySelector('h1').textContent"), True, "headline")
+                same("No config is feasible" in browser.run("return document.querySelector('h1').textContent"), True, "headline")
             check_quiet(browser, path)
             printed = base64.b64decode(browser.devtools("Page.printToPDF")["data"])
             same(printed[:5], b"%PDF-", "print")

@@ -126,7 +126,7 @@ class Observing(unittest.TestCase):
         if VERSION < (2, 0):
             self.skipTest("torchrun of torch 1 does not run on this Python")
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-        result = run("observe", "distributed.py", stop_after=200, command=launcher)
+        result = run("observe", "distributed.py", stop_after=200, command=launcher, BARRIER="1")
         self.assertEqual((result.code, result.errors), (0, []), result.output)
         self.assertIn("communication", result.phases)
         for name in ("step_compute_seconds", "rank1.step_compute_seconds"):

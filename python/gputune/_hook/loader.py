@@ -62,16 +62,16 @@ class LoaderState:
 
 def _said(loader: Any) -> dict[str, Any]:
     """The facts that a loader's own attributes are."""
-    said: dict[str, Any] = {
-        "loader.workers": loader.num_workers,
-        "loader.pin_memory": bool(loader.pin_memory),
-        "loader.persistent_workers": bool(loader.persistent_workers),
-        "loader.dataset": type(loader.dataset).__name__,
-    }
+    said: dict[str, Any] = {}
+    say = said.__setitem__
+    say("loader.workers", loader.num_workers)
+    say("loader.pin_memory", bool(loader.pin_memory))
+    say("loader.persistent_workers", bool(loader.persistent_workers))
+    say("loader.dataset", type(loader.dataset).__name__)
     if loader.num_workers > 0:
-        said["loader.prefetch_factor"] = loader.prefetch_factor
+        say("loader.prefetch_factor", loader.prefetch_factor)
     try:
-        said["loader.batches"] = len(loader)
+        say("loader.batches", len(loader))
     except Exception:  # an iterable data set without a length, or one that has to count
         pass
     return said

@@ -10,6 +10,7 @@ use crate::objective::Direction;
 use crate::outcome::{Estimate, Measurement};
 use crate::quantity::{show_bytes, show_duration, show_number};
 use crate::report::Subject;
+use crate::report::bottleneck::Bottleneck;
 use crate::report::care::Care;
 use crate::report::figures::Studied;
 use crate::report::front::front_lines;
@@ -76,6 +77,11 @@ impl Summary {
                 _ => format!("and {confirmed} to confirm, in {}", show_duration(study.elapsed)),
             },
         });
+        if let Some(bottleneck) = Bottleneck::of(study) {
+            let lines: Vec<String> = bottleneck.lines();
+            let texts: Vec<&str> = lines.iter().map(|line| line.get(10..).unwrap_or(line).trim()).collect();
+            summary.lines.push(("limit".to_owned(), texts.join("; ")));
+        }
         // Care and the front tell their lines with the label in front, ten characters wide.
         for line in Care::of(study).lines() {
             summary.add_line(&line);
@@ -98,7 +104,7 @@ fn nothing(study: &Study) -> Summary {
         None => ("No probe has ended yet".to_owned(), String::new()),
         Some(first) => {
             let sub = format!("The first probe: {}", shown_result(&study.objective, first));
-            ("No config could be measured within the limits".to_owned(), sub)
+            ("No config is feasible".to_owned(), sub)
         }
     };
     Summary { headline, sub, ..Summary::default() }
@@ -136,6 +142,9 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     }
     if let Some(compute) = subject.best.and_then(|best| best.compute) {
         summary.add_line(&compute.line());
+    }
+    if let Some(rate) = subject.best.and_then(|best| best.learning_rate.as_ref()) {
+        summary.lines.push(("learning rate".to_owned(), rate.sentence()));
     }
     if let Some(numerics) = &measurement.numerics {
         summary.lines.push(("numerics".to_owned(), shown_numerics(numerics)));

@@ -1,4 +1,4 @@
-"""Data-parallel training; FAIL names a rank that raises an error, SPAWN starts the ranks from here."""
+"""Data-parallel training; FAIL names a rank that raises an error, SPAWN starts the ranks from here, BARRIER makes them meet."""
 
 import os
 
@@ -24,6 +24,8 @@ def train(rank=None, ranks=None):
             optimizer.zero_grad()
             nn.functional.mse_loss(model(inputs), targets).backward()
             optimizer.step()
+            if "BARRIER" in os.environ:
+                dist.barrier()
             if number == 3 and os.environ.get("FAIL") == str(dist.get_rank()):
                 raise ValueError("rank is out of order")
 
