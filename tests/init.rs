@@ -212,11 +212,16 @@ fn on_a_terminal(folder: &Path, arguments: &str, keys: &[u8]) -> Option<(String,
         eprintln!("NOT RUN: there is no `script` of util-linux");
         return None;
     };
-    let mut keyboard = child.stdin.take().unwrap();
+    let (mut keyboard, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    // A key that is pressed before anything is asked is lost: Ctrl-C reaches whoever has the terminal then.
+    let (mut shown, mut byte) = (Vec::new(), [0]);
+    while !shown.contains(&b'?') && screen.read(&mut byte).unwrap() > 0 {
+        shown.push(byte[0]);
+    }
     keyboard.write_all(keys).unwrap();
-    let mut shown = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut shown).unwrap();
+    screen.read_to_end(&mut shown).unwrap();
     drop(keyboard);
+    let shown = String::from_utf8_lossy(&shown).into_owned();
     let status = child.wait().unwrap();
     Some((shown, status.code().unwrap_or(-1)))
 }
