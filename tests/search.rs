@@ -30,8 +30,19 @@ fn the_folder_has_everything_and_stdout_only_the_best() {
     let mut names: Vec<String> =
         fs::read_dir(search.out()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
-    let expected =
-        ["best.json", "best.toml", "journal.jsonl", "logs", "spec.toml", "status.json", "summary.md", "trials.csv"];
+    let expected = [
+        "best.json",
+        "best.toml",
+        "journal.jsonl",
+        "logs",
+        "report.html",
+        "spec.toml",
+        "status.json",
+        "study.json",
+        "summary.md",
+        "timelines",
+        "trials.csv",
+    ];
     assert_eq!(names, expected);
     assert_eq!(stdout(&output), fs::read_to_string(search.out().join("best.toml")).unwrap());
     assert_eq!(configs(&search)[0], "x=3 y=b", "the baseline comes first");
