@@ -254,9 +254,9 @@ fn judge(case: &Case, python: &Path, folder: &Path, begin: Instant) -> Option<St
     Some(wrong.into_iter().map(|(_, what)| what).collect::<Vec<_>>().join("\n"))
 }
 
-/// Scripts that are always run: one that waits for its loader and one that does not. A diagnosis takes most of a minute of an
-/// idle machine, so the others are run with `GPUTUNE_TEST_ALL=1`, and by `benches/diagnosis`.
-const ALWAYS: [&str; 2] = ["single_thread_loader", "tiny_batch"];
+/// Scripts that are always run. A diagnosis takes most of a minute of an idle machine, so the others are run with
+/// `GPUTUNE_TEST_ALL=1`, and by `benches/diagnosis`.
+const ALWAYS: [&str; 1] = ["single_thread_loader"];
 
 /// One after the other: side by side they would take the processors away from each other.
 #[test]
