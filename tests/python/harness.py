@@ -89,10 +89,14 @@ class Listener:
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._server.bind(path)
         self._server.listen(64)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
 
     def close(self) -> None:
+        """Refuses connections from now on: closing alone leaves the socket to the `accept` that waits on it."""
+        self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
+        self._acceptor.join()
 
     def _accept(self) -> None:
         while True:
@@ -185,5 +189,6 @@ def run(
             cwd=scratch,
         )
         time.sleep(0.1)
-        listener.close()
+        if not is_gone:
+            listener.close()
         return Result(listener.events, process.returncode, process.stdout.decode(errors="replace"))
