@@ -133,6 +133,11 @@ pub fn show_number(number: f64) -> String {
     text
 }
 
+/// A number of things, such as samples: whole ones without a fraction.
+pub fn show_count(number: f64) -> String {
+    if number.fract() == 0.0 && number.abs() < 1000.0 { format!("{number:.0}") } else { show_number(number) }
+}
+
 fn three_digits(number: f64) -> String {
     match number.abs() {
         size if size >= 99.95 => format!("{number:.0}"),
@@ -178,5 +183,9 @@ mod tests {
         assert_eq!(show_number(1_234_567.0), "1,234,567");
         assert_eq!(show_number(12.345), "12.3");
         assert_eq!(show_number(0.0), "0.00");
+        assert_eq!(
+            (show_count(32.0), show_count(31.94), show_count(4096.0)),
+            ("32".to_owned(), "31.9".to_owned(), "4,096".to_owned())
+        );
     }
 }

@@ -14,7 +14,7 @@ use wrap::{hanging, pairs};
 use super::row::shown_estimate;
 use crate::diagnosis::{Basis, Diagnosed, Differential, Evidence, Examined, Opening, Ran, Verdict, Worth};
 use crate::metric::Metric;
-use crate::quantity::{show_bytes, show_duration, show_number, show_seconds};
+use crate::quantity::{show_bytes, show_count, show_duration, show_number, show_seconds};
 
 /// What a screen says beside the diagnosis.
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +75,7 @@ fn measured(evidence: &Evidence) -> String {
     if let Some(seconds) = evidence.step() {
         let _ = write!(words, ", {} a step", show_seconds(seconds));
         if let Some(samples) = observed.samples_per_step {
-            let _ = write!(words, " of {} samples", show_number(samples));
+            let _ = write!(words, " of {} samples", show_count(samples));
         }
     }
     let _ = write!(words, ", {} steps", observed.steps);
@@ -101,7 +101,7 @@ fn device_lines(evidence: &Evidence) -> Vec<(&'static str, String)> {
     if !told.is_empty() {
         lines.push(("GPU", told.join(", ")));
     } else if let Some(cores) = evidence.host(Metric::CpuCores) {
-        let of = evidence.cores().map(|all| format!(" of {}", show_number(all))).unwrap_or_default();
+        let of = evidence.cores().map(|all| format!(" of {}", show_count(all))).unwrap_or_default();
         lines.push(("CPU", format!("{} cores{of} busy", show_number(cores))));
     }
     let observed = &evidence.observed;

@@ -10,7 +10,7 @@ use super::host::host_words;
 use super::row::{shown_estimate, shown_numerics, shown_result};
 use crate::objective::Judgement;
 use crate::outcome::{Measurement, Outcome};
-use crate::quantity::{show_bytes, show_number, show_seconds};
+use crate::quantity::{show_bytes, show_count, show_number, show_seconds};
 use crate::space::Settings;
 use crate::study::Study;
 use crate::telemetry::Device;
@@ -101,7 +101,7 @@ fn measured(measurement: &Measurement) -> Vec<(&'static str, String)> {
         lines.push(("", text));
     }
     if let Some(samples) = measurement.samples_per_step {
-        lines.push(("samples", format!("{} per step", show_number(samples))));
+        lines.push(("samples", format!("{} per step", show_count(samples))));
     }
     if let Some(seconds) = measurement.step_seconds {
         lines.push(("step", format!("{}, data wait included", show_seconds(seconds))));

@@ -2,8 +2,8 @@
 
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence};
-use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER};
-use super::loader::{IMBALANCE, is_late_only};
+use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
+use super::loader::{IMBALANCE, is_ahead};
 use super::memory::PRESSURE;
 use crate::metric::Metric;
 use crate::quantity::{show_bytes, show_seconds};
@@ -148,7 +148,7 @@ pub(super) static CAUSES: [Cause; 3] = [
         name: "single_threaded_loader",
         title: "data starvation: a single-threaded loader",
         about: "Samples are loaded in the training process, so loading and training take turns.",
-        signature: "no workers; the step waits for data; the loader alone is faster with workers",
+        signature: "no workers; the step waits for data; loading beside the training, or on more cores, should make the job faster",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &MORE_WORKERS],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -202,21 +202,29 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
         // Loading and training taking turns explains the wait first.
         found.add(-0.3, "it is loaded in the training process");
     }
-    if evidence.number("loader.worker_imbalance").is_some_and(|times| times >= IMBALANCE.value) {
-        found.add(-0.5, "one worker has much more to do than the others");
-    }
-    if is_late_only(evidence) {
+    if is_ahead(evidence).is_some() {
         found.add(-0.5, "the loader alone is faster than the job");
     }
+    against_imbalance(evidence, &mut found);
     found.worth = beyond_imbalance(evidence, found.worth);
     found.worth = found.worth.by_parameters(starvation::with_workers(evidence).map(|best| best.times));
     Some(found)
 }
 
+/// One worker that is much slower than the others explains the wait first, whatever makes it slow.
+fn against_imbalance(evidence: &Evidence, found: &mut Found) {
+    if imbalance(evidence).is_some() {
+        found.add(-0.5, "one worker has much more to do than the others");
+    }
+}
+
+fn imbalance(evidence: &Evidence) -> Option<f64> {
+    evidence.number("loader.worker_imbalance").filter(|times| *times >= IMBALANCE.value)
+}
+
 /// What is left to win where one worker holds up the others: evening them out comes first.
 fn beyond_imbalance(evidence: &Evidence, worth: Worth) -> Worth {
-    let imbalance = evidence.number("loader.worker_imbalance").filter(|times| *times >= IMBALANCE.value);
-    let Some((imbalance, times)) = imbalance.zip(worth.times) else { return worth };
+    let Some((imbalance, times)) = imbalance(evidence).zip(worth.times) else { return worth };
     let words = format!("{}; {} of it by even workers", worth.words, shown_times(imbalance));
     Worth { times: Some((times / imbalance).max(1.0)), words, ..worth }
 }
@@ -275,6 +283,7 @@ fn storage(evidence: &Evidence) -> Option<Found> {
     if evidence.workers() == Some(0) {
         found.add(-0.3, "it is loaded in the training process");
     }
+    against_imbalance(evidence, &mut found);
     found.worth = beyond_imbalance(evidence, found.worth);
     found.worth = found.worth.by_parameters(starvation::with_workers(evidence).map(|best| best.times));
     Some(found)
@@ -287,12 +296,19 @@ fn single_threaded_loader(evidence: &Evidence) -> Option<Found> {
     let starved = Starvation::of(evidence)?;
     let best = starvation::with_workers(evidence);
     let scaling = starvation::scaling(evidence);
-    if scaling.as_ref().is_some_and(|scaling| scaling.times < MORE_WORKERS.value) {
+    // Workers also help a loader that is no faster with them: it loads while the step trains.
+    let helps = [best.map(|best| best.times), scaling.as_ref().map(|scaling| scaling.times)];
+    let most = helps.into_iter().flatten().reduce(f64::max);
+    if most.is_some_and(|times| times < MORE_WORKERS.value) {
         return None;
     }
     let mut found = starved.found(evidence);
     found.add(0.4, "the loader has no workers: loading and training take turns");
-    if let Some(scaling) = scaling {
+    if let Some(best) = best.filter(|best| best.workers > 0) {
+        let words = format!("{} should make it {} as fast", shown_workers(best.workers), shown_times(best.times));
+        found.add(if best.times >= 1.5 { 0.5 } else { 0.4 }, words);
+    }
+    if let Some(scaling) = scaling.filter(|scaling| scaling.times >= MORE_WORKERS.value) {
         found.add(if scaling.times >= 1.5 { 0.6 } else { 0.3 }, scaling.words);
     }
     found.worth = found.worth.by_parameters(best.map(|best| best.times));

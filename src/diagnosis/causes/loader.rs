@@ -3,7 +3,7 @@
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_rate, shown_share, shown_times};
 use super::super::evidence::{Evidence, ratio};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
-use crate::quantity::{show_number, show_seconds};
+use crate::quantity::{show_count, show_seconds};
 
 pub(super) static AHEAD: Threshold = Threshold {
     what: "how many times as fast the loader alone is as the job, at least",
@@ -110,24 +110,25 @@ fn uneven(evidence: &Evidence) -> Option<String> {
         .then(|| format!("few samples take most of the time: the mean is {} what 95 % stay below", shown_times(few)))
 }
 
-/// Whether the loader is fast enough by itself, and its queue short.
-pub(super) fn is_late_only(evidence: &Evidence) -> bool {
-    too_little_prefetch(evidence).is_some()
+/// How many times as fast as the job the loader's workers are by themselves, where that is fast enough and the cores would
+/// allow it beside the training too.
+pub(super) fn is_ahead(evidence: &Evidence) -> Option<f64> {
+    evidence.workers().filter(|workers| *workers > 0)?;
+    let job = evidence.rate()?.value;
+    let times = ratio(evidence.loader_rate()?, job).filter(|times| *times >= AHEAD.value)?;
+    // Where loading and training share the cores, the loader alone has more of them than it has in the job.
+    let held_back = starvation::core_limit(evidence).is_some_and(|rate| rate < job * AHEAD.value);
+    (!held_back).then_some(times)
 }
 
 fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
-    let workers = evidence.workers().filter(|workers| *workers > 0)?;
+    let workers = evidence.workers()?;
     let starved = Starvation::of(evidence)?;
+    let times = is_ahead(evidence)?;
     let (alone, job) = (evidence.loader_rate()?, evidence.rate()?.value);
-    let queue = evidence.queue()?;
-    let times = ratio(alone, job)?;
+    let queue = evidence.queue().filter(|queue| *queue <= QUEUE.value)?;
     // Workers that each epoch starts anew explain a queue that is empty.
     if worker_start(evidence).is_some() {
-        return None;
-    }
-    // Where loading and training share the cores, the loader alone has more of them than it has in the job.
-    let held_back = starvation::core_limit(evidence).is_some_and(|rate| rate < job * AHEAD.value);
-    if times < AHEAD.value || queue > QUEUE.value || held_back {
         return None;
     }
     let mut found = starved.found(evidence);
@@ -140,7 +141,7 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
             shown_rate(alone)
         ),
     );
-    found.add(0.35, format!("at most {} batches wait in its queue", show_number(queue)));
+    found.add(0.35, format!("at most {} batches wait in its queue", show_count(queue)));
     if let Some(words) = uneven(evidence) {
         found.add(0.4, words);
     }

@@ -290,3 +290,27 @@ mod arbitrary {
         }
     }
 }
+
+/// Jobs of `examples/sick` as they were measured, at 100 samples/s.
+#[test]
+fn the_reason_comes_before_what_goes_with_it() {
+    // Workers on a machine of two cores are hardly faster than the training process, but load beside it.
+    let taking_turns = Job::cpu().cores(2.0).host(Metric::CpuCores, 1.0).workers(0).wait(0.43).item(0.00404, 0.00397);
+    let taking_turns = taking_turns.replay(205.0).replay_cpu(1.0);
+    let taking_turns = taking_turns.loader(&[(0, 292.0), (1, 220.0), (2, 291.0), (4, 327.0)]);
+    // A worker whose storage is slow: it waits for storage, but the other one does not.
+    let uneven = Job::cpu().cores(2.0).host(Metric::CpuCores, 0.57).wait(0.65).item(0.0107, 0.0009).replay(345.0);
+    let uneven = uneven.loader(&[(0, 90.0), (2, 99.0), (4, 190.0)]).number("loader.worker_imbalance", 1.79);
+    // Short epochs: while samples come they come fast, with computing alone.
+    let short = Job::cpu().cores(2.0).host(Metric::CpuCores, 1.32).wait(0.29).item(0.00094, 0.00086).replay(213.0);
+    let short = short.loader(&[(0, 10_400.0), (2, 470.0)]).number("loader.first_batch_seconds", 4.0).with(|job| {
+        job.outliers.insert("epoch".to_owned(), Outliers { steps: 10, seconds: 18.0 });
+    });
+    for (job, cause) in
+        [(taking_turns, "single_threaded_loader"), (uneven, "worker_imbalance"), (short, "worker_start")]
+    {
+        let verdict = diagnose(&job.evidence());
+        assert_eq!(names(&verdict)[0], cause, "{:#?}", verdict.causes);
+        assert!(verdict.sureness >= 0.55, "{cause}: {}", verdict.sureness);
+    }
+}
