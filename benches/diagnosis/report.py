@@ -3,6 +3,8 @@
 import json
 import statistics
 
+ENOUGH = 0.5  # of the gain that was predicted
+
 
 def write(folder, cases, lines, about):
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +60,7 @@ def middle(numbers):
 def markdown(cases, about):
     facts = ", ".join(f"{key} {value}" for key, value in about.items() if key != "command")
     text = ["# Whether `gputune diagnose` names the right cause, and what a remedy brings", "",
-            f"`{about['command']}`", "", f"{facts}.", "",
+            f"`{about['command']}`", "", f"{facts}.", "", *summary(cases), "",
             "| script | cause | named | seconds | sureness | else named |", "|---|---|--:|--:|--:|---|"]
     for case in cases:
         if case["runs"]:
@@ -84,6 +86,24 @@ def markdown(cases, about):
                 text += [f"- {name}{how}: {said}" for name, peer in case["peers"].items() for how, said in sayings(peer)]
                 text.append("")
     return "\n".join(text).rstrip() + "\n"
+
+
+def summary(cases):
+    """How many were right, in a line each."""
+    sick = [case for case in cases if case["case"] != "healthy" and case["runs"]]
+    lines = [f"- The right cause was named in {share_of((case['right'], case['runs']) for case in sick)} of sick scripts."]
+    lines += [f"- The healthy script was called healthy in {share_of([(case['right'], case['runs'])])}."
+              for case in cases if case["case"] == "healthy" and case["runs"]]
+    shares = [row["share"] for case in cases for row in case["remedies"] if row.get("share") is not None]
+    if shares:
+        enough = sum(share >= ENOUGH for share in shares)
+        lines.append(f"- {enough} of {len(shares)} remedies brought at least half of the gain that was predicted.")
+    return lines
+
+
+def share_of(pairs):
+    right, runs = map(sum, zip(*pairs))
+    return f"{right} of {runs} runs"
 
 
 def sayings(peer):
