@@ -69,21 +69,38 @@ impl Budget {
     /// Whether the search for new configs must end here; `elapsed` is the wall time so far.
     ///
     /// A probe is expected to take as long as those that measured something did (their median), and time is kept for the
-    /// confirmation. The first probe is always allowed.
+    /// confirmation, up to half of all. The first probe is always allowed.
     pub fn stop(&self, history: &History, elapsed: Duration) -> Option<StopReason> {
         let searched = history.searched().count();
         if searched >= self.probes as usize {
             return Some(StopReason::ProbesSpent);
         }
-        let expected = expected_probe(history);
         let measured = |trial: &&Trial| trial.outcome.measurement().is_some();
         let leaders = history.contenders(|outcome| outcome.measurement().is_some()).filter(measured).count();
-        // One alone is not confirmed.
-        let leaders = u32::try_from(leaders).unwrap_or(CONFIRMED).min(CONFIRMED);
-        let confirmed = if leaders < 2 { 0 } else { self.confirmations * leaders };
-        // A confirmation measures twice as long as a probe, but starts up only as long.
-        let reserve = expected * confirmed * 3 / 2;
+        let expected = expected_probe(history);
+        let reserve = self.reserve(expected, u32::try_from(leaders).unwrap_or(CONFIRMED));
         (searched > 0 && elapsed + expected + reserve > self.time).then_some(StopReason::TimeSpent)
+    }
+
+    /// Probes that are left, by their number and by the time that those so far took: what is done besides is left out.
+    pub fn probes_left(&self, history: &History) -> u32 {
+        let searched = u32::try_from(history.searched().count()).unwrap_or(u32::MAX);
+        let left = self.probes.saturating_sub(searched);
+        let expected = expected_probe(history);
+        if expected.is_zero() {
+            return left;
+        }
+        let time = self.time.saturating_sub(self.reserve(expected, CONFIRMED));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
+        let in_time = time.div_duration_f64(expected) as u32;
+        left.min(in_time.saturating_sub(searched))
+    }
+
+    /// Time that is kept for confirming so many leaders; one alone is not confirmed.
+    fn reserve(&self, expected: Duration, leaders: u32) -> Duration {
+        let confirmed = if leaders < 2 { 0 } else { self.confirmations.saturating_mul(leaders.min(CONFIRMED)) };
+        // A confirmation measures twice as long as a probe, but starts up only as long.
+        (expected.saturating_mul(confirmed) * 3 / 2).min(self.time / 2)
     }
 
     /// Whether one more confirmation fits into the time.
@@ -134,5 +151,26 @@ mod tests {
         }
         assert_eq!(push(5, "search", 3.0), None, "one alone is not confirmed");
         assert_eq!(push(6, "search", 3.0), Some(StopReason::TimeSpent));
+    }
+
+    #[test]
+    fn a_small_budget_goes_to_the_search_for_one_half_at_least() {
+        let space = Space::new([Parameter::range("x", 0, 9, 1)]).unwrap();
+        let budget = Budget { time: Duration::from_secs(90), ..Budget::default() };
+        let mut history = History::default();
+        assert_eq!(budget.probes_left(&history), 24);
+        for (number, left) in [(0, 3), (1, 2), (2, 1), (3, 0)] {
+            assert_eq!(budget.stop(&history, history.elapsed()), None, "{number}");
+            history.push(Trial {
+                number,
+                purpose: crate::trial::Purpose::Search,
+                config: space.config(number.into()).unwrap(),
+                outcome: Outcome::Measured(Measurement::default()),
+                elapsed: Duration::from_secs(11),
+            });
+            assert_eq!(budget.probes_left(&history), left);
+        }
+        assert_eq!(budget.stop(&history, history.elapsed()), Some(StopReason::TimeSpent));
+        assert!(budget.allows_confirmation(&history, history.elapsed()));
     }
 }

@@ -157,3 +157,21 @@ pub struct GpuUse {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<String>,
 }
+
+/// A number of several GPUs together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Together {
+    pub(crate) mean: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+}
+
+/// The mean and the spread over the GPUs; absent where one does not tell.
+pub(crate) fn together(gpus: &[GpuUse], metric: Metric) -> Option<Together> {
+    let told: Option<Vec<f64>> = gpus.iter().map(|gpu| Some(gpu.readings.get(&metric)?.value)).collect();
+    let told = told.filter(|told| !told.is_empty())?;
+    #[expect(clippy::cast_precision_loss, reason = "a few GPUs")]
+    let mean = told.iter().sum::<f64>() / told.len() as f64;
+    let least = told.iter().copied().fold(f64::INFINITY, f64::min);
+    Some(Together { mean, least, most: told.iter().copied().fold(f64::NEG_INFINITY, f64::max) })
+}

@@ -26,7 +26,7 @@ fn page(folder: &Path) -> PathBuf {
 fn keep_more(folder: &Path, trials: u32, log: &[u8]) {
     fs::create_dir_all(folder.join("logs")).unwrap();
     fs::create_dir_all(folder.join("timelines")).unwrap();
-    let timeline = r#"{"every_s":0.5,"throughput":[null,900.0,1200.0],"cpu_cores":[0.5,3.0,3.1],"host_memory_bytes":[null,null,null]}"#;
+    let timeline = r#"{"every_s":0.5,"throughput":[null,900.0,1200.0],"cpu_cores":[0.5,3.0,3.1],"host_memory_bytes":[null,null,null],"gpus":{"sm_active":[null,0.4,0.5]}}"#;
     for trial in 1..=trials {
         fs::write(folder.join(format!("logs/{trial:04}.log")), log).unwrap();
         fs::write(folder.join(format!("timelines/{trial:04}.json")), timeline).unwrap();

@@ -16,6 +16,11 @@ fn probe(stand_in: &StandIn, arguments: &[&str], env: &str) -> Output {
 }
 
 fn probe_within(stand_in: &StandIn, arguments: &[&str], env: &str, limits: &str) -> Output {
+    probe_in_folder(stand_in, arguments, env, limits).0
+}
+
+/// With the folder, which is gone when it is dropped.
+fn probe_in_folder(stand_in: &StandIn, arguments: &[&str], env: &str, limits: &str) -> (Output, Search) {
     let pid = format!("pid:{}", stand_in.path("pid").display());
     let mut words = vec![pid.as_str()];
     words.extend(arguments);
@@ -23,7 +28,7 @@ fn probe_within(stand_in: &StandIn, arguments: &[&str], env: &str, limits: &str)
     let search = Search::of(&words, &format!("{env}{limits}"));
     let mut command = Command::new(gputune());
     command.args(["probe", "spec.toml", "--out", "out", "--json"]).current_dir(search.folder.path());
-    stand_in.before(&mut command).output().unwrap()
+    (stand_in.before(&mut command).output().unwrap(), search)
 }
 
 /// The report of such a probe on these GPUs.
@@ -88,6 +93,23 @@ fn hopper_tells_everything() {
     let seconds = report["measured_seconds"].as_f64().unwrap();
     close(&gpu["readings"]["energy"], 500.0 * seconds, "nvml");
     assert_eq!(absent(gpu), "");
+}
+
+#[test]
+fn the_course_of_its_numbers_is_kept_beside_the_log() {
+    let stand_in = with_gpu(|_| {});
+    let (output, search) = probe_in_folder(&stand_in, &[], "", &LIMITS.replace("1200ms", "4s"));
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+    let json: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let overall = json["gpus"][0]["readings"]["sm_active"]["value"].as_f64().unwrap();
+    let timelines: Vec<_> = std::fs::read_dir(search.folder.path().join("out/timelines")).unwrap().collect();
+    let text = std::fs::read_to_string(timelines[0].as_ref().unwrap().path()).unwrap();
+    let timeline: Value = serde_json::from_str(&text).unwrap();
+    for name in ["sm_active", "memory_own", "power", "sm_clock"] {
+        assert!(timeline["gpus"][name].is_array(), "{name}: {timeline}");
+    }
+    let told: Vec<f64> = timeline["gpus"]["sm_active"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
+    assert!(told.len() >= 3 && told.iter().all(|share| (share - overall).abs() < 0.05), "{overall}: {timeline}");
 }
 
 #[test]

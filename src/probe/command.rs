@@ -267,7 +267,8 @@ impl<'r> Run<'r> {
 
     /// What it did until it was to end.
     fn timeline(&self, ended: Instant) -> Timeline {
-        Timeline::of((self.begin, ended), &self.heard.window, |from, to| self.host.readings((from, to)))
+        let host = |from, to| self.host.readings((from, to));
+        Timeline::of((self.begin, ended), &self.heard.window, host, |moment| self.gpu.around(moment))
     }
 
     /// Looks at limits, memory and the caller's wish.

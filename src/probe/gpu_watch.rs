@@ -1,10 +1,12 @@
 //! The GPUs while a probe runs: what they did in the measured time, and who disturbed them.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 
 use super::throughput::Throughput;
-use crate::metric::GpuUse;
+use super::timeline::Timeline;
+use crate::metric::{GpuUse, Metric, together};
 use crate::outcome::{Failure, Measurement, Outcome};
 use crate::telemetry::nvml::{Metered, NoNvml, Visible, Window};
 use crate::telemetry::{GpuMeter, GpuState};
@@ -15,14 +17,37 @@ pub(super) struct GpuWatch {
     /// When the probe began.
     begin: Instant,
     metered: Option<Metered>,
-    /// The answer to a question that was asked without waiting.
-    asked: Option<Receiver<Result<Metered, String>>>,
+    /// The answer to a question that was asked without waiting, and the time that it is about.
+    asked: Option<(Window, Receiver<Result<Metered, String>>)>,
+    /// What the answers said, for the timeline.
+    looks: Vec<Look>,
+}
+
+/// What all GPUs together did in some seconds.
+#[derive(Debug)]
+struct Look {
+    window: Window,
+    told: BTreeMap<Metric, f64>,
+}
+
+impl Look {
+    fn of(window: Window, gpus: &[GpuUse]) -> Self {
+        let number = |metric: Metric| {
+            let all = together(gpus, metric)?;
+            Some((metric, if metric == Metric::MemoryOwn { all.most } else { all.mean }))
+        };
+        Self { window, told: Timeline::OF_GPUS.into_iter().filter_map(number).collect() }
+    }
+
+    fn middle(&self) -> Instant {
+        self.window.begin + self.window.end.saturating_duration_since(self.window.begin) / 2
+    }
 }
 
 impl GpuWatch {
     /// Of a device that has none.
     pub(super) fn none() -> Self {
-        Self { meter: None, begin: Instant::now(), metered: None, asked: None }
+        Self { meter: None, begin: Instant::now(), metered: None, asked: None, looks: Vec::new() }
     }
 
     /// Of a probe whose processes are `root` and all below it; `idle` is what was in use before it.
@@ -31,21 +56,34 @@ impl GpuWatch {
         if let Ok(meter) = meter {
             meter.begin(visible, root, idle);
         }
-        Self { meter: Some(meter), begin, metered: None, asked: None }
+        Self { meter: Some(meter), begin, metered: None, asked: None, looks: Vec::new() }
     }
 
     /// What the GPUs did between two moments, as it was when it was asked for last; asks anew, without waiting. None where
     /// there is no answer yet.
     pub(super) fn live(&mut self, from: Instant, to: Instant) -> Option<Vec<GpuUse>> {
         let meter = self.meter?.ok()?;
-        let answer = match self.asked.as_ref().map(Receiver::try_recv) {
+        let answer = match self.asked.as_ref().map(|(window, answer)| (*window, answer.try_recv())) {
             // Still under way.
-            Some(Err(TryRecvError::Empty)) => return None,
-            Some(Ok(answer)) => answer.ok().map(|metered| metered.gpus),
-            Some(Err(TryRecvError::Disconnected)) | None => None,
+            Some((_, Err(TryRecvError::Empty))) => return None,
+            Some((window, Ok(answer))) => answer.ok().map(|metered| (window, metered.gpus)),
+            Some((_, Err(TryRecvError::Disconnected))) | None => None,
         };
-        self.asked = meter.ask_now(Window { begin: from.max(self.begin), end: to });
-        answer
+        let window = Window { begin: from.max(self.begin), end: to };
+        self.asked = meter.ask_now(window).map(|answer| (window, answer));
+        let (window, gpus) = answer?;
+        self.looks.push(Look::of(window, &gpus));
+        Some(gpus)
+    }
+
+    /// What all GPUs together did around a moment, as far as they were asked.
+    pub(super) fn around(&self, moment: Instant) -> Option<&BTreeMap<Metric, f64>> {
+        let distance = |look: &Look| {
+            let middle = look.middle();
+            middle.saturating_duration_since(moment).max(moment.saturating_duration_since(middle))
+        };
+        let covers = |look: &&Look| (look.window.begin..=look.window.end).contains(&moment);
+        self.looks.iter().filter(covers).min_by_key(|look| distance(look)).map(|look| &look.told)
     }
 
     /// Looks once more, while the processes are still there.

@@ -3,6 +3,7 @@
 //! It is worked out when the probe is over, from the steps and the looks that were kept anyway, so it costs nothing while
 //! something is measured. It is not in the journal: no decision rests on it, and reading ten thousand trials must stay quick.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -23,11 +24,25 @@ pub struct Timeline {
     pub cpu_cores: Vec<Option<f64>>,
     /// The largest memory of the probe's processes, in bytes.
     pub host_memory_bytes: Vec<Option<f64>>,
+    /// What the GPUs told, each over the seconds around it: the mean of all, of memory the largest.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub gpus: BTreeMap<Metric, Vec<Option<f64>>>,
 }
 
 impl Timeline {
     /// The most parts.
     pub const PARTS: u32 = 60;
+
+    /// What is kept of GPUs.
+    pub(super) const OF_GPUS: [Metric; 7] = [
+        Metric::SmActive,
+        Metric::TensorActive,
+        Metric::DramActive,
+        Metric::GpuBusy,
+        Metric::MemoryOwn,
+        Metric::Power,
+        Metric::SmClock,
+    ];
 
     /// The file of a trial, from the folder of its search.
     pub fn name(number: u32) -> PathBuf {
@@ -43,11 +58,18 @@ impl Timeline {
         serde_json::from_slice(&std::fs::read(path).ok().filter(|_| is_short)?).ok()
     }
 
-    /// Of a probe that ran between two moments, from its steps and from what the machine's counters tell of any time.
-    pub(super) fn of(
+    /// How many numbers it has, those that are missing included.
+    pub(crate) fn numbers(&self) -> usize {
+        self.throughput.len() * (3 + self.gpus.len())
+    }
+
+    /// Of a probe that ran between two moments: from its steps, from what the machine's counters tell of any time, and from
+    /// what the GPUs told around a moment.
+    pub(super) fn of<'g>(
         (begin, end): (Instant, Instant),
         window: &Window,
         readings: impl Fn(Instant, Instant) -> Readings,
+        gpus: impl Fn(Instant) -> Option<&'g BTreeMap<Metric, f64>>,
     ) -> Self {
         /// The counters are looked at four times a second.
         const SHORTEST: Duration = Duration::from_millis(500);
@@ -63,7 +85,13 @@ impl Timeline {
             timeline.throughput.push(window.rate_between(seconds).map(three_digits));
             timeline.cpu_cores.push(value(Metric::CpuCores));
             timeline.host_memory_bytes.push(value(Metric::HostMemory));
+            let told = gpus(from + every / 2);
+            for metric in Self::OF_GPUS {
+                let value = told.and_then(|told| told.get(&metric).copied()).map(three_digits);
+                timeline.gpus.entry(metric).or_default().push(value);
+            }
         }
+        timeline.gpus.retain(|_, values| values.iter().any(Option::is_some));
         timeline
     }
 
@@ -97,9 +125,11 @@ mod tests {
         let cores = |_, _| Readings::from([(Metric::CpuCores, Reading { value: 1.5, source: Source::Proc })]);
         for (seconds, parts) in [(0.0, 1), (0.3, 1), (2.0, 4), (7200.0, 60)] {
             let end = begin + Duration::from_secs_f64(seconds);
-            let timeline = Timeline::of((begin, end), &Window::default(), cores);
+            let busy = BTreeMap::from([(Metric::GpuBusy, 0.98765)]);
+            let timeline = Timeline::of((begin, end), &Window::default(), cores, |_| Some(&busy));
             assert_eq!(timeline.throughput, vec![None; parts], "{seconds}");
             assert_eq!(timeline.cpu_cores, vec![Some(1.5); parts]);
+            assert_eq!(timeline.gpus, BTreeMap::from([(Metric::GpuBusy, vec![Some(0.9877); parts])]));
             let folder = tempfile::tempdir().unwrap();
             timeline.keep(folder.path(), 7);
             assert_eq!(Timeline::read(folder.path(), 7), Some(timeline));
@@ -115,7 +145,8 @@ mod tests {
             window.push(StepReport { at, seconds: 0.1, amount: 10.0, waited: 0.0, mark: None });
         }
         let begin = Instant::now();
-        let timeline = Timeline::of((begin, begin + Duration::from_secs(4)), &window, |_, _| Readings::new());
+        let timeline = Timeline::of((begin, begin + Duration::from_secs(4)), &window, |_, _| Readings::new(), |_| None);
+        assert!(timeline.gpus.is_empty());
         let rates: Vec<f64> = timeline.throughput.iter().map(|rate| rate.unwrap_or(0.0)).collect();
         assert!(rates[..4].iter().all(|rate| (80.0..=120.0).contains(rate)), "{rates:?}");
         assert_eq!(rates[4..], [0.0; 4]);

@@ -1,28 +1,10 @@
 //! What the GPUs did, in words: each, and together.
 
-use crate::metric::{GpuUse, Metric};
+use crate::metric::{GpuUse, Metric, Together, together};
 use crate::quantity::{show_bytes, show_number};
 
 /// The share of time from which on a power limit is worth a word.
 const HELD_BACK: f64 = 0.1;
-
-/// A number of several GPUs together.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Together {
-    pub(super) mean: f64,
-    pub(super) least: f64,
-    pub(super) most: f64,
-}
-
-/// The mean and the spread over the GPUs; absent where one does not tell.
-pub(super) fn together(gpus: &[GpuUse], metric: Metric) -> Option<Together> {
-    let told: Option<Vec<f64>> = gpus.iter().map(|gpu| Some(gpu.readings.get(&metric)?.value)).collect();
-    let told = told.filter(|told| !told.is_empty())?;
-    #[expect(clippy::cast_precision_loss, reason = "a few GPUs")]
-    let mean = told.iter().sum::<f64>() / told.len() as f64;
-    let least = told.iter().copied().fold(f64::INFINITY, f64::min);
-    Some(Together { mean, least, most: told.iter().copied().fold(f64::NEG_INFINITY, f64::max) })
-}
 
 /// All that is known of each GPU, and of all together, in lines with a name or none.
 pub(super) fn gpu_lines(gpus: &[GpuUse]) -> Vec<(&'static str, String)> {

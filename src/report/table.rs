@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::bottleneck::Bottleneck;
 use super::care::{Care, left_out};
 use super::front::front_lines;
-use super::gpus::{gpu_summary, together};
+use super::gpus::gpu_summary;
 use super::host::host_words;
 use super::layout::{Column, lay_out};
 use super::marks::Marks;
@@ -13,7 +13,7 @@ use super::row::{
     UNSTABLE, result_name, shown_cell, shown_metric, shown_numerics, shown_result, shown_together, sorted,
 };
 use super::screen::{Screen, Tone, wrap};
-use crate::metric::Metric;
+use crate::metric::{Metric, together};
 use crate::objective::Direction;
 use crate::outcome::Estimate;
 use crate::quantity::{show_bytes, show_duration, show_number};

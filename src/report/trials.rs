@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::care::left_out;
-use super::gpus::together;
-use crate::metric::Metric;
+use crate::metric::{Metric, together};
 use crate::objective::{COST, Judgement};
 use crate::outcome::Measurement;
 use crate::space::Config;

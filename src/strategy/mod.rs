@@ -114,11 +114,11 @@ impl<'a> View<'a> {
     pub fn narrowed(&self) -> Option<Self> {
         /// Turns beside the start's.
         const TURNS: usize = 4;
-        /// Of all probes that there are, these are at most one in so many.
+        /// Of all probes that there are, these are at most one in so many, but one at least.
         const ONE_IN: usize = 4;
         let searched = self.history.searched().count();
         let all = searched.saturating_add(self.probes_left as usize);
-        let is_their_turn = searched > 0 && searched <= TURNS.min(all / ONE_IN);
+        let is_their_turn = searched > 0 && searched <= TURNS.min((all / ONE_IN).max(1));
         let narrows =
             self.start.is_some() && !self.first.is_empty() && self.first.len() < self.space.parameters().len();
         (narrows && is_their_turn && !self.is_narrow).then(|| Self { is_narrow: true, ..self.clone() })

@@ -98,11 +98,10 @@ impl Search<'_, '_> {
     }
 
     fn proposed(&self, strategy: &mut dyn Strategy, baseline: Option<&Config>, seed: u64) -> Option<Proposal> {
-        let searched = u32::try_from(self.history.searched().count()).unwrap_or(u32::MAX);
         let objective = self.objective.scalarised(&self.history, seed);
         let first = self.opened_first(baseline);
         let view = View::new(self.space, &objective, &self.history, &[], baseline)
-            .with(self.budget.probes.saturating_sub(searched), seed)
+            .with(self.budget.probes_left(&self.history), seed)
             .with_precision_speeds(self.precision_speeds)
             .with_earlier(self.warm_start)
             .with_first(&first);

@@ -161,7 +161,7 @@ def check_trial(browser):
     browser.press(ENTER)
     browser.until("return document.querySelector('dialog').open", "a trial")
     same(browser.run("return document.querySelector('dialog dl') !== null"), True, "facts")
-    same(browser.run("return document.querySelectorAll('dialog .readings svg').length"), 2, "readings over time")
+    same(browser.run("return document.querySelectorAll('dialog .readings svg').length"), 3, "readings over time")
     log = browser.run("return document.querySelector('dialog pre').textContent")
     same("the last line" in log, True, log[-200:])
     browser.press(ESCAPE)

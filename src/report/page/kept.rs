@@ -14,8 +14,8 @@ use crate::trial::Trial;
 const ALL_LOGS: usize = 2 << 20;
 const ONE_LOG: usize = 8 << 10;
 
-/// The most timelines; one is about a kilobyte.
-const TIMELINES: usize = 1500;
+/// The most numbers of all timelines together; one is about seven bytes.
+const ALL_NUMBERS: usize = 250_000;
 
 /// Less of a log would say nothing.
 const LEAST_LOG: usize = 400;
@@ -40,7 +40,7 @@ pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
     let whys = subject.lines.iter().map(|line| (line.trial, Kept { why: line.why.clone(), ..Kept::default() }));
     let mut kept: BTreeMap<u32, Kept> = whys.collect();
     let each = (ALL_LOGS / trials.len().max(1)).clamp(LEAST_LOG, ONE_LOG);
-    let (mut room, mut timelines) = (ALL_LOGS, TIMELINES);
+    let (mut room, mut numbers) = (ALL_LOGS, ALL_NUMBERS);
     let is_best = |trial: &Trial| best.is_some_and(|best| best.config == study.settings(&trial.config));
     let rank = |trial: &&Trial| match trial.outcome {
         _ if is_best(trial) => 0,
@@ -50,11 +50,11 @@ pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
     let mut order: Vec<&Trial> = trials.iter().collect();
     order.sort_by_key(rank);
     for trial in order {
-        if timelines > 0
+        if numbers > 0
             && let Some(timeline) = Timeline::read(folder, trial.number)
         {
+            numbers = numbers.saturating_sub(timeline.numbers());
             kept.entry(trial.number).or_default().timeline = Some(timeline);
-            timelines -= 1;
         }
         let log = CommandProber::log_name(trial.number, Effort::Probe);
         let Some(tail) = tail(&folder.join(&log), each.min(room)) else { continue };

@@ -558,7 +558,10 @@
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 
   /// What a trial did over its time: a small figure for each reading.
-  const READINGS = [["throughput", "throughput", "number"], ["cpu_cores", "CPU cores", "number"], ["host_memory_bytes", "host memory", "bytes"]];
+  const READINGS = [["throughput", "throughput", "number"], ["cpu_cores", "CPU cores", "number"], ["host_memory_bytes", "host memory", "bytes"],
+    ["sm_active", "SM activity", "share"], ["tensor_active", "tensor cores", "share"], ["dram_active", "memory bandwidth of the GPU", "share"],
+    ["gpu_busy", "GPU busy", "share"], ["memory_own", "GPU memory", "bytes"], ["power", "power of the GPU in watts", "number"],
+    ["sm_clock", "SM clock in MHz", "number"]];
   const drawReading = (figure, width) => {
     const unit = UNITS[figure.unit];
     const most = Math.max(...figure.points.map((point) => point.y ?? 0)) || 1;
@@ -580,7 +583,7 @@
     const kept = detail.timeline;
     if (!kept) return null;
     const parts = READINGS.flatMap(([key, label, unit]) => {
-      const points = (kept[key] || []).map((y, at) => ({ x: (at + 0.5) * kept.every_s, y: y === null ? NaN : y }));
+      const points = (kept[key] || kept.gpus?.[key] || []).map((y, at) => ({ x: (at + 0.5) * kept.every_s, y: y === null ? NaN : y }));
       const known = points.map((point) => point.y).filter((y) => !Number.isNaN(y));
       if (!known.length) return [];
       const text = `${capital(label)} over the time of the probe: from ${UNITS[unit](Math.min(...known))} to ${UNITS[unit](Math.max(...known))}.`;

@@ -2,11 +2,10 @@
 
 use serde::Serialize;
 
-use crate::metric::Metric;
+use crate::metric::{Metric, together};
 use crate::outcome::Measurement;
 use crate::report::figure::{Mark, Unit};
 use crate::report::figures::{Studied, metric_unit};
-use crate::report::gpus::together;
 use crate::report::row::{shown_result, sorted};
 use crate::space::{Parameter, Value};
 use crate::trial::Trial;
