@@ -70,6 +70,23 @@ fn a_script_with_arguments_gets_a_spec_that_check_accepts() {
 }
 
 #[test]
+fn what_the_script_must_be_told_is_warned_of() {
+    let script = SCRIPT.replace(
+        "arguments = ",
+        "parser.add_argument('data')\nparser.add_argument('--out', required=True)\narguments = ",
+    );
+    let folder = folder(&[("train.py", &script)]);
+    let output = init(folder.path(), &["train.py"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told = stderr(&output);
+    assert!(told.contains("train.py must be told --out ..., data, and every probe would fail"), "{told}");
+    let whole = ["--force", "--", "python3", "train.py", "pictures", "--out", "here", "--batch-size", "24"];
+    let output = init(folder.path(), &whole);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("must be told"), "{}", stderr(&output));
+}
+
+#[test]
 fn the_one_script_of_a_folder_is_taken() {
     let obvious = folder(&[("train.py", SCRIPT), ("model.py", ""), ("setup.py", "")]);
     assert_eq!(init(obvious.path(), &[]).status.code(), Some(0));

@@ -29,6 +29,32 @@ fn shown(kind: &Kind) -> String {
     }
 }
 
+#[test]
+fn what_must_be_given_is_told() {
+    for (fixture, options, values) in [
+        ("argparse_script.txt", "", ""),
+        ("argparse_plain.txt", "", ""),
+        ("click_script.txt", "", "DATA"),
+        ("typer_script.txt", "", "{data}"),
+        ("typer_narrow.txt", "", "{data}"),
+        ("tyro_script.txt", "--data", ""),
+        ("fire_script.txt", "", "DATA"),
+        ("absl_script.txt", "", ""),
+        ("hf_script.txt", "", ""),
+        ("hydra_script.txt", "", ""),
+        ("lightning_script.txt", "", "fit"),
+    ] {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help").join(fixture)).unwrap();
+        let required = arguments(fixture).into_iter().filter(|argument| argument.is_required);
+        let required: Vec<String> = required.map(|argument| argument.spelled().to_owned()).collect();
+        assert_eq!(
+            (required.join(" "), help::values(&text).join(" ")),
+            (options.to_owned(), values.to_owned()),
+            "{fixture}"
+        );
+    }
+}
+
 /// A help text, an argument in it, what follows it, and its default.
 const ROWS: &[(&str, &str, &str, Option<&str>)] = &[
     ("argparse_script.txt", "--batch-size", "value", Some("256")),

@@ -13,7 +13,7 @@ use gputune::init::deepspeed::{self, Template};
 use gputune::init::draft::{self, Frame, Rate};
 use gputune::init::plan::{self, Found, Plan, Way};
 use gputune::init::preset::{self, PRESETS, Preset, Recognised};
-use gputune::init::{Argument, Command, Means, Source, help};
+use gputune::init::{Argument, Command, Means, Source, help, missing};
 use gputune::machine::Machine;
 use gputune::probe::{Brief, PrintedEnd};
 use gputune::quantity;
@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     let words = if words.is_empty() { scripts::of_folder(&cwd, asks)? } else { words };
     let command = Command::new(words, &python);
     let source = read_source(&command, &cwd)?;
-    let (arguments, told_by) = arguments(args, &command, &source, &cwd, &python)?;
+    let Told { arguments, values, told_by } = arguments(args, &command, &source, &cwd, &python)?;
     let preset = match args.preset {
         Some(preset) => preset,
         None => recognised(&command, &source, asks)?,
@@ -131,6 +131,7 @@ pub(super) fn run(args: &Args) -> super::Result {
         let of_config = plan.parameters.iter().filter(|parameter| parameter.way == Way::Config);
         of_config.into_iter().any(|parameter| warning.contains(&format!("`{}`", parameter.name)))
     };
+    warn_of_missing(&command, &arguments, &values, &plan);
     spec.warnings.iter().filter(|warning| !asked(warning)).for_each(|warning| diagnostic::print_warning(warning));
     stdout::print(&summary(args, &command, &plan, &frame))?;
     Ok(Exit::Found)
@@ -173,19 +174,22 @@ fn read_source(command: &Command, cwd: &Path) -> Result<Source, Failed> {
     })
 }
 
+/// What a script takes.
+struct Told {
+    arguments: Vec<Argument>,
+    /// Values without a name that it must have.
+    values: Vec<String>,
+    /// Who told of them.
+    told_by: String,
+}
+
 /// The arguments that the script takes, and who told of them.
-fn arguments(
-    args: &Args,
-    command: &Command,
-    source: &Source,
-    cwd: &Path,
-    python: &str,
-) -> Result<(Vec<Argument>, String), Failed> {
+fn arguments(args: &Args, command: &Command, source: &Source, cwd: &Path, python: &str) -> Result<Told, Failed> {
     let declared = source.arguments();
     if let Some(reason) = scripts::no_help(command, source, cwd) {
         let told_by =
             if declared.is_empty() { reason } else { "Arguments as the script's source declares them.".to_owned() };
-        return Ok((declared, told_by));
+        return Ok(Told { arguments: declared, values: Vec::new(), told_by });
     }
     let line = command.asking_for_help(python);
     let shown = line.join(" ");
@@ -201,8 +205,9 @@ fn arguments(
     })?;
     let told = if help::is_help(&printed.text) { help::read(&printed.text) } else { Vec::new() };
     if !told.is_empty() {
-        let told = told.into_iter().map(|argument| with_default(argument, &declared)).collect();
-        return Ok((told, format!("Arguments as `{shown}` tells them.")));
+        let arguments = told.into_iter().map(|argument| with_default(argument, &declared)).collect();
+        let told_by = format!("Arguments as `{shown}` tells them.");
+        return Ok(Told { arguments, values: help::values(&printed.text), told_by });
     }
     let problem = match &printed.end {
         PrintedEnd::TimeIsUp => format!("it printed no help within {}, and was ended", args.help_time),
@@ -229,7 +234,25 @@ fn arguments(
     } else {
         "Arguments as the script's source declares them."
     };
-    Ok((declared, told_by.to_owned()))
+    Ok(Told { arguments: declared, values: Vec::new(), told_by: told_by.to_owned() })
+}
+
+/// Says what the script must be told and is not: the spec is a beginning, but its probes would fail.
+fn warn_of_missing(command: &Command, arguments: &[Argument], values: &[String], plan: &Plan) {
+    let argument = |way: &Way| if let Way::Argument(name) = way { Some(name.clone()) } else { None };
+    let planned: Vec<String> = plan.parameters.iter().filter_map(|parameter| argument(&parameter.way)).collect();
+    let planned: Vec<&str> = planned.iter().map(String::as_str).collect();
+    let missing = missing(command, arguments, values, &planned);
+    if !missing.is_empty() {
+        diagnostic::print_warning(&format!(
+            "{} must be told {}, and every probe would fail without; put it into `command`, or give the whole command: \
+             gputune init -- {} {}",
+            command.name(),
+            missing.join(", "),
+            command.words.join(" "),
+            missing.join(" ")
+        ));
+    }
 }
 
 /// The help's argument with the default of the source, where the help tells none.

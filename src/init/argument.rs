@@ -9,6 +9,8 @@ pub struct Argument {
     pub kind: Kind,
     /// The value that it has where nobody gives it, as it is printed.
     pub default: Option<String>,
+    /// Whether the script does not start without it.
+    pub is_required: bool,
 }
 
 /// What follows an argument.

@@ -93,6 +93,11 @@ impl Command {
         self.words.get(at).map_or("", String::as_str)
     }
 
+    /// What the script is told: the words behind it.
+    pub fn told(&self) -> &[String] {
+        self.words.get(self.script_at.map_or(1, |at| at + 1)..).unwrap_or_default()
+    }
+
     /// How many processes of the script run on this machine, where the command tells.
     pub fn ranks(&self) -> usize {
         let options = self.launcher.map_or(&[][..], |launcher| launcher.ranks);

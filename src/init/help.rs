@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::argument::{Argument, Kind};
+use super::usage;
 
 /// Options stand at most so far right; descriptions stand further right than that.
 const DEEPEST: usize = 8;
@@ -22,7 +23,17 @@ pub fn read(text: &str) -> Vec<Argument> {
     if let Some((_, config)) = text.split_once(HYDRA_CONFIG) {
         return overrides(config);
     }
-    options(&text)
+    let mut arguments = options(&text);
+    let usage = usage::read(&text);
+    for argument in &mut arguments {
+        argument.is_required |= argument.names.iter().any(|name| usage.options.contains(name));
+    }
+    arguments
+}
+
+/// The values without a name that a help's usage asks for, as it spells them: `DATA`, `{train,test}`.
+pub fn values(text: &str) -> Vec<String> {
+    usage::read(&without_colours(text)).values
 }
 
 /// Whether a text is a help: it has a line of usage, Hydra's heading, or what fire and absl print.
@@ -51,6 +62,7 @@ impl Open {
             let is_value = |default: &String| !matches!(default.as_str(), "None" | "null");
             self.argument.default = default_in(&self.description).filter(is_value);
         }
+        self.argument.is_required |= ["(required)", "[required"].iter().any(|word| self.description.contains(word));
         if let (Kind::Value { choices }, Some(listed)) = (&mut self.argument.kind, self.description.strip_prefix('<'))
             && let Some((names, _)) = listed.split_once('>')
             && names.contains('|')
@@ -143,7 +155,7 @@ fn header(words: &str, boxed: bool) -> Option<Open> {
         return None;
     }
     let kind = kind(&mut names, &values, (pair, colon || assigned, boxed));
-    let argument = Argument { names, kind, default: None };
+    let argument = Argument { names, kind, default: None, is_required: false };
     Some(Open { argument, description: rest.trim().to_owned() })
 }
 
@@ -267,7 +279,10 @@ fn overrides(config: &str) -> Vec<Argument> {
         full.push(key);
         let default =
             Some(value.trim_matches(['\'', '"']).to_owned()).filter(|value| value != "null" && value != "???");
-        arguments.push(Argument { names: vec![full.join(".")], kind: Kind::Override, default });
+        // Hydra shows what must be given as `???`.
+        let is_required = default.as_deref() == Some("???");
+        let default = default.filter(|_| !is_required);
+        arguments.push(Argument { names: vec![full.join(".")], kind: Kind::Override, default, is_required });
         if arguments.len() >= MOST_ARGUMENTS {
             break;
         }

@@ -14,15 +14,18 @@ pub mod knobs;
 mod machine;
 pub mod plan;
 pub mod preset;
+mod required;
 mod settings;
 mod shipped;
 mod source;
 mod today;
+mod usage;
 mod words;
 
 pub use argument::{Argument, Kind};
 pub use calls::{Call, calls, literal};
 pub use command::{Command, LAUNCHERS, Launcher};
 pub use machine::Means;
+pub use required::missing;
 pub use source::Source;
 pub use words::{Unwritable, Words};

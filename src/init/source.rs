@@ -309,7 +309,9 @@ fn declared(call: &Call) -> Option<Argument> {
     if let Kind::Pair { off } = &kind {
         names.retain(|name| name != off);
     }
-    (!names.is_empty()).then_some(Argument { names, kind, default: default.filter(|value| value != "None") })
+    let is_required = call.get("required").is_some_and(|is| is == "True");
+    let default = default.filter(|value| value != "None");
+    (!names.is_empty()).then_some(Argument { names, kind, default, is_required })
 }
 
 /// The rate whose unit stands in a text of the script, such as `images/sec`.

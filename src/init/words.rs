@@ -154,7 +154,7 @@ mod tests {
     }
 
     fn argument(names: &[&str], kind: Kind) -> Argument {
-        Argument { names: names.iter().map(|&name| name.to_owned()).collect(), kind, default: None }
+        Argument { names: names.iter().map(|&name| name.to_owned()).collect(), kind, default: None, is_required: false }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::escape::plain;
 use crate::outcome::{Measurement, Outcome, Outliers};
 use crate::quantity::show_seconds;
 use crate::study::Study;
@@ -72,10 +73,7 @@ impl Care {
 
 /// Steps that were left out, by kind: `3 epoch, 1 other`.
 pub(super) fn shown_outliers(outliers: &BTreeMap<String, Outliers>) -> String {
-    let kinds = outliers.iter().map(|(kind, outliers)| {
-        let name: String = kind.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        format!("{} {name}", outliers.steps)
-    });
+    let kinds = outliers.iter().map(|(kind, outliers)| format!("{} {}", outliers.steps, plain(kind)));
     format!("{} steps", kinds.collect::<Vec<_>>().join(", "))
 }
 

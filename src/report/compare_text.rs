@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use super::compare::{BestOfSide, Both, Change, Comparison, SideReport};
+use super::escape::{as_markdown, plain};
 use super::gpus::gpu_summary;
 use super::layout::{Column, lay_out};
-use super::markdown::cell;
 use super::row::shown_metric;
 use super::screen::{Screen, Tone, wrap};
-use super::table::{clean, shown_ratio};
+use super::table::shown_ratio;
 use crate::objective::Direction;
 use crate::outcome::{Estimate, Measurement};
 use crate::quantity::{show_bytes, show_duration};
@@ -77,7 +77,7 @@ fn bullet(note: &str, columns: usize) -> Vec<String> {
 /// What is known of each side, one below the other where that is read more easily.
 fn rows(comparison: &Comparison) -> Vec<(&'static str, [String; 2])> {
     let both =
-        |text: &dyn Fn(&SideReport) -> String| [text(&comparison.a), text(&comparison.b)].map(|text| clean(&text));
+        |text: &dyn Fn(&SideReport) -> String| [text(&comparison.a), text(&comparison.b)].map(|text| plain(&text));
     let best = |text: &dyn Fn(&BestOfSide) -> String| {
         both(&|side| side.best.as_ref().map_or_else(|| "nothing feasible".to_owned(), text))
     };
@@ -222,7 +222,7 @@ fn configs(comparison: &Comparison, screen: Screen) -> String {
         names.iter().copied().filter(|name| comparison.configs.len() > 1 && values(name) == 1).collect();
     names.retain(|name| !same.contains(name));
     let mut columns = vec![Column::new("B to A", false, 0), Column::new("", false, 0)];
-    columns.extend(names.iter().map(|name| Column::new(clean(name), true, MOST.saturating_sub(values(name)).max(2))));
+    columns.extend(names.iter().map(|name| Column::new(plain(name), true, MOST.saturating_sub(values(name)).max(2))));
     columns.extend(["A", "B"].map(|name| Column::new(name, true, MOST + 1)));
     if comparison.configs.iter().any(|both| !both.marks.is_empty()) {
         columns.push(Column::new("", false, MOST + 2));
@@ -231,7 +231,7 @@ fn configs(comparison: &Comparison, screen: Screen) -> String {
         let (word, tone) = word(both.change);
         let mut cells = vec![(shown_ratio(both.ratio), Tone::Plain), (word.to_owned(), tone)];
         let value =
-            |name: &&str| both.config.get(name).map_or_else(|| "-".to_owned(), |value| clean(&value.to_string()));
+            |name: &&str| both.config.get(name).map_or_else(|| "-".to_owned(), |value| plain(&value.to_string()));
         cells.extend(names.iter().map(|name| (value(name), Tone::Plain)));
         cells.extend([both.a, both.b].map(|estimate| (self::shown(comparison, estimate, ""), Tone::Plain)));
         cells.push((both.marks.join(", "), Tone::Note));
@@ -246,7 +246,7 @@ fn configs(comparison: &Comparison, screen: Screen) -> String {
     let settings = comparison.configs.first().map(|both| &both.config);
     let same: Vec<String> = same.iter().filter_map(|name| Some(format!("{name}={}", settings?.get(name)?))).collect();
     if !same.is_empty() {
-        below.push(format!("in all: {}", clean(&same.join(" "))));
+        below.push(format!("in all: {}", plain(&same.join(" "))));
     }
     let missing: Vec<&str> = laid_out.left_out.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
     if !missing.is_empty() {
@@ -260,12 +260,12 @@ fn configs(comparison: &Comparison, screen: Screen) -> String {
 
 /// What the table does not say.
 fn notes(comparison: &Comparison) -> Vec<String> {
-    let mut notes: Vec<String> = comparison.differences.iter().map(|difference| clean(difference)).collect();
+    let mut notes: Vec<String> = comparison.differences.iter().map(|difference| plain(difference)).collect();
     if comparison.configs.is_empty() {
         notes.push("no config was measured in both".to_owned());
     }
     for lost in comparison.lost.iter().take(LOST) {
-        notes.push(clean(&format!(
+        notes.push(plain(&format!(
             "{} was measured, but not in {}: {}",
             lost.config.line(),
             lost.failed_in,
@@ -283,19 +283,20 @@ fn notes(comparison: &Comparison) -> Vec<String> {
 }
 
 fn markdown(comparison: &Comparison) -> String {
-    let mut text = format!("# gputune: {} and {}\n\n", cell(&comparison.a.name), cell(&comparison.b.name));
-    let _ = writeln!(text, "**{}**\n", cell(&verdict(comparison).1));
+    let mut text =
+        format!("# gputune: {} and {}\n\n", as_markdown(&comparison.a.name), as_markdown(&comparison.b.name));
+    let _ = writeln!(text, "**{}**\n", as_markdown(&verdict(comparison).1));
     let _ = writeln!(text, "| | A | B |\n|---|---|---|");
     for (name, [a, b]) in rows(comparison) {
-        let _ = writeln!(text, "| {name} | {} | {} |", cell(&a), cell(&b));
+        let _ = writeln!(text, "| {name} | {} | {} |", as_markdown(&a), as_markdown(&b));
     }
     if !comparison.configs.is_empty() {
         let _ = writeln!(text, "\n| B to A | | config | A | B | |\n|---|---|---|--:|--:|---|");
         let (shown, hidden) = most_changed(&comparison.configs);
         for both in shown {
-            let numbers = [both.a, both.b].map(|estimate| cell(&self::shown(comparison, estimate, "")));
+            let numbers = [both.a, both.b].map(|estimate| as_markdown(&self::shown(comparison, estimate, "")));
             let [a, b] = numbers;
-            let config = cell(&both.config.line());
+            let config = as_markdown(&both.config.line());
             let (ratio, marks) = (shown_ratio(both.ratio), both.marks.join(", "));
             let _ = writeln!(text, "| {ratio} | {} | {config} | {a} | {b} | {marks} |", word(both.change).0);
         }
@@ -308,7 +309,7 @@ fn markdown(comparison: &Comparison) -> String {
         text.push('\n');
     }
     for note in notes {
-        let _ = writeln!(text, "- {}", cell(&note));
+        let _ = writeln!(text, "- {}", as_markdown(&note));
     }
     text
 }

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use super::escape::plain;
 use super::layout::{Column, lay_out};
 use super::row::{shown_metric, shown_together};
 use super::screen::{Screen, Tone, wrap};
-use super::table::{clean, shown_ratio};
+use super::table::shown_ratio;
 use crate::space::Parameter;
 use crate::study::{Best, OnFront, Study};
 
@@ -24,18 +25,18 @@ pub fn front_table(study: &Study, screen: impl Into<Screen>) -> String {
     let Rows { names, header, rows } = Rows::of(study, &front);
     let columns = header.into_iter().enumerate().map(|(at, header)| {
         let dispensable = if (1..=names).contains(&at) { 1 } else { 0 };
-        let mut column = Column::new(clean(&header), at > 0, dispensable);
+        let mut column = Column::new(plain(&header), at > 0, dispensable);
         column.cells = spread(rows.len(), ROWS)
             .into_iter()
             .filter_map(|row| rows.get(row)?.get(at))
-            .map(|text| (clean(text), if text == "best" { Tone::Good } else { Tone::Plain }))
+            .map(|text| (plain(text), if text == "best" { Tone::Good } else { Tone::Plain }))
             .collect();
         column
     });
     let laid_out = lay_out(columns.collect(), screen);
     let mut text = laid_out.text;
     let mut below = Vec::new();
-    below.extend(same_in_all(study, &front).map(|same| format!("in all: {}", clean(&same))));
+    below.extend(same_in_all(study, &front).map(|same| format!("in all: {}", plain(&same))));
     if !laid_out.left_out.is_empty() {
         below.push(format!("no room for {}: see best.json", laid_out.left_out.join(", ")));
     }

@@ -1,5 +1,6 @@
 //! What the GPUs did, in words: each, and together.
 
+use super::escape::plain;
 use crate::metric::{GpuUse, Metric, Together, together};
 use crate::quantity::{show_bytes, show_number};
 
@@ -11,13 +12,13 @@ pub(super) fn gpu_lines(gpus: &[GpuUse]) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     for gpu in gpus {
         let known = [gpu.name.as_str(), gpu.uuid.as_str()].into_iter().filter(|text| !text.is_empty());
-        let title = known.map(clean).collect::<Vec<_>>().join(", ");
+        let title = known.map(plain).collect::<Vec<_>>().join(", ");
         let of_it = [Some(activity(std::slice::from_ref(gpu))), traffic(gpu), power(gpu), memory(gpu), errors(gpu)];
         let mut texts: Vec<String> = Some(title).filter(|title| !title.is_empty()).into_iter().collect();
         texts.extend(of_it.into_iter().flatten());
         texts.extend(held_back(std::slice::from_ref(gpu)));
         texts.extend(
-            gpu.absent.iter().filter(|why| why_unknown(gpu) != Some(why)).map(|why| format!("absent: {}", clean(why))),
+            gpu.absent.iter().filter(|why| why_unknown(gpu) != Some(why)).map(|why| format!("absent: {}", plain(why))),
         );
         lines.extend(texts.into_iter().enumerate().map(|(at, text)| (if at == 0 { "GPU" } else { "" }, text)));
     }
@@ -55,7 +56,7 @@ fn activity(gpus: &[GpuUse]) -> String {
         let reason = gpus.iter().find_map(why_unknown).and_then(|why| why.split_once(": "));
         parts.push(format!(
             "SM utilisation: unknown{}",
-            reason.map(|(_, why)| format!(" ({})", clean(why))).unwrap_or_default()
+            reason.map(|(_, why)| format!(" ({})", plain(why))).unwrap_or_default()
         ));
     }
     parts.extend(
@@ -124,10 +125,6 @@ fn held_back(gpus: &[GpuUse]) -> Option<String> {
 fn joined(parts: &[Option<String>]) -> Option<String> {
     let parts: Vec<&str> = parts.iter().flatten().map(String::as_str).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
-}
-
-fn clean(text: &str) -> String {
-    text.replace(char::is_control, " ")
 }
 
 #[cfg(test)]

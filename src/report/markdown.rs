@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::best::BestReport;
 use super::care::left_out;
+use super::escape::as_markdown;
 use super::front::{Rows, same_in_all};
 use super::row::{result_name, shown_result, sorted};
 use super::table::verdict;
@@ -13,8 +14,12 @@ use crate::telemetry::Device;
 
 /// The study as Markdown: verdict with what else is known of the best config, command, table of trials.
 pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestReport>) -> String {
-    let mut text =
-        format!("# gputune: {}\n\nDevice: {} (driver: {})\n\n", cell(name), cell(&device.name), cell(&device.driver));
+    let mut text = format!(
+        "# gputune: {}\n\nDevice: {} (driver: {})\n\n",
+        as_markdown(name),
+        as_markdown(&device.name),
+        as_markdown(&device.driver)
+    );
     let more: String = best.iter().flat_map(|best| best.more_lines()).map(|line| format!("\n{line}")).collect();
     let _ = writeln!(text, "```text\n{}{more}\n```\n", verdict(study));
     if let Some(command) = best.and_then(BestReport::shown_command) {
@@ -27,23 +32,23 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
         text,
         "| # | {} | {} | peak memory | left out |",
         names.join(" | "),
-        cell(&result_name(&study.objective))
+        as_markdown(&result_name(&study.objective))
     );
     let _ = writeln!(text, "|--:|{}---|--:|---|", "--:|".repeat(names.len()));
     for trial in sorted(study) {
         let settings = study.settings(&trial.config);
         let values = names
             .iter()
-            .map(|name| settings.get(name).map_or_else(|| "-".to_owned(), |value| cell(&value.to_string())));
+            .map(|name| settings.get(name).map_or_else(|| "-".to_owned(), |value| as_markdown(&value.to_string())));
         let memory = trial.outcome.partial_measurement().and_then(|measurement| measurement.peak_memory_bytes);
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} |",
             trial.number,
             values.collect::<Vec<_>>().join(" | "),
-            cell(&shown_result(&study.objective, trial)),
+            as_markdown(&shown_result(&study.objective, trial)),
             memory.map(show_bytes).unwrap_or_default(),
-            cell(&left_out(trial.outcome.partial_measurement()))
+            as_markdown(&left_out(trial.outcome.partial_measurement()))
         );
     }
     text
@@ -56,41 +61,13 @@ fn front(study: &Study, text: &mut String) {
     }
     let front = study.front();
     let Rows { header, rows, .. } = Rows::of(study, &front);
-    let line = |row: &[String]| row.iter().map(|text| cell(text)).collect::<Vec<_>>().join(" | ");
+    let line = |row: &[String]| row.iter().map(|text| as_markdown(text)).collect::<Vec<_>>().join(" | ");
     let _ = writeln!(text, "## Front\n\n| {} |\n|---|{}", line(&header), "--:|".repeat(header.len() - 1));
     for row in rows {
         let _ = writeln!(text, "| {} |", line(&row));
     }
     if let Some(same) = same_in_all(study, &front) {
-        let _ = writeln!(text, "\nIn all: {}", cell(&same));
+        let _ = writeln!(text, "\nIn all: {}", as_markdown(&same));
     }
     let _ = writeln!(text, "\n## Trials\n");
-}
-
-/// A text that cannot break out of its cell, whatever a step printed.
-pub(super) fn cell(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '|' | '\\' | '`' | '*' | '_' | '[' | ']' => {
-                safe.push('\\');
-                safe.push(c);
-            }
-            '<' => safe.push_str("&lt;"),
-            '&' => safe.push_str("&amp;"),
-            c if c.is_control() => safe.push(' '),
-            c => safe.push(c),
-        }
-    }
-    safe
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_step_prints_cannot_break_the_table() {
-        assert_eq!(cell("a|b\n<script>"), r"a\|b &lt;script>");
-    }
 }

@@ -1,8 +1,8 @@
 //! What a trial is among the others, in a word, and why those that failed did.
 
+use super::escape::plain;
 use super::row::shown_result;
 use super::screen::Tone;
-use super::table::clean;
 use crate::objective::Judgement;
 use crate::outcome::Outcome;
 use crate::space::Config;
@@ -102,7 +102,7 @@ pub(super) fn reasons(study: &Study, trials: &[&Trial]) -> Vec<String> {
     for (kind, reason, numbers) in known.into_iter().take(REASONS) {
         let named: Vec<String> = numbers.iter().take(NAMED).map(|number| format!("#{number}")).collect();
         let others = if numbers.len() > NAMED { format!(" and {} more", numbers.len() - NAMED) } else { String::new() };
-        lines.push(format!("{:LABEL$}{}{others}: {}", kind.replace('_', " "), named.join(", "), clean(&reason)));
+        lines.push(format!("{:LABEL$}{}{others}: {}", kind.replace('_', " "), named.join(", "), plain(&reason)));
     }
     if more > 0 {
         lines.push(format!("{:LABEL$}for {more} more reasons see trials.csv", ""));

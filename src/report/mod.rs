@@ -8,6 +8,7 @@ mod compare_text;
 mod compute;
 mod devices;
 mod diagnosis;
+mod escape;
 mod figure;
 mod figures;
 mod format;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::escape::plain;
 use super::gpus::gpu_lines;
 use super::host::host_words;
 use super::row::{shown_estimate, shown_numerics, shown_result};
@@ -79,7 +80,7 @@ pub fn probe_text(study: &Study, trial: &Trial, device: &Device, log: &Path) -> 
     if let Some(failure) = trial.outcome.failure().filter(|failure| !failure.last_lines.is_empty()) {
         text.push_str("\nthe step's last lines:\n");
         for line in &failure.last_lines {
-            let _ = writeln!(text, "  | {}", line.replace(char::is_control, " "));
+            let _ = writeln!(text, "  | {}", plain(line));
         }
     }
     text

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::bottleneck::Bottleneck;
 use super::care::{Care, left_out};
+use super::escape::plain;
 use super::front::front_lines;
 use super::gpus::gpu_summary;
 use super::host::host_words;
@@ -44,7 +45,7 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
     let marks = Marks::of(study);
     let (parameters, same) = parameters(study, &shown, screen);
     let mut columns = vec![Column::new("#", true, 0), Column::new("", false, 0)];
-    columns.extend(parameters.iter().map(|&(name, dispensable)| Column::new(clean(name), true, dispensable)));
+    columns.extend(parameters.iter().map(|&(name, dispensable)| Column::new(plain(name), true, dispensable)));
     let unit = one_unit(study, &trials);
     columns.push(Column::new(unit.clone().unwrap_or_else(|| result_name(&study.objective)), false, 0));
     let extras: Vec<&Extra> = EXTRAS.iter().filter(|extra| trials.iter().any(|t| (extra.text)(t).is_some())).collect();
@@ -54,7 +55,7 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
         let (mark, tone) = marks.mark(study, trial);
         let values = parameters
             .iter()
-            .map(|(name, _)| settings.get(name).map_or_else(|| "-".to_owned(), |value| clean(&value.to_string())));
+            .map(|(name, _)| settings.get(name).map_or_else(|| "-".to_owned(), |value| plain(&value.to_string())));
         let mut cells = vec![(trial.number.to_string(), Tone::Plain), (mark, tone)];
         cells.extend(values.map(|text| (text, Tone::Plain)));
         let is_whole = tone != Tone::Bad && tone != Tone::Faint;
@@ -131,7 +132,7 @@ fn parameters<'s>(study: &'s Study, shown: &[&Trial], screen: Screen) -> (Vec<(&
     let is_same = |count: usize| count == 1 && shown.len() > 1 && !fits;
     let settings = shown.first().map(|trial| study.settings(&trial.config)).unwrap_or_default();
     let same = counted.iter().filter(|(_, count)| is_same(*count));
-    let same = same.filter_map(|(name, _)| Some(clean(&format!("{name}={}", settings.get(name)?)))).collect();
+    let same = same.filter_map(|(name, _)| Some(plain(&format!("{name}={}", settings.get(name)?)))).collect();
     let kept = counted.iter().filter(|(_, count)| !is_same(*count));
     let dispensable = |count: usize| MOST.saturating_sub(u32::try_from(count).unwrap_or(MOST)).max(2);
     (kept.map(|&(name, count)| (name, dispensable(count))).collect(), same)
@@ -144,12 +145,7 @@ fn one_unit(study: &Study, trials: &[&Trial]) -> Option<String> {
     }
     let mut units = trials.iter().filter_map(|trial| Some(trial.outcome.partial_measurement()?.unit.as_str()));
     let first = units.next().filter(|unit| !unit.is_empty())?;
-    units.all(|unit| unit == first).then(|| clean(first))
-}
-
-/// What cannot break a table, whatever a name or a step's message has in it.
-pub(super) fn clean(text: &str) -> String {
-    text.replace(char::is_control, " ")
+    units.all(|unit| unit == first).then(|| plain(first))
 }
 
 fn memory(trial: &Trial) -> Option<u64> {
@@ -175,7 +171,7 @@ fn activity(trial: &Trial) -> Option<String> {
 }
 
 fn outliers(trial: &Trial) -> Option<String> {
-    Some(clean(&left_out(trial.outcome.partial_measurement()))).filter(|text| !text.is_empty())
+    Some(plain(&left_out(trial.outcome.partial_measurement()))).filter(|text| !text.is_empty())
 }
 
 fn why_nothing(study: &Study) -> &'static str {

@@ -16,6 +16,7 @@ use std::hash::{BuildHasher, RandomState};
 use serde::Serialize;
 
 use super::Subject;
+use super::escape::as_markup;
 use super::figure::{Figure, MARKS, MarkRow};
 use super::figures::{FIGURES, Studied};
 use crate::emit::shell_word;
@@ -92,7 +93,7 @@ fn assembled(name: &str, json: &str) -> String {
     );
     let parts = [
         ("%policy%", policy.as_str()),
-        ("%title%", &as_html(name)),
+        ("%title%", &as_markup(name)),
         ("%nonce%", &nonce),
         ("%style%", include_str!("page.css")),
         ("%plot%", include_str!("chart/plot.min.js")),
@@ -132,22 +133,6 @@ fn in_an_element(json: &str) -> String {
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\u{feff}' => {
                 let _ = write!(safe, "\\u{:04x}", u32::from(c));
             }
-            c => safe.push(c),
-        }
-    }
-    safe
-}
-
-/// A text as HTML.
-fn as_html(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '&' => safe.push_str("&amp;"),
-            '"' => safe.push_str("&quot;"),
-            c if c.is_control() => safe.push(' '),
             c => safe.push(c),
         }
     }

@@ -192,7 +192,7 @@
       });
     }).filter((piece) => piece.length > 0);
     return Plot.plot(base(figure, width, figure.bars.length * 30 + 46, {
-      marginLeft: left, marginRight: 14, marginTop: 6, marginBottom: 36,
+      marginLeft: left, marginRight: 22, marginTop: 6, marginBottom: 36,
       x: { domain: [0, 1], label: figure.x.label, labelArrow: "none", tickFormat: UNITS[figure.x.unit], ticks: Math.max(2, Math.floor(width / 150)) },
       y: { domain: figure.bars.map((bar) => bar.trial), label: null, tickSize: 0, padding: 0.22,
         tickFormat: (trial) => name(figure.bars.find((bar) => bar.trial === trial)) },

@@ -9,7 +9,6 @@ use crate::budget::StopReason;
 use crate::objective::Direction;
 use crate::outcome::{Estimate, Measurement};
 use crate::quantity::{show_bytes, show_duration, show_number};
-use crate::report::Subject;
 use crate::report::bottleneck::Bottleneck;
 use crate::report::care::Care;
 use crate::report::figures::Studied;
@@ -17,6 +16,7 @@ use crate::report::front::front_lines;
 use crate::report::gpus::gpu_summary;
 use crate::report::host::host_words;
 use crate::report::row::{shown_metric, shown_numerics, shown_result};
+use crate::report::{BestReport, Subject};
 use crate::space::Settings;
 use crate::study::{Best, Study};
 use crate::trial::Purpose;
@@ -152,7 +152,7 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     for line in front_lines(study, best) {
         summary.add_line(&line);
     }
-    if let Some(command) = subject.best.and_then(|best| best.command.clone()) {
+    if let Some(command) = subject.best.and_then(BestReport::shown_command) {
         summary.next.push(("Train with it".to_owned(), command));
     }
     summary

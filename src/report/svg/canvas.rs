@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::report::escape::as_markup;
 use crate::report::figure::{Axis, Mark, Scale, Shape, Tick, Unit};
 
 pub(super) const INK: &str = "#16181d";
@@ -23,7 +24,7 @@ impl Canvas {
              role=\"img\" font-family=\"system-ui, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-serif\" \
              font-size=\"12\">\n"
         );
-        let _ = writeln!(text, "<title>{}</title>\n<desc>{}</desc>", safe(title), safe(about));
+        let _ = writeln!(text, "<title>{}</title>\n<desc>{}</desc>", as_markup(title), as_markup(about));
         let _ = writeln!(text, "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>");
         Self(text)
     }
@@ -33,7 +34,7 @@ impl Canvas {
         let _ = writeln!(
             self.0,
             "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {fill}{more}>{}</text>",
-            safe(text)
+            as_markup(text)
         );
     }
 
@@ -102,23 +103,6 @@ impl Canvas {
         self.0.push_str("</svg>\n");
         self.0
     }
-}
-
-/// A text as XML: no element, and none of the characters that XML has no place for (XML 1.0, production 2).
-fn safe(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '&' => safe.push_str("&amp;"),
-            '"' => safe.push_str("&quot;"),
-            '\u{fffe}' | '\u{ffff}' => {}
-            c if c.is_control() => safe.push(' '),
-            c => safe.push(c),
-        }
-    }
-    safe
 }
 
 /// A text of no more than so many characters.
