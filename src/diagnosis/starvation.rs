@@ -150,8 +150,21 @@ pub(super) fn expected(evidence: &Evidence, workers: u32) -> Option<f64> {
 /// In the training process, loading and training take turns. With workers the slowest of loader, device and cores counts
 /// (Plumber's law of the minimum, MLSys 2022), rounded off where two are alike, since a queue is empty now and then.
 pub(super) fn modelled(evidence: &Evidence, workers: u32) -> Option<f64> {
+    joined(evidence, workers, *evidence.loader_rates().get(&workers)?)
+}
+
+/// The rate of the whole job with the workers that it has, if samples took nothing but the time in which they compute.
+pub(super) fn without_waiting(evidence: &Evidence) -> Option<f64> {
+    let workers = evidence.workers()?;
+    let collate = evidence.number("loader.collate_seconds").zip(evidence.number("loader.batch_size"));
+    let collate = collate.and_then(|(seconds, batch)| ratio(seconds, batch)).unwrap_or(0.0);
+    let loader = ratio(f64::from(workers.max(1)), evidence.item_cpu()? + collate)?;
+    joined(evidence, workers, loader)
+}
+
+/// The rate of the whole job with a loader that gives so many samples per second by itself.
+fn joined(evidence: &Evidence, workers: u32, loader: f64) -> Option<f64> {
     let device = evidence.rate_of(Differential::Replay)?.value;
-    let loader = *evidence.loader_rates().get(&workers)?;
     if workers == 0 {
         return ratio(1.0, 1.0 / device + 1.0 / loader);
     }

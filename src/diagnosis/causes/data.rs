@@ -1,7 +1,7 @@
 //! The step waits for data: what makes the data late.
 
-use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
-use super::super::evidence::{Differential, Evidence};
+use super::super::cause::{Basis, Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
+use super::super::evidence::{Differential, Evidence, ratio};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
 use super::loader::{IMBALANCE, is_ahead};
 use super::memory::PRESSURE;
@@ -240,7 +240,7 @@ fn cores_busy(evidence: &Evidence) -> Option<f64> {
 }
 
 fn slower_when_cold(evidence: &Evidence) -> Option<f64> {
-    super::super::evidence::ratio(evidence.rate()?.value, evidence.rate_of(Differential::Cold)?.value)
+    ratio(evidence.rate()?.value, evidence.rate_of(Differential::Cold)?.value)
 }
 
 fn storage(evidence: &Evidence) -> Option<Found> {
@@ -284,9 +284,25 @@ fn storage(evidence: &Evidence) -> Option<Found> {
         found.add(-0.3, "it is loaded in the training process");
     }
     against_imbalance(evidence, &mut found);
+    if cold.is_none() {
+        found.worth = but_for_computing(evidence, found.worth);
+    }
     found.worth = beyond_imbalance(evidence, found.worth);
     found.worth = found.worth.by_parameters(starvation::with_workers(evidence).map(|best| best.times));
     Some(found)
+}
+
+/// What is gained where storage answers at once: samples still have to be computed.
+fn but_for_computing(evidence: &Evidence, worth: Worth) -> Worth {
+    let job = evidence.rate().map(|rate| rate.value);
+    let without = starvation::without_waiting(evidence).zip(job).and_then(|(rate, job)| ratio(rate, job));
+    let Some((without, times)) = without.zip(worth.times).filter(|(without, times)| without < times) else {
+        return worth;
+    };
+    // Enough workers hide the waiting, and compute on more cores besides.
+    let without = starvation::with_workers(evidence).map_or(1.0, |best| best.times).max(without).max(1.0).min(times);
+    let words = format!("{} ({}); {} of it without the waiting", worth.words, shown_times(times), shown_times(without));
+    Worth { times: Some(without), words, basis: Basis::Estimated, ..worth }
 }
 
 fn single_threaded_loader(evidence: &Evidence) -> Option<Found> {

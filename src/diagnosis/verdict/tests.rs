@@ -314,3 +314,17 @@ fn the_reason_comes_before_what_goes_with_it() {
         assert!(verdict.sureness >= 0.55, "{cause}: {}", verdict.sureness);
     }
 }
+
+#[test]
+fn without_storage_samples_still_have_to_be_computed() {
+    // One worker, and a sample that waits 10 of the 15 ms that it takes: 200 samples/s without the waiting.
+    let job = Job::cpu().workers(1).wait(0.8).replay(1000.0).item(0.015, 0.005).host(Metric::CpuCores, 0.5);
+    let verdict = diagnose(&job.clone().loader(&[(1, 100.0)]).evidence());
+    let top = verdict.top().unwrap();
+    let times = top.found.worth.times.unwrap();
+    assert_eq!(top.cause.name, "storage");
+    assert!((1.9..=2.0).contains(&times) && top.found.worth.words.contains("without the waiting"), "{:?}", top.found);
+    // More workers bring more than that.
+    let verdict = diagnose(&job.loader(&[(1, 100.0), (4, 400.0)]).evidence());
+    assert!(verdict.top().unwrap().found.worth.times.unwrap() > 3.0, "{verdict:#?}");
+}
