@@ -137,10 +137,13 @@ pub(super) fn with_workers(evidence: &Evidence) -> Option<Expected> {
 /// How many times as fast the job should be with a number of workers, by the rates of its parts.
 ///
 /// The model is tested against the job as it is: where it would have it faster than it was, it is as much too good about
-/// the others.
+/// the others with workers; without any, nothing competes with the step.
 pub(super) fn expected(evidence: &Evidence, workers: u32) -> Option<f64> {
     let job = evidence.rate()?.value;
     let then = modelled(evidence, workers)?;
+    if workers == 0 && evidence.workers() != Some(0) {
+        return ratio(then, job);
+    }
     let now = evidence.workers().and_then(|workers| modelled(evidence, workers)).unwrap_or(job).max(job);
     ratio(then, now)
 }

@@ -3,7 +3,7 @@
 use super::super::cause::{Basis, Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence, ratio};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
-use super::loader::{IMBALANCE, is_ahead};
+use super::loader::{IMBALANCE, is_ahead, worker_overhead};
 use super::memory::PRESSURE;
 use crate::metric::Metric;
 use crate::quantity::{show_bytes, show_seconds};
@@ -170,12 +170,18 @@ fn files(evidence: &Evidence) -> Option<String> {
     Some(format!("{opened:.2} files{} opened for each sample{}", size.unwrap_or_default(), kind.unwrap_or_default()))
 }
 
+/// Whether samples take no time to speak of, so that something else makes them late.
+fn takes_no_time(evidence: &Evidence) -> bool {
+    let workers = f64::from(evidence.workers().unwrap_or(0).max(1));
+    let item = evidence.number("loader.item_seconds").zip(evidence.rate());
+    item.is_some_and(|(item, rate)| item * rate.value / workers < WAIT.value)
+}
+
 fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
     let starved = Starvation::of(evidence)?;
     let computes = evidence.item_cpu_share();
     let item = evidence.number("loader.item_seconds");
-    // Where samples take no time to speak of, something else makes them late.
-    if item.zip(evidence.rate()).is_some_and(|(item, rate)| item * rate.value < 0.02) {
+    if takes_no_time(evidence) {
         return None;
     }
     if computes.is_some_and(|share| share < 1.0 - WAITS_FOR_STORAGE.value)
@@ -201,6 +207,9 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
     if evidence.workers() == Some(0) {
         // Loading and training taking turns explains the wait first.
         found.add(-0.3, "it is loaded in the training process");
+    }
+    if worker_overhead(evidence).is_some() {
+        found.add(-0.5, "it should be faster without workers");
     }
     if is_ahead(evidence).is_some() {
         found.add(-0.5, "the loader alone is faster than the job");
@@ -252,6 +261,7 @@ fn storage(evidence: &Evidence) -> Option<Found> {
     let pressure = evidence.host(Metric::IoPressure).filter(|share| *share >= IO_PRESSURE.value);
     if let (Some(waits), Some(item)) = (waits, evidence.number("loader.item_seconds"))
         && waits >= WAITS_FOR_STORAGE.value
+        && !takes_no_time(evidence)
     {
         // Waiting for a turn on the cores looks the same where no file is seen.
         let is_crowded = is_crowded(evidence) && pressure.is_none();

@@ -3,6 +3,7 @@
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_rate, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence};
 use super::super::starvation::{WAIT, WITHOUT_LOADER};
+use super::ranks::EXPOSED;
 use crate::metric::Metric;
 use crate::precision::Precision;
 
@@ -208,6 +209,9 @@ fn launch_bound(evidence: &Evidence) -> Option<Found> {
                 shown_share(fixed_share(gain.times))
             ),
         );
+    }
+    if evidence.ranks() > 1 && evidence.share("communication").is_some_and(|share| share >= EXPOSED.value) {
+        found.add(-0.3, "a larger batch also exchanges less for each sample");
     }
     if let Some(active) = sm.filter(|_| evidence.is_gpu()) {
         found.add(0.4, format!("SM activity is {}", shown_share(active)));

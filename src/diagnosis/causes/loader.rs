@@ -36,11 +36,17 @@ pub(super) static EPOCH_EDGE: Threshold = Threshold {
     source: "own: below it the noise of a search hides it",
 };
 
+pub(super) static WITHOUT_WORKERS: Threshold = Threshold {
+    what: "how many times as fast the job should be without workers, at least",
+    value: 1.1,
+    source: "own: less is within what the model of the loader is off; a batch is pickled, put into shared memory and opened again (torch.multiprocessing's documentation)",
+};
+
 fn always(_: &Evidence) -> bool {
     true
 }
 
-pub(super) static CAUSES: [Cause; 3] = [
+pub(super) static CAUSES: [Cause; 4] = [
     Cause {
         name: "too_little_prefetch",
         title: "data starvation: too little prefetching",
@@ -77,6 +83,29 @@ pub(super) static CAUSES: [Cause; 3] = [
                 what: "DataLoader(in_order=False), from torch 2.6 on",
                 why: "batches that are ready need not wait for the slow worker's; the order of batches changes",
                 applies: always,
+            },
+        ],
+    },
+    Cause {
+        name: "worker_overhead",
+        title: "data starvation: handing batches over between processes",
+        about: "Workers make samples faster than they can hand them to the training process.",
+        signature: "the step is faster without the loader; there are workers; by the rate of the loader alone without any the job should be faster",
+        thresholds: &[&WAIT, &WITHOUT_LOADER, &WITHOUT_WORKERS],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: worker_overhead,
+        opens: &["num_workers", "prefetch_factor"],
+        cures: &[
+            Cure {
+                what: "take whole batches: `__getitems__` in the data set, or a BatchSampler with batch_size=None",
+                why: "one slice of a tensor costs as much as one sample, and nothing is left to collate",
+                applies: always,
+            },
+            Cure {
+                what: "keep data that fits on the device, and index it there",
+                why: "nothing is copied between processes, nor to the device",
+                applies: Evidence::is_gpu,
             },
         ],
     },
@@ -127,8 +156,8 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     let times = is_ahead(evidence)?;
     let (alone, job) = (evidence.loader_rate()?, evidence.rate()?.value);
     let queue = evidence.queue().filter(|queue| *queue <= QUEUE.value)?;
-    // Workers that each epoch starts anew explain a queue that is empty.
-    if worker_start(evidence).is_some() {
+    // Workers that each epoch starts anew, or that hand over slowly, explain a queue that is empty.
+    if worker_start(evidence).is_some() || worker_overhead(evidence).is_some() {
         return None;
     }
     let mut found = starved.found(evidence);
@@ -169,6 +198,24 @@ fn worker_imbalance(evidence: &Evidence) -> Option<Found> {
         let words = format!("{}; {} of it by even workers", found.worth.words, shown_times(imbalance));
         found.worth = Worth { times: Some(imbalance), words, ..found.worth };
     }
+    Some(found)
+}
+
+pub(super) fn worker_overhead(evidence: &Evidence) -> Option<Found> {
+    let workers = evidence.workers().filter(|workers| *workers > 0)?;
+    let starved = Starvation::of(evidence)?;
+    let none = starvation::with_workers(evidence).filter(|best| best.workers == 0);
+    let none = none.filter(|best| best.times >= WITHOUT_WORKERS.value)?;
+    let is_uneven = evidence.number("loader.worker_imbalance").is_some_and(|times| times >= IMBALANCE.value);
+    if is_uneven || worker_start(evidence).is_some() {
+        return None;
+    }
+    let mut found = starved.found(evidence);
+    let (alone, with) = (*evidence.loader_rates().get(&0)?, evidence.loader_rate()?);
+    let words = format!("the loader alone: {} without workers, {} with {workers}", shown_rate(alone), shown_rate(with));
+    found.add(if alone >= 2.0 * with { 0.6 } else { 0.4 }, words);
+    found.add(0.4, format!("without workers the job should be {} as fast", shown_times(none.times)));
+    found.worth = found.worth.by_parameters(Some(none.times));
     Some(found)
 }
 

@@ -101,12 +101,15 @@ fn communication(evidence: &Evidence) -> Option<Found> {
     };
     let mut found = Found::new(worth.clone());
     if efficiency.is_some() {
-        found.add(0.6, worth.words);
+        found.add(0.6, worth.words.clone());
     }
     if let Some(share) = share {
         found.add(0.6, format!("{} of a step is communication that nothing hides", shown_share(share)));
     }
-    if straggler(evidence).is_some() {
+    // A rank that is a little slower does not explain much communication.
+    let lost = worth.times.unwrap_or(1.0) - 1.0;
+    let explains = |slow: Found| slow.worth.times.is_some_and(|times| times - 1.0 >= lost / 2.0);
+    if straggler(evidence).is_some_and(explains) {
         found.add(-0.4, "one rank is slower than the others, and waiting for it counts as communication");
     }
     Some(found)

@@ -29,6 +29,10 @@ fn sick(name: &str) -> Job {
             let job = Job::cpu().wait(0.5).replay(200.0).item(0.02, 0.02).loader(&[(0, 50.0), (2, 100.0)]);
             job.number("loader.worker_imbalance", 1.7)
         }
+        "worker_overhead" => {
+            let job = Job::cpu().wait(0.5).replay(200.0).item(0.001, 0.001);
+            job.loader(&[(0, 900.0), (1, 60.0), (2, 110.0), (4, 120.0)])
+        }
         "worker_start" => Job::cpu().with(|job| {
             job.outliers.insert("epoch".to_owned(), Outliers { steps: 4, seconds: 12.0 });
         }),
@@ -327,4 +331,14 @@ fn without_storage_samples_still_have_to_be_computed() {
     // More workers bring more than that.
     let verdict = diagnose(&job.loader(&[(1, 100.0), (4, 400.0)]).evidence());
     assert!(verdict.top().unwrap().found.worth.times.unwrap() > 3.0, "{verdict:#?}");
+}
+
+/// `examples/sick/handing_over.py` as it was measured, at 100 samples/s.
+#[test]
+fn workers_that_cost_more_than_they_bring_are_found() {
+    let job = Job::cpu().cores(2.0).wait(0.21).replay(201.0).replay_cpu(1.0).item(0.00044, 0.00025);
+    let verdict = diagnose(&job.loader(&[(0, 1029.0), (2, 157.0), (4, 174.0), (8, 158.0)]).evidence());
+    let top = verdict.top().unwrap();
+    assert_eq!(top.cause.name, "worker_overhead", "{:#?}", verdict.causes);
+    assert!(top.found.worth.by_parameters.is_some_and(|times| times > 1.5), "{:?}", top.found);
 }
