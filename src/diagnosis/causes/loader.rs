@@ -174,6 +174,11 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     if let Some(words) = uneven(evidence) {
         found.add(0.4, words);
     }
+    // However many batches wait: on average no more of them come than the loader makes.
+    if found.worth.times.is_some_and(|most| most > times) {
+        let words = format!("{}; the loader alone: {}", found.worth.words, shown_rate(alone));
+        found.worth = Worth { times: Some(times), words, ..found.worth };
+    }
     let by_parameters = starvation::modelled(evidence, workers).and_then(|rate| ratio(rate, job));
     found.worth = found.worth.by_parameters(by_parameters.filter(|_| starved.is_measured()));
     Some(found)

@@ -342,3 +342,12 @@ fn workers_that_cost_more_than_they_bring_are_found() {
     assert_eq!(top.cause.name, "worker_overhead", "{:#?}", verdict.causes);
     assert!(top.found.worth.by_parameters.is_some_and(|times| times > 1.5), "{:?}", top.found);
 }
+
+#[test]
+fn a_queue_brings_no_more_than_the_loader_makes() {
+    // `shards.py --kind webdataset` at 100 samples/s: its loader happened to be faster alone than in the job.
+    let job = Job::cpu().cores(2.0).workers(1).host(Metric::CpuCores, 0.39).wait(0.83).replay(948.0).replay_cpu(1.0);
+    let job = job.item(0.0101, 0.00186).text("files.kind", "webdataset").number("loader.prefetch_factor", 2.0);
+    let verdict = diagnose(&job.loader(&[(0, 118.0), (1, 119.0), (2, 230.0), (4, 450.0)]).evidence());
+    assert_eq!(names(&verdict)[0], "storage", "{:#?}", verdict.causes);
+}
