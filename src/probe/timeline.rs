@@ -59,6 +59,7 @@ impl Timeline {
     }
 
     /// How many numbers it has, those that are missing included.
+    #[cfg(feature = "cli")]
     pub(crate) fn numbers(&self) -> usize {
         self.throughput.len() * (3 + self.gpus.len())
     }
