@@ -58,9 +58,9 @@ def middle(numbers):
 
 
 def markdown(cases, about):
-    facts = ", ".join(f"{key} {value}" for key, value in about.items() if key != "command")
+    facts = ", ".join(f"{key} {value}" for key, value in about.items() if key not in ("command", "gputune"))
     text = ["# Whether `gputune diagnose` names the right cause, and what a remedy brings", "",
-            f"`{about['command']}`", "", f"{facts}.", "", *summary(cases), "",
+            f"`{about['command']}`", "", f"{about['gputune']}, {facts}.", "", *summary(cases), "",
             "| script | cause | named | seconds | sureness | else named |", "|---|---|--:|--:|--:|---|"]
     for case in cases:
         if case["runs"]:

@@ -49,17 +49,22 @@ def loadtune(case, options, run):
     ask = "import sys, sick; print(sick.parts_of(sys.argv[1:])[0].workers)"
     code, text, error = run([f"{options.peers}/bin/python", "-c", ask, *words], SECONDS, cwd=HERE)
     if code != 0:
-        return {"verdict": f"nothing: {error[-300:]}"}
+        return {"verdict": f"nothing: {last_line(error)}"}
     workers = text.split()[-1]
     os.environ["SICK"] = shlex.join(words)
     command = [f"{options.peers}/bin/loadtune", "tune", str(HERE / "workload.py"), "--workers", workers, "--steps", "60",
                "--warmup", "5", "--repeats", "1", "--save-raw", f"{folder}/raw.json", "--out", f"{folder}/report.md"]
     code, text, error = run(command, 2 * SECONDS, cwd=folder)
     raw = pathlib.Path(folder) / "raw.json"
-    verdict = json.loads(raw.read_text())["narrative"] if raw.exists() else f"nothing (exit {code}) {(text + error)[-300:]}"
+    verdict = json.loads(raw.read_text())["narrative"] if raw.exists() else f"nothing (exit {code}): {last_line(text + error)}"
     best = re.search(r"best overall: (.*)", text)
     shutil.rmtree(folder, ignore_errors=True)
     return {"verdict": " ".join(verdict.split()), "best": best.group(1) if best else None}
+
+
+def last_line(text):
+    """What an error says, without the places of files on this machine."""
+    return (text.strip().splitlines() or [""])[-1]
 
 
 PEERS = {"traceml": traceml, "loadtune": loadtune}
