@@ -3,7 +3,7 @@
 use super::super::cause::{Basis, Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence, ratio};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
-use super::loader::{IMBALANCE, is_ahead, worker_overhead};
+use super::loader::{imbalance, is_ahead, worker_overhead};
 use super::memory::PRESSURE;
 use crate::metric::Metric;
 use crate::quantity::{show_bytes, show_seconds};
@@ -225,10 +225,6 @@ fn against_imbalance(evidence: &Evidence, found: &mut Found) {
     if imbalance(evidence).is_some() {
         found.add(-0.5, "one worker has much more to do than the others");
     }
-}
-
-fn imbalance(evidence: &Evidence) -> Option<f64> {
-    evidence.number("loader.worker_imbalance").filter(|times| *times >= IMBALANCE.value)
 }
 
 /// What is left to win where one worker holds up the others: evening them out comes first.

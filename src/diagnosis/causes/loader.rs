@@ -184,9 +184,14 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
+/// How much longer than the mean of all the busiest worker works, where that is much.
+pub(super) fn imbalance(evidence: &Evidence) -> Option<f64> {
+    evidence.number("loader.worker_imbalance").filter(|times| *times >= IMBALANCE.value)
+}
+
 fn worker_imbalance(evidence: &Evidence) -> Option<Found> {
     let workers = evidence.workers().filter(|workers| *workers > 1)?;
-    let imbalance = evidence.number("loader.worker_imbalance").filter(|times| *times >= IMBALANCE.value)?;
+    let imbalance = imbalance(evidence)?;
     let starved = Starvation::of(evidence)?;
     let mut found = starved.found(evidence);
     let weight = if imbalance >= 1.5 { 0.8 } else { 0.6 };
@@ -211,8 +216,7 @@ pub(super) fn worker_overhead(evidence: &Evidence) -> Option<Found> {
     let starved = Starvation::of(evidence)?;
     let none = starvation::with_workers(evidence).filter(|best| best.workers == 0);
     let none = none.filter(|best| best.times >= WITHOUT_WORKERS.value)?;
-    let is_uneven = evidence.number("loader.worker_imbalance").is_some_and(|times| times >= IMBALANCE.value);
-    if is_uneven || worker_start(evidence).is_some() {
+    if imbalance(evidence).is_some() || worker_start(evidence).is_some() {
         return None;
     }
     let mut found = starved.found(evidence);
