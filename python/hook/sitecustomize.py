@@ -8,6 +8,21 @@ import os
 import sys
 
 
+def _guard_writes():
+    from gputune._hook import writes
+
+    writes.install_or_end()
+
+
+def _silence_trackers():
+    try:
+        from gputune._hook import silence
+
+        silence.install()
+    except Exception:
+        pass
+
+
 def _await_torch():
     try:
         from gputune._hook import importing
@@ -33,5 +48,7 @@ def _run_hidden():
             sys.modules.setdefault("sitecustomize", this)
 
 
+_guard_writes()
+_silence_trackers()
 _await_torch()
 _run_hidden()

@@ -15,9 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+#: Where the scripts train: `cpu`, a real device such as `cuda`, or `stand-in`, the device of the folder `card`.
+DEVICE = os.environ.get("GPUTUNE_TEST_DEVICE", "cpu")
+
+STAND_IN = "stand-in"
+#: The kind of device that the scripts train on.
+KIND = "cuda" if DEVICE == STAND_IN else DEVICE.partition(":")[0]
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 LIMIT_SECONDS = 240
+_CARD = Path(__file__).resolve().parent / "card"
 
 
 @dataclass
@@ -27,6 +34,8 @@ class Result:
     events: list[dict[str, Any]] = field(default_factory=list)
     code: int = 0
     output: str = ""
+    card: list[dict[str, Any]] = field(default_factory=list)
+    """With the stand-in for a device: who asked it for something, and who waited for it."""
 
     def named(self, name: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == name]
@@ -109,7 +118,7 @@ class Listener:
 
     def _read(self, connection: socket.socket) -> None:
         rank = 0
-        with connection.makefile("rb") as lines:
+        with connection, connection.makefile("rb") as lines:
             for line in _until_reset(lines):
                 event = json.loads(line)
                 if event["event"] == "hello":
@@ -146,6 +155,8 @@ def run(
     path: tuple[str, ...] = (),
     is_gone: bool = False,
     experiment: Optional[dict[str, Any]] = None,
+    options: tuple[str, ...] = (),
+    device: str = DEVICE,
 ) -> Result:
     """Runs a script in a probe; `apply` maps targets to values, each from a parameter of the target's last name."""
     with tempfile.TemporaryDirectory(prefix="gputune-") as scratch:
@@ -177,11 +188,14 @@ def run(
             "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
             "PYTHONUNBUFFERED": "1",
             **({"GPUTUNE_SOCKET": address, "GPUTUNE_CONFIG": "{}", "GPUTUNE_TRIAL": "1"} if has_probe else {}),
+            **_device_environment(device, scratch),
             **(env or {}),
         }
+        if device == STAND_IN:
+            environment["PYTHONPATH"] += os.pathsep + str(_CARD / "start")
         start = command or [sys.executable, *python]
         process = subprocess.run(
-            [*start, str(SCRIPTS / script)],
+            [*start, str(SCRIPTS / script), *options],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -191,4 +205,17 @@ def run(
         time.sleep(0.1)
         if not is_gone:
             listener.close()
-        return Result(listener.events, process.returncode, process.stdout.decode(errors="replace"))
+        output = process.stdout.decode(errors="replace")
+        return Result(listener.events, process.returncode, output, _read_card(scratch))
+
+
+def _device_environment(device: str, scratch: str) -> dict[str, str]:
+    """Tells the scripts where to train."""
+    if device != STAND_IN:
+        return {"DEVICE": device}
+    return {"DEVICE": "cuda", "CARD_LOG": str(Path(scratch) / "card.jsonl")}
+
+
+def _read_card(scratch: str) -> list[dict[str, Any]]:
+    path = Path(scratch) / "card.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

@@ -19,7 +19,8 @@ sys.path.insert(0, str(GPU))
 sys.path.insert(0, str(GPU / "scripts"))
 
 from acceptance import __main__ as acceptance
-from acceptance import device, losses, machine, memory, meters, nvidia_smi, process, results, searches, tables
+from acceptance import device, hook, losses, machine, memory, meters, nvidia_smi, place, plan, process, results
+from acceptance import searches, tables
 from acceptance.checks import CHECKS
 from acceptance.context import Context
 
@@ -173,14 +174,17 @@ class RunningTest(unittest.TestCase):
 
     def test_names_are_checked_and_reasons_are_given(self):
         self.assertEqual(len({check.name for check in CHECKS}), len(CHECKS))
-        self.assertEqual([check.name for check in acceptance.chosen(["oom,gpm", "bench"])], ["bench", "gpm", "oom"])
+        self.assertEqual([check.name for check in acceptance.chosen(["oom,gpm", "ceilings"])], ["ceilings", "oom", "gpm"])
         with self.assertRaises(ValueError):
             acceptance.chosen(["nonsense"])
-        check = CHECKS[0]
+        check = CHECKS[1]
         gpu = {"gpu": "x", "torch": "2", "torch_sees_gpu": True}
         self.assertEqual(acceptance.why_not(check, {}, False, 1e9), "no GPU")
         self.assertEqual(acceptance.why_not(check, {"gpu": "x"}, False, 1e9), "no PyTorch")
         self.assertIn("s are left", acceptance.why_not(check, gpu, False, 1))
+        needy, dry = CHECKS[-1], next(check for check in CHECKS if check.runs_dry and not check.needs_torch)
+        self.assertIn("dry run", acceptance.why_not(needy, {}, False, 1e9, dry=True))
+        self.assertIsNone(acceptance.why_not(dry, {}, False, 1e9, dry=True))
         self.assertIsNone(acceptance.why_not(check, gpu, False, 1e9))
 
     def test_rows_of_a_check_that_was_cut_short_are_kept(self):
@@ -193,6 +197,69 @@ class RunningTest(unittest.TestCase):
         self.assertEqual(([row.outcome for row in rows], numbers), (["passed", "skipped"], {"seconds": 3}))
         self.assertIn("skipped: no time", results.table(rows))
         self.assertEqual(results.read_report(Path("/nowhere")), ([], {}))
+
+
+class PlanTest(unittest.TestCase):
+    def test_three_calls_fit_into_ten_minutes_each(self):
+        self.assertEqual(len(plan.CALLS), 3)
+        for number, call in enumerate(plan.CALLS, start=1):
+            self.assertLessEqual(call.expected_seconds, plan.CALL_SECONDS, number)
+            self.assertIn(f"call {number}: {call.about}; expected {plan.clock(call.expected_seconds)}", plan.text())
+            for check in call.checks:
+                self.assertIn(f"{check.name} ", plan.text())
+                self.assertGreaterEqual(check.limit_seconds, check.expected, check.name)
+        self.assertEqual([check for call in plan.CALLS for check in call.checks], CHECKS)
+
+    def test_a_check_of_the_first_call_takes_thirty_seconds_at_most(self):
+        self.assertTrue(all(check.limit_seconds <= 30 for check in plan.CALLS[0].checks))
+        whole = ("gpm", "observer", "quickstart")
+        self.assertTrue(all(check.limit_seconds <= 30 for check in plan.CALLS[1].checks if check.name not in whole))
+
+    def test_each_setting_that_the_hook_can_apply_has_a_witness(self):
+        self.assertTrue(all(case.judge for case in hook.CASES if case.target))
+        applied = {case.target for case in hook.CASES}
+        self.assertLessEqual({"torch.precision", "torch.fused_optimizer", "torch.channels_last", "torch.sdpa"}, applied)
+        plain = {"kernels": ["ampere_sgemm"], "losses": [2.0], "steps": 10, "forwards": 10}
+        for judge, right, wrong in [
+            (hook.named("fused"), {"kernels": ["FusedAdam"]}, plain),
+            (hook.other_kernels, {"kernels": ["cutlass_bf16"]}, plain),
+            (hook.twice, {"steps": 10, "forwards": 20}, plain),
+            (hook.same_losses, {"losses": [2.01]}, {"losses": [1.0]}),
+            (hook.epochs, {"epochs": 2, "evaluations": 1}, {"epochs": 1}),
+            (hook.overlap, {"step_seconds": 0.71}, {"step_seconds": 1.0}),
+        ]:
+            self.assertIsNone(judge(right, plain))
+            self.assertTrue(judge(wrong, plain))
+
+
+class PlaceTest(unittest.TestCase):
+    def test_state_is_in_a_folder_of_the_users_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            own = place.own_folder(f"{folder}/a/state")
+            self.assertEqual(own.stat().st_mode & 0o777, 0o700)
+            self.assertEqual(place.own_folder(str(own)), own)
+            own.chmod(0o777)
+            with self.assertRaisesRegex(place.NotOwn, "can be written by others"):
+                place.own_folder(str(own))
+            (Path(folder) / "link").symlink_to(folder)
+            with self.assertRaisesRegex(place.NotOwn, "is a link"):
+                place.own_folder(f"{folder}/link")
+            with mock.patch.object(place.os, "geteuid", return_value=4242):
+                own.chmod(0o700)
+                with self.assertRaisesRegex(place.NotOwn, "belongs to user"):
+                    place.own_folder(str(own))
+            with mock.patch.dict("os.environ", {"XDG_STATE_HOME": folder}):
+                self.assertEqual(place.default(), Path(folder) / "gputune" / "acceptance")
+
+    def test_what_a_check_found_is_beside_the_results_until_it_is_in_them(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder)
+            report = results.Report(out / results.RUNNING, "x")
+            report.judge("one", "1", "1", True)
+            content = json.loads((out / results.RUNNING).read_text())
+            self.assertEqual((content["check"], len(content["rows"])), ("x", 1))
+            acceptance.write(out, {"checks": {}}, report.rows)
+            self.assertEqual(sorted(path.name for path in out.iterdir()), ["results.json", "table.txt"])
 
 
 class UsersTest(unittest.TestCase):

@@ -15,7 +15,8 @@ except ImportError as missing:
     raise unittest.SkipTest("torch is not installed") from missing
 
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
-PHASES = {"data_wait", "forward", "backward", "optimizer"}
+IS_CPU = harness.DEVICE == "cpu"
+PHASES = {"data_wait", "forward", "backward", "optimizer"} | (set() if IS_CPU else {"host_to_device"})
 BATCH = "dataloader.batch_size"
 WORKERS = "dataloader.num_workers"
 
@@ -66,7 +67,8 @@ class Steps(unittest.TestCase):
     def test_a_closure_stays_where_it_was_given(self):
         result = harness.run("closure.py", stop_after=None)
         self.assertIn("trained", result.output)
-        self.assertEqual((result.errors, len(result.steps), len(result.losses)), ([], 30, 30))
+        self.assertEqual((result.errors, len(result.steps)), ([], 30))
+        self.assertGreaterEqual(len(result.losses), 30 if IS_CPU else 16)
 
     def test_a_checkpoint_is_marked(self):
         for fault in ("save", "whole"):
@@ -129,6 +131,13 @@ class Loaders(unittest.TestCase):
         self.assertEqual(result.applied, {BATCH})
         self.assertEqual({step["samples"] for step in result.steps}, {16})
 
+    def test_a_subclass_that_does_without_the_methods_of_torch(self):
+        result = harness.run("own_loader.py", {BATCH: 16, WORKERS: 1}, stop_after=None)
+        self.assertEqual((result.code, result.errors, result.applied), (0, [], {BATCH, WORKERS}), result.output)
+        self.assertEqual([step["samples"] for step in result.steps], [16] * 64)
+        self.assertIn("batches 16", result.output)
+        self.assertIn("data_wait", result.phases)
+
     def test_no_workers_mean_no_prefetching_and_no_persistence(self):
         apply = {WORKERS: 0, "dataloader.prefetch_factor": 4, "dataloader.persistent_workers": True}
         result = harness.run("workers.py", apply, env={"START": "fork"})
@@ -139,14 +148,14 @@ class Loaders(unittest.TestCase):
         result = harness.run("cnn.py", {"dataloader.prefetch_factor": 4})
         ((kind, message),) = result.errors
         self.assertEqual(kind, "not_applied")
-        self.assertIn("prefetch_factor: dataloader.prefetch_factor", message)
+        self.assertIn("prefetch_factor (dataloader.prefetch_factor) found nothing to act on", message)
         self.assertIn("num_workers=0", message)
 
     def test_no_loader_is_an_error_that_names_the_target(self):
         result = harness.run("no_loader.py", {BATCH: 16})
         ((kind, message),) = result.errors
         self.assertEqual(kind, "not_applied")
-        self.assertIn("batch_size: dataloader.batch_size", message)
+        self.assertIn("batch_size (dataloader.batch_size) found nothing to act on", message)
 
     def test_spawned_workers_of_a_pool_report_nothing(self):
         result = harness.run("pool.py", stop_after=None)
@@ -224,6 +233,7 @@ class Errors(unittest.TestCase):
         result = harness.run("faulty.py", env={"FAULT": "exit"}, stop_after=None)
         self.assertEqual((result.code, result.errors), (3, []))
 
+    @unittest.skipUnless(IS_CPU, "of a device the loss of step 20 is read at a window edge only")
     def test_a_loss_that_is_not_a_number(self):
         result = harness.run("faulty.py", env={"FAULT": "nan"})
         self.assertTrue(any(math.isnan(loss) for loss in result.losses))
@@ -266,6 +276,7 @@ class Entry(unittest.TestCase):
         self.assertEqual((result.code, result.errors), (0, []), result.output)
         self.assertNotIn("Warning", result.output)
 
+    @unittest.skipIf(harness.DEVICE == harness.STAND_IN, "the stand-in comes by PYTHONPATH")
     def test_an_isolated_interpreter_is_left_alone(self):
         result = harness.run("cnn.py", python=("-I",), env={"EPOCHS": "1"}, stop_after=None)
         self.assertEqual((result.code, result.events), (0, []), result.output)

@@ -18,7 +18,7 @@ class WithoutAnOptimizer(unittest.TestCase):
         self.assertLess(len(result.steps), 1900)  # it was stopped
         self.assertEqual({step["samples"] for step in result.steps}, {2})
         self.assertTrue({"forward", "backward"} <= result.phases)
-        self.assertGreater(len(result.losses), 16)
+        self.assertGreaterEqual(len(result.losses), 16)
 
     def test_what_needs_an_optimizer_is_rejected(self):
         result = harness.run("by_hand.py", {"dataloader.batch_size": 8, "torch.grad_accumulation": 2})

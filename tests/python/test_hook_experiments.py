@@ -17,10 +17,13 @@ FREE = {
     "device",
     "precision",
     "parameters",
+    "parameters_4d",
     "threads",
     "compiled",
     "optimizer",
     "optimizer_fused",
+    "accumulation",
+    "samples.counted_by",
     "main_cpu_share",
     "step_compute_seconds",
     "loader.workers",
@@ -71,7 +74,7 @@ class Observing(unittest.TestCase):
             return
         facts = harness.run("transformer.py", {"torch.fused_optimizer": True}).facts
         self.assertEqual((set(facts), facts["flash_attention"]), (FREE | {"flash_attention"}, "yes"))
-        self.assertEqual((facts["device"], facts["precision"], facts["parameters"]), ("cpu", "fp32", 3281))
+        self.assertEqual((facts["device"], facts["precision"], facts["parameters"]), (harness.KIND, "fp32", 3281))
         self.assertEqual((facts["optimizer"], facts["compiled"], facts["optimizer_fused"]), ("AdamW", False, True))
         self.assertEqual((facts["loader.workers"], facts["loader.batch_size"], facts["loader.batches"]), (0, 8, 8))
         self.assertEqual((facts["loader.dataset"], facts["loader.batch_bytes"]), ("TensorDataset", 8 * (6 * 16 + 1) * 4))

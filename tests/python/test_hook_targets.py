@@ -14,6 +14,8 @@ VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 PRECISION = "torch.precision"
 needs_attention = unittest.skipIf(VERSION < (2, 0), "torch 2.0 brought scaled_dot_product_attention and compile")
 needs_cpu_scaler = unittest.skipIf(VERSION < (2, 3), "torch 2.3 brought float16 and GradScaler to the CPU")
+on_the_cpu = unittest.skipUnless(harness.DEVICE == "cpu", "for the CPU")
+needs_kernels = unittest.skipIf(harness.DEVICE == harness.STAND_IN, "the stand-in has no kernels of its own")
 is_older = unittest.skipUnless(VERSION < (2, 0), "for torch 1")
 
 
@@ -69,9 +71,15 @@ class Precision(Target):
         self.assertIn("hidden ['torch.float16']", ours.output)
         self.assertEqual(number(own, "weights"), number(ours, "weights"))
 
+    @needs_cpu_scaler
+    def test_a_scaler_that_scales_in_its_own_way_is_the_scripts_scaler(self):
+        own = self.run_applied("amp.py", {PRECISION: "fp16"}, env={"SCALER": "1"})
+        sharded = self.run_applied("amp.py", {PRECISION: "fp16"}, env={"SCALER": "sharded"})
+        self.assertEqual(number(own, "weights"), number(sharded, "weights"))
+        self.assertEqual(own.losses[:16], sharded.losses[:16])
+
+    @on_the_cpu
     def test_tf32_without_a_gpu_is_rejected(self):
-        if torch.cuda.is_available():
-            self.skipTest("there is a GPU")
         self.assertIn("NVIDIA", self.run_failing("cnn.py", PRECISION, "tf32", "rejected"))
 
     @is_older
@@ -79,6 +87,7 @@ class Precision(Target):
         self.run_failing("cnn.py", PRECISION, "fp16", "rejected")
 
 
+@needs_kernels
 class Compile(Target):
     @needs_attention
     def test_the_model_is_compiled_in_place(self):
@@ -116,16 +125,17 @@ class Backends(Target):
     def test_channels_last_needs_images(self):
         self.assertIn("four-dimensional", self.run_failing("gan.py", "torch.channels_last", True, "not_applied"))
 
+    @on_the_cpu
     def test_cudnn_needs_a_gpu(self):
-        if torch.cuda.is_available():
-            self.skipTest("there is a GPU")
         self.run_failing("cnn.py", "torch.cudnn_benchmark", True, "not_applied")
 
+    @needs_kernels
     @needs_attention
     def test_attention(self):
         for value in ("math", "flash"):
             self.run_applied("transformer.py", {"torch.sdpa": value})
 
+    @needs_kernels
     @needs_attention
     def test_kernels_that_do_not_take_the_inputs_are_rejected(self):
         if VERSION < (2, 5):

@@ -1,5 +1,6 @@
 """The phases of a step, on the host's clock and on a device's."""
 
+import os
 import sys
 import types
 import unittest
@@ -14,6 +15,8 @@ except ImportError as missing:
     raise unittest.SkipTest("torch is not installed") from missing
 
 from gputune._hook.batches import samples_in  # noqa: E402
+from gputune._hook import transfers  # noqa: E402
+from gputune._hook.step_times import StepTimes  # noqa: E402
 from gputune._hook.timeline import Phases  # noqa: E402
 
 
@@ -64,7 +67,7 @@ class OnADevice(unittest.TestCase):
         self.addCleanup(patch.stop)
         self.phases = Phases()
         self.phases.enter("optimizer")  # a closure: the device is not known yet
-        self.phases.use_device(types.SimpleNamespace(type="cuda"))
+        self.phases.decide(types.SimpleNamespace(type="cuda"))
 
     def work(self, milliseconds):
         self.device.milliseconds += milliseconds
@@ -80,7 +83,7 @@ class OnADevice(unittest.TestCase):
         end = self.phases.clock.mark()
         self.assertFalse(self.phases.clock.is_reached(end))
         self.phases.clock.wait(end)
-        sums = self.phases.sums(segments)
+        sums = StepTimes(self.phases.clock, end, segments).phases()
         self.assertAlmostEqual(sums["optimizer"], 0.003)
         self.assertAlmostEqual(sums["forward"], 0.010)
 
@@ -94,11 +97,154 @@ class OnADevice(unittest.TestCase):
             self.phases.leave()
             end = clock.mark()
             clock.wait(end)
-            self.phases.sums(self.phases.take())
+            StepTimes(clock, end, self.phases.take()).release()
             times.append(clock.time(end))
         for one, other in zip(times, times[1:]):
             self.assertAlmostEqual(other - one, 0.02)
         self.assertLess(self.device.Event.made, 12)
+
+
+    def test_parts_that_another_stream_has_yet_to_finish_are_left_out(self):
+        self.phases.leave()
+        self.phases.take()
+        clock = self.phases.clock
+        self.phases.enter("forward")
+        self.work(10)
+        self.phases.leave()
+        end = clock.mark()
+        begin = clock.mark()
+        self.work(50)  # a copy that goes on when the step is over
+        self.phases.add("host_to_device", begin, clock.mark())
+        clock.wait(end)
+        times = StepTimes(clock, end, self.phases.take())
+        self.assertEqual(set(times.phases()), {"forward"})
+        times.release()
+        made = self.device.Event.made
+        self.assertTrue(all(event.query() for event in clock._pool), f"{made} events, some in use")
+
+    def test_the_device_waits_for_data_only_while_it_has_nothing_to_do(self):
+        self.phases.leave()
+        clock = self.phases.clock
+        self.phases.take()
+        clock.time(clock.mark())
+        for idle, on_host, felt in (((0,), 20, 0), ((5,), 20, 5), ((20,), 20, 20), ((30,), 20, 20), ((5, 7), 40, 12), ((), 9, 9)):
+            with self.subTest(idle=idle):
+                for milliseconds in idle:  # for each batch of the step
+                    begin = self.phases.mark_wait()
+                    self.work(milliseconds)
+                    self.phases.add_wait(begin)
+                    self.work(3)  # the copy, and what the script computes before the model
+                    self.phases.enter("forward")
+                    self.work(40)
+                    self.phases.leave()
+                end = clock.mark()
+                clock.wait(end)
+                times = StepTimes(clock, end, self.phases.take())
+                self.assertAlmostEqual(times.data_wait(on_host / 1e3), felt / 1e3)
+                self.assertNotIn("data_wait", times.phases())
+                clock.time(end)
+
+    def test_evaluation_and_other_threads_mark_no_waits(self):
+        with torch.no_grad():
+            self.assertIsNone(self.phases.mark_wait())
+        self.phases.thread = -1
+        self.assertIsNone(self.phases.mark_wait())
+
+    def test_of_another_stream_only_what_the_step_had_to_wait_for_counts(self):
+        self.phases.leave()
+        clock = self.phases.clock
+        self.phases.take()
+        clock.time(clock.mark())
+        aside = types.SimpleNamespace(name="aside")
+        begin = clock.mark()
+        self.work(10)  # the main stream does nothing meanwhile
+        self.phases.enter("forward")
+        self.work(40)
+        late = clock.mark()
+        begin.gputune_stream = late.gputune_stream = aside
+        self.phases.add("host_to_device", begin, late)
+        self.phases.leave()
+        end = clock.mark()
+        end.gputune_stream = types.SimpleNamespace(name="main")
+        clock.wait(end)
+        times = StepTimes(clock, end, self.phases.take())
+        self.assertAlmostEqual(times.phases()["host_to_device"], 0.010)
+
+    def test_nothing_is_asked_while_a_graph_is_captured(self):
+        self.phases.leave()
+        end = self.phases.clock.mark()
+        with mock.patch.object(self.phases.clock, "is_capturing", lambda: True):
+            self.assertIsNone(self.phases.clock.mark())
+            with mock.patch.object(end, "query", side_effect=RuntimeError("the capture is over")):
+                self.assertFalse(self.phases.clock.is_reached(end))
+                self.phases.clock.wait(end)
+
+    def test_a_child_does_not_touch_the_device(self):
+        child = os.fork()
+        if child == 0:
+            with mock.patch.object(self.device.Event, "record", side_effect=RuntimeError("a device of the parent's")):
+                self.phases.enter("forward")
+                self.phases.leave()
+                os._exit(0 if self.phases.device is None and self.phases.thread is None else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+
+class WhereItTrains(unittest.TestCase):
+    """Decided by backward passes; `called_on` is what the last forward pass says."""
+
+    def setUp(self):
+        patch = Device().patch()
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.phases = Phases()
+        self.changes = []
+        self.phases.changed.append(lambda device: self.changes.append(device.type))
+
+    def backward(self, loss, called_on=None):
+        self.phases.called_on = None if called_on is None else torch.device(called_on)
+        self.phases.decide(torch.device(loss))
+
+    def test_a_forward_pass_alone_decides_nothing(self):
+        self.phases.called_on = torch.device("cpu")
+        self.phases.enter("forward")
+        self.phases.leave()
+        self.assertIsNone(self.phases.device)
+        self.backward("cuda:0", "cuda:0")
+        self.assertEqual((self.phases.device, self.changes), (torch.device("cuda:0"), ["cuda"]))
+
+    def test_a_try_on_the_cpu_with_its_backward_pass_is_followed_by_a_move(self):
+        self.backward("cpu", "cpu")
+        self.backward("cuda:0", "cuda:0")
+        self.assertEqual(self.changes, ["cpu", "cuda"])
+        self.assertTrue(self.phases.clock.is_of_device)
+
+    def test_a_loss_on_the_host_is_of_a_module_on_the_device(self):
+        self.backward("cpu", "cuda:0")
+        self.assertEqual(self.changes, ["cuda"])
+
+    def test_once_steps_are_made_only_a_move_away_from_the_cpu_counts(self):
+        self.backward("cpu", "cpu")
+        self.phases.settle()
+        self.backward("cuda:0")
+        for other in ("cpu", "cuda:1", "cuda:0"):
+            self.backward(other)
+        self.assertEqual(self.changes, ["cpu", "cuda"])
+
+
+class Copies(unittest.TestCase):
+    def test_only_what_goes_to_the_device_is_timed(self):
+        tensor = torch.ones(1)
+        for args, kwargs, kind in (
+            ((torch.float64,), {}, None),
+            ((), {"dtype": torch.float64}, None),
+            (("cpu",), {}, "cpu"),
+            ((torch.device("cuda", 1), torch.float16), {}, "cuda"),
+            ((), {"device": "cuda:0", "non_blocking": True}, "cuda"),
+            ((0,), {}, "cuda"),
+            ((tensor,), {}, "cpu"),
+            ((), {"other": tensor}, "cpu"),
+        ):
+            self.assertEqual(transfers._target(args, kwargs, "cuda"), kind, (args, kwargs))
 
 
 class Batches(unittest.TestCase):

@@ -58,25 +58,26 @@ class CudnnBenchmark(Treatment):
     def __init__(self, hook: Hook) -> None:
         self._session = hook.session
         self._value = bool(hook.session.value(CUDNN_BENCHMARK))
+        self._is_on_cuda = False
 
     def install(self, hook: Hook) -> None:
-        if torch.cuda.is_available() and torch.backends.cudnn.is_available():
-            self._set()
+        if torch.backends.cudnn.is_available():  # whether torch was built with it; no device is asked
             hook.optimizers.after_step.append(lambda optimizer: self._set())
             hook.modules.treatments.append(self)
 
     def prepare(self, module: nn.Module) -> None:
         if next(module.parameters()).device.type == "cuda":
+            self._is_on_cuda = True
             self._set()
             self._session.apply(CUDNN_BENCHMARK)
 
     def _set(self) -> None:
-        if torch.backends.cudnn.benchmark != self._value:
+        if self._is_on_cuda and torch.backends.cudnn.benchmark != self._value:
             torch.backends.cudnn.benchmark = self._value
 
 
 _KERNELS = ("flash", "mem_efficient", "math", "cudnn")
-_WANTED = {"flash": "flash", "memory-efficient": "mem_efficient", "math": "math"}
+_WANTED = {"flash": "flash", "memory-efficient": "mem_efficient", "math": "math", "cudnn": "cudnn"}
 
 
 class Attention:
@@ -93,6 +94,9 @@ class Attention:
         if not hasattr(functional, "scaled_dot_product_attention"):
             reason = f"torch {torch.__version__} has no scaled_dot_product_attention, which came with 2.0"
             hook.session.explain(SDPA, reason)
+            return
+        if self._wanted == "cudnn" and not hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
+            hook.session.reject(SDPA, f"torch {torch.__version__} has no attention of cuDNN, which came with 2.5")
             return
         for kernel in _KERNELS:
             enable = getattr(torch.backends.cuda, f"enable_{kernel}_sdp", None)

@@ -30,14 +30,15 @@ class Backward:
         replace(torch.autograd, "backward", self._around_backward)
         for owner in scaler_classes():
             replace(owner, "scale", self._around_scale)
+            replace(owner, "__init__", self._around_scaler)
 
     def _around_backward(self, original: Function) -> Function:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if self.is_inside or is_compiling():  # checkpointing differentiates within
                 return original(tensors, *args, **kwargs)
             first = tensors if isinstance(tensors, torch.Tensor) else _only(tensors)
+            self._phases.decide(None if first is None else first.device)
             if first is not None and first.numel() == 1 and not _has_gradients(args, kwargs):
-                self._phases.use_device(first.device)
                 unscaled = getattr(first, UNSCALED, None)
                 self._steps.add_loss(first if unscaled is None else unscaled)
                 for scale in self.scale:
@@ -52,6 +53,17 @@ class Backward:
                 self.is_inside = False
 
         return backward
+
+    def _around_scaler(self, original: Function) -> Function:
+        """Classes that scale in their own way, such as that of FSDP, are found when one is made."""
+
+        def __init__(scaler: Any, *args: Any, **kwargs: Any) -> None:
+            original(scaler, *args, **kwargs)
+            scale = vars(type(scaler)).get("scale")
+            if scale is not None and not hasattr(scale, "__wrapped__"):
+                replace(type(scaler), "scale", self._around_scale)
+
+        return __init__
 
     def _around_scale(self, original: Function) -> Function:
         def scale(scaler: Any, outputs: Any) -> Any:

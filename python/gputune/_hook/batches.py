@@ -1,4 +1,4 @@
-"""How many samples a batch holds."""
+"""What is in a batch: its tensors, and how many samples their shapes tell of."""
 
 from __future__ import annotations
 
@@ -58,3 +58,24 @@ def _first(values: Any) -> Optional[int]:
         if found is not None:
             return found
     return None
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors of a batch, through containers and objects."""
+    found: list[torch.Tensor] = []
+    _collect(value, found, 8)
+    return found
+
+
+def _collect(value: Any, found: list[torch.Tensor], depth: int) -> None:
+    if isinstance(value, torch.Tensor):
+        found.append(value)
+    elif depth > 0:
+        if isinstance(value, (list, tuple)):
+            parts: Any = value
+        elif hasattr(value, "values") and hasattr(value, "keys"):
+            parts = value.values()
+        else:
+            parts = getattr(value, "__dict__", {}).values()
+        for part in parts:
+            _collect(part, found, depth - 1)

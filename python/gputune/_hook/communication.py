@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 from torch import distributed, nn
 
+from gputune._hook.devices import module_of
 from gputune._hook.patching import Function, is_compiling, replace
 from gputune._hook.steps import COMMUNICATION
 from gputune._hook.timeline import Phases
@@ -30,7 +31,8 @@ _COLLECTIVES = (
     "scatter",
     "send",
 )
-#: DistributedDataParallel times one step in so many; itself it takes every hundredth.
+#: DistributedDataParallel times one step in so many on the CPU; itself it takes the first ten and every hundredth. On
+#: a device it is left at that: it waits there for the events of the step before (torch/csrc/distributed/c10d/logger.cpp).
 _SAMPLED = 5
 
 
@@ -68,7 +70,7 @@ class Communication:
             original(parallel, *args, **kwargs)
             self._parallel.add(parallel)
             sample = getattr(parallel, "_set_ddp_runtime_logging_sample_rate", None)
-            if sample is not None:
+            if sample is not None and all(module_of(tensor.device) is None for tensor in parallel.parameters()):
                 sample(_SAMPLED)
 
         return __init__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gputune._client import Reporter
+from gputune._hook import writes
 
 _is_installed = False
 
@@ -10,6 +11,7 @@ _is_installed = False
 def torch_backend() -> None:
     """Installs the hook in this process, once; does nothing outside a probe and never raises."""
     global _is_installed
+    writes.install_or_end()
     try:
         reporter = Reporter.current()
         if reporter is None or _is_installed or not isinstance(reporter.probe.get("apply"), dict):

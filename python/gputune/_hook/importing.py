@@ -1,39 +1,64 @@
-"""Runs the hook after `import torch` where torch does not do so itself (before 2.5, or with the entry points off)."""
+"""Runs functions after the import of modules: the hook after that of torch, where torch does not do so itself.
+
+Torch loads the hook since 2.5, unless its entry points are off.
+"""
 
 from __future__ import annotations
 
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from gputune._client import Reporter
 
+Function = Callable[[ModuleType], None]
+
 
 def await_torch() -> None:
-    """Installs the finder; does nothing outside a probe."""
+    """Has the hook installed after torch; does nothing outside a probe."""
     if Reporter.current() is not None and "torch" not in sys.modules:
-        sys.meta_path.insert(0, _TorchFinder())  # type: ignore[arg-type]
+        after("torch", _run_hook)
 
 
-class _TorchFinder:
-    """Finds torch as the other finders do, and has its loader call the hook at the end.
+def _run_hook(module: ModuleType) -> None:
+    from gputune._hook import entry
+
+    entry.torch_backend()
+
+
+def after(name: str, function: Function) -> None:
+    """Calls `function` with a module at the end of its import, or now where it is loaded."""
+    module = sys.modules.get(name)
+    if module is not None:
+        function(module)
+        return
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)  # type: ignore[arg-type]
+    _finder.awaited.setdefault(name, []).append(function)
+
+
+class _Finder:
+    """Finds modules as the other finders do, and has their loaders call what waits at the end.
 
     It changes the loader of one spec only: `importlib.util.find_spec("torch")` gives the class that it gave before.
     """
 
+    def __init__(self) -> None:
+        self.awaited: dict[str, list[Function]] = {}
+
     def find_spec(self, name: str, path: Any = None, target: Optional[ModuleType] = None) -> Optional[ModuleSpec]:
-        if name != "torch":
+        if name not in self.awaited:
             return None
         for finder in sys.meta_path:
             find_spec = None if finder is self else getattr(finder, "find_spec", None)
             spec = find_spec(name, path, target) if find_spec is not None else None
             if spec is not None:
-                self._extend(spec)
+                self._extend(name, spec)
                 return spec
         return None
 
-    def _extend(self, spec: ModuleSpec) -> None:
+    def _extend(self, name: str, spec: ModuleSpec) -> None:
         loader = spec.loader
         execute = getattr(loader, "exec_module", None)
         if execute is None:
@@ -41,14 +66,17 @@ class _TorchFinder:
 
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module  # type: ignore[union-attr]
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)  # type: ignore[arg-type]
             execute(module)
-            from gputune._hook import entry
-
-            entry.torch_backend()
+            waiting = self.awaited.pop(name, [])
+            if not self.awaited and self in sys.meta_path:
+                sys.meta_path.remove(self)  # type: ignore[arg-type]
+            for function in waiting:
+                function(module)
 
         try:
             loader.exec_module = exec_module  # type: ignore[union-attr,method-assign]
         except AttributeError:  # a loader without attributes of its own
             pass
+
+
+_finder = _Finder()

@@ -37,7 +37,7 @@ class Hook:
         self.stopping = Stopping()
         self.memory = Memory(self.session)
         self.facts = Facts(self.session)
-        self.loaders = Loaders(self.session, self.marks, self.stopping, self.facts)
+        self.loaders = Loaders(self.session, self.marks, self.stopping, self.facts, self.phases)
         self.steps = Steps(self.session, self.phases, self.loaders, self.marks, self.memory, self.stopping)
         self.backward = Backward(self.phases, self.steps)
         self.optimizers = Optimizers(self.session, self.phases, self.steps)
@@ -53,8 +53,11 @@ class Hook:
         parts = (self.errors, self.marks, self.loaders, self.transfers, self.backward, self.modules, self.optimizers)
         for part in parts:
             part.install()
+        self.phases.changed.append(self.memory.begin)
         self.optimizers.after_step.append(lambda optimizer: self.modules.end_search())
+        self.steps.graphs.install()
         self.by_hand.install()
+        self.steps.samples.modules = lambda: self.modules.found
         self.observer.install()
         self.steps.checks.append(self._check_experiment)
         for target in TARGETS:

@@ -13,17 +13,18 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as dataloader_module
 
-from gputune._hook import dataset_watch
-from gputune._hook.batches import samples_in
+from gputune._hook import dataset_watch, devices, loader_kinds, samples
+from gputune._hook.batches import tensors_in
 from gputune._hook.experiment import LOADER_ONLY, REPLAY, Experiment
 from gputune._hook.facts import Facts
 from gputune._hook.loader_only import LoaderOnly, SweepIterator
 from gputune._hook.loader_settings import LoaderSettings, is_training
 from gputune._hook.marks import Marks
 from gputune._hook.patching import Function, replace
-from gputune._hook.replaying import Kept, ReplayIterator, tensors_in
+from gputune._hook.replaying import Kept, ReplayIterator
 from gputune._hook.session import Session
 from gputune._hook.stopping import Stopping
+from gputune._hook.timeline import Phases
 
 #: Batches that a wrapper may fetch ahead of the step that uses them: Accelerate and Lightning fetch one.
 _LONGEST_LOOKAHEAD = 2
@@ -50,6 +51,7 @@ class LoaderState:
         self.wait_seconds = 0.0  # since the last step
         self.queue: deque[Optional[int]] = deque()  # samples of batches that no step has used yet
         self.batch_size: Optional[int] = None
+        self.counter = samples.BatchCounter()
         self.said: dict[str, Any] = {}  # what it is set to; it may be gone before its iterator
         self.number = next(_numbers)
         self.begun_at: Optional[float] = None  # the first iteration
@@ -80,7 +82,8 @@ def _said(loader: Any) -> dict[str, Any]:
 class Loaders:
     """All DataLoaders of the process. The training loader is the one that yielded last before the first step."""
 
-    def __init__(self, session: Session, marks: Marks, stopping: Stopping, facts: Facts) -> None:
+    def __init__(self, session: Session, marks: Marks, stopping: Stopping, facts: Facts, phases: Phases) -> None:
+        self.phases = phases
         self.watch: Optional[dataset_watch.DatasetWatch] = None
         """What data sets do, where that is to be known."""
         self.folder = ""
@@ -98,8 +101,10 @@ class Loaders:
         self._is_first_step_over = False
 
     def install(self) -> None:
+        samples.install()
         replace(DataLoader, "__init__", self._around_init)
         replace(DataLoader, "__iter__", self._around_iter)
+        loader_kinds.watch({"__init__": self._around_init, "__iter__": self._around_iter})
         replace(dataloader_module._BaseDataLoaderIter, "__next__", self._around_next)
         replace(dataloader_module._MultiProcessingDataLoaderIter, "__init__", self._around_workers)
 
@@ -131,8 +136,9 @@ class Loaders:
             if state.begun_at is None:
                 state.begun_at = time.perf_counter()
             iterator = self._iterate(original, loader, state)
-            iterator._gputune = state
-            state.iterator = weakref.ref(iterator)
+            if isinstance(iterator, dataloader_module._BaseDataLoaderIter):  # a subclass may give anything
+                iterator._gputune = state
+                state.iterator = weakref.ref(iterator)
             return iterator
 
         return __iter__
@@ -148,14 +154,17 @@ class Loaders:
             self._stopping.between_steps(begin)
             if self.watch is not None:
                 self.watch.numbers = state.numbers
+            waited_from = self.phases.mark_wait()
             batch = original(iterator)
+            self.phases.add_wait(waited_from)
             state.wait_seconds += clock() - begin
+            size = state.counter.count(iterator, batch, state.batch_size)
             if state.batch is None:
-                self._look_at_first(batch, state)
+                self._look_at_first(batch, state, size)
             self._pulls += 1
             state.pulled_at = self._pulls
             state.pulls += 1
-            state.queue.append(samples_in(batch, state.batch_size))
+            state.queue.append(size)
             if len(state.queue) > 64:  # evaluation, or a loader that is only looked at
                 state.queue.popleft()
             return batch
@@ -218,6 +227,11 @@ class Loaders:
         return any(state.kept is not None and state.kept.is_filled for state in self._alive)
 
     @property
+    def counter(self) -> Optional[samples.BatchCounter]:
+        """Who counts the samples in the batches of the training loader."""
+        return None if self._training is None else self._training.counter
+
+    @property
     def training_number(self) -> Optional[int]:
         return None if self._training is None else self._training.number
 
@@ -236,23 +250,22 @@ class Loaders:
         state = self._training
         if state is None:
             return
-        samples, size, is_pinned = state.batch or (None, None, None)
+        first, size, is_pinned = state.batch or (None, None, None)
         for name, value in state.said.items():
             facts.say(name, value)
-        facts.say("loader.batch_size", state.batch_size or samples)
+        facts.say("loader.batch_size", state.batch_size or first)
         facts.say("loader.batch_bytes", size)
         facts.say("loader.batch_pinned", is_pinned)
         facts.say("loader.first_batch_seconds", state.first_batch_seconds)
 
-    def _look_at_first(self, batch: Any, state: LoaderState) -> None:
+    def _look_at_first(self, batch: Any, state: LoaderState, samples_in_it: Optional[int]) -> None:
         """Size and kind of memory of a loader's first batch."""
         if state.begun_at is not None:
             state.first_batch_seconds = time.perf_counter() - state.begun_at
         tensors = tensors_in(batch)
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        may_be_pinned = torch.cuda.is_available() and torch.cuda.is_initialized()
-        is_pinned = bool(tensors) and may_be_pinned and all(tensor.is_pinned() for tensor in tensors)
-        state.batch = (samples_in(batch, state.batch_size), size, is_pinned)
+        is_pinned = bool(tensors) and devices.any_in_use() and all(tensor.is_pinned() for tensor in tensors)
+        state.batch = (samples_in_it, size, is_pinned)
 
     def _before_iteration(self, loader: Any, state: LoaderState) -> None:
         state.iterations += 1

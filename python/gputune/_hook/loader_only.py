@@ -7,11 +7,11 @@ import warnings
 from typing import Any, Callable, Optional
 
 from gputune._client import rank_and_ranks
-from gputune._hook.batches import samples_in
 from gputune._hook.experiment import Experiment
 from gputune._hook.facts import Facts
 from gputune._hook.patching import VERSION
 from gputune._hook.replaying import ExperimentIterator, stop_workers
+from gputune._hook.samples import BatchCounter
 
 #: Seconds that workers have to start and to load their first batches.
 _START_SECONDS = 25.0
@@ -68,6 +68,7 @@ class LoaderOnly:
     def _measure(self, loader: Any, iterator: Any, workers: int, batch_size: Optional[int]) -> Optional[float]:
         dropped = max(workers, 1)  # workers give their first batches at about the same time
         arrivals: list[tuple[float, int]] = []
+        counter = BatchCounter()
         begin = time.perf_counter()
         is_empty = True
         while True:
@@ -81,7 +82,7 @@ class LoaderOnly:
                 iterator = self._next_epoch(loader, iterator, workers)
                 continue
             now = time.perf_counter()
-            arrivals.append((now, samples_in(batch, batch_size) or 1))
+            arrivals.append((now, counter.count(iterator, batch, batch_size) or 1))
             del batch
             self._between()
             measured = now - arrivals[min(dropped, len(arrivals)) - 1][0]

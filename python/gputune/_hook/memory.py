@@ -1,12 +1,15 @@
-"""What the CUDA allocator reports. On a CPU there is nothing to report: gputune sees the memory of the processes."""
+"""What the device's allocator reports. On a CPU there is nothing to report: gputune sees the memory of the processes."""
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any
 
 import torch
 
+from gputune._hook.devices import module_of
 from gputune._hook.session import Session
+
+_NEEDED = ("device_count", "memory_stats", "mem_get_info", "reset_peak_memory_stats")
 
 
 class Memory:
@@ -14,20 +17,23 @@ class Memory:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._is_on = False
+        self._module: Any = None
 
-    def begin(self, device: Optional[torch.device]) -> None:
-        self._is_on = device is not None and device.type == "cuda"
+    def begin(self, device: torch.device) -> None:
+        """The training runs on this device."""
+        module = module_of(device)
+        self._module = module if all(hasattr(module, name) for name in _NEEDED) else None
 
     def report(self) -> None:
-        if not self._is_on:
+        module = self._module
+        if module is None:
             return
-        for device in range(torch.cuda.device_count()):
-            stats = torch.cuda.memory_stats(device)
+        for device in range(module.device_count()):
+            stats = module.memory_stats(device)
             held = stats.get("reserved_bytes.all.current", 0)
             if held == 0:
                 continue
-            free, total = torch.cuda.mem_get_info(device)
+            free, total = module.mem_get_info(device)
             self._session.send(
                 "memory",
                 allocated=stats["allocated_bytes.all.peak"],
@@ -37,4 +43,4 @@ class Memory:
                 # An error that the script caught and went on from means "does not fit" as much as a retry.
                 retries=stats.get("num_alloc_retries", 0) + stats.get("num_ooms", 0),
             )
-            torch.cuda.reset_peak_memory_stats(device)
+            module.reset_peak_memory_stats(device)

@@ -53,9 +53,22 @@ def _is_tf32() -> bool:
         return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
 
 
+def is_tf32_in_convolutions() -> bool:
+    """Whether cuDNN may use TF32, which torch's default allows."""
+    try:
+        return bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError:  # torch 2.9 and later, once the script has used the successor of this switch
+        return str(torch.backends.cudnn.conv.fp32_precision) == "tf32"
+
+
 def parameters(modules: Iterable[nn.Module]) -> int:
     seen = {id(parameter): parameter.numel() for module in modules for parameter in module.parameters()}
     return sum(seen.values())
+
+
+def has_images(modules: Iterable[nn.Module]) -> bool:
+    """Whether there are four-dimensional parameters, which channels last lays out anew: two-dimensional convolutions."""
+    return any(parameter.dim() == 4 for module in modules for parameter in module.parameters())
 
 
 def is_compiled(modules: Iterable[nn.Module]) -> bool:

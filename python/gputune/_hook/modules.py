@@ -26,7 +26,7 @@ class Treatment:
     """What is done with a trained module. Each method has a default that does nothing."""
 
     def prepare(self, module: nn.Module) -> None:
-        """Before the module's first call."""
+        """Before the module's first call, and before the next when it has moved to another device."""
 
     def call(self, module: nn.Module, call: Function) -> Function:
         """Takes the place of the module's call."""
@@ -44,6 +44,26 @@ class Treatment:
         return outputs
 
 
+class _Adopted:
+    """A module that is trained: its call, and where it is."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.call: Function = _unbound_call(module)
+        self.device = torch.device("cpu")
+        self._module = weakref.ref(module)
+        self.look()
+
+    def look(self) -> None:
+        """Looks up its first parameter, by which it is known where the module is."""
+        parameter = next(self._module().parameters())  # type: ignore[union-attr]
+        self._parameter = weakref.ref(parameter)
+        self.device = parameter.device
+
+    def has_moved(self) -> bool:
+        parameter = self._parameter()
+        return parameter is None or parameter.device != self.device
+
+
 class Modules:
     """The trained modules: called outermost, with gradients, in training mode, with parameters to train."""
 
@@ -53,7 +73,7 @@ class Modules:
         self._phases = phases
         self._steps = steps
         self._marks = marks
-        self._calls: weakref.WeakKeyDictionary[nn.Module, Function] = weakref.WeakKeyDictionary()
+        self._calls: weakref.WeakKeyDictionary[nn.Module, _Adopted] = weakref.WeakKeyDictionary()
         self._original: Optional[Function] = None
 
     def install(self) -> None:
@@ -87,25 +107,28 @@ class Modules:
         return __call__
 
     def _adopt(self, module: nn.Module) -> None:
-        self._phases.use_device(next(module.parameters()).device)
         for inner in module.modules():  # such as a model that was tried out before it was wrapped
             if inner in self._calls:
                 self._release(inner)
+        adopted = _Adopted(module)
+        self._prepare(module, adopted)
         for treatment in self.treatments:
-            treatment.prepare(module)
-        call = _unbound_call(module)
-        for treatment in self.treatments:
-            call = treatment.call(module, call)
-        self._calls[module] = call
+            adopted.call = treatment.call(module, adopted.call)
+        self._calls[module] = adopted
         found = weakref.ref(module)
         if hasattr(nn.Module, _CALL):
 
             def call_adopted(*args: Any, **kwargs: Any) -> Any:
-                return self._call(found(), call, args, kwargs)
+                return self._call(found(), adopted, args, kwargs)
 
             module.__dict__[_CALL] = call_adopted  # wrappers (Fabric's) hand on to the inner module what is set on them
         else:
             self._patch_class(type(module))
+
+    def _prepare(self, module: nn.Module, adopted: _Adopted) -> None:
+        for treatment in self.treatments:
+            treatment.prepare(module)
+        adopted.look()  # treatments may have changed it
 
     def _release(self, module: nn.Module) -> None:
         del self._calls[module]
@@ -120,20 +143,24 @@ class Modules:
         original = nn.Module._call_impl
 
         def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            call = None if self.is_inside else self._calls.get(module)
-            if call is None:
+            adopted = None if self.is_inside else self._calls.get(module)
+            if adopted is None:
                 return original(module, *args, **kwargs)
-            return self._call(module, call, args, kwargs)
+            return self._call(module, adopted, args, kwargs)
 
         kind.__call__ = __call__  # type: ignore[operator]
 
-    def _call(self, module: Any, call: Function, args: Any, kwargs: Any) -> Any:
+    def _call(self, module: Any, adopted: _Adopted, args: Any, kwargs: Any) -> Any:
+        call = adopted.call
         if self.is_inside or is_compiling():
             return call(*args, **kwargs)
         if not module.training:
             self._marks.note("evaluation")
         if not (module.training and torch.is_grad_enabled()):
             return call(*args, **kwargs)
+        if adopted.has_moved():
+            self._prepare(module, adopted)
+        self._phases.called_on = adopted.device
         self._is_called = True
         self._phases.enter("forward")
         try:

@@ -50,6 +50,7 @@ class Observer:
         self.begin()
         if self._rank == 0:
             self.say_model()
+            self._hook.phases.changed.append(lambda device: self.say_model())
             self._hook.loaders.say_facts(self._facts)
 
     def say_model(self) -> None:
@@ -61,7 +62,10 @@ class Observer:
         say("threads", torch.get_num_threads())
         if modules:
             say("precision", model_facts.precision(device, modules, self._autocast))
+            if device == "cuda":
+                say("tf32.convolutions", model_facts.is_tf32_in_convolutions())
             say("parameters", model_facts.parameters(modules))
+            say("parameters_4d", model_facts.has_images(modules))
             say("compiled", model_facts.is_compiled(modules))
             say("flash_attention", model_facts.flash_attention(device, modules))
         optimizer = hook.steps.optimizer
@@ -78,9 +82,11 @@ class Observer:
         if steps <= 0 or wall <= 0:
             return
         self._facts.say("step_compute_seconds", self._hook.steps.compute_seconds())
+        self._facts.say("accumulation", self._hook.steps.losses_per_step)
         if self._rank == 0:
             self._facts.say("main_cpu_share", min((time.thread_time() - self._first[2]) / wall, 1.0))
             self._hook.loaders.say_facts(self._facts)
+            self._hook.steps.samples.say_facts(self._facts)
             self.report(steps, wall)
 
     def begin(self) -> None:

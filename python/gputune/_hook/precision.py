@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Optional
 import torch
 from torch import nn
 
+from gputune._hook.devices import is_in_use
 from gputune._hook.modules import Treatment
 from gputune._hook.patching import Function, map_tensors, replace
+from gputune._hook.replaying import tensors_in
 from gputune._hook.scaling import LossScaling, scaler_classes
 
 if TYPE_CHECKING:
@@ -30,8 +32,9 @@ class Precision(Treatment):
         self._session = hook.session
         self._value: str = hook.session.value(PRECISION)
         self._dtype: Optional[torch.dtype] = _DTYPES[self._value]
-        self._has_cuda = torch.cuda.is_available()
-        self._device = "cuda" if self._has_cuda else "cpu"
+        self._kind: Optional[str] = None  # of device that the trained module is on that was called last
+        self._ran_on: set[str] = set()  # kinds of devices on which training ran as it is to
+        self._refusals: dict[str, str] = {}  # why a kind of device cannot compute so
         self._is_ours = False  # the region that the module runs in
 
     def install(self) -> None:
@@ -40,17 +43,19 @@ class Precision(Treatment):
             replace(owner, "__init__", self._around_scaler)
         if self._value == "fp16":
             LossScaling(self._hook).install()
-        self._set_tf32()
         self._hook.optimizers.after_step.append(lambda optimizer: self._set_tf32())
         self._hook.modules.treatments.append(self)
+        self._hook.phases.changed.append(lambda device: self._judge())
+        self._hook.steps.checks.append(self._judge)
 
     def prepare(self, module: nn.Module) -> None:
+        """What the device can is judged when it is known to be the one that trains: the module may move on."""
         parameter = next(module.parameters())
-        self._device = parameter.device.type
+        kind = self._kind = parameter.device.type
         self._set_tf32()
-        reason = self._refusal()
+        reason = self._refusal(kind)
         if reason is not None:
-            self._session.reject(PRECISION, reason)
+            self._refusals[kind] = reason
         elif parameter.dtype not in (torch.float32, torch.float64):
             self._session.explain(
                 PRECISION,
@@ -58,21 +63,39 @@ class Precision(Treatment):
                 "itself; leave it in float32, as autocast needs it",
             )
         elif self._dtype is None:
-            self._session.apply(PRECISION)
+            self._note_run(kind)
 
     def surround(self, stack: ExitStack) -> None:
-        self._is_ours = self._dtype is not None and not _is_autocast(self._device)
-        if self._is_ours and self._refusal() is None:
-            stack.enter_context(torch.autocast(self._device, dtype=self._dtype))
+        called_on = self._hook.phases.called_on
+        kind = self._kind = "cpu" if called_on is None else called_on.type
+        self._is_ours = self._dtype is not None and kind not in self._refusals and not _is_autocast(kind)
+        if self._is_ours:
+            stack.enter_context(torch.autocast(kind, dtype=self._dtype))
 
     def outputs(self, outputs: Any) -> Any:
         """As full precision, which the script's own loss expects."""
-        return map_tensors(outputs, _widen) if self._is_ours else outputs
+        return _widen_all(outputs) if self._is_ours else outputs
 
-    def _refusal(self) -> Optional[str]:
-        """Why the device cannot compute so."""
-        if self._value == "tf32" and self._device != "cuda":
-            return f"TF32 exists on NVIDIA GPUs only, and the model is on the {self._device}"
+    def _note_run(self, kind: str) -> None:
+        """Training runs as it is to, on such a device."""
+        if kind not in self._ran_on:
+            self._ran_on.add(kind)
+            if self._session.is_checked:
+                self._judge()
+
+    def _judge(self) -> None:
+        """Once it is known which device trains: what ran on it, or cannot, counts."""
+        device = self._hook.phases.device
+        kind = self._kind if device is None else device.type
+        if kind in self._refusals:
+            self._session.reject(PRECISION, self._refusals[kind])
+        elif kind in self._ran_on:
+            self._session.apply(PRECISION)
+
+    def _refusal(self, kind: str) -> Optional[str]:
+        """Why such a device cannot compute so."""
+        if self._value == "tf32" and kind != "cuda":
+            return f"TF32 exists on NVIDIA GPUs only, and the model is on the {kind}"
         if self._value == "tf32" and torch.cuda.get_device_capability()[0] < 8:
             return "TF32 needs a GPU of compute capability 8.0 or later"
         if self._dtype is None:
@@ -80,30 +103,37 @@ class Precision(Treatment):
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
             try:
-                region = torch.autocast(self._device, dtype=self._dtype)
+                region = torch.autocast(kind, dtype=self._dtype)
             except RuntimeError as error:
                 return str(error)
         if region._enabled:
             return None
-        return f"autocast of torch {torch.__version__} has no {self._dtype} on the {self._device}"
+        return f"autocast of torch {torch.__version__} has no {self._dtype} on the {kind}"
 
     def _around_enter(self, original: Function) -> Function:
         def __enter__(region: Any) -> Any:
-            if region.device == self._device and not self._hook.backward.is_inside:  # where regions are restored
+            if self._may_train(region.device) and not self._hook.backward.is_inside:  # where regions are restored
                 self._override(region)
             return original(region)
 
         return __enter__
 
+    def _may_train(self, kind: str) -> bool:
+        """Whether a region of this kind is around training, as far as is known."""
+        device = self._hook.phases.device
+        if device is not None:
+            return kind == device.type
+        return kind == self._kind or (is_in_use(kind) and (kind != "cpu" or self._kind is None))
+
     def _override(self, region: Any) -> None:
         """Nested regions that are off stay off: a model protects sensitive parts so."""
         own = region.__dict__.setdefault("_gputune_own", (region._enabled, region.fast_dtype))
-        is_nested = self._hook.modules.is_inside or _is_autocast(self._device)
+        is_nested = self._hook.modules.is_inside or _is_autocast(region.device)
         region._enabled = self._dtype is not None and (own[0] or not is_nested)
         if region._enabled:
             region.fast_dtype = self._dtype
             if torch.is_grad_enabled():
-                self._session.apply(PRECISION)
+                self._note_run(region.device)
 
     def _around_scaler(self, original: Function) -> Function:
         signature = inspect.signature(original)
@@ -116,8 +146,8 @@ class Precision(Treatment):
         return __init__
 
     def _set_tf32(self) -> None:
-        """Also after the script has set it otherwise. Without a GPU the same switches mean something else."""
-        if not self._has_cuda:
+        """Also after the script has set it otherwise. On a CPU the same switches mean something else."""
+        if self._kind != "cuda":
             return
         is_on = self._value != "fp32"
         try:
@@ -130,6 +160,13 @@ class Precision(Treatment):
             torch.backends.cuda.matmul.fp32_precision = wanted
             torch.backends.cudnn.conv.fp32_precision = wanted
             torch.backends.cudnn.rnn.fp32_precision = wanted
+
+
+def _widen_all(outputs: Any) -> Any:
+    """All of them, or the loss alone where the module computes it itself: what else it gives, such as the logits of a
+    language model, would take twice the memory for nothing."""
+    has_loss = any(tensor.dim() == 0 and tensor.requires_grad for tensor in tensors_in(outputs))
+    return map_tensors(outputs, lambda tensor: tensor if has_loss and tensor.dim() > 0 else _widen(tensor))
 
 
 def _widen(tensor: torch.Tensor) -> torch.Tensor:

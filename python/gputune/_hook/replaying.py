@@ -8,6 +8,8 @@ from typing import Any, Optional
 import torch
 from torch.utils.data import dataloader as dataloader_module
 
+from gputune._hook import samples
+from gputune._hook.batches import tensors_in
 from gputune._hook.facts import Facts
 from gputune._hook.patching import map_tensors
 
@@ -24,6 +26,7 @@ class Kept:
         self._facts = facts
         self._batches: list[tuple[Any, list[torch.Tensor]]] = []  # each with copies of its tensors
         self._versions: list[list[int]] = []
+        self._samples: list[Optional[samples.HandedOut]] = []
         self.length: Optional[int] = None  # of an epoch
         self._next = 0
 
@@ -44,6 +47,7 @@ class Kept:
                 tensors = tensors_in(batch)
                 self._batches.append((batch, [tensor.clone() for tensor in tensors]))
                 self._versions.append([_version(tensor) for tensor in tensors])
+                self._samples.append(samples.take(iterator))
                 size += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
                 self._facts.say("replay.batches", len(self._batches))
                 flush()  # a sign of life
@@ -52,9 +56,10 @@ class Kept:
         finally:
             stop_workers(iterator)
 
-    def next(self) -> Any:
-        """The next batch, as it was first: the script may have changed it."""
+    def next(self, receiver: Any) -> Any:
+        """The next batch for an iterator, as it was first: the script may have changed it."""
         place = self._next % len(self._batches)
+        samples.note(receiver, self._samples[place])
         self._next += 1
         batch, copies = self._batches[place]
         for at, (tensor, copy) in enumerate(zip(tensors_in(batch), copies)):
@@ -72,7 +77,7 @@ class ExperimentIterator(dataloader_module._BaseDataLoaderIter):
         self._loader = loader
         try:
             self._length: Optional[int] = len(loader)
-        except TypeError:  # an iterable data set that does not say
+        except Exception:  # an iterable data set or a sampler that does not say, each in its way
             self._length = None
         # What `__next__` of the base class looks at.
         self._sampler_iter = iter(())
@@ -110,7 +115,7 @@ class ReplayIterator(ExperimentIterator):
         length = kept.length if kept.length is not None else self._length
         if not kept.is_filled or (length is not None and self._num_yielded >= length):
             raise StopIteration
-        return kept.next()
+        return kept.next(self)
 
 
 def stop_workers(iterator: Any) -> None:
@@ -118,27 +123,6 @@ def stop_workers(iterator: Any) -> None:
     end = getattr(iterator, "_shutdown_workers", None)
     if end is not None:
         end()
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """The tensors of a batch, through containers and objects."""
-    found: list[torch.Tensor] = []
-    _collect(value, found, 8)
-    return found
-
-
-def _collect(value: Any, found: list[torch.Tensor], depth: int) -> None:
-    if isinstance(value, torch.Tensor):
-        found.append(value)
-    elif depth > 0:
-        if isinstance(value, (list, tuple)):
-            parts: Any = value
-        elif hasattr(value, "values") and hasattr(value, "keys"):
-            parts = value.values()
-        else:
-            parts = getattr(value, "__dict__", {}).values()
-        for part in parts:
-            _collect(part, found, depth - 1)
 
 
 def fresh(batch: Any) -> Any:

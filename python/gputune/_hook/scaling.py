@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Optional
 
 import torch
+from torch import nn
 from torch.nn.utils import clip_grad
 
 from gputune._hook.patching import Function, replace
@@ -26,6 +28,7 @@ class LossScaling:
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
         self._scaler: Optional[Any] = None
+        self._kind = ""  # of device that it is for
         self._is_needed = True
         self._unscaled: set[int] = set()  # optimizers, since the last update
 
@@ -41,8 +44,10 @@ class LossScaling:
             self._is_needed = False
         if not self._is_needed:
             return loss
-        if self._scaler is None:
-            self._scaler = _new_scaler(loss.device.type)
+        kind = loss.device.type
+        if self._scaler is None or self._kind != kind:
+            self._scaler, self._kind = _new_scaler(kind, self._hook.modules.found), kind
+            self._unscaled.clear()
         if self._unscaled:
             self._scaler.update()
             self._unscaled.clear()
@@ -80,6 +85,12 @@ class LossScaling:
         return clip
 
 
-def _new_scaler(device: str) -> Any:
+def _new_scaler(device: str, modules: list[nn.Module]) -> Any:
+    """For sharded modules that of FSDP: each rank sees a part of the gradients, and all must leave out the same steps."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is not None and any(isinstance(module, fsdp.FullyShardedDataParallel) for module in modules):
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+        return ShardedGradScaler(process_group=torch.distributed.group.WORLD)
     (kind,) = scaler_classes()
     return kind(device) if kind is getattr(torch.amp, "GradScaler", None) else kind()

@@ -109,6 +109,7 @@ class Session:
         self.is_checked = True
         if rank_and_ranks()[0] != 0:
             return
+        idle: dict[str, list[str]] = {}  # parameters by why they found nothing to act on
         for target, setting in self.settings.items():
             if not target.startswith(prefix):
                 continue
@@ -116,8 +117,11 @@ class Session:
                 self._say_applied(target)
             elif target not in self._failed:
                 reason = self._reasons.get(target) or reasons.get(target, "")
-                message = f"{setting.parameter}: {target} found nothing to act on: {reason}"
-                self.send("error", kind="not_applied", message=message)
+                idle.setdefault(reason, []).append(f"{setting.parameter} ({target})")
+        if idle:
+            parts = (f"{', '.join(names)} found nothing to act on: {reason}" for reason, names in idle.items())
+            parameters = [name.split(" ", 1)[0] for names in idle.values() for name in names]
+            self.send("error", kind="not_applied", message="; ".join(parts), parameters=parameters)
 
     def _say_applied(self, target: str) -> None:
         if rank_and_ranks()[0] == 0:

@@ -13,20 +13,21 @@ import torch
 
 from gputune import _client
 from gputune._client import rank_and_ranks
-from gputune._hook.batches import samples_in_call
+from gputune._hook.graphs import CapturedStep, Graphs
 from gputune._hook.loader import Loaders
+from gputune._hook.losses import FIRST_LOSSES, Losses, mean
 from gputune._hook.marks import Marks
 from gputune._hook.memory import Memory
+from gputune._hook.samples import Samples
 from gputune._hook.session import Session
+from gputune._hook.step_times import StepTimes
 from gputune._hook.stopping import Stopping
-from gputune._hook.timeline import Phases
+from gputune._hook.timeline import Phases, Segment
 
 #: Time that ranks spend on each other.
 COMMUNICATION = "communication"
 
-#: Steps whose loss is always reported: the comparison with full precision uses them.
-FIRST_LOSSES = 16
-#: Seconds between two window edges, at which the host waits for the device.
+#: Seconds between two window edges.
 _WINDOW_SECONDS = 0.5
 #: Losses without any step after which none is expected; nobody is known to accumulate that many.
 _MOST_LOSSES = 1024
@@ -42,10 +43,11 @@ class Step:
     """A step that ended on the host, perhaps not yet on the device."""
 
     number: int
+    clock: Any
     end: Any
     samples: Optional[int]
     wait_seconds: float
-    segments: list[tuple[str, Any, Any]]
+    segments: list[Segment]
     marks: list[str]
     losses: list[Any] = field(default_factory=list)
 
@@ -68,9 +70,12 @@ class Steps:
         self._stopping = stopping
         self._clock_optimizer: Optional[weakref.ReferenceType[Any]] = None
         self._pending: deque[Step] = deque()
-        self._losses: list[Any] = []
+        self._losses = Losses()
+        self.losses_per_step: Optional[int] = None
+        """How often gradients were computed for the last step; `None` where no loss was seen."""
         self._forwards = 0
-        self._input_samples: Optional[int] = 0
+        self.samples = Samples()
+        self.graphs = Graphs(self.add_loss, self._end_replayed)
         self.edges: list[Callable[[bool], None]] = []
         """Called at window edges, and with `True` at the end."""
         self.in_backward: Callable[[], Optional[float]] = lambda: None
@@ -86,27 +91,26 @@ class Steps:
     def add_forward(self, args: Any, kwargs: Any) -> None:
         """A training module was called."""
         self._forwards += 1
-        if self._input_samples is not None:
-            samples = samples_in_call(args, kwargs)
-            self._input_samples = None if samples is None else self._input_samples + samples
+        self.samples.add_input(args, kwargs)
 
     def add_loss(self, loss: torch.Tensor) -> None:
-        """A loss was differentiated. On a device it is read later."""
-        loss = loss.detach()
-        self._losses.append(float(loss) if loss.device.type == "cpu" else loss)
-        if self.number == 0 and len(self._losses) == _MOST_LOSSES:
+        """A loss is to be differentiated. On a device it is read later."""
+        if self.graphs.takes_loss(loss):
+            return
+        self._losses.add(loss)
+        if self.number == 0 and self._losses.count == _MOST_LOSSES:
             self._session.send("error", kind="failed", message=_NO_STEP)
 
     @property
     def has_loss(self) -> bool:
         """Whether a loss was differentiated since the last step."""
-        return bool(self._losses)
+        return self._losses.count > 0
 
     def drop_losses(self) -> None:
         """What was computed so far belongs to no step."""
-        self._losses = []
+        self._losses.drop()
         self._forwards = 0
-        self._input_samples = 0
+        self.samples.drop()
 
     def is_clock(self, optimizer: Any) -> bool:
         known = self._clock_optimizer() if self._clock_optimizer is not None else None
@@ -129,43 +133,52 @@ class Steps:
         """An optimizer has stepped."""
         if not self.is_clock(optimizer) or _client.Reporter.current() is None:
             return
+        if self.graphs.takes_step(CapturedStep(optimizer, self._forwards, self.samples.inputs)):
+            self.drop_losses()
+            return
         if not self._session.is_ours:  # a child that was forked and trains itself
             self.number = 0
             self._pending.clear()
         self.number += 1
+        if self.number == 1:
+            self._phases.settle()
         self._phases.restart()
-        end = self._phases.clock.mark()
+        clock = self._phases.clock
+        end = clock.mark()
         samples, wait_seconds = self._loaders.step(self._forwards)
-        if samples is None and self._forwards:
-            samples = self._input_samples or None
+        samples = self.samples.of_step(samples, self._loaders.counter, self._forwards)
         if self.number == 1:
             self._begin()
+        self.losses_per_step = self._losses.count or None
         self._pending.append(
             Step(
                 self.number,
+                clock,
                 end,
                 None if samples is None else samples * self._world,
                 wait_seconds,
                 self._phases.take(),
                 self._marks.take(self.number),
-                self._losses,
+                self._losses.take(self.number),
             )
         )
-        self._losses = []
         self._forwards = 0
-        self._input_samples = 0
         now = time.perf_counter()
         is_edge = now - self._edge >= _WINDOW_SECONDS
         if is_edge:
             self._edge = now
-            self._phases.clock.wait(end)
+            self._losses.want()
             self._memory.report()
-        self._report(is_edge)
+        self._report()
         if is_edge:
             self._at_edge(False)
         if self.number == 1:
             _client.at_exit(self.flush, 0)  # the connection is there: what it says at exit comes after this
         self._stopping.after_step(self.number, now)
+
+    def _end_replayed(self, step: CapturedStep) -> None:
+        self._forwards, self.samples.inputs = step.forwards, step.samples
+        self.end_step(step.optimizer)
 
     def _begin(self) -> None:
         """At the first step it is known who trains, with what."""
@@ -174,17 +187,20 @@ class Steps:
             reporter.claim()
         self._session.own()
         self._world = rank_and_ranks()[1]
-        self._memory.begin(self._phases.device)
         self._loaders.end_first_step()
         for check in self.checks:
             check()
         self._session.check(self.reasons)
 
     def flush(self) -> None:
-        """Reports the steps that the device has yet to finish."""
-        if self._pending:
-            self._phases.clock.wait(self._pending[-1].end)
-            self._report(False)
+        """Reports the steps that the device has yet to finish: waits for them, unless the run was ended by order."""
+        try:
+            if self._pending and not self._stopping.is_leaving:
+                last = self._pending[-1]
+                last.clock.wait(last.end)
+            self._report()
+        except RuntimeError:  # the device has failed, which the script has heard itself
+            self._pending.clear()
         if self.number > 0 and not self._is_told:
             self._is_told = True
             self._at_edge(True)
@@ -196,32 +212,29 @@ class Steps:
             edge(is_last)
         self._session.flush()
 
-    def _report(self, is_edge: bool) -> None:
-        clock = self._phases.clock
-        while self._pending:
-            step = self._pending[0]
-            if step.number <= FIRST_LOSSES:
-                clock.wait(step.end)
-            elif not clock.is_reached(step.end):
-                return
-            self._pending.popleft()
-            self._send(step, is_edge and not self._pending)
+    def _report(self) -> None:
+        """Reports the steps that are over. Nothing waits: the device may be several steps behind the host."""
+        while self._pending and self._pending[0].clock.is_reached(self._pending[0].end):
+            self._send(self._pending.popleft())
 
-    def _send(self, step: Step, is_edge: bool) -> None:
+    def _send(self, step: Step) -> None:
         if _client.user_steps:  # the script reports its steps itself
             return
         events: list[tuple[str, dict[str, Any]]] = [("mark", {"name": name}) for name in step.marks]
-        if step.wait_seconds > 0:
-            events.append(("phase", {"name": "data_wait", "seconds": step.wait_seconds}))
-        sums = self._phases.sums(step.segments)
+        times = StepTimes(step.clock, step.end, step.segments)
+        wait_seconds = times.data_wait(step.wait_seconds)
+        if wait_seconds > 0:
+            events.append(("phase", {"name": "data_wait", "seconds": wait_seconds}))
+        sums = times.phases()
+        times.release()
         self._take_from_backward(sums)
         for name, seconds in sums.items():
             events.append(("phase", {"name": name, "seconds": seconds}))
-        fields: dict[str, Any] = {"time": self._phases.clock.time(step.end)}
-        self._add_compute(step, fields["time"], step.wait_seconds + sums.get(COMMUNICATION, 0.0))
+        fields: dict[str, Any] = {"time": step.clock.time(step.end)}
+        self._add_compute(step, fields["time"], wait_seconds + sums.get(COMMUNICATION, 0.0))
         if step.samples is not None:
             fields["samples"] = step.samples
-        loss = self._loss(step, is_edge)
+        loss = mean(step.losses, step.clock.number)
         if loss is not None:
             fields["loss"] = loss
         events.append(("step", fields))
@@ -239,13 +252,3 @@ class Steps:
         if last is not None and not step.marks and step.number > FIRST_LOSSES // 4:
             steps, seconds = self._computed
             self._computed = (steps + 1, seconds + max(ended - last - waited, 0.0))
-
-    @staticmethod
-    def _loss(step: Step, is_edge: bool) -> Optional[float]:
-        """The mean over the micro-steps; a loss on the device is read in the first steps and at window edges."""
-        losses = step.losses
-        if not losses:
-            return None
-        if step.number > FIRST_LOSSES and not is_edge and any(isinstance(loss, torch.Tensor) for loss in losses):
-            return None
-        return sum(float(loss) for loss in losses) / len(losses)

@@ -24,7 +24,7 @@ class Stopping:
     def __init__(self) -> None:
         self.is_ordered = False
         self.flush: Callable[[], None] = lambda: None
-        self._is_leaving = False
+        self.is_leaving = False
         self._looked_at = 0.0
         self._begin: Optional[tuple[int, float]] = None
         self._ranks = (0, 1)
@@ -59,11 +59,11 @@ class Stopping:
     def leave(self) -> None:
         """Ends the run, which has told what it was asked for."""
         reporter = Reporter.current()
-        if self._is_leaving or reporter is None:  # somebody has caught the first
+        if self.is_leaving or reporter is None:  # somebody has caught the first
             raise SystemExit(0)
         if self._begin is None:
             self._ranks = rank_and_ranks()
-        self._is_leaving = self.is_ordered = True  # errors on the way out are no errors of the script
+        self.is_leaving = self.is_ordered = True  # errors on the way out are no errors of the script
         self.flush()
         reporter.end_run()
 
@@ -73,7 +73,7 @@ class Stopping:
         A script that is cut short never gets to `destroy_process_group`, and threads of the group that still run when
         Python is torn down abort the process (seen with gloo: "terminate called without an active exception").
         """
-        if not self._is_leaving or self._ranks[1] == 1:
+        if not self.is_leaving or self._ranks[1] == 1:
             return
         util = sys.modules.get("multiprocessing.util")
         if util is not None:

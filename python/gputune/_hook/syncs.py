@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from gputune._hook.call_sites import CallSites
+from gputune._hook.devices import module_of
 from gputune._hook.patching import replace
 from gputune._hook.timeline import Phases
 
@@ -35,9 +36,10 @@ class Syncs:
     def install(self) -> None:
         for method, name in _METHODS.items():
             replace(torch.Tensor, method, self.sites.around(name, matters=self._is_on_device))
-        if torch.cuda.is_available():
-            replace(torch.cuda, "synchronize", self.sites.around("synchronize"))
+        for module in (torch.cuda, getattr(torch, "xpu", None), getattr(torch, "accelerator", None)):
+            if hasattr(module, "synchronize"):
+                replace(module, "synchronize", self.sites.around("synchronize"))
 
     def _is_on_device(self, tensor: Any) -> bool:
         device = self._phases.device
-        return device is None or device.type != "cuda" or bool(getattr(tensor, "is_cuda", False))
+        return device is None or module_of(device) is None or tensor.device.type == device.type

@@ -31,8 +31,8 @@ def _by_itself(hook: Hook) -> None:
 
 
 _NO_LOADER = (
-    "no torch.utils.data.DataLoader yielded a batch before the first optimizer step; pass the setting to the script "
-    'instead (apply = "arg", or gputune.config())'
+    "no torch.utils.data.DataLoader yielded a batch before the first optimizer step; a script that makes its batches "
+    "itself can be given their size only where it takes one: put that option into `command`, or take the parameter out"
 )
 
 _NO_MODULE = (

@@ -1,15 +1,30 @@
-"""When things happened: by the host's clock, or by events in the stream of a CUDA device."""
+"""When things happened: by the host's clock, or by events in the streams of a device."""
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
+
+from gputune._hook import devices
+
+#: From a mark before a loader is asked for a batch to one after it: the device's time, as long as it has nothing to do.
+DATA_WAIT = "data_wait"
+
+#: A part of a step: its name and its two marks.
+Segment = tuple[str, Any, Any]
 
 
 class HostClock:
     """Marks are seconds of the host's monotonic clock."""
+
+    is_of_device = False
+
+    def is_capturing(self) -> bool:
+        return False
 
     def mark(self) -> float:
         return time.perf_counter()
@@ -26,51 +41,76 @@ class HostClock:
     def time(self, mark: float) -> float:
         return mark
 
+    def number(self, tensor: torch.Tensor) -> float:
+        return float(tensor)
+
     def release(self, mark: float) -> None:
         pass
 
 
-class CudaClock:
+class DeviceClock:
     """Marks are events in the current stream of a device, which reaches them once the work before them is done.
 
-    Nothing waits for the device but `wait`. Times count from a base event whose time on the host's clock is known. The
-    end of each step is the next base: `elapsed_time` is a 32-bit float of milliseconds, too coarse over minutes.
+    Nothing waits for the device but `wait`, and nothing is asked of it while a CUDA graph is captured: that would end the
+    capture. Times count from a base event whose time on the host's clock is known. The end of each step is the next base:
+    `elapsed_time` is a 32-bit float of milliseconds, too coarse over minutes.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    is_of_device = True
+
+    def __init__(self, device: torch.device, module: Any) -> None:
         self.device = device
+        self._module = module
+        self.is_capturing: Callable[[], bool] = getattr(module, "is_current_stream_capturing", lambda: False)
         self._pool: list[Any] = []
+        self._aside = _stream(device, module)  # nothing is queued in it
         self._base = self._event()
-        self._base.record(torch.cuda.current_stream(device))
+        self._base.record(module.current_stream(device) if self._aside is None else self._aside)
         self._base.synchronize()
         self._base_time = time.perf_counter()
+        self.is_base_of_step = False
 
     def mark(self) -> Optional[Any]:
         """An event; nothing while a CUDA graph is being captured, which would take it in."""
-        if torch.cuda.is_current_stream_capturing():
+        if self.is_capturing():
             return None
         event = self._event()
-        event.record(torch.cuda.current_stream(self.device))
+        stream = self._module.current_stream(self.device)
+        event.record(stream)
+        event.gputune_stream = stream
         return event
 
     def is_reached(self, mark: Optional[Any]) -> bool:
-        return mark is None or bool(mark.query())
+        return not self.is_capturing() and (mark is None or bool(mark.query()))
 
     def wait(self, mark: Optional[Any]) -> None:
-        if mark is not None:
+        if mark is not None and not self.is_capturing():
             mark.synchronize()
 
     def seconds(self, begin: Any, end: Any) -> float:
         return float(begin.elapsed_time(end)) / 1e3
 
+    def since_base(self, mark: Any) -> float:
+        """Seconds from the end of the step before."""
+        return self.seconds(self._base, mark)
+
     def time(self, mark: Optional[Any]) -> float:
         """The mark on the host's clock; the mark is the base of later ones."""
         if mark is None:
+            self.is_base_of_step = False
             return time.perf_counter()
-        self._base_time += float(self._base.elapsed_time(mark)) / 1e3
+        self._base_time += self.since_base(mark)
         self._pool.append(self._base)
         self._base = mark
+        self.is_base_of_step = True
         return self._base_time
+
+    def number(self, tensor: torch.Tensor) -> float:
+        """A number that was computed before a mark that is reached, read beside what was queued since."""
+        if self._aside is None:
+            return float(tensor)
+        with self._module.stream(self._aside):
+            return float(tensor)
 
     def release(self, mark: Any) -> None:
         """The mark is not needed any more."""
@@ -78,7 +118,14 @@ class CudaClock:
             self._pool.append(mark)
 
     def _event(self) -> Any:
-        return self._pool.pop() if self._pool else torch.cuda.Event(enable_timing=True)
+        return self._pool.pop() if self._pool else self._module.Event(enable_timing=True)
+
+
+def _stream(device: torch.device, module: Any) -> Any:
+    try:
+        return module.Stream(device=device) if hasattr(module, "stream") else None
+    except Exception:  # a back end without further streams
+        return None
 
 
 class Phases:
@@ -87,18 +134,61 @@ class Phases:
     def __init__(self) -> None:
         self.clock: Any = HostClock()
         self.device: Optional[torch.device] = None
+        """Where the training runs, from the first backward pass on."""
+        self.called_on: Optional[torch.device] = None
+        """Where the trained module is that was called last, since the last backward pass."""
+        self.thread: Optional[int] = None
+        """The thread that trains; nothing before the first backward pass, and in children that were forked."""
+        self.changed: list[Callable[[torch.device], None]] = []
+        """Called when it is found where the training runs, and when that changes."""
+        self._is_settled = False
         self._open: list[tuple[str, Any]] = []
-        self.segments: list[tuple[str, Any, Any]] = []
+        self.segments: list[Segment] = []
+        self._of_parent: Any = None
+        os.register_at_fork(after_in_child=self._forget)
 
-    def use_device(self, device: torch.device) -> None:
-        """The first module or loss says where the training runs. Marks of the host's clock end there."""
-        if self.device is not None:
+    def decide(self, loss: Optional[torch.device]) -> None:
+        """A backward pass says where the training runs: where its loss is, or the module, if that is no host's.
+
+        A forward pass alone says nothing: it may be a try on the CPU before the model is moved. Once steps are made, only a
+        move away from the CPU counts.
+        """
+        called, self.called_on = self.called_on, None
+        device = loss if called is None or (loss is not None and loss.type != "cpu") else called
+        if device is None or device == self.device:
+            return
+        if self._is_settled and self.device is not None and self.device.type != "cpu":
+            return
+        self._use(device)
+
+    def settle(self) -> None:
+        """The first step is made."""
+        if self.device is None:
+            self.decide(None)
+        self._is_settled = True
+
+    def _use(self, device: torch.device) -> None:
+        """Marks of the clock before end here."""
+        module = devices.module_of(device)
+        if module is not None and getattr(module, "is_current_stream_capturing", lambda: False)():
             return
         self.device = device
-        if device.type == "cuda":
-            self.clock = CudaClock(device)
+        self.thread = threading.get_ident()
+        if module is not None or self.clock.is_of_device:
+            self.clock = HostClock() if module is None else DeviceClock(device, module)
             self.segments.clear()
             self._open = [(name, self.clock.mark()) for name, _ in self._open]
+        for change in self.changed:
+            change(device)
+
+    def _forget(self) -> None:
+        """In a child that was forked, which must not touch the parent's device: not even to let go of its events."""
+        self._of_parent = (self.clock, self.segments, self._open)
+        self.clock = HostClock()
+        self.device = self.called_on = self.thread = None
+        self._is_settled = False
+        self._open = []
+        self.segments = []
 
     def enter(self, name: str) -> None:
         mark = self.clock.mark()
@@ -123,6 +213,17 @@ class Phases:
         """A part that was found out to be one when it was over."""
         self.segments.append((name, begin, end))
 
+    def mark_wait(self) -> Any:
+        """Before a loader is asked for a batch. Evaluation, which has no gradients, is no part of a step."""
+        if not self.clock.is_of_device or self.thread != threading.get_ident() or not torch.is_grad_enabled():
+            return None
+        return self.clock.mark()
+
+    def add_wait(self, begin: Any) -> None:
+        """The loader has given the batch."""
+        if begin is not None:
+            self.segments.append((DATA_WAIT, begin, self.clock.mark()))
+
     def restart(self) -> None:
         """At a step's end within an open phase: its time until now is that step's."""
         if self._open:
@@ -130,20 +231,6 @@ class Phases:
             self.segments.append((name, begin, self.clock.mark()))
             self._open[-1] = (name, self.clock.mark())
 
-    def take(self) -> list[tuple[str, Any, Any]]:
+    def take(self) -> list[Segment]:
         segments, self.segments = self.segments, []
         return segments
-
-    def sums(self, segments: list[tuple[str, Any, Any]]) -> dict[str, float]:
-        """Seconds by phase. Gives the marks back, which segments may share."""
-        seconds: dict[str, float] = {}
-        marks: dict[int, Any] = {}
-        for name, begin, end in segments:
-            if begin is None or end is None:
-                continue
-            seconds[name] = seconds.get(name, 0.0) + self.clock.seconds(begin, end)
-            marks[id(begin)] = begin
-            marks[id(end)] = end
-        for mark in marks.values():
-            self.clock.release(mark)
-        return seconds

@@ -1,36 +1,64 @@
-"""Times copies from the host to a CUDA device. Without one nothing is touched."""
+"""Times copies from the host to the device that trains. On a CPU nothing is touched."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
 
 from gputune._hook.patching import Function, is_compiling, replace
+from gputune._hook.step_times import COPIES
 from gputune._hook.timeline import Phases
 
 
 class Transfers:
-    """`Tensor.to` and `Tensor.cuda`, through which modules and containers of tensors go, too."""
+    """`Tensor.to` and `Tensor.cuda` of the host's tensors, through which modules and containers go, too.
+
+    Only those of the thread that trains, with gradients on: copies for an evaluation are no part of a step.
+    """
 
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
+        self._kinds: set[str] = set()  # of devices
 
     def install(self) -> None:
-        if torch.cuda.is_available():
-            for name in ("to", "cuda"):
-                replace(torch.Tensor, name, self._around_copy)
+        self._phases.changed.append(self._begin)
+
+    def _begin(self, device: torch.device) -> None:
+        if not self._phases.clock.is_of_device or device.type in self._kinds:
+            return
+        if not self._kinds:
+            replace(torch.Tensor, "to", self._around_copy)
+        self._kinds.add(device.type)
+        if hasattr(torch.Tensor, device.type):
+            replace(torch.Tensor, device.type, self._around_copy)
 
     def _around_copy(self, original: Function) -> Function:
-        phases = self._phases
+        phases, thread, has_gradients = self._phases, threading.get_ident, torch.is_grad_enabled
+        is_to = original.__name__ == "to"
 
         def copy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or tensor.is_cuda or phases.device is None or phases.is_inside("forward"):
+            if is_compiling() or phases.thread != thread() or not has_gradients():
+                return original(tensor, *args, **kwargs)
+            kind = phases.device.type if phases.device is not None else None
+            if tensor.device.type != "cpu" or phases.is_inside("forward") or (is_to and _target(args, kwargs, kind) != kind):
                 return original(tensor, *args, **kwargs)
             begin = phases.clock.mark()
             copied = original(tensor, *args, **kwargs)
-            if getattr(copied, "is_cuda", False):
-                phases.add("host_to_device", begin, phases.clock.mark())
+            phases.add(COPIES, begin, phases.clock.mark())
             return copied
 
         return copy
+
+
+def _target(args: Any, kwargs: Any, numbered: Any) -> Any:
+    """The kind of device that `Tensor.to` is asked for; a mere number is one of the kind `numbered`."""
+    wanted = kwargs.get("device", kwargs.get("other", args[0] if args else None))
+    if isinstance(wanted, torch.Tensor):
+        wanted = wanted.device
+    if isinstance(wanted, torch.device):
+        return wanted.type
+    if isinstance(wanted, str):
+        return wanted.partition(":")[0]
+    return numbered if isinstance(wanted, int) else None

@@ -1,10 +1,12 @@
-"""Mixed precision by the script itself: autocast, clipping and, with SCALER=1, a GradScaler."""
+"""Mixed precision by the script itself: autocast, clipping and a GradScaler (SCALER=1), or that of FSDP (SCALER=sharded)."""
 
 import os
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+DEVICE = os.environ.get("DEVICE", "cpu")
 
 torch.manual_seed(1)
 data = TensorDataset(torch.randn(256, 16), torch.randn(256, 1))
@@ -21,19 +23,28 @@ class Net(nn.Module):
     def forward(self, inputs):
         hidden = self.inner(inputs)
         seen.add(str(hidden.dtype))
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(DEVICE, enabled=False):
             assert (hidden.float() @ hidden.float().T).dtype == torch.float32
         return self.outer(hidden)
 
 
-model = Net()
+model = Net().to(DEVICE)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-scaler = torch.amp.GradScaler("cpu") if os.environ.get("SCALER") else None
+scaler = None
+if os.environ.get("SCALER") == "sharded":
+    from torch import distributed
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    scaler = ShardedGradScaler(device=DEVICE, process_group=distributed.group.WORLD)
+elif os.environ.get("SCALER"):
+    scaler = torch.amp.GradScaler(DEVICE)
 has_region = os.environ.get("REGION", "1") == "1"
 is_clipped = os.environ.get("CLIP") == "1"
 for step, (inputs, targets) in enumerate(loader):
+    inputs, targets = inputs.to(DEVICE), targets.to(DEVICE)
     optimizer.zero_grad()
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=has_region):
+    with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=has_region):
         loss = nn.functional.mse_loss(model(inputs).float(), targets)
     if scaler is not None:
         scaler.scale(loss).backward()

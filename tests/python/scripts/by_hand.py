@@ -5,9 +5,11 @@ import os
 import torch
 from torch import nn
 
+DEVICE = os.environ.get("DEVICE", "cpu")
+
 zeroes_by_hand = "ZERO_BY_HAND" in os.environ
-model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
-data = torch.randn(4000, 8)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)).to(DEVICE)
+data = torch.randn(4000, 8).to(DEVICE)
 for begin in range(0, 4000, 2):
     if zeroes_by_hand:
         for parameter in model.parameters():

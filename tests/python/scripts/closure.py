@@ -1,7 +1,11 @@
 """An optimizer that names its closure in its own way."""
 
+import os
+
 import torch
 from torch import nn
+
+DEVICE = os.environ.get("DEVICE", "cpu")
 
 
 class Descent(torch.optim.SGD):
@@ -12,9 +16,9 @@ class Descent(torch.optim.SGD):
         return loss
 
 
-model = nn.Linear(4, 1)
+model = nn.Linear(4, 1).to(DEVICE)
 optimizer = Descent(model.parameters(), lr=0.01)
-inputs = torch.randn(8, 4)
+inputs = torch.randn(8, 4).to(DEVICE)
 
 
 def compute_loss():

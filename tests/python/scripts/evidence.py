@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+DEVICE = os.environ.get("DEVICE", "cpu")
+
 FOLDER = Path(os.environ.get("DATA", "."))
 KIND = os.environ.get("KIND", "images")
 FAULT = os.environ.get("FAULT")
@@ -59,7 +61,7 @@ def main():
         persistent_workers=workers > 0 and "KEEP" in os.environ,
         multiprocessing_context=os.environ.get("START", "fork") if workers else None,
     )
-    model = nn.Linear(4, 1)
+    model = nn.Linear(4, 1).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     log = open(FOLDER / "log.txt", "w")
     for epoch in range(int(os.environ.get("EPOCHS", "40"))):
@@ -67,7 +69,7 @@ def main():
             if "INPLACE" in os.environ:
                 assert inputs.max() == 1, "the batch is not as it was"
                 inputs.mul_(2)
-            loss = nn.functional.mse_loss(model(inputs), targets)
+            loss = nn.functional.mse_loss(model(inputs.to(DEVICE)), targets.to(DEVICE))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+DEVICE = os.environ.get("DEVICE", "cpu")
+
 fault = os.environ["FAULT"]
 if fault == "import":
     import no_such_module  # noqa: F401
@@ -19,11 +21,11 @@ if fault == "child":
 if fault == "subprocess":
     subprocess.run([sys.executable, "-c", "import torch; print(torch.zeros(1).item())"], check=True)
 loader = DataLoader(TensorDataset(torch.randn(4096, 4)), 8, shuffle=True)
-model = nn.Linear(4, 1)
+model = nn.Linear(4, 1).to(DEVICE)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for number, (inputs,) in enumerate(loader):
     optimizer.zero_grad()
-    loss = model(inputs).pow(2).mean()
+    loss = model(inputs.to(DEVICE)).pow(2).mean()
     if fault == "nan" and number == 20:
         loss = loss * float("nan")
     loss.backward()

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+DEVICE = os.environ.get("DEVICE", "cpu")
+
 
 class Numbers(IterableDataset):
     def __iter__(self):
@@ -15,13 +17,14 @@ class Numbers(IterableDataset):
 
 kind = os.environ["KIND"]
 data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
-model = nn.Linear(4, 1)
+model = nn.Linear(4, 1).to(DEVICE)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for epoch in range(4):
     if kind == "shards":
         data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
     loader = DataLoader(Numbers() if kind == "iterable" else data, 8, shuffle=kind in ("shuffled", "shards"))
     for inputs, targets in loader:
+        inputs, targets = inputs.to(DEVICE), targets.to(DEVICE)
         optimizer.zero_grad()
         nn.functional.mse_loss(model(inputs), targets).backward()
         optimizer.step()

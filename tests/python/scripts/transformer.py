@@ -7,6 +7,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+DEVICE = os.environ.get("DEVICE", "cpu")
+
 torch.manual_seed(3)
 
 
@@ -36,13 +38,14 @@ class Net(nn.Module):
 
 data = TensorDataset(torch.randn(64, 6, 16), torch.randn(64, 1))
 loader = DataLoader(data, 8, shuffle=True, generator=torch.Generator().manual_seed(2))
-model = Net()
+model = Net().to(DEVICE)
 if os.environ.get("COMPILE"):
     model = torch.compile(model, backend=os.environ.get("BACKEND", "inductor"))
 optimizer = getattr(torch.optim, os.environ.get("OPTIMIZER", "AdamW"))(model.parameters(), lr=1e-3)
 scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
 for epoch in range(int(os.environ.get("EPOCHS", "2"))):
     for inputs, targets in loader:
+        inputs, targets = inputs.to(DEVICE), targets.to(DEVICE)
         loss = nn.functional.mse_loss(model(inputs), targets)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+DEVICE = os.environ.get("DEVICE", "cpu")
+
 
 class Squares(Dataset):
     def __len__(self):
@@ -20,12 +22,12 @@ def main():
         Squares(), 8, shuffle=True, num_workers=2, multiprocessing_context=os.environ["START"], prefetch_factor=3
     )
     print("workers", loader.num_workers, loader.prefetch_factor, loader.persistent_workers)
-    model = nn.Linear(4, 1)
+    model = nn.Linear(4, 1).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     for epoch in range(2):
         for inputs, targets in loader:
             optimizer.zero_grad()
-            nn.functional.mse_loss(model(inputs), targets).backward()
+            nn.functional.mse_loss(model(inputs.to(DEVICE)), targets.to(DEVICE)).backward()
             optimizer.step()
     print("trained")
 

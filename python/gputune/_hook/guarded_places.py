@@ -1,0 +1,134 @@
+"""Where a guarded probe may write for real: temporary folders, caches, devices; everything else is the user's.
+
+What lay in a temporary folder before the probe began is the user's, too: an `--output_dir /tmp/run` of an earlier run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+# As they were before anything was replaced.
+_open, _close, _write, _link, _unlink, _listdir = os.open, os.close, os.write, os.link, os.unlink, os.listdir
+
+_RUNTIME = ("/dev", "/proc", "/sys", "/run", "/var/run", "/var/lock")
+_TEMPORARY = ("/tmp", "/var/tmp", "/usr/tmp", "/dev/shm")
+_TEMPORARY_VARIABLES = ("TMPDIR", "TEMP", "TMP")
+
+#: Compiled kernels and downloads: programs that are no Python write and read them, too, and nothing of the user's is there.
+_CACHES = (".cache", ".triton", ".nv", ".config/matplotlib", ".matplotlib", ".keras")
+_CACHE_VARIABLES = (
+    "XDG_CACHE_HOME",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_HOME",
+    "TRITON_CACHE_DIR",
+    "TORCH_EXTENSIONS_DIR",
+    "TORCH_HOME",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "HF_DATASETS_CACHE",
+    "TRANSFORMERS_CACHE",
+    "CUDA_CACHE_PATH",
+    "NUMBA_CACHE_DIR",
+    "JAX_COMPILATION_CACHE_DIR",
+    "MPLCONFIGDIR",
+    "KERAS_HOME",
+    "PYTHONPYCACHEPREFIX",
+)
+#: Entries of a temporary folder that outlive a program and are written by others than Python.
+_SHARED_ENTRIES = tuple(". torchinductor_ torch_ triton nvidia- cuda ray pymp- psm_ pym- sem. nccl-".split())
+
+
+def is_system(path: str) -> bool:
+    """Whether a path names a device, a pipe or a number of the kernel's, and no file of anybody's."""
+    return path.startswith(("/dev/", "/proc/", "/sys/")) and not path.startswith("/dev/shm/")
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path)
+
+
+def _temporary_folders() -> set[str]:
+    named = [os.environ[name] for name in _TEMPORARY_VARIABLES if os.environ.get(name)]
+    return {_real(path) for path in (*_TEMPORARY, *named) if os.path.isdir(path)}
+
+
+def _caches() -> set[str]:
+    home = os.path.expanduser("~")
+    below_home = [os.path.join(home, name) for name in _CACHES] if os.path.isabs(home) else []
+    named = [os.path.abspath(os.environ[name]) for name in _CACHE_VARIABLES if os.environ.get(name)]
+    return {_real(path) for path in (*below_home, *named)}
+
+
+def look() -> dict[str, Any]:
+    """Where this process may write: `true` for a folder that is guarded, `false` for one that is not."""
+    folders: dict[str, bool] = {"/": True}
+    for temporary in _temporary_folders():
+        folders[temporary] = False
+    for temporary in _temporary_folders():
+        try:
+            names = _listdir(temporary)
+        except OSError:
+            continue
+        for name in names:
+            if not name.startswith(_SHARED_ENTRIES):
+                folders.setdefault(os.path.join(temporary, name), True)
+    try:
+        cwd = _real(os.getcwd())
+    except FileNotFoundError:  # it was removed
+        cwd = "/"
+    if folders.get(cwd) is not False:
+        folders[cwd] = True
+    for free in (*_RUNTIME, *_caches()):
+        if free not in ("/", cwd):
+            folders[free] = False
+    return folders
+
+
+class Places:
+    """Which paths are guarded: the nearest folder above that was looked at says so."""
+
+    def __init__(self, scratch: str, ours: str) -> None:
+        self._of: dict[str, bool] = dict(_agreed(os.path.join(scratch, "places.json")))
+        for path in (scratch, ours):  # of this probe
+            self._of[_real(path)] = False
+
+    def is_guarded(self, path: str) -> bool:
+        """Whether the user's files may be there; `path` is absolute and its folder has no links."""
+        known = self._of.get(path)
+        if known is not None:
+            return known
+        folder = os.path.dirname(path)
+        answer = self._of.get(folder)
+        if answer is None:
+            answer = self._of[folder] = self.is_guarded(folder)
+        return answer
+
+
+def _agreed(path: str) -> dict[str, bool]:
+    """What the first process of the probe saw: later ones find its temporary files beside those of the user."""
+    try:
+        return _load(path)
+    except FileNotFoundError:
+        pass
+    own = f"{path}.{os.getpid()}"
+    file = _open(own, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        text = json.dumps(look()).encode()
+        while text:
+            text = text[_write(file, text) :]
+    finally:
+        _close(file)
+    try:
+        _link(own, path)  # at once, and only the first
+    except FileExistsError:
+        pass
+    _unlink(own)
+    return _load(path)
+
+
+def _load(path: str) -> dict[str, bool]:
+    with open(path, encoding="utf-8") as file:
+        return dict(json.load(file))

@@ -1,0 +1,71 @@
+"""What the processes of a probe tell each other of their scratch layer: one line for each path that changed.
+
+A counter that all of them have mapped says how long the journal is, so asking whether anything is new costs no system
+call. The lines are written under a lock of the file, which a process loses when it ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+from typing import Any
+
+# As they were before anything was replaced.
+_open, _close, _read, _write, _lseek = os.open, os.close, os.read, os.write, os.lseek
+_fstat, _ftruncate = os.fstat, os.ftruncate
+
+
+class LayerJournal:
+    """The journal of a scratch layer, in this process."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, "changes.jsonl")
+        counter = _open(os.path.join(folder, "length"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if _fstat(counter).st_size < mmap.PAGESIZE:
+                _ftruncate(counter, mmap.PAGESIZE)
+            #: Bytes that all processes have written, as a view of one number.
+            self.length = memoryview(mmap.mmap(counter, mmap.PAGESIZE)).cast("Q")
+        finally:
+            _close(counter)
+        self.read_to = 0
+
+    def news(self) -> list[list[Any]]:
+        """The lines since the last call."""
+        length = self.length[0]
+        if length == self.read_to:
+            return []
+        file = _open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return self._read_on(file, length)
+        finally:
+            _close(file)
+
+    def _read_on(self, file: int, length: int) -> list[list[Any]]:
+        _lseek(file, self.read_to, os.SEEK_SET)
+        text = b""
+        while len(text) < length - self.read_to:
+            part = _read(file, length - self.read_to - len(text))
+            if not part:
+                break
+            text += part
+        self.read_to += len(text)
+        return [json.loads(line) for line in text.splitlines()]
+
+    def append(self, record: list[Any]) -> list[list[Any]]:
+        """Writes a line; returns the lines of others that came before it, and it."""
+        file = _open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            end: int = self.length[0]  # a process that was killed while it wrote has left a part of a line there
+            _lseek(file, end, os.SEEK_SET)
+            line = json.dumps(record).encode() + b"\n"
+            written = 0
+            while written < len(line):
+                written += _write(file, line[written:])
+            self.length[0] = end + len(line)
+            return self._read_on(file, end + len(line))
+        finally:
+            _close(file)  # and with it the lock

@@ -1,0 +1,88 @@
+"""The net below the replaced functions: Python tells of each file that it opens, removes or renames (PEP 578).
+
+What gets here with a file that was there before the probe has gone round them, and is refused: a script that fails says
+why, and a checkpoint that is gone does not come back.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from typing import Any, Callable
+
+from gputune._hook.scratch_layer import Real, ScratchLayer
+
+_WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
+#: Where the files of imports lie; Python writes them beside and puts them in their place.
+_OF_IMPORTS = (".pyc",)
+#: Set by the first process: when the probe began.
+BEGAN = "GPUTUNE_WRITES_SINCE"
+
+
+class Refusals:
+    """Refuses what would change a file that is older than the probe."""
+
+    def __init__(self, layer: ScratchLayer) -> None:
+        self._layer = layer
+        began = os.environ.get(BEGAN, "")
+        self._began_ns = int(began) if began.isdecimal() else time.time_ns()
+        os.environ[BEGAN] = str(self._began_ns)
+        self._checks: dict[str, Callable[[Any], None]] = {
+            "open": self._on_open,
+            "os.remove": lambda args: self._on_change(args[0], args[1]),
+            "os.rmdir": lambda args: self._on_change(args[0], args[1]),
+            "os.truncate": lambda args: self._on_change(args[0], -1),
+            "os.rename": self._on_rename,
+        }
+
+    def install(self) -> None:
+        checks = self._checks
+
+        def audit(event: str, args: Any) -> None:
+            if event == "open":  # the most frequent, and mostly for reading
+                flags = args[2]
+                if flags.__class__ is int and not flags & _WRITING_FLAGS:
+                    return
+            if event in checks:
+                checks[event](args)
+
+        sys.addaudithook(audit)
+
+    def _on_open(self, args: Any) -> None:
+        path, _, flags = args
+        if isinstance(flags, int) and flags & _WRITING_FLAGS and not os.path.isdir(path):  # an opener knows what is below
+            self._on_change(path, -1)
+
+    def _on_rename(self, args: Any) -> None:
+        self._on_change(args[0], args[2])
+        self._on_change(args[1], args[3])
+
+    def _on_change(self, path: Any, folder_fd: Any) -> None:
+        if not isinstance(path, (str, bytes)) or (isinstance(folder_fd, int) and folder_fd >= 0):
+            return  # an open file, or below a folder that is open: looked at when that was opened
+        if self._must_refuse(os.fsdecode(path)):
+            message = (
+                "gputune protects files that were there before the probe, and this one is changed in a way that it "
+                'cannot send elsewhere; let probes write with `[step] writes = "allow"`, or leave it out in a probe'
+            )
+            raise PermissionError(errno.EPERM, message, path)
+
+    def _must_refuse(self, path: str) -> bool:
+        layer = self._layer
+        if path.startswith(layer.scratch) or path.endswith(_OF_IMPORTS) or ".pyc." in path:
+            return False
+        try:
+            key = layer.guarded(path)
+            if key is None:
+                return False
+            found = Real.lstat(key)
+        except OSError:
+            return False
+        return found.st_ctime_ns < self._began_ns and not _is_special(found.st_mode)
+
+
+def _is_special(mode: int) -> bool:
+    kind = mode & 0o170000
+    return kind in (0o020000, 0o060000, 0o010000, 0o140000)  # devices, pipes and sockets (inode(7))

@@ -1,0 +1,210 @@
+"""How many samples a step takes, and who says so: the sampler, the loader's batch size, or the shape of a tensor."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Callable, Iterable, NamedTuple, Optional
+
+import torch
+from torch import nn
+from torch.utils.data import dataloader as dataloader_module
+
+from gputune import _client
+from gputune._hook.batches import samples_in, samples_in_call, tensors_in
+from gputune._hook.facts import Facts
+from gputune._hook.patching import Function, replace
+
+#: Who counted, as the fact `samples.counted_by` tells it.
+SAMPLER = "sampler"
+BATCH_SIZE = "batch size"
+BATCH = "leading dimension of the batch"
+INPUT = "leading dimension of the model's input"
+
+_SIZES = "_gputune_sizes"
+
+
+class HandedOut(NamedTuple):
+    """What the sampler handed out for one batch."""
+
+    samples: int
+    is_exact: bool  # an iterable data set may have fewer left than are asked for
+
+
+class Look(NamedTuple):
+    """What the shapes in a batch tell of its leading dimension."""
+
+    leading: Optional[int]
+    may_be_time: bool  # of a batch whose first tensor has the dimensions of a sequence
+    is_joined: bool  # samples are behind each other: packed tokens, points with a batch vector
+
+
+def install() -> None:
+    """Notes what samplers hand out, in the process that trains: a loader's workers get their indices from here."""
+    base = dataloader_module._BaseDataLoaderIter
+    replace(base, "_next_index", _around_next_index)
+    replace(base, "_reset", _around_reset)
+
+
+def _around_next_index(original: Function) -> Function:
+    def _next_index(iterator: Any) -> Any:
+        index = original(iterator)
+        note(iterator, _handed_out(iterator, index))
+        return index
+
+    return _next_index
+
+
+def _around_reset(original: Function) -> Function:
+    def _reset(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+        iterator.__dict__.pop(_SIZES, None)  # persistent workers begin an epoch, maybe amid the last
+        return original(iterator, *args, **kwargs)
+
+    return _reset
+
+
+def _handed_out(iterator: Any, index: Any) -> Optional[HandedOut]:
+    # Without collation an index is the data set's own affair, a tuple one key; only lists stand for many samples.
+    is_many = getattr(iterator, "_auto_collation", False) or isinstance(index, (list, torch.Tensor))
+    if not is_many:
+        return None
+    try:
+        samples = len(index)
+    except TypeError:  # a generator, or one number
+        return None
+    kind = getattr(iterator, "_dataset_kind", None)
+    return HandedOut(samples, kind != dataloader_module._DatasetKind.Iterable)
+
+
+def note(iterator: Any, handed_out: Optional[HandedOut]) -> None:
+    """Keeps what was handed out until its batch comes; batches come in the order of their indices."""
+    iterator.__dict__.setdefault(_SIZES, deque()).append(handed_out)
+
+
+def take(iterator: Any) -> Optional[HandedOut]:
+    """What was handed out for the batch that the iterator gave just now."""
+    sizes = iterator.__dict__.get(_SIZES)
+    return sizes.popleft() if sizes else None
+
+
+class BatchCounter:
+    """Counts the samples in the batches of one loader."""
+
+    def __init__(self) -> None:
+        self.by: Optional[str] = None
+        self.look: Optional[Look] = None  # at the first batch
+        self.first: Optional[int] = None
+
+    def count(self, iterator: Any, batch: Any, batch_size: Optional[int]) -> Optional[int]:
+        """The samples in the batch that the iterator gave just now; `batch_size` is that of its loader."""
+        handed_out = take(iterator)
+        if self.look is None:
+            expected = batch_size if handed_out is None else handed_out.samples
+            self.look = look_at(batch, expected)
+            self.by = self._who(handed_out)
+            self.first = self._samples(handed_out, batch, batch_size)
+            return self.first
+        return self._samples(handed_out, batch, batch_size)
+
+    def _who(self, handed_out: Optional[HandedOut]) -> Optional[str]:
+        leading = None if self.look is None else self.look.leading
+        if handed_out is not None and (handed_out.is_exact or handed_out.samples != leading):
+            return SAMPLER if handed_out.is_exact else BATCH_SIZE
+        return None if leading is None else BATCH
+
+    def _samples(self, handed_out: Optional[HandedOut], batch: Any, batch_size: Optional[int]) -> Optional[int]:
+        if handed_out is not None and self.by in (SAMPLER, BATCH_SIZE):
+            return handed_out.samples
+        return samples_in(batch, batch_size)
+
+    @property
+    def mismatch(self) -> Optional[str]:
+        """That the batches do not look like what they hold."""
+        leading = None if self.look is None else self.look.leading
+        if self.by not in (SAMPLER, BATCH_SIZE) or leading is None or leading == self.first:
+            return None
+        who = "its sampler handed out" if self.by == SAMPLER else "the loader's batch size is"
+        return f"the leading dimension of a batch is {leading}, and {who} {self.first}"
+
+
+class Samples:
+    """The samples of steps."""
+
+    def __init__(self) -> None:
+        self.modules: Callable[[], Iterable[nn.Module]] = lambda: ()
+        self.by: Optional[str] = None
+        self.mismatch: Optional[str] = None
+        self.inputs: Optional[int] = 0
+        """What the inputs of the step that is under way hold; `None` where one of them does not tell."""
+        self._look: Optional[Look] = None  # at the first input
+        self._is_time_first: Optional[bool] = None
+
+    def add_input(self, args: Any, kwargs: Any) -> None:
+        """A training module was called."""
+        if self._look is None:
+            self._look = look_at((args, kwargs))
+        if self.inputs is not None:
+            samples = samples_in_call(args, kwargs)
+            self.inputs = None if samples is None else self.inputs + samples
+
+    def drop(self) -> None:
+        """What was computed so far belongs to no step."""
+        self.inputs = 0
+
+    def of_step(self, samples: Optional[int], counter: Optional[BatchCounter], forwards: int) -> Optional[int]:
+        """The samples of the step that ends now: those of the loader, else of the inputs; nothing where nobody knows."""
+        inputs, self.inputs = self.inputs, 0
+        self.by = None
+        if samples is not None and counter is not None:
+            self.mismatch = counter.mismatch
+            if counter.by == BATCH and self._is_doubtful(counter.look):
+                return None
+            self.by = counter.by
+            return samples
+        if not forwards or not inputs or self._is_doubtful(self._look):
+            return None
+        self.by = INPUT
+        return inputs
+
+    def _is_doubtful(self, look: Optional[Look]) -> bool:
+        """Whether a leading dimension may count something else than samples."""
+        if look is None or look.is_joined:
+            return look is not None
+        if self._is_time_first is None:
+            self._is_time_first = any(_takes_time_first(module) for module in self.modules())
+        return look.may_be_time and self._is_time_first
+
+    def say_facts(self, facts: Facts) -> None:
+        """Who counts; a script that reports its steps itself counts itself."""
+        if not _client.user_steps:
+            facts.say("samples.counted_by", self.by)
+            facts.say("samples.mismatch", self.mismatch)
+
+
+def _takes_time_first(module: nn.Module) -> bool:
+    """Whether recurrent layers or attention in it have time before the batch, as they do where nobody says otherwise."""
+    return any(getattr(inner, "batch_first", None) is False for inner in module.modules())
+
+
+def look_at(value: Any, expected: Optional[int] = None) -> Look:
+    """Looks at a batch, once: the values of a batch vector are read for it."""
+    leading = samples_in(value, expected)
+    tensors = tensors_in(value)
+    if leading is None or leading == expected or not tensors:
+        return Look(leading, False, False)
+    first = tensors[0]
+    is_packed = leading == 1 and first.dim() > 1 and first.shape[1] > 1 and _is_whole(first)
+    is_joined = is_packed or any(_is_batch_vector(tensor, leading) for tensor in tensors)
+    return Look(leading, first.dim() in (2, 3), is_joined)
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+
+
+def _is_batch_vector(tensor: torch.Tensor, leading: int) -> bool:
+    """Whether a tensor says of each point to which sample it belongs: 0, 0, 0, 1, 1, 2."""
+    if tensor.dim() != 1 or tensor.shape[0] != leading or leading < 3 or not _is_whole(tensor):
+        return False
+    steps = tensor[1:] - tensor[:-1]
+    last = int(tensor[-1])
+    return int(tensor[0]) == 0 and 0 < last < leading - 1 and bool(((steps == 0) | (steps == 1)).all())

@@ -1,0 +1,374 @@
+"""A layer over the user's files: what a probe writes lies in a scratch folder, what it removes only looks removed.
+
+Each path that was changed has an entry: where its file is now (in the scratch folder, or of the user's where it was
+renamed), that it is gone, or where it points. Paths without an entry are as they are on disk. The entries are known to
+all processes of the probe by their journal.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from typing import Any, Optional, Union
+
+from gputune._hook.guarded_places import Places, is_system
+from gputune._hook.layer_journal import LayerJournal
+
+#: Links followed before a path counts as a circle (path_resolution(7)).
+_MOST_LINKS = 40
+_COPY_BYTES = 1 << 20
+
+
+class Real:
+    """The functions as they were before anything was replaced."""
+
+    open = staticmethod(os.open)
+    close = staticmethod(os.close)
+    read = staticmethod(os.read)
+    write = staticmethod(os.write)
+    stat = staticmethod(os.stat)
+    lstat = staticmethod(os.lstat)
+    readlink = staticmethod(os.readlink)
+    listdir = staticmethod(os.listdir)
+    mkdir = staticmethod(os.mkdir)
+    unlink = staticmethod(os.unlink)
+    rmdir = staticmethod(os.rmdir)
+    rename = staticmethod(os.rename)
+    link = staticmethod(os.link)
+    symlink = staticmethod(os.symlink)
+    chdir = staticmethod(os.chdir)
+    getcwd = staticmethod(os.getcwd)
+    statvfs = staticmethod(os.statvfs)
+    utime = staticmethod(os.utime)
+
+
+Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+
+
+class Entry:
+    """What became of a path."""
+
+    __slots__ = ("file", "target")
+
+    def __init__(self, file: Optional[str], target: Optional[str] = None) -> None:
+        self.file = file  # nothing: it is gone
+        self.target = target  # of a symbolic link
+
+
+def failure(number: int, path: Any, other: Any = None) -> OSError:
+    """The error that the system would raise."""
+    if other is not None:
+        return OSError(number, os.strerror(number), path, None, other)
+    return OSError(number, os.strerror(number), path)
+
+
+class ScratchLayer:
+    """The layer in this process."""
+
+    def __init__(self, scratch: str, ours: str) -> None:
+        scratch = os.path.realpath(scratch)
+        self.scratch = scratch
+        self.files = os.path.join(scratch, "files")
+        os.makedirs(self.files, exist_ok=True)
+        self.places = Places(scratch, ours)
+        self._journal = LayerJournal(scratch)
+        self.length = self._journal.length
+        self.known = [0]
+        """Bytes of the journal that this process knows; another number where each path has to be looked at."""
+        self.entries: dict[str, Entry] = {}
+        self.below: dict[str, dict[str, None]] = {}
+        """Names with an entry, by their folder."""
+        self.names = {"", ".", ".."}
+        """All of them, and those that say nothing."""
+        self.must_resolve = False  # a link was made, or the working folder is one of the layer
+        self._folders: dict[str, str] = {}
+        self._lock = threading.RLock()
+        self._cwd: Optional[str] = None
+        try:
+            cwd = Real.getcwd()
+        except FileNotFoundError:  # it was removed
+            cwd = "/"
+        if cwd.startswith(self.files + "/"):
+            self._shift(cwd[len(self.files) :])
+        os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.RLock()  # another thread of the parent may hold the old one
+
+    # Where a path is.
+
+    def locate(self, path: Path, follow: bool = True, folder_fd: Optional[int] = None) -> Optional[str]:
+        """The absolute path, without links in its folder; nothing for what is of the kernel's."""
+        text = os.fsdecode(path)
+        if not text:
+            raise failure(errno.ENOENT, path)
+        if not text.startswith("/"):
+            text = os.path.join(self.getcwd() if folder_fd is None else self.folder_of(folder_fd), text)
+        absolute = os.path.normpath(text)
+        if absolute.startswith("//"):
+            absolute = absolute[1:]
+        self.refresh()
+        for _ in range(_MOST_LINKS):
+            if is_system(absolute):
+                return None
+            folder, name = os.path.split(absolute)
+            key = os.path.join(self._real_folder(folder), name)
+            target = self.target_of(key) if follow else None
+            if target is None:
+                return key
+            absolute = os.path.normpath(os.path.join(os.path.dirname(key), target))
+        raise failure(errno.ELOOP, path)
+
+    def _real_folder(self, folder: str, depth: int = 0) -> str:
+        if folder == "/":
+            return folder
+        known = self._folders.get(folder)
+        if known is not None:
+            return known
+        if depth > 4 * _MOST_LINKS:
+            raise failure(errno.ELOOP, folder)
+        parent, name = os.path.split(folder)
+        key = os.path.join(self._real_folder(parent, depth + 1), name)
+        target = self.target_of(key)
+        if target is not None:
+            key = self._real_folder(os.path.normpath(os.path.join(os.path.dirname(key), target)), depth + 1)
+        self._folders[folder] = key
+        return key
+
+    def target_of(self, key: str) -> Optional[str]:
+        """Where a symbolic link points; nothing for what is none."""
+        entry = self.entries.get(key)
+        if entry is not None:
+            return entry.target
+        try:
+            return Real.readlink(key)
+        except OSError:
+            return None
+
+    def file_of(self, key: str) -> Optional[str]:
+        """Where what is at `key` lies on disk, whether it is there or not; nothing where the probe has removed it."""
+        entry = self.entries.get(key)
+        return key if entry is None else entry.file
+
+    def status_of(self, key: str) -> Optional[os.stat_result]:
+        """The status of what is there, links not followed."""
+        file = self.file_of(key)
+        if file is None:
+            return None
+        try:
+            return Real.lstat(file)
+        except OSError:
+            return None
+
+    def is_folder(self, key: str) -> bool:
+        found = self.status_of(key)
+        return found is not None and stat.S_ISDIR(found.st_mode)
+
+    def is_in_layer(self, file: Optional[str]) -> bool:
+        return file is not None and file.startswith(self.files + "/")
+
+    def names_in(self, key: str) -> list[str]:
+        """The names in a folder, as the probe sees it."""
+        changed = self.below.get(key, {})
+        try:
+            names = dict.fromkeys(Real.listdir(key))
+        except OSError:
+            names = {}
+        names.update(changed)
+        return [name for name in names if name not in changed or self.file_of(os.path.join(key, name)) is not None]
+
+    def folder_of(self, descriptor: int) -> str:
+        """The path of a folder that is open."""
+        path = Real.readlink(f"/proc/self/fd/{descriptor}")
+        return path[len(self.files) :] or "/" if self.is_in_layer(path) else path
+
+    # Reading.
+
+    def reading(self, path: Any, follow: bool = True, folder_fd: Optional[int] = None) -> Any:
+        """What to open instead of `path`, or `path` itself."""
+        if self.length[0] != self._journal.read_to:
+            self.refresh()
+        if not self.entries and not self.must_resolve:
+            return path
+        if isinstance(path, int):
+            return path
+        text = os.fspath(path)
+        if not self.must_resolve and type(text) is str:
+            name = text.rpartition("/")[2]
+            if name not in self.names:
+                return path
+        key = self.locate(path, follow, folder_fd)
+        if key is None:
+            return path
+        entry = self.entries.get(key)
+        if entry is None:
+            return key if self.must_resolve or folder_fd is not None else path
+        if entry.file is None:
+            raise failure(errno.ENOENT, path)
+        if text[-1:] in ("/", b"/"):
+            return entry.file + "/"
+        return entry.file
+
+    # Writing.
+
+    def guarded(self, path: Any, follow: bool = True, folder_fd: Optional[int] = None) -> Optional[str]:
+        """The absolute path, where it is guarded."""
+        if isinstance(path, int):
+            return None
+        key = self.locate(path, follow, folder_fd)
+        return key if key is not None and self.places.is_guarded(key) else None
+
+    def writing(self, path: Any, keeps: bool, follow: bool = True, folder_fd: Optional[int] = None) -> Any:
+        """What to open for writing instead of `path`; `keeps`: what was there before is not replaced as a whole."""
+        key = self.guarded(path, follow, folder_fd)
+        if key is None:
+            return self.reading(path, follow, folder_fd) if not isinstance(path, int) else path
+        with self._lock:
+            file = self.file_of(key)
+            found = self.status_of(key)
+            if found is not None and not stat.S_ISREG(found.st_mode) and not stat.S_ISLNK(found.st_mode):
+                return file  # a device, a pipe, a folder: as ever
+            if self.is_in_layer(file):
+                return file
+            target = self.place_for(key, path)
+            if keeps and found is not None and file is not None:
+                copy_file(file, target, path)
+            self.record(key, Entry(target))
+            return target
+
+    def place_for(self, key: str, path: Any) -> str:
+        """Where a file of the layer goes; its folder is made."""
+        folder = os.path.dirname(key)
+        if not self.is_folder(folder):
+            raise failure(errno.ENOTDIR if self.status_of(folder) is not None else errno.ENOENT, path)
+        target = self.files + key
+        self._make_folders(os.path.dirname(target))
+        return target
+
+    def folder(self, path: Any) -> Any:
+        """Where a library that writes new files below a folder is to do so; the folder is made."""
+        key = self.guarded(path)
+        if key is None:
+            return self.reading(path)
+        with self._lock:
+            self._make_logical_folders(key)
+            self._make_folders(self.files + key)
+        return self.files + key
+
+    def _make_logical_folders(self, key: str) -> None:
+        if not self.is_folder(key):
+            self._make_logical_folders(os.path.dirname(key))
+            self._make_folders(self.files + key)
+            self.record(key, Entry(self.files + key))
+
+    def _make_folders(self, folder: str) -> None:
+        try:
+            Real.mkdir(folder, 0o777)
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            self._make_folders(os.path.dirname(folder))
+            self._make_folders(folder)
+
+    # Entries.
+
+    def refresh(self) -> None:
+        """Learns what other processes have changed."""
+        if self.length[0] != self._journal.read_to:
+            with self._lock:
+                for record in self._journal.news():
+                    self._apply(*record)
+                self._know()
+
+    def record(self, key: str, entry: Optional[Entry]) -> None:
+        """Keeps what became of a path; nothing: it is as it was."""
+        line = [key, entry is not None, entry and entry.file, entry and entry.target]
+        with self._lock:
+            for record in self._journal.append(line):
+                self._apply(*record)
+            self._know()
+
+    def _know(self) -> None:
+        self.known[0] = -1 if self.must_resolve else self._journal.read_to
+
+    def _apply(self, key: str, is_changed: bool, file: Optional[str], target: Optional[str]) -> None:
+        folder, name = os.path.split(key)
+        before = self.entries.get(key)
+        if is_changed:
+            self.entries[key] = Entry(file, target)
+            self.below.setdefault(folder, {})[name] = None
+            self.names.add(name)
+        else:
+            self.entries.pop(key, None)
+            self.below.get(folder, {}).pop(name, None)
+        if target is not None:
+            self.must_resolve = True
+        if target is not None or file is None or (before is not None and before.target is not None):
+            self._folders.clear()
+
+    @property
+    def lock(self) -> Any:
+        return self._lock
+
+    # The working folder.
+
+    def getcwd(self) -> str:
+        return self._cwd if self._cwd is not None else Real.getcwd()
+
+    def chdir(self, path: Any) -> None:
+        key = None if isinstance(path, int) else self.locate(path)
+        file = None if key is None else self.file_of(key)
+        if key is None:
+            Real.chdir(path)
+        elif file is None:
+            raise failure(errno.ENOENT, path)
+        else:
+            Real.chdir(file)
+        self._cwd = None
+        if key is not None and self.is_in_layer(file):
+            self._shift(key)
+
+    def _shift(self, cwd: str) -> None:
+        self._cwd = cwd
+        self.must_resolve = True
+        self._know()
+
+
+def copy_file(source: str, target: str, path: Any) -> None:
+    """Copies a file with its mode and times."""
+    found = Real.stat(source)
+    free = Real.statvfs(os.path.dirname(target))
+    if found.st_size > free.f_bavail * free.f_frsize:
+        message = (
+            f"gputune keeps this file as it is and would copy its {found.st_size} bytes to change the copy, for which "
+            'there is no space; open it for reading only, or let probes write: `[step] writes = "allow"`'
+        )
+        raise OSError(errno.ENOSPC, message, path)
+    reader = Real.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        writer = Real.open(target, flags, stat.S_IMODE(found.st_mode) | stat.S_IWUSR)
+        try:
+            _copy_content(reader, writer)
+        finally:
+            Real.close(writer)
+    finally:
+        Real.close(reader)
+    Real.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def _copy_content(reader: int, writer: int) -> None:
+    try:
+        while os.sendfile(writer, reader, None, _COPY_BYTES * 64):  # type: ignore[arg-type]
+            pass
+        return
+    except OSError:
+        pass  # a file system that cannot
+    while True:
+        part = Real.read(reader, _COPY_BYTES)
+        if not part:
+            return
+        while part:
+            part = part[Real.write(writer, part) :]

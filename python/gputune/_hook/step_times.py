@@ -1,0 +1,77 @@
+"""Seconds of a step's parts, from its marks: the phases, and how long the device waited for data."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from gputune._hook.timeline import DATA_WAIT, Segment
+
+#: Copies of the host's tensors to the device.
+COPIES = "host_to_device"
+_COMPUTING = ("forward", "backward", "optimizer")
+
+
+class StepTimes:
+    """Parts that another stream has yet to finish are left out: nothing waits for them.
+
+    Asked once for each step, before its end is the clock's base.
+    """
+
+    def __init__(self, clock: Any, end: Any, segments: list[Segment]) -> None:
+        self._clock = clock
+        self._end = end
+        self._segments = segments
+        self._has_waits = any(name == DATA_WAIT for name, _, _ in segments)
+        self._done: list[Any] = []
+        self._gap: Optional[float] = None
+        if clock.is_of_device:
+            self._leave_out_unfinished()
+            self._gap = self._find_gap() if clock.is_base_of_step else None
+
+    def phases(self) -> dict[str, float]:
+        """Seconds by phase, without the wait for data."""
+        seconds: dict[str, float] = {}
+        for name, begin, end in self._segments:
+            if name != DATA_WAIT:
+                seconds[name] = seconds.get(name, 0.0) + self._seconds(begin, end)
+        return seconds
+
+    def data_wait(self, on_host: float) -> float:
+        """What the device felt of the host's wait for data, during which it may still have worked on what was queued."""
+        if not self._has_waits:
+            return on_host
+        return min(on_host, sum(self._seconds(begin, end) for name, begin, end in self._segments if name == DATA_WAIT))
+
+    def release(self) -> None:
+        """Gives the marks back, which segments may share."""
+        for mark in self._done:
+            self._clock.release(mark)
+
+    def _leave_out_unfinished(self) -> None:
+        segments, clock = self._segments, self._clock
+        marks = {id(mark): mark for _, *both in segments for mark in both if mark is not None}
+        reached = {key for key, mark in marks.items() if clock.is_reached(mark)}
+        self._segments = [part for part in segments if id(part[1]) in reached and id(part[2]) in reached]
+        self._done = [marks[key] for key in reached]
+
+    def _find_gap(self) -> Optional[float]:
+        """From the end of the last step to where this one begins to compute."""
+        for name, begin, _ in self._segments:
+            if name in _COMPUTING:
+                return max(self._clock.since_base(begin), 0.0)
+        return None
+
+    def _seconds(self, begin: Any, end: Any) -> float:
+        """Of what another stream does, only what is within the gap: the rest is beside computing, and costs nothing."""
+        if not self._is_aside(end):
+            return max(float(self._clock.seconds(begin, end)), 0.0)
+        if self._gap is None:
+            return 0.0
+        first, last = (self._clock.since_base(mark) for mark in (begin, end))
+        return max(min(last, self._gap) - max(first, 0.0), 0.0)
+
+    def _is_aside(self, mark: Any) -> bool:
+        """Whether a mark is in another stream than the step's end."""
+        stream = getattr(mark, "gputune_stream", None)
+        own = getattr(self._end, "gputune_stream", None)
+        return stream is not None and own is not None and stream != own

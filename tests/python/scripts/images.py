@@ -1,0 +1,130 @@
+"""Trains on images as public scripts do: transforms in workers, two epochs with an evaluation after each.
+
+Further, by the environment: WORKERS; LOAD and STEP are milliseconds of a batch in a worker and of a step on the device;
+DRY_RUN tries the model on the CPU first; PREFETCH copies in a stream of its own; FUNCTION trains a function instead of a
+module; VISIBLE sets CUDA_VISIBLE_DEVICES once torch is imported; FORK has a child use the device before this process does.
+"""
+
+import os
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+DEVICE = os.environ.get("DEVICE", "cpu")
+LOAD = float(os.environ.get("LOAD", "0")) / 1e3
+STEP = float(os.environ.get("STEP", "0"))
+WORKERS = int(os.environ.get("WORKERS", "2"))
+BATCH = 8
+
+
+def to_tensor(picture):
+    """As torchvision's: bytes to numbers from 0 to 1, channels first."""
+    return picture.permute(2, 0, 1).contiguous().to(dtype=torch.float32).div(255)
+
+
+def normalize(tensor):
+    mean = torch.tensor([0.485, 0.456, 0.406]).to(tensor.device, tensor.dtype)
+    return (tensor - mean[:, None, None]) / 0.225
+
+
+class Pictures(Dataset):
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        time.sleep(LOAD / BATCH)
+        picture = torch.full((8, 8, 3), index % 256, dtype=torch.uint8)
+        return normalize(to_tensor(picture)), torch.tensor(index % 4)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten())
+        self.head = nn.Linear(512, 4)
+        self.seen = set()
+
+    def forward(self, images):
+        if STEP and self.training:
+            torch.cuda._sleep(int(STEP * 1e6))
+        hidden = self.layers(images)
+        self.seen.add(f"{hidden.device.type} {hidden.dtype}")
+        return self.head(hidden)
+
+
+class Prefetcher:
+    """The next batch is copied in a stream of its own, while this one is computed."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        stream = torch.cuda.Stream()
+        ready = None
+        for batch in self.loader:
+            with torch.cuda.stream(stream):
+                copied = [tensor.to(DEVICE, non_blocking=True) for tensor in batch]
+                torch.cuda._sleep(int(STEP * 3e6))  # slower than a step
+                copied = [tensor.float() if tensor.is_floating_point() else tensor for tensor in copied]
+            if ready is not None:
+                yield ready
+            ready = copied
+        torch.cuda.current_stream().wait_stream(stream)
+        yield ready
+
+
+def fork_a_child():
+    child = os.fork()
+    if child == 0:
+        try:
+            print("child", torch.ones(2, device=DEVICE).sum().item(), flush=True)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+def main():
+    if "FORK" in os.environ:
+        fork_a_child()
+    if "VISIBLE" in os.environ:
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["VISIBLE"]
+        print("devices", torch.cuda.device_count(), flush=True)
+    torch.manual_seed(1)
+    steps = int(os.environ.get("STEPS", "12"))
+    loader = DataLoader(Pictures(BATCH * steps), BATCH, shuffle=True, num_workers=WORKERS)
+    test_loader = DataLoader(Pictures(BATCH * 2), BATCH, num_workers=WORKERS)
+    model = Net()
+    if "DRY_RUN" in os.environ:
+        model(torch.zeros(2, 3, 8, 8))
+    model.to(DEVICE)
+    model.seen.clear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    began = time.perf_counter()
+    for epoch in range(int(os.environ.get("EPOCHS", "2"))):
+        model.train()
+        for images, labels in Prefetcher(loader) if "PREFETCH" in os.environ else loader:
+            images, labels = images.to(DEVICE, non_blocking=True), labels.to(DEVICE, non_blocking=True)
+            if "FUNCTION" in os.environ:
+                outputs = images.mean((1, 2, 3))[:, None] * model.head.bias
+            else:
+                outputs = model(images)
+            loss = nn.functional.cross_entropy(outputs.float(), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            right = sum(int((model(images.to(DEVICE)).argmax(1).cpu() == labels).sum()) for images, labels in test_loader)
+        print("epoch", epoch, "right", right)
+    print("seen", sorted(model.seen))
+    print("milliseconds a step", round(1e3 * (time.perf_counter() - began) / (steps * (epoch + 1)), 1))
+    print("events", getattr(torch.cuda.Event, "made", 0))
+
+
+if __name__ == "__main__":
+    main()

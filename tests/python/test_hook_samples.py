@@ -1,0 +1,194 @@
+"""Whose count the samples of a step are, on scripts and loaders whose shapes say something else."""
+
+import sys
+import unittest
+from pathlib import Path
+
+import harness
+
+try:
+    import torch
+except ImportError as missing:
+    raise unittest.SkipTest("torch is not installed") from missing
+
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
+
+sys.path.insert(0, str(harness.PYTHON))
+
+from gputune._hook import samples  # noqa: E402
+
+WILD = Path(__file__).resolve().parents[1] / "wild"
+BY = "samples.counted_by"
+
+
+def run(script, *options, **more):
+    return harness.run(str(WILD / script), options=options, **more)
+
+
+class Scripts(unittest.TestCase):
+    def test_what_the_sampler_handed_out_counts_and_a_mismatch_is_told(self):
+        result = run("collated.py", "packed", "--workers", "1", "--samples", "20", stop_after=None)
+        self.assertEqual([step["samples"] for step in result.steps], [6, 6, 6, 2] * 4, result.output)
+        self.assertEqual(result.facts[BY], "sampler")
+        mismatch = "the leading dimension of a batch is 1, and its sampler handed out 6"
+        self.assertEqual(result.facts["samples.mismatch"], mismatch)
+
+    def test_batches_that_are_replayed_keep_their_samples(self):
+        result = run("sampler_without_len.py", experiment={"mode": "replay", "batches": 4}, stop_after=16)
+        self.assertEqual(result.errors, [], result.output)
+        self.assertEqual([step["samples"] for step in result.steps][:16], [3, 6, 5, 2] * 4)
+
+    def test_without_a_loader_nobody_knows_a_batch_with_time_first(self):
+        result = run("no_loader.py")
+        self.assertEqual({step.get("samples") for step in result.steps}, {None}, result.output)
+        self.assertNotIn(BY, result.facts)
+
+    def test_without_a_loader_the_leading_dimension_of_the_input_counts_and_is_named(self):
+        result = harness.run("no_loader.py")
+        self.assertEqual({step["samples"] for step in result.steps}, {24})
+        self.assertEqual(result.facts[BY], "leading dimension of the model's input")
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        return torch.full((9, 4), float(index))
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(torch.zeros(9, 4) for _ in range(20))
+
+
+class Whole(Dataset):
+    """Makes batches itself."""
+
+    def __init__(self, batch):
+        self.batch = batch
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return self.batch
+
+
+class Buckets:
+    """A batch sampler without a length, whose indices are in whatever can be iterated."""
+
+    def __iter__(self):
+        yield [0, 1, 2]
+        yield torch.arange(5)
+        yield (7, 8)
+
+
+def time_first(items):
+    return torch.stack(items, dim=1)
+
+
+def joined(items):
+    return torch.cat(items)
+
+
+def counts(loader, batch_size=None):
+    """The samples of each batch, and who counted them."""
+    samples_of, counter, iterator = [], samples.BatchCounter(), iter(loader)
+    for batch in iterator:
+        samples_of.append(counter.count(iterator, batch, batch_size))
+    return samples_of, counter
+
+
+class Loaders(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        samples.install()
+
+    def test_the_indices_count_whatever_collate_makes_of_them(self):
+        for collate in (None, time_first, joined):
+            for workers in (0, 2):
+                with self.subTest(collate=collate, workers=workers):
+                    loader = DataLoader(Numbers(), 6, shuffle=True, collate_fn=collate, num_workers=workers)
+                    counted, counter = counts(loader, 6)
+                    self.assertEqual((counted, counter.by), ([6, 6, 6, 2], samples.SAMPLER))
+                    self.assertEqual(counter.mismatch is None, collate is None)
+
+    def test_the_indices_of_a_batch_sampler_without_a_length_count(self):
+        for workers in (0, 2):
+            loader = DataLoader(Numbers(), batch_sampler=Buckets(), collate_fn=joined, num_workers=workers)
+            counted, counter = counts(loader)
+            self.assertEqual((counted, counter.by), ([3, 5, 2], samples.SAMPLER))
+
+    def test_indices_for_a_data_set_that_takes_many_count_and_a_key_does_not(self):
+        class Many(Numbers):
+            def __getitem__(self, index):
+                return torch.zeros(9, len(index) if isinstance(index, list) else 1)
+
+        sampler = BatchSampler(SequentialSampler(Numbers()), 8, drop_last=False)
+        counted, counter = counts(DataLoader(Many(), batch_size=None, sampler=sampler))
+        self.assertEqual((counted, counter.by), ([8, 8, 4], samples.SAMPLER))
+        counted, counter = counts(DataLoader(Many(), batch_size=None, sampler=[(0, 1), (2, 3)]))
+        self.assertEqual((counted, counter.by), ([9, 9], samples.BATCH))
+
+    def test_workers_that_persist_begin_each_epoch_anew(self):
+        loader = DataLoader(Numbers(), 6, num_workers=2, persistent_workers=True, collate_fn=time_first)
+        counter = samples.BatchCounter()
+        iterator = iter(loader)
+        counter.count(iterator, next(iterator), 6)  # and the script breaks off
+        iterator = iter(loader)
+        self.assertEqual([counter.count(iterator, batch, 6) for batch in iterator], [6, 6, 6, 2])
+
+    def test_a_stream_has_the_batch_size_of_its_loader_unless_its_batches_look_like_it(self):
+        for workers in (0, 1):
+            counted, counter = counts(DataLoader(Stream(), 6, num_workers=workers), 6)
+            self.assertEqual((counted, counter.by, counter.mismatch), ([6, 6, 6, 2], samples.BATCH, None))
+        counted, counter = counts(DataLoader(Stream(), 5, collate_fn=time_first), 5)
+        self.assertEqual((counted, counter.by), ([5] * 4, samples.BATCH_SIZE))
+        self.assertEqual(counter.mismatch, "the leading dimension of a batch is 9, and the loader's batch size is 5")
+
+
+class Shapes(unittest.TestCase):
+    """Whole batches, of which no sampler knows the samples."""
+
+    def of_step(self, batch, model):
+        counter, shapes = samples.BatchCounter(), samples.Samples()
+        shapes.modules = lambda: [model]
+        iterator = iter(DataLoader(Whole(batch), batch_size=None))
+        return shapes.of_step(counter.count(iterator, next(iterator), None), counter, 1), shapes.by
+
+    def test_a_leading_dimension_counts_only_where_it_can_be_nothing_else(self):
+        points = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
+        lstm, linear = nn.LSTM(4, 4), nn.Linear(4, 4)
+        attention = nn.TransformerEncoderLayer(4, 2, batch_first=True)
+        for batch, model, expected in [
+            (torch.zeros(6, 4), linear, 6),
+            (torch.zeros(6, 9, 4), linear, 6),
+            (torch.zeros(6, 9, 4), lstm, None),  # may be time first
+            (torch.zeros(6, 9, 4), attention, 6),
+            (torch.zeros(6, 3, 8, 8), lstm, 6),  # pictures
+            ((torch.zeros(1, 4096).long(), torch.zeros(1, 4096)), linear, None),  # packed tokens
+            (torch.zeros(1, 4096), linear, 1),
+            ((torch.zeros(8, 3), points), linear, None),  # points with a batch vector
+            ((torch.zeros(8, 3), torch.arange(8)), linear, 8),
+            ((torch.zeros(8, 3), torch.tensor([3, 1, 0, 2, 2, 1, 0, 1])), linear, 8),  # labels
+        ]:
+            with self.subTest(batch=batch, model=type(model).__name__):
+                by = samples.BATCH if expected is not None else None
+                self.assertEqual(self.of_step(batch, model), (expected, by))
+
+    def test_inputs_are_looked_at_in_the_same_way(self):
+        for inputs, model, expected in [
+            ([torch.zeros(35, 20)], nn.Linear(4, 4), 35),
+            ([torch.zeros(35, 20)], nn.LSTM(4, 4), None),
+            ([torch.zeros(35, 20), torch.zeros(2, 20, 4)], nn.Linear(4, 4), None),
+        ]:
+            shapes = samples.Samples()
+            shapes.modules = lambda model=model: [model]
+            shapes.add_input(inputs, {})
+            self.assertEqual(shapes.of_step(None, None, 1), expected)
+
+
+if __name__ == "__main__":
+    unittest.main()
