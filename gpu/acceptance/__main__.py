@@ -13,13 +13,15 @@ import traceback
 from pathlib import Path
 from typing import Any, Optional
 
-from . import machine, process, results
+from . import machine, place, plan, process, results
 from .checks import CHECKS, named
 from .context import Check, Context
 from .results import FAILED, SKIPPED, Report, Row
 
 ALL_PASSED, SOME_FAILED, USAGE, SOME_SKIPPED = 0, 1, 2, 3
 ARCHIVE_BYTES, LOG_BYTES = 14 << 20, 20_000
+#: What the end of a check at its limit may take, and the packing of what is left.
+END_SECONDS = 4
 EPILOG = """exit codes:
   0  every check that was asked for ran and passed
   1  a check failed
@@ -40,10 +42,20 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--state",
-        help="folder for searches, logs and data sets, from which a later call goes on "
-        "[gputune-acceptance in the folder for temporary files]",
+        help="folder for searches, logs and data sets, from which a later call goes on; it has to be the user's own "
+        "[gputune/acceptance in $XDG_STATE_HOME or ~/.local/state]",
     )
-    made.add_argument("--minutes", type=float, default=240, help="time for all checks together [240]")
+    made.add_argument("--plan", action="store_true", help="show the three calls with their times and end")
+    made.add_argument("--call", type=int, choices=range(1, len(plan.CALLS) + 1), help="run this call of the plan")
+    made.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="without a GPU: try the checks themselves on the processor; nothing is called passed of a GPU",
+    )
+    made.add_argument("--tests", default="", metavar="FILE", help="the library's test binary")
+    made.add_argument(
+        "--minutes", type=float, help=f"time for all checks together [{plan.CALL_SECONDS / 60} with --call, else 240]"
+    )
     made.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="run these checks only: NAME,NAME or given again"
     )
@@ -77,28 +89,38 @@ def limit(check: Check) -> str:
     return "all left" if check.limit_seconds > 3600 else f"{check.limit_seconds} s"
 
 
-def why_not(check: Check, facts: dict[str, Any], tiny: bool, left: float) -> Optional[str]:
+def why_not(check: Check, facts: dict[str, Any], tiny: bool, left: float, dry: bool = False) -> Optional[str]:
     """Why a check cannot run here, if it cannot."""
     if tiny and check.name in ("images", "images-grid"):
         return None if "torch" in facts else "no PyTorch"
+    if dry:
+        if not check.runs_dry:
+            return "a dry run, and it needs a GPU"
+        return "no PyTorch" if check.needs_torch and "torch" not in facts else too_late(check, left)
     if check.needs_gpu and "gpu" not in facts:
         return "no GPU"
     if check.needs_torch and not facts.get("torch_sees_gpu"):
         return "no PyTorch that sees the GPU" if "torch" in facts else "no PyTorch"
-    if left < min(check.least, check.limit_seconds):
-        return f"{left:.0f} s are left, and it needs {check.least} s"
-    return None
+    return too_late(check, left)
 
 
-def run_check(check: Check, context: Context, folder: Path) -> tuple[list[Row], dict[str, Any], float]:
+def too_late(check: Check, left: float) -> Optional[str]:
+    """That a check does not fit into the time that is left, with what ending it may take."""
+    needed = min(check.least, check.limit_seconds)
+    return f"{left:.0f} s are left, and it needs {needed} s" if left < needed + END_SECONDS else None
+
+
+def run_check(check: Check, context: Context) -> tuple[list[Row], dict[str, Any], float]:
     """Runs a check in a process of its own, and says so where it did not come to its end."""
-    path = folder / f"{check.name}.json"
+    path = Path(context.out) / results.RUNNING
     path.unlink(missing_ok=True)
     command = [sys.executable, "-m", "acceptance", "--child", check.name, "--context", context.to_json()]
-    done = process.run(command, context.seconds + 15)
+    done = process.run(command, context.seconds, grace=END_SECONDS / 2)
     rows, numbers = results.read_report(path)
     if done.code is None:
-        rows.append(Row(f"{check.name}: time", f"ends within {context.seconds:.0f} s", "was ended", FAILED))
+        # A processor that does what a GPU is meant to do may well need longer.
+        seen, outcome = ("skipped: was ended in a dry run", SKIPPED) if context.dry else ("was ended", FAILED)
+        rows.append(Row(f"{check.name}: time", f"ends within {context.seconds:.0f} s", seen, outcome))
     elif done.code != 0:
         rows.append(Row(f"{check.name}: the check itself", "runs", f"{done.ended}: {done.last_line()}", FAILED))
     elif not rows:
@@ -109,7 +131,8 @@ def run_check(check: Check, context: Context, folder: Path) -> tuple[list[Row], 
 def child(name: str, text: str) -> int:
     """One check, in the process that `run_check` started."""
     context = Context(**json.loads(text))
-    report = Report(Path(context.state) / "reports" / f"{name}.json", name)
+    # Beside the results, so that it is there whatever is cut off.
+    report = Report(Path(context.out) / results.RUNNING, name)
     try:
         named(name).run(context, report)
     except Exception as error:
@@ -141,20 +164,20 @@ def pack(state: Path, out: Path) -> None:
 
 
 def write(out: Path, content: dict[str, Any], rows: list[Row]) -> None:
-    (out / results.FILE).write_text(json.dumps(content, indent=1) + "\n")
-    (out / "table.txt").write_text(results.table(rows) + "\n")
+    results.replace(out / results.FILE, json.dumps(content, indent=1) + "\n")
+    results.replace(out / "table.txt", results.table(rows) + "\n")
+    (out / results.RUNNING).unlink(missing_ok=True)
 
 
 def run_all(arguments: argparse.Namespace, checks: list[Check]) -> int:
     binary = str(Path(arguments.binary).resolve())
     out = Path(arguments.out).resolve()
     begun = time.monotonic()
-    facts = machine.facts(binary)
-    state = Path(arguments.state or Path(tempfile.gettempdir()) / "gputune-acceptance").resolve()
+    minutes = arguments.minutes or (plan.CALL_SECONDS / 60 if arguments.call else 240)
+    facts = machine.facts(binary, min(120, 30 * minutes))
     # A search of another binary or GPU cannot be gone on with.
-    state /= machine.identity_key(facts)
-    reports = state / "reports"
-    for folder in (out, reports):
+    state = place.own_folder(arguments.state) / machine.identity_key(facts)
+    for folder in (out, state):
         folder.mkdir(parents=True, exist_ok=True)
     (state / "device").write_text(str(facts.get("gpu", "no GPU")))
     kept, moved = results.earlier_checks(out, machine.identity(facts))
@@ -164,16 +187,18 @@ def run_all(arguments: argparse.Namespace, checks: list[Check]) -> int:
     device, driver, torch = (facts.get(key, f"no {key}") for key in ("gpu", "driver", "torch"))
     print(f"{device}, driver {driver}, PyTorch {torch}, {facts['gputune']}")
     for check in checks:
-        left = 60 * arguments.minutes - (time.monotonic() - begun)
-        reason = why_not(check, facts, arguments.tiny, left)
+        left = minutes * 60 - (time.monotonic() - begun)
+        reason = why_not(check, facts, arguments.tiny, left, arguments.dry_run)
         if reason:
             found = [Row(check.name, check.about, f"skipped: {reason}", SKIPPED)]
             numbers: dict[str, Any] = {}
             seconds = 0.0
         else:
             print(f"... {check.name}: {check.about}", file=sys.stderr, flush=True)
-            context = Context(binary, str(out), str(state), min(check.limit_seconds, left - 2), arguments.tiny)
-            found, numbers, seconds = run_check(check, context, reports)
+            limit = min(check.limit_seconds, left - END_SECONDS)
+            tests = str(Path(arguments.tests).resolve()) if arguments.tests else ""
+            context = Context(binary, str(out), str(state), limit, arguments.tiny, arguments.dry_run, tests)
+            found, numbers, seconds = run_check(check, context)
         rows += found
         # A skipped check takes nothing away from what an earlier call found.
         if not reason or check.name not in kept:
@@ -203,15 +228,21 @@ def main() -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
-    if arguments.list:
-        print(listing())
+    if arguments.list or arguments.plan:
+        print(plan.text() if arguments.plan else listing())
         return ALL_PASSED
+    if arguments.call and not arguments.only:
+        checks = plan.CALLS[arguments.call - 1].checks
     if not arguments.binary or not os.access(arguments.binary, os.X_OK) or not Path(arguments.binary).is_file():
         print(
             f"error: {arguments.binary or 'no binary was named; it'} is not a program that can be run", file=sys.stderr
         )
         return USAGE
-    return run_all(arguments, checks)
+    try:
+        return run_all(arguments, checks)
+    except place.NotOwn as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE
 
 
 if __name__ == "__main__":

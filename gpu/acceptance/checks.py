@@ -1,45 +1,89 @@
-"""The list of checks, in the order in which they run: what takes little and tells much comes first."""
+"""The list of checks, call by call, in the order in which they run: what takes little and tells much comes first."""
 
 from __future__ import annotations
 
-from . import bench, device, losses, memory, meters, searches
-from .context import Check
+from functools import partial
+from typing import Callable
+
+from . import bench, device, hook, losses, memory, meters, preflight, searches, sick, suites
+from .context import Check, Context
+from .results import Report
+
+Run = Callable[[Context, Report], None]
+
+#: A check takes no longer, but for what is many probes: searches, and comparisons in turn.
+LONGEST_SECONDS = 30
 
 
-def _search(name: str):  # type: ignore[no-untyped-def]
-    return lambda context, report: searches.search(context, report, name)
+def _short(name: str, about: str, run: Run, expected: int, torch: bool = True, dry: bool = False) -> Check:
+    return Check(name, about, run, LONGEST_SECONDS, needs_torch=torch, least_seconds=expected, runs_dry=dry)
 
 
-def _grid(name: str):  # type: ignore[no-untyped-def]
-    return lambda context, report: searches.grid(context, report, name)
+def _meters(share: float, name: str) -> Check:
+    about = f"a probe of a load that is busy {share:.0%} of the time, against nvidia-smi"
+    return _short(name, about, partial(meters.against_nvidia_smi, busy=share), 16)
 
 
-CHECKS = [
-    Check("device", "`gputune device` against nvidia-smi and PyTorch", device.device, 60),
-    Check("bench", "`gputune device --bench` against PyTorch's products and copies", bench.bench, 150),
-    Check("demo", "the demo step's losses on the GPU against the CPU's", losses.demo_step, 120, needs_torch=False),
-    Check("meters", "a probe's GPU readings against nvidia-smi", meters.against_nvidia_smi, 90),
-    Check("gpm", "GPM with and without root", meters.gpm, 180),
-    Check("window", "one mean over a window against ticks of a second", meters.window_mean, 75),
-    Check("energy", "the energy counter's period, and a probe's energy", meters.energy, 60),
-    Check("host", "the host meter beside the GPU's", meters.host, 45),
-    Check("sigkill", "memory and processes after SIGKILL of a step, and of gputune", memory.after_sigkill, 150),
-    Check("oom", "out of memory found and classified", memory.out_of_memory, 150),
-    Check(
-        "observer",
-        "what gputune costs: throughput and processor time with and without it",
-        meters.observer,
-        480,
-        least_seconds=150,
-    ),
-    Check(
-        "quickstart", "examples/quickstart.toml finds and uses the GPU", searches.quick_start, 180, needs_torch=False
-    ),
-    Check("images", "a search over an image pipeline with decoding", _search("images"), 540, least_seconds=120),
-    Check("gpt", "a search over a small GPT", _search("gpt"), 540, least_seconds=120),
-    Check("images-grid", "every config of the same space, as a replay table", _grid("images"), 36000, least_seconds=60),
-    Check("gpt-grid", "every config of the same space, as a replay table", _grid("gpt"), 36000, least_seconds=60),
+def _demo(precision: str) -> Check:
+    about = f"the demo step's losses in {precision} on the GPU against the CPU's"
+    return _short(f"demo-{precision}", about, partial(losses.demo_step, precision=precision), 10, torch=False)
+
+
+def _search(name: str, about: str) -> Check:
+    return Check(name, about, partial(searches.search, name=name), 170, least_seconds=60, expected_seconds=165)
+
+
+def _grid(name: str) -> Check:
+    about = f"up to {searches.GRID_CONFIGS} configs of the same space, as a replay table; a later call goes on"
+    return Check(f"{name}-grid", about, partial(searches.grid, name=name), 110, least_seconds=30, expected_seconds=105)
+
+
+#: Whether the hook is right on a GPU, and whether the numbers are.
+FIRST = [
+    Check("preflight", "driver, compiler, /dev/shm, GPM, processes, `gputune device`", preflight.preflight, 20,
+          needs_torch=False, runs_dry=True),
+    *hook.checks(),
+    _short("rust", "the library's tests that need a GPU", suites.rust, 15, torch=False, dry=True),
+    _meters(1.0, "meters"),
+    _meters(0.5, "meters-half"),
+    _short("ceilings", "`gputune device --bench`", bench.bench, 25, torch=False),
+    _short("ceilings-torch", "its numbers against PyTorch's", bench.compare, 20),
+    _demo("bf16"),
+    _short("sigkill", "memory and processes after SIGKILL of a step",
+           partial(memory.after_sigkill, victim="step"), 15),
+    _short("sigkill-gputune", "the same of gputune itself", partial(memory.after_sigkill, victim="gputune"), 15),
+    _short("oom", "out of memory found and classified", memory.out_of_memory, 20),
+    _short("oom-demo", "the same of the demo step", memory.demo, 6, torch=False),
+    *(_short(name.replace("_", "-"), f"tests/python/{name}.py", partial(suites.python, suite=name), 20, dry=True)
+      for name in suites.SUITES[:1]),
+]  # fmt: skip
+
+#: What a user sees: diagnoses, the cost of looking, energy, the first command of the README.
+SECOND = [
+    *(_short(f"sick-{name}", f"`gputune diagnose` of {about}", partial(sick.sick, name=name), 28, dry=True)
+      for name, about in sick.ABOUT.items()),
+    _short("device", "`gputune device` against nvidia-smi and PyTorch", device.device, 15),
+    _short("energy", "the energy counter's period, and a probe's energy", meters.energy, 25),
+    _short("window", "one mean over a window against ticks of a second", meters.window_mean, 28),
+    _short("host", "the host meter beside the GPU's", meters.host, 20),
+    *(_demo(precision) for precision in ("f32", "tf32", "f16")),
+    *(_short(name.replace("_", "-"), f"tests/python/{name}.py", partial(suites.python, suite=name), 20, dry=True)
+      for name in suites.SUITES[1:]),
+    Check("gpm", "GPM with and without root", meters.gpm, 60, least_seconds=45),
+    Check("observer", "what gputune costs: throughput and processor time", meters.observer, 100, least_seconds=75),
+    Check("quickstart", "examples/quickstart.toml finds and uses the GPU", searches.quick_start, 90,
+          needs_torch=False, least_seconds=60),
+]  # fmt: skip
+
+#: Two searches to their end, beside what the grid of their space has.
+THIRD = [
+    _search("gpt", "a search over a small GPT"),
+    _grid("gpt"),
+    _search("images", "a search over an image pipeline with decoding"),
+    _grid("images"),
 ]
+
+CHECKS = [*FIRST, *SECOND, *THIRD]
 
 
 def named(name: str) -> Check:

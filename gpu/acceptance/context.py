@@ -29,7 +29,16 @@ class Context:
     state: str
     seconds: float
     tiny: bool = False
+    #: Without a GPU, to try the checks themselves: nothing that it finds is of a GPU.
+    dry: bool = False
+    #: The library's test binary, if one was named.
+    tests: str = ""
     begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def device(self) -> str:
+        """Where scripts train, as PyTorch names it."""
+        return "cpu" if self.dry else "cuda"
 
     @property
     def left(self) -> float:
@@ -91,11 +100,20 @@ class Check:
     needs_gpu: bool = True
     needs_torch: bool = True
     least_seconds: int = 0
+    #: What it takes where nothing goes wrong, if that is more than what is worth a start.
+    expected_seconds: int = 0
+    #: Whether a dry run starts it: what it does without a GPU is not nothing.
+    runs_dry: bool = False
 
     @property
     def least(self) -> int:
         """Less time than this is not worth a start."""
         return self.least_seconds or self.limit_seconds // 2
+
+    @property
+    def expected(self) -> int:
+        """For the plan."""
+        return self.expected_seconds or self.least
 
 
 def reading(probe: dict[str, Any], metric: str) -> Optional[tuple[float, str]]:

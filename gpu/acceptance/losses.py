@@ -53,24 +53,24 @@ class Listener:
         return [event for event in events if isinstance(event, dict)]
 
 
-def demo_step(context: Context, report: Report) -> None:
-    """Each precision on both, step by step."""
-    for precision, tolerance in TOLERANCES.items():
-        wanted, _, cpu = train(context, "cpu", precision)
-        found, framework, gpu = train(context, "gpu", precision)
-        report.number(**{precision: {"cpu": wanted, "gpu": found, "framework": framework}})
-        for device, done, losses in (("CPU", cpu, wanted), ("GPU", gpu, found)):
-            if done.code != 0 or len(losses) < STEPS:
-                seen = f"{done.ended}, {len(losses)} steps: {done.last_line()}"
-                report.judge(f"{precision} on the {device}", f"{STEPS} steps", seen, False)
-        if min(len(wanted), len(found)) < STEPS:
-            continue
-        report.judge(f"{precision}, what trains", "a GPU", framework, "GPU" in framework)
-        wrong = disagreement(found, wanted, tolerance)
-        far = max(abs(one / other - 1) for one, other in zip(found, wanted))
-        seen = wrong or f"at most {100 * far:.2f} % apart, from {found[0]:.3f} to {found[-1]:.3f}"
-        expected = f"each within {100 * tolerance:.1f} % of the CPU's, falling by {FALL:.0f} or more"
-        report.judge(f"{precision}, losses of {STEPS} steps", expected, seen, wrong is None)
+def demo_step(context: Context, report: Report, precision: str) -> None:
+    """A precision on both, step by step."""
+    tolerance = TOLERANCES[precision]
+    wanted, _, cpu = train(context, "cpu", precision)
+    found, framework, gpu = train(context, "gpu", precision)
+    report.number(cpu=wanted, gpu=found, framework=framework)
+    for device, done, losses in (("CPU", cpu, wanted), ("GPU", gpu, found)):
+        if done.code != 0 or len(losses) < STEPS:
+            seen = f"{done.ended}, {len(losses)} steps: {done.last_line()}"
+            report.judge(f"{precision} on the {device}", f"{STEPS} steps", seen, False)
+    if min(len(wanted), len(found)) < STEPS:
+        return
+    report.judge(f"{precision}, what trains", "a GPU", framework, "GPU" in framework)
+    wrong = disagreement(found, wanted, tolerance)
+    far = max(abs(one / other - 1) for one, other in zip(found, wanted))
+    seen = wrong or f"at most {100 * far:.2f} % apart, from {found[0]:.3f} to {found[-1]:.3f}"
+    expected = f"each within {100 * tolerance:.1f} % of the CPU's, falling by {FALL:.0f} or more"
+    report.judge(f"{precision}, losses of {STEPS} steps", expected, seen, wrong is None)
 
 
 def train(context: Context, device: str, precision: str) -> tuple[list[float], str, process.Done]:

@@ -31,8 +31,8 @@ print(json.dumps(facts))
 IDENTITY = ("binary_sha256", "uuid", "driver")
 
 
-def facts(binary: str) -> dict[str, Any]:
-    """What results are of; what cannot be found out is absent."""
+def facts(binary: str, limit: float = 120) -> dict[str, Any]:
+    """What results are of; what cannot be found out in the time that there is, is absent."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "kernel": platform.release(),
@@ -47,7 +47,7 @@ def facts(binary: str) -> dict[str, Any]:
         rows = nvidia_smi.query("name,uuid,driver_version,memory.total")
         if rows and len(rows[0]) == 4:
             found.update(zip(("gpu", "uuid", "driver", "memory_total_mib"), rows[0]))
-    found.update(torch_facts())
+    found.update(torch_facts(limit))
     return found
 
 
@@ -87,9 +87,9 @@ def sha256(binary: str) -> str:
     return digest.hexdigest()
 
 
-def torch_facts() -> dict[str, Any]:
+def torch_facts(limit: float = 120) -> dict[str, Any]:
     try:
-        answer = json.loads(output([sys.executable, "-c", TORCH], 120).splitlines()[-1])
+        answer = json.loads(output([sys.executable, "-c", TORCH], limit).splitlines()[-1])
         return answer if isinstance(answer, dict) else {}
     except (ValueError, IndexError):
         return {}

@@ -14,46 +14,45 @@ from .tables import read_journal
 TOLERANCE_MIB = 64.0
 
 
-def after_sigkill(context: Context, report: Report) -> None:
-    """A step, and then gputune itself, are killed by SIGKILL while 4 GiB are held."""
-    for victim in ("step", "gputune"):
-        before = nvidia_smi.memory_used_mib()
-        if before is None:
-            report.skip(victim, "memory is back", "nvidia-smi does not tell")
-            continue
-        out = context.folder("sigkill") / victim
-        command = [
-            context.binary,
-            "probe",
-            str(SPECS / "load.toml"),
-            "--quiet",
-            "--out",
-            str(out),
-            "--set",
-            "memory_gib=4",
-        ]
-        child = process.start(command, env=context.environment())
-        held = wait_until_held(child, before + 4096, 60)
-        descendants = process.children(child.pid)
-        killed = [pid for pid in descendants if is_load(pid)] if victim == "step" else [child.pid]
-        process.kill(killed)
-        if not held or not killed:
-            process.end(child)
-            report.judge(victim, "a probe that holds 4 GiB", "none was seen", False)
-            continue
-        seconds = nvidia_smi.wait_for_memory(before, TOLERANCE_MIB, 30)
-        report.number(**{f"{victim}_seconds": seconds})
-        report.judge(
-            f"memory after SIGKILL of the {victim}",
-            "back within 10 s",
-            "not within 30 s" if seconds is None else f"{seconds:.1f} s",
-            seconds is not None and seconds < 10,
-        )
-        if victim == "gputune":
-            time.sleep(1)
-            left = [pid for pid in descendants if alive(pid)]
-            report.judge("processes after SIGKILL of gputune", "none is left", f"{len(left)} left", not left)
+def after_sigkill(context: Context, report: Report, victim: str) -> None:
+    """A step, or gputune itself, is killed by SIGKILL while 4 GiB are held."""
+    before = nvidia_smi.memory_used_mib()
+    if before is None:
+        report.skip(victim, "memory is back", "nvidia-smi does not tell")
+        return
+    out = context.folder("sigkill") / victim
+    command = [
+        context.binary,
+        "probe",
+        str(SPECS / "load.toml"),
+        "--quiet",
+        "--out",
+        str(out),
+        "--set",
+        "memory_gib=4",
+    ]
+    child = process.start(command, env=context.environment())
+    held = wait_until_held(child, before + 4096, 60)
+    descendants = process.children(child.pid)
+    killed = [pid for pid in descendants if is_load(pid)] if victim == "step" else [child.pid]
+    process.kill(killed)
+    if not held or not killed:
         process.end(child)
+        report.judge(victim, "a probe that holds 4 GiB", "none was seen", False)
+        return
+    seconds = nvidia_smi.wait_for_memory(before, TOLERANCE_MIB, 30)
+    report.number(**{f"{victim}_seconds": seconds})
+    report.judge(
+        f"memory after SIGKILL of the {victim}",
+        "back within 10 s",
+        "not within 30 s" if seconds is None else f"{seconds:.1f} s",
+        seconds is not None and seconds < 10,
+    )
+    if victim == "gputune":
+        time.sleep(1)
+        left = [pid for pid in descendants if alive(pid)]
+        report.judge("processes after SIGKILL of gputune", "none is left", f"{len(left)} left", not left)
+    process.end(child)
 
 
 def wait_until_held(child: subprocess.Popen[str], mib: float, limit: float) -> bool:
@@ -84,7 +83,7 @@ def alive(pid: int) -> bool:
 
 
 def out_of_memory(context: Context, report: Report) -> None:
-    """PyTorch and the demo step ask for more than any GPU has."""
+    """PyTorch asks for more than any GPU has."""
     out = context.folder("oom") / "search"
     done = context.gputune(
         "search", SPECS / "oom.toml", "--out", out, "--fresh", "--quiet", "--format", "json", limit=120
@@ -101,10 +100,10 @@ def out_of_memory(context: Context, report: Report) -> None:
         large.get("outcome") == "out_of_memory" and "out of memory" in reason,
     )
     report.judge("8000 GiB", "not tried", "tried" if 8000 in trials else "not tried", 8000 not in trials)
-    demo(context, report)
 
 
 def demo(context: Context, report: Report) -> None:
+    """The demo step does."""
     words: list[object] = ["demo-step", "--device", "gpu", "--batch-size", 1 << 24, "--steps", 1]
     done = context.gputune(*words, limit=60)
     report.judge(

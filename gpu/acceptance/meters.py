@@ -23,6 +23,8 @@ NOBODY = 65534
 STUDENT = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 11: 2.20, 12: 2.18}
 STUDENT.update({13: 2.16, 14: 2.14, 15: 2.13})
 MOST_ROUNDS, FEWEST_ROUNDS = 16, 3
+# Of a second each.
+WINDOW_TICKS = 8
 COST = 0.005
 # Of the load's run, alone and in a probe: clocks fall while it gets warm, so the same seconds are compared.
 RATE_SECONDS = 5
@@ -51,24 +53,23 @@ class Load:
         process.end(self.child)
 
 
-def against_nvidia_smi(context: Context, report: Report) -> None:
-    """Probes of a known load, with nvidia-smi sampling beside them."""
+def against_nvidia_smi(context: Context, report: Report, busy: float) -> None:
+    """A probe of a known load, with nvidia-smi sampling beside it."""
     folder = context.folder("meters")
-    for busy in (1.0, 0.5):
-        before = nvidia_smi.memory_used_mib() or 0.0
-        samples = nvidia_smi.Samples(folder / f"smi-{busy}.csv")
-        done, probe = context.probe(LOAD, folder / f"busy-{busy}", busy=busy, memory_gib=4)
-        until = time.time()
-        seen = samples.stop()
-        # Ending the step takes a moment, during which it no longer computes.
-        window = (until - float(probe.get("measured_seconds", 0)) - 1.0, until - 1.0)
-        label = f"{busy:.0%} busy"
-        if probe.get("outcome") != "measured":
-            report.judge(label, "a measured probe", f"{probe.get('outcome')}: {done.last_line()}", False)
-            continue
-        witnesses = {name: nvidia_smi.mean(seen, name, *window) for name in nvidia_smi.FIELDS[1:]}
-        report.number(**{label: {"probe": probe.get("gpus"), "nvidia_smi": witnesses}})
-        compare(report, label, probe, witnesses, before)
+    before = nvidia_smi.memory_used_mib() or 0.0
+    samples = nvidia_smi.Samples(folder / f"smi-{busy}.csv")
+    done, probe = context.probe(LOAD, folder / f"busy-{busy}", busy=busy, memory_gib=4)
+    until = time.time()
+    seen = samples.stop()
+    # Ending the step takes a moment, during which it no longer computes.
+    window = (until - float(probe.get("measured_seconds", 0)) - 1.0, until - 1.0)
+    label = f"{busy:.0%} busy"
+    if probe.get("outcome") != "measured":
+        report.judge(label, "a measured probe", f"{probe.get('outcome')}: {done.last_line()}", False)
+        return
+    witnesses = {name: nvidia_smi.mean(seen, name, *window) for name in nvidia_smi.FIELDS[1:]}
+    report.number(**{label: {"probe": probe.get("gpus"), "nvidia_smi": witnesses}})
+    compare(report, label, probe, witnesses, before)
 
 
 def compare(
@@ -239,7 +240,7 @@ def window_mean(context: Context, report: Report) -> None:
     try:
         load.wait_until_steady()
         samples = [(time.monotonic(), nvml.gpm_sample())]
-        for _ in range(12):
+        for _ in range(WINDOW_TICKS):
             time.sleep(1)
             samples.append((time.monotonic(), nvml.gpm_sample()))
     finally:
@@ -257,7 +258,7 @@ def window_mean(context: Context, report: Report) -> None:
             report.skip(metric, "the mean of its ticks", "the device does not tell")
         else:
             report.judge(
-                f"NVML's {metric}, 12 s", f"{mean:.1f} ± 2 % (mean of ticks)", f"{total:.1f} %", near(total, mean, 0, 2)
+                f"NVML's {metric}, {WINDOW_TICKS} s", f"{mean:.1f} ± 2 % (mean of ticks)", f"{total:.1f} %", near(total, mean, 0, 2)
             )
     _, probe = context.probe(LOAD, folder / "probe", busy=0.5, cycle=0.1, memory_gib=1)
     busy = weighted_mean([(seconds, tick["sm_util"]) for seconds, tick in ticks])
@@ -290,7 +291,7 @@ def observer(context: Context, report: Report) -> None:
     longest = 0.0
     for number in range(MOST_ROUNDS):
         begun = context.left
-        if begun < max(45.0, 1.5 * longest):
+        if begun < max(25.0, 1.2 * longest):
             break
         rates: dict[bool, Optional[float]] = {}
         for in_probe in (number % 2 == 0, number % 2 == 1):

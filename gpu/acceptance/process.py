@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -32,6 +33,16 @@ class Done:
         return lines[-1].strip()[:200] if lines else "nothing printed"
 
 
+#: prctl(2): the signal that a process gets when its parent ends.
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+
+
+def end_with_parent() -> None:
+    """In a child: whoever cuts these checks off, nothing keeps a GPU busy behind them."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def start(
     command: list[str], cwd: Optional[Path] = None, env: Optional[dict[str, str]] = None, stdout: Optional[Path] = None
 ) -> subprocess.Popen[str]:
@@ -47,13 +58,20 @@ def start(
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            preexec_fn=end_with_parent,
         )
     finally:
         if stdout:
             target.close()  # type: ignore[union-attr]
 
 
-def run(command: list[str], limit: float, cwd: Optional[Path] = None, env: Optional[dict[str, str]] = None) -> Done:
+def run(
+    command: list[str],
+    limit: float,
+    cwd: Optional[Path] = None,
+    env: Optional[dict[str, str]] = None,
+    grace: float = GRACE_SECONDS,
+) -> Done:
     """Runs a command in a session of its own. At the limit: SIGINT, on which a search keeps what it has; then SIGKILL."""
     begun = time.monotonic()
     child = subprocess.Popen(
@@ -66,6 +84,7 @@ def run(command: list[str], limit: float, cwd: Optional[Path] = None, env: Optio
         text=True,
         errors="replace",
         start_new_session=True,
+        preexec_fn=end_with_parent,
     )
     code: Optional[int]
     try:
@@ -76,7 +95,7 @@ def run(command: list[str], limit: float, cwd: Optional[Path] = None, env: Optio
         family = children(child.pid)
         child.send_signal(signal.SIGINT)
         try:
-            child.wait(timeout=GRACE_SECONDS)
+            child.wait(timeout=grace)
         except subprocess.TimeoutExpired:
             pass
         end(child)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, Optional
 
 FILE = "results.json"
-FILES = (FILE, "table.txt", "images-grid.csv", "gpt-grid.csv", "manifest.json", "searches.tar.gz")
+#: What the check that runs has found so far; gone once it is in the results.
+RUNNING = "running.json"
+FILES = (FILE, RUNNING, "table.txt", "images-grid.csv", "gpt-grid.csv", "manifest.json", "searches.tar.gz")
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
@@ -60,10 +62,15 @@ class Report:
         self.write()
 
     def write(self) -> None:
-        content = {"rows": [asdict(row) for row in self.rows], "numbers": self.numbers}
-        draft = self.path.with_suffix(".draft")
-        draft.write_text(json.dumps(content, indent=1))
-        draft.replace(self.path)
+        content = {"check": self.name, "rows": [asdict(row) for row in self.rows], "numbers": self.numbers}
+        replace(self.path, json.dumps(content, indent=1))
+
+
+def replace(path: Path, text: str) -> None:
+    """Writes a file whole or not at all, whenever this process ends."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(text)
+    draft.replace(path)
 
 
 def read_report(path: Path) -> tuple[list[Row], dict[str, Any]]:

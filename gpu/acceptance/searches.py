@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,24 @@ def best(out: Path) -> dict[str, Any]:
         return {}
 
 
+#: More of a grid tells little more of a search.
+GRID_CONFIGS = 40
+
+
 def spec_of(context: Context, name: str, grid: bool) -> Path:
+    """The spec of a search or a grid, for the time that there is."""
     base = "tiny" if context.tiny else name
-    return SPECS / f"{base}{'-grid' if grid else ''}.toml"
+    file = SPECS / f"{base}{'-grid' if grid else ''}.toml"
+    if context.tiny:
+        return file
+    # Its end, with confirmations, comes before the end of the check.
+    seconds = max(int(context.left) - 8, 10)
+    limit = ("probes", str(GRID_CONFIGS)) if grid else ("time", f'"{seconds}s"')
+    text = re.sub(rf"(?m)^{limit[0]} = .*$", f"{limit[0]} = {limit[1]}", file.read_text())
+    text = text.replace("[step]\n", f"[step]\ncwd = {json.dumps(str(SPECS))}\n", 1)
+    copy = context.folder(name) / file.name
+    copy.write_text(text)
+    return copy
 
 
 def prepare(context: Context, report: Report, name: str) -> None:
@@ -95,9 +111,8 @@ def grid(context: Context, report: Report, name: str) -> None:
     prepare(context, report, name)
     out = context.folder(name) / "grid"
     # What is left after the search is stopped is for the table.
-    done = context.gputune(
-        "search", spec_of(context, name, grid=True), "--out", out, "--format", "none", limit=context.left - 12
-    )
+    spec = spec_of(context, name, grid=True)
+    done = context.gputune("search", spec, "--out", out, "--format", "none", limit=context.left - 6)
     trials = tables.read_journal(out / "journal.jsonl")
     made = tables.rows(trials, PARAMETERS)
     complete = done.code == 0
