@@ -38,6 +38,8 @@ pub enum StopReason {
     TimeSpent,
     /// Every config is probed or ruled out.
     SpaceExhausted,
+    /// No further config was found, and whether the rules leave one is not known.
+    NothingFound,
     /// No probe is expected to gain as much as is asked of one.
     LittleToGain,
     /// Some probes are expected to gain as much as is asked of one, but less than measurements can tell apart.
@@ -54,6 +56,7 @@ impl std::fmt::Display for StopReason {
             Self::ProbesSpent => "the budget of probes is spent",
             Self::TimeSpent => "the budget of time is spent",
             Self::SpaceExhausted => "every config was probed or ruled out",
+            Self::NothingFound => "no further config was found; whether the rules leave one is not known",
             Self::GainWithinNoise => "another probe is expected to gain less than measurements can tell apart",
             Self::LittleToGain => "another probe is expected to gain too little",
             Self::Interrupted => "interrupted",
@@ -69,8 +72,10 @@ impl Budget {
     /// Whether the search for new configs must end here; `elapsed` is the wall time so far.
     ///
     /// A probe is expected to take as long as those that measured something did (their median), and time is kept for the
-    /// confirmation, up to half of all. The first probe is always allowed.
+    /// confirmation, up to half of all. The first two probes are allowed as long as there is time for them: one config alone
+    /// is compared with nothing.
     pub fn stop(&self, history: &History, elapsed: Duration) -> Option<StopReason> {
+        const FEWEST: usize = 2;
         let searched = history.searched().count();
         if searched >= self.probes as usize {
             return Some(StopReason::ProbesSpent);
@@ -78,7 +83,11 @@ impl Budget {
         let measured = |trial: &&Trial| trial.outcome.measurement().is_some();
         let leaders = history.contenders(|outcome| outcome.measurement().is_some()).filter(measured).count();
         let expected = expected_probe(history);
-        let reserve = self.reserve(expected, u32::try_from(leaders).unwrap_or(CONFIRMED));
+        let reserve = if searched < FEWEST {
+            Duration::ZERO
+        } else {
+            self.reserve(expected, u32::try_from(leaders).unwrap_or(CONFIRMED))
+        };
         (searched > 0 && elapsed + expected + reserve > self.time).then_some(StopReason::TimeSpent)
     }
 
@@ -96,18 +105,43 @@ impl Budget {
         left.min(in_time.saturating_sub(searched))
     }
 
-    /// Time that is kept for confirming so many leaders; one alone is not confirmed.
+    /// Time that is kept for confirming so many leaders: for all rounds up to half of all time. In any case it is enough for
+    /// a [first round](Self::round) of two, which may end one probe's length over the time.
     fn reserve(&self, expected: Duration, leaders: u32) -> Duration {
+        if self.confirmations == 0 {
+            return Duration::ZERO;
+        }
         let confirmed = if leaders < 2 { 0 } else { self.confirmations.saturating_mul(leaders.min(CONFIRMED)) };
-        // A confirmation measures twice as long as a probe, but starts up only as long.
-        (expected.saturating_mul(confirmed) * 3 / 2).min(self.time / 2)
+        let all = expected.mul_f64(CONFIRMATION * f64::from(confirmed));
+        all.min(self.time / 2).max(expected)
     }
 
-    /// Whether one more confirmation fits into the time.
-    pub fn allows_confirmation(&self, history: &History, elapsed: Duration) -> bool {
-        // It measures twice as long as a probe.
-        elapsed + expected_probe(history) * 2 <= self.time
+    /// How the next round of confirmations is measured, where so many configs are waiting to be measured in it; `None` where
+    /// there is no time for it.
+    ///
+    /// A round that cannot be measured as long as usual is measured as long as the search measures. The first round may
+    /// end one probe's length over the time, since without it nothing is confirmed.
+    pub(crate) fn round(&self, history: &History, elapsed: Duration, waiting: u32, is_first: bool) -> Option<Round> {
+        let expected = expected_probe(history);
+        let fits = |each: f64, time: Duration| elapsed + expected.mul_f64(each * f64::from(waiting)) <= time;
+        if fits(CONFIRMATION, self.time) {
+            return Some(Round::Usual);
+        }
+        let grace = if is_first { expected } else { Duration::ZERO };
+        fits(1.0, self.time + grace).then_some(Round::Short)
     }
+}
+
+/// What a confirmation takes of a probe's time: it measures twice as long, but starts up only as long.
+const CONFIRMATION: f64 = 1.5;
+
+/// How long a round of confirmations measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// Twice as long as the search does.
+    Usual,
+    /// As long as the search does.
+    Short,
 }
 
 /// The median time of probes that measured something for the usual time; of those that did for a shorter one where there
@@ -171,6 +205,12 @@ mod tests {
             assert_eq!(budget.probes_left(&history), left);
         }
         assert_eq!(budget.stop(&history, history.elapsed()), Some(StopReason::TimeSpent));
-        assert!(budget.allows_confirmation(&history, history.elapsed()));
+        let spent = |seconds| Duration::from_secs(seconds);
+        let round = |waiting, seconds, is_first| budget.round(&history, spent(seconds), waiting, is_first);
+        assert_eq!(round(2, 44, true), Some(Round::Usual));
+        assert_eq!(round(4, 44, true), Some(Round::Short), "four times 16.5 s do not fit, four times 11 s do");
+        assert_eq!(round(2, 78, true), Some(Round::Short), "over the time by less than a probe");
+        assert_eq!(round(2, 78, false), None, "a further round is not worth that");
+        assert_eq!(round(2, 80, true), None);
     }
 }

@@ -49,6 +49,13 @@ pub enum Event<'a> {
         /// Whether a line that was cut off in writing had to be dropped.
         healed: bool,
     },
+    /// Trials that are to come cannot be compared with those that are in the journal: a new era begins in it.
+    NewEra {
+        /// What is different, one entry each.
+        differences: &'a [String],
+        /// The trials of the eras before.
+        trials: usize,
+    },
     /// The search learns from an earlier study.
     WarmStart {
         /// Its folder or journal as it was given, or its name.
@@ -96,6 +103,20 @@ pub enum Event<'a> {
         /// The probe.
         number: u32,
         /// Who or what.
+        reason: &'a str,
+    },
+    /// The job runs as it is for a moment, to compare a stated baseline with it.
+    LookingAtJob,
+    /// The baseline that is stated is not what the job does when nothing is set.
+    BaselineDiffers {
+        /// What is stated and what the job has, a clause for each parameter.
+        differences: &'a [String],
+    },
+    /// A config was disturbed at every try: it is put back and tried later.
+    PutBack {
+        /// The probe.
+        number: u32,
+        /// Who or what disturbed it.
         reason: &'a str,
     },
     /// The same config runs in full precision for a few steps, for its losses.

@@ -1,9 +1,14 @@
 //! The file that a search is kept in: append-only JSON lines, one writer, a torn last line healed.
 //!
 //! The first line is the [`Header`]; each further line is one finished trial with names and values, so that the file
-//! can be read without the spec. A line is in the file, and on the disk, before anybody is told of the trial.
+//! can be read without the spec. A further header begins a new era: trials of before do not count any more. A line is in
+//! the file, and on the disk, before anybody is told of the trial.
 
+mod conditions;
+mod eras;
 mod follow;
+mod guard;
+mod line;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,14 +17,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::Outcome;
-use crate::space::{Settings, Space};
-use crate::trial::{Purpose, Trial};
+use crate::space::{LocateError, Space};
+use crate::trial::Trial;
 
+pub use conditions::{Conditions, Interpreter};
+pub use eras::OlderEras;
 pub use follow::{Follower, News, is_in_use};
+pub use line::{Line, settings_of};
 
-/// The version of the file format that this program reads and writes.
-pub const FORMAT: u32 = 1;
+/// The version of the file format that this program writes.
+pub const FORMAT: u32 = 2;
+
+/// The oldest that it reads: without [`Conditions`], so that a search goes on from such a journal only in a new era.
+pub const OLDEST_FORMAT: u32 = 1;
 
 /// What must be the same for trials to be comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,9 +53,15 @@ pub struct Header {
     pub gputune_version: String,
     /// What the trials depend on.
     pub fingerprint: Fingerprint,
+    /// What else they depend on.
+    #[serde(default)]
+    pub conditions: Conditions,
     /// The earlier studies that the search learns from: what it proposes depends on them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm_start: Vec<WarmStart>,
+    /// The eras before this one; not in the line itself.
+    #[serde(skip)]
+    pub older: OlderEras,
 }
 
 /// An earlier study that a search learns from.
@@ -63,7 +79,21 @@ impl Header {
     /// The header that this program writes.
     pub fn new(fingerprint: Fingerprint) -> Self {
         let gputune_version = env!("CARGO_PKG_VERSION").to_owned();
-        Self { format: FORMAT, gputune_version, fingerprint, warm_start: Vec::new() }
+        Self {
+            format: FORMAT,
+            gputune_version,
+            fingerprint,
+            conditions: Conditions::default(),
+            warm_start: Vec::new(),
+            older: OlderEras::default(),
+        }
+    }
+
+    /// Sets what else the trials depend on.
+    #[must_use]
+    pub fn conditions(mut self, conditions: Conditions) -> Self {
+        self.conditions = conditions;
+        self
     }
 
     /// Sets the earlier studies that the search learns from.
@@ -88,6 +118,14 @@ impl Header {
             if all.is_empty() { "nothing".to_owned() } else { all }
         };
         let mut found = self.fingerprint.differences(&now.fingerprint);
+        if self.format < FORMAT {
+            let version = &self.gputune_version;
+            found.push(format!(
+                "gputune {version} began it, which kept neither interpreter nor frameworks, script or limits"
+            ));
+        } else {
+            found.extend(self.conditions.differences(&now.conditions));
+        }
         if digests(self) != digests(now) {
             let (then, now) = (shown(self), shown(now));
             // A study may have other trials, but as many.
@@ -96,31 +134,6 @@ impl Header {
         }
         found
     }
-}
-
-/// One finished trial, as a line of the journal.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Line {
-    /// The trial's number.
-    pub trial: u32,
-    /// Why it was run.
-    pub purpose: Purpose,
-    /// Names and values.
-    pub config: Settings,
-    /// Why the strategy proposed it, where it says. (A failure has a `reason` on the same line.)
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-    /// The gain that the strategy expected of it, as a share of the best at that time, where it says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expected_gain: Option<f64>,
-    /// Wall time of the probe in seconds.
-    pub elapsed_s: f64,
-    /// When it was over, in seconds of Unix time; absent in journals of before this was kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_at: Option<f64>,
-    /// How it ended.
-    #[serde(flatten)]
-    pub outcome: Outcome,
 }
 
 /// Why a journal cannot be used.
@@ -154,7 +167,7 @@ pub enum JournalError {
         source: serde_json::Error,
     },
     /// It was written by a version of the program whose format this one does not know.
-    #[error("{} has format {found}, and this gputune reads format {FORMAT}", path.display())]
+    #[error("{} has format {found}, and this gputune reads formats {OLDEST_FORMAT} to {FORMAT}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
@@ -169,6 +182,16 @@ pub enum JournalError {
         /// What differs, one entry each.
         differences: Vec<String>,
     },
+    /// Somebody changed the file while the search ran.
+    #[error("{} {how} while the search ran; its trials are in {}", path.display(), kept.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What became of it.
+        how: String,
+        /// A file with all that the journal should have.
+        kept: PathBuf,
+    },
     /// A trial's config is not in the space.
     #[error("line {line} of {} has a config that is not in the space", path.display())]
     Foreign {
@@ -177,7 +200,7 @@ pub enum JournalError {
         /// The line, counted from 1.
         line: usize,
         /// Why not.
-        source: crate::space::LocateError,
+        source: LocateError,
     },
 }
 
@@ -186,8 +209,8 @@ pub enum JournalError {
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// Bytes of whole lines.
-    len: u64,
+    /// Its whole lines: should the file be lost, they are not.
+    text: Vec<u8>,
 }
 
 /// What was in a journal when it was opened.
@@ -199,6 +222,12 @@ pub struct Recovered {
     pub expected_gains: Vec<Option<f64>>,
     /// Whether a last line that was cut off in writing was dropped.
     pub healed: bool,
+    /// The number of the last trial of older eras: numbers go on.
+    pub last_number: u32,
+    /// Why a new era begins, if one does: what is different, one entry each.
+    pub changes: Vec<String>,
+    /// The eras before.
+    pub older: OlderEras,
 }
 
 impl Journal {
@@ -208,6 +237,27 @@ impl Journal {
     /// It cannot be read or written, another process has it open, it is damaged before its last line, or it was made
     /// under other conditions than `header` has.
     pub fn open(path: &Path, header: &Header, space: &Space) -> Result<(Self, Recovered), JournalError> {
+        Self::open_with(path, header, space, false)
+    }
+
+    /// The same, but other conditions begin a new era in the journal.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open), other conditions left out.
+    pub fn open_accepting_changes(
+        path: &Path,
+        header: &Header,
+        space: &Space,
+    ) -> Result<(Self, Recovered), JournalError> {
+        Self::open_with(path, header, space, true)
+    }
+
+    fn open_with(
+        path: &Path,
+        header: &Header,
+        space: &Space,
+        accepts_changes: bool,
+    ) -> Result<(Self, Recovered), JournalError> {
         let mut journal = Self::lock(path)?;
         let mut text = Vec::new();
         journal.file.read_to_end(&mut text).map_err(|source| journal.error("read", source))?;
@@ -216,23 +266,35 @@ impl Journal {
         if healed {
             journal.truncate(whole as u64)?;
         }
-        journal.len = whole as u64;
-        let mut lines = text[..whole].split_inclusive(|&byte| byte == b'\n').enumerate();
-        let Some((_, first)) = lines.next() else {
+        text.truncate(whole);
+        journal.text.clone_from(&text);
+        let Some(eras) = eras::split(path, &text)? else {
             journal.append(header)?;
             return Ok((journal, Recovered { healed, ..Recovered::default() }));
         };
-        check_header(path, first, header)?;
-        let (trials, expected_gains) =
-            lines.map(|(at, line)| parse_trial(path, at + 1, line, space)).collect::<Result<_, JournalError>>()?;
-        Ok((journal, Recovered { trials, expected_gains, healed }))
+        let changes = eras.header.differences(header);
+        if changes.is_empty() {
+            let (last_number, older) = (eras.last_number, eras.header.older);
+            let trials = eras.lines.iter().map(|(at, line)| parse_trial(path, *at, line, space));
+            let (trials, expected_gains) = trials.collect::<Result<_, JournalError>>()?;
+            return Ok((journal, Recovered { trials, expected_gains, healed, last_number, changes, older }));
+        }
+        if !accepts_changes {
+            return Err(JournalError::Mismatch { path: path.to_owned(), differences: changes });
+        }
+        let last = eras.lines.last().map(|(at, line)| parse::<Line>(path, *at, line)).transpose()?;
+        let OlderEras { eras: count, trials } = eras.header.older;
+        let older = OlderEras { eras: count + 1, trials: trials + eras.lines.len() };
+        let last_number = last.map_or(eras.last_number, |line| line.trial);
+        journal.append(header)?;
+        Ok((journal, Recovered { healed, last_number, changes, older, ..Recovered::default() }))
     }
 
     fn lock(path: &Path) -> Result<Self, JournalError> {
         let error = |source| JournalError::Io { action: "open", path: path.to_owned(), source };
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(error)?;
         match lock_patiently(&file) {
-            Ok(()) => Ok(Self { path: path.to_owned(), file, len: 0 }),
+            Ok(()) => Ok(Self { path: path.to_owned(), file, text: Vec::new() }),
             Err(TryLockError::WouldBlock) => Err(JournalError::Locked { path: path.to_owned() }),
             Err(TryLockError::Error(source)) => Err(JournalError::Io { action: "lock", path: path.to_owned(), source }),
         }
@@ -253,7 +315,8 @@ impl Journal {
         self.append(&Line {
             trial: trial.number,
             purpose: trial.purpose,
-            config: space.settings(&trial.config),
+            config: settings_of(trial, space),
+            as_it_is: trial.config.is_as_it_is().then(|| space.settings(&trial.config).chosen(space)),
             why: why.map(str::to_owned),
             expected_gain,
             elapsed_s: trial.elapsed.as_secs_f64(),
@@ -265,18 +328,31 @@ impl Journal {
     fn append(&mut self, line: &impl Serialize) -> Result<(), JournalError> {
         let mut text = serde_json::to_vec(line).map_err(|error| self.error("write", error.into()))?;
         text.push(b'\n');
+        let len = self.text.len() as u64;
+        if let Some(how) = guard::change(&self.path, &self.file, len) {
+            return Err(self.rescued(how, &text));
+        }
         let written = self
             .file
-            .seek(SeekFrom::Start(self.len))
+            .seek(SeekFrom::Start(len))
             .and_then(|_| self.file.write_all(&text))
             .and_then(|()| self.file.sync_data());
         if let Err(source) = written {
             // Best effort: a torn line is healed when the journal is opened again.
-            let _ = self.file.set_len(self.len);
+            let _ = self.file.set_len(len);
             return Err(self.error("write", source));
         }
-        self.len += text.len() as u64;
+        self.text.append(&mut text);
         Ok(())
+    }
+
+    /// The error of a journal that somebody changed, once all that it should have is somewhere else.
+    fn rescued(&self, how: String, line: &[u8]) -> JournalError {
+        let whole = [&self.text, line].concat();
+        match guard::rescue(&self.path, &whole) {
+            Ok(kept) => JournalError::Changed { path: self.path.clone(), how, kept },
+            Err(source) => self.error("rescue the trials of", source),
+        }
     }
 
     fn truncate(&mut self, len: u64) -> Result<(), JournalError> {
@@ -307,7 +383,7 @@ fn unix_time() -> Option<f64> {
     Some((now * 1e3).round() / 1e3)
 }
 
-/// Reads the trials of a journal without its space, and without locking it.
+/// Reads the trials of a journal's last era without its space, and without locking it.
 ///
 /// # Errors
 /// It cannot be read, is of another format, or a line before the last is damaged.
@@ -315,33 +391,18 @@ pub fn read(path: &Path) -> Result<(Header, Vec<Line>), JournalError> {
     let text =
         std::fs::read(path).map_err(|source| JournalError::Io { action: "read", path: path.to_owned(), source })?;
     let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-    let mut lines = text[..whole].split_inclusive(|&byte| byte == b'\n').enumerate();
-    let first = lines.next().map_or(&[][..], |(_, line)| line);
-    let header = parse_header(path, first)?;
-    let trials = lines.map(|(at, line)| parse(path, at + 1, line)).collect::<Result<_, _>>()?;
-    Ok((header, trials))
+    let Some(eras) = eras::split(path, &text[..whole])? else {
+        // There is no header to read.
+        return Err(eras::parse_header(path, 1, &[])
+            .err()
+            .unwrap_or(JournalError::Format { path: path.to_owned(), found: 0 }));
+    };
+    let trials = eras.lines.iter().map(|(at, line)| parse(path, *at, line)).collect::<Result<_, _>>()?;
+    Ok((eras.header, trials))
 }
 
 fn parse<'l, T: Deserialize<'l>>(path: &Path, line: usize, text: &'l [u8]) -> Result<T, JournalError> {
     serde_json::from_slice(text).map_err(|source| JournalError::Damaged { path: path.to_owned(), line, source })
-}
-
-/// Reads the first line; its format first, since another's header may have another form.
-fn parse_header(path: &Path, line: &[u8]) -> Result<Header, JournalError> {
-    #[derive(Deserialize)]
-    struct Versioned {
-        format: u32,
-    }
-    let Versioned { format } = parse(path, 1, line)?;
-    if format != FORMAT {
-        return Err(JournalError::Format { path: path.to_owned(), found: format });
-    }
-    parse(path, 1, line)
-}
-
-fn check_header(path: &Path, line: &[u8], now: &Header) -> Result<(), JournalError> {
-    let differences = parse_header(path, line)?.differences(now);
-    if differences.is_empty() { Ok(()) } else { Err(JournalError::Mismatch { path: path.to_owned(), differences }) }
 }
 
 impl Fingerprint {
@@ -379,11 +440,8 @@ fn json_differences(path: &str, then: &serde_json::Value, now: &serde_json::Valu
 /// A trial with the gain that was expected of it.
 fn parse_trial(path: &Path, at: usize, text: &[u8], space: &Space) -> Result<(Trial, Option<f64>), JournalError> {
     let line: Line = parse(path, at, text)?;
-    let config = space.locate(&line.config.chosen(space)).map_err(|source| JournalError::Foreign {
-        path: path.to_owned(),
-        line: at,
-        source,
-    })?;
+    let config =
+        line.locate(space).map_err(|source| JournalError::Foreign { path: path.to_owned(), line: at, source })?;
     let elapsed = Duration::try_from_secs_f64(line.elapsed_s).unwrap_or_default();
     let trial = Trial { number: line.trial, purpose: line.purpose, config, outcome: line.outcome, elapsed };
     Ok((trial, line.expected_gain))
@@ -392,8 +450,9 @@ fn parse_trial(path: &Path, at: usize, text: &[u8], space: &Space) -> Result<(Tr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Failure;
+    use crate::outcome::{Failure, Outcome};
     use crate::space::Parameter;
+    use crate::trial::Purpose;
 
     fn space() -> Space {
         Space::new([Parameter::values("x", [1, 2, 3])]).unwrap()
@@ -487,7 +546,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("\"trial\"", "\"trail\"") + "{}\n").unwrap();
         assert!(matches!(Journal::open(&path, &header("a"), &space), Err(JournalError::Damaged { line: 2, .. })));
-        std::fs::write(&path, text.replace("\"format\":1", "\"format\":9")).unwrap();
+        std::fs::write(&path, text.replace("\"format\":2", "\"format\":9")).unwrap();
         assert!(matches!(Journal::open(&path, &header("a"), &space), Err(JournalError::Format { found: 9, .. })));
     }
 }

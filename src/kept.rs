@@ -44,6 +44,9 @@ pub struct Record {
     pub objective: Objective,
     /// What the speed-up is measured against.
     pub baseline: Option<Settings>,
+    /// Whether that is the job as it is, with nothing else set.
+    #[serde(default)]
+    pub baseline_as_it_is: bool,
     /// What the search may cost.
     pub budget: Budget,
     /// What trains.
@@ -65,6 +68,7 @@ pub struct Description<'s> {
     space: &'s Space,
     objective: &'s Objective,
     baseline: Option<&'s Settings>,
+    baseline_as_it_is: bool,
     budget: Budget,
     device: &'s Device,
     step: StepRecord,
@@ -83,8 +87,26 @@ impl<'s> Description<'s> {
         step: &StepTemplate,
     ) -> Self {
         let (format, gputune_version, step) = (FORMAT, env!("CARGO_PKG_VERSION"), StepRecord::of(step));
-        let (stopped, elapsed_s) = (None, None);
-        Self { format, gputune_version, spec, space, objective, baseline, budget, device, step, stopped, elapsed_s }
+        Self {
+            format,
+            gputune_version,
+            spec,
+            space,
+            objective,
+            baseline,
+            baseline_as_it_is: false,
+            budget,
+            device,
+            step,
+            stopped: None,
+            elapsed_s: None,
+        }
+    }
+
+    /// The same of a search whose baseline is the job as it is.
+    #[must_use]
+    pub fn with_baseline_as_it_is(self, baseline_as_it_is: bool) -> Self {
+        Self { baseline_as_it_is, ..self }
     }
 
     /// The same of a search that ended.
@@ -297,8 +319,7 @@ impl Kept {
         let is_running = journal::is_in_use(path) == Some(true);
         let (header, lines) = journal::read(path)?;
         let trial = |line: &Line| {
-            let config = record.space.locate(&line.config.chosen(&record.space));
-            let config = config.map_err(|source| {
+            let config = line.locate(&record.space).map_err(|source| {
                 let path = path.to_owned();
                 KeptError::Foreign { path, trial: line.trial, source }
             })?;
@@ -307,7 +328,9 @@ impl Kept {
             Ok::<_, KeptError>(Trial { number, purpose, config, outcome, elapsed })
         };
         let history = lines.iter().map(trial).collect::<Result<crate::trial::History, KeptError>>()?;
-        let baseline = record.baseline.as_ref().and_then(|settings| record.space.locate(settings).ok());
+        let stated = || record.baseline.as_ref().and_then(|settings| record.space.locate(settings).ok());
+        let set = record.baseline.clone().unwrap_or_default();
+        let baseline = if record.baseline_as_it_is { record.space.as_it_is_with(&set).ok() } else { stated() };
         let elapsed = record.elapsed_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let stopped = match record.stopped {
             _ if is_running => StopReason::Running,
@@ -381,6 +404,7 @@ mod tests {
             space: Space::new([Parameter::values("x", [1, 2, 3])]).unwrap(),
             objective: Objective::default(),
             baseline: Some([("x", 1)].into_iter().collect()),
+            baseline_as_it_is: false,
             budget: Budget::default(),
             device: Device { name: "cpu".to_owned(), driver: "none".to_owned(), is_gpu: false },
             step: StepRecord { command: vec!["run".to_owned(), "{x}".to_owned()], ..StepRecord::default() },

@@ -3,12 +3,15 @@
 #![warn(clippy::unwrap_used)]
 
 pub mod adapter;
+pub mod arrival;
 pub mod budget;
 pub mod ceilings;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod diagnosis;
+pub mod edits;
 pub mod emit;
+pub mod environment;
 pub mod event;
 pub mod fact;
 pub(crate) mod foreign;

@@ -40,12 +40,15 @@ impl FullPrecision {
         self
     }
 
-    /// The same settings in full precision; `None` where they are that already.
+    /// The same settings in full precision; `None` where they are that already. What is left [as it
+    /// is](crate::space::AS_IT_IS) is the job's own numerics, which no comparison judges.
     pub fn of(&self, settings: &Settings, space: &Space) -> Option<Settings> {
         let changes: Vec<(&str, &Value)> = self
             .reference
             .iter()
-            .filter(|(name, value)| settings.get(name).is_some_and(|current| current != value))
+            .filter(|(name, value)| {
+                settings.get(name).is_some_and(|current| current != value && !current.is_as_it_is())
+            })
             .map(|(name, value)| (name.as_str(), value))
             .collect();
         (!changes.is_empty()).then(|| settings.changed(&changes, space))

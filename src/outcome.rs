@@ -166,6 +166,11 @@ pub const METRICS: &[(&str, &str)] = &[
     ("energy_per_sample", "power over throughput, in joules, or what the step reports"),
 ];
 
+/// The unit of a throughput that counts samples.
+pub const SAMPLES_PER_SECOND: &str = "samples/s";
+/// The unit of a throughput that counts steps, since nobody knows their samples.
+pub const STEPS_PER_SECOND: &str = "steps/s";
+
 /// The metric that holds the floating-point operations of a step, where the step reports them.
 pub const FLOPS: &str = "flops";
 
@@ -243,12 +248,15 @@ pub struct Failure {
     /// The last lines that the step printed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_lines: Vec<String>,
+    /// Parameters that found nothing to act on in the step, whatever their settings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub closes: Vec<String>,
 }
 
 impl Failure {
     /// A failure without output.
     pub fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), last_lines: Vec::new() }
+        Self { reason: reason.into(), ..Self::default() }
     }
 }
 
@@ -332,6 +340,11 @@ impl Outcome {
         }
     }
 
+    /// The parameters that it shows to have nothing to act on; such a probe says nothing else of its config.
+    pub fn closes(&self) -> &[String] {
+        self.failure().map_or(&[], |failure| failure.closes.as_slice())
+    }
+
     /// What two failures have in common when the config is not to blame: the outcome and its reason without numbers.
     ///
     /// Running out of memory always depends on the config, so it has none.
@@ -357,7 +370,7 @@ mod tests {
 
     #[test]
     fn every_outcome_survives_json() {
-        let failure = Failure { reason: "why".to_owned(), last_lines: vec!["line".to_owned()] };
+        let failure = Failure { reason: "why".to_owned(), last_lines: vec!["line".to_owned()], ..Failure::default() };
         let outcomes = [
             Outcome::Measured(Measurement {
                 throughput: Some(Estimate::interval(2.0, 1.0, 3.0)),

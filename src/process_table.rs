@@ -43,6 +43,14 @@ pub(crate) fn processor_ticks(pid: u32, with_children: bool) -> Option<u64> {
     fields.take(if with_children { 4 } else { 2 }).map(|field| field.parse::<u64>().ok()).sum()
 }
 
+/// When a process was started, in clock ticks since the machine was (field 22 of `/proc/PID/stat`, proc(5)): with it a process
+/// is told from a later one of the same number.
+pub(crate) fn started(pid: u32) -> Option<u64> {
+    const START_TIME: usize = 22;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 1..].split_whitespace().nth(START_TIME - 3)?.parse().ok()
+}
+
 /// The command line of a process, as far as it is of use in a message.
 pub(crate) fn command(pid: u32) -> Option<String> {
     const WIDTH: usize = 80;
@@ -75,6 +83,16 @@ pub(crate) fn numbers_inside(pid: u32) -> Vec<u32> {
 /// Whether a signal has stopped a process, and no other has let it go on.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     parent_and_state(pid).is_some_and(|(_, state)| matches!(state, 'T' | 't'))
+}
+
+/// Whether a process has ended, or is about to with a signal that it cannot hold back.
+pub(crate) fn is_ending(pid: u32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let pending = |name: &str| field(name).and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
+    const KILL: u64 = 1 << 8;
+    field("State:").is_some_and(|state| state.starts_with(['Z', 'X']))
+        || (pending("SigPnd:") | pending("ShdPnd:")) & KILL != 0
 }
 
 /// Fields 4 and 3 of `/proc/PID/stat` (proc(5)); the name in field 2 may hold spaces and parentheses.

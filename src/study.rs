@@ -1,21 +1,27 @@
 //! What a search leaves behind: its trials, and what they say about the best config.
 
+mod choice;
+mod extent;
 mod front;
+mod leaders;
 mod rounds;
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::budget::StopReason;
-use crate::objective::{Judgement, Objective, OnTie};
+use crate::journal;
+use crate::objective::{Judgement, Objective};
 use crate::outcome::{Estimate, Measurement, Outcome};
 use crate::space::{Config, Settings, Space};
 use crate::stats::{self, Observation};
 use crate::trial::{History, Purpose, Trial};
 use rounds::Rounds;
 
-pub(crate) use front::leaders;
+pub use choice::Verdict;
+pub use extent::{Alternatives, Confirmed};
 pub use front::{OnFront, Part};
+pub(crate) use leaders::{confirmed, leaders};
 
 /// A search that is over, or was interrupted.
 #[derive(Debug)]
@@ -71,8 +77,13 @@ pub struct Best {
     pub ties: Vec<Ranked>,
     /// The baseline, if it is feasible.
     pub baseline: Option<Ranked>,
-    /// How many times better than the baseline: above 1 is better, whichever direction the objective has.
+    /// What the comparison with the baseline came to.
+    pub verdict: Verdict,
+    /// How many times better than the baseline: above 1 is better, whichever direction the objective has. Its interval
+    /// holds with 95 % for all configs that were measured again together. `None` where the comparison is not confirmed.
     pub speedup: Option<Estimate>,
+    /// The same where the winner or the baseline was not measured again: what was seen, and nothing to rely on.
+    pub unconfirmed_speedup: Option<Estimate>,
 }
 
 /// By how much repeated measurements differ more than their own intervals say.
@@ -86,9 +97,15 @@ struct Spread {
 pub const WIDEST_TIE: f64 = 0.1;
 
 impl Study {
-    /// Names and values of a config.
+    /// Names and values of a config; of the job as it is, what it used as far as it says.
     pub fn settings(&self, config: &Config) -> Settings {
-        self.space.settings(config)
+        if config.is_as_it_is() {
+            let told = self.history.of(config).filter(|trial| trial.outcome.partial_measurement().is_some());
+            let used = told.last().map_or_else(Settings::default, |trial| journal::settings_of(trial, &self.space));
+            return used.without(&self.history.closed());
+        }
+        // What found nothing to act on is set to nothing.
+        self.space.settings(config).without(&self.history.closed())
     }
 
     /// Feasible configs, the best first.
@@ -128,22 +145,7 @@ impl Study {
             return self.recommended();
         }
         let ranking = self.ranking();
-        let noise = Noise::of(&ranking);
-        let confirmed: Vec<&Ranked> = ranking.iter().filter(|entry| entry.confirmations > 0).collect();
-        let top: &Ranked = confirmed.first().copied().or(ranking.first())?;
-        let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| is_tied(top, entry, &noise)).collect();
-        if self.objective.tie_rule() == OnTie::Cheapest {
-            // Memory can be compared only where all of them tell theirs.
-            let by_memory = tied.iter().all(|entry| entry.measurement.peak_memory_bytes.is_some());
-            tied.sort_by_cached_key(|entry| self.cost(entry, by_memory));
-        }
-        // Only what was confirmed is named, where anything was.
-        let winner = *tied.iter().find(|entry| entry.confirmations > 0 || confirmed.is_empty()).unwrap_or(&top);
-        let ties = tied.into_iter().filter(|entry| entry.config != winner.config).cloned().collect();
-        let baseline =
-            self.baseline.as_ref().and_then(|config| ranking.iter().find(|entry| entry.config == *config)).cloned();
-        let speedup = baseline.as_ref().and_then(|baseline| ratio(&self.objective, winner, baseline, &noise));
-        Some(Best { winner: winner.clone(), ties, baseline, speedup })
+        choice::choose(self, &ranking, &Noise::of(&ranking))
     }
 
     /// The searched trials that can be the best.
@@ -152,8 +154,10 @@ impl Study {
     }
 
     fn rank(&self, config: &Config, objective: &Objective, is_confirmed: bool) -> Option<Ranked> {
-        // A disturbed or interrupted probe says nothing about its config.
-        let says_nothing = |trial: &&Trial| matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted);
+        // A disturbed or interrupted probe says nothing about its config, nor does one that closed a parameter.
+        let says_nothing = |trial: &&Trial| {
+            matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted) || !trial.outcome.closes().is_empty()
+        };
         let mut trials: Vec<&Trial> = self.history.of(config).filter(|trial| !says_nothing(trial)).collect();
         // What a short probe told is known better from a longer one.
         if trials.iter().any(|trial| !trial.purpose.is_short()) {
@@ -198,7 +202,7 @@ impl Study {
     /// The best of the trials as they were before any was repeated; of a front the one that is then recommended.
     fn leader(&self) -> Option<Config> {
         if self.objective.is_pareto() {
-            return leaders(&self.objective, self.contenders(), 1).pop();
+            return front::leaders(&self.objective, self.contenders(), 1).pop();
         }
         let scored = self.contenders().filter_map(|t| Some((t, self.objective.score_of(&t.outcome)?)));
         scored.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(trial, _)| trial.config.clone())
@@ -209,7 +213,7 @@ impl Study {
     }
 
     /// What a config costs, to choose among equals: memory, then how many workers and the like, then how much it changes.
-    fn cost(&self, entry: &Ranked, by_memory: bool) -> (u64, u64, usize, Config) {
+    fn cost(&self, entry: &Ranked, by_memory: bool) -> (u64, u64, usize) {
         /// Sizes closer than this count as the same.
         const MEMORY_STEP: f64 = 1.02;
         /// Parts of a level, so that sums in another order come to the same.
@@ -236,7 +240,7 @@ impl Study {
         });
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a sum of shares, in parts")]
         let size = (size * PARTS).round() as u64;
-        (memory, size, changes, entry.config.clone())
+        (memory, size, changes)
     }
 
     /// What the objective makes of a trial.
@@ -270,15 +274,16 @@ fn is_tied(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
     }
 }
 
-/// How many times better the winner is; `None` where the metric is no size of which there could be twice as much.
-fn ratio(objective: &Objective, winner: &Ranked, baseline: &Ranked, noise: &Noise) -> Option<Estimate> {
+/// How many times better the winner is, with an interval that leaves out so much probability at each end; `None` where the
+/// metric is no size of which there could be twice as much.
+fn ratio(objective: &Objective, winner: &Ranked, baseline: &Ranked, noise: &Noise, tail: f64) -> Option<Estimate> {
     if winner.config == baseline.config {
         return Some(Estimate::interval(1.0, 1.0, 1.0));
     }
     if winner.scale == Scale::Difference {
         return None;
     }
-    let (difference, half) = match noise.difference(winner, baseline) {
+    let (difference, half) = match noise.difference_with(winner, baseline, tail) {
         Some((difference, half)) => (difference, Some(half)),
         None => {
             let widths = winner.estimate.relative_half_width().zip(baseline.estimate.relative_half_width());
@@ -306,7 +311,7 @@ impl Ranked {
     fn pooled(&self, spread: Option<Spread>) -> Estimate {
         let is_repeated = self.confirmations > 0 || self.points.len() > 1;
         let Some(spread) = spread.filter(|_| is_repeated) else { return self.estimate };
-        let (mean, half) = (self.mean_point(), spread.half_width(self.mean().error));
+        let (mean, half) = (self.mean_point(), spread.half_width(self.mean().error, TAIL));
         let value = |point| self.scale.value(point);
         Estimate::interval(value(mean), value(mean - half), value(mean + half))
     }
@@ -336,6 +341,9 @@ fn place_points(ranked: &mut [Ranked], scale: Scale) {
     }
 }
 
+/// What a 95 % interval leaves out at each end.
+const TAIL: f64 = 0.025;
+
 /// The two-sided 95 % quantile of the normal distribution: half widths of intervals are so many standard errors.
 const NORMAL: f64 = 1.96;
 
@@ -353,6 +361,14 @@ impl Scale {
         }
     }
 
+    /// What a difference of points is a share of.
+    fn loss_scale(self, point: f64) -> f64 {
+        match self {
+            Self::Ratio => 1.0,
+            Self::Difference => point.abs().max(f64::MIN_POSITIVE),
+        }
+    }
+
     /// The inverse of [`point`](Self::point), kept finite.
     fn value(self, point: f64) -> f64 {
         let value = match self {
@@ -364,8 +380,9 @@ impl Scale {
 }
 
 impl Spread {
-    fn half_width(self, error: f64) -> f64 {
-        stats::student_quantile(self.degrees, 0.025) * self.ratio * error
+    /// Half the width of an interval that leaves out so much probability at each end.
+    fn half_width(self, error: f64, tail: f64) -> f64 {
+        stats::student_quantile(self.degrees, tail) * self.ratio * error
     }
 }
 
@@ -383,11 +400,16 @@ impl Noise {
     /// The difference between two configs on the study's scale, with half the width of its 95 % interval; `None` where
     /// nothing was repeated.
     fn difference(&self, a: &Ranked, b: &Ranked) -> Option<(f64, f64)> {
-        if let Some(paired) = self.rounds.and_then(|rounds| rounds.difference(a, b)) {
+        self.difference_with(a, b, TAIL)
+    }
+
+    /// The same with an interval that leaves out so much probability at each end.
+    fn difference_with(&self, a: &Ranked, b: &Ranked, tail: f64) -> Option<(f64, f64)> {
+        if let Some(paired) = self.rounds.and_then(|rounds| rounds.difference(a, b, tail)) {
             return Some(paired);
         }
         let spread = self.spread?;
-        Some((a.mean_point() - b.mean_point(), spread.half_width(a.mean().error.hypot(b.mean().error))))
+        Some((a.mean_point() - b.mean_point(), spread.half_width(a.mean().error.hypot(b.mean().error), tail)))
     }
 }
 

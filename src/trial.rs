@@ -128,9 +128,11 @@ impl History {
         self.by_config.contains_key(config)
     }
 
-    /// Whether a probe of the usual length would tell nothing new of the config: it had one, or failed in a shorter one.
+    /// Whether a probe of the usual length would tell nothing new of the config: it had one, or failed in a shorter one. One
+    /// that closed a parameter told nothing of the others.
     pub fn is_settled(&self, config: &Config) -> bool {
-        self.of(config).any(|trial| !trial.purpose.is_short() || trial.outcome.measurement().is_none())
+        let says_all = |trial: &Trial| !trial.purpose.is_short() || trial.outcome.measurement().is_none();
+        self.of(config).any(|trial| trial.outcome.closes().is_empty() && says_all(trial))
     }
 
     /// Searched trials that can be the best: those that were measured for the usual time, and short ones of configs that
@@ -150,6 +152,17 @@ impl History {
     /// Trials that looked for a better config, the baseline and short ones included; confirmations are not among them.
     pub fn searched(&self) -> impl Iterator<Item = &Trial> {
         self.trials.iter().filter(|trial| trial.purpose != Purpose::Confirm)
+    }
+
+    /// The parameters that found nothing to act on in some probe: they are closed for all that follow.
+    pub fn closed(&self) -> Vec<&str> {
+        let mut closed: Vec<&str> = Vec::new();
+        for name in self.trials.iter().flat_map(|trial| trial.outcome.closes()) {
+            if !closed.contains(&name.as_str()) {
+                closed.push(name);
+            }
+        }
+        closed
     }
 
     /// The wall time that all trials took together.

@@ -3,7 +3,10 @@
 mod checks;
 mod confirm;
 mod gain;
+mod put_back;
 mod search;
+mod seen;
+mod stated;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use std::time::{Duration, Instant};
 use gain::SmallGains;
 use search::Search;
 
-use crate::budget::{Budget, StopReason};
+use crate::budget::{Budget, Round, StopReason};
 use crate::diagnosis::Around;
 use crate::event::Event;
 use crate::journal::{Journal, JournalError, Recovered};
@@ -46,7 +49,7 @@ pub enum TuneError {
         /// The last lines that the step printed.
         last_lines: Vec<String>,
     },
-    /// Something outside disturbed every try of a probe.
+    /// Something outside disturbed every try, of several configs in a row.
     #[error("something disturbs the probes: {reason}")]
     Disturbed {
         /// What.
@@ -97,6 +100,7 @@ pub struct Tuner<'p> {
     warm_start: Vec<EarlierStudy>,
     around: Around,
     baseline: Option<Config>,
+    checks_stated_baseline: bool,
     full_precision: FullPrecision,
     journal: Option<Journal>,
     recovered: Recovered,
@@ -124,6 +128,7 @@ impl<'p> Tuner<'p> {
             warm_start: Vec::new(),
             around: Around::processors(),
             baseline: None,
+            checks_stated_baseline: false,
             full_precision: FullPrecision::default(),
             journal: None,
             recovered: Recovered::default(),
@@ -190,6 +195,25 @@ impl<'p> Tuner<'p> {
     pub fn baseline(mut self, settings: &Settings) -> Result<Self, LocateError> {
         self.baseline = Some(self.space.locate(settings)?);
         Ok(self)
+    }
+
+    /// Takes the job as it is for the baseline: the first probe sets nothing but `set`, which is often nothing at all, and what
+    /// it used is what the speed-up is measured against. Steps in this process have no such thing, unless they know what to
+    /// do without settings.
+    ///
+    /// # Errors
+    /// What is set is not in the space.
+    pub fn baseline_as_it_is(mut self, set: &Settings) -> Result<Self, LocateError> {
+        self.baseline = Some(self.space.as_it_is_with(set)?);
+        Ok(self)
+    }
+
+    /// Has the job run as it is for a moment before a new search, so that a [baseline](Self::baseline) that is not what it does is
+    /// [told](Event::BaselineDiffers).
+    #[must_use]
+    pub fn check_stated_baseline(mut self) -> Self {
+        self.checks_stated_baseline = true;
+        self
     }
 
     /// Sets which parameters change what is computed, beside those that [say so
@@ -267,7 +291,7 @@ impl<'p> Tuner<'p> {
     /// study says nothing about the search.
     pub fn run(self, mut on_event: impl FnMut(Event<'_>)) -> Result<Study, TuneError> {
         let begin = Instant::now();
-        if self.baseline.is_none() && self.space.first().is_none() {
+        if self.baseline.is_none() && self.space.first().is_none() && self.space.is_empty() {
             return Err(TuneError::EmptySpace);
         }
         let seen = |study: &EarlierStudy| study.seen_from(&self.space, &self.objective);
@@ -276,7 +300,10 @@ impl<'p> Tuner<'p> {
             let (place, trials, in_common) = (study.place(), study.trials(), study.in_common());
             on_event(Event::WarmStart { place, trials, in_common, parameters: self.space.parameters().len() });
         }
-        let Recovered { trials, expected_gains, healed } = self.recovered;
+        let Recovered { trials, expected_gains, healed, last_number, changes, older } = self.recovered;
+        if !changes.is_empty() {
+            on_event(Event::NewEra { differences: &changes, trials: older.trials });
+        }
         let history: History = trials.into_iter().collect();
         if self.journal.is_some() && !history.trials().is_empty() || healed {
             on_event(Event::Resumed { trials: history.trials().len(), healed });
@@ -296,9 +323,16 @@ impl<'p> Tuner<'p> {
             stop: &self.stop,
             begin,
             earlier,
+            open: seen::Open::default(),
+            confirmation: Round::Usual,
+            put_back: put_back::PutBack::default(),
+            last_number,
             gains: SmallGains::after(&history, &expected_gains, &self.objective, self.budget.least_gain),
             history,
         };
+        if let Some(baseline) = self.baseline.as_ref().filter(|_| self.checks_stated_baseline && search.is_new()) {
+            search.check_stated(baseline, &mut on_event)?;
+        }
         let mut strategy = self.strategy;
         let stopped = search.search(strategy.as_mut(), self.baseline.as_ref(), self.seed, &mut on_event)?;
         let stopped = match stopped {

@@ -69,9 +69,11 @@ impl Apply {
         self.adapter.is_none() && self.applied.is_empty()
     }
 
-    /// What is applied under these settings, each with its value; what is not active is left out.
+    /// What is applied under these settings, each with its value; what is not active, or left [as it
+    /// is](crate::space::AS_IT_IS), is left out.
     pub fn active<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = (&'a Applied, &'a Value)> {
-        self.applied.iter().filter_map(|applied| Some((applied, settings.get(&applied.parameter)?)))
+        let active = self.applied.iter().filter_map(|applied| Some((applied, settings.get(&applied.parameter)?)));
+        active.filter(|(_, value)| !value.is_as_it_is())
     }
 
     /// What the hook applies under these settings.

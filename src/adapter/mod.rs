@@ -4,10 +4,13 @@
 //! process starts; the others are set by an adapter's hook, Python code that comes in with the script's framework.
 
 mod apply;
+mod by_hand;
 mod python;
 mod target;
+mod told_by;
 
 pub use apply::{Applied, Apply};
+pub use by_hand::{Arguments, ByHand, Line, Names, OwnCall, Spot, python as python_literal};
 pub use python::{FILES, install};
 pub use target::{Accepts, By, Literal, Numerics, TARGETS, Target, TargetError};
 

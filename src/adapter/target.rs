@@ -1,9 +1,10 @@
 //! What `apply` can name: one row for each target.
 
+use super::by_hand::{self, ByHand};
 use crate::space::{MemoryRole, Value};
 
 /// Something that a setting can be applied to.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Target {
     /// Its name in `apply`; the one that ends in a dot is followed by the name of a variable.
     pub name: &'static str,
@@ -17,7 +18,18 @@ pub struct Target {
     pub numerics: Numerics,
     /// How device memory follows it; `None` where the parameter's name has to tell.
     pub memory: Option<MemoryRole>,
+    /// What a person writes into the script to have it without gputune.
+    pub by_hand: ByHand,
 }
+
+/// Each target is there once.
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Target {}
 
 /// Who sets a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +94,7 @@ impl Accepts {
     /// Whether a setting is taken.
     pub fn takes(self, value: &Value) -> bool {
         match (self, value) {
+            _ if value.is_as_it_is() => true,
             (Self::Integers { least }, Value::Int(number)) => *number >= least,
             (Self::Booleans, Value::Bool(_)) | (Self::Anything, _) => true,
             (Self::Names(names), Value::Text(text)) => names.contains(&text.as_str()),
@@ -158,6 +171,7 @@ pub const TARGETS: &[Target] = &[
         by: TORCH,
         numerics: Numerics::Other,
         memory: Some(MemoryRole::Grows),
+        by_hand: by_hand::BATCH_SIZE,
     },
     Target {
         name: "dataloader.num_workers",
@@ -167,6 +181,7 @@ pub const TARGETS: &[Target] = &[
         // Random augmentation draws from a generator for each worker.
         numerics: Numerics::Other,
         memory: Some(MemoryRole::Same),
+        by_hand: by_hand::NUM_WORKERS,
     },
     Target {
         name: "dataloader.pin_memory",
@@ -175,6 +190,7 @@ pub const TARGETS: &[Target] = &[
         by: TORCH,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Same),
+        by_hand: by_hand::PIN_MEMORY,
     },
     Target {
         name: "dataloader.prefetch_factor",
@@ -183,6 +199,7 @@ pub const TARGETS: &[Target] = &[
         by: TORCH,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Same),
+        by_hand: by_hand::PREFETCH_FACTOR,
     },
     Target {
         name: "dataloader.persistent_workers",
@@ -191,6 +208,7 @@ pub const TARGETS: &[Target] = &[
         by: TORCH,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Same),
+        by_hand: by_hand::PERSISTENT_WORKERS,
     },
     Target {
         name: "torch.precision",
@@ -199,6 +217,7 @@ pub const TARGETS: &[Target] = &[
         by: TORCH,
         numerics: Numerics::Changed(Literal::Text("fp32")),
         memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::PRECISION,
     },
     Target {
         name: "torch.compile",
@@ -207,6 +226,7 @@ pub const TARGETS: &[Target] = &[
         by: TORCH,
         numerics: Numerics::Changed(Literal::Text("off")),
         memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::COMPILE,
     },
     Target {
         name: "torch.channels_last",
@@ -215,6 +235,7 @@ pub const TARGETS: &[Target] = &[
         by: TORCH,
         numerics: Numerics::Changed(Literal::Bool(false)),
         memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::CHANNELS_LAST,
     },
     Target {
         name: "torch.cudnn_benchmark",
@@ -223,6 +244,7 @@ pub const TARGETS: &[Target] = &[
         by: TORCH,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::CUDNN_BENCHMARK,
     },
     Target {
         name: "torch.fused_optimizer",
@@ -231,14 +253,16 @@ pub const TARGETS: &[Target] = &[
         by: TORCH,
         numerics: Numerics::Changed(Literal::Bool(false)),
         memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::FUSED_OPTIMIZER,
     },
     Target {
         name: "torch.sdpa",
         about: "the kernel of scaled dot-product attention",
-        accepts: Accepts::Names(&["flash", "memory-efficient", "math"]),
+        accepts: Accepts::Names(&["flash", "memory-efficient", "math", "cudnn"]),
         by: TORCH,
         numerics: Numerics::Changed(Literal::Text("math")),
         memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::SDPA,
     },
     Target {
         name: "torch.grad_accumulation",
@@ -247,6 +271,7 @@ pub const TARGETS: &[Target] = &[
         by: TORCH,
         numerics: Numerics::Other,
         memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::GRAD_ACCUMULATION,
     },
     Target {
         name: "torch.checkpoint",
@@ -255,6 +280,7 @@ pub const TARGETS: &[Target] = &[
         by: TORCH,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::CHECKPOINT,
     },
     Target {
         name: "torch.allocator",
@@ -263,6 +289,7 @@ pub const TARGETS: &[Target] = &[
         by: By::Environment,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::COMMAND,
     },
     Target {
         name: "env.",
@@ -271,6 +298,7 @@ pub const TARGETS: &[Target] = &[
         by: By::Environment,
         numerics: Numerics::Other,
         memory: None,
+        by_hand: by_hand::COMMAND,
     },
     Target {
         name: "arg",
@@ -279,6 +307,7 @@ pub const TARGETS: &[Target] = &[
         by: By::Argument,
         numerics: Numerics::Other,
         memory: None,
+        by_hand: by_hand::COMMAND,
     },
 ];
 

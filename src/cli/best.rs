@@ -1,16 +1,45 @@
 //! The report on the best config, with what only the command line knows: the command, and the device's ceilings.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gputune::ceilings::{self, Ceilings};
+use gputune::edits::edits;
+use gputune::emit::Run;
 use gputune::journal::WarmStart;
 use gputune::metric::GpuUse;
-use gputune::probe::StepTemplate;
+use gputune::probe::{CommandProber, StepTemplate};
 use gputune::report::{self, BestReport, Compute, LearningRate};
+use gputune::space::{Settings, Space};
 use gputune::study::Study;
 use gputune::telemetry::Device;
 
-use super::check;
+use super::search;
+
+/// What a command is rendered with beside its settings.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub(super) gputune: PathBuf,
+    pub(super) probe_dir: PathBuf,
+}
+
+impl Ran {
+    /// For the trial of this number of a search with the folder `out`.
+    pub(super) fn new(out: &Path, number: u32) -> Self {
+        Self { gputune: search::gputune_path(), probe_dir: CommandProber::probe_dir(out, number) }
+    }
+
+    /// For the trial that found a config.
+    pub(super) fn of(study: &Study, config: &Settings, out: &Path) -> Self {
+        let found = study.space.locate(&config.chosen(&study.space)).ok();
+        let number = found.and_then(|config| study.history.of(&config).next().map(|trial| trial.number));
+        Self::new(out, number.unwrap_or(0))
+    }
+
+    /// With a command.
+    pub(super) fn with<'c>(&'c self, step: &'c StepTemplate, space: &'c Space) -> Run<'c> {
+        Run { step, space: Some(space), gputune: &self.gputune, probe_dir: &self.probe_dir }
+    }
+}
 
 /// The report on the best config of a search with the folder `out`; `None` when none is feasible.
 pub(super) fn report(
@@ -20,19 +49,24 @@ pub(super) fn report(
     warm_start: &[WarmStart],
     out: &Path,
 ) -> Option<BestReport> {
-    let best = with_command(report::best(study, device)?, study, template, out);
+    let best = with_command(report::best(study, device)?, study, template, device, out);
     let best = with_compute(best, study, template, device);
     Some(BestReport { warm_start: warm_start.to_vec(), ..best })
 }
 
-/// Adds the command that runs the best config, with the files of the trial that found it.
-fn with_command(best: BestReport, study: &Study, template: &StepTemplate, out: &Path) -> BestReport {
-    let winner = study.space.locate(&best.config.chosen(&study.space)).ok();
-    let number = winner.and_then(|config| study.history.of(&config).next().map(|trial| trial.number));
-    let applied = template.apply.by_hook(&best.config);
+/// Adds the command that runs the best config, with the files of the trial that found it, and what it does not carry.
+fn with_command(best: BestReport, study: &Study, template: &StepTemplate, device: &Device, out: &Path) -> BestReport {
+    let ran = Ran::of(study, &best.config, out);
+    let set = best.to_set().clone();
+    let words = template.words(&set, &ran.gputune, &ran.probe_dir);
+    let words: Vec<String> = words.into_iter().map(|word| word.text).collect();
+    let baseline = best.baseline.as_ref().map(|baseline| baseline.config.clone());
+    let baseline = baseline.or_else(|| study.baseline.as_ref().map(|config| study.settings(config)));
+    let applied = template.apply.by_hook(&set);
     BestReport {
         applied: applied.map(|(applied, value)| (applied.name.clone(), value.clone())).collect(),
-        command: Some(check::command_line(template, &best.config, out, number.unwrap_or(0))),
+        edits: Some(edits(template, &words, &set, baseline.as_ref(), device.is_gpu)),
+        command: Some(ran.with(template, &study.space).command_line(&set)),
         cwd: Some(template.cwd.display().to_string()),
         learning_rate: LearningRate::of(study, Some(template)),
         ..best

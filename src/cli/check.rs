@@ -4,18 +4,17 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use gputune::adapter::Apply;
-use gputune::emit::shell_word;
 use gputune::objective::{Constraint, Direction, Objective};
-use gputune::probe::protocol::CONFIG;
-use gputune::probe::{CommandProber, StepTemplate};
+use gputune::probe::Protection;
 use gputune::quantity::show_duration;
-use gputune::space::{Config, Count, Settings, Space};
+use gputune::space::{Config, Count, Space};
 use gputune::spec::{Spec, SpecError};
 use gputune::strategy::{self, Earlier, STRATEGIES, View};
 use gputune::trial::History;
 
+use super::best::Ran;
 use super::exit::Exit;
-use super::{diagnostic, folder, search, stdout};
+use super::{diagnostic, folder, search, stdout, writes};
 
 /// Show the space, the baseline and the first commands of a search; start nothing
 #[derive(Debug, clap::Args)]
@@ -38,7 +37,12 @@ pub(super) fn run(args: &Args) -> super::Result {
     if let Some(adapter) = apply.adapter {
         let _ = writeln!(text, "adapter    {}: {}", adapter.name, adapter.about);
     }
-    let baseline = spec.baseline.as_ref().map_or_else(|| "none: there will be no speed-up".to_owned(), |b| b.line());
+    let baseline = match &spec.baseline {
+        Some(baseline) if spec.is_baseline_as_it_is => format!("{}, else the job as it is", baseline.line()),
+        Some(baseline) => baseline.line(),
+        None if spec.is_baseline_as_it_is => "the job as it is: the first probe sets nothing".to_owned(),
+        None => "none: there will be no speed-up".to_owned(),
+    };
     let _ = writeln!(text, "baseline   {baseline}");
     if spec.objective != Objective::default() {
         let _ = writeln!(text, "objective  {}", objective_words(&spec.objective));
@@ -51,13 +55,18 @@ pub(super) fn run(args: &Args) -> super::Result {
         let _ = writeln!(text, "warm start {line}");
     }
     describe_commands(&spec, &earlier, &out, &mut text);
+    let supervisor = Path::new("/proc/self/exe");
+    let protection = Protection::find(spec.step.template(), spec.step.writes(), supervisor, &search::absolute(&out));
+    let protection = protection.map_err(|error| writes::impossible(&error))?;
+    let _ = writeln!(text, "{}", writes::line(&protection));
     describe_time(&spec, &mut text);
     let _ = writeln!(text, "folder     {}", out.display());
     stdout::print(&text)?;
-    diagnostic::print_left_out(&spec);
+    diagnostic::print_left_out(&spec.left_out);
     for warning in &spec.warnings {
         diagnostic::print_warning(warning);
     }
+    writes::warn(&protection);
     if let Err(error) = spec.device() {
         diagnostic::print_warning(&error.to_string());
     }
@@ -122,6 +131,12 @@ fn describe_space(space: &Space, apply: &Apply, text: &mut String) {
     }
     let without = space.raw_size().map_or_else(|| "more than 2^126".to_owned(), |size| Count::Exact(size).to_string());
     let _ = writeln!(text, "configs    {} ({without} without conditions and rules)", space.count());
+    if space.first().is_none() {
+        let _ = writeln!(
+            text,
+            "           none was found yet that the rules allow, nor shown that there is none: a search goes on looking"
+        );
+    }
 }
 
 /// What the search learns from; all of it says something, or it is an error.
@@ -137,7 +152,9 @@ fn describe_commands(spec: &Spec, earlier: &[Earlier], out: &Path, text: &mut St
     let objective = spec.objective.scalarised(&history, spec.seed);
     let start = spec.baseline.as_ref().and_then(|baseline| spec.space.locate(baseline).ok());
     let mut strategy = strategy::strategy(spec.strategy).map(|entry| (entry.build)());
-    let mut first: Vec<Config> = start.clone().into_iter().collect();
+    let set = spec.baseline.clone().unwrap_or_default();
+    let as_it_is = spec.is_baseline_as_it_is.then(|| spec.space.as_it_is_with(&set).ok()).flatten();
+    let mut first: Vec<Config> = as_it_is.or(start.clone()).into_iter().collect();
     while first.len() < SHOWN.min(spec.budget.probes as usize) {
         let left = spec.budget.probes - u32::try_from(first.len()).unwrap_or(0);
         let view = View::new(&spec.space, &objective, &history, &first, start.as_ref())
@@ -150,10 +167,10 @@ fn describe_commands(spec: &Spec, earlier: &[Earlier], out: &Path, text: &mut St
     for (at, config) in first.iter().enumerate() {
         let settings = spec.space.settings(config);
         let number = u32::try_from(at + 1).unwrap_or(u32::MAX);
-        let out = search::absolute(out);
-        let rendered = template.render(&settings, &search::gputune_path(), &CommandProber::probe_dir(&out, number));
+        let ran = Ran::new(&search::absolute(out), number);
+        let rendered = template.render(&settings, &ran.gputune, &ran.probe_dir);
         let label = if at == 0 { "commands" } else { "" };
-        let _ = writeln!(text, "{label:<10} {}", command_line(template, &settings, &out, number));
+        let _ = writeln!(text, "{label:<10} {}", ran.with(template, &spec.space).command_line(&settings));
         let by_hook: Vec<String> =
             template.apply.by_hook(&settings).map(|(applied, value)| format!("{}={value}", applied.name)).collect();
         if !by_hook.is_empty() {
@@ -164,22 +181,6 @@ fn describe_commands(spec: &Spec, earlier: &[Earlier], out: &Path, text: &mut St
         }
     }
     let _ = writeln!(text, "in         {}", spec.step.template().cwd.display());
-}
-
-/// A command as a shell would take it, with the environment in front.
-///
-/// A step that takes no setting from there reads them from the variable that a probe has, so it is put in front, too.
-pub(super) fn command_line(template: &StepTemplate, settings: &Settings, out: &Path, number: u32) -> String {
-    let rendered = template.render(settings, &search::gputune_path(), &CommandProber::probe_dir(out, number));
-    let json = serde_json::to_string(settings).unwrap_or_default();
-    let config = (!template.uses_settings()).then(|| format!("{CONFIG}={}", shell_word(&json)));
-    let env = rendered.env.iter().map(|(name, value)| format!("{name}={}", shell_word(value)));
-    config
-        .into_iter()
-        .chain(env)
-        .chain(rendered.command.iter().map(|word| shell_word(word)))
-        .collect::<Vec<_>>()
-        .join(" ")
 }
 
 fn describe_time(spec: &Spec, text: &mut String) {

@@ -9,7 +9,8 @@ use gputune::emit::shell_word;
 use gputune::machine::Machine;
 use gputune::outcome::Outcome;
 use gputune::probe::{
-    CommandProber, CommandStep, Effort, Limits, ProbeError, Prober, Rate, StepTemplate, Template, supervisor,
+    CommandProber, CommandStep, Effort, Limits, ProbeError, Prober, Rate, StepTemplate, Template, WritesWish,
+    supervisor,
 };
 use gputune::quantity;
 use gputune::report::{self, Occasion};
@@ -19,7 +20,7 @@ use gputune::telemetry::nvml::Visible;
 use gputune::telemetry::{Device, DeviceChoice};
 
 use super::exit::{Exit, Failed};
-use super::{diagnostic, folder, interrupt, probe, search, stdout};
+use super::{diagnostic, folder, interrupt, probe, search, stdout, writes};
 
 mod one_rank;
 mod said;
@@ -79,6 +80,8 @@ struct Subject {
     step: CommandStep,
     limits: Limits,
     settings: Settings,
+    /// Whether what is not among the settings is left as the job has it.
+    is_as_it_is: bool,
     device: Device,
     /// As a person knows it.
     job: String,
@@ -95,6 +98,8 @@ pub(super) fn run(args: &Args) -> super::Result {
         Some(path) => of_spec(path, args)?,
         None => of_command(&args.command)?,
     };
+    let opener = written::Opener::of(&subject, &args.command);
+    args.write.as_ref().map_or(Ok(()), |path| opener.check(path))?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(args));
     folder::prepare(&out)?;
     let out = search::absolute(&out);
@@ -102,12 +107,14 @@ pub(super) fn run(args: &Args) -> super::Result {
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
 
-    let config = subject.space.locate(&subject.settings).ok().or_else(|| subject.space.first());
+    let as_it_is = || subject.space.as_it_is_with(&subject.settings).ok();
+    let located = subject.space.locate(&subject.settings).ok();
+    let config = if subject.is_as_it_is { as_it_is() } else { located.or_else(|| subject.space.first()) };
     let config = config.ok_or_else(|| Failed::new(Exit::Usage, "the space has no config that satisfies every rule"))?;
     let has_adapter = subject.step.template.apply.adapter.is_some();
-    let opener = written::Opener::of(&subject, &args.command);
     let mut single = one_rank::of(&subject.step).map(|step| CommandProber::new(step, &out));
     let mut prober = CommandProber::new(subject.step, &out);
+    writes::announce(&mut prober, args.quiet)?;
     let session = Session {
         prober: &mut prober,
         with_one_rank: single.as_mut().map(|prober| prober as &mut dyn Prober),
@@ -143,19 +150,34 @@ pub(super) fn run(args: &Args) -> super::Result {
 
 fn of_spec(path: &Path, args: &Args) -> Result<Subject, Failed> {
     let spec = Spec::load(path)?;
-    diagnostic::print_left_out(&spec);
+    diagnostic::print_left_out(&spec.left_out);
     if !args.quiet {
         spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
     }
     let device = spec.device().map_err(|error| search::no_gpu(&error))?;
-    let config = probe::chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
-    let settings = spec.space.settings(&config).chosen(&spec.space);
-    let step = spec.step.into_command(search::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
+    let is_as_it_is = spec.is_baseline_as_it_is && args.set.is_empty();
+    let settings = if is_as_it_is {
+        spec.baseline.clone().unwrap_or_default()
+    } else {
+        let config = probe::chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
+        spec.space.settings(&config).chosen(&spec.space)
+    };
+    let mut step = spec.step.into_command(search::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
+    step.may_count_steps = true;
     let line = settings.line();
     let job = if line.is_empty() { path.display().to_string() } else { format!("{}, {line}", path.display()) };
     // A diagnosis is not a search: its own time limits it, not that of a search's probe.
     let limits = spec.limits;
-    Ok(Subject { space: spec.space, step, limits, settings, device, job, spec: Some((spec.path, spec.text)) })
+    Ok(Subject {
+        space: spec.space,
+        step,
+        limits,
+        settings,
+        is_as_it_is,
+        device,
+        job,
+        spec: Some((spec.path, spec.text)),
+    })
 }
 
 fn of_command(command: &[String]) -> Result<Subject, Failed> {
@@ -177,13 +199,24 @@ fn of_command(command: &[String]) -> Result<Subject, Failed> {
         template,
         rate: Rate::Events,
         samples_per_step: None,
+        may_count_steps: true,
         ranks: None,
         gputune: search::gputune_path(),
         supervisor: PathBuf::from("/proc/self/exe"),
         is_gpu: device.is_gpu,
+        writes: WritesWish::default(),
     };
     let job = command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ");
-    Ok(Subject { space, step, limits: Limits::default(), settings: Settings::default(), device, job, spec: None })
+    Ok(Subject {
+        space,
+        step,
+        limits: Limits::default(),
+        settings: Settings::default(),
+        is_as_it_is: false,
+        device,
+        job,
+        spec: None,
+    })
 }
 
 /// `gputune-out/<name>-diagnose`: by the spec, or the script in the command.
@@ -240,7 +273,7 @@ fn what_helps(outcome: &Outcome) -> &'static str {
 }
 
 fn impossible(error: &ProbeError) -> Failed {
-    let failed = Failed::because(Exit::Impossible, error);
+    let failed = Failed::because(Exit::Impossible, error).last_lines(error.last_lines().to_vec());
     match error.hint() {
         Some(hint) => failed.hint(hint),
         None => failed,

@@ -20,6 +20,11 @@ fn in_one_line(text: &str) -> String {
     line
 }
 
+/// A text without orders to a terminal; its lines stay.
+fn without_orders(text: &str) -> String {
+    text.replace(|sign: char| sign.is_control() && sign != '\n', " ")
+}
+
 fn spec_error(error: &SpecError, renderer: &Renderer) -> String {
     let path = error.path.display().to_string();
     let (message, hint) = (in_one_line(&error.message), error.hint.as_deref().map(in_one_line));
@@ -35,6 +40,7 @@ fn spec_error(error: &SpecError, renderer: &Renderer) -> String {
 /// Any other error: one line, the last words of the user's step, a hint.
 pub(super) fn print_error(message: &str, last_lines: &[String], hint: Option<&str>) {
     let (red, bold, reset) = if colour::on_stderr() { ("\x1b[1;31m", "\x1b[1m", "\x1b[0m") } else { ("", "", "") };
+    let message = without_orders(message);
     eprintln!("{red}error{reset}{bold}: {message}{reset}");
     if !last_lines.is_empty() {
         eprintln!("\nthe step's last lines:");
@@ -43,13 +49,13 @@ pub(super) fn print_error(message: &str, last_lines: &[String], hint: Option<&st
         }
     }
     if let Some(hint) = hint {
-        eprintln!("\nhint: {hint}");
+        eprintln!("\nhint: {}", without_orders(hint));
     }
 }
 
 /// What the spec's space is searched without on this machine.
-pub(super) fn print_left_out(spec: &gputune::spec::Spec) {
-    for left_out in &spec.left_out {
+pub(super) fn print_left_out(left_out: &[gputune::spec::LeftOut]) {
+    for left_out in left_out {
         eprintln!("note: {}", left_out.line());
     }
 }
@@ -62,5 +68,5 @@ pub(super) fn print_note(message: &str) {
 /// Something that is allowed but probably not meant.
 pub(super) fn print_warning(message: &str) {
     let (yellow, reset) = if colour::on_stderr() { ("\x1b[33m", "\x1b[0m") } else { ("", "") };
-    eprintln!("{yellow}warning{reset}: {message}");
+    eprintln!("{yellow}warning{reset}: {}", in_one_line(message));
 }

@@ -2,13 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use gputune::emit::{Chosen, Format};
+use gputune::emit::{Chosen, Format, Written};
 use gputune::kept::Kept;
+use gputune::probe::StepTemplate;
 use gputune::report::BestReport;
+use gputune::space::{Parameter, Settings, Value};
+use gputune::spec::Spec;
+use gputune::study::Study;
 
 use super::apply::{Change, Language, difference};
+use super::best::Ran;
 use super::exit::{Exit, Failed};
-use super::{diagnostic, folder, report, stdout};
+use super::{diagnostic, folder, report, search, stdout};
 
 /// Print the best config of a search again, in any form
 ///
@@ -16,9 +21,10 @@ use super::{diagnostic, folder, report, stdout};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune emit gputune-out/config --format json
+  gputune emit gputune-out/config --format command
   gputune emit gputune-out/config --format huggingface > training_args.json
-  python train.py $(gputune emit gputune-out/config --format args)
-  eval \"$(gputune emit gputune-out/config --format env)\"
+  args=$(gputune emit gputune-out/config --format args) && eval \"python train.py $args\"
+  set -a; eval \"$(gputune emit gputune-out/config --format env)\"; set +a
   gputune emit gputune-out/config --apply train.yaml --map workers=data.num_workers")]
 pub(super) struct Args {
     /// The folder of the search
@@ -55,7 +61,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     let found = Found::read(&args.dir)?;
     match &args.apply {
         Some(file) => apply_to(args, file, &found)?,
-        None => print(args.format, &found.chosen())?,
+        None => found.print(args.format)?,
     }
     if let Some(rate) = &found.best.learning_rate {
         diagnostic::print_note(&rate.sentence());
@@ -91,10 +97,25 @@ impl Found {
         }
     }
 
-    fn chosen(&self) -> Chosen<'_> {
+    /// The settings that a parameter could have, as far as they are few.
+    fn settings_of(&self, name: &str) -> Vec<Value> {
+        const MOST: u32 = 64;
+        let space = self.kept.as_ref().map(|kept| &kept.study.space);
+        let parameter = space.and_then(|space| space.parameters().get(space.parameter_index(name)?));
+        let count = |parameter: &Parameter| u32::try_from(parameter.len()).unwrap_or(MOST).min(MOST);
+        parameter.into_iter().flat_map(|found| (0..count(found)).map(|level| found.value(level))).collect()
+    }
+
+    /// Prints the config in a form.
+    fn print(&self, format: &Format) -> Result<(), Failed> {
         let Self { best, kept } = self;
-        let apply = kept.as_ref().map_or(&[][..], |kept| &kept.step.apply.applied);
-        Chosen { settings: &best.config, apply, space: kept.as_ref().map(|kept| &kept.study.space) }
+        match kept {
+            Some(kept) => print(format, best, &kept.study, &kept.step, &search::absolute(&kept.folder)),
+            None => {
+                let next = best.next();
+                write(format, &Chosen { next: next.as_deref(), ..Chosen::of(&settings_for(format, best)) })
+            }
+        }
     }
 }
 
@@ -110,8 +131,10 @@ fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
     }
     let place = |name: &str| args.map.iter().find(|(mapped, _)| mapped == name).map(|(_, path)| path.clone());
     let changes = settings.iter().filter(|(name, _)| !args.skip.iter().any(|skipped| skipped == name));
-    let changes =
-        changes.map(|(name, value)| Change { name: name.to_owned(), value: value.clone(), path: place(name) });
+    let changes = changes.map(|(name, value)| {
+        let among = found.settings_of(name);
+        Change { name: name.to_owned(), value: value.clone(), path: place(name), among }
+    });
     let changes: Vec<Change> = changes.collect();
     let refused = |refusal: super::apply::Refusal| {
         Failed::new(Exit::Usage, format!("{}: {}", file.display(), refusal.message)).hint(refusal.hint)
@@ -150,12 +173,48 @@ fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
     })
 }
 
-/// Prints a config, and on standard error what the form has no place for.
-pub(super) fn print(format: &Format, chosen: &Chosen<'_>) -> Result<(), Failed> {
-    let written = (format.write)(chosen);
+/// Prints the best config of a search with the folder `out`, and on standard error what the form has no place for.
+pub(super) fn print(
+    format: &Format,
+    best: &BestReport,
+    study: &Study,
+    step: &StepTemplate,
+    out: &Path,
+) -> Result<(), Failed> {
+    let (ran, next) = (Ran::of(study, &best.config, out), best.next());
+    let (run, next, space) = (Some(ran.with(step, &study.space)), next.as_deref(), Some(&study.space));
+    let settings = &settings_for(format, best);
+    write(format, &Chosen { settings, apply: &step.apply.applied, space, run, next })
+}
+
+/// The settings that a form writes: what is to be set where it is the command that takes them, else all that are known.
+fn settings_for(format: &Format, best: &BestReport) -> Settings {
+    if ["args", "env", "command"].contains(&format.name) {
+        return best.to_set().clone();
+    }
+    let known = best.config.iter().filter(|(_, value)| !value.is_as_it_is());
+    known.map(|(name, value)| (name.to_owned(), value.clone())).collect()
+}
+
+/// Whether a form can be had of a spec's command: before a search, and not at its end.
+pub(super) fn check(format: &Format, spec: &Spec) -> Result<(), Failed> {
+    let (ran, nothing) = (Ran::new(Path::new(""), 0), Settings::default());
+    let run = Some(ran.with(spec.step.template(), &spec.space));
+    written(format, &Chosen { run, next: Some(""), ..Chosen::of(&nothing) }).map(|_| ())
+}
+
+fn write(format: &Format, chosen: &Chosen<'_>) -> Result<(), Failed> {
+    let written = written(format, chosen)?;
     stdout::print(&written.text)?;
     for note in &written.notes {
         diagnostic::print_note(note);
     }
     Ok(())
+}
+
+fn written(format: &Format, chosen: &Chosen<'_>) -> Result<Written, Failed> {
+    (format.write)(chosen).map_err(|unwritable| {
+        let message = format!("`--format {}` has nothing to print: {}", format.name, unwritable.message);
+        Failed::new(Exit::Usage, message).hint(unwritable.hint)
+    })
 }

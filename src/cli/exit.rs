@@ -52,7 +52,8 @@ rows! {
          damaged, another search that is running in the folder, or a folder without a result.";
     Impossible = 3, "probing is impossible: the command cannot be started, every config fails in the same way, or results \
          cannot be written",
-        "The command cannot be started, something disturbs every try of a probe, steps carry no `samples`, \
+        "The command cannot be started, the step [cannot run in this environment](failures.md#failures-of-the-environment), \
+         something disturbs every probe, steps carry no `samples`, \
          `samples_per_step` is no positive number, processes of a probe do not end even by SIGKILL, memory is \
          [not free again](failures.md#memory-seen-from-outside) before the next one, the first three configs \
          [fail in the same way](outcomes.md#the-same-failure-three-times), or files cannot be written. \

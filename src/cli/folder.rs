@@ -93,15 +93,26 @@ pub(super) fn remove(folder: &Path, name: &str) {
     let _ = fs::remove_file(folder.join(name));
 }
 
-/// Keeps the folder of an earlier search aside under a free name, and tells which; another folder stays as it is.
+/// Keeps the folder of an earlier search aside under a free name, and tells which; another folder stays as it is. A link to
+/// a folder stays, and the folder behind it is kept aside: where results go to is not `--fresh`'s to change.
 pub(super) fn set_aside(folder: &Path) -> Result<Option<PathBuf>, Failed> {
     if !folder.join(JOURNAL).exists() {
         return Ok(None);
     }
-    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let free = (1..10_000).map(|number| folder.with_file_name(format!("{name}.{number}"))).find(|path| !path.exists());
+    let failed = |error: io::Error| {
+        Failed::new(Exit::Impossible, format!("cannot move {} aside: {error}", folder.display()))
+            .hint("choose another folder with --out DIR")
+    };
+    let is_link = fs::symlink_metadata(folder).map_err(failed)?.is_symlink();
+    let real = if is_link { folder.canonicalize().map_err(failed)? } else { folder.to_owned() };
+    let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let free = (1..10_000).map(|number| real.with_file_name(format!("{name}.{number}"))).find(|path| !path.exists());
     let aside = free.ok_or_else(|| Failed::new(Exit::Impossible, "there are too many old folders"))?;
-    fs::rename(folder, &aside)
-        .map_err(|error| Failed::new(Exit::Impossible, format!("cannot move {} aside: {error}", folder.display())))?;
+    fs::rename(&real, &aside).map_err(failed)?;
+    if is_link {
+        // What the link leads to is there again, with the permissions that it had.
+        let permissions = fs::metadata(&aside).map_err(failed)?.permissions();
+        fs::create_dir(&real).and_then(|()| fs::set_permissions(&real, permissions)).map_err(failed)?;
+    }
     Ok(Some(aside))
 }

@@ -1,6 +1,5 @@
 //! `gputune init`: a first spec for a script.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -13,13 +12,13 @@ use gputune::init::deepspeed::{self, Template};
 use gputune::init::draft::{self, Frame, Rate};
 use gputune::init::plan::{self, Found, Plan, Way};
 use gputune::init::preset::{self, PRESETS, Preset, Recognised};
-use gputune::init::{Argument, Command, Means, Source, help, missing};
+use gputune::init::{Argument, Command, Means, Source, missing};
 use gputune::machine::Machine;
-use gputune::probe::{Brief, PrintedEnd};
 use gputune::quantity;
 use gputune::spec::Spec;
 use tempfile::NamedTempFile;
 
+use super::asking::{Asked, Told};
 use super::exit::{Exit, Failed};
 use super::{diagnostic, questions, scripts, stdout};
 
@@ -74,17 +73,6 @@ fn duration(text: &str) -> Result<String, String> {
     }
 }
 
-/// Variables that are set while a script is asked for its help: it needs no GPU, and its lines are not broken.
-const ASKED_WITH: &[(&str, &str)] = &[
-    ("CUDA_VISIBLE_DEVICES", ""),
-    ("COLUMNS", "200"),
-    ("NO_COLOR", "1"),
-    ("TERM", "dumb"),
-    ("HF_HUB_OFFLINE", "1"),
-    ("WANDB_MODE", "disabled"),
-    ("TF_CPP_MIN_LOG_LEVEL", "3"),
-];
-
 pub(super) fn run(args: &Args) -> super::Result {
     let cwd = std::env::current_dir().map_err(|error| Failed::because(Exit::Impossible, &error))?;
     refuse_to_replace(args)?;
@@ -94,9 +82,10 @@ pub(super) fn run(args: &Args) -> super::Result {
         args.script.iter().chain(&args.command).map(|word| word.clone().into_string().map_err(|word| not_text(&word)));
     let words = words.collect::<Result<Vec<String>, Failed>>()?;
     let words = if words.is_empty() { scripts::of_folder(&cwd, asks)? } else { words };
-    let command = Command::new(words, &python);
+    let command = Command::new(words, &python).looked_into(&cwd, &python);
     let source = read_source(&command, &cwd)?;
-    let Told { arguments, values, told_by } = arguments(args, &command, &source, &cwd, &python)?;
+    let asked = Asked { command: &command, source: &source, cwd: &cwd, python: &python, time: &args.help_time };
+    let Told { arguments, values, told_by } = asked.arguments()?;
     let preset = match args.preset {
         Some(preset) => preset,
         None => recognised(&command, &source, asks)?,
@@ -132,6 +121,7 @@ pub(super) fn run(args: &Args) -> super::Result {
         of_config.into_iter().any(|parameter| warning.contains(&format!("`{}`", parameter.name)))
     };
     warn_of_missing(&command, &arguments, &values, &plan);
+    warn_of_no_launcher(&command, &source);
     spec.warnings.iter().filter(|warning| !asked(warning)).for_each(|warning| diagnostic::print_warning(warning));
     stdout::print(&summary(args, &command, &plan, &frame))?;
     Ok(Exit::Found)
@@ -168,73 +158,10 @@ fn python() -> String {
 /// The source of the script, where the command has one.
 fn read_source(command: &Command, cwd: &Path) -> Result<Source, Failed> {
     let Some(script) = command.script(cwd) else { return Ok(Source::default()) };
-    Source::read(&script).map_err(|error| {
+    Source::read(&script, cwd).map(|source| source.told_by(command)).map_err(|error| {
         let message = format!("cannot read the script {}: {error}", command.name());
         Failed::new(Exit::Usage, message).hint("is the path right, seen from this folder?")
     })
-}
-
-/// What a script takes.
-struct Told {
-    arguments: Vec<Argument>,
-    /// Values without a name that it must have.
-    values: Vec<String>,
-    /// Who told of them.
-    told_by: String,
-}
-
-/// The arguments that the script takes, and who told of them.
-fn arguments(args: &Args, command: &Command, source: &Source, cwd: &Path, python: &str) -> Result<Told, Failed> {
-    let declared = source.arguments();
-    if let Some(reason) = scripts::no_help(command, source, cwd) {
-        let told_by =
-            if declared.is_empty() { reason } else { "Arguments as the script's source declares them.".to_owned() };
-        return Ok(Told { arguments: declared, values: Vec::new(), told_by });
-    }
-    let line = command.asking_for_help(python);
-    let shown = line.join(" ");
-    eprintln!("asking `{shown}` what can be set (at most {}, without a GPU)", args.help_time);
-    let env: BTreeMap<String, String> =
-        ASKED_WITH.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let time = quantity::parse_duration(&args.help_time).unwrap_or(Duration::from_secs(60));
-    let printed = Brief { command: line, env, cwd: cwd.to_owned(), time }.run(Path::new("/proc/self/exe"));
-    let printed = printed.map_err(|error| {
-        let hint = error.hint().map(str::to_owned);
-        let failed = Failed::because(Exit::Impossible, &error);
-        hint.map_or_else(|| Failed::because(Exit::Impossible, &error), |hint| failed.hint(hint))
-    })?;
-    let told = if help::is_help(&printed.text) { help::read(&printed.text) } else { Vec::new() };
-    if !told.is_empty() {
-        let arguments = told.into_iter().map(|argument| with_default(argument, &declared)).collect();
-        let told_by = format!("Arguments as `{shown}` tells them.");
-        return Ok(Told { arguments, values: help::values(&printed.text), told_by });
-    }
-    let problem = match &printed.end {
-        PrintedEnd::TimeIsUp => format!("it printed no help within {}, and was ended", args.help_time),
-        PrintedEnd::TooMuch => "it printed more than a megabyte, which is no help, and was ended".to_owned(),
-        PrintedEnd::Failure(end) => format!("it printed no help, and ended with {end}"),
-        PrintedEnd::Success => "it printed no help".to_owned(),
-    };
-    diagnostic::print_warning(&format!(
-        "`{shown}`: {problem}; {}",
-        if declared.is_empty() { "its arguments are not known" } else { "its arguments are read from its source" }
-    ));
-    let last = printed
-        .text
-        .lines()
-        .rev()
-        .find(|line| !line.trim().is_empty())
-        .filter(|_| matches!(printed.end, PrintedEnd::Failure(_)));
-    if let Some(last) = last {
-        let last: String = last.chars().filter(|c| !c.is_control()).take(200).collect();
-        eprintln!("  its last line: {last}");
-    }
-    let told_by = if declared.is_empty() {
-        "The script's arguments are not known."
-    } else {
-        "Arguments as the script's source declares them."
-    };
-    Ok(Told { arguments: declared, values: Vec::new(), told_by: told_by.to_owned() })
 }
 
 /// Says what the script must be told and is not: the spec is a beginning, but its probes would fail.
@@ -255,13 +182,17 @@ fn warn_of_missing(command: &Command, arguments: &[Argument], values: &[String],
     }
 }
 
-/// The help's argument with the default of the source, where the help tells none.
-fn with_default(mut argument: Argument, declared: &[Argument]) -> Argument {
-    if argument.default.is_none() {
-        let same = |known: &&Argument| known.names.iter().any(|name| argument.names.contains(name));
-        argument.default = declared.iter().find(same).and_then(|known| known.default.clone());
+/// Says that a script cannot run alone: its probes would fail.
+fn warn_of_no_launcher(command: &Command, source: &Source) {
+    if let Some(variable) = source.needs_launcher(command) {
+        let told: Vec<&str> = command.told().iter().map(String::as_str).collect();
+        diagnostic::print_warning(&format!(
+            "{} reads {variable}, which a launcher sets, and every probe would fail without; give the whole command: \
+             gputune init -- torchrun --nproc-per-node 2 {}",
+            command.name(),
+            std::iter::once(command.name()).chain(told).collect::<Vec<_>>().join(" ")
+        ));
     }
-    argument
 }
 
 fn recognised(command: &Command, source: &Source, asks: bool) -> Result<&'static Preset, Failed> {

@@ -37,5 +37,7 @@ fn ignored_signals() -> Vec<i32> {
 #[expect(clippy::exit, reason = "the second signal means now: no destructor may wait for a probe")]
 fn leave() {
     super::live::keys::restore();
+    // A supervisor that somebody stopped could not notice that its gputune is gone.
+    gputune::probe::supervisor::wake_all();
     std::process::exit(130)
 }

@@ -1,6 +1,7 @@
 //! The command line: what is asked for, and which part of the library answers.
 
 mod apply;
+mod asking;
 mod best;
 mod check;
 mod colour;
@@ -23,11 +24,13 @@ mod questions;
 mod reference;
 mod replay;
 mod report;
+mod samples;
 mod schema;
 mod scripts;
 mod search;
 mod stdout;
 mod watch;
+mod writes;
 
 use std::process::ExitCode;
 

@@ -16,7 +16,7 @@ use gputune::tuner::Tuner;
 
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
-use super::{diagnostic, folder, interrupt, search, stdout};
+use super::{diagnostic, folder, interrupt, samples, search, stdout, writes};
 
 /// Probe one config and show everything that was measured
 ///
@@ -53,7 +53,7 @@ pub(super) fn assignment(text: &str) -> Result<(String, String), String> {
 
 pub(super) fn run(args: &Args) -> super::Result {
     let mut spec = Spec::load(&args.config)?;
-    diagnostic::print_left_out(&spec);
+    diagnostic::print_left_out(&spec.left_out);
     let device = spec.device().map_err(|error| search::no_gpu(&error))?;
     let config = chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
     let out = args.out.clone().unwrap_or_else(|| {
@@ -69,18 +69,26 @@ pub(super) fn run(args: &Args) -> super::Result {
     let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
-    let full_precision = spec.full_precision();
+    let (full_precision, asked) = (spec.full_precision(), samples::Asked::of(&spec));
     spec.budget = Budget { probes: 1, confirmations: 0, ..spec.budget };
     let mut progress = Progress::new(args.quiet, &spec, &Recovered::default(), &stop);
     let settings = spec.space.settings(&config).chosen(&spec.space);
+    let as_it_is =
+        (spec.is_baseline_as_it_is && args.set.is_empty()).then(|| spec.baseline.clone().unwrap_or_default());
     let step = spec.step.into_command(search::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
-    let study = Tuner::with_prober(spec.space, CommandProber::new(step, &out))
+    let mut prober = CommandProber::new(step, &out);
+    writes::announce(&mut prober, args.quiet)?;
+    let tuner = Tuner::with_prober(spec.space, prober)
         .objective(spec.objective)
         .limits(spec.limits)
         .full_precision(full_precision)
         .budget(spec.budget)
-        .stop_flag(stop)
-        .baseline(&settings)
+        .stop_flag(stop);
+    let tuner = match &as_it_is {
+        Some(set) => tuner.baseline_as_it_is(set),
+        None => tuner.baseline(&settings),
+    };
+    let study = tuner
         .map_err(|error| Failed::because(Exit::Usage, &error))?
         // What it came to is printed whole, so the line for it is left out.
         .run(|event| {
@@ -92,7 +100,8 @@ pub(super) fn run(args: &Args) -> super::Result {
         Ok(study) => Ended::Stopped(study.stopped),
         Err(error) => Ended::Failed(error.to_string()),
     });
-    let study = study.map_err(|error| search::tune_failed(&error, &out))?;
+    let study =
+        study.map_err(|error| asked.unless_told(&error).unwrap_or_else(|| search::tune_failed(&error, &out)))?;
 
     let Some(trial) = study.history.trials().first() else {
         let exit = if study.stopped == StopReason::Interrupted { Exit::Interrupted } else { Exit::NothingFeasible };

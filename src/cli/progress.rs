@@ -77,12 +77,32 @@ impl Progress {
                     trial_line(&self.objective, trial.number, trial.purpose, settings, &trial.outcome, *is_best);
                 self.say(&text, tone);
             }
+            Event::LookingAtJob => self.say("looks at the job as it is, to compare the baseline with it", Tone::Plain),
+            Event::BaselineDiffers { differences } => {
+                let text = format!(
+                    "warning: the baseline states {}: what is run today is another job. Mend [baseline], or take it out: the \
+                     job as it is becomes it",
+                    differences.join("; ")
+                );
+                self.say(&text, Tone::Doubtful);
+            }
             Event::Comparing { settings, .. } => {
                 let text = format!("      {}  runs in full precision, to compare the losses", settings.line());
                 self.say(&text, Tone::Plain);
             }
             Event::Disturbed { number, reason } => {
                 self.say(&format!("{number:>4}  disturbed, and probed again: {reason}"), Tone::Doubtful);
+            }
+            Event::PutBack { number, reason } => {
+                self.say(
+                    &format!("{number:>4}  disturbed each time, and put back for later: {reason}"),
+                    Tone::Doubtful,
+                );
+            }
+            Event::NewEra { differences, trials } => {
+                let text = format!("a new era of this journal begins, for {}", differences.join("; "));
+                self.say(&text, Tone::Plain);
+                self.say(&format!("{trials} trials of before stay in the journal and do not count"), Tone::Plain);
             }
             Event::Confirming { probes } => {
                 self.say(&format!("confirms the leaders by {probes} longer probes"), Tone::Plain);
@@ -123,7 +143,7 @@ impl Progress {
     fn say(&self, text: &str, tone: Tone) {
         match &self.show {
             Show::Nothing => {}
-            Show::Lines => eprintln!("{text}"),
+            Show::Lines => eprintln!("{}", text.replace(char::is_control, " ")),
             Show::Live(live) => live.say(&on_terminal(text, tone)),
         }
     }

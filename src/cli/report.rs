@@ -151,6 +151,7 @@ fn older_record(folder: &Path) -> Option<Record> {
         space: spec.space,
         objective: spec.objective,
         baseline: spec.baseline,
+        baseline_as_it_is: spec.is_baseline_as_it_is,
         budget: spec.budget,
         device: Device { name: device, driver, is_gpu },
         stopped: None,

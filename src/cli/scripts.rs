@@ -86,9 +86,9 @@ fn candidates(folder: &Path) -> Result<Vec<String>, Failed> {
 
 /// Why a command is not asked for its help: it would not answer, and train instead.
 pub(super) fn no_help(command: &Command, source: &Source, cwd: &Path) -> Option<String> {
-    if command.script(cwd).is_some() {
+    if command.script(cwd).is_some() && command.takes_arguments() {
         return (!source.parses_arguments())
-            .then(|| "The script takes no arguments, so it was not asked for its help.".to_owned());
+            .then(|| "The script has no parser of arguments, so it was not asked for its help.".to_owned());
     }
     if !command.takes_arguments() || is_text(command, cwd) {
         return Some(

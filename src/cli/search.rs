@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use gputune::emit::{Chosen, Format};
-use gputune::journal::{Header, Journal, JournalError, WarmStart};
+use gputune::budget::StopReason;
+use gputune::emit::{Chosen, Format, shell_word};
+use gputune::environment;
+use gputune::journal::{Conditions, Header, Journal, JournalError, WarmStart};
 use gputune::kept::Description;
-use gputune::probe::{CommandProber, ProbeError, supervisor};
+use gputune::probe::{CommandProber, MEASURING, ProbeError, StepTemplate, supervisor};
 use gputune::report::{self, BestReport};
+use gputune::space::{LocateError, Settings};
 use gputune::spec::Spec;
 use gputune::status::Ended;
 use gputune::strategy::{EarlierStudy, LEARNING};
@@ -16,7 +19,7 @@ use gputune::tuner::{TuneError, Tuner};
 
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
-use super::{best, colour, diagnostic, emit, folder, interrupt};
+use super::{best, colour, diagnostic, emit, folder, interrupt, samples, writes};
 
 /// Find the config that trains fastest, by probing the real training step
 ///
@@ -40,6 +43,10 @@ pub(super) struct Args {
     /// Start over; an earlier search in the folder is kept aside
     #[arg(long)]
     fresh: bool,
+    /// Where interpreter, frameworks, script, limits or anything else changed: go on in a new era of the same journal, in
+    /// which earlier trials do not count
+    #[arg(long, conflicts_with = "fresh")]
+    accept_changes: bool,
     /// Learn from an earlier search, on another device or with another model: its folder or journal; may be given again
     /// [default: those of the spec]
     #[arg(long, value_name = "DIR")]
@@ -52,34 +59,40 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> super::Result {
     let spec = Spec::load(&args.config)?;
     let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
+    emit::check(args.format, &spec)?;
     let warm_start = warm_start(&args.warm_start, &spec, &out)?;
     let device = spec.device().map_err(|error| no_gpu(&error))?;
     let records: Vec<WarmStart> = warm_start.iter().map(EarlierStudy::record).collect();
-    let header = Header::new(spec.fingerprint(&device)).warm_start(records.clone());
+    let header = Header::new(spec.fingerprint(&device)).conditions(conditions(&spec)).warm_start(records.clone());
     if args.fresh {
         start_over(&out, &header, &spec, args.quiet)?;
     }
     folder::prepare(&out)?;
     let out = absolute(&out);
+    let open = if args.accept_changes { Journal::open_accepting_changes } else { Journal::open };
     let (journal, recovered) =
-        Journal::open(&out.join(folder::JOURNAL), &header, &spec.space).map_err(|error| journal_failed(&error))?;
+        open(&out.join(folder::JOURNAL), &header, &spec.space).map_err(|error| journal_failed(&error))?;
     folder::write(&out, folder::SPEC, &spec.text)?;
-    if !args.quiet {
-        diagnostic::print_left_out(&spec);
-        spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
-    }
     let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
 
     let (name, full_precision) = (spec.path.display().to_string(), spec.full_precision());
+    let asked = samples::Asked::of(&spec);
     let (template, budget, baseline) = (spec.step.template().clone(), spec.budget, spec.baseline.clone());
+    let is_as_it_is = spec.is_baseline_as_it_is;
     let sought = (&spec.space, &spec.objective);
-    folder::describe(&out, &Description::new(&name, sought, baseline.as_ref(), budget, &device, &template))?;
+    let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
+    folder::describe(&out, &description.with_baseline_as_it_is(is_as_it_is))?;
     let mut progress = Progress::new(args.quiet, &spec, &recovered, &stop).with_status_file(&out);
     // The link in /proc leads to the running executable, even if its file was replaced meanwhile.
     let step = spec.step.into_command(gputune_path(), PathBuf::from("/proc/self/exe"), &device);
-    let prober = CommandProber::new(step, &out);
+    let mut prober = CommandProber::new(step, &out);
+    writes::announce(&mut prober, args.quiet)?;
+    if !args.quiet {
+        diagnostic::print_left_out(&spec.left_out);
+        spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
+    }
     let mut tuner = Tuner::with_prober(spec.space, prober)
         .objective(spec.objective)
         .full_precision(full_precision)
@@ -91,16 +104,15 @@ pub(super) fn run(args: Args) -> super::Result {
         .stop_flag(stop);
     tuner = tuner.strategy(spec.strategy).map_err(|error| tune_failed(&error, &out))?;
     tuner = warm_start.into_iter().fold(tuner, Tuner::warm_start);
-    if let Some(baseline) = &spec.baseline {
-        tuner = tuner.baseline(baseline).map_err(|error| Failed::because(Exit::Usage, &error))?;
-    }
+    tuner = with_baseline(tuner, baseline.as_ref(), is_as_it_is, &template)?;
     let study = tuner.run(|event| progress.hear(&event));
     progress.finish(ended(&study));
-    let study = study.map_err(|error| tune_failed(&error, &out))?;
+    let study = study.map_err(|error| asked.unless_told(&error).unwrap_or_else(|| tune_failed(&error, &out)))?;
 
     let best = best::report(&study, &device, &template, &records, &out);
     let sought = (&study.space, &study.objective);
     let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
+    let description = description.with_baseline_as_it_is(is_as_it_is);
     folder::describe(&out, &description.ended(study.stopped, study.elapsed))?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     if !args.quiet {
@@ -111,14 +123,41 @@ pub(super) fn run(args: Args) -> super::Result {
         eprintln!("{}", colour::stderr().lay_out(&report::verdict(&study)));
     }
     if let Some(best) = &best {
-        let chosen = Chosen { settings: &best.config, apply: &template.apply.applied, space: Some(&study.space) };
-        emit::print(args.format, &chosen)?;
+        emit::print(args.format, best, &study, &template, &out)?;
     }
-    Ok(match (study.stopped, best) {
-        (gputune::budget::StopReason::Interrupted, _) => Exit::Interrupted,
-        (_, Some(_)) => Exit::Found,
-        (_, None) => Exit::NothingFeasible,
-    })
+    Ok(exit_of(study.stopped, best.is_some()))
+}
+
+fn exit_of(stopped: StopReason, is_found: bool) -> Exit {
+    match (stopped, is_found) {
+        (StopReason::Interrupted, _) => Exit::Interrupted,
+        (_, true) => Exit::Found,
+        (_, false) => Exit::NothingFeasible,
+    }
+}
+
+/// The tuner with its baseline: the job as it is but for what is stated, or what is stated, compared with the job as it is
+/// where that can be run and tells what it uses.
+fn with_baseline<'t>(
+    tuner: Tuner<'t>,
+    stated: Option<&Settings>,
+    is_as_it_is: bool,
+    template: &StepTemplate,
+) -> Result<Tuner<'t>, Failed> {
+    let usage = |error: LocateError| Failed::because(Exit::Usage, &error);
+    if is_as_it_is {
+        return tuner.baseline_as_it_is(&stated.cloned().unwrap_or_default()).map_err(usage);
+    }
+    let Some(baseline) = stated else { return Ok(tuner) };
+    let tuner = tuner.baseline(baseline).map_err(usage)?;
+    let is_told = template.apply.adapter.is_some() && template.needs_settings(&Settings::default()).is_none();
+    Ok(if is_told { tuner.check_stated_baseline() } else { tuner })
+}
+
+/// What the trials of a spec depend on beside command, space and device.
+fn conditions(spec: &Spec) -> Conditions {
+    let limits = spec.limits.to_json();
+    Conditions { limits, measuring: MEASURING, ..environment::conditions(spec.step.template()) }
 }
 
 /// How a search ended, for its status.
@@ -175,13 +214,20 @@ fn start_over(out: &Path, header: &Header, spec: &Spec, quiet: bool) -> Result<(
 
 fn journal_failed(error: &JournalError) -> Failed {
     let exit = match error {
-        JournalError::Io { .. } => Exit::Impossible,
+        JournalError::Io { .. } | JournalError::Changed { .. } => Exit::Impossible,
         _ => Exit::Usage,
     };
     let failed = Failed::because(exit, error);
     match error {
         JournalError::Locked { .. } => failed.hint("wait for it to end, or choose another folder with --out DIR"),
-        JournalError::Mismatch { .. } | JournalError::Foreign { .. } | JournalError::Format { .. } => failed
+        JournalError::Mismatch { .. } => failed
+            .hint("undo that; or go on in a new era of the journal, in which its trials do not count, with --accept-changes; or start over with --fresh (the old folder is kept)"),
+        JournalError::Changed { path, kept, .. } => failed.hint(format!(
+            "put it back and run the same command again: mv {} {}",
+            shell_word(&kept.display().to_string()),
+            shell_word(&path.display().to_string())
+        )),
+        JournalError::Foreign { .. } | JournalError::Format { .. } => failed
             .hint("its trials cannot be compared with new ones: start over with --fresh (the old folder is kept), or choose another with --out DIR"),
         JournalError::Damaged { .. } => failed.hint("start over with --fresh (the old folder is kept), or take the damaged line out"),
         _ => failed.hint("is there space left, and may this user write there?"),
@@ -192,7 +238,7 @@ pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
     let kept = format!("finished trials are kept in {}", relative(out).display());
     match error {
         TuneError::Probe(probe) => {
-            let failed = Failed::because(Exit::Impossible, probe);
+            let failed = Failed::because(Exit::Impossible, probe).last_lines(probe.last_lines().to_vec());
             let more = match probe {
                 ProbeError::Io { .. } => format!("; {kept}: run the same command again to go on"),
                 _ => String::new(),
@@ -205,17 +251,13 @@ pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
         TuneError::SameFailure { last_lines, ran_out_of_time: true, .. } => Failed::because(Exit::Impossible, error)
             .last_lines(last_lines.clone())
             .hint("does the step start more slowly? Raise `probe_time` and `stall_time` in [limits], and run with --fresh"),
-        TuneError::SameFailure { last_lines, reason, .. } if reason.contains("No module named") => {
-            Failed::because(Exit::Impossible, error).last_lines(last_lines.clone()).hint(
-                "this Python does not have it: name the right one in `command`, such as \".venv/bin/python\", and run with --fresh",
-            )
-        }
         TuneError::SameFailure { last_lines, .. } => {
             Failed::because(Exit::Impossible, error).last_lines(last_lines.clone()).hint(format!(
                 "the whole output is in {}; mend the step and run again with --fresh",
                 relative(&out.join("logs")).display()
             ))
         }
+        TuneError::Journal(journal @ JournalError::Changed { .. }) => journal_failed(journal),
         TuneError::Journal(journal) => Failed::because(Exit::Impossible, journal)
             .hint(format!("{kept}: make room and run the same command again to go on")),
         TuneError::Disturbed { .. } => Failed::because(Exit::Impossible, error)
@@ -240,11 +282,11 @@ fn write_results(
         folder::remove(out, folder::BEST_TOML);
         return Ok(());
     };
-    let json = serde_json::to_string_pretty(best).map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    let json =
+        serde_json::to_string_pretty(&best.for_sharing()).map_err(|error| Failed::because(Exit::Impossible, &error))?;
     folder::write(out, folder::BEST_JSON, &(json + "\n"))?;
-    let toml =
-        gputune::emit::format("toml").map(|format| (format.write)(&Chosen::of(&best.config)).text).unwrap_or_default();
-    folder::write(out, folder::BEST_TOML, &toml)
+    let toml = gputune::emit::format("toml").and_then(|format| (format.write)(&Chosen::of(&best.config)).ok());
+    folder::write(out, folder::BEST_TOML, &toml.map(|written| written.text).unwrap_or_default())
 }
 
 /// What the measurements may not be taken for.
@@ -255,6 +297,10 @@ fn print_warnings(study: &Study, device: &Device) {
         );
     }
     if let Some(warning) = crowded(study) {
+        diagnostic::print_warning(&warning);
+    }
+    let measured = study.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
+    if let Some(warning) = samples::mismatch(measured) {
         diagnostic::print_warning(&warning);
     }
 }

@@ -197,14 +197,11 @@ pub(super) fn shown_share(share: f64) -> String {
     if percent > 0.0 && percent < 0.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-/// Samples per second for people.
-pub(super) fn shown_rate(rate: f64) -> String {
-    format!("{} samples/s", crate::quantity::show_number(rate))
-}
-
 /// What a differential probe's gain is in words.
 pub(super) fn shown_gain(evidence: &Evidence, differential: Differential, times: f64) -> String {
-    let rate = evidence.rate_of(differential).map_or_else(String::new, |rate| format!(" ({})", shown_rate(rate.value)));
+    let rate = evidence
+        .rate_of(differential)
+        .map_or_else(String::new, |rate| format!(" ({})", evidence.shown_rate(rate.value)));
     format!("{} ran {} as fast as the job{rate}", differential.row().label, shown_times(times))
 }
 

@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use crate::machine::{Machine, Processors};
 use crate::metric::{Metric, Readings};
-use crate::outcome::{Estimate, Measurement, Memory};
+use crate::outcome::{Estimate, Measurement, Memory, SAMPLES_PER_SECOND, STEPS_PER_SECOND};
 use crate::precision::Precision;
+use crate::quantity::show_number;
 
 /// A probe that differs from the observed one in one thing, so that the difference tells what that thing costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -251,14 +252,31 @@ impl Evidence {
         Some((self.number(name)? / self.step()?).min(1.0))
     }
 
-    /// Samples per second of the job as it is, all ranks together; by steps where throughput counts something else.
+    /// Whether nobody knows the samples of a step, so that rates are those of steps.
+    pub fn is_in_steps(&self) -> bool {
+        self.observed.unit == STEPS_PER_SECOND
+    }
+
+    /// A rate for people, in what rates count here.
+    pub fn shown_rate(&self, rate: f64) -> String {
+        let unit = if self.is_in_steps() { STEPS_PER_SECOND } else { SAMPLES_PER_SECOND };
+        format!("{} {unit}", show_number(rate))
+    }
+
+    /// Samples per second of the job as it is, all ranks together; by steps where throughput counts something else, and
+    /// steps per second where nobody knows their samples.
     pub fn rate(&self) -> Option<Estimate> {
         rate(&self.observed)
     }
 
-    /// Samples per second of a differential probe.
+    /// Samples per second of a differential probe. Steps of other sizes, or of fewer ranks, cannot be compared.
     pub fn rate_of(&self, differential: Differential) -> Option<Estimate> {
-        rate(self.run(differential)?)
+        const OTHER_STEPS: [Differential; 3] =
+            [Differential::DoubleBatch, Differential::HalfBatch, Differential::OneRank];
+        let run = self.run(differential)?;
+        let is_in_steps = run.unit == STEPS_PER_SECOND;
+        let compares = is_in_steps == self.is_in_steps() && !(is_in_steps && OTHER_STEPS.contains(&differential));
+        rate(run).filter(|_| compares)
     }
 
     /// How many times as fast as the job a differential probe was, with the least that it may be.
@@ -279,7 +297,8 @@ impl Evidence {
 
     /// Samples per second of the loader alone, all ranks together, by the number of workers of each.
     pub fn loader_rates(&self) -> BTreeMap<u32, f64> {
-        let Some(run) = self.run(Differential::LoaderOnly) else { return BTreeMap::new() };
+        let run = self.run(Differential::LoaderOnly).filter(|_| !self.is_in_steps());
+        let Some(run) = run else { return BTreeMap::new() };
         let ranks = f64::from(self.observed.ranks.unwrap_or(1).max(1));
         let rates = run.facts.numbered(super::starvation::LOADER_RATES).into_iter();
         rates.filter_map(|(workers, rate)| Some((workers, positive(rate)? * ranks))).collect()
@@ -369,7 +388,7 @@ fn whole(number: f64) -> Option<u32> {
 
 /// Samples per second.
 fn rate(measurement: &Measurement) -> Option<Estimate> {
-    if measurement.unit == "samples/s"
+    if [SAMPLES_PER_SECOND, STEPS_PER_SECOND].contains(&measurement.unit.as_str())
         && let Some(throughput) = measurement.throughput
         && positive(throughput.value).is_some()
     {
@@ -434,6 +453,28 @@ mod tests {
         assert_eq!(rate(&measurement).unwrap().value, 16.0);
         measurement.unit = "samples/s".to_owned();
         assert_eq!(rate(&measurement).unwrap().value, 9000.0);
+    }
+
+    #[test]
+    fn rates_of_steps_are_compared_with_rates_of_steps_only() {
+        let measured = |unit: &str, rate| {
+            let throughput = Some(Estimate::point(rate));
+            let measurement = Measurement { throughput, unit: unit.to_owned(), ..Measurement::default() };
+            Ran::Measured(Box::new(measurement))
+        };
+        let Ran::Measured(observed) = measured("steps/s", 4.0) else { panic!("it is") };
+        let mut evidence = Evidence { observed: *observed, ..Evidence::default() };
+        for (differential, unit) in [
+            (Differential::Replay, "steps/s"),
+            (Differential::DoubleBatch, "steps/s"),
+            (Differential::Pinned, "samples/s"),
+        ] {
+            evidence.runs.push((differential, measured(unit, 8.0)));
+        }
+        assert_eq!(evidence.gain_of(Differential::Replay).map(|gain| gain.times), Some(2.0));
+        assert_eq!(evidence.gain_of(Differential::DoubleBatch), None, "twice the work in a step");
+        assert_eq!(evidence.gain_of(Differential::Pinned), None);
+        assert_eq!(evidence.shown_rate(4.0), "4.00 steps/s");
     }
 
     #[test]

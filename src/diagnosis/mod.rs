@@ -22,7 +22,7 @@ pub use causes::{cause, causes};
 pub use evidence::{Around, DIFFERENTIALS, Differential, DifferentialRow, Evidence, Gain, Ran};
 pub use openings::{Openable, Opening, PARAMETERS, openable};
 pub use plan::{Allowed, Next, experiment, next};
-pub use search::{evidence_of, first_parameters, of_config};
+pub use search::{evidence_of, first_parameters, of_config, opens};
 pub use session::{Examined, Note, Session, SessionError, USUAL_TIME};
 pub use verdict::{Diagnosed, SURE, Verdict, diagnose};
 

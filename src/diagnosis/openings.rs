@@ -143,8 +143,8 @@ pub const PARAMETERS: &[Openable] = &[
         role: None,
         why: "the layout of images that convolutions are fastest in",
         values: |evidence| {
-            let has_images = evidence.text("files.kind") == Some("images");
-            on_gpu(evidence, || if has_images { flags(evidence) } else { Vec::new() })
+            let has_convolutions = evidence.flag("parameters_4d") == Some(true);
+            on_gpu(evidence, || if has_convolutions { flags(evidence) } else { Vec::new() })
         },
         today: |_| Some(Value::Bool(false)),
     },
@@ -195,6 +195,10 @@ pub fn openable(name: &str) -> Option<&'static Openable> {
 impl Openable {
     /// The parameter as it is worth opening for a job; `None` where it has nothing to offer.
     pub fn for_job(&self, evidence: &Evidence) -> Option<Opening> {
+        // A job without a loader has nothing that these could be set on: a search would end with each of them rejected.
+        if self.target.starts_with("dataloader.") && evidence.workers().is_none() {
+            return None;
+        }
         let today = (self.today)(evidence);
         let mut values = (self.values)(evidence);
         if let Some(today) = today.as_ref().filter(|today| !values.contains(today)) {
@@ -299,6 +303,28 @@ mod tests {
             assert_eq!(openable(name).unwrap().for_job(&evidence), None, "{name}");
         }
         assert!(openable("num_workers").unwrap().for_job(&evidence).is_some());
+    }
+
+    #[test]
+    fn a_job_without_a_loader_is_not_offered_what_only_a_loader_has() {
+        let mut evidence = Job::gpu().evidence();
+        let facts = evidence.observed.facts.clone();
+        let others = facts.iter().filter(|(name, _)| !name.starts_with("loader."));
+        evidence.observed.facts = others.map(|(name, fact)| (name.to_owned(), fact.clone())).collect();
+        for parameter in PARAMETERS {
+            let is_of_loader = parameter.target.starts_with("dataloader.");
+            assert!(!is_of_loader || parameter.for_job(&evidence).is_none(), "{}", parameter.name);
+        }
+        assert!(openable("precision").unwrap().for_job(&evidence).is_some());
+    }
+
+    #[test]
+    fn channels_last_is_for_convolutions_whatever_the_files_are() {
+        let opening = |job: Job| openable("channels_last").unwrap().for_job(&job.evidence()).is_some();
+        assert!(opening(Job::gpu().flag("parameters_4d", true).text("files.kind", "npy")));
+        assert!(!opening(Job::gpu().flag("parameters_4d", false).text("files.kind", "images")), "a vision transformer");
+        assert!(!opening(Job::gpu().text("files.kind", "images")), "not known");
+        assert!(!opening(Job::cpu().flag("parameters_4d", true)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::openings::openable;
 use super::verdict::{Verdict, diagnose};
 use crate::fact::{Fact, Facts};
 use crate::outcome::Measurement;
-use crate::space::{Role, Settings, Space, Value};
+use crate::space::{Parameter, Role, Settings, Space, Value};
 
 /// What the settings of a config say of a job, for facts that its step does not tell.
 const ROLES: &[(Role, &str)] = &[
@@ -62,6 +62,13 @@ pub fn first_parameters(space: &Space, verdict: &Verdict) -> Vec<usize> {
     if first.len() == space.parameters().len() { Vec::new() } else { first }
 }
 
+/// Whether a space has the parameter that is worth opening under this name, by its role or its name.
+pub fn opens(space: &Space, name: &str) -> bool {
+    let role = openable(name).and_then(|openable| openable.role);
+    let is_it = |parameter: &Parameter| parameter.name() == name || (role.is_some() && parameter.role() == role);
+    space.parameters().iter().any(is_it)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +90,13 @@ mod tests {
         assert!(first_parameters(&space, &Verdict::default()).is_empty());
         let loader = Space::new([Parameter::range("workers", 0, 4, 1)]).unwrap();
         assert!(first_parameters(&loader, &starved).is_empty(), "there is nothing to put off");
+    }
+
+    #[test]
+    fn a_space_has_what_plays_the_same_role() {
+        let own = Space::new([Parameter::range("readers", 0, 4, 1).plays(Role::Workers)]).unwrap();
+        assert!(opens(&own, "num_workers") && opens(&space(), "batch_size"));
+        assert!(!opens(&own, "batch_size") && !opens(&space(), "pin_memory"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Whether a step waits for data, and what the loader could give: the arithmetic behind the causes that are about data.
 
-use super::cause::{Basis, Found, Threshold, Worth, shown_rate, shown_share, shown_times};
+use super::cause::{Basis, Found, Threshold, Worth, shown_share, shown_times};
 use super::evidence::{Differential, Evidence, ratio};
 use crate::metric::Metric;
 
@@ -19,6 +19,13 @@ pub(super) static WITHOUT_LOADER: Threshold = Threshold {
 
 /// The facts that hold the rates of the loader alone: this, and the number of workers.
 pub(super) const LOADER_RATES: &str = "loader_only.rate.";
+
+/// The share of the time in which the device has nothing to do because data is missing: what replayed batches save where
+/// that was measured, else what the step waits.
+pub(super) fn exposed_wait(evidence: &Evidence) -> f64 {
+    let saved = evidence.gain_without_loader().map(|gain| 1.0 - 1.0 / gain.times.max(1.0));
+    saved.or_else(|| evidence.share("data_wait")).unwrap_or(0.0).clamp(0.0, 1.0)
+}
 
 /// A step that waits for data.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,7 +53,11 @@ impl Starvation {
         }
         let rates = evidence.rate_of(Differential::Replay).zip(evidence.rate());
         let words = rates.map_or_else(String::new, |(replayed, job)| {
-            format!("replayed batches: {}, the job: {}", shown_rate(replayed.value), shown_rate(job.value))
+            format!(
+                "replayed batches: {}, the job: {}",
+                evidence.shown_rate(replayed.value),
+                evidence.shown_rate(job.value)
+            )
         });
         let weight = if gain.at_least >= WITHOUT_LOADER.value { 0.5 } else { 0.25 };
         Some(Self { wait, worth: Worth::measured(gain.times, words.clone()), weight, words: Some(words) })
@@ -81,7 +92,7 @@ impl Starvation {
             let slow = evidence.rate_of(Differential::Replay).is_some_and(|replayed| rate < replayed.value * 1.1);
             found.add(
                 if slow { 0.3 } else { 0.0 },
-                format!("the loader alone, {}: {}", shown_workers(workers), shown_rate(rate)),
+                format!("the loader alone, {}: {}", shown_workers(workers), evidence.shown_rate(rate)),
             );
         }
         found
@@ -110,7 +121,7 @@ pub(super) fn scaling(evidence: &Evidence) -> Option<Scaling> {
     let rates = evidence.loader_rates();
     let today = evidence.loader_rate()?;
     let (workers, best) = rates.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let words = format!("with {} the loader alone gives {}", shown_workers(workers), shown_rate(best));
+    let words = format!("with {} the loader alone gives {}", shown_workers(workers), evidence.shown_rate(best));
     Some(Scaling { times: ratio(best, today)?, words })
 }
 

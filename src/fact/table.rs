@@ -61,7 +61,16 @@ const fn free(row: FactRow) -> FactRow {
 pub const FACTS: &[FactRow] = &[
     free(text("device", "where the model is: `cpu`, `cuda` or another device of the framework")),
     free(text("precision", "of matrix products in the trained modules: `fp32`, `tf32`, `bf16` or `fp16`")),
+    free(flag(
+        "tf32.convolutions",
+        "whether convolutions may use TF32, as torch allows where nobody says otherwise; on CUDA",
+    )),
+    free(number("accumulation", "count", "how often gradients were computed for the last step of the optimizer")),
     free(number("parameters", "parameters", "size of the trained modules")),
+    free(flag(
+        "parameters_4d",
+        "whether the trained modules have four-dimensional parameters, as two-dimensional convolutions do",
+    )),
     free(number("threads", "threads", "threads of one operation on the CPU (`torch.get_num_threads`)")),
     free(flag("compiled", "whether the trained modules are compiled")),
     free(text("optimizer", "class of the optimizer")),
@@ -77,6 +86,12 @@ pub const FACTS: &[FactRow] = &[
     free(flag("loader.pin_memory", "whether the loader is to put batches into page-locked memory")),
     free(flag("loader.persistent_workers", "whether workers live on from epoch to epoch")),
     free(text("loader.dataset", "class of the data set")),
+    free(text(
+        "samples.counted_by",
+        "who counts samples: `sampler`, `batch size` (of the loader), `leading dimension of the batch` or `leading dimension \
+            of the model's input`; absent where nobody knows, or the script reports its steps itself",
+    )),
+    free(text("samples.mismatch", "that batches do not look like the samples counted in them; absent where they do")),
     free(number("loader.batches", "batches", "batches of an epoch; absent where the loader does not say")),
     free(number("loader.batch_bytes", "bytes", "size of the tensors in a batch")),
     free(flag("loader.batch_pinned", "whether the tensors of a batch are in page-locked memory")),

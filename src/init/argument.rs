@@ -32,6 +32,28 @@ pub enum Kind {
     MaybeValue,
     /// It is an override: `name=value` (Hydra).
     Override,
+    /// It is given as `--name=value` only, and the script reads the value as Python's literal.
+    Assigned {
+        /// The values that it takes; empty where they are not told.
+        choices: Vec<String>,
+    },
+    /// It is the word at this place behind the script, counted from one (`sys.argv[1]`).
+    Place(usize),
+}
+
+impl Kind {
+    /// Whether a value of the user's choice follows: not a switch.
+    pub fn takes_value(&self) -> bool {
+        matches!(self, Self::Value { .. } | Self::Override | Self::Assigned { .. } | Self::Place(_))
+    }
+
+    /// The values that it takes, where they are told.
+    pub fn choices(&self) -> &[String] {
+        match self {
+            Self::Value { choices } | Self::Assigned { choices } => choices,
+            _ => &[],
+        }
+    }
 }
 
 impl Argument {
@@ -46,6 +68,11 @@ impl Argument {
     pub fn spelled(&self) -> &str {
         let long = self.names.iter().find(|name| name.starts_with("--"));
         long.or(self.names.first()).map_or("", String::as_str)
+    }
+
+    /// An argument that takes any value.
+    pub(super) fn valued(name: String, default: Option<String>) -> Self {
+        Self { names: vec![name], kind: Kind::Value { choices: Vec::new() }, default, is_required: false }
     }
 
     /// The default as a number.

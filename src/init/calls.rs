@@ -10,6 +10,8 @@ pub struct Call {
     pub positional: Vec<String>,
     /// Arguments with a name.
     pub named: Vec<(String, String)>,
+    /// The line that it begins in, from 1 on.
+    pub line: usize,
 }
 
 /// A call with more text in its brackets is left out.
@@ -75,7 +77,8 @@ pub fn calls(text: &str, wanted: &[&str]) -> Vec<Call> {
                 && !is_definition(text, at)
                 && let Some(inside) = inside(text, end)
             {
-                found.push(call(name, inside));
+                let line = text.get(..at).unwrap_or_default().matches('\n').count() + 1;
+                found.push(Call { line, ..call(name, inside) });
                 if found.len() >= MOST {
                     break;
                 }
@@ -86,6 +89,79 @@ pub fn calls(text: &str, wanted: &[&str]) -> Vec<Call> {
         }
     }
     found
+}
+
+/// A function that source defines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Definition {
+    /// Its name.
+    pub(super) name: String,
+    /// The line in front of it.
+    pub(super) decorator: String,
+    /// What it takes.
+    pub(super) parameters: Vec<Parameter>,
+}
+
+/// A parameter of a function, or a field of a class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Parameter {
+    /// Its name.
+    pub(super) name: String,
+    /// Its annotation as it is written; empty where it has none.
+    pub(super) annotation: String,
+    /// Its default as it is written.
+    pub(super) default: Option<String>,
+}
+
+/// The functions that stand at the beginning of a line, with their parameters.
+pub(super) fn definitions(text: &str) -> Vec<Definition> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("def ").take(MOST) {
+        let before = text.get(..at).unwrap_or_default();
+        if !(before.is_empty() || before.ends_with('\n')) {
+            continue;
+        }
+        let rest = text.get(at + 4..).unwrap_or_default();
+        let Some((name, _)) = rest.split_once('(') else { continue };
+        let Some(inside) = inside(text, at + 4 + name.len()) else { continue };
+        found.push(Definition {
+            name: name.trim().to_owned(),
+            decorator: before.trim_end().rsplit('\n').next().unwrap_or_default().trim().to_owned(),
+            parameters: split(inside).iter().filter_map(|part| parameter(part)).collect(),
+        });
+    }
+    found
+}
+
+/// `batch_size: int = 32`; `*` and `**kwargs` are none.
+fn parameter(part: &str) -> Option<Parameter> {
+    let (declared, default) = match part.split_once('=') {
+        Some((declared, default)) => (declared, Some(default.trim().to_owned())),
+        None => (part, None),
+    };
+    let (name, annotation) = declared.split_once(':').unwrap_or((declared, ""));
+    let name = name.trim();
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    is_name.then(|| Parameter { name: name.to_owned(), annotation: annotation.trim().to_owned(), default })
+}
+
+/// Source without its comments and texts: as long as it was, with blanks for them.
+pub(super) fn code(text: &str) -> String {
+    let (mut bare, mut at) = (String::with_capacity(text.len()), 0);
+    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        if let Some(end) = skip(text, at) {
+            let skipped = text.get(at..end).unwrap_or_default();
+            bare.extend(skipped.chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+            at = end;
+            continue;
+        }
+        // Up to the next sign that may begin a comment or a text.
+        let end = rest.char_indices().skip(1).find(|(_, c)| matches!(c, '#' | '"' | '\''));
+        let end = end.map_or(rest.len(), |(end, _)| end);
+        bare.push_str(rest.get(..end).unwrap_or_default());
+        at += end;
+    }
+    bare
 }
 
 /// Whether the name at a place is that of a `def` or a `class`.
@@ -174,7 +250,7 @@ fn split(text: &str) -> Vec<String> {
 
 fn call(name: &str, inside: &str) -> Call {
     let is_word = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    let mut call = Call { name: name.to_owned(), positional: Vec::new(), named: Vec::new() };
+    let mut call = Call { name: name.to_owned(), positional: Vec::new(), named: Vec::new(), line: 1 };
     for part in split(inside) {
         match part.split_once('=') {
             Some((key, value)) if is_word(key.trim()) && !value.starts_with('=') => {
@@ -205,7 +281,7 @@ other = DataLoader(x, batch_size=16
 "#;
         let found = calls(text, &["DataLoader"]);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].name, "torch.utils.data.DataLoader");
+        assert_eq!((found[0].name.as_str(), found[0].line), ("torch.utils.data.DataLoader", 6));
         assert_eq!(found[0].positional, ["Data(a, b=[1, 2])"]);
         assert_eq!(found[0].literal("num_workers").as_deref(), Some("4"));
         assert_eq!(found[0].literal("shuffle").as_deref(), Some("True"));

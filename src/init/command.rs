@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::wrapper::Wrapped;
+
 /// A program that starts a script, once or on each device.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Launcher {
@@ -21,7 +23,7 @@ pub const LAUNCHERS: &[Launcher] = &[
 ];
 
 /// Programs that read a command line for themselves, so that nothing can be appended to it.
-const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish"];
+pub(super) const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish"];
 
 /// A command of a training run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +35,14 @@ pub struct Command {
     /// Whether the script is named as a module, behind `-m`.
     is_module: bool,
     launcher: Option<&'static Launcher>,
+    /// The place of the launcher's first word.
+    launcher_at: usize,
+    /// What it runs, where it is a shell script that was looked into.
+    pub(super) wrapped: Option<Wrapped>,
 }
+
+/// Words that may stand in front of a launcher or an interpreter: `uv run`, `nice -n 5`.
+const FRONT: usize = 6;
 
 impl Command {
     /// Reads a command; one that is just a Python script is run with this interpreter.
@@ -41,50 +50,53 @@ impl Command {
         if words.first().is_some_and(|first| first.ends_with(".py") && !first.starts_with('-')) {
             words.insert(0, python.to_owned());
         }
-        let launcher = LAUNCHERS.iter().find(|launcher| {
+        let launched = LAUNCHERS.iter().find_map(|launcher| {
             let plain: Vec<&str> = words.iter().map(|word| base(word)).collect();
-            plain.windows(launcher.words.len()).take(4).any(|window| window == launcher.words)
+            let at = plain.windows(launcher.words.len()).take(FRONT).position(|window| window == launcher.words)?;
+            Some((launcher, at))
         });
         let script = words.iter().position(|word| word.ends_with(".py") && !word.starts_with('-'));
-        let behind = launcher.map_or(0, |launcher| launcher.words.len());
-        let module = || {
-            let at = words
-                .iter()
-                .enumerate()
-                .skip(1 + behind.saturating_sub(1))
-                .find(|(_, word)| matches!(word.as_str(), "-m" | "--module"));
-            at.map(|(at, _)| at + 1).filter(|&at| at < words.len() && is_python(&words))
+        let behind = launched.map(|(launcher, at)| at + launcher.words.len());
+        let module = module_at(&words, behind);
+        let (script_at, is_module) = match (script, module) {
+            (Some(script), Some(module)) if module < script => (Some(module), true),
+            (Some(script), _) => (Some(script), false),
+            (None, module) => (module, module.is_some()),
         };
-        let (script_at, is_module) = match (script, module()) {
-            (Some(script), None) => (Some(script), false),
-            (Some(script), Some(module)) if script < module => (Some(script), false),
-            (_, Some(module))
-                if !launcher.is_some_and(|launcher| {
-                    launcher.words.last() == words.get(module).map(String::as_str).as_ref()
-                }) =>
-            {
-                (Some(module), true)
-            }
-            (script, _) => (script, false),
-        };
-        Self { words, script_at, is_module, launcher }
+        let (launcher, launcher_at) = launched.map_or((None, 0), |(launcher, at)| (Some(launcher), at));
+        Self { words, script_at, is_module, launcher, launcher_at, wrapped: None }
+    }
+
+    /// The command that trains: this one, or what a shell script runs.
+    pub fn inner(&self) -> &Self {
+        self.wrapped.as_ref().map_or(self, |wrapped| &wrapped.command)
+    }
+
+    /// Whether it names a script of Python.
+    pub(super) fn has_script(&self) -> bool {
+        self.script_at.is_some()
     }
 
     /// The launcher's name, as the command writes it.
     pub fn launcher(&self) -> Option<&'static str> {
-        self.launcher
+        self.inner()
+            .launcher
             .and_then(|launcher| launcher.words.first().map(|first| if *first == "-m" { "torchrun" } else { *first }))
     }
 
     /// The script's file, if it is Python's.
     pub fn script(&self, cwd: &Path) -> Option<PathBuf> {
+        if let Some(wrapped) = &self.wrapped {
+            return wrapped.command.script(cwd);
+        }
         let word = self.words.get(self.script_at?)?;
         if !self.is_module {
             return Some(cwd.join(word));
         }
-        let path = cwd.join(word.split('.').collect::<PathBuf>());
-        let files = [path.with_extension("py"), path.join("__main__.py")];
-        files.into_iter().find(|file| file.is_file())
+        let parts: PathBuf = word.split('.').collect();
+        let folders = [cwd.to_owned(), cwd.join("src")];
+        let files = folders.iter().map(|folder| folder.join(&parts));
+        files.flat_map(|path| [path.with_extension("py"), path.join("__main__.py")]).find(|file| file.is_file())
     }
 
     /// The script as the command names it, or the program.
@@ -95,11 +107,19 @@ impl Command {
 
     /// What the script is told: the words behind it.
     pub fn told(&self) -> &[String] {
-        self.words.get(self.script_at.map_or(1, |at| at + 1)..).unwrap_or_default()
+        self.words.get(self.told_at()..).unwrap_or_default()
+    }
+
+    /// The place of the first word that the script is told.
+    pub fn told_at(&self) -> usize {
+        self.script_at.map_or(1, |at| at + 1)
     }
 
     /// How many processes of the script run on this machine, where the command tells.
     pub fn ranks(&self) -> usize {
+        if let Some(wrapped) = &self.wrapped {
+            return wrapped.command.ranks();
+        }
         let options = self.launcher.map_or(&[][..], |launcher| launcher.ranks);
         let value = self.words.iter().enumerate().find_map(|(at, word)| {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -111,6 +131,9 @@ impl Command {
 
     /// Whether arguments can be put behind it: a shell's command line is one word.
     pub fn takes_arguments(&self) -> bool {
+        if let Some(wrapped) = &self.wrapped {
+            return wrapped.forwards;
+        }
         let program = self.words.first().map_or("", |program| base(program));
         !(SHELLS.contains(&program)
             && self.words.get(1).is_some_and(|word| word.starts_with('-') && word.contains('c')))
@@ -119,17 +142,18 @@ impl Command {
     /// What is run to ask for help: the script itself without its launcher and its options, but with the words in front of
     /// them, which may choose what it does (`train.py fit --help`).
     pub fn asking_for_help(&self, python: &str) -> Vec<String> {
-        let behind = self.script_at.map_or(1, |at| at + 1);
+        if let Some(wrapped) = &self.wrapped {
+            return wrapped.command.asking_for_help(python);
+        }
+        let behind = self.told_at();
         let front = self.words.get(..behind).unwrap_or_default();
         let mut words: Vec<String> = match (self.launcher, self.script_at) {
             (Some(_), Some(at)) => {
                 let module = self.is_module.then(|| "-m".to_owned());
-                let python = if is_python(&self.words) {
-                    self.words.first().cloned().unwrap_or_default()
-                } else {
-                    python.to_owned()
-                };
-                std::iter::once(python).chain(module).chain(self.words.get(at).cloned()).collect()
+                let before = self.words.get(..self.launcher_at).unwrap_or_default();
+                let has_python = before.iter().any(|word| is_python(word));
+                let python = (!has_python).then(|| self.beside_launcher().unwrap_or_else(|| python.to_owned()));
+                before.iter().cloned().chain(python).chain(module).chain(self.words.get(at).cloned()).collect()
             }
             _ => front.to_vec(),
         };
@@ -138,14 +162,32 @@ impl Command {
         words.push("--help".to_owned());
         words
     }
+
+    /// The interpreter in the folder of the launcher, where the command names that by its path.
+    fn beside_launcher(&self) -> Option<String> {
+        let folder = Path::new(self.words.get(self.launcher_at)?).parent().filter(|folder| folder.is_absolute())?;
+        let python = ["python3", "python"].into_iter().map(|name| folder.join(name)).find(|file| file.is_file())?;
+        python.to_str().map(str::to_owned)
+    }
 }
 
-fn base(word: &str) -> &str {
+/// The place of a module's name, behind the `-m` of an interpreter, of `uv run` or of a launcher; `behind` is where a
+/// launcher's own words begin.
+fn module_at(words: &[String], behind: Option<usize>) -> Option<usize> {
+    let python = words.iter().take(FRONT).position(|word| is_python(word)).map(|at| at + 1);
+    let runner = words.windows(2).take(FRONT).position(|pair| base(&pair[0]) == "uv" && pair[1] == "run");
+    let from = behind.or(python).or(runner)?;
+    let is_module = |word: &String| matches!(word.as_str(), "-m" | "--module");
+    let at = words.iter().skip(from).position(is_module).map(|at| from + at + 1)?;
+    (at < words.len()).then_some(at)
+}
+
+pub(super) fn base(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-fn is_python(words: &[String]) -> bool {
-    words.first().is_some_and(|program| base(program).starts_with("python"))
+fn is_python(word: &str) -> bool {
+    base(word).starts_with("python") && !word.ends_with(".py")
 }
 
 #[cfg(test)]
@@ -174,7 +216,25 @@ mod tests {
             ("accelerate launch --num_processes 2 t.py a", "t.py", Some("accelerate"), 2, "python3 t.py a --help"),
             ("deepspeed --num_gpus 4 t.py --deepspeed", "t.py", Some("deepspeed"), 4, "python3 t.py --help"),
             ("python -m package.train --x", "package.train", None, 1, "python -m package.train --help"),
-            ("torchrun -m package.train --x", "torchrun", Some("torchrun"), 1, "torchrun --help"),
+            ("torchrun -m package.train --x", "package.train", Some("torchrun"), 1, "python3 -m package.train --help"),
+            (
+                "accelerate launch --num_processes=2 --module package.train fit",
+                "package.train",
+                Some("accelerate"),
+                2,
+                "python3 -m package.train fit --help",
+            ),
+            (
+                "python -m package.train config/small.py",
+                "package.train",
+                None,
+                1,
+                "python -m package.train config/small.py --help",
+            ),
+            ("python train.py -m resnet", "train.py", None, 1, "python train.py --help"),
+            ("uv run python -m package.train", "package.train", None, 1, "uv run python -m package.train --help"),
+            ("uv run -m package.train", "package.train", None, 1, "uv run -m package.train --help"),
+            ("uv run torchrun --nproc-per-node=2 t.py", "t.py", Some("torchrun"), 2, "uv run python3 t.py --help"),
             ("./train --size 3", "./train", None, 1, "./train --help"),
             ("uv run train.py x=1", "train.py", None, 1, "uv run train.py x=1 --help"),
         ] {

@@ -52,15 +52,21 @@ pub fn render(plan: &mut Plan, command: &Command, means: &Means, cwd: &Path) -> 
     let ranks = i64::try_from(command.ranks()).unwrap_or(1);
     let whole = number(object, "train_batch_size").map(|whole| whole / accumulation / ranks);
     let today = number(object, "train_micro_batch_size_per_gpu").or(whole).filter(|&today| today > 0);
-    // The three must fit one another, and DeepSpeed works out the one that is missing.
-    object.remove("train_batch_size");
-    object.insert("gradient_accumulation_steps".to_owned(), json!(accumulation));
-    let batch = settings::numbers(Settings::BatchSize, today, &[], means, 1)?;
-    let mut settings =
-        vec![("batch_size", "train_micro_batch_size_per_gpu", batch, today.map(|today| today.to_string()))];
-    object.insert("train_micro_batch_size_per_gpu".to_owned(), json!("@batch_size@"));
+    let mut settings = Vec::new();
+    // What is `auto` is left to whoever fills it in.
+    if today.is_some() {
+        let batch = settings::numbers(Settings::BatchSize, today, &[], means, 1)?;
+        settings.push(("batch_size", "train_micro_batch_size_per_gpu", batch, today.map(|today| today.to_string())));
+        object.insert("train_micro_batch_size_per_gpu".to_owned(), json!("@batch_size@"));
+        // The three must fit one another, and DeepSpeed works out the one that is missing.
+        object.remove("train_batch_size");
+        object.insert("gradient_accumulation_steps".to_owned(), json!(accumulation));
+    }
     if let Some(zero) = object.get_mut("zero_optimization").and_then(Value::as_object_mut) {
         add_zero(zero, &mut settings);
+    }
+    if settings.is_empty() {
+        return None;
     }
     plan.parameters.retain(|planned| settings.iter().all(|(name, ..)| planned.name != *name));
     for (name, key, definition, today) in settings.iter().rev() {
@@ -75,6 +81,8 @@ pub fn render(plan: &mut Plan, command: &Command, means: &Means, cwd: &Path) -> 
                 about,
                 way,
                 today: today.clone(),
+                // The file is rendered from all of them, so that without one there is none.
+                stated: Some(config.display().to_string()),
                 derived,
             },
         );
@@ -162,7 +170,7 @@ mod tests {
         );
         assert!(!template.text.contains("train_batch_size"));
         let today: Vec<&str> = plan.parameters.iter().filter_map(|planned| planned.today.as_deref()).collect();
-        assert_eq!(today, ["8", "2", "false", "500000000"]);
+        assert_eq!(today, ["8", "2", "false", "500000000", "1"]);
         assert_eq!(
             plan.words.written().unwrap().last().unwrap(),
             "--deepspeed_config={probe_dir}/ds {x}.json".replace("{x}", "{{x}}").as_str()

@@ -85,6 +85,13 @@ fn write_step(plan: &Plan, frame: &Frame<'_>, out: &mut String) -> Result<(), Un
                 "adapter = {} # counts the steps, and sets what has `apply` below; the script is not changed",
                 text(adapter)
             );
+            if let Some(samples) = &plan.samples_per_step {
+                let _ = writeln!(
+                    out,
+                    "samples_per_step = {} # it has no DataLoader whose samples could be counted: see that this is right",
+                    text(samples)
+                );
+            }
         }
         Rate::Events => {
             let _ = writeln!(out, "# Its throughput comes from the steps that it tells gputune.");
@@ -164,7 +171,11 @@ fn write_space(plan: &Plan, out: &mut String) {
     let width = plan.parameters.iter().map(|parameter| parameter.name.len()).max().unwrap_or(0);
     for parameter in &plan.parameters {
         let way = match &parameter.way {
-            Way::Argument(argument) => format!("by its argument {argument}"),
+            Way::Argument(argument) => {
+                let default = parameter.today.as_ref().filter(|_| parameter.stated.is_none());
+                let default = default.map(|today| format!(", by default {today}")).unwrap_or_default();
+                format!("by its argument {argument}{default}")
+            }
             Way::Target(target) if target.starts_with("env.") => {
                 format!("by the variable {}", target.trim_start_matches("env."))
             }
@@ -188,27 +199,27 @@ fn write_space(plan: &Plan, out: &mut String) {
     }
 }
 
+/// Only what the command itself says: everything else is seen when the first probe runs it as it is.
 fn write_baseline(plan: &Plan, out: &mut String) {
-    let known: Vec<_> =
-        plan.parameters.iter().filter_map(|parameter| Some((&parameter.name, parameter.today.as_ref()?))).collect();
-    let is_idle = |name: &str| matches!(name, "prefetch" | "persistent_workers");
-    let unknown: Vec<&str> = plan
+    let stated: Vec<_> = plan
         .parameters
         .iter()
-        .filter(|parameter| parameter.today.is_none() && !is_idle(&parameter.name))
-        .map(|parameter| parameter.name.as_str())
+        .filter_map(|parameter| Some((&parameter.name, parameter.today.as_ref()?, parameter.stated.as_ref()?)))
         .collect();
-    let _ =
-        writeln!(out, "\n# What is run today: probed first, and what the speed-up is measured against.\n[baseline]");
-    for (name, today) in known {
-        let _ = writeln!(out, "{name} = {today}");
-    }
-    if !unknown.is_empty() {
+    if stated.is_empty() {
         let _ = writeln!(
             out,
-            "# What the script uses today could not be seen for: {}. Each takes its first setting; write what it is.",
-            unknown.join(", ")
+            "\n# No [baseline]: the first probe runs the command as it is, with none of these set, and what it does then is what a\n\
+             # speed-up is measured against."
         );
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n# What the command says: it is probed first, and is what a speed-up is measured against.\n[baseline]"
+    );
+    for (name, today, words) in stated {
+        let _ = writeln!(out, "{name} = {today} # {}", one_line(words));
     }
 }
 

@@ -1,54 +1,66 @@
 //! How a script is told the number format: by a name, by a switch for each format, or by one for mixed precision.
 
 use super::argument::{Argument, Kind};
-use super::knobs::{AMP_SWITCHES, Knob, PRECISION_SWITCHES, VOCABULARIES};
-use super::plan::{Planner, Way};
+use super::knobs::{AMP_FORMATS, AMP_SWITCHES, Knob, PRECISION_SWITCHES, VOCABULARIES};
+use super::plan::{Planner, Today, Way};
 use super::preset::Preset;
 use super::settings;
 use super::source::Source;
+use super::words::Given;
 use crate::precision::Precision;
 
 impl Planner<'_> {
     /// Adds the number format, by whatever arguments the script has for it; whether it has any.
     pub(super) fn add_precision(&mut self, knob: &Knob) -> bool {
-        self.add_precision_value(knob) || self.add_precision_switches(knob) || self.add_amp(knob)
+        self.add_amp_with_format(knob)
+            || self.add_precision_value(knob)
+            || self.add_precision_switches(knob)
+            || self.add_amp(knob)
     }
 
     /// One argument that takes the name of a number format.
     fn add_precision_value(&mut self, knob: &Knob) -> bool {
-        let argument =
-            self.argument(knob.names).filter(|argument| matches!(argument.kind, Kind::Value { .. } | Kind::Override));
+        let argument = self.argument(knob.names).filter(|argument| argument.kind.takes_value());
         let Some(argument) = argument else { return false };
-        let names: Vec<String> = match &argument.kind {
-            Kind::Value { choices } if !choices.is_empty() => choices.clone(),
-            _ => self.vocabulary(&argument),
-        };
+        let names = self.names_of(&argument);
         let Some(offered) = settings::precisions(&names, self.found.means) else { return false };
-        let given = self.plan.words.set(&argument, knob.parameter);
+        let mut words = self.plan.words.clone();
+        let given = words.set(&argument, knob.parameter);
+        let is_fit = |name: &String| {
+            names.contains(name) && settings::named(name).is_none_or(|precision| self.found.means.has(precision))
+        };
+        if let Some(given) = given.as_ref().filter(|given| !is_fit(&given.value)) {
+            let reason =
+                format!("the command gives it as `{}`, which is no format that this machine is known for", given.value);
+            self.close(argument.spelled(), &reason);
+            return true;
+        }
+        self.plan.words = words;
         let is_told = |value: &String| names.contains(value);
-        let today = given.or_else(|| argument.default.clone()).filter(is_told);
-        let today = today.or_else(|| {
+        let said = given.as_ref().map(|given| given.value.clone()).or_else(|| argument.default.clone());
+        let today = said.filter(is_told).or_else(|| {
             (argument.default.is_none() && is_lightning(&argument, self.found.source))
                 .then(|| offered.full.clone())
                 .flatten()
         });
-        let definition = offered.definition(today.as_deref());
-        self.push(
-            knob.parameter,
-            knob.about,
-            definition,
-            Way::Argument(argument.spelled().to_owned()),
-            today.map(|today| settings::text(&today)),
-        );
+        let definition = offered.definition(given.as_ref().and(today.as_deref()));
+        let today = Today::told(today.map(|today| settings::text(&today)), given.as_ref());
+        self.push(knob.parameter, knob.about, definition, Way::Argument(argument.spelled().to_owned()), today);
         true
     }
 
-    /// The names that an argument takes which lists none: those of the library that it is from, or the family of its default.
-    fn vocabulary(&self, argument: &Argument) -> Vec<String> {
+    /// The names of formats that an argument takes: those that it lists, those of the library that it is from, or the family
+    /// of what it is today.
+    fn names_of(&self, argument: &Argument) -> Vec<String> {
+        if !argument.kind.choices().is_empty() {
+            return argument.kind.choices().to_vec();
+        }
         if is_lightning(argument, self.found.source) {
             return VOCABULARIES[2].iter().map(|&name| name.to_owned()).collect();
         }
-        family(argument.default.as_deref().unwrap_or_default(), self.found.preset)
+        let said = self.plan.words.clone().set(argument, "x").map(|given| given.value);
+        let today = said.or_else(|| argument.default.clone());
+        family(today.as_deref().unwrap_or_default(), self.found.preset)
     }
 
     /// `--bf16` and `--fp16`, of which at most one may be there.
@@ -56,62 +68,141 @@ impl Planner<'_> {
         let mut switches: Vec<(Argument, &str)> = Vec::new();
         for (name, precision) in PRECISION_SWITCHES {
             let taken = switches.iter().any(|(_, known)| known == precision);
-            let is_switch =
-                |argument: &Argument| matches!(argument.kind, Kind::Switch | Kind::MaybeValue | Kind::Pair { .. });
-            let offered = Precision::named(precision).is_some_and(|precision| self.found.means.has(precision));
-            let argument = self.argument(&[name]).filter(|argument| !taken && is_switch(argument));
-            if let Some(argument) = argument.filter(|argument| offered || self.plan.words.has(argument)) {
+            let is_offered = Precision::named(precision).is_some_and(|precision| self.found.means.has(precision));
+            let argument = self.argument(&[name]).filter(|argument| !taken && is_flag(argument));
+            let Some(argument) = argument else { continue };
+            if is_offered {
                 switches.push((argument, precision));
+            } else if self.plan.words.has(&argument) {
+                return self.leave_amp(&argument);
             }
         }
-        if switches.is_empty() {
+        if switches.is_empty() || switches.iter().any(|(argument, _)| argument.is_on_by_default()) {
             return false;
         }
-        let mut today = "fp32";
-        let mut derived = Vec::new();
+        let (mut today, mut given, mut derived) = ("fp32", None, Vec::new());
         for (argument, precision) in &switches {
-            if argument.is_on_by_default() {
-                return false;
-            }
-            let name = format!("is_{precision}");
-            if self.plan.words.switch(&argument.names, argument.spelled(), &name) {
+            let condition = format!("precision == '{precision}'");
+            let Some(flag) = self.put_flag(argument, &format!("is_{precision}"), &condition) else { continue };
+            if flag.is_on {
                 today = precision;
             }
-            derived.push((name, format!("precision == '{precision}'")));
+            given = if flag.is_on { flag.given } else { given.or(flag.given) };
+            derived.extend(flag.derived);
         }
-        let values: Vec<String> = std::iter::once("fp32")
-            .chain(switches.iter().map(|(_, precision)| *precision))
-            .map(settings::text)
-            .collect();
+        let formats: Vec<&str> = switches.iter().map(|(_, precision)| *precision).collect();
         let spelled: Vec<&str> = switches.iter().map(|(argument, _)| argument.spelled()).collect();
-        let definition = format!("values = [{}], full_precision = \"fp32\"", values.join(", "));
-        self.push(
-            knob.parameter,
-            knob.about,
-            definition,
-            Way::Argument(spelled.join(" and ")),
-            Some(settings::text(today)),
-        );
-        for (name, expression) in derived {
-            self.derive(name, expression);
-        }
+        let today = Today::told(Some(settings::text(today)), given.as_ref());
+        self.push(knob.parameter, knob.about, formats_of(&formats), Way::Argument(spelled.join(" and ")), today);
+        derived.into_iter().for_each(|(name, by)| self.derive(name, by));
         true
     }
 
-    /// `--amp`, where no adapter knows more than on and off.
-    fn add_amp(&mut self, knob: &Knob) -> bool {
-        let switch = self.argument(AMP_SWITCHES).filter(|argument| argument.kind == Kind::Switch);
-        let Some(argument) = switch.filter(|_| self.line(knob.parameter).is_none()) else { return false };
-        let today = self.plan.words.switch(&argument.names, argument.spelled(), "amp");
-        let definition = "values = [false, true], full_precision = false".to_owned();
-        self.push(
-            "amp",
-            "mixed precision, of the kind that the script has",
-            definition,
-            Way::Argument(argument.spelled().to_owned()),
-            Some(today.to_string()),
-        );
+    /// A flag for mixed precision, and an argument for its format: `--amp --amp-dtype bfloat16`.
+    fn add_amp_with_format(&mut self, knob: &Knob) -> bool {
+        let flag = self.argument(AMP_SWITCHES).filter(is_flag);
+        let format = self.argument(AMP_FORMATS).filter(|argument| argument.kind.takes_value());
+        let (Some(flag), Some(format)) = (flag, format) else { return false };
+        let mut known: Vec<(Precision, String)> = Vec::new();
+        for name in self.names_of(&format) {
+            let precision = settings::named(&name).filter(|precision| *precision != Precision::Fp32);
+            if let Some(precision) = precision.filter(|precision| known.iter().all(|(other, _)| other != precision)) {
+                known.push((precision, name));
+            }
+        }
+        let said = self.plan.words.clone().set(&format, "x").map(|given| given.value).or(format.default.clone());
+        let today = said.and_then(|said| settings::named(&said));
+        known.retain(|(precision, _)| self.found.means.has(*precision));
+        if self.plan.words.has(&flag) && today.is_some_and(|today| !self.found.means.has(today)) {
+            return self.leave_amp(&flag);
+        }
+        let Some((_, first)) = known.first().cloned() else { return self.leave_amp(&flag) };
+        let Some(put) = self.put_flag(&flag, "is_mixed", "precision != 'fp32'") else { return false };
+        let given = self.plan.words.set(&format, "mixed_format");
+        let others = known.iter().skip(1).rev();
+        let expression = others.fold(format!("'{first}'"), |otherwise, (precision, name)| {
+            format!("'{name}' if precision == '{}' else {otherwise}", precision.name())
+        });
+        let today = if put.is_on { today } else { Some(Precision::Fp32) };
+        let words: Vec<String> = put.given.iter().chain(&given).map(|given| given.words.clone()).collect();
+        let stated = put.given.map(|given| Given { words: words.join(" "), ..given });
+        let today = Today::told(today.map(|today| settings::text(today.name())), stated.as_ref());
+        let formats: Vec<&str> = known.iter().map(|(precision, _)| precision.name()).collect();
+        let way = Way::Argument(format!("{} and {}", flag.spelled(), format.spelled()));
+        self.push(knob.parameter, knob.about, formats_of(&formats), way, today);
+        put.derived.into_iter().for_each(|(name, by)| self.derive(name, by));
+        self.derive("mixed_format".to_owned(), expression);
         true
+    }
+
+    /// `--amp` alone: the format is the one that the script has for it.
+    fn add_amp(&mut self, knob: &Knob) -> bool {
+        let Some(argument) = self.argument(AMP_SWITCHES).filter(is_flag) else { return false };
+        let Some(format) = mixed_format(self.found.source, self.found.means.gpus > 0) else {
+            return self.leave_amp(&argument);
+        };
+        if !self.found.means.has(format) {
+            return self.leave_amp(&argument);
+        }
+        let condition = format!("precision == '{}'", format.name());
+        let Some(flag) = self.put_flag(&argument, "is_mixed", &condition) else { return false };
+        let today = if flag.is_on { format } else { Precision::Fp32 };
+        let today = Today::told(Some(settings::text(today.name())), flag.given.as_ref());
+        let about = "fp32, or mixed precision in the format that the script has for it";
+        let way = Way::Argument(argument.spelled().to_owned());
+        self.push(knob.parameter, about, formats_of(&[format.name()]), way, today);
+        flag.derived.into_iter().for_each(|(name, by)| self.derive(name, by));
+        true
+    }
+
+    /// A flag for mixed precision that is left as the command has it.
+    fn leave_amp(&mut self, argument: &Argument) -> bool {
+        let reason = "its mixed precision is not one that this machine computes faster in";
+        self.close(argument.spelled(), reason);
+        // Where the command has it, what the adapter would set beside it is something else than what it says.
+        self.plan.words.has(argument)
+    }
+}
+
+/// Whether an argument is for on and off.
+fn is_flag(argument: &Argument) -> bool {
+    let is_boolean = |text: &String| matches!(text.as_str(), "True" | "False" | "true" | "false");
+    match &argument.kind {
+        Kind::Switch | Kind::MaybeValue | Kind::Pair { .. } => true,
+        kind if kind.choices().is_empty() => argument.default.as_ref().is_some_and(is_boolean),
+        kind => kind.choices().iter().filter(|choice| is_boolean(choice)).count() > 1,
+    }
+}
+
+/// The definition of a precision of fp32 and these.
+fn formats_of(formats: &[&str]) -> String {
+    let values: Vec<String> = std::iter::once("fp32").chain(formats.iter().copied()).map(settings::text).collect();
+    format!("values = [{}], full_precision = \"fp32\"", values.join(", "))
+}
+
+/// What a script's mixed precision computes in; `None` where it has none on this device.
+///
+/// Where it names no format, it is torch's choice ("Automatic Mixed Precision package"): float16 on CUDA, bfloat16 on a
+/// processor.
+fn mixed_format(source: &Source, has_gpu: bool) -> Option<Precision> {
+    let usual = if has_gpu { Precision::Fp16 } else { Precision::Bf16 };
+    let regions = source.named("autocast");
+    let Some(region) = regions.first() else {
+        // NVIDIA's apex, and scaling of losses, are for float16 on GPUs.
+        let of_gpus =
+            source.imports("apex") || source.imports("torch.cuda.amp") || !source.named("GradScaler").is_empty();
+        return (has_gpu || !of_gpus).then_some(usual);
+    };
+    let device = region.get("device_type").or(region.positional.first().map(String::as_str)).unwrap_or_default();
+    let is_named = |name: &str| device.trim_matches(['\'', '"']) == name;
+    let of_cuda = region.name.contains("cuda.amp") || source.imports("torch.cuda.amp.autocast") || is_named("cuda");
+    let dtype = region.get("dtype").unwrap_or_default();
+    match dtype {
+        _ if of_cuda && !has_gpu => None,
+        _ if dtype.contains("bfloat16") => Some(Precision::Bf16),
+        _ if dtype.contains("float16") || dtype.contains("half") => Some(Precision::Fp16),
+        _ if region.name.contains("cpu.amp") || is_named("cpu") => Some(Precision::Bf16),
+        _ => Some(usual),
     }
 }
 

@@ -252,6 +252,11 @@ fn default_in(description: &str) -> Option<String> {
     Some(found.get(1)?.as_str().trim().to_owned()).filter(|text| !text.is_empty())
 }
 
+/// The settings of a config in YAML, as overrides.
+pub fn config(text: &str) -> Vec<Argument> {
+    overrides(text)
+}
+
 /// The leaves of a config in YAML as Hydra prints it: `data.batch_size` with its value.
 fn overrides(config: &str) -> Vec<Argument> {
     let mut arguments: Vec<Argument> = Vec::new();

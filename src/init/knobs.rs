@@ -210,7 +210,21 @@ pub const PRECISION_SWITCHES: &[(&str, &str)] = &[
 ];
 
 /// Switches for mixed precision of a kind that only the script knows.
-pub const AMP_SWITCHES: &[&str] = &["amp", "use-amp", "autocast", "mixed-precision", "use-mixed-precision"];
+pub const AMP_SWITCHES: &[&str] = &[
+    "amp",
+    "use-amp",
+    "enable-amp",
+    "with-amp",
+    "use-autocast",
+    "autocast",
+    "mixed-precision",
+    "use-mixed-precision",
+    "mixed-prec",
+    "mp",
+];
+
+/// Arguments that say which format mixed precision has, where a switch turns it on.
+pub const AMP_FORMATS: &[&str] = &["amp-dtype", "autocast-dtype", "amp-type", "amp-precision"];
 
 /// Families of names for fp32, bf16 and fp16, each used by some library: plain names, dtypes (torch, JAX), Lightning's
 /// (`lightning.fabric.connector`, `_PRECISION_INPUT_STR`), Accelerate's (`PrecisionType`), Keras' policies

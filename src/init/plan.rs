@@ -9,7 +9,7 @@ use super::settings::{self, literal_number};
 use super::shipped::{self, Line};
 use super::source::Source;
 use super::today;
-use super::words::{Unwritable, Words};
+use super::words::{Given, Unwritable, Words};
 
 /// What was found out about a command.
 #[derive(Debug)]
@@ -50,8 +50,11 @@ pub struct Planned {
     pub about: String,
     /// How it reaches the script.
     pub way: Way,
-    /// What the script does today, in TOML.
+    /// What the script does where nobody says otherwise, as far as its source or help tells, in TOML: the settings lie
+    /// around it.
     pub today: Option<String>,
+    /// The words of the command that say what it is today: only what is read there is a baseline.
+    pub stated: Option<String>,
     /// Values derived from it, with their expressions.
     pub derived: Vec<(String, String)>,
 }
@@ -69,6 +72,8 @@ pub struct Plan {
     pub closed: Vec<(String, String)>,
     /// What else is worth knowing.
     pub notes: Vec<String>,
+    /// How many samples a step has, where nothing counts them.
+    pub samples_per_step: Option<String>,
 }
 
 /// Plans the parameters of a command.
@@ -82,14 +87,24 @@ pub fn plan(found: &Found<'_>) -> Result<Plan, Unwritable> {
     let mut planner = Planner {
         found,
         lines,
-        plan: Plan { preset: found.preset, words, parameters: Vec::new(), closed: Vec::new(), notes: Vec::new() },
+        plan: Plan {
+            preset: found.preset,
+            words,
+            parameters: Vec::new(),
+            closed: Vec::new(),
+            notes: Vec::new(),
+            samples_per_step: None,
+        },
+        has_loader: false,
     };
+    planner.has_loader = planner.may_have_loader();
     for knob in KNOBS {
         planner.add(knob);
     }
     planner.add_threads();
     planner.add_further_lines();
     planner.add_config();
+    planner.count_samples();
     Ok(planner.plan)
 }
 
@@ -104,17 +119,48 @@ pub(super) struct Planner<'f> {
     pub(super) found: &'f Found<'f>,
     lines: Vec<Line>,
     pub(super) plan: Plan,
+    /// Whether the script may have a loader for the adapter to set.
+    pub(super) has_loader: bool,
+}
+
+/// What a script does today, in TOML, and the words of the command that say so.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Today {
+    value: Option<String>,
+    stated: Option<String>,
+}
+
+impl Today {
+    /// As the source or the help tells.
+    pub(super) fn seen(value: Option<String>) -> Self {
+        Self { value, stated: None }
+    }
+
+    /// As the command tells, where it does.
+    pub(super) fn told(value: Option<String>, given: Option<&Given>) -> Self {
+        let stated = given.filter(|_| value.is_some()).map(|given| given.words.clone());
+        Self { value, stated }
+    }
 }
 
 impl Planner<'_> {
+    /// Whether the script has a loader, or may have one: its source is not known, its framework makes one, or it has an
+    /// argument for a loader's workers.
+    fn may_have_loader(&self) -> bool {
+        let source = self.found.source;
+        let workers = KNOBS.iter().find(|knob| knob.parameter == "workers").map_or(&[][..], |knob| knob.names);
+        let by_framework = matches!(self.found.preset.name, "lightning" | "huggingface" | "deepspeed");
+        by_framework || !source.is_read() || source.has_loader() || self.argument(workers).is_some()
+    }
+
     fn add(&mut self, knob: &Knob) {
         if let Some(reason) = knob.closed {
             if let Some(argument) = self.argument(knob.names).or_else(|| self.argument(knob.off)) {
-                self.plan.closed.push((argument.spelled().to_owned(), reason.to_owned()));
+                self.close(argument.spelled(), reason);
             }
             return;
         }
-        if matches!(knob.parameter, "prefetch" | "persistent_workers") && self.planned("workers").is_none() {
+        if needs_workers(knob.parameter) && !self.may_prefetch(knob) {
             return;
         }
         let added = match knob.settings {
@@ -127,6 +173,18 @@ impl Planner<'_> {
         }
     }
 
+    /// Whether what only workers do can be searched: workers are, and what the command says of it does not hang in the air.
+    fn may_prefetch(&mut self, knob: &Knob) -> bool {
+        let Some(workers) = self.planned("workers") else { return false };
+        let is_stated = workers.stated.is_some();
+        let given = self.argument(knob.names).filter(|argument| self.plan.words.has(argument));
+        let Some(argument) = given.filter(|_| !is_stated) else { return true };
+        let reason =
+            "the command sets it, and whether it may stand there depends on the workers, which it does not set";
+        self.close(argument.spelled(), reason);
+        false
+    }
+
     fn planned(&self, name: &str) -> Option<&Planned> {
         self.plan.parameters.iter().find(|parameter| parameter.name == name)
     }
@@ -137,90 +195,54 @@ impl Planner<'_> {
             return None;
         }
         let has = |argument: &&Argument, name: &str| argument.names.iter().any(|known| Argument::plain(known) == name);
-        names.iter().find_map(|name| self.found.arguments.iter().find(|argument| has(argument, name))).cloned()
+        // A place that the command leaves empty cannot be filled: those in front of it may be empty, too.
+        let told = self.found.command.told().len();
+        let is_there = |argument: &&Argument| !matches!(argument.kind, Kind::Place(place) if place > told);
+        let all = || self.found.arguments.iter().filter(is_there);
+        names.iter().find_map(|name| all().find(|argument| has(argument, name))).cloned()
     }
 
-    pub(super) fn push(&mut self, name: &str, about: &str, definition: String, way: Way, today: Option<String>) {
+    pub(super) fn push(&mut self, name: &str, about: &str, definition: String, way: Way, today: Today) {
         // Where the workers are not searched by the adapter, nothing follows by itself.
-        let has_workers = self.planned("workers").is_some();
-        let conditional = has_workers && matches!(name, "prefetch" | "persistent_workers");
-        let definition = if conditional { format!("{definition}, when = \"workers > 0\"") } else { definition };
-        let idle = conditional
-            && self
-                .planned("workers")
-                .and_then(|workers| literal_number(workers.today.as_deref()?))
-                .is_none_or(|workers| workers == 0);
-        let today = today.filter(|_| !idle);
-        let (name, about) = (name.to_owned(), about.to_owned());
-        self.plan.parameters.push(Planned { name, definition, about, way, today, derived: Vec::new() });
+        let workers = self.planned("workers").filter(|_| needs_workers(name));
+        let definition = if workers.is_some() { format!("{definition}, when = \"workers > 0\"") } else { definition };
+        let none = |workers: &Planned| workers.today.as_deref().and_then(literal_number).is_none_or(|count| count == 0);
+        let today = if workers.is_some_and(none) { Today::default() } else { today };
+        self.plan.parameters.push(Planned {
+            name: name.to_owned(),
+            definition,
+            about: about.to_owned(),
+            way,
+            today: today.value,
+            stated: today.stated,
+            derived: Vec::new(),
+        });
     }
 
     fn add_number(&mut self, knob: &Knob) -> bool {
-        let Some(argument) =
-            self.argument(knob.names).filter(|argument| matches!(argument.kind, Kind::Value { .. } | Kind::Override))
-        else {
+        let Some(argument) = self.argument(knob.names).filter(|argument| argument.kind.takes_value()) else {
             return false;
         };
-        let default = argument.default_number();
         let mut words = self.plan.words.clone();
         let given = words.set(&argument, knob.parameter);
-        let today = match given {
-            Some(given) => given.trim().parse().ok(),
-            None => default,
+        let today = match &given {
+            Some(given) => given.value.trim().parse().ok(),
+            None => argument.default_number(),
         };
-        let choices: Vec<i64> = match &argument.kind {
-            Kind::Value { choices } => choices.iter().filter_map(|choice| choice.parse().ok()).collect(),
-            _ => Vec::new(),
-        };
+        let today = today.filter(|&today| settings::is_possible(knob.settings, today));
+        if let Some(given) = given.as_ref().filter(|_| today.is_none()) {
+            let reason = format!("the command gives it as `{}`, and what else it may be is not known", given.value);
+            self.close(argument.spelled(), &reason);
+            return true;
+        }
+        let choices: Vec<i64> = argument.kind.choices().iter().filter_map(|choice| choice.parse().ok()).collect();
         let ranks = self.found.command.ranks();
         let Some(definition) = settings::numbers(knob.settings, today, &choices, self.found.means, ranks) else {
             return false;
         };
         self.plan.words = words;
-        let today = today.filter(|&today| settings::is_possible(knob.settings, today)).map(|today| today.to_string());
+        let today = Today::told(today.map(|today| today.to_string()), given.as_ref());
         self.push(knob.parameter, knob.about, definition, Way::Argument(argument.spelled().to_owned()), today);
-        true
-    }
-
-    fn add_switch(&mut self, knob: &Knob) -> bool {
-        let name = knob.parameter;
-        let full = if knob.settings == Settings::RoundingSwitch { ", full_precision = false" } else { "" };
-        let definition = format!("values = [false, true]{full}");
-        let off = self.argument(knob.off).filter(|argument| argument.kind == Kind::Switch);
-        if let Some(argument) = self.argument(knob.names) {
-            let way = Way::Argument(argument.spelled().to_owned());
-            let on = argument.is_on_by_default();
-            match &argument.kind {
-                Kind::Switch if !on => {
-                    let today = self.plan.words.switch(&argument.names, argument.spelled(), name);
-                    self.push(name, knob.about, definition, way, Some(today.to_string()));
-                }
-                Kind::Pair { off } => {
-                    let given = self.plan.words.switch(&argument.names, argument.spelled(), name);
-                    let not = format!("no_{name}");
-                    let refused = self.plan.words.switch(std::slice::from_ref(off), off, &not);
-                    let today = given || (on && !refused);
-                    self.push(name, knob.about, definition, way, Some(today.to_string()));
-                    self.derive(not, format!("not {name}"));
-                }
-                Kind::MaybeValue | Kind::Override | Kind::Value { .. } => {
-                    if matches!(&argument.kind, Kind::Value { choices } if !choices.iter().any(|choice| choice.eq_ignore_ascii_case("true")))
-                    {
-                        return false;
-                    }
-                    let given = self.plan.words.set(&argument, name);
-                    let today = given.map_or(on, |given| given.eq_ignore_ascii_case("true"));
-                    self.push(name, knob.about, definition, way, Some(today.to_string()));
-                }
-                Kind::Switch => return false,
-            }
-            return true;
-        }
-        let Some(off) = off else { return false };
-        let not = format!("no_{name}");
-        let refused = self.plan.words.switch(&off.names, off.spelled(), &not);
-        self.push(name, knob.about, definition, Way::Argument(off.spelled().to_owned()), Some((!refused).to_string()));
-        self.derive(not, format!("not {name}"));
         true
     }
 
@@ -238,6 +260,10 @@ impl Planner<'_> {
     fn add_target(&mut self, knob: &Knob) {
         let Some(line) = self.line(knob.parameter) else { return };
         let Some(target) = line.target().map(str::to_owned) else { return };
+        if target.starts_with("dataloader.") && !self.has_loader {
+            self.note("its source has no DataLoader, so that nothing is searched which only a loader has");
+            return;
+        }
         let today = today::of(knob.parameter, self.found.source);
         let least = i64::from(knob.settings != Settings::Workers);
         let number = today.as_deref().and_then(literal_number).filter(|&number| number >= least);
@@ -246,13 +272,12 @@ impl Planner<'_> {
             Settings::Precision => {
                 let names: Vec<String> = ["fp32", "tf32", "bf16", "fp16"].map(str::to_owned).to_vec();
                 let Some(offered) = settings::precisions(&names, self.found.means) else {
-                    self.plan.notes.push(
-                        "precision is not searched: this machine computes in fp32 only, as far as its hardware tells"
-                            .to_owned(),
+                    self.note(
+                        "precision is not searched: this machine computes in fp32 only, as far as its hardware tells",
                     );
                     return;
                 };
-                (offered.values(today.as_deref()), today.map(|today| settings::text(&today)))
+                (offered.values(None), today.map(|today| settings::text(&today)))
             }
             Settings::Switch | Settings::RoundingSwitch => {
                 if knob.parameter == "pin_memory" && self.found.means.gpus == 0 {
@@ -270,25 +295,42 @@ impl Planner<'_> {
             knob.about,
             format!("{definition}, apply = \"{target}\""),
             Way::Target(target),
-            today,
+            Today::seen(today),
         );
+    }
+
+    /// Says once why an argument is not searched.
+    pub(super) fn close(&mut self, argument: &str, reason: &str) {
+        let line = (argument.to_owned(), reason.to_owned());
+        if !self.plan.closed.contains(&line) {
+            self.plan.closed.push(line);
+        }
+    }
+
+    fn note(&mut self, note: &str) {
+        if self.plan.notes.iter().all(|known| known != note) {
+            self.plan.notes.push(note.to_owned());
+        }
     }
 
     /// Threads matter where the processor trains.
     fn add_threads(&mut self) {
         let Means { cores, gpus, threads, .. } = *self.found.means;
-        if self.found.preset.adapter != Some("torch") || gpus > 0 || cores < 2 || self.found.command.ranks() > 1 {
+        let ranks = self.found.command.ranks();
+        if self.found.preset.adapter != Some("torch") || gpus > 0 || cores < 2 {
             return;
         }
-        let today = threads.unwrap_or(cores).max(1);
-        let definition = settings::doubled(1, cores, today);
+        // Ranks share the cores; torchrun gives each of them one thread (torch.distributed.run).
+        let (most, usual) = if ranks > 1 { ((cores / ranks).max(2), 1) } else { (cores, cores) };
+        let today = threads.unwrap_or(usual).max(1);
+        let definition = settings::doubled(1, most, today);
         let way = Way::Target("env.OMP_NUM_THREADS".to_owned());
         self.push(
             "threads",
             "threads of an operation on the processor",
             format!("{definition}, apply = \"env.OMP_NUM_THREADS\""),
             way,
-            Some(today.to_string()),
+            Today::seen(Some(today.to_string())),
         );
     }
 
@@ -299,15 +341,18 @@ impl Planner<'_> {
             let Some(target) = line.target().filter(|_| KNOBS.iter().all(|knob| knob.parameter != line.name)) else {
                 continue;
             };
+            if target.starts_with("dataloader.") && !self.has_loader {
+                continue;
+            }
             if shipped::gpus_needed(target) > self.found.means.gpus {
                 waiting = true;
                 continue;
             }
-            let today = line.first_value();
+            let today = Today::seen(line.first_value());
             self.push(&line.name, &line.about, line.definition.clone(), Way::Target(target.to_owned()), today);
         }
         if waiting {
-            let space = self.found.preset.space;
+            let space = if self.has_loader { self.found.preset.space } else { "nccl" };
             self.plan.notes.push(format!(
                 "on a machine with more GPUs, import = [\"{space}\"] in [space] has further settings for them"
             ));
@@ -337,10 +382,15 @@ impl Planner<'_> {
                 }
             };
             if let Some(definition) = definition {
-                self.push(name, about, definition, Way::Config, Some(today));
+                self.push(name, about, definition, Way::Config, Today::seen(Some(today)));
             } else {
-                self.plan.closed.push((name.clone(), "its other settings are not known here".to_owned()));
+                self.close(name, "its other settings are not known here");
             }
         }
     }
+}
+
+/// Whether only workers do what a parameter sets.
+fn needs_workers(parameter: &str) -> bool {
+    matches!(parameter, "prefetch" | "persistent_workers")
 }

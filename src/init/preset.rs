@@ -137,7 +137,9 @@ pub enum Recognised {
 pub fn recognise(command: &Command, source: &Source) -> Recognised {
     let launched =
         command.launcher().and_then(|launcher| PRESETS.iter().find(|preset| preset.launchers.contains(&launcher)));
-    let imports = |preset: &&Preset| preset.modules.iter().any(|module| source.imports(module));
+    // What wraps a model for many ranks lies idle where nobody starts them.
+    let has_ranks = |preset: &Preset| preset.name != "torchrun" || source.spawns_ranks();
+    let imports = |preset: &&Preset| has_ranks(preset) && preset.modules.iter().any(|module| source.has(module));
     let imported: Vec<&'static Preset> = PRESETS.iter().filter(imports).collect();
     let of_torch = |preset: &&'static Preset| preset.adapter.is_some();
     let torch = imported.iter().find(|preset| of_torch(preset)).copied();

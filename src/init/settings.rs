@@ -118,7 +118,7 @@ pub(super) fn precisions(names: &[String], means: &Means) -> Option<Precisions> 
 }
 
 /// The format that a name of any library means.
-fn named(name: &str) -> Option<Precision> {
+pub(super) fn named(name: &str) -> Option<Precision> {
     let plain = name.strip_prefix("mixed_").unwrap_or(name);
     let full = matches!(name, "no" | "32-true" | "none" | "off");
     if full { Some(Precision::Fp32) } else { Precision::named(plain) }

@@ -8,13 +8,17 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::argument::{Argument, Kind};
-use super::calls::{Call, calls, literal, literals};
+use super::argument::Argument;
+use super::calls::{Call, calls, literal};
+use super::command::Command;
 
 /// Files of a script's own that are read: a project's package may be large.
 const MOST_FILES: usize = 60;
 /// Bytes of a file that are read.
 const MOST_BYTES: u64 = 512 * 1024;
+
+/// Folders above a script among which its project is looked for.
+const HIGHEST_PROJECT: usize = 5;
 
 /// Bytes of one import.
 const LONGEST_IMPORT: usize = 4_000;
@@ -48,6 +52,7 @@ const WANTED: &[&str] = &[
     "SGD",
     "compile",
     "set_global_policy",
+    "main",
 ];
 
 /// Modules that parse arguments, and so answer to `--help`.
@@ -79,10 +84,18 @@ pub struct Source {
     pub modules: BTreeSet<String>,
     /// The calls that tell settings, its own file first.
     pub calls: Vec<Call>,
+    /// The files that were read, its own first.
+    pub files: Vec<PathBuf>,
     /// Whether any text in it reads the command line: `sys.argv`.
     pub reads_command_line: bool,
     /// Names that are assigned one literal in all of its text, and the literal.
     constants: BTreeMap<String, Option<String>>,
+    /// The same of attributes (`cfg.batch_size = 64`) and of keys (`"batch_size": 64`).
+    members: BTreeMap<String, Option<String>>,
+    /// What its command says, by plain names.
+    given: BTreeMap<String, String>,
+    /// Its text, and those of its own modules.
+    pub(super) texts: Vec<String>,
     /// Whether it speaks gputune's protocol by itself.
     pub speaks_protocol: bool,
     /// The rate that it prints: a pattern for the number, and its unit.
@@ -90,15 +103,16 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads a script and the modules beside it that it imports.
+    /// Reads a script that is run in a folder, and what it imports or executes of the files beside it and there.
     ///
     /// # Errors
     /// The script cannot be read. A module that cannot be read is left out.
-    pub fn read(script: &Path) -> io::Result<Self> {
+    pub fn read(script: &Path, cwd: &Path) -> io::Result<Self> {
         let mut source = Self::default();
         let folder = script.parent().unwrap_or(Path::new("."));
+        let folders = import_folders(folder, cwd);
         let mut left = VecDeque::from([script.to_owned()]);
-        let mut seen = BTreeSet::from([script.to_owned()]);
+        let mut seen = BTreeSet::from([script.canonicalize().unwrap_or(script.to_owned())]);
         let mut first = true;
         while let Some(file) = left.pop_front() {
             let text = match text(&file) {
@@ -107,11 +121,14 @@ impl Source {
                 Err(_) => continue,
             };
             first = false;
-            for module in source.add(&text) {
-                for own in own_files(folder, file.parent().unwrap_or(folder), &module) {
-                    if seen.len() < MOST_FILES && own.is_file() && seen.insert(own.clone()) {
-                        left.push_back(own);
-                    }
+            source.files.push(file.clone());
+            let executed = executed(&text).into_iter().flat_map(|name| [cwd.join(&name), folder.join(&name)]);
+            let executed: Vec<PathBuf> = executed.collect();
+            let own = file.parent().unwrap_or(folder);
+            let imported = source.add(text).into_iter().flat_map(|module| own_files(&folders, own, &module));
+            for own in executed.into_iter().chain(imported) {
+                if seen.len() < MOST_FILES && own.is_file() && seen.insert(own.canonicalize().unwrap_or(own.clone())) {
+                    left.push_back(own);
                 }
             }
         }
@@ -121,22 +138,24 @@ impl Source {
     /// Of one text.
     pub fn of(text: &str) -> Self {
         let mut source = Self::default();
-        source.add(text);
+        source.add(text.to_owned());
         source
     }
 
     /// Adds a text; the modules that it imports, as they are written.
-    fn add(&mut self, text: &str) -> Vec<String> {
-        let modules = imports(text);
+    fn add(&mut self, text: String) -> Vec<String> {
+        let modules = imports(&text);
         for module in &modules {
             let parts: Vec<&str> = module.split('.').filter(|part| !part.is_empty()).collect();
             self.modules.extend((1..=parts.len()).filter_map(|end| parts.get(..end)).map(|parts| parts.join(".")));
         }
-        self.calls.extend(calls(text, WANTED));
+        self.calls.extend(calls(&text, WANTED));
         self.reads_command_line |= text.contains("sys.argv");
         self.speaks_protocol |= text.contains("GPUTUNE_SOCKET");
-        self.add_constants(text);
-        self.printed_rate = self.printed_rate.take().or_else(|| printed_rate(text));
+        self.add_constants(&text);
+        self.add_members(&text);
+        self.printed_rate = self.printed_rate.take().or_else(|| printed_rate(&text));
+        self.texts.push(text);
         modules
     }
 
@@ -149,16 +168,65 @@ impl Source {
         for found in pattern.captures_iter(text) {
             let (Some(name), Some(value)) = (found.get(1), found.get(2)) else { continue };
             let Some(value) = literal(value.as_str()) else { continue };
-            let known = self.constants.entry(name.as_str().to_owned()).or_insert_with(|| Some(value.clone()));
-            if known.as_ref() != Some(&value) {
-                *known = None;
+            note(&mut self.constants, name.as_str(), value);
+        }
+    }
+
+    /// Attributes and keys with a literal: `C.batch_size = 64`, `"batch_size": 64`, `dict(batch_size=64)`'s is a constant.
+    fn add_members(&mut self, text: &str) {
+        const MEMBER: &str = r#"(?m)\.([A-Za-z_]\w*)\s*=\s*([\w."'-]+)\s*(?:$|#)|['"]([A-Za-z_]\w*)['"]\s*:\s*([\w."'-]+)\s*(?:$|[,}#])"#;
+        static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(MEMBER).ok());
+        let Some(pattern) = PATTERN.as_ref() else { return };
+        for found in pattern.captures_iter(text) {
+            let part = |at: usize| found.get(at).map(|part| part.as_str());
+            let (Some(name), Some(value)) = (part(1).or(part(3)), part(2).or(part(4))) else { continue };
+            if let Some(value) = literal(value) {
+                note(&mut self.members, name, value);
             }
         }
     }
 
-    /// What an argument is: a literal, or a name that has one everywhere.
+    /// What an argument is: a literal, or a name that has one everywhere, such as `BATCH`, `config["batch_size"]`, or
+    /// `args.batch_size` where an option of this name has a default.
     pub fn value(&self, text: &str) -> Option<String> {
-        literal(text).or_else(|| self.constants.get(text.trim())?.clone())
+        let text = text.trim();
+        let known = literal(text).or_else(|| self.constants.get(text)?.clone());
+        let name = || text.trim_end_matches(['\'', '"', ']']).rsplit(['.', '\'', '"']).next();
+        known.or_else(|| {
+            let name = name().filter(|name| *name != text && !name.is_empty())?;
+            let is_this = |argument: &Argument| {
+                argument.names.iter().any(|known| Argument::plain(known) == Argument::plain(name))
+            };
+            if let Some(given) = self.given.get(&Argument::plain(name)) {
+                return Some(given.clone());
+            }
+            let declared = self.arguments().into_iter().find(is_this).and_then(|argument| argument.default);
+            declared.or_else(|| self.member(name)).or_else(|| self.constants.get(name)?.clone())
+        })
+    }
+
+    /// Takes in what the command says to its options: what the script makes of `args.batch_size` may be that.
+    #[must_use]
+    pub fn told_by(mut self, command: &Command) -> Self {
+        let words = command.inner().told();
+        for (at, word) in words.iter().enumerate().filter(|(_, word)| word.starts_with('-')) {
+            let next = words.get(at + 1).filter(|next| !next.starts_with('-')).cloned();
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (word.as_str(), next),
+            };
+            let spelled = self.arguments().into_iter().find(|known| known.names.iter().any(|other| other == name));
+            let name = spelled.as_ref().map_or(name, Argument::spelled);
+            if let Some(value) = value {
+                self.given.insert(Argument::plain(name), value);
+            }
+        }
+        self
+    }
+
+    /// Whether there is any source that was read.
+    pub fn is_read(&self) -> bool {
+        !self.texts.is_empty()
     }
 
     /// Whether it imports a module.
@@ -168,7 +236,12 @@ impl Source {
 
     /// Whether it asks for arguments in a way that answers to `--help`.
     pub fn parses_arguments(&self) -> bool {
-        PARSERS.iter().any(|parser| self.imports(parser))
+        // argparse is often imported and left at that.
+        let parses = |text: &String| {
+            ["parse_args(", "parse_known_args(", "parse_intermixed_args("].iter().any(|call| text.contains(call))
+        };
+        let is_used = |parser: &str| parser != "argparse" || self.texts.iter().any(parses);
+        PARSERS.iter().any(|parser| self.imports(parser) && is_used(parser))
             || !self.named("HfArgumentParser").is_empty()
             || !self.named("LightningCLI").is_empty()
     }
@@ -184,16 +257,24 @@ impl Source {
         self.calls.iter().find(|call| call.name == full)
     }
 
-    /// The loader that trains: one that shuffles, or else the first.
+    /// The loader that trains: one that shuffles or samples, or is called so; else the first.
     pub fn loader(&self) -> Option<&Call> {
+        let fits = |call: &Call| {
+            let shuffles = call.get("shuffle").is_some_and(|shuffle| shuffle != "False");
+            let samples = call
+                .get("sampler")
+                .is_some_and(|sampler| ["Random", "Distributed", "train"].iter().any(|word| sampler.contains(word)));
+            let data = call.positional.first().map_or("", String::as_str);
+            i32::from(shuffles) * 2 + i32::from(samples) * 2 + i32::from(data.contains("train"))
+        };
         let loaders = self.named("DataLoader");
-        let shuffles = |call: &&&Call| call.get("shuffle").is_some_and(|shuffle| shuffle != "False");
-        loaders.iter().find(shuffles).or(loaders.first()).copied()
+        let best = loaders.iter().map(|call| fits(call)).max()?;
+        loaders.into_iter().find(|call| fits(call) == best)
     }
 
-    /// The arguments that the source declares for argparse, click and absl, with their defaults where they are literals.
-    pub fn arguments(&self) -> Vec<Argument> {
-        self.calls.iter().filter_map(declared).collect()
+    /// The values of attributes and of keys that go by this name, one that they all have.
+    fn member(&self, name: &str) -> Option<String> {
+        self.members.get(name)?.clone()
     }
 }
 
@@ -234,84 +315,46 @@ fn imports(text: &str) -> Vec<String> {
     modules
 }
 
-/// The files that a module of the script's own may be, seen from the script's folder and from the importing file's.
-fn own_files(folder: &Path, own: &Path, module: &str) -> Vec<PathBuf> {
-    let dots = module.len() - module.trim_start_matches('.').len();
-    let parts: PathBuf = module.trim_start_matches('.').split('.').collect();
-    let mut base = if dots == 0 { folder.to_owned() } else { own.to_owned() };
-    for _ in 1..dots {
-        base.pop();
+/// Keeps a name's value; one that has several has none.
+fn note(values: &mut BTreeMap<String, Option<String>>, name: &str, value: String) {
+    let known = values.entry(name.to_owned()).or_insert_with(|| Some(value.clone()));
+    if known.as_ref() != Some(&value) {
+        *known = None;
     }
-    let path = base.join(parts);
-    vec![path.with_extension("py"), path.join("__init__.py")]
 }
 
-/// The argument that a call declares.
-fn declared(call: &Call) -> Option<Argument> {
-    let flags = || -> Vec<String> {
-        let names = call.positional.iter().filter_map(|text| literal(text));
-        names
-            .flat_map(|text| text.split('/').map(str::to_owned).collect::<Vec<_>>())
-            .filter(|name| name.starts_with('-'))
-            .collect()
+/// The files that a text executes: `exec(open("configurator.py").read())`.
+fn executed(text: &str) -> Vec<String> {
+    static EXECUTED: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r#"(?m)^[^#\n]*\bexec\(\s*open\(\s*['"]([^'"\n]+)['"]"#).ok());
+    let Some(pattern) = EXECUTED.as_ref() else { return Vec::new() };
+    pattern.captures_iter(text).filter_map(|found| Some(found.get(1)?.as_str().to_owned())).collect()
+}
+
+/// The folders that a script's own modules may lie in: its own, the working folder, and that of its project, from where it
+/// may have been installed.
+fn import_folders(folder: &Path, cwd: &Path) -> Vec<PathBuf> {
+    let is_project = |folder: &&Path| {
+        ["pyproject.toml", "setup.py", "setup.cfg", ".git"].iter().any(|name| folder.join(name).exists())
     };
-    let default = call.literal("default");
-    let (mut names, kind, default) = match call.last() {
-        "add_argument" => {
-            let kind = match call.get("action").and_then(literal).as_deref() {
-                Some("store_true" | "store_false") => Kind::Switch,
-                Some(_) => return None,
-                None if call.get("action").is_some_and(|action| action.contains("BooleanOptionalAction")) => {
-                    let off =
-                        flags().into_iter().find_map(|name| Some(format!("--no-{}", name.strip_prefix("--")?)))?;
-                    Kind::Pair { off }
-                }
-                None => Kind::Value { choices: call.get("choices").map(literals).unwrap_or_default() },
-            };
-            (flags(), kind, default)
-        }
-        "option" => {
-            let names = flags();
-            let off = names.iter().find(|name| name.starts_with("--no-")).cloned();
-            let kind = match off {
-                Some(off) => Kind::Pair { off },
-                None if call.get("is_flag").is_some_and(|is| is == "True") => Kind::Switch,
-                None => {
-                    let choices = call
-                        .get("type")
-                        .and_then(|text| text.split_once("Choice("))
-                        .map(|(_, list)| list.split_once(')').map_or(list, |(list, _)| list));
-                    Kind::Value { choices: choices.map(literals).unwrap_or_default() }
-                }
-            };
-            (names, kind, default)
-        }
-        "DEFINE_bool" | "DEFINE_boolean" => {
-            let name = literal(call.positional.first()?)?;
-            (
-                vec![format!("--{name}")],
-                Kind::Pair { off: format!("--no{name}") },
-                call.positional.get(1).and_then(|text| literal(text)),
-            )
-        }
-        "DEFINE_integer" | "DEFINE_enum" | "DEFINE_string" => {
-            let name = literal(call.positional.first()?)?;
-            let choices =
-                if call.last() == "DEFINE_enum" { call.positional.get(2).map(|list| literals(list)) } else { None };
-            (
-                vec![format!("--{name}")],
-                Kind::Value { choices: choices.unwrap_or_default() },
-                call.positional.get(1).and_then(|text| literal(text)),
-            )
-        }
-        _ => return None,
-    };
-    if let Kind::Pair { off } = &kind {
-        names.retain(|name| name != off);
+    let absolute = folder.canonicalize().unwrap_or(folder.to_owned());
+    let project = absolute.ancestors().take(HIGHEST_PROJECT).find(is_project).map(Path::to_owned);
+    let mut folders = vec![folder.to_owned(), cwd.to_owned()];
+    folders.extend(project.into_iter().flat_map(|project| [project.join("src"), project]));
+    folders
+}
+
+/// The files that a module of the script's own may be, seen from these folders or from the importing file's.
+fn own_files(folders: &[PathBuf], own: &Path, module: &str) -> Vec<PathBuf> {
+    let dots = module.len() - module.trim_start_matches('.').len();
+    let parts: PathBuf = module.trim_start_matches('.').split('.').collect();
+    let mut above = own.to_owned();
+    for _ in 1..dots {
+        above.pop();
     }
-    let is_required = call.get("required").is_some_and(|is| is == "True");
-    let default = default.filter(|value| value != "None");
-    (!names.is_empty()).then_some(Argument { names, kind, default, is_required })
+    let bases = if dots == 0 { folders } else { std::slice::from_ref(&above) };
+    let paths = bases.iter().map(|base| base.join(&parts));
+    paths.flat_map(|path| [path.with_extension("py"), path.join("__init__.py")]).collect()
 }
 
 /// The rate whose unit stands in a text of the script, such as `images/sec`.

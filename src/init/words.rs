@@ -16,6 +16,31 @@ use crate::space::Settings;
 #[error("the word `{0}` of the command reads like a setting of gputune, and cannot be written otherwise")]
 pub struct Unwritable(pub String);
 
+/// What a command says of a setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    /// Its value.
+    pub value: String,
+    /// The words that say it, such as `--batch-size 12`.
+    pub words: String,
+}
+
+impl Given {
+    /// Whether it says that something is on.
+    pub fn is_on(&self) -> bool {
+        truth(&self.value) == Some(true)
+    }
+}
+
+/// What a word for a boolean means, as argument parsers read them (`distutils.util.strtobool` and Python's literals).
+pub fn truth(text: &str) -> Option<bool> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" | "t" | "y" => Some(true),
+        "false" | "no" | "off" | "0" | "f" | "n" => Some(false),
+        _ => None,
+    }
+}
+
 /// The words of a command as `[step]` has them.
 #[derive(Debug, Clone)]
 pub struct Words {
@@ -33,52 +58,92 @@ struct Word {
 impl Words {
     /// Those of a command.
     pub fn of(command: &Command) -> Self {
-        let own = command.words.iter().position(|word| word == command.name()).map_or(1, |at| at + 1);
+        let own = command.told_at();
         let words = command.words.iter().map(|text| Word { text: text.clone(), is_template: false }).collect();
         Self { words, own }
     }
 
-    /// Puts a setting where the argument's value goes; the value that the command has there today.
-    pub fn set(&mut self, argument: &Argument, parameter: &str) -> Option<String> {
+    /// Puts a setting where the argument's value goes; what the command says there.
+    pub fn set(&mut self, argument: &Argument, parameter: &str) -> Option<Given> {
         let placeholder = format!("{{{parameter}}}");
         if let Some((at, prefix)) = self.find_assigned(argument) {
-            let today = self.words[at].text[prefix.len()..].to_owned();
+            let words = self.words[at].text.clone();
             self.words[at] = template(format!("{}{placeholder}", escaped(&prefix)));
-            return Some(today);
+            return Some(Given { value: words[prefix.len()..].to_owned(), words });
         }
-        if argument.kind != Kind::Override
-            && let Some(at) = self.find(&argument.names)
-        {
-            let next = self.words.get(at + 1).filter(|word| !word.is_template && !word.text.starts_with('-'));
-            let today = next.map(|word| word.text.clone());
-            match (&today, &argument.kind) {
-                (Some(_), _) => self.words[at + 1] = template(placeholder),
-                (None, _) => self.words.insert(at + 1, template(placeholder)),
+        match &argument.kind {
+            Kind::Place(place) => {
+                let at = self.own + place.checked_sub(1)?;
+                let word = self.words.get_mut(at).filter(|word| !word.is_template)?;
+                let today = std::mem::replace(word, template(placeholder)).text;
+                return Some(Given { value: today.clone(), words: today });
             }
-            return today.or_else(|| Some("true".to_owned()));
-        }
-        if argument.kind == Kind::Override {
-            self.words.push(template(format!("{}={placeholder}", escaped(argument.spelled()))));
-        } else {
-            self.words.push(Word { text: argument.spelled().to_owned(), is_template: false });
-            self.words.push(template(placeholder));
+            Kind::Override => self.append([template(format!("{}={placeholder}", escaped(argument.spelled())))]),
+            Kind::Assigned { .. } => {
+                self.append([template(format!("{}={placeholder}", escaped(argument.spelled())))]);
+            }
+            _ => {
+                if let Some(at) = self.find(&argument.names) {
+                    return Some(self.set_behind(at, placeholder));
+                }
+                self.append([Word { text: argument.spelled().to_owned(), is_template: false }, template(placeholder)]);
+            }
         }
         None
     }
 
-    /// Puts a switch that is there where a boolean is true; whether the command has it today.
-    pub fn switch(&mut self, names: &[String], spelled: &str, parameter: &str) -> bool {
-        let placeholder = template(format!("{{{parameter}?{spelled}}}"));
-        match self.find(names) {
-            Some(at) => {
-                self.words[at] = placeholder;
-                true
+    /// Puts a setting behind an option that is there, in place of the value that it has.
+    fn set_behind(&mut self, at: usize, placeholder: String) -> Given {
+        let option = self.words[at].text.clone();
+        match self.value_at(at + 1) {
+            Some(today) => {
+                self.words[at + 1] = template(placeholder);
+                Given { words: format!("{option} {today}"), value: today }
             }
             None => {
-                self.words.push(placeholder);
-                false
+                self.words.insert(at + 1, template(placeholder));
+                Given { value: "true".to_owned(), words: option }
             }
         }
+    }
+
+    /// The word at a place, if it is an option's value.
+    fn value_at(&self, at: usize) -> Option<String> {
+        let next = self.words.get(at).filter(|word| !word.is_template);
+        let is_number = |text: &str| text.parse::<f64>().is_ok();
+        next.filter(|word| !word.text.starts_with('-') || is_number(&word.text)).map(|word| word.text.clone())
+    }
+
+    /// Words at the end of what the script is told; in front of a `--`, behind which nothing is an option.
+    fn append(&mut self, words: impl IntoIterator<Item = Word>) {
+        let own = self.words.get(self.own..).unwrap_or_default();
+        let end = own.iter().position(|word| !word.is_template && word.text == "--");
+        let at = end.map_or(self.words.len(), |end| self.own + end);
+        self.words.splice(at..at, words);
+    }
+
+    /// Puts a switch that is there where a boolean is true; what the command says of it: `true`, or `false` where it says so.
+    pub fn switch(&mut self, argument: &Argument, spelled: &str, parameter: &str) -> Option<Given> {
+        let placeholder = template(format!("{{{parameter}?{spelled}}}"));
+        let is_boolean = |text: &str| truth(text).is_some();
+        if let Some((at, prefix)) = self.find_assigned(argument) {
+            let words = std::mem::replace(&mut self.words[at], placeholder).text;
+            let value = truth(&words[prefix.len()..]).unwrap_or(true).to_string();
+            return Some(Given { value, words });
+        }
+        let Some(at) = self.find(&argument.names) else {
+            self.append([placeholder]);
+            return None;
+        };
+        let mut words = std::mem::replace(&mut self.words[at], placeholder).text;
+        let takes = argument.kind == Kind::MaybeValue || argument.kind.takes_value();
+        let value = self.value_at(at + 1).filter(|value| takes && is_boolean(value));
+        if let Some(value) = &value {
+            self.words.remove(at + 1);
+            words = format!("{words} {value}");
+        }
+        let value = value.and_then(|value| truth(&value)).unwrap_or(true).to_string();
+        Some(Given { value, words })
     }
 
     /// Whether the command has any of these, with or without a value.
@@ -100,16 +165,10 @@ impl Words {
         own.filter(|(_, word)| !word.is_template && names.contains(&word.text)).map(|(at, _)| at).next_back()
     }
 
-    /// A word like `--batch-size=32` or `data.batch_size=32`, and what is in front of its value.
+    /// A word like `--batch-size=32`, `-b32` or `data.batch_size=32`, and what is in front of its value.
     fn find_assigned(&self, argument: &Argument) -> Option<(usize, String)> {
         let own = self.words.iter().enumerate().skip(self.own).filter(|(_, word)| !word.is_template);
-        own.filter_map(|(at, word)| {
-            let (name, _) = word.text.split_once('=')?;
-            // Hydra adds keys with `+`.
-            let plain = if argument.kind == Kind::Override { name.trim_start_matches('+') } else { name };
-            argument.names.iter().any(|known| known == plain).then(|| (at, format!("{name}=")))
-        })
-        .next_back()
+        own.filter_map(|(at, word)| Some((at, assigned(&word.text, argument)?))).next_back()
     }
 
     /// The words as the spec has them.
@@ -119,6 +178,20 @@ impl Words {
     pub fn written(&self) -> Result<Vec<String>, Unwritable> {
         self.words.iter().map(|word| if word.is_template { Ok(word.text.clone()) } else { write(&word.text) }).collect()
     }
+}
+
+/// What is in front of an argument's value in a word that has both.
+fn assigned(word: &str, argument: &Argument) -> Option<String> {
+    let has = |name: &str| argument.names.iter().any(|known| known == name);
+    if let Some((name, _)) = word.split_once('=') {
+        // Hydra adds keys with `+`.
+        let plain = if argument.kind == Kind::Override { name.trim_start_matches('+') } else { name };
+        return has(plain).then(|| format!("{name}="));
+    }
+    // A short option and its number: `-b32`.
+    let (name, value) = (word.get(..2)?, word.get(2..)?);
+    let is_short = name.starts_with('-') && !name.ends_with('-');
+    (is_short && value.parse::<u32>().is_ok() && argument.kind.takes_value() && has(name)).then(|| name.to_owned())
 }
 
 fn template(text: String) -> Word {
@@ -163,15 +236,17 @@ mod tests {
         for (line, expected, today) in [
             (&["t.py", "-b", "32", "-x"][..], "python3 t.py -b {n} -x", Some("32")),
             (&["t.py", "--batch-size=64"], "python3 t.py --batch-size={n}", Some("64")),
+            (&["t.py", "-b64"], "python3 t.py -b{n}", Some("64")),
+            (&["t.py", "x", "--", "y"], "python3 t.py x --batch-size {n} -- y", None),
             (&["t.py", "x"], "python3 t.py x --batch-size {n}", None),
         ] {
             let mut words = words(line);
-            assert_eq!(words.set(&value, "n").as_deref(), today);
+            assert_eq!(words.set(&value, "n").map(|given| given.value).as_deref(), today);
             assert_eq!(words.written().unwrap().join(" "), expected);
         }
         let over = argument(&["data.size"], Kind::Override);
         let mut given = words(&["t.py", "+data.size=8"]);
-        assert_eq!(given.set(&over, "n").as_deref(), Some("8"));
+        assert_eq!(given.set(&over, "n").map(|given| given.value).as_deref(), Some("8"));
         assert_eq!(given.written().unwrap().join(" "), "python3 t.py +data.size={n}");
         let mut absent = words(&["t.py"]);
         assert_eq!(absent.set(&over, "n"), None);
@@ -179,10 +254,46 @@ mod tests {
     }
 
     #[test]
+    fn a_script_that_reads_its_own_words_gets_them_as_it_reads_them() {
+        let size = argument(&["--batch_size"], Kind::Assigned { choices: Vec::new() });
+        for (line, expected, said) in [
+            (&["t.py", "c.py", "--batch_size=12"][..], "python3 t.py c.py --batch_size={n}", Some("--batch_size=12")),
+            (&["t.py", "c.py"], "python3 t.py c.py --batch_size={n}", None),
+        ] {
+            let mut words = words(line);
+            assert_eq!(words.set(&size, "n").map(|given| given.words).as_deref(), said);
+            assert_eq!(words.written().unwrap().join(" "), expected);
+        }
+        let second = argument(&["batch_size"], Kind::Place(2));
+        let mut given = words(&["t.py", "10", "32"]);
+        assert_eq!(given.set(&second, "n").unwrap().value, "32");
+        assert_eq!(given.written().unwrap().join(" "), "python3 t.py 10 {n}");
+        let mut absent = words(&["t.py", "10"]);
+        assert_eq!(absent.set(&second, "n"), None);
+        assert_eq!(absent.written().unwrap().join(" "), "python3 t.py 10", "a place that is not there stays so");
+    }
+
+    #[test]
+    fn a_switch_takes_its_own_value_along() {
+        let maybe = argument(&["--bf16"], Kind::MaybeValue);
+        for (line, expected, on) in [
+            (&["t.py", "--bf16", "True", "x"][..], "python3 t.py {b?--bf16} x", Some(true)),
+            (&["t.py", "--bf16", "False"], "python3 t.py {b?--bf16}", Some(false)),
+            (&["t.py", "--bf16=True"], "python3 t.py {b?--bf16}", Some(true)),
+            (&["t.py", "--bf16", "x"], "python3 t.py {b?--bf16} x", Some(true)),
+            (&["t.py"], "python3 t.py {b?--bf16}", None),
+        ] {
+            let mut words = words(line);
+            assert_eq!(words.switch(&maybe, "--bf16", "b").map(|given| given.is_on()), on, "{line:?}");
+            assert_eq!(words.written().unwrap().join(" "), expected);
+        }
+    }
+
+    #[test]
     fn the_users_braces_stay_braces() {
         for text in ["{a}", "{{a}}", "{\"a\": {b}}", "{", "}", "{gputune}", "a b'c\"d", "{a b}", "{{{x}}}", ""] {
             let mut own = words(&["t.py", text]);
-            own.switch(&["--no".to_owned()], "--no", "n");
+            own.switch(&argument(&["--no"], Kind::Switch), "--no", "n");
             let written = own.written().unwrap();
             let step = StepTemplate {
                 command: written.iter().map(|word| Template::parse(word)).collect(),

@@ -5,12 +5,13 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{Header, JournalError, Line, parse, parse_header};
+use super::eras::{is_header, parse_header};
+use super::{Header, JournalError, Line, parse};
 
 /// What is new in a journal.
 #[derive(Debug, Default)]
 pub struct News {
-    /// Whether it is another journal than before: the search was started over, and what was read before does not hold.
+    /// Whether it is another journal than before, or a new era of it: what was read before does not hold.
     pub is_another: bool,
     /// Trials that have not been told yet, oldest first.
     pub trials: Vec<Line>,
@@ -65,7 +66,12 @@ impl Follower {
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         for line in text[..whole].split_inclusive(|&byte| byte == b'\n') {
             match self.header {
-                None => self.header = Some(parse_header(&self.path, line)?),
+                None => self.header = Some(parse_header(&self.path, self.lines + 1, line)?),
+                Some(_) if is_header(line) => {
+                    // A new era: what was told before does not count any more.
+                    self.header = Some(parse_header(&self.path, self.lines + 1, line)?);
+                    (news.is_another, news.trials) = (true, Vec::new());
+                }
                 Some(_) => news.trials.push(parse(&self.path, self.lines + 1, line)?),
             }
             self.lines += 1;

@@ -231,7 +231,7 @@ pub const METRICS: &[MetricRow] = &[
         label: "held down by heat",
         unit: Unit::Share,
         sources: &[NVML],
-        meaning: "Time in which heat kept the clocks lower than they would have been. Such a probe is disturbed.",
+        meaning: "Time in which heat kept the clocks lower than they would have been. From half a percent on the probe is disturbed.",
         is_not: "The temperature.",
     },
     MetricRow {

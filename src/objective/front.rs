@@ -26,25 +26,33 @@ pub fn non_dominated(rows: &[Vec<f64>]) -> Vec<usize> {
     kept
 }
 
-/// The rows in the order of their distance to the best of each score, with each from 0 (the best) to 1 (the worst) over
-/// all rows, by logarithms where all have the same sign; of equally near ones the better in the first score first.
+/// The rows in the order of their distance to the best of each score, those at an end (the best in some score) behind all
+/// others; of equally near ones the better in the first score first.
 ///
 /// The first is the compromise of Yu ("A class of solutions for group decision problems", Management Science 19, 1973) with
-/// Euclidean distance: on a front that bends it is the knee.
+/// Euclidean distance: on a front that bends it is the knee. Where all numbers of all scores have one sign each, distances
+/// are ratios: to be 1.3 times as slow counts as much as to need 1.3 times the memory, however little the front has to
+/// offer in one of them. Elsewhere each score goes from 0 (the best) to 1 (the worst).
 pub fn by_compromise(rows: &[Vec<f64>]) -> Vec<usize> {
+    let scores = rows.first().map_or(0, Vec::len);
+    let by_ratio = (0..scores).all(|at| has_logarithms(rows, at));
     let mut distances = vec![0.0; rows.len()];
-    for at in 0..rows.first().map_or(0, Vec::len) {
-        let scale = has_logarithms(rows, at);
-        let places: Vec<f64> = rows.iter().map(|row| place(row[at], scale)).collect();
+    let mut is_end = vec![false; rows.len()];
+    for at in 0..scores {
+        let places: Vec<f64> = rows.iter().map(|row| place(row[at], by_ratio)).collect();
         let (worst, best) = ends(places.iter().copied());
         let range = best - worst;
-        for (distance, place) in distances.iter_mut().zip(places).filter(|_| range > 0.0) {
-            let share = (best - place) / range;
+        for ((distance, is_end), place) in distances.iter_mut().zip(&mut is_end).zip(places).filter(|_| range > 0.0) {
+            let share = if by_ratio { best - place } else { (best - place) / range };
             *distance += share * share;
+            *is_end |= place >= best;
         }
     }
     let mut order: Vec<usize> = (0..rows.len()).collect();
-    order.sort_by(|&a, &b| distances[a].total_cmp(&distances[b]).then(rows[b][0].total_cmp(&rows[a][0])));
+    order.sort_by(|&a, &b| {
+        let nearer = distances[a].total_cmp(&distances[b]).then(rows[b][0].total_cmp(&rows[a][0]));
+        is_end[a].cmp(&is_end[b]).then(nearer)
+    });
     order
 }
 
@@ -122,6 +130,15 @@ mod tests {
         assert_eq!(nearest(&[]), None);
         // By logarithms 90 joules are next to 100, not next to 1.
         assert_eq!(nearest(&[[100.0, -100.0], [99.0, -90.0], [60.0, -4.0], [50.0, -1.0]]), Some(2));
+    }
+
+    #[test]
+    fn an_end_is_no_compromise_and_little_memory_is_worth_little_speed() {
+        // The smallest config has 0.73 of the speed of the second for 6 MiB.
+        let table = [[2900.0, -98.0], [2880.0, -92.0], [2500.0, -89.0], [2110.0, -86.0]];
+        assert_eq!(by_compromise(&rows(&table)), [1, 2, 0, 3]);
+        let ends = [[10.0, -20.0], [9.0, -1.0]];
+        assert_eq!(by_compromise(&rows(&ends)), [1, 0], "where there is nothing between them");
     }
 
     #[test]

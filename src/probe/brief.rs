@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::ProbeError;
 use super::orders::{Ending, Order, Report};
+use super::scratch::Scratch;
 use super::start_error::start_error;
-use super::supervisor::Supervised;
+use super::supervisor::{Care, Supervised};
 
 /// A command that is to be run for what it prints.
 #[derive(Debug, Clone)]
@@ -51,6 +52,10 @@ const MOST_BYTES: u64 = 1024 * 1024;
 /// Between SIGTERM and SIGKILL for what does not end by itself.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// How often it is looked whether the supervisor does its work, and how long it may take for it.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(40);
+
 enum Message {
     Supervisor(Option<Report>),
     Read { text: Vec<u8>, all: bool },
@@ -64,7 +69,7 @@ impl Brief {
     /// The command cannot be started, or its processes cannot be ended.
     pub fn run(self, supervisor: &Path) -> Result<Printed, ProbeError> {
         let io = |action| move |source| ProbeError::Io { action, path: None, source };
-        let scratch = tempfile::Builder::new().prefix("gputune-").tempdir().map_err(io("create a folder"))?;
+        let scratch = Scratch::new()?;
         let (reader, writer) = io::pipe().map_err(io("make a pipe"))?;
         let (sender, messages) = sync_channel(16);
         let program = self.command.first().cloned().unwrap_or_default();
@@ -74,12 +79,14 @@ impl Brief {
             env: self.env,
             cwd: self.cwd,
             grace_ms: u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX),
-            scratch: scratch.path().to_owned(),
+            to_remove: vec![scratch.path().to_owned()],
+            layout: None,
         };
         let mut supervised =
             Supervised::start(supervisor, &order, &writer, sender.clone(), Message::Supervisor).map_err(|source| {
                 ProbeError::Io { action: "start the supervisor", path: Some(supervisor.to_owned()), source }
             })?;
+        scratch.note(supervised.pid());
         drop(writer);
         let read = move || {
             let mut text = Vec::new();
@@ -89,24 +96,23 @@ impl Brief {
         };
         std::thread::Builder::new().name("output".to_owned()).spawn(read).map_err(io("start a thread"))?;
         let deadline = Instant::now() + self.time;
-        let mut heard = Heard::default();
+        let (mut heard, mut care) = (Heard::default(), Care::default());
         while !heard.is_over() {
             let left = deadline.saturating_duration_since(Instant::now());
-            let message = if heard.stopped.is_some() {
-                messages.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            } else {
-                messages.recv_timeout(left)
-            };
-            match message {
+            match messages.recv_timeout(if heard.stopped.is_some() { LOOK_EVERY } else { left }) {
                 Ok(Message::Supervisor(Some(Report::NotStarted { errno, message }))) => {
                     return Err(start_error(&program, &cwd, errno, &message));
                 }
                 Ok(message) => heard.hear(message),
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => heard.stopped = Some(PrintedEnd::TimeIsUp),
+                Err(RecvTimeoutError::Timeout) => drop(heard.stopped.get_or_insert(PrintedEnd::TimeIsUp)),
             }
-            if heard.stopped.is_some() {
-                supervised.stop();
+            let now = Instant::now();
+            if heard.stopped.is_some() && !heard.is_clean {
+                supervised.stop(false);
+                if care.look_in_haste(&supervised, now) || now >= deadline + LONGEST {
+                    (heard.survivors, heard.is_clean) = (supervised.end_without_it(), true);
+                }
             }
         }
         drop(supervised);

@@ -4,9 +4,13 @@
 //! it: where it cannot be had, the supervisor's own means remain.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::Pid;
+
+use crate::process_table;
 
 /// A control group; it is removed when dropped, if it is empty.
 #[derive(Debug)]
@@ -32,7 +36,7 @@ impl Cgroup {
     pub(super) fn folder_of(supervisor: u32) -> Option<PathBuf> {
         let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-        Some(own_group(&mounts, &groups)?.join(format!("gputune-{supervisor}")))
+        Some(own_group(&mounts, &groups)?.join(format!("{PREFIX}{supervisor}")))
     }
 
     /// Moves a process into the group; what it starts from then on is in it, too.
@@ -48,7 +52,52 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.path);
+        remove(&self.path);
+    }
+}
+
+/// What the names of all groups begin with; the supervisor's number follows.
+const PREFIX: &str = "gputune-";
+
+/// Removes a group, which the kernel allows once its members are gone, and that may take a moment.
+fn remove(path: &Path) {
+    const ROUNDS: u32 = 100;
+    for _ in 0..ROUNDS {
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && was_killed(path) => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Whether a group has no member that could go on: none, or only such as end.
+fn was_killed(path: &Path) -> bool {
+    let members = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+    members.lines().filter_map(|pid| pid.parse().ok()).all(process_table::is_ending)
+}
+
+/// Ends the members of a group that a killed supervisor left, and removes it.
+pub(super) fn end(path: &Path) {
+    let is_ours = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
+    if is_ours && path.is_dir() {
+        let _ = fs::write(path.join("cgroup.kill"), "1");
+        remove(path);
+    }
+}
+
+/// Removes groups beside this process's own children's that are empty and whose supervisor is gone.
+pub(super) fn remove_empty() {
+    let Some(parent) = Cgroup::folder_of(std::process::id()).and_then(|path| path.parent().map(Path::to_owned)) else {
+        return;
+    };
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let supervisor = entry.file_name().to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
+        if supervisor.is_some_and(|pid| process_table::started(pid).is_none()) {
+            // It fails while there is a member.
+            let _ = fs::remove_dir(entry.path());
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! `docs/failures.md` has a row for everything that is told apart here.
 
 mod elastic;
+mod ended_by;
+mod environment;
 mod lines;
 mod signatures;
 mod torch_memory;
@@ -13,6 +15,7 @@ use std::collections::BTreeSet;
 use super::orders::Ending;
 use super::protocol::ErrorKind;
 use crate::outcome::{Failure, Memory, Outcome};
+pub(super) use environment::{first_ending, missing_module, says_usage_error, with_last_words};
 use lines::Line;
 use signatures::Meaning;
 use torch_memory::Shortage;
@@ -38,6 +41,8 @@ pub(super) struct Evidence<'e> {
     pub(super) memory: MemoryFacts,
     /// What was there to measure, in words: `a step`, or `a line that matches the pattern`.
     pub(super) awaited: &'static str,
+    /// How many processes said which rank they are.
+    pub(super) ranks: u32,
     /// Processes that were still there when the command ended.
     pub(super) leftovers: usize,
     /// Lines on the socket that were no events.
@@ -47,14 +52,17 @@ pub(super) struct Evidence<'e> {
 /// The outcome of a process that ended by itself without enough to measure, or with an error.
 pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
     let last_lines = shown(evidence.last_lines);
-    let failure = |reason: String| Failure { reason: cut(&reason), last_lines: last_lines.clone() };
+    let failure =
+        |reason: String| Failure { reason: cut(&reason), last_lines: last_lines.clone(), ..Failure::default() };
     if let Some((kind, message)) = &evidence.reported {
         return reported(*kind, message, evidence.last_lines, &evidence.memory, failure);
     }
     if evidence.ending.is_success() {
         return Outcome::Crashed(failure(nothing_seen(evidence)));
     }
-    if let Some((memory, reason)) = out_of_memory(evidence.last_lines, &evidence.memory) {
+    // A lack of memory that the program got over did not end it.
+    let deciding = ended_by::deciding(evidence.last_lines, evidence.ranks);
+    if let Some((memory, reason)) = out_of_memory(deciding, &evidence.memory) {
         return Outcome::OutOfMemory { memory, failure: failure(reason) };
     }
     if evidence.memory.oom_killed && evidence.ending.killed() {
@@ -65,7 +73,7 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
         let reason = format!("{}; {full}", evidence.ending);
         return Outcome::OutOfMemory { memory: Memory::Shared, failure: failure(reason) };
     }
-    Outcome::Crashed(failure(crash_reason(evidence.ending, evidence.last_lines) + &bad_lines_words(evidence.bad_lines)))
+    Outcome::Crashed(failure(crash_reason(evidence.ending, deciding) + &bad_lines_words(evidence.bad_lines)))
 }
 
 /// What a step says of its own end. Its message is read as its output would be, and its output for what led to it.
@@ -299,6 +307,7 @@ mod tests {
             reported: None,
             memory: facts(false),
             awaited: "a step",
+            ranks: 0,
             leftovers: 0,
             bad_lines: 0,
         })
@@ -374,6 +383,23 @@ mod tests {
     }
 
     #[test]
+    fn what_no_algorithm_takes_is_no_lack_of_memory() {
+        for line in [
+            "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous",
+            "RuntimeError: GET was unable to find an engine to execute this computation",
+        ] {
+            assert_eq!(
+                memory_of(&["Traceback (most recent call last):", "  File \"t.py\", line 1", line]),
+                None,
+                "{line}"
+            );
+            assert_eq!(memory_of(&[line]), None, "{line}");
+            let outcome = reported(ErrorKind::Failed, line, &[], &facts(false), Failure::new);
+            assert!(matches!(outcome, Outcome::Crashed(_)), "{line}");
+        }
+    }
+
+    #[test]
     fn a_kill_is_lack_of_memory_only_when_the_kernel_says_so() {
         let mut evidence = Evidence {
             ending: Ending::Signalled(9),
@@ -381,6 +407,7 @@ mod tests {
             reported: None,
             memory: facts(false),
             awaited: "a step",
+            ranks: 0,
             leftovers: 0,
             bad_lines: 0,
         };
@@ -405,6 +432,7 @@ mod tests {
             reported: None,
             memory: facts(false),
             awaited: "a step",
+            ranks: 0,
             leftovers: 0,
             bad_lines: 0,
         };

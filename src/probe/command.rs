@@ -1,6 +1,8 @@
 //! Probes of a command: started under a supervisor, listened to, ended.
 
 mod demands;
+mod ending;
+mod environment;
 mod surroundings;
 mod verdict;
 
@@ -11,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use super::clock_watch::ClockWatch;
 use super::events::EventSocket;
 use super::gpu_watch::GpuWatch;
-use super::hang::{self, Hang};
+use super::hang::Hang;
 use super::heard::{Heard, Message};
 use super::hook::{self, PYTHONPATH};
 use super::host_watch::HostWatch;
@@ -21,17 +24,25 @@ use super::idle::Idle;
 use super::orders::Order;
 use super::output::{Output, OutputSettings};
 use super::patience::{Patience, Sufficiency};
-use super::protocol::{self, Event};
+use super::protocol;
 use super::ranks::Attendance;
-use super::supervisor::Supervised;
+use super::scratch::Scratch;
+use super::shared_watch::SharedWatch;
+use super::supervisor::{Care, Supervised};
+use super::sweep;
 use super::timeline::Timeline;
+use super::trackers;
+use super::writes::{ProbeScratch, Protection, WritesError, WritesWish};
 use super::{Effort, Experiment, Job, Mode, ProbeError, Prober, Rate, StepTemplate, Watch};
 use crate::event::Progress;
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{Failure, Outcome, STEPS_PER_SECOND};
 use crate::space::Expression;
 use crate::telemetry::nvml::Visible;
 use crate::telemetry::{GpuMeter, GpuState};
-use surroundings::{environment, io_error, rendered_folder, scratch_folder};
+pub use demands::as_it_is_needs;
+use environment::KnownWords;
+pub(super) use surroundings::io_error;
+use surroundings::{environment, rendered_folder, write_rendered, writes_of};
 use verdict::Verdict;
 
 /// What a command prober runs and how it reads it.
@@ -43,6 +54,8 @@ pub struct CommandStep {
     pub rate: Rate,
     /// Samples per step, where the step does not tell.
     pub samples_per_step: Option<Expression>,
+    /// Whether steps are counted where nobody knows their samples; else that is an error.
+    pub may_count_steps: bool,
     /// How many processes of a distributed job must report, where that is stated.
     pub ranks: Option<Expression>,
     /// What `{gputune}` stands for.
@@ -53,6 +66,8 @@ pub struct CommandStep {
     pub supervisor: PathBuf,
     /// Whether the device is a GPU; if not, the memory of the probe's processes is device memory.
     pub is_gpu: bool,
+    /// What is to become of the probes' writes.
+    pub writes: WritesWish,
 }
 
 /// Runs a command for each probe; logs and rendered files go below a folder.
@@ -62,12 +77,28 @@ pub struct CommandProber {
     folder: PathBuf,
     /// What was in use before the first probe.
     idle: Option<Idle>,
+    /// The words of commands that got as far as a step.
+    known_words: KnownWords,
+    /// What keeps probes from changing what is not theirs, once that was found out.
+    protection: Option<Protection>,
 }
 
 impl CommandProber {
     /// A prober that puts logs into `folder/logs` and rendered files into `folder/probes`.
     pub fn new(step: CommandStep, folder: impl Into<PathBuf>) -> Self {
-        Self { step, folder: folder.into(), idle: None }
+        Self { step, folder: folder.into(), idle: None, known_words: KnownWords::default(), protection: None }
+    }
+
+    /// Finds out what keeps probes from changing files of others; the first probe does so otherwise.
+    ///
+    /// # Errors
+    /// What the step asks for cannot be had.
+    pub fn protect(&mut self) -> Result<&Protection, WritesError> {
+        let step = &self.step;
+        if self.protection.is_none() {
+            self.protection = Some(Protection::find(&step.template, step.writes, &step.supervisor, &self.folder)?);
+        }
+        self.protection.as_ref().ok_or(WritesError::NoHook)
     }
 
     /// Remembers what is in use before the first probe, and waits for it before each further one; `Break` when the
@@ -76,6 +107,7 @@ impl CommandProber {
         if let Some(idle) = &mut self.idle {
             return idle.wait(visible, watch);
         }
+        sweep::sweep();
         let meter = if self.step.is_gpu { GpuMeter::shared().ok() } else { None };
         self.idle = Some(Idle::read(meter));
         Ok(ControlFlow::Continue(()))
@@ -102,6 +134,9 @@ impl CommandProber {
 
 impl Prober for CommandProber {
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+        if let Some(reason) = demands::refusal_as_it_is(&self.step, job) {
+            return Ok(Outcome::Rejected(Failure::new(reason)));
+        }
         if let Some(reason) = self.step.template.apply.refusal(job.settings) {
             return Ok(Outcome::Rejected(Failure::new(reason)));
         }
@@ -112,25 +147,55 @@ impl Prober for CommandProber {
         if self.settle(&visible, watch)?.is_break() {
             return Ok(Outcome::Interrupted);
         }
+        self.protect()?;
+        loop {
+            let outcome = match self.probe_once(job, &visible, watch) {
+                // Only of a job that is run as it is: with settings the search cannot go on either.
+                Err(error @ ProbeError::NoSamples)
+                    if job.config.is_as_it_is() && self.step.samples_per_step.is_some() =>
+                {
+                    let reason = format!("it cannot be compared as it is: {error}; state the batch size in [baseline]");
+                    return Ok(Outcome::Rejected(Failure::new(reason)));
+                }
+                outcome => outcome?,
+            };
+            let lines: Vec<String> = outcome.failure().map(demands::said).unwrap_or_default();
+            // A folder of data that is written to is none: with a layer over it the same probe may succeed.
+            if !self.protection.as_mut().is_some_and(|protection| protection.cover_written(&lines)) {
+                return Ok(outcome);
+            }
+        }
+    }
+}
+
+impl CommandProber {
+    fn probe_once(&mut self, job: &Job<'_>, visible: &Visible, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
         // Before the step can hold anything.
-        let idle_gpus = self.idle.as_ref().filter(|_| self.step.is_gpu).map(|idle| idle.gpu_state(&visible));
+        let idle_gpus = self.idle.as_ref().filter(|_| self.step.is_gpu).map(|idle| idle.gpu_state(visible));
         let (sender, messages) = sync_channel(1024);
-        let mut run = Run::start(&self.step, &self.folder, job, &sender)?;
+        let mut run = Run::start(&self.step, (&self.folder, self.protection.as_ref()), job, &sender)?;
         if let Some(idle_gpus) = idle_gpus {
-            run.watch_gpus(&visible, idle_gpus);
+            run.watch_gpus(visible, idle_gpus);
         }
         drop(sender);
         // An error leaves through `Drop`, which ends the processes too.
         let verdict = run.listen(&messages, watch)?;
+        let verdict = run.in_time(verdict);
         let ended = Instant::now();
-        run.end(&messages, &verdict)?;
+        run.end(&messages, &verdict, watch)?;
         if job.effort == Effort::Probe {
             run.timeline(ended).keep(&self.folder, job.number);
+        }
+        if run.heard.any_step() {
+            self.known_words.learn(&run.words);
+        }
+        if let Some(blamed) = run.of_environment(&verdict, &self.known_words) {
+            return blamed;
         }
         let (silence, own) = (run.silence(), run.host.own());
         let outcome = demands::explained(run.outcome(verdict), silence);
         Ok(match &self.idle {
-            Some(idle) => idle.judge(outcome, &visible, &own),
+            Some(idle) => idle.judge(outcome, visible, &own),
             None => outcome,
         })
     }
@@ -140,12 +205,20 @@ impl Prober for CommandProber {
 struct Run<'r> {
     step: &'r CommandStep,
     job: &'r Job<'r>,
+    /// The command, with its settings.
+    words: Vec<String>,
     unit: String,
     begin: Instant,
     supervised: Option<Supervised>,
+    /// Looks after the supervisor, which somebody may stop.
+    care: Care,
+    /// Notices when this process, or the machine, stood still.
+    clock: ClockWatch,
     socket: EventSocket,
     /// The folder of the socket; the supervisor removes it when this process is killed.
-    scratch: tempfile::TempDir,
+    scratch: Scratch,
+    /// Where its writes go; after the processes, for they may still write.
+    writes: Option<ProbeScratch>,
     output: Output,
     log: PathBuf,
     host: HostWatch,
@@ -160,7 +233,7 @@ struct Run<'r> {
 impl<'r> Run<'r> {
     fn start(
         step: &'r CommandStep,
-        folder: &Path,
+        (folder, protection): (&Path, Option<&Protection>),
         job: &'r Job<'r>,
         sender: &SyncSender<Message>,
     ) -> Result<Self, ProbeError> {
@@ -171,33 +244,22 @@ impl<'r> Run<'r> {
         let log = folder.join(CommandProber::log_name(job.number, job.effort));
         let logs = log.parent().unwrap_or(folder);
         fs::create_dir_all(logs).map_err(io_error("create", logs))?;
-        if step.template.uses_probe_dir() {
-            // What an interrupted try of the same trial left would change this one.
-            match fs::remove_dir_all(&probe_dir) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(io_error("empty", &probe_dir)(error));
-                }
-                _ => {}
-            }
-            fs::create_dir_all(&probe_dir).map_err(io_error("create", &probe_dir))?;
-        }
-        for (path, text) in &rendered.files {
-            let parent = path.parent().unwrap_or(&probe_dir);
-            fs::create_dir_all(parent).map_err(io_error("create", parent))?;
-            fs::write(path, text).map_err(io_error("write", path))?;
-        }
-        let scratch = scratch_folder()?;
+        let own_dir = step.template.uses_probe_dir().then_some(probe_dir.as_path());
+        write_rendered(&rendered, &probe_dir, own_dir.is_some())?;
+        let scratch = Scratch::new()?;
         let socket_path = scratch.path().join("events");
         let socket = EventSocket::bind(&socket_path, sender).map_err(io_error("listen on", &socket_path))?;
         let mut env = environment(rendered.env, job);
+        trackers::silence(&mut env, scratch.path());
         let theirs = env.get(PYTHONPATH).map(Into::into).or_else(|| std::env::var_os(PYTHONPATH));
         let laid_down = hook::lay_down(scratch.path(), &socket_path, job, &step.template.apply, theirs);
-        if let Some(path) = laid_down.map_err(io_error("write the hook to", scratch.path()))? {
-            env.insert(PYTHONPATH.to_owned(), path.to_string_lossy().into_owned());
-        }
+        let path = laid_down.map_err(io_error("write the hook to", scratch.path()))?;
+        env.insert(PYTHONPATH.to_owned(), path.to_string_lossy().into_owned());
         env.insert(protocol::SOCKET.to_owned(), socket_path.display().to_string());
         env.insert(protocol::CONFIG.to_owned(), serde_json::to_string(job.settings).unwrap_or_default());
         env.insert(protocol::TRIAL.to_owned(), job.number.to_string());
+        let own: Vec<PathBuf> = [scratch.path()].into_iter().chain(own_dir).map(Path::to_owned).collect();
+        let writes = writes_of(protection, &own, &mut env)?;
 
         let pipe = |source| ProbeError::Io { action: "make a pipe", path: None, source };
         let (reader, writer) = io::pipe().map_err(pipe)?;
@@ -208,24 +270,35 @@ impl<'r> Run<'r> {
         let settings = OutputSettings { log: log.clone(), log_size: job.limits.log_size, pattern };
         let output = Output::read(reader, settings, sender.clone()).map_err(io_error("write the log", &log))?;
         let grace_ms = u64::try_from(job.limits.grace_time.as_millis()).unwrap_or(u64::MAX);
-        let order =
-            Order { command: rendered.command, env, cwd: rendered.cwd, grace_ms, scratch: scratch.path().to_owned() };
+        let store = protection.and_then(Protection::store).map(Path::to_owned);
+        let order = Order {
+            command: rendered.command,
+            env,
+            cwd: rendered.cwd,
+            grace_ms,
+            to_remove: [scratch.path().to_owned()].into_iter().chain(store).collect(),
+            layout: writes.as_ref().and_then(|writes| writes.layout.clone()),
+        };
+        // Before the step can make any, and for who tidies up if gputune is killed at any time from now on.
+        let shared = SharedWatch::begin(scratch.path());
         let begin = Instant::now();
         let supervised = Supervised::start(&step.supervisor, &order, &writer, sender.clone(), Message::Supervisor)
             .map_err(io_error("start the supervisor", &step.supervisor))?;
+        scratch.note(supervised.pid());
         Ok(Self {
             step,
             job,
-            unit: match &step.rate {
-                Rate::Events => "samples/s".to_owned(),
-                Rate::Pattern { unit, .. } => unit.throughput_unit(),
-            },
+            unit: unit_of(step),
+            words: order.command,
             begin,
-            host: HostWatch::new(supervised.pid(), job.limits.host_memory_headroom),
+            care: Care::default(),
+            clock: ClockWatch::begin(),
+            host: HostWatch::new(supervised.pid(), job.limits.host_memory_headroom, shared),
             supervised: Some(supervised),
             gpu: GpuWatch::none(),
             socket,
             scratch,
+            writes,
             output,
             log,
             heard: Heard::nothing(step, &program, asked, begin),
@@ -233,6 +306,11 @@ impl<'r> Run<'r> {
             patience: Patience::new(job, &step.template.apply.under_targets(job.settings)),
             output_bytes: 0,
         })
+    }
+
+    /// What throughput counts.
+    fn unit(&self) -> String {
+        if self.heard.is_in_steps { STEPS_PER_SECOND.to_owned() } else { self.unit.clone() }
     }
 
     /// Watches the GPUs, too, from here on; `idle` is what was in use before the probe.
@@ -271,6 +349,26 @@ impl<'r> Run<'r> {
         Timeline::of((self.begin, ended), &self.heard.window, host, |moment| self.gpu.around(moment))
     }
 
+    /// What there is to tell while it runs.
+    fn progress(&mut self, now: Instant) -> Progress {
+        Progress {
+            elapsed: now.duration_since(self.begin),
+            steps: self.heard.window.steps(),
+            throughput: self.patience.estimate(),
+            unit: self.unit.clone(),
+            devices: self.host.live(now, &mut self.gpu),
+        }
+    }
+
+    /// The verdict, unless this process or the machine stood still meanwhile: what was measured then is wrong, and what
+    /// failed may have failed for that.
+    fn in_time(&self, verdict: Verdict) -> Verdict {
+        if matches!(verdict, Verdict::Interrupted | Verdict::Disturbed(_)) {
+            return verdict;
+        }
+        self.clock.stood_still().map_or(verdict, Verdict::Disturbed)
+    }
+
     /// Looks at limits, memory and the caller's wish.
     fn tick(&mut self, watch: Watch<'_>) -> Option<Verdict> {
         let now = Instant::now();
@@ -283,20 +381,22 @@ impl<'r> Run<'r> {
         }
         self.output_bytes = bytes;
         let sufficiency = self.patience.look(&self.heard.window);
-        let progress = Progress {
-            elapsed: now.duration_since(self.begin),
-            steps: self.heard.window.steps(),
-            throughput: self.patience.estimate(),
-            unit: self.unit.clone(),
-            devices: self.host.live(now, &mut self.gpu),
-        };
-        if watch(&progress) == ControlFlow::Break(()) {
+        if watch(&self.progress(now)) == ControlFlow::Break(()) {
             return Some(Verdict::Interrupted);
+        }
+        if let Some(supervised) = &self.supervised {
+            self.care.look(supervised, now);
+        }
+        if let Some(reason) = self.clock.stood_still() {
+            return Some(Verdict::Disturbed(reason));
         }
         match self.host.look(now) {
             ControlFlow::Continue(()) => {}
             ControlFlow::Break(shortage) if shortage.by_probe => return Some(Verdict::HostMemory(shortage.reason)),
             ControlFlow::Break(shortage) => return Some(Verdict::Disturbed(shortage.reason)),
+        }
+        if let Some(full) = self.writes.as_mut().and_then(|writes| writes.room.look(now)) {
+            return Some(Verdict::ScratchFull(full));
         }
         let attendance = self.heard.ranks.attendance(now);
         let verdict = match (self.job.effort, sufficiency) {
@@ -319,86 +419,12 @@ impl<'r> Run<'r> {
         }
         (now.duration_since(self.heard.last_progress) >= self.job.limits.stall_time).then_some(Verdict::Stalled)
     }
+}
 
-    /// Ends all processes of the probe and waits for the last words of everybody.
-    fn end(&mut self, messages: &Receiver<Message>, verdict: &Verdict) -> Result<(), ProbeError> {
-        const LAST_WORDS: Duration = Duration::from_secs(2);
-        if !self.heard.is_clean {
-            self.gpu.look();
-            self.host.last_look();
-            let hangs = match verdict {
-                Verdict::Stalled => true,
-                Verdict::TimeIsUp => self.heard.window.throughput().is_none(),
-                _ => false,
-            };
-            if hangs {
-                self.hang = hang::ask(self.scratch.path(), &self.heard.pids, &self.host.living());
-            }
-        }
-        // What a step that ended by itself said last may still be under way; what one that was stopped says does not
-        // count any more.
-        let counts = matches!(verdict, Verdict::Exited);
-        let grace_time = self.job.limits.grace_time;
-        let time_to_end = if self.heard.reported.is_some() {
-            // Its own way to end may print more about the error.
-            grace_time.min(LAST_WORDS)
-        } else if verdict.is_good() && self.heard.any_step() && self.socket.order_stop() {
-            // A step that ends by itself does so between two steps, and leaves nothing half done.
-            grace_time
-        } else {
-            Duration::ZERO
-        };
-        if !time_to_end.is_zero() {
-            let deadline = Instant::now() + time_to_end;
-            while self.heard.ending.is_none() && !self.heard.is_clean && Instant::now() < deadline {
-                self.hear_late(messages, counts)?;
-            }
-        }
-        if let Some(supervised) = self.supervised.as_mut().filter(|_| !self.heard.is_clean) {
-            supervised.stop();
-        }
-        while !self.heard.is_clean {
-            self.hear_late(messages, counts)?;
-        }
-        self.supervised = None;
-        self.host.clean();
-        self.socket.close();
-        let deadline = Instant::now() + LAST_WORDS;
-        while !(self.output.is_finished() && self.socket.is_drained()) && Instant::now() < deadline {
-            self.hear_late(messages, counts)?;
-        }
-        while let Ok(message) = messages.try_recv() {
-            self.hear_last(message, counts)?;
-        }
-        if !self.heard.survivors.is_empty() {
-            let pids = self.heard.survivors.iter().take(5).copied().collect();
-            return Err(ProbeError::Survivors { count: self.heard.survivors.len(), pids });
-        }
-        match self.output.log_error() {
-            Some(error) => Err(io_error("write the log", &self.log)(error)),
-            None => Ok(()),
-        }
-    }
-
-    fn hear_late(&mut self, messages: &Receiver<Message>, counts: bool) -> Result<(), ProbeError> {
-        match messages.recv_timeout(Duration::from_millis(20)) {
-            Ok(message) => self.hear_last(message, counts),
-            Err(RecvTimeoutError::Timeout) => Ok(()),
-            Err(RecvTimeoutError::Disconnected) => {
-                self.heard.is_clean = true;
-                Ok(())
-            }
-        }
-    }
-
-    fn hear_last(&mut self, message: Message, counts: bool) -> Result<(), ProbeError> {
-        let is_about_the_end = matches!(
-            message,
-            Message::Supervisor(_) | Message::Event { event: Event::Memory { .. } | Event::Fact { .. }, .. }
-        );
-        if counts || is_about_the_end {
-            self.heard.hear(message)?;
-        }
-        Ok(())
+/// What the throughput counts.
+fn unit_of(step: &CommandStep) -> String {
+    match &step.rate {
+        Rate::Events => "samples/s".to_owned(),
+        Rate::Pattern { unit, .. } => unit.throughput_unit(),
     }
 }

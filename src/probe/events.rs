@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use super::protocol::{Event, LONGEST_LINE, Order};
 /// A socket whose connections are read by a thread each. Lines go, parsed, into one channel; while that is full,
 /// whoever floods the socket waits.
 pub(super) struct EventSocket {
-    path: PathBuf,
+    listener: Arc<UnixListener>,
     closing: Arc<AtomicBool>,
     /// Connections that are being read.
     open: Arc<AtomicUsize>,
@@ -28,16 +28,14 @@ type Listeners = Arc<Mutex<Vec<UnixStream>>>;
 
 impl EventSocket {
     pub(super) fn bind(path: &Path, messages: &SyncSender<Message>) -> io::Result<Self> {
-        let listener = UnixListener::bind(path)?;
+        let listener = Arc::new(UnixListener::bind(path)?);
         let (closing, open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (flag, count, messages) = (Arc::clone(&closing), Arc::clone(&open), messages.clone());
         let listeners = Listeners::default();
         let known = Arc::clone(&listeners);
+        let theirs = Arc::clone(&listener);
         let acceptor = std::thread::Builder::new().name("events".to_owned()).spawn(move || {
-            for stream in listener.incoming().flatten() {
-                if flag.load(Ordering::Acquire) {
-                    break;
-                }
+            while let Some(stream) = accept(&theirs, &flag) {
                 let (messages, reading, listeners) = (messages.clone(), Reading::new(&count), Arc::clone(&known));
                 // Without a thread the connection is closed, which its writer sees.
                 let _ = std::thread::Builder::new().name("event reader".to_owned()).spawn(move || {
@@ -46,7 +44,7 @@ impl EventSocket {
                 });
             }
         })?;
-        Ok(Self { path: path.to_owned(), closing, open, listeners, acceptor })
+        Ok(Self { listener, closing, open, listeners, acceptor })
     }
 
     /// Tells all processes that read orders to end the run; whether there is any.
@@ -66,14 +64,38 @@ impl EventSocket {
     /// Takes no further connections, after those that are waiting.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        // The acceptor waits for a connection: this is one, behind all others.
-        let _ = UnixStream::connect(&self.path);
+        // It wakes the acceptor behind all connections that wait, whatever became of the socket's name.
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
     }
 
     /// Whether everything that was ever sent is in the channel.
     pub(super) fn is_drained(&self) -> bool {
         self.acceptor.is_finished() && self.open.load(Ordering::Acquire) == 0
     }
+}
+
+/// The next connection of this user's; `None` when there will be no more.
+///
+/// Another user's is closed: the folder keeps others out, and who got the socket all the same is no part of the probe. Root
+/// may do anything.
+fn accept(listener: &UnixListener, closing: &AtomicBool) -> Option<UnixStream> {
+    const PAUSE: Duration = Duration::from_millis(10);
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) if is_own(&stream) => return Some(stream),
+            Ok(_) => {}
+            Err(_) if closing.load(Ordering::Acquire) => return None,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Such as too many open files: later there may be fewer.
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// Whether this user, or root, is at the other end (unix(7), `SO_PEERCRED`).
+fn is_own(stream: &UnixStream) -> bool {
+    let peer = rustix::net::sockopt::socket_peercred(stream);
+    peer.is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root())
 }
 
 /// Counts a connection as long as it is read.
@@ -215,6 +237,23 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     use super::*;
+
+    #[test]
+    fn a_socket_whose_name_is_gone_closes_at_once_and_keeps_who_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let (sender, receiver) = sync_channel(4);
+        let socket = EventSocket::bind(&path, &sender).unwrap();
+        UnixStream::connect(&path).unwrap().write_all(b"{\"event\":\"done\"}\n").unwrap();
+        std::fs::remove_file(&path).unwrap();
+        socket.close();
+        let begin = Instant::now();
+        while !socket.is_drained() && begin.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(socket.is_drained());
+        assert!(matches!(receiver.try_recv(), Ok(Message::Event { event: Event::Done, .. })));
+    }
 
     #[test]
     fn lines_from_several_connections_arrive_and_bad_ones_are_counted() {

@@ -33,8 +33,8 @@ fn stacks_file(folder: &Path, pid: u32) -> PathBuf {
 }
 
 /// Asks processes, by their ranks, where they are. Only those among `living` are signalled: SIGUSR2 ends one that does
-/// not expect it.
-pub(super) fn ask(folder: &Path, pids: &BTreeMap<u32, u32>, living: &[u32]) -> Hang {
+/// not expect it. `go_on` is asked all the while.
+pub(super) fn ask(folder: &Path, pids: &BTreeMap<u32, u32>, living: &[u32], go_on: &mut dyn FnMut() -> bool) -> Hang {
     let mut waiting: Vec<Asked> = Vec::new();
     let mut answers: BTreeMap<u32, Answer> = BTreeMap::new();
     for (&rank, &pid) in pids.iter().filter(|(_, pid)| living.contains(pid)) {
@@ -47,7 +47,7 @@ pub(super) fn ask(folder: &Path, pids: &BTreeMap<u32, u32>, living: &[u32]) -> H
         }
     }
     let deadline = Instant::now() + PATIENCE;
-    while !waiting.is_empty() && Instant::now() < deadline {
+    while !waiting.is_empty() && Instant::now() < deadline && go_on() {
         std::thread::sleep(Duration::from_millis(50));
         waiting.retain_mut(|asked| match asked.answer() {
             Some(stack) => {
@@ -155,9 +155,9 @@ mod tests {
 
     #[test]
     fn nobody_is_asked_who_did_not_say_hello() {
-        assert_eq!(ask(Path::new("/nowhere"), &BTreeMap::new(), &[]), Hang::default());
+        assert_eq!(ask(Path::new("/nowhere"), &BTreeMap::new(), &[], &mut || true), Hang::default());
         // Not among the living: not signalled, or this process would die.
         let own = BTreeMap::from([(0, std::process::id())]);
-        assert_eq!(ask(Path::new("/nowhere"), &own, &[]), Hang::default());
+        assert_eq!(ask(Path::new("/nowhere"), &own, &[], &mut || true), Hang::default());
     }
 }

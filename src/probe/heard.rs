@@ -22,8 +22,8 @@ pub(super) enum Message {
     BadLine,
     /// A connection on which a rank had said `hello` was closed; in an orderly way, if `bye` was said or was not to be.
     Closed { rank: u32, is_orderly: bool, at: Instant },
-    /// The pattern found a number.
-    Reading { number: f64, at: Instant },
+    /// The pattern found numbers, in lines that came together.
+    Readings { numbers: Vec<f64>, at: Instant },
     /// The supervisor has news, or is gone.
     Supervisor(Option<Report>),
 }
@@ -56,12 +56,16 @@ pub(super) struct Heard<'s> {
     pub(super) ranks: Ranks,
     /// The hook's targets that have not taken effect yet, each with its parameter.
     pub(super) wanted: BTreeMap<String, String>,
+    /// Whether the window counts steps, since nobody knows their samples.
+    pub(super) is_in_steps: bool,
     /// A loss that was not finite.
     pub(super) diverged: Option<f64>,
     /// Whether the step said that training is over.
     pub(super) is_done: bool,
     pub(super) bad_lines: u64,
     pub(super) reported: Option<(ErrorKind, String)>,
+    /// The parameters that found nothing to act on.
+    pub(super) closes: Vec<String>,
     pub(super) ending: Option<Ending>,
     pub(super) leftovers: usize,
     pub(super) survivors: Vec<u32>,
@@ -101,10 +105,12 @@ impl<'s> Heard<'s> {
             pids: BTreeMap::new(),
             ranks: Ranks::new(asked.ranks, step.template.apply.adapter.is_some()),
             wanted: asked.targets,
+            is_in_steps: false,
             diverged: None,
             is_done: false,
             bad_lines: 0,
             reported: None,
+            closes: Vec::new(),
             ending: None,
             leftovers: 0,
             survivors: Vec::new(),
@@ -121,10 +127,11 @@ impl<'s> Heard<'s> {
         match message {
             Message::BadLine => self.bad_lines += 1,
             Message::Closed { rank, is_orderly, at } => self.ranks.closed(rank, is_orderly, at),
-            Message::Reading { number, at } => {
+            Message::Readings { numbers, at } => {
                 if let Rate::Pattern { unit, .. } = &self.step.rate {
-                    let rate = unit.throughput(number, self.samples_per_step);
-                    self.window.push_rate(at.duration_since(self.begin), rate);
+                    let rate = |number: &f64| unit.throughput(*number, self.samples_per_step);
+                    let rates: Vec<f64> = numbers.iter().map(rate).collect();
+                    self.window.push_rates(at.duration_since(self.begin), &rates);
                     self.last_progress = at;
                 }
             }
@@ -171,7 +178,10 @@ impl<'s> Heard<'s> {
             }
             // What a step says while it is ended does not undo that it was done.
             Event::Error { .. } if self.is_done => {}
-            Event::Error { kind, message } => {
+            Event::Error { kind, message, parameters } => {
+                if kind == ErrorKind::NotApplied && self.reported.is_none() {
+                    self.closes = parameters;
+                }
                 // The first error counts: in a distributed job the others follow from it.
                 self.reported.get_or_insert((kind, message));
                 return Ok(Some(News::Ended));
@@ -200,7 +210,7 @@ impl<'s> Heard<'s> {
         // A step that tells its samples knows them; a hook can only guess what a batch's samples are.
         let is_hooked = self.step.template.apply.adapter.is_some();
         let amount = if is_hooked { stated.or(samples) } else { samples.or(stated) };
-        let amount = amount.ok_or(ProbeError::NoSamples)?;
+        let amount = self.counted(amount)?;
         let before = self.last_step.replace(now);
         let between = before.map(|before| match (before.told, now.told) {
             (Some(before), Some(now)) => now - before,
@@ -217,6 +227,20 @@ impl<'s> Heard<'s> {
             });
         }
         Ok(())
+    }
+
+    /// What a step did: its samples, or one step. Of samples that are known of some steps only no rate can be made.
+    fn counted(&mut self, samples: Option<f64>) -> Result<f64, ProbeError> {
+        match samples {
+            Some(samples) if !self.is_in_steps => Ok(samples),
+            None if !self.step.may_count_steps => Err(ProbeError::NoSamples),
+            _ => {
+                if !std::mem::replace(&mut self.is_in_steps, true) {
+                    self.window.count_steps();
+                }
+                Ok(1.0)
+            }
+        }
     }
 
     fn hear_supervisor(&mut self, report: Option<Report>) -> Result<Option<News>, ProbeError> {

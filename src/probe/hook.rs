@@ -32,17 +32,18 @@ struct ProbeFile<'p> {
 }
 
 /// Lays the hook down below a folder that goes with the probe; returns the value of `PYTHONPATH` that brings it in, in
-/// front of `theirs`. `None` where there is no adapter.
+/// front of `theirs`. Without an adapter nothing is set and no step is counted: files are guarded, where that is asked for,
+/// and trackers stay silent.
 pub(super) fn lay_down(
     scratch: &Path,
     socket: &Path,
     job: &Job<'_>,
     apply: &Apply,
     theirs: Option<OsString>,
-) -> io::Result<Option<OsString>> {
-    let Some(adapter) = apply.adapter else { return Ok(None) };
+) -> io::Result<OsString> {
     let folder: PathBuf = scratch.join("python");
     adapter::install(&folder)?;
+    let Some(adapter) = apply.adapter else { return Ok(in_front(folder.into(), theirs)) };
     let settings = apply.by_hook(job.settings);
     let settings = settings
         .map(|(applied, value)| (applied.name.clone(), json!({ "parameter": applied.parameter, "value": value })));
@@ -57,7 +58,7 @@ pub(super) fn lay_down(
         experiment: job.experiment,
     };
     fs::write(folder.join("probe.json"), serde_json::to_vec(&probe)?)?;
-    Ok(Some(in_front(folder.into(), theirs)))
+    Ok(in_front(folder.into(), theirs))
 }
 
 /// An empty entry of `PYTHONPATH` is the working folder, so an empty rest must not become one.

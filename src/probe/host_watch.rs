@@ -70,13 +70,13 @@ struct Seen {
 }
 
 impl HostWatch {
-    /// A watch on everything below a process.
-    pub(super) fn new(root: u32, headroom: Headroom) -> Self {
+    /// A watch on everything below a process; `shared` is from before it began.
+    pub(super) fn new(root: u32, headroom: Headroom, shared: SharedWatch) -> Self {
         let seen = Arc::new(Mutex::new(Seen {
             held_bytes: 0,
             peak_bytes: None,
             walk: None,
-            shared: SharedWatch::new(),
+            shared,
             living: Vec::new(),
             own: BTreeSet::new(),
             last_times: None,
@@ -293,6 +293,8 @@ fn walk_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) {
     }
     let mut seen = locked(seen);
     seen.shared.see(files);
+    let Seen { shared, own, .. } = &mut *seen;
+    shared.record(own);
     seen.holds(held);
     seen.walk = Some(walk);
     seen.cost = begin.elapsed();

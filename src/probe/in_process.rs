@@ -289,7 +289,8 @@ mod tests {
         });
         let Outcome::Measured(measurement) = outcome.unwrap() else { panic!("not measured") };
         let rate = measurement.throughput.unwrap().value;
-        assert!((500.0..2000.0).contains(&rate), "4 samples in a little over 2 ms: {rate}");
+        // On a busy machine 2 ms may well be 50.
+        assert!((50.0..2000.0).contains(&rate), "4 samples in 2 ms or more: {rate}");
         assert_eq!(measurement.metrics["loss"], 0.5);
         assert!(measurement.host.contains_key(&crate::metric::Metric::CpuCores), "{measurement:?}");
     }

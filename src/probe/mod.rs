@@ -3,6 +3,7 @@
 mod brief;
 mod cgroup;
 mod classify;
+mod clock_watch;
 mod command;
 mod events;
 mod experiment;
@@ -18,18 +19,23 @@ mod memory_peaks;
 mod orders;
 mod output;
 mod patience;
+mod printed;
 pub mod protocol;
 mod ranks;
 mod rate;
 mod replay;
+mod scratch;
 mod shared_watch;
 mod start_error;
 pub mod supervisor;
+mod sweep;
 mod template;
 mod throughput;
 mod timeline;
 mod totals;
+mod trackers;
 mod window;
+mod writes;
 
 use std::num::NonZeroU32;
 use std::ops::ControlFlow;
@@ -37,13 +43,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use brief::{Brief, Printed, PrintedEnd};
-pub use command::{CommandProber, CommandStep};
+pub use command::{CommandProber, CommandStep, as_it_is_needs};
 pub use experiment::{Experiment, MODES, Mode};
 pub use in_process::{InProcess, Step, StepError, TrainingStep};
 pub use rate::{Rate, RateUnit, RateUnitError};
 pub use replay::{Replay, Table, TableError};
-pub use template::{BUILTINS, Rendered, StepTemplate, Template};
+pub use template::{BUILTINS, Rendered, StepTemplate, Template, Word};
 pub use timeline::Timeline;
+pub use trackers::{SILENCERS, Silencer};
+pub use writes::{Protection, Writes, WritesError, WritesWish};
 
 use crate::event::Progress;
 use crate::objective::Headroom;
@@ -71,6 +79,25 @@ pub struct Limits {
     pub loss_tolerance: f64,
     /// Bytes of a probe's output that its log keeps; the rest is read and dropped.
     pub log_size: Option<u64>,
+}
+
+/// The version of the way in which probes are measured: which steps count, how their rates become a throughput with an
+/// interval, what disturbs. Whoever changes that so that the same run comes to another number raises it.
+pub const MEASURING: u32 = 2;
+
+impl Limits {
+    /// What of them trials depend on, for a journal: sizes of logs are none.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "probe_time_s": self.probe_time.as_secs_f64(),
+            "stall_time_s": self.stall_time.as_secs_f64(),
+            "grace_time_s": self.grace_time.as_secs_f64(),
+            "measure_time_s": self.measure_time.as_secs_f64(),
+            "precision": self.precision,
+            "host_memory_headroom": self.host_memory_headroom.to_string(),
+            "loss_tolerance": self.loss_tolerance,
+        })
+    }
 }
 
 impl Default for Limits {
@@ -160,8 +187,18 @@ pub enum ProbeError {
         /// What to do about it.
         hint: String,
     },
+    /// The step does not run here, whatever the config: a module or a program is missing, or its command line is wrong.
+    #[error("the step cannot run in this environment: {reason}")]
+    Environment {
+        /// What is missing or wrong.
+        reason: String,
+        /// What to do about it.
+        hint: String,
+        /// The last lines that the step printed.
+        last_lines: Vec<String>,
+    },
     /// Steps were reported without saying how many samples they took.
-    #[error("the step events carry no `samples`, so batch sizes cannot be compared")]
+    #[error("nobody says how many samples a step takes, so batch sizes cannot be compared")]
     NoSamples,
     /// The samples of a step cannot be computed.
     #[error("`samples_per_step = \"{expression}\"` is no positive number for {settings}")]
@@ -199,6 +236,9 @@ pub enum ProbeError {
         /// Why it failed.
         source: std::io::Error,
     },
+    /// What the probe's writes are to be kept from cannot be.
+    #[error(transparent)]
+    Writes(#[from] WritesError),
     /// A step in this process asked for the search to end.
     #[error("the training step gave up: {reason}")]
     GaveUp {
@@ -208,12 +248,20 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
+    /// The last lines that the step printed, where they say more.
+    pub fn last_lines(&self) -> &[String] {
+        match self {
+            Self::Environment { last_lines, .. } => last_lines,
+            _ => &[],
+        }
+    }
+
     /// What to do about it, where that can be said.
     pub fn hint(&self) -> Option<&str> {
         match self {
-            Self::Start { hint, .. } => Some(hint),
+            Self::Start { hint, .. } | Self::Environment { hint, .. } => Some(hint),
             Self::NoSamples => Some(
-                "report `samples` with each step, or set `samples_per_step` in [step], for example to \"batch_size\"",
+                "report `samples` with each step event, or set `samples_per_step` in [step], for example to \"batch_size\"",
             ),
             Self::SamplesPerStep { .. } => {
                 Some("a parameter that is not active has no value; write for example `batch * accum if big else batch`")
@@ -225,6 +273,7 @@ impl ProbeError {
                 Some("end that program and go on with the same command; GPUs not in CUDA_VISIBLE_DEVICES are left out")
             }
             Self::Io { .. } => Some("is there space left, and may this user write there?"),
+            Self::Writes(error) => Some(error.hint()),
             Self::GaveUp { .. } => None,
         }
     }

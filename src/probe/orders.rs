@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::writes::Layout;
+
 /// What gputune tells the supervisor first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Order {
@@ -13,14 +15,19 @@ pub(super) struct Order {
     pub(super) env: BTreeMap<String, String>,
     pub(super) cwd: PathBuf,
     pub(super) grace_ms: u64,
-    /// A folder that gputune removes at the end, or the supervisor when gputune is gone.
-    pub(super) scratch: PathBuf,
+    /// Folders that gputune removes at the end, or the supervisor when gputune is gone; the first has the socket and what
+    /// gputune wrote down of the probe.
+    pub(super) to_remove: Vec<PathBuf>,
+    /// The mount namespace that the command runs in; none for that of gputune.
+    pub(super) layout: Option<Layout>,
 }
 
-/// What gputune tells it later: to ask all processes to end, and to end them after the grace time. Closing the
-/// connection means to end them now.
+/// What gputune tells it later: to ask all processes to end, and to end them after the grace time, or at once. Closing the
+/// connection means to end them now, and that there is no gputune any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Stop;
+pub(super) struct Stop {
+    pub(super) at_once: bool,
+}
 
 /// What the supervisor tells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

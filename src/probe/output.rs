@@ -52,6 +52,7 @@ impl Output {
             left: settings.log_size.unwrap_or(u64::MAX),
             pattern: settings.pattern,
             line: Vec::new(),
+            numbers: Vec::new(),
             state: Arc::clone(&state),
             messages,
         };
@@ -85,6 +86,8 @@ struct Copier {
     left: u64,
     pattern: Option<Regex>,
     line: Vec<u8>,
+    /// What the pattern found in lines that came together.
+    numbers: Vec<f64>,
     state: Arc<State>,
     messages: SyncSender<Message>,
 }
@@ -101,6 +104,7 @@ impl Copier {
             }
         }
         self.end_line();
+        self.send_numbers();
     }
 
     fn take(&mut self, bytes: &[u8]) {
@@ -115,6 +119,14 @@ impl Copier {
             if ended {
                 self.end_line();
             }
+        }
+        self.send_numbers();
+    }
+
+    fn send_numbers(&mut self) {
+        if !self.numbers.is_empty() {
+            let numbers = std::mem::take(&mut self.numbers);
+            let _ = self.messages.send(Message::Readings { numbers, at: Instant::now() });
         }
     }
 
@@ -135,9 +147,7 @@ impl Copier {
             self.line.clear();
             return;
         }
-        if let Some(number) = self.pattern.as_ref().and_then(|pattern| find_number(pattern, &self.line)) {
-            let _ = self.messages.send(Message::Reading { number, at: Instant::now() });
-        }
+        self.numbers.extend(self.pattern.as_ref().and_then(|pattern| find_number(pattern, &self.line)));
         let mut lines = self.state.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == LAST_LINES {
             lines.pop_front();
@@ -189,9 +199,9 @@ mod tests {
         output.reader.take().unwrap().join().unwrap();
         let numbers = receiver
             .try_iter()
-            .filter_map(|message| match message {
-                Message::Reading { number, .. } => Some(number),
-                _ => None,
+            .flat_map(|message| match message {
+                Message::Readings { numbers, .. } => numbers,
+                _ => Vec::new(),
             })
             .collect();
         (std::fs::read(log).unwrap(), output.last_lines(), numbers)

@@ -19,6 +19,12 @@ pub const CONFIG: &str = "GPUTUNE_CONFIG";
 /// The environment variable that holds the number of the trial.
 pub const TRIAL: &str = "GPUTUNE_TRIAL";
 
+/// The environment variable that says what becomes of the probe's writes: `scratch`, `guard` or `allow`.
+pub const WRITES: &str = "GPUTUNE_WRITES";
+
+/// The environment variable that holds a folder which is thrown away after the probe: where guards bring writes.
+pub const SCRATCH: &str = "GPUTUNE_SCRATCH";
+
 /// Bytes of the longest line; a longer one is bad.
 pub const LONGEST_LINE: usize = 256 * 1024;
 
@@ -116,6 +122,10 @@ pub enum Event {
         /// What happened.
         #[serde(default)]
         message: String,
+        /// Of [`ErrorKind::NotApplied`], the parameters whose settings found nothing to act on: they are left as the script
+        /// has them in all further probes.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        parameters: Vec<String>,
     },
     /// Training is over.
     Done,
@@ -295,7 +305,7 @@ impl Reporter {
     /// # Errors
     /// The probe is gone.
     pub fn error(&mut self, kind: ErrorKind, message: &str) -> io::Result<()> {
-        self.send(&Event::Error { kind, message: message.to_owned() })
+        self.send(&Event::Error { kind, message: message.to_owned(), parameters: Vec::new() })
     }
 
     fn send(&mut self, event: &Event) -> io::Result<()> {

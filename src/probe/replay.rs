@@ -142,12 +142,14 @@ impl Table {
     /// The journal has no trial.
     pub fn from_journal(lines: &[Line], derived: &[String], objective: &Objective) -> Result<Self, TableError> {
         let mut table = Self::default();
-        for name in lines.iter().flat_map(|line| line.config.iter().map(|(name, _)| name)) {
+        // What sets nothing is none of the table's configs.
+        let lines = || lines.iter().filter(|line| line.as_it_is.is_none());
+        for name in lines().flat_map(|line| line.config.iter().map(|(name, _)| name)) {
             if !table.names.iter().any(|known| known == name) && !derived.iter().any(|known| known == name) {
                 table.names.push(name.to_owned());
             }
         }
-        let searched = || lines.iter().filter(|line| line.purpose != Purpose::Confirm);
+        let searched = || lines().filter(|line| line.purpose != Purpose::Confirm);
         let parts = |purpose| if let Purpose::Screen { one_in } = purpose { one_in.get() } else { 1 };
         let mut longest: HashMap<String, u32> = HashMap::new();
         for line in searched() {
@@ -391,6 +393,7 @@ mod tests {
         let line = Line {
             trial: 1,
             purpose: Purpose::Search,
+            as_it_is: None,
             config: [("x".to_owned(), Value::from(1))].into_iter().collect(),
             why: None,
             expected_gain: None,

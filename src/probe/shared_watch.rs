@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
+use super::scratch::write_whole;
 use crate::process_table;
 use crate::quantity::show_bytes;
 use crate::telemetry::SharedMemory;
@@ -23,12 +26,33 @@ pub(super) struct SharedWatch {
     peak_bytes: u64,
     /// When it was fullest.
     fullest: Option<SharedMemory>,
+    /// The folder for who tidies up, and how many files and processes are written down there.
+    record: Option<(PathBuf, (usize, usize))>,
+}
+
+/// The file for who tidies up.
+const RECORD: &str = "shared.json";
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    before: BTreeSet<u64>,
+    seen: BTreeMap<u64, PathBuf>,
+    own: BTreeSet<u32>,
 }
 
 impl SharedWatch {
-    pub(super) fn new() -> Self {
+    /// A watch for a probe that has not begun yet. What is known is written down into its folder, for who tidies up if this
+    /// process is killed.
+    pub(super) fn begin(folder: &Path) -> Self {
+        let mut watch = Self::new();
+        watch.write_record(folder, &BTreeSet::new());
+        watch.record = Some((folder.to_owned(), (0, 0)));
+        watch
+    }
+
+    fn new() -> Self {
         let before = named_files().into_iter().map(|(inode, _)| inode).collect();
-        Self { before, seen: BTreeMap::new(), peak_bytes: 0, fullest: None }
+        Self { before, seen: BTreeMap::new(), peak_bytes: 0, fullest: None, record: None }
     }
 
     /// Looks at how full it is, which costs microseconds.
@@ -49,6 +73,27 @@ impl SharedWatch {
 
     pub(super) fn peak_bytes(&self) -> u64 {
         self.peak_bytes
+    }
+
+    /// Writes down what became known, and the probe's processes.
+    pub(super) fn record(&mut self, own: &BTreeSet<u32>) {
+        let count = (self.seen.len(), own.len());
+        if let Some((folder, _)) = self.record.take_if(|(_, recorded)| *recorded != count) {
+            self.write_record(&folder, own);
+            self.record = Some((folder, count));
+        }
+    }
+
+    /// It is of no use unless this process is killed, so nothing depends on it.
+    fn write_record(&self, folder: &Path, own: &BTreeSet<u32>) {
+        let record = Record { before: self.before.clone(), seen: self.seen.clone(), own: own.clone() };
+        let _ = write_whole(&folder.join(RECORD), &record);
+    }
+
+    /// What was written down into a probe's folder, with its processes.
+    pub(super) fn recorded(folder: &Path) -> Option<(Self, BTreeSet<u32>)> {
+        let Record { before, seen, own } = serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()?;
+        Some((Self { before, seen, peak_bytes: 0, fullest: None, record: None }, own))
     }
 
     /// That it was full, in words, if it was.
@@ -77,9 +122,12 @@ impl SharedWatch {
             return;
         }
         let used = files_of(&process_table::all());
+        let user = rustix::process::geteuid().as_raw();
         for (_, path) in left.iter().filter(|(inode, _)| !used.contains_key(inode)) {
-            // It may be another user's, or gone meanwhile.
-            let _ = fs::remove_file(path);
+            // It may be gone meanwhile. Another user's stays: who may remove it is not who made it.
+            if fs::symlink_metadata(path).is_ok_and(|data| data.uid() == user) {
+                let _ = fs::remove_file(path);
+            }
         }
     }
 }

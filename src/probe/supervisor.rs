@@ -19,7 +19,10 @@
 //!
 //! [`CommandProber`]: super::CommandProber
 
-use std::ffi::OsString;
+mod care;
+mod launch;
+
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -34,9 +37,16 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitOptions};
 use serde::Serialize;
 
-use super::cgroup::Cgroup;
+use super::cgroup::{self, Cgroup};
 use super::orders::{Ending, Order, Report, Stop};
+use super::shared_watch::SharedWatch;
+use super::writes::{self, REHEARSE, answer_rehearsal};
 use crate::process_table::descendants;
+
+pub use care::wake_all;
+pub(super) use care::{Care, end_tree, remember_shared};
+use care::{end_orphans, kill_tree};
+use launch::launch;
 
 /// First arguments that choose the two roles.
 const SUPERVISE: &str = "__supervise";
@@ -48,6 +58,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
     match arguments.next()?.to_str()? {
         SUPERVISE => Some(supervise().map_or_else(|_| ExitCode::FAILURE, |()| ExitCode::SUCCESS)),
         LAUNCH => Some(launch(arguments)),
+        REHEARSE => Some(answer_rehearsal().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)),
         _ => None,
     }
 }
@@ -68,7 +79,10 @@ impl Supervised {
         reports: SyncSender<M>,
         wrap: fn(Option<Report>) -> M,
     ) -> io::Result<Self> {
+        const PATIENCE: Duration = Duration::from_secs(10);
         let (ours, theirs) = UnixStream::pair()?;
+        // A supervisor that somebody stopped must not stop this process.
+        ours.set_write_timeout(Some(PATIENCE))?;
         let process = Command::new(executable)
             .arg0("gputune: supervisor")
             .arg(SUPERVISE)
@@ -97,9 +111,49 @@ impl Supervised {
         self.pid.as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// Tells the supervisor to end the probe; one that is gone needs no telling.
-    pub(super) fn stop(&mut self) {
-        let _ = self.send(&Stop);
+    /// Tells the supervisor to end the probe, after the grace time or at once; one that is gone needs no telling.
+    pub(super) fn stop(&mut self, at_once: bool) {
+        let _ = self.send(&Stop { at_once });
+    }
+
+    /// Ends the supervisor, which does not answer, and everything that it started; what even SIGKILL does not end.
+    pub(super) fn end_without_it(&mut self) -> Vec<u32> {
+        kill_tree(self.pid());
+        self.clear();
+        if ADOPTS_ORPHANS.load(Ordering::Relaxed) { descendants(std::process::id()) } else { Vec::new() }
+    }
+
+    /// Waits for the supervisor to end, which it does as soon as its charges have; one that does not is ended with them.
+    /// Whether it did its work.
+    fn wait(&mut self) -> bool {
+        const LONGEST: Duration = Duration::from_secs(40);
+        const LOOK_EVERY: Duration = Duration::from_millis(1);
+        let mut care = Care::default();
+        let deadline = Instant::now() + LONGEST;
+        loop {
+            match self.process.try_wait() {
+                Ok(Some(status)) => return status.success(),
+                Err(_) => return false,
+                Ok(None) => {}
+            }
+            let now = Instant::now();
+            if care.look_in_haste(self, now) || now >= deadline {
+                kill_tree(self.pid());
+                // One in a system call that does not return is left to the kernel.
+                return now < deadline && self.process.wait().is_ok_and(|status| status.success());
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Ends what a supervisor left that somebody killed.
+    fn clear(&self) {
+        if let Some(path) = Cgroup::folder_of(self.pid()) {
+            cgroup::end(&path);
+        }
+        if ADOPTS_ORPHANS.load(Ordering::Relaxed) {
+            end_orphans();
+        }
     }
 
     fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
@@ -109,19 +163,11 @@ impl Supervised {
     }
 }
 
-/// Waits for the supervisor to end, which it does as soon as its charges have, and ends what it left if somebody
-/// killed it.
 impl Drop for Supervised {
     fn drop(&mut self) {
         let _ = self.link.shutdown(std::net::Shutdown::Both);
-        if self.process.wait().is_ok_and(|status| status.success()) {
-            return;
-        }
-        if let Some(group) = Cgroup::of(self.pid()) {
-            group.kill();
-        }
-        if ADOPTS_ORPHANS.load(Ordering::Relaxed) {
-            end_orphans();
+        if !self.wait() {
+            self.clear();
         }
     }
 }
@@ -141,28 +187,15 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-fn end_orphans() {
-    const ROUNDS: u32 = 200;
-    for _ in 0..ROUNDS {
-        let orphans = descendants(std::process::id());
-        if orphans.is_empty() {
-            break;
-        }
-        for pid in orphans.into_iter().filter_map(|pid| pid_of(pid).ok()) {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-            let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn pid_of(id: u32) -> io::Result<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("a process id that is none"))
 }
 
 /// What reaches the supervisor's loop.
 enum Notice {
-    Stop,
+    Stop {
+        at_once: bool,
+    },
     /// gputune is gone, or somebody wants the supervisor to be.
     Orphaned,
     ChildEnded,
@@ -173,6 +206,8 @@ enum Notice {
 enum End {
     /// gputune asked for it, or the command ended by itself.
     Orderly,
+    /// gputune does not want to wait.
+    Hasty,
     /// There is no gputune any more.
     AtOnce,
 }
@@ -193,15 +228,16 @@ fn supervise() -> io::Result<()> {
     let waker = sender.clone();
     std::thread::spawn(move || {
         for line in lines.lines().map_while(Result::ok) {
-            if serde_json::from_str::<Stop>(&line).is_ok() {
-                let _ = sender.send(Notice::Stop);
+            if let Ok(Stop { at_once }) = serde_json::from_str(&line) {
+                let _ = sender.send(Notice::Stop { at_once });
             }
         }
         let _ = sender.send(Notice::Orphaned);
     });
-    let supervision = Supervision { link, order: &order, cgroup: None, joining: Arc::default(), waker, main: None };
+    let supervision =
+        Supervision { link, order: &order, cgroup: None, joining: Arc::default(), waker, main: None, shared: None };
     if supervision.run(&notices) == End::AtOnce {
-        let _ = std::fs::remove_dir_all(&order.scratch);
+        order.to_remove.iter().for_each(|folder| writes::remove(folder));
     }
     Ok(())
 }
@@ -232,6 +268,8 @@ struct Supervision<'o> {
     /// Tells the loop that the command was moved: it may have ended meanwhile.
     waker: SyncSender<Notice>,
     main: Option<Pid>,
+    /// What is in shared memory and whose, once there is no gputune any more to know.
+    shared: Option<(SharedWatch, BTreeSet<u32>)>,
 }
 
 impl Supervision<'_> {
@@ -249,28 +287,35 @@ impl Supervision<'_> {
             }
         }
         let end = self.wait_for_the_end(notices);
-        let (end, survivors) = self.end_all(notices, end);
-        self.report(&Report::Clean { survivors });
+        let (mut end, survivors) = self.end_all(notices, end);
+        // A step that writes to a gputune that was killed may end by itself before that is noticed here.
+        if !self.report(&Report::Clean { survivors }) {
+            end = End::AtOnce;
+            self.remember_shared();
+        }
+        if let Some((watch, own)) = self.shared.take() {
+            watch.clean(&own);
+        }
         end
     }
 
     fn start(&self) -> io::Result<Pid> {
-        let (ours, theirs) = UnixStream::pair()?;
+        let (mut ours, theirs) = UnixStream::pair()?;
         let mut launch = Command::new("/proc/self/exe");
         launch.arg(LAUNCH).args(&self.order.command);
         launch.envs(&self.order.env).current_dir(&self.order.cwd).process_group(0);
         launch.stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = launch.spawn()?;
         drop(launch);
-        let mut errno = String::new();
-        BufReader::new(ours).read_to_string(&mut errno)?;
-        match errno.trim().parse() {
-            Ok(errno) => {
-                let _ = rustix::process::waitpid(Some(pid_of(child.id())?), WaitOptions::empty());
-                Err(io::Error::from_raw_os_error(errno))
-            }
-            Err(_) => pid_of(child.id()),
-        }
+        let mut line = serde_json::to_vec(&self.order.layout)?;
+        line.push(b'\n');
+        // One that is gone already is noticed by its silence.
+        let _ = ours.write_all(&line);
+        let mut said = String::new();
+        BufReader::new(ours).read_to_string(&mut said)?;
+        let Some(error) = said.lines().next() else { return pid_of(child.id()) };
+        let _ = rustix::process::waitpid(Some(pid_of(child.id())?), WaitOptions::empty());
+        Err(error.parse().map_or_else(|_| io::Error::other(error.to_owned()), io::Error::from_raw_os_error))
     }
 
     /// Moving a process waits for all processors to pass a quiet point (the kernel's `cgroup_threadgroup_rwsem`), which
@@ -297,7 +342,8 @@ impl Supervision<'_> {
         // The time-out is a second net under SIGCHLD, not the way that ends are noticed.
         loop {
             match notices.recv_timeout(Duration::from_millis(500)) {
-                Ok(Notice::Stop) => return End::Orderly,
+                Ok(Notice::Stop { at_once: false }) => return End::Orderly,
+                Ok(Notice::Stop { at_once: true }) => return End::Hasty,
                 Ok(Notice::Orphaned) | Err(RecvTimeoutError::Disconnected) => return End::AtOnce,
                 Ok(Notice::ChildEnded) | Err(RecvTimeoutError::Timeout) => {
                     self.reap();
@@ -314,9 +360,12 @@ impl Supervision<'_> {
         const STUBBORN: Duration = Duration::from_secs(30);
         let grace = Duration::from_millis(self.order.grace_ms);
         let begin = Instant::now();
-        let mut kill_at = if end == End::AtOnce { begin } else { begin + grace };
+        let mut kill_at = if end == End::Orderly { begin + grace } else { begin };
         let mut asked = false;
         while self.reap() {
+            if end == End::AtOnce {
+                self.remember_shared();
+            }
             if !asked && self.may_ask(begin) {
                 asked = true;
                 self.signal(Signal::TERM);
@@ -334,10 +383,22 @@ impl Supervision<'_> {
             }
             match notices.recv_timeout(Duration::from_millis(5)) {
                 Ok(Notice::Orphaned) => (end, kill_at) = (End::AtOnce, kill_at.min(now)),
-                Ok(Notice::Stop | Notice::ChildEnded) | Err(_) => {}
+                Ok(Notice::Stop { at_once: true }) => kill_at = kill_at.min(now),
+                Ok(Notice::Stop { .. } | Notice::ChildEnded) | Err(_) => {}
             }
         }
         (end, Vec::new())
+    }
+
+    /// Takes note of what the probe has in shared memory, beside what gputune wrote down.
+    fn remember_shared(&mut self) {
+        if self.shared.is_some() {
+            return;
+        }
+        let recorded = self.order.to_remove.first().and_then(|scratch| SharedWatch::recorded(scratch));
+        let Some((mut watch, mut own)) = recorded else { return };
+        remember_shared(std::process::id(), &mut watch, &mut own);
+        self.shared = Some((watch, own));
     }
 
     /// Leftovers of a command that ended by itself may be about to end too, as multiprocessing's helpers do.
@@ -381,21 +442,10 @@ impl Supervision<'_> {
         }
     }
 
-    fn report(&mut self, report: &Report) {
-        if let Ok(mut line) = serde_json::to_vec(report) {
-            line.push(b'\n');
-            // gputune may be gone; then the closed connection is noticed elsewhere.
-            let _ = self.link.write_all(&line);
-        }
+    /// Tells gputune; whether it is still there to be told.
+    fn report(&mut self, report: &Report) -> bool {
+        let Ok(mut line) = serde_json::to_vec(report) else { return true };
+        line.push(b'\n');
+        self.link.write_all(&line).is_ok()
     }
-}
-
-/// Becomes the command. Standard input is a connection to the supervisor, which closes when that succeeds.
-fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let Some(program) = arguments.next() else { return ExitCode::FAILURE };
-    let Ok(link) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
-    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    let error = Command::new(&program).args(arguments).stdin(Stdio::null()).exec();
-    let _ = writeln!(UnixStream::from(link), "{}", error.raw_os_error().unwrap_or(0));
-    ExitCode::from(127)
 }

@@ -3,16 +3,20 @@
 //! `{name}` stands for a setting, `{name?text}` for `text` where the setting is true and for nothing where it is
 //! false, `{{name}}` for the literal `{name}`. Any other brace is a brace, so JSON needs no escaping.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::adapter::Apply;
-use crate::space::{Settings, Value};
+use crate::space::{Derived, Parameter, Settings, Space, Value};
 
 /// Names that are no settings but can stand in a text.
 pub const BUILTINS: &[(&str, &str)] =
-    &[("gputune", "the path of this program"), ("probe_dir", "a folder of this probe's own, where rendered files are")];
+    &[(PROGRAM, "the path of this program"), ("probe_dir", "a folder of this probe's own, where rendered files are")];
+
+/// The name that stands for the path of this program.
+const PROGRAM: &str = "gputune";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
@@ -81,9 +85,28 @@ impl Template {
             .collect()
     }
 
+    /// Whether it is an option with its setting in one word: `--workers={workers}`, `-w{workers}`, `workers={workers}`.
+    fn is_assignment(&self) -> bool {
+        let Some(Part::Literal(first)) = self.parts.first() else { return false };
+        let key = first.split_once('=').map_or("", |(key, _)| key);
+        let is_key = |c: char| c.is_ascii_alphanumeric() || "_-.+/@".contains(c);
+        let is_one_word = !self.text.contains(char::is_whitespace);
+        is_one_word && (first.starts_with('-') || (!key.is_empty() && key.chars().all(is_key)))
+    }
+
     /// Whether it is a switch and nothing else, which leaves no argument behind when it is off.
-    fn is_switch(&self) -> bool {
+    pub fn is_switch(&self) -> bool {
         matches!(self.parts.as_slice(), [Part::If { .. }])
+    }
+
+    /// Whether a setting, or a file that is rendered from settings, is in it.
+    pub fn has_settings(&self) -> bool {
+        self.names().any(|(name, _)| name != PROGRAM)
+    }
+
+    /// Whether it is an option that stands by itself, such as `--batch-size`, so that what follows may be its value.
+    pub fn is_option(&self) -> bool {
+        self.text.starts_with('-') && self.names().next().is_none()
     }
 }
 
@@ -124,6 +147,15 @@ pub struct StepTemplate {
     pub apply: Apply,
 }
 
+/// A word of a command with settings filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word {
+    /// The word.
+    pub text: String,
+    /// The place of its template in the command; `None` for an argument that `apply` puts behind it.
+    pub template: Option<usize>,
+}
+
 /// What is run for one config.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Rendered {
@@ -157,38 +189,85 @@ impl StepTemplate {
         !self.files.is_empty() || self.templates().flat_map(Template::names).any(|(name, _)| name == "probe_dir")
     }
 
+    /// What cannot be left out of the job when nothing but `set` is set, if there is something: a file that is made of settings, or an
+    /// argument that is no option. An option is left out as a whole: `--workers {workers}`, `--workers={workers}`,
+    /// `workers={workers}`, `{amp?--amp}`.
+    pub fn needs_settings(&self, set: &Settings) -> Option<String> {
+        let is_builtin = |name: &str| BUILTINS.iter().any(|(builtin, _)| *builtin == name);
+        let is_setting = |name: &str| !is_builtin(name) && set.get(name).is_none();
+        let needs = |template: &Template| template.names().any(|(name, _)| is_setting(name));
+        if let Some((path, _)) = self.files.iter().find(|(_, text)| needs(text)) {
+            return Some(format!("the file {} is made of settings", path.display()));
+        }
+        let with_option = |at: usize| {
+            let option = at.checked_sub(1).and_then(|before| self.command.get(before));
+            option.is_some_and(|word| word.text.starts_with('-') && word.names().next().is_none())
+        };
+        let is_option = |at: usize, word: &Template| {
+            let is_bare = matches!(word.parts.as_slice(), [Part::Name(_)]);
+            word.is_switch() || word.is_assignment() || (is_bare && with_option(at))
+        };
+        let (_, word) = self.command.iter().enumerate().find(|(at, word)| needs(word) && !is_option(*at, word))?;
+        Some(format!("the argument `{}` cannot be left out", word.text))
+    }
+
+    /// Program and arguments with settings filled in, as [`render`](Self::render) has them, each with where it is from.
+    pub fn words(&self, settings: &Settings, gputune: &Path, probe_dir: &Path) -> Vec<Word> {
+        let lookup = lookup(settings, gputune, probe_dir);
+        let mut words: Vec<Word> = Vec::with_capacity(self.command.len());
+        let mut before: Option<&Template> = None;
+        for (at, template) in self.command.iter().enumerate() {
+            match template.render(&lookup) {
+                Some(text) if text.is_empty() && template.is_switch() => {}
+                Some(text) => words.push(Word { text, template: Some(at) }),
+                None => {
+                    let is_value = matches!(template.parts.as_slice(), [Part::Name(_)]);
+                    if is_value && before.is_some_and(Template::is_option) {
+                        words.pop();
+                    }
+                }
+            }
+            before = Some(template);
+        }
+        words.extend(self.apply.arguments(settings).into_iter().map(|text| Word { text, template: None }));
+        words
+    }
+
+    /// The parameters that reach the step by none of these: it sees them in the variable `GPUTUNE_CONFIG` only.
+    pub fn unheard<'s>(&self, space: &'s Space) -> Vec<&'s str> {
+        let mut used: BTreeSet<&str> = self.templates().flat_map(Template::names).map(|(name, _)| name).collect();
+        used.extend(self.apply.applied.iter().map(|applied| applied.parameter.as_str()));
+        // A parameter that only others are derived from reaches the step through them; those may be derived, too.
+        for _ in space.derived() {
+            let expressions = space.derived().iter().filter(|derived| used.contains(derived.name()));
+            let through: Vec<&String> =
+                expressions.map(Derived::expression).flat_map(|expression| expression.names()).collect();
+            used.extend(through.into_iter().map(String::as_str));
+        }
+        space.parameters().iter().map(Parameter::name).filter(|name| !used.contains(name)).collect()
+    }
+
     /// Fills settings in.
     ///
     /// An argument that needs an inactive setting is left out, and with it an option directly in front that has no
     /// setting of its own (`--prefetch {prefetch}`); so is a switch that is off, and an environment variable or a
     /// file that needs an inactive setting.
     pub fn render(&self, settings: &Settings, gputune: &Path, probe_dir: &Path) -> Rendered {
-        let lookup = |name: &str| match name {
-            "gputune" => Some(Value::Text(gputune.display().to_string())),
-            "probe_dir" => Some(Value::Text(probe_dir.display().to_string())),
-            _ => settings.get(name).cloned(),
-        };
-        let mut command: Vec<String> = Vec::with_capacity(self.command.len());
-        let mut before: Option<&Template> = None;
-        for template in &self.command {
-            match template.render(&lookup) {
-                Some(argument) if argument.is_empty() && template.is_switch() => {}
-                Some(argument) => command.push(argument),
-                None => {
-                    let option =
-                        before.is_some_and(|before| before.text.starts_with('-') && before.names().next().is_none());
-                    if option && matches!(template.parts.as_slice(), [Part::Name(_)]) {
-                        command.pop();
-                    }
-                }
-            }
-            before = Some(template);
-        }
-        command.extend(self.apply.arguments(settings));
+        let lookup = lookup(settings, gputune, probe_dir);
+        let command = self.words(settings, gputune, probe_dir).into_iter().map(|word| word.text).collect();
         let env = self.env.iter().filter_map(|(name, value)| Some((name.clone(), value.render(&lookup)?)));
         let env = env.chain(self.apply.environment(settings));
         let files = self.files.iter().filter_map(|(path, text)| Some((probe_dir.join(path), text.render(&lookup)?)));
         Rendered { command, env: env.collect(), cwd: self.cwd.clone(), files: files.collect() }
+    }
+}
+
+/// What the names in templates stand for.
+fn lookup<'s>(settings: &'s Settings, gputune: &'s Path, probe_dir: &'s Path) -> impl Fn(&str) -> Option<Value> + 's {
+    move |name| match name {
+        PROGRAM => Some(Value::Text(gputune.display().to_string())),
+        "probe_dir" => Some(Value::Text(probe_dir.display().to_string())),
+        _ => settings.get(name).filter(|value| !value.is_as_it_is()).cloned(),
     }
 }
 
@@ -231,6 +310,33 @@ mod tests {
         let arguments = ["run", "--batch", "{batch}", "--prefetch", "{prefetch}", "--p={prefetch}", "end"];
         assert_eq!(render(&arguments, &[("batch", Value::from(8))]), ["run", "--batch", "8", "end"]);
         assert_eq!(render(&["a", "{x}"], &[]), ["a"], "what is no option stays");
+    }
+
+    #[test]
+    fn a_job_is_run_as_it_is_where_its_settings_are_options() {
+        let needs = |arguments: &[&str]| {
+            let command = arguments.iter().map(|text| Template::parse(text)).collect();
+            let (env, files) = (vec![("X".to_owned(), Template::parse("{x}"))], Vec::new());
+            StepTemplate { command, env, cwd: PathBuf::new(), files, apply: Apply::default() }
+                .needs_settings(&Settings::default())
+        };
+        for options in [
+            &["{gputune}", "demo-step", "--x", "{x}"][..],
+            &["train", "--x={x}", "-b{b}", "optim.lr={lr}", "+a/b={c}", "{amp?--amp}", "--{name}"],
+            &["train", "{probe_dir}/out"],
+        ] {
+            assert_eq!(needs(options), None, "{options:?}");
+        }
+        let words = [
+            &["train", "{x}"][..],
+            &["sh", "-c", "train --x {x}"],
+            &["sh", "-c", "X={x} train"],
+            &["run", "forever:{x}:5"],
+            &["run", "--fast", "a", "{x}"],
+        ];
+        for words in words {
+            assert!(needs(words).is_some(), "{words:?}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::printed::{Printed, Stretch, Stretches};
 use super::throughput::Throughput;
 use crate::stats::Work;
 
@@ -51,6 +52,9 @@ pub(super) struct Window {
     stride: u64,
     open: Option<Observation>,
     steps: u64,
+    printed: Printed,
+    /// Whether there are but the first lines that were printed.
+    is_first_only: bool,
 }
 
 impl Window {
@@ -78,9 +82,34 @@ impl Window {
         }
     }
 
-    /// Adds a rate that the step printed.
-    pub(super) fn push_rate(&mut self, at: Duration, rate: f64) {
-        self.push(StepReport { at, seconds: 1.0, amount: rate, waited: 0.0, mark: None });
+    /// Counts the steps that were added so far, and no longer what they did.
+    pub(super) fn count_steps(&mut self) {
+        for step in self.observations.iter_mut().chain(&mut self.open) {
+            #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+            let steps = step.steps as f64;
+            step.work.amount = steps;
+        }
+    }
+
+    /// Adds rates that the step printed, in lines that came together.
+    pub(super) fn push_rates(&mut self, at: Duration, rates: &[f64]) {
+        let stretches = match self.printed.take(at.as_secs_f64(), rates) {
+            Stretches::First(stretches) => {
+                self.is_first_only = true;
+                stretches
+            }
+            Stretches::Known(stretches) => {
+                // The first lines stand for an unknown time, start-up included; without others they are better than none.
+                if std::mem::take(&mut self.is_first_only) {
+                    (self.open, self.stride) = (None, 0);
+                    self.observations.clear();
+                }
+                stretches
+            }
+        };
+        for Stretch { seconds, rate } in stretches {
+            self.push(StepReport { at, seconds, amount: rate * seconds, waited: 0.0, mark: None });
+        }
     }
 
     /// Steps so far, warm-up included.
@@ -185,6 +214,15 @@ mod tests {
     }
 
     #[test]
+    fn steps_are_counted_once_their_samples_are_not_known() {
+        let mut window = Window::default();
+        (0..10).for_each(|_| window.push(step(0.5, 32.0, None)));
+        window.count_steps();
+        (0..10).for_each(|_| window.push(step(0.5, 1.0, None)));
+        assert_eq!(window.throughput().unwrap().estimate.value, 2.0);
+    }
+
+    #[test]
     fn nonsense_is_left_out() {
         let mut window = Window::default();
         for (seconds, amount) in [(0.0, 1.0), (-1.0, 1.0), (f64::NAN, 1.0), (1.0, f64::INFINITY), (1.0, -1.0)] {
@@ -192,14 +230,18 @@ mod tests {
         }
         assert_eq!(window.steps(), 0);
         assert!(window.throughput().is_none());
-        window.push_rate(Duration::from_secs(1), 0.0);
+        window.push_rates(Duration::from_secs(1), &[0.0]);
         assert!(window.throughput().is_none(), "nothing was done in that time");
     }
 
     #[test]
     fn one_rate_is_taken_as_it_is() {
         let mut window = Window::default();
-        window.push_rate(Duration::from_secs(3), 1234.5);
+        window.push_rates(Duration::from_secs(3), &[1234.5]);
         assert_eq!(window.throughput().unwrap().estimate, crate::outcome::Estimate::point(1234.5));
+        window.push_rates(Duration::from_secs(5), &[500.0]);
+        let throughput = window.throughput().unwrap();
+        assert_eq!(throughput.estimate.value, 500.0, "the first counts only where there is no other");
+        assert_eq!((throughput.measured, window.steps()), (Duration::from_secs(2), 2));
     }
 }

@@ -1,19 +1,25 @@
 //! The best config with everything that another program wants to know about it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::bottleneck::Bottleneck;
 use super::care::Care;
 use super::compute::Compute;
+use super::difference::without_difference;
+use super::edit::Edit;
 use super::learning_rate::LearningRate;
+use super::redact::redacted;
+use crate::arrival;
+use crate::emit::shell_word;
 use crate::journal::WarmStart;
 use crate::metric::{GpuUse, Readings};
 use crate::objective::{COST, Direction, Goal};
 use crate::outcome::{Estimate, Numerics, Outliers};
 use crate::space::{Settings, Value};
-use crate::study::{OnFront, Part, Ranked, Study};
+use crate::study::{Alternatives, Confirmed, OnFront, Part, Ranked, Study, Verdict};
 use crate::telemetry::Device;
 
 /// A throughput with its unit.
@@ -92,6 +98,10 @@ pub struct BestReport {
     /// Settings that the command does not carry, since an adapter's hook applied them: by target.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub applied: BTreeMap<String, Value>,
+    /// What to write into the script for them, where that differs from what it does today; absent where a step in this
+    /// process was tuned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edits: Option<Vec<Edit>>,
     /// The folder that the command runs in.
     pub cwd: Option<String>,
     /// Its throughput.
@@ -106,8 +116,26 @@ pub struct BestReport {
     pub front: Vec<FrontReport>,
     /// The baseline, if it is feasible.
     pub baseline: Option<Other>,
-    /// How many times better than the baseline.
+    /// What the comparison with the baseline came to.
+    #[serde(default = "unknown_verdict")]
+    pub verdict: Verdict,
+    /// Where the config is the job as it is, the few settings that it is run with, if any; absent of others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_it_is: Option<Settings>,
+    /// How many times better than the baseline; absent where the comparison is not confirmed.
     pub speedup: Option<Estimate>,
+    /// The same where the config or the baseline was not measured again: what was seen, and no claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unconfirmed_speedup: Option<Estimate>,
+    /// Active parameters of which nothing says whether their settings arrived.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_verified: Vec<String>,
+    /// Parameters that found nothing to act on, and are left as the script has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub closed: Vec<String>,
+    /// Parameters whose settings made no difference in any fact or figure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub no_difference: Vec<String>,
     /// Joules for each unit of work that the throughput counts, where power was metered or reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy_per_sample_j: Option<f64>,
@@ -148,6 +176,12 @@ pub struct BestReport {
     pub probes: usize,
     /// Probes that measured the leaders again.
     pub confirmations: usize,
+    /// How many of the leaders were measured again.
+    #[serde(default)]
+    pub confirmed: Confirmed,
+    /// What was tried beside the baseline, of what there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alternatives: Option<Alternatives>,
     /// How all probes measured.
     #[serde(default)]
     pub measuring: Care,
@@ -166,6 +200,11 @@ pub struct BestReport {
     pub gputune_version: String,
 }
 
+/// Of reports of before there was a verdict.
+fn unknown_verdict() -> Verdict {
+    Verdict::Unconfirmed
+}
+
 impl BestReport {
     /// What a verdict does not say, in lines: what the config computes, and what its batch asks of the learning rate.
     pub fn more_lines(&self) -> Vec<String> {
@@ -173,15 +212,59 @@ impl BestReport {
         compute.into_iter().chain(self.learning_rate.iter().flat_map(LearningRate::lines)).collect()
     }
 
-    /// The command, and what it does not carry as a comment.
-    pub fn shown_command(&self) -> Option<String> {
-        let command = self.command.clone()?;
-        if self.applied.is_empty() {
-            return Some(command);
-        }
-        let applied: Vec<String> = self.applied.iter().map(|(target, value)| format!("{target}={value}")).collect();
-        Some(format!("{command}\n# and in the script, since the command does not set it: {}", applied.join(" ")))
+    /// The same without secrets, for files that are made for sharing; what runs has the command itself.
+    #[must_use]
+    pub fn for_sharing(&self) -> Self {
+        Self { command: self.command.as_deref().map(redacted), ..self.clone() }
     }
+
+    /// What is to be set when it is run: of the job as it is often nothing.
+    pub fn to_set(&self) -> &Settings {
+        self.as_it_is.as_ref().unwrap_or(&self.config)
+    }
+
+    /// What to run next, from whatever folder this program runs in: the command, and what it does not carry as a comment.
+    pub fn next(&self) -> Option<String> {
+        self.next_with("")
+    }
+
+    /// The same, with an indentation in front of the comment's lines.
+    pub(super) fn next_with(&self, indent: &str) -> Option<String> {
+        let command = self.command.as_ref()?;
+        let cwd = self.cwd.as_deref().filter(|cwd| !cwd.is_empty() && !is_here(cwd));
+        let command = match cwd {
+            Some(cwd) => format!("(cd {} && {command})", shell_word(cwd)),
+            None => command.clone(),
+        };
+        Some(command + &self.comment(indent))
+    }
+
+    /// The same for files, which are read anywhere: the folder is left out.
+    pub fn shown_command(&self) -> Option<String> {
+        Some(self.command.clone()? + &self.comment(""))
+    }
+
+    /// What the command does not carry, as lines of a comment behind it.
+    fn comment(&self, indent: &str) -> String {
+        let about = format!("\n{indent}# and in the script, since the command does not set it:");
+        match &self.edits {
+            Some(edits) if edits.is_empty() => String::new(),
+            Some(edits) => {
+                let lines = edits.iter().flat_map(Edit::shown).map(|line| format!("\n{indent}# {line}"));
+                about + &lines.collect::<String>()
+            }
+            None if self.applied.is_empty() => String::new(),
+            None => {
+                let applied = self.applied.iter().map(|(target, value)| format!("{target}={value}"));
+                format!("{about} {}", applied.collect::<Vec<_>>().join(" "))
+            }
+        }
+    }
+}
+
+/// Whether a folder is the one that this program runs in.
+fn is_here(folder: &str) -> bool {
+    std::env::current_dir().is_ok_and(|here| here == Path::new(folder))
 }
 
 /// The report on the best config; `None` when none is feasible.
@@ -195,6 +278,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         config: study.settings(&best.winner.config),
         command: None,
         applied: BTreeMap::new(),
+        edits: None,
         cwd: None,
         throughput: throughput(study, &best.winner),
         objective: Optimized {
@@ -205,7 +289,17 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         parts: parts(study, &best.winner),
         front: front(study),
         baseline: best.baseline.as_ref().map(other),
+        verdict: best.verdict,
+        as_it_is: best
+            .winner
+            .config
+            .is_as_it_is()
+            .then(|| study.space.settings(&best.winner.config).chosen(&study.space)),
         speedup: best.speedup,
+        unconfirmed_speedup: best.unconfirmed_speedup,
+        not_verified: arrival::unverified(&study.space, &study.settings(&best.winner.config), &best.winner.measurement),
+        closed: study.history.closed().into_iter().map(str::to_owned).collect(),
+        no_difference: without_difference(study),
         energy_per_sample_j: number("energy_per_sample"),
         cost_per_sample: number(COST),
         peak_memory_bytes: best.winner.measurement.peak_memory_bytes,
@@ -221,6 +315,8 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         ties: best.ties.iter().map(other).collect(),
         probes: searched,
         confirmations: study.history.trials().len() - searched,
+        confirmed: study.confirmed(),
+        alternatives: Some(study.alternatives()),
         measuring: Care::of(study),
         elapsed_s: study.elapsed.as_secs_f64(),
         stopped_because: study.stopped.to_string(),

@@ -96,7 +96,10 @@ impl Bottleneck {
 fn held_back(study: &Study, config: &Config, measurement: &Measurement) -> Option<HeldBack> {
     let settings = study.settings(config);
     let evidence = diagnosis::evidence_of(&study.space, &settings, measurement, Around::default());
-    HeldBack::of(&evidence, &diagnosis::diagnose(&evidence))
+    let held_back = HeldBack::of(&evidence, &diagnosis::diagnose(&evidence))?;
+    // What the space has was searched.
+    let open = held_back.open.into_iter().filter(|name| !diagnosis::opens(&study.space, name)).collect();
+    Some(HeldBack { open, ..held_back })
 }
 
 #[cfg(test)]

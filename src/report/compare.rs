@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use super::redact::redacted;
 use crate::journal::Header;
 use crate::metric::GpuUse;
 use crate::objective::Direction;
@@ -429,6 +430,6 @@ fn differences(a: &Side<'_>, b: &Side<'_>) -> Vec<String> {
     if constraints(a.study) != constraints(b.study) {
         found.push(format!("A had {}, and B {}", constraints(a.study), constraints(b.study)));
     }
-    found.extend(a.header.command_differences(b.header));
+    found.extend(a.header.command_differences(b.header).iter().map(|difference| redacted(difference)));
     found
 }

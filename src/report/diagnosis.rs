@@ -46,6 +46,9 @@ pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
     line("job", occasion.job);
     line("device", occasion.device);
     line("measured", &measured(evidence));
+    if let Some(words) = samples(evidence) {
+        line("samples", &words);
+    }
     let parts = parts(evidence);
     if !parts.is_empty() {
         line("a step", &bar::drawn(&parts, columns.saturating_sub(INDENT)));
@@ -85,6 +88,21 @@ fn measured(evidence: &Evidence) -> String {
     words
 }
 
+/// What is to be known of the samples: who counts them where the sampler does not, and what they do not look like.
+fn samples(evidence: &Evidence) -> Option<String> {
+    if evidence.is_in_steps() {
+        return Some(
+            "nobody knows how many a step takes, so steps are counted; samples_per_step in [step] of a spec tells"
+                .to_owned(),
+        );
+    }
+    let by = evidence.text("samples.counted_by")?;
+    if let Some(mismatch) = evidence.text("samples.mismatch") {
+        return Some(format!("counted by the {by}: {mismatch}"));
+    }
+    by.contains("dimension").then(|| format!("counted by the {by}, since no sampler handed them out"))
+}
+
 fn device_lines(evidence: &Evidence) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     let share =
@@ -118,8 +136,8 @@ fn ceiling(evidence: &Evidence) -> Option<String> {
     let rate = evidence.rate()?.value;
     let share = (rate / best).min(1.0) * 100.0;
     Some(format!(
-        "{share:.0} % of the measured ceiling, {} samples/s ({})",
-        show_number(best.max(rate)),
+        "{share:.0} % of the measured ceiling, {} ({})",
+        evidence.shown_rate(best.max(rate)),
         differential.row().label
     ))
 }
@@ -144,14 +162,7 @@ fn shown_worth(worth: &Worth) -> String {
 
 fn verdict_lines(examined: &Examined, columns: usize) -> String {
     let (verdict, mut text) = (&examined.verdict, String::new());
-    let Some(top) = verdict.top() else {
-        return hanging(
-            "bottleneck",
-            "cannot be told: the job reports neither phases nor facts; see adapter in docs/spec.md",
-            INDENT,
-            columns,
-        );
-    };
+    let Some(top) = verdict.top() else { return nothing_found(&examined.evidence, columns) };
     let kept = if examined.is_interrupted { ", of what was known when it was stopped" } else { "" };
     let title = format!("{} ({}{kept})", top.cause.title, verdict.how_sure());
     text.push_str(&hanging("bottleneck", &title, INDENT, columns));
@@ -168,6 +179,30 @@ fn verdict_lines(examined: &Examined, columns: usize) -> String {
         text.push_str(&hanging(if at == 0 { "also" } else { "" }, &words, INDENT, columns));
     }
     text
+}
+
+/// What there is to say where no cause was found: where a step's time goes, if the job tells that.
+fn nothing_found(evidence: &Evidence, columns: usize) -> String {
+    let Some(largest) = largest_part(evidence) else {
+        let words = "cannot be told: the job reports neither phases nor facts; see adapter in docs/spec.md";
+        return hanging("bottleneck", words, INDENT, columns);
+    };
+    let mut text = hanging("bottleneck", &largest, INDENT, columns);
+    text.push_str(&hanging(
+        "",
+        "- what would shorten it was not found; a search can try the job's options",
+        INDENT,
+        columns,
+    ));
+    text
+}
+
+/// The largest part of a step in words; `None` where the job tells of no phase.
+pub fn largest_part(evidence: &Evidence) -> Option<String> {
+    let parts = parts(evidence);
+    let largest = parts.iter().max_by(|a, b| a.share.total_cmp(&b.share))?;
+    let share = (largest.share * 100.0).round();
+    Some(format!("{}, {share:.0} % of a step", largest.label()))
 }
 
 /// The strongest pieces of evidence, those against it marked.
@@ -245,6 +280,12 @@ mod tests {
     use crate::diagnosis::diagnose;
     use crate::diagnosis::sample::Job;
 
+    fn screen_of(evidence: Evidence, verdict: Verdict) -> String {
+        let examined = Examined { evidence, verdict, elapsed: Duration::from_secs(1), is_interrupted: false };
+        let occasion = Occasion { job: "python train.py", device: "Some CPU", next: "nothing", columns: 80 };
+        diagnosis_text(&examined, &occasion)
+    }
+
     fn screen(evidence: Evidence, columns: usize) -> String {
         let verdict = diagnose(&evidence);
         let examined = Examined { evidence, verdict, elapsed: Duration::from_secs(42), is_interrupted: false };
@@ -272,6 +313,19 @@ mod tests {
     #[test]
     fn a_job_that_waits_for_data() {
         insta::assert_snapshot!(screen(starved(), 80));
+    }
+
+    #[test]
+    fn phases_that_are_told_are_not_said_to_be_unknown() {
+        let mut evidence = Evidence::default();
+        evidence.observed.step_seconds = Some(1.0);
+        evidence.observed.phase_seconds =
+            [("forward", 0.62), ("backward", 0.3)].map(|(name, seconds)| (name.to_owned(), seconds)).into();
+        let screen = screen_of(evidence, Verdict::default());
+        assert!(screen.contains("bottleneck  forward, 62 % of a step"), "{screen}");
+        assert!(!screen.contains("cannot be told"), "{screen}");
+        let nothing = screen_of(Evidence::default(), Verdict::default());
+        assert!(nothing.contains("cannot be told: the job reports neither phases nor facts"), "{nothing}");
     }
 
     #[test]

@@ -5,6 +5,21 @@ pub(super) fn plain(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
+/// In a table that programs read: line breaks stay, for such tables quote them; what a terminal would act on is escaped.
+pub(super) fn as_cell(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && !matches!(c, '\n' | '\t') { safe.extend(c.escape_default()) } else { safe.push(c) }
+    }
+    safe
+}
+
+/// The fence of a block of code in Markdown: longer than any row of backticks in it (CommonMark, "Fenced code blocks").
+pub(super) fn fence(text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    "`".repeat(longest.max(2) + 1)
+}
+
 /// In Markdown, also in a cell of a table.
 pub(super) fn as_markdown(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
@@ -45,7 +60,16 @@ mod tests {
     const HOSTILE: &str = "a|b\n<script>\u{1b}[31m & \"x\" \u{ffff}_*`\\";
 
     #[test]
+    fn a_fence_is_longer_than_what_it_holds() {
+        assert_eq!(
+            (fence("a"), fence("`a`"), fence("```a````b")),
+            ("```".to_owned(), "```".to_owned(), "`````".to_owned())
+        );
+    }
+
+    #[test]
     fn nothing_breaks_out() {
+        assert_eq!(as_cell("a\u{1b}[31m\n"), "a\\u{1b}[31m\n");
         assert_eq!(plain(HOSTILE), "a|b <script> [31m & \"x\" \u{ffff}_*`\\");
         assert_eq!(as_markdown(HOSTILE), r#"a\|b &lt;script> \[31m &amp; "x" "#.to_owned() + "\u{ffff}" + r"\_\*\`\\");
         assert_eq!(as_markup(HOSTILE), r"a|b &lt;script&gt; [31m &amp; &quot;x&quot; _*`\");

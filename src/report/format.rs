@@ -80,7 +80,11 @@ pub const REPORTS: &[ReportFormat] = &[
         name: "terminal",
         about: "what `search` prints at its end: the trials, the best and why it ended",
         place: Place::Stdout,
-        make: |subject| Ok(Output::text(terminal(subject.study, subject.best, subject.folder, subject.screen) + "\n")),
+        make: |subject| {
+            let text = terminal(subject.study, subject.best, subject.folder, subject.screen);
+            let older = older(subject).map(|older| format!("\n\n{older}"));
+            Ok(Output::text(text + &older.unwrap_or_default() + "\n"))
+        },
     },
     ReportFormat {
         name: "summary",
@@ -88,7 +92,8 @@ pub const REPORTS: &[ReportFormat] = &[
         place: Place::Stdout,
         make: |subject| {
             let Subject { study, device, name, best, .. } = *subject;
-            Ok(Output::text(summary(study, device, name, best)))
+            let older = older(subject).map(|older| format!("\n{older}.\n"));
+            Ok(Output::text(summary(study, device, name, best) + &older.unwrap_or_default()))
         },
     },
     ReportFormat {
@@ -103,7 +108,7 @@ pub const REPORTS: &[ReportFormat] = &[
         place: Place::Stdout,
         make: |subject| {
             let best = subject.best.ok_or("there is no best config: nothing feasible was found")?;
-            let json = serde_json::to_string_pretty(best).map_err(|error| error.to_string())?;
+            let json = serde_json::to_string_pretty(&best.for_sharing()).map_err(|error| error.to_string())?;
             Ok(Output::text(json + "\n"))
         },
     },
@@ -142,6 +147,12 @@ pub const REPORTS: &[ReportFormat] = &[
     },
 ];
 
+/// That the journal has older eras, if it has.
+pub(super) fn older(subject: &Subject<'_>) -> Option<String> {
+    let older = subject.header.older;
+    (older.eras > 0).then(|| older.to_string())
+}
+
 /// The form of this name.
 pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
     REPORTS.iter().find(|format| format.name == name)
@@ -159,9 +170,8 @@ pub fn terminal(study: &Study, best: Option<&BestReport>, folder: &Path, screen:
     let parts = [table(study, screen), front_table(study, screen), screen.lay_out(&lines)];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let mut text = parts.join("\n\n");
-    // A command is not broken into lines, so that it can be copied.
-    if let Some(command) = best.and_then(BestReport::shown_command) {
-        let command = command.replace('\n', "\n          ");
+    // A command is not broken into lines, so that it can be copied; only what stands behind it as a comment is indented.
+    if let Some(command) = best.and_then(|best| best.next_with("          ")) {
         text += &format!("\n{}{command}", screen.paint(Tone::Good, "next      "));
     }
     text

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::best::BestReport;
 use super::care::left_out;
-use super::escape::as_markdown;
+use super::escape::{as_markdown, fence};
 use super::front::{Rows, same_in_all};
 use super::row::{result_name, shown_result, sorted};
 use super::table::verdict;
@@ -21,9 +21,11 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
         as_markdown(&device.driver)
     );
     let more: String = best.iter().flat_map(|best| best.more_lines()).map(|line| format!("\n{line}")).collect();
-    let _ = writeln!(text, "```text\n{}{more}\n```\n", verdict(study));
-    if let Some(command) = best.and_then(BestReport::shown_command) {
-        let fence = if command.contains("```") { "````" } else { "```" };
+    let verdict = verdict(study) + &more;
+    let around = fence(&verdict);
+    let _ = writeln!(text, "{around}text\n{verdict}\n{around}\n");
+    if let Some(command) = best.and_then(|best| best.for_sharing().shown_command()) {
+        let fence = fence(&command);
         let _ = writeln!(text, "{fence}sh\n{command}\n{fence}\n");
     }
     front(study, &mut text);

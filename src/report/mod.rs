@@ -8,6 +8,9 @@ mod compare_text;
 mod compute;
 mod devices;
 mod diagnosis;
+mod difference;
+mod edit;
+mod ending;
 mod escape;
 mod figure;
 mod figures;
@@ -24,6 +27,7 @@ mod optuna;
 #[cfg(feature = "cli")]
 mod page;
 mod probe;
+mod redact;
 mod row;
 mod screen;
 mod svg;
@@ -39,8 +43,9 @@ pub use compare_text::{COMPARISONS, ComparisonFormat, comparison_format};
 pub use compute::Compute;
 pub use diagnosis::{
     CauseReport, CureReport, DiagnosisReport, Occasion, Part, ProbeLine, diagnosis_json, diagnosis_line,
-    diagnosis_text, parts,
+    diagnosis_text, largest_part, parts,
 };
+pub use edit::Edit;
 pub use figure::{
     Axis, Bar, Bars, Drawing, Figure, Limit, Line, MARKS, Mark, MarkRow, Parallel, Points, Scale, Series, Shape,
     Strand, Tick, Unit,

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value as Json, json};
 
 use super::format::{Output, Subject};
+use super::redact::redacted;
 use super::tensorboard::times;
 use crate::objective::{Direction, Judgement, Objective};
 use crate::outcome::{Measurement, Outcome};
@@ -177,7 +178,7 @@ fn user_attributes(study: &Study, trial: &Trial, why: Option<&str>) -> Map<Strin
     add("outcome", json!(trial.outcome.name()));
     add("why", json!(why));
     add("elapsed_s", json!(trial.elapsed.as_secs_f64()));
-    add("reason", json!(trial.outcome.failure().map(|failure| &failure.reason)));
+    add("reason", json!(trial.outcome.failure().map(|failure| redacted(&failure.reason))));
     if let Some(Judgement::Infeasible { reason, .. }) = study.judge(trial) {
         add("infeasible", json!(reason));
     }

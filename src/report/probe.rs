@@ -102,7 +102,9 @@ fn measured(measurement: &Measurement) -> Vec<(&'static str, String)> {
         lines.push(("", text));
     }
     if let Some(samples) = measurement.samples_per_step {
-        lines.push(("samples", format!("{} per step", show_count(samples))));
+        let by = measurement.facts.text("samples.counted_by").map(|by| format!(", counted by the {}", plain(by)));
+        lines.push(("samples", format!("{} per step{}", show_count(samples), by.unwrap_or_default())));
+        lines.extend(measurement.facts.text("samples.mismatch").map(|words| ("", plain(words))));
     }
     if let Some(seconds) = measurement.step_seconds {
         lines.push(("step", format!("{}, data wait included", show_seconds(seconds))));

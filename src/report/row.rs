@@ -1,5 +1,6 @@
 //! What a trial came to, in a few words; the same words in every report.
 
+use super::redact::redacted;
 use crate::objective::{COST, Goal, Judgement, Objective};
 use crate::outcome::{Estimate, Measurement, Numerics, Outcome};
 use crate::quantity::{show_bytes, show_number};
@@ -106,8 +107,8 @@ pub fn shown_outcome(objective: &Objective, purpose: Purpose, outcome: &Outcome)
         let name = outcome.name().replace('_', " ");
         return match outcome.failure() {
             // A step's own message may begin with the same words.
-            Some(failure) if failure.reason.to_lowercase().starts_with(&name) => failure.reason.clone(),
-            Some(failure) => format!("{name}: {}", failure.reason),
+            Some(failure) if failure.reason.to_lowercase().starts_with(&name) => redacted(&failure.reason),
+            Some(failure) => format!("{name}: {}", redacted(&failure.reason)),
             None => name,
         };
     };

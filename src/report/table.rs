@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::bottleneck::Bottleneck;
 use super::care::{Care, left_out};
+use super::ending::{comparison_line, confirmed_words, settings_lines};
 use super::escape::plain;
 use super::front::front_lines;
 use super::gpus::gpu_summary;
@@ -15,7 +16,6 @@ use super::row::{
 };
 use super::screen::{Screen, Tone, wrap};
 use crate::metric::{Metric, together};
-use crate::objective::Direction;
 use crate::outcome::Estimate;
 use crate::quantity::{show_bytes, show_duration, show_number};
 use crate::space::{Config, Parameter, Settings};
@@ -205,7 +205,7 @@ pub fn verdict(study: &Study) -> String {
     let _ = write!(
         text,
         "probes    {searched}{} in {}; {}",
-        if confirmed > 0 { format!(", and {confirmed} to confirm,") } else { String::new() },
+        confirmed_words(study, confirmed),
         show_duration(study.elapsed),
         study.stopped
     );
@@ -236,30 +236,11 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     if let Some(numerics) = &best.winner.measurement.numerics {
         let _ = writeln!(text, "numerics  {}", shown_numerics(numerics));
     }
-    match (&best.baseline, &best.speedup) {
-        (Some(baseline), _) if baseline.config == best.winner.config && best.ties.is_empty() => {
-            let _ = writeln!(text, "baseline  is the best already");
-        }
-        (Some(baseline), _) if baseline.config == best.winner.config => {
-            let _ = writeln!(text, "baseline  cannot be told from the best, and costs least");
-        }
-        (Some(baseline), Some(speedup)) => {
-            let what = match (study.objective.metric(), study.objective.direction()) {
-                ("throughput", _) => "faster",
-                _ if study.objective.weights().is_some() => "better",
-                (_, Direction::Maximize) => "more",
-                (_, Direction::Minimize) => "less",
-            };
-            let _ =
-                writeln!(text, "speed-up  {} {what} than the baseline ({})", shown_ratio(*speedup), number(baseline));
-        }
-        (Some(baseline), None) => {
-            let _ = writeln!(text, "baseline  {}", number(baseline));
-        }
-        (None, _) if study.baseline.is_some() => {
-            let _ = writeln!(text, "speed-up  unknown: the baseline is not feasible");
-        }
-        _ => {}
+    if let Some(line) = comparison_line(study, best, &number) {
+        let _ = writeln!(text, "{line}");
+    }
+    for line in settings_lines(study, best) {
+        let _ = writeln!(text, "{line}");
     }
     for line in front_lines(study, best) {
         let _ = writeln!(text, "{line}");

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::care::left_out;
+use super::escape::as_cell;
+use super::redact::redacted;
 use crate::metric::{Metric, together};
 use crate::objective::{COST, Judgement};
 use crate::outcome::Measurement;
@@ -53,7 +55,9 @@ pub fn trials_csv(study: &Study) -> String {
         let m = measurement.unwrap_or(&nothing);
         let mut row =
             vec![trial.number.to_string(), purpose.as_ref().and_then(|p| p.as_str()).unwrap_or("").to_owned()];
-        row.extend(names.iter().map(|name| settings.get(name).map(ToString::to_string).unwrap_or_default()));
+        row.extend(
+            names.iter().map(|name| settings.get(name).map(|value| as_cell(&value.to_string())).unwrap_or_default()),
+        );
         row.push(trial.outcome.name().to_owned());
         row.push(matches!(judgement, Some(Judgement::Feasible(_))).to_string());
         row.push(number(m.throughput.map(|t| t.value)));
@@ -75,7 +79,7 @@ pub fn trials_csv(study: &Study) -> String {
         row.push(number(m.foreign_cpu_share));
         row.push(whole(measurement.map(|m| m.bad_lines)));
         row.push(format!("{:.3}", trial.elapsed.as_secs_f64()));
-        row.push(reason);
+        row.push(redacted(&reason));
         let _ = writer.write_record(&row);
     }
     writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()

@@ -1,13 +1,12 @@
 //! How many configs a space has: exact where that is quick, else an estimate that says so.
 //!
 //! Parameters that no condition, derived value or rule connects are independent, so the count is a product over the
-//! connected groups; each group is walked, or sampled when it is too large to walk.
+//! connected groups; each group is listed as a diagram, or sampled when it is too large for that.
 
 use std::fmt;
 
-use super::build::Graph;
-use super::plan::{Plan, Slots};
-use super::{Advance, INACTIVE, Permutation, Space, Walk};
+use super::rules::Amount;
+use super::{Advance, Space, Walk};
 
 /// How many configs a space has.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,10 +15,26 @@ pub enum Count {
     /// Exactly this many.
     Exact(u128),
     /// About this many; counting would take too long.
-    About(f64),
+    About {
+        /// The estimate.
+        count: f64,
+        /// Its standard error, as a share of it.
+        error: f64,
+    },
+    /// No bounded work told; there may be none.
+    Unknown,
 }
 
 impl Count {
+    /// The count without so many of them.
+    #[must_use]
+    pub fn less(self, few: u128) -> Self {
+        match self {
+            Self::Exact(count) => Self::Exact(count.saturating_sub(few)),
+            other => other,
+        }
+    }
+
     /// Whether there are at most so many for certain.
     pub fn fits(self, limit: u128) -> bool {
         matches!(self, Self::Exact(count) if count <= limit)
@@ -32,7 +47,8 @@ impl fmt::Display for Count {
             Self::Exact(count) if *count < 1_000_000_000 => write!(f, "{}", grouped(*count)),
             #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
             Self::Exact(count) => write!(f, "{:.2e}", *count as f64),
-            Self::About(count) => write!(f, "about {count:.2e}"),
+            Self::About { count, error } => write!(f, "~{count:.2e} (± {:.0} %)", (200.0 * error).max(1.0)),
+            Self::Unknown => f.write_str("not known"),
         }
     }
 }
@@ -49,26 +65,26 @@ fn grouped(number: u128) -> String {
     text
 }
 
-/// Settings tried while a group is walked, and samples drawn from one that is too large.
-const WALK_FUEL: u64 = 150_000;
-const SAMPLES: u64 = 20_000;
-
 pub(super) fn count(space: &Space) -> Count {
-    let graph = Graph::of(space);
-    let groups = if space.only.is_some() { vec![(0..space.parameters.len()).collect()] } else { graph.groups() };
-    groups.iter().map(|group| count_group(space, &graph, group)).fold(Count::Exact(1), times)
+    if space.only.is_some() {
+        return count_restricted(space);
+    }
+    space.outlook().amounts(space).into_iter().fold(Count::Exact(1), times)
 }
 
-fn times(a: Count, b: Count) -> Count {
-    match (a, b) {
-        (Count::Exact(a), Count::Exact(b)) => {
-            a.checked_mul(b).map_or_else(|| Count::About(to_f64(a) * to_f64(b)), Count::Exact)
+fn times(all: Count, next: Amount) -> Count {
+    match (all, next) {
+        (Count::Exact(0), _) | (_, Amount::Exactly(0)) => Count::Exact(0),
+        (Count::Unknown, _) | (_, Amount::Unknown) => Count::Unknown,
+        (Count::Exact(a), Amount::Exactly(b)) => match a.checked_mul(b) {
+            Some(product) => Count::Exact(product),
+            None => Count::About { count: to_f64(a) * to_f64(b), error: 0.0 },
+        },
+        (Count::Exact(exact), Amount::About(count, error)) => Count::About { count: count * to_f64(exact), error },
+        (Count::About { count, error }, Amount::Exactly(exact)) => Count::About { count: count * to_f64(exact), error },
+        (Count::About { count, error }, Amount::About(next, its)) => {
+            Count::About { count: count * next, error: error.hypot(its) }
         }
-        (Count::Exact(0), _) | (_, Count::Exact(0)) => Count::Exact(0),
-        (Count::About(about), Count::Exact(exact)) | (Count::Exact(exact), Count::About(about)) => {
-            Count::About(about * to_f64(exact))
-        }
-        (Count::About(a), Count::About(b)) => Count::About(a * b),
     }
 }
 
@@ -77,44 +93,29 @@ fn to_f64(count: u128) -> f64 {
     count as f64
 }
 
-fn count_group(space: &Space, graph: &Graph, group: &[usize]) -> Count {
-    if let [parameter] = group
-        && space.only.is_none()
-        && !graph.has_expressions(*parameter)
-    {
-        return Count::Exact(space.parameters[*parameter].len().into());
-    }
-    let mut walk = Walk::over(space, group);
-    let mut fuel = WALK_FUEL;
-    let mut found = 0_u128;
+/// A function says which configs belong: they are walked through, or drawn.
+fn count_restricted(space: &Space) -> Count {
+    const FUEL: u64 = 150_000;
+    const DRAWS: usize = 20_000;
+    let (mut walk, mut fuel, mut found) = (Walk::new(space), FUEL, 0_u128);
     loop {
         match walk.advance(&mut fuel) {
             Advance::Found(_) => found += 1,
             Advance::End => return Count::Exact(found),
-            Advance::OutOfFuel => return Count::About(estimate(space, graph, group).max(to_f64(found))),
+            Advance::OutOfFuel => break,
         }
     }
-}
-
-/// The share of random levels that the rules allow, times the size of the group's product.
-fn estimate(space: &Space, graph: &Graph, group: &[usize]) -> f64 {
-    let plan = Plan::new(graph, group);
-    let size: f64 = group.iter().map(|&parameter| to_f64(space.parameters[parameter].len().into())).product();
-    let mut allowed = 0_u64;
-    for sample in 0..SAMPLES {
-        let mut levels = vec![0; space.parameters.len()];
-        for &parameter in group {
-            let count = u128::from(space.parameters[parameter].len());
-            let draw = Permutation::new(1 << 64, sample).at((parameter as u128) << 32).unwrap_or(0);
-            levels[parameter] = u32::try_from(draw % count).unwrap_or(0);
-        }
-        let mut slots = Slots::new(space);
-        let fits = plan.run(space, &mut slots, &levels).is_none();
-        let canonical = group.iter().all(|&at| slots.levels[at] != INACTIVE || levels[at] == 0);
-        let member = space.only.is_none() || space.is_member(&slots.into_config());
-        allowed += u64::from(fits && canonical && member);
+    let all = space.outlook().amounts(space).into_iter().fold(Count::Exact(1), times);
+    let (size, error) = match all {
+        Count::Exact(exact) => (to_f64(exact), 0.0),
+        Count::About { count, error } => (count, error),
+        Count::Unknown => return Count::Unknown,
+    };
+    let (hits, draws) = (to_f64(space.draws(0, DRAWS).len() as u128), to_f64(DRAWS as u128));
+    if hits == 0.0 {
+        return Count::Unknown;
     }
-    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    let share = allowed as f64 / SAMPLES as f64;
-    share * size
+    let share = hits / draws;
+    // Of a share: Wald's standard error, relative to it.
+    Count::About { count: (share * size).max(to_f64(found)), error: ((1.0 - share) / hits).sqrt().hypot(error) }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -51,9 +51,10 @@ fn as_integer(number: f64) -> Option<i64> {
 }
 
 /// A compiled expression over parameter names.
+#[derive(Clone)]
 pub struct Expression {
     text: String,
-    compiled: minijinja::Expression<'static, 'static>,
+    compiled: Arc<minijinja::Expression<'static, 'static>>,
     names: BTreeSet<String>,
 }
 
@@ -131,7 +132,7 @@ impl Expression {
         let mut names: BTreeSet<String> = compiled.undeclared_variables(false).into_iter().collect();
         check_calls(&text, &names)?;
         names.retain(|name| !FUNCTIONS.contains(&name.as_str()));
-        Ok(Self { text, compiled, names })
+        Ok(Self { text, compiled: Arc::new(compiled), names })
     }
 
     /// The expression as it was written.

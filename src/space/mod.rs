@@ -3,14 +3,17 @@
 //! A space is never listed. A [`Config`] is a vector of levels, one for each parameter; everything else (settings,
 //! index, neighbours, the walk over all configs) is computed from it when it is asked for.
 
+mod around;
 mod build;
 mod count;
 mod expression;
+mod left;
 mod memory_order;
 mod parameter;
 mod parts;
 mod permutation;
 mod plan;
+mod rules;
 mod settings;
 mod value;
 mod walk;
@@ -27,7 +30,7 @@ pub use expression::{Expression, ExpressionError, FUNCTIONS};
 pub use parameter::{MemoryRole, Parameter, Role, Shape};
 pub use permutation::Permutation;
 pub use settings::Settings;
-pub use value::Value;
+pub use value::{AS_IT_IS, Value};
 pub use walk::{Advance, Walk};
 
 use plan::{Plan, Slots};
@@ -43,20 +46,28 @@ pub struct Config {
 /// The level of a parameter that is not active.
 const INACTIVE: u32 = u32::MAX;
 
+/// The level of a parameter that is left as the job has it.
+const UNSET: u32 = u32::MAX - 1;
+
 impl Config {
     /// The level of each parameter, in the order of the space; `None` where it is not active.
     pub fn levels(&self) -> impl ExactSizeIterator<Item = Option<u32>> + '_ {
-        self.levels.iter().map(|&level| (level != INACTIVE).then_some(level))
+        self.levels.iter().map(|&level| (level < UNSET).then_some(level))
+    }
+
+    /// Whether it leaves parameters as the job has them. Such a config belongs to no space, see [`Space::as_it_is`].
+    pub fn is_as_it_is(&self) -> bool {
+        self.levels.contains(&UNSET)
     }
 
     /// The level of one parameter; `None` when it is not active.
     pub fn level(&self, parameter: usize) -> Option<u32> {
-        self.levels.get(parameter).copied().filter(|&level| level != INACTIVE)
+        self.levels.get(parameter).copied().filter(|&level| level < UNSET)
     }
 }
 
 /// A value that is computed from others and not searched.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Derived {
     name: String,
     expression: Expression,
@@ -109,6 +120,7 @@ pub struct Space {
 /// What takes long to find out about a space, once it is known.
 #[derive(Default)]
 struct Found {
+    outlook: OnceLock<rules::Outlook>,
     count: OnceLock<Count>,
     first: OnceLock<Option<Config>>,
 }
@@ -174,9 +186,25 @@ impl Space {
     #[must_use]
     pub fn restricted(mut self, belongs: impl Fn(&Config) -> bool + Send + Sync + 'static) -> Self {
         self.only = Some(Arc::new(belongs));
-        self.found = Found::default();
+        // What the rules leave is what it was.
+        self.found = Found { outlook: self.found.outlook, ..Found::default() };
         self.identity = Arc::default();
         self
+    }
+
+    /// The space in which parameters have their first setting alone. Its configs are configs of this space.
+    ///
+    /// # Errors
+    /// There is nothing left that could be built, which rules that a space of its own would not have cannot cause.
+    pub fn with_first_settings(&self, closed: &[&str]) -> Result<Self, SpaceError> {
+        let is_closed = |parameter: &Parameter| closed.contains(&parameter.name());
+        let kept = |parameter: &Parameter| if is_closed(parameter) { parameter.only(0) } else { parameter.clone() };
+        let builder = self.parameters.iter().map(kept).fold(Self::builder(), SpaceBuilder::parameter);
+        let derived = self.derived.iter().cloned();
+        let builder = derived.fold(builder, |builder, value| builder.derive(value.name, value.expression));
+        let mut space = self.rules.iter().cloned().fold(builder, SpaceBuilder::rule).build()?;
+        space.only.clone_from(&self.only);
+        Ok(space)
     }
 
     /// What no other space has, as long as it is kept: spaces cannot be copied, nor changed.
@@ -232,9 +260,10 @@ impl Space {
         (canonical && self.is_member(&config)).then_some(config)
     }
 
-    /// The index of a config; the inverse of [`config`](Self::config). `None` in spaces beyond 2^126 configs.
+    /// The index of a config; the inverse of [`config`](Self::config). `None` in spaces beyond 2^126 configs, and where
+    /// the config sets nothing.
     pub fn index(&self, config: &Config) -> Option<u128> {
-        self.raw_size()?;
+        self.raw_size().filter(|_| !config.is_as_it_is())?;
         Some(
             self.parameters.iter().zip(config.levels()).fold(0, |index, (parameter, level)| {
                 index * u128::from(parameter.len()) + u128::from(level.unwrap_or(0))
@@ -242,9 +271,32 @@ impl Space {
         )
     }
 
+    /// What sets none of the parameters, so that the job is run as it is. It is none of the space's configs, since no
+    /// setting says what it uses; its settings are empty.
+    pub fn as_it_is(&self) -> Config {
+        Config { levels: vec![UNSET; self.parameters.len()].into() }
+    }
+
+    /// What sets these parameters and leaves the others as the job has them. Where none is left out it is the space's own
+    /// config.
+    ///
+    /// # Errors
+    /// As for [`locate`](Self::locate).
+    pub fn as_it_is_with(&self, set: &Settings) -> Result<Config, LocateError> {
+        let located = self.locate(set)?;
+        let levels = located.levels.iter().zip(&self.parameters);
+        let kept = levels.map(|(&level, parameter)| match set.get(parameter.name()) {
+            None if level != INACTIVE => UNSET,
+            _ => level,
+        });
+        let kept: Vec<u32> = kept.collect();
+        Ok(if set.is_empty() { self.as_it_is() } else { Config { levels: kept.into() } })
+    }
+
     /// Whether the config belongs to the space: its levels exist, activity is as the conditions say, rules hold.
     pub fn allows(&self, config: &Config) -> bool {
         config.levels.len() == self.parameters.len()
+            && !config.is_as_it_is()
             && config
                 .levels()
                 .zip(&self.parameters)
@@ -255,6 +307,9 @@ impl Space {
 
     /// Names and values of a config: active parameters, then derived values.
     pub fn settings(&self, config: &Config) -> Settings {
+        if config.is_as_it_is() {
+            return self.settings_as_it_is(config);
+        }
         let mut slots = Slots::new(self);
         let mut settings = Settings::default();
         self.plan.run(self, &mut slots, &config.levels);
@@ -262,6 +317,22 @@ impl Space {
         for (name, value) in names.zip(slots.values) {
             if let Some(value) = value {
                 settings.push(name, value);
+            }
+        }
+        settings
+    }
+
+    /// What a config sets that leaves parameters as the job has them, and what follows from that.
+    fn settings_as_it_is(&self, config: &Config) -> Settings {
+        let mut settings = Settings::default();
+        for (parameter, level) in self.parameters.iter().zip(config.levels()) {
+            if let Some(level) = level {
+                settings.push(parameter.name(), parameter.value(level));
+            }
+        }
+        for derived in &self.derived {
+            if let Ok(value) = derived.expression.value(|name| settings.get(name)) {
+                settings.push(derived.name(), value);
             }
         }
         settings
@@ -304,66 +375,13 @@ impl Space {
         }
     }
 
-    /// The first config in the order of the walk, if the rules allow any that bounded work can find.
-    pub fn first(&self) -> Option<Config> {
-        self.found.first.get_or_init(|| self.find_first()).clone()
-    }
-
-    fn find_first(&self) -> Option<Config> {
-        const FUEL: u64 = 200_000;
-        let mut fuel = FUEL;
-        if let Advance::Found(config) = Walk::new(self).advance(&mut fuel) {
-            return Some(config);
-        }
-        (0..4).find_map(|seed| {
-            let mut fuel = FUEL / 4;
-            match Walk::shuffled(self, seed).advance(&mut fuel) {
-                Advance::Found(config) => Some(config),
-                Advance::End | Advance::OutOfFuel => None,
-            }
-        })
-    }
-
-    /// The allowed configs that differ in one parameter by one step: the next smaller and larger setting of a number,
-    /// every other setting of a text or boolean.
-    ///
-    /// What a change makes inactive is dropped; what it makes active starts at its first setting.
-    pub fn neighbours(&self, config: &Config) -> Vec<Config> {
-        (0..self.parameters.len()).flat_map(|parameter| self.variations(config, parameter, 1)).collect()
-    }
-
-    /// The allowed configs that differ from `config` in one parameter, by at most `reach` steps where it is a number;
-    /// nearest first, larger before smaller.
-    pub fn variations(&self, config: &Config, parameter: usize, reach: u32) -> Vec<Config> {
-        let Some((knob, level)) = self.parameters.get(parameter).zip(config.level(parameter)) else {
-            return Vec::new();
-        };
-        let count = u32::try_from(knob.len()).unwrap_or(INACTIVE);
-        let candidates: Vec<u32> = if knob.is_ordinal() {
-            (1..=reach.min(count))
-                .flat_map(|step| [level.checked_add(step), level.checked_sub(step)])
-                .flatten()
-                .filter(|&other| other < count)
-                .collect()
-        } else {
-            (0..count).filter(|&other| other != level).collect()
-        };
-        candidates.into_iter().filter_map(|other| self.with_level(config, parameter, other)).collect()
-    }
-
-    /// The allowed config in which one parameter has another level.
-    pub fn with_level(&self, config: &Config, parameter: usize, level: u32) -> Option<Config> {
-        self.parameters.get(parameter).filter(|knob| u64::from(level) < knob.len())?;
-        let mut levels: Vec<u32> = config.levels().map(|level| level.unwrap_or(0)).collect();
-        levels[parameter] = level;
-        let changed = self.canonical(&levels)?;
-        (changed.level(parameter).is_some() && self.is_member(&changed)).then_some(changed)
-    }
-
     /// The allowed config with these levels, one for each parameter; those of parameters that are not active do not count.
     pub(crate) fn with_levels(&self, levels: &[u32]) -> Option<Config> {
         let exist = levels.len() == self.parameters.len()
-            && levels.iter().zip(&self.parameters).all(|(&level, parameter)| u64::from(level) < parameter.len());
+            && levels
+                .iter()
+                .zip(&self.parameters)
+                .all(|(&level, parameter)| level == INACTIVE || u64::from(level) < parameter.len());
         exist.then(|| self.canonical(levels)).flatten().filter(|config| self.is_member(config))
     }
 

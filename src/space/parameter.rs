@@ -100,7 +100,7 @@ impl Role {
 /// let precision = Parameter::values("precision", ["fp32", "bf16"]);
 /// assert!(!precision.is_ordinal());
 /// ```
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Parameter {
     name: String,
     levels: Levels,
@@ -112,6 +112,9 @@ pub struct Parameter {
     is_batch_size: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     full_precision: Option<Value>,
+    /// The fact that tells what a step really used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    told_by: Option<String>,
     /// The role that is stated, which may be none at all; `None` where the name has to tell.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "stated")]
     role: Option<Option<Role>>,
@@ -177,6 +180,7 @@ impl Parameter {
             memory: None,
             is_batch_size: false,
             full_precision: None,
+            told_by: None,
             role: None,
         }
     }
@@ -208,6 +212,18 @@ impl Parameter {
     pub fn full_precision(mut self, value: impl Into<Value>) -> Self {
         self.full_precision = Some(value.into());
         self
+    }
+
+    /// States the [fact](crate::fact) that has the setting again once it took effect, whatever the parameter's name.
+    #[must_use]
+    pub fn told_by(mut self, fact: impl Into<String>) -> Self {
+        self.told_by = Some(fact.into());
+        self
+    }
+
+    /// The fact that has the setting again once it took effect, where that is stated.
+    pub fn fact(&self) -> Option<&str> {
+        self.told_by.as_deref()
     }
 
     /// States what the parameter is to a training step, whatever its name; `None` where it is nothing that a model of the
@@ -274,6 +290,11 @@ impl Parameter {
             Levels::Listed(values) => values.len() as u64,
             Levels::Integers { count, .. } | Levels::Floats { count, .. } | Levels::Powers { count, .. } => *count,
         }
+    }
+
+    /// The same parameter with one of its settings alone.
+    pub(super) fn only(&self, level: u32) -> Self {
+        Self { levels: Levels::Listed(vec![self.value(level)]), ..self.clone() }
     }
 
     /// How the settings follow each other.

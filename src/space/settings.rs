@@ -42,6 +42,12 @@ impl Settings {
         Self { entries: self.entries.iter().filter(|(name, _)| !is_derived(name)).cloned().collect() }
     }
 
+    /// These settings without those of some names.
+    #[must_use]
+    pub fn without(&self, names: &[&str]) -> Self {
+        Self { entries: self.entries.iter().filter(|(name, _)| !names.contains(&name.as_str())).cloned().collect() }
+    }
+
     /// These settings with others in place of some; conditions and derived values of the space follow.
     ///
     /// The new values need not be in the space. A parameter whose condition no longer holds is left out; one whose
@@ -70,9 +76,17 @@ impl Settings {
         self.entries.push((name.to_owned(), value));
     }
 
-    /// The settings in one line: `batch_size=64 workers=2`.
+    /// Whether nothing is set.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The settings in one line: `batch_size=64 workers=2`; `as it is` where nothing is set.
     pub fn line(&self) -> String {
-        let words: Vec<String> = self.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        if self.is_empty() {
+            return super::AS_IT_IS.to_owned();
+        }
+        let words: Vec<String> = self.iter().map(|(name, value)| format!("{name}={}", value.in_line())).collect();
         words.join(" ")
     }
 }

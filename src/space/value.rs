@@ -22,7 +22,18 @@ pub enum Value {
     Text(String),
 }
 
+/// The setting that sets nothing: what takes a parameter is left as the script has it.
+///
+/// Whatever a parameter is applied to has it, beside its own settings: a step without it is rendered as if the parameter
+/// were not active.
+pub const AS_IT_IS: &str = "as it is";
+
 impl Value {
+    /// Whether it is the setting that [sets nothing](AS_IT_IS).
+    pub fn is_as_it_is(&self) -> bool {
+        matches!(self, Self::Text(text) if text == AS_IT_IS)
+    }
+
     /// The number that the value stands for, if it is one.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
@@ -91,6 +102,17 @@ impl Hash for Value {
             Self::Int(value) => value.hash(state),
             Self::Float(value) => value.to_bits().hash(state),
             Self::Text(value) => value.hash(state),
+        }
+    }
+}
+
+impl Value {
+    /// The value in a line that a person reads: a text with line breaks, or signs that a terminal would act on, is quoted and
+    /// has them escaped.
+    pub fn in_line(&self) -> String {
+        match self {
+            Self::Text(text) if text.contains(char::is_control) => format!("{text:?}"),
+            other => other.to_string(),
         }
     }
 }

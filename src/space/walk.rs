@@ -2,6 +2,7 @@
 
 use super::build::Graph;
 use super::plan::{Plan, Slots};
+use super::rules::Tracks;
 use super::{Config, INACTIVE, MemoryRole, Permutation, Space};
 use crate::outcome::Memory;
 
@@ -12,8 +13,10 @@ use crate::outcome::Memory;
 pub struct Walk<'s> {
     space: &'s Space,
     plan: Plan,
-    orders: Option<Vec<Permutation>>,
+    orders: Orders,
     slots: Slots,
+    /// Where levels lead.
+    tracks: Tracks,
     /// Next place to try at each depth of the plan.
     next: Vec<u64>,
     depth: Option<usize>,
@@ -28,6 +31,19 @@ pub enum Advance {
     End,
     /// The allowed work is done; the walk can be advanced again.
     OutOfFuel,
+}
+
+/// In which order the settings of a parameter are tried.
+#[derive(Debug)]
+enum Orders {
+    Ascending,
+    /// One for each parameter.
+    Shuffled(Vec<Permutation>),
+    /// Those nearest to a config's first, and one parameter at one level only.
+    Near {
+        levels: Vec<u32>,
+        parameter: usize,
+    },
 }
 
 /// What trying one setting came to.
@@ -51,7 +67,9 @@ impl<'s> Walk<'s> {
     /// `order` must name each parameter of the space, by its place, for whole configs to come.
     pub fn over(space: &'s Space, order: &[usize]) -> Self {
         let plan = Plan::new(&Graph::of(space), order);
-        Self { space, next: vec![0; plan.order.len()], depth: Some(0), plan, orders: None, slots: Slots::new(space) }
+        let tracks = space.outlook().tracks(space, &plan.order);
+        let next = vec![0; plan.order.len()];
+        Self { space, next, depth: Some(0), plan, orders: Orders::Ascending, slots: Slots::new(space), tracks }
     }
 
     /// Walks with the settings of each parameter in a random order.
@@ -59,7 +77,16 @@ impl<'s> Walk<'s> {
         let orders = space.parameters.iter().enumerate().map(|(at, parameter)| {
             Permutation::new(u128::from(parameter.len()), seed.wrapping_mul(0x9E37_79B9).wrapping_add(at as u64))
         });
-        Self { orders: Some(orders.collect()), ..Self::new(space) }
+        Self { orders: Orders::Shuffled(orders.collect()), ..Self::new(space) }
+    }
+
+    /// Walks over configs in which one parameter has a level, the others first as they are in a config.
+    pub(super) fn near(space: &'s Space, config: &Config, parameter: usize, level: u32) -> Self {
+        let others = (0..space.parameters.len()).filter(|&at| at != parameter);
+        let order: Vec<usize> = std::iter::once(parameter).chain(others).collect();
+        let mut levels: Vec<u32> = config.levels().map(|level| level.unwrap_or(0)).collect();
+        levels[parameter] = level;
+        Self { orders: Orders::Near { levels, parameter }, ..Self::over(space, &order) }
     }
 
     /// Goes back or forth to a config, so that it is the next to come. Only for walks that are not shuffled.
@@ -72,6 +99,7 @@ impl<'s> Walk<'s> {
             self.next[depth] = if is_last { place } else { place + 1 };
             // What was allowed once is allowed again.
             let _ = self.plan.assign(self.space, &mut self.slots, depth, level);
+            self.tracks.enter(self.space, self.plan.order[depth], level);
         }
     }
 
@@ -101,7 +129,7 @@ impl<'s> Walk<'s> {
             match self.step(walls) {
                 Step::Found(config) => return Some(config),
                 Step::End => return None,
-                Step::Cut if self.orders.is_none() => left = patience,
+                Step::Cut if matches!(self.orders, Orders::Ascending) => left = patience,
                 Step::Cut | Step::Tried => {}
             }
         }
@@ -126,7 +154,7 @@ impl<'s> Walk<'s> {
         let (_, memory) = walls.iter().find(|(failed, memory)| is_behind(failed, *memory))?;
         Some(match self.space.memory_role_of(known[depth], *memory) {
             MemoryRole::Same => true,
-            MemoryRole::Grows => self.orders.is_none(),
+            MemoryRole::Grows => matches!(self.orders, Orders::Ascending),
             MemoryRole::Unknown => false,
         })
     }
@@ -143,6 +171,9 @@ impl<'s> Walk<'s> {
         if self.plan.assign(self.space, &mut self.slots, depth, level).is_err() {
             return Step::Tried;
         }
+        if !self.tracks.enter(self.space, self.plan.order[depth], level) {
+            return Step::Tried;
+        }
         if let Some(rest_too) = self.is_behind_wall(walls, depth) {
             if rest_too {
                 self.next[depth] = u64::MAX;
@@ -154,6 +185,7 @@ impl<'s> Walk<'s> {
             self.depth = Some(depth + 1);
             return Step::Tried;
         }
+        self.tracks.refill();
         let config = self.slots.config();
         if self.space.is_member(&config) { Step::Found(config) } else { Step::Tried }
     }
@@ -164,10 +196,28 @@ impl<'s> Walk<'s> {
         if !self.plan.is_active(self.space, &self.slots, depth) {
             return (place == 0).then_some(INACTIVE);
         }
+        let len = self.space.parameters[parameter].len();
         match &self.orders {
-            Some(orders) => u32::try_from(orders[parameter].at(place.into())?).ok(),
-            None => (place < self.space.parameters[parameter].len()).then(|| u32::try_from(place).ok())?,
+            Orders::Shuffled(orders) => u32::try_from(orders[parameter].at(place.into())?).ok(),
+            Orders::Ascending => (place < len).then(|| u32::try_from(place).ok())?,
+            Orders::Near { levels, parameter: fixed } if parameter == *fixed => {
+                (place == 0).then_some(levels[parameter])
+            }
+            Orders::Near { levels, .. } => {
+                (place < len).then(|| u32::try_from(nearest(levels[parameter].into(), place, len)).ok())?
+            }
         }
+    }
+}
+
+/// The number at a place of all below a length, those nearest to a centre first, smaller before larger.
+fn nearest(centre: u64, place: u64, len: u64) -> u64 {
+    let both = 2 * centre.min(len - 1 - centre);
+    match place {
+        _ if place > both && centre < len / 2 => place,
+        _ if place > both => len - 1 - place,
+        _ if place % 2 == 1 => centre - place.div_ceil(2),
+        _ => centre + place / 2,
     }
 }
 
@@ -178,6 +228,25 @@ impl Iterator for Walk<'_> {
         match self.advance(&mut u64::MAX.clone()) {
             Advance::Found(config) => Some(config),
             Advance::End | Advance::OutOfFuel => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_come_first_and_all_come() {
+        for len in 1..9 {
+            for centre in 0..len {
+                let order: Vec<u64> = (0..len).map(|place| nearest(centre, place, len)).collect();
+                let mut sorted = order.clone();
+                sorted.sort_unstable();
+                assert_eq!(sorted, (0..len).collect::<Vec<_>>(), "{centre} of {len}: {order:?}");
+                let distances: Vec<u64> = order.iter().map(|at| at.abs_diff(centre)).collect();
+                assert!(distances.is_sorted(), "{centre} of {len}: {order:?}");
+            }
         }
     }
 }

@@ -5,17 +5,34 @@ use super::file::{Entries, Located};
 use super::hardware::{CURE, LeftOut};
 use crate::space::{LocateError, Settings, Space, Value};
 
+/// What `[baseline]` states.
+pub(super) struct Stated {
+    pub(super) settings: Settings,
+    /// Whether it leaves out parameters that are active beside the others.
+    pub(super) is_partial: bool,
+}
+
+/// The settings with the first ones of what they leave out.
+pub(super) fn completed(stated: &Settings, space: &Space) -> Settings {
+    let located = space.locate(stated);
+    located.map_or_else(|_| stated.clone(), |config| space.settings(&config).chosen(space))
+}
+
 /// The settings of a table, if they are in the space.
 pub(super) fn build(
     source: &SourceFile,
     table: &Located<Entries<Located<Value>>>,
     space: &Space,
     left_out: &[LeftOut],
-) -> Result<Settings, SpecError> {
+) -> Result<Stated, SpecError> {
     let entries = &table.value.0;
     let settings: Settings = entries.iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect();
     let error = match space.locate(&settings) {
-        Ok(config) => return Ok(space.settings(&config).chosen(space)),
+        Ok(config) => {
+            let is_partial = space.as_it_is_with(&settings).is_ok_and(|stated| stated.is_as_it_is());
+            let whole = space.settings(&config).chosen(space);
+            return Ok(Stated { settings: if is_partial { settings } else { whole }, is_partial });
+        }
         Err(error) => error,
     };
     if let LocateError::UnknownValue { name, value, .. } = &error

@@ -15,6 +15,7 @@ use toml::Spanned;
 
 use super::goals::{Aim, Weight};
 use crate::objective::OnTie;
+use crate::probe::Writes;
 use crate::space::{Role, Value};
 use crate::telemetry::DeviceChoice;
 
@@ -160,6 +161,15 @@ pub(super) struct StepTable {
     /// many as the processes say that there are.
     #[serde(default)]
     pub(super) ranks: Option<Located<Value>>,
+    /// What becomes of a probe's writes: `scratch` (they go to a layer that is thrown away), `guard` (the adapter's hook
+    /// keeps them off files that were there), or `allow` (they change files as the script would). Default: the first of
+    /// these that can be had.
+    #[serde(default)]
+    pub(super) writes: Option<Located<Writes>>,
+    /// How much one probe may write to its scratch layer: a share of the free disk such as `0.5`, or a size such as
+    /// `"20GiB"`. Default: 0.5.
+    #[serde(default)]
+    pub(super) scratch_size: Option<Located<Value>>,
 }
 
 /// A template that is rendered for each probe.
@@ -396,6 +406,8 @@ pub(super) struct SearchTable {
     pub(super) least_gain: Option<Located<f64>>,
     /// Which of several configs within the noise is named. Default: the cheapest.
     pub(super) on_tie: Option<OnTie>,
+    /// Whether a search without `[baseline]` begins with the job as it is, with nothing set, as its baseline. Default: true.
+    pub(super) as_it_is: Option<bool>,
     /// Earlier searches, on another device or with another model, to learn from: their folders or journals, relative to
     /// this file. Default: none.
     pub(super) warm_start: Option<Vec<Located<PathBuf>>>,

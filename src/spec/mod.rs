@@ -19,6 +19,7 @@ mod space;
 mod step;
 mod syntax;
 mod warm_start;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -61,8 +62,10 @@ pub struct Spec {
     pub space: Space,
     /// What is run.
     pub step: StepSpec,
-    /// The current settings.
+    /// The settings that the speed-up is measured against, where they are stated.
     pub baseline: Option<Settings>,
+    /// Whether the job as it is, with nothing set, is what the speed-up is measured against.
+    pub is_baseline_as_it_is: bool,
     /// How far a probe may go.
     pub limits: Limits,
     /// What better means.
@@ -99,7 +102,7 @@ impl Spec {
         let file: SpecFile = reading::read(&source)?;
         let adapter = apply::adapter(&source, &file.step.value)?;
         let (space, applied, left_out) = space::build(&source, &file.space, &file.rules, &file.step.value, detect)?;
-        let baseline =
+        let stated =
             file.baseline.as_ref().map(|table| baseline::build(&source, table, &space, &left_out)).transpose()?;
         let (strategy, seed) = (strategy(&source, &file.search)?, file.search.seed.unwrap_or(0));
         let step = step::build(&source, &file.step.value, &space, Apply { adapter, applied, seed })?;
@@ -108,6 +111,17 @@ impl Spec {
         let mut warnings = apply::warnings(&file.step.value);
         warnings.extend(objective::warnings(&file.objective, &objective, &space));
         warnings.extend(step.unused(&space));
+        let (baseline, is_partial) = stated.map_or((None, false), |stated| (Some(stated.settings), stated.is_partial));
+        let wants_as_it_is = baseline.is_none() && file.search.as_it_is.unwrap_or(true) || is_partial;
+        let set = baseline.clone().unwrap_or_default();
+        let needs = step.as_it_is_needs(&set).filter(|_| wants_as_it_is);
+        let baseline = match (&needs, baseline) {
+            (Some(_), Some(partial)) => Some(baseline::completed(&partial, &space)),
+            (_, baseline) => baseline,
+        };
+        warnings.extend(needs.as_ref().filter(|_| baseline.is_none()).map(|needs| {
+            format!("the job cannot be run as it is, so there is no baseline: {needs}. State what is run today in [baseline]")
+        }));
         Ok(Self {
             path: path.to_owned(),
             text: source.text.clone(),
@@ -116,6 +130,7 @@ impl Spec {
             space,
             step,
             baseline,
+            is_baseline_as_it_is: wants_as_it_is && needs.is_none(),
             objective,
             strategy,
             seed,

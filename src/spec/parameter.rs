@@ -135,6 +135,9 @@ fn parameter(source: &SourceFile, definition: &Definition) -> Result<Parameter, 
     if target.is_some_and(|target| target.name == "dataloader.batch_size") {
         parameter = parameter.batch_size();
     }
+    if let Some(fact) = target.and_then(Target::fact) {
+        parameter = parameter.told_by(fact);
+    }
     match &table.role {
         Some(stated) => parameter = with_role(source, &name.value, parameter, stated)?,
         None => {

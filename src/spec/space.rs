@@ -56,9 +56,9 @@ pub(super) fn build(
     let applied = apply::resolve(&mut collected, step)?;
     let left_out = hardware::fit(&mut collected, &applied, step, detect)?;
     let place = |error| places::mistake(&collected, file, &table.span, &error);
-    let space = collected.builder(collected.rules.len())?.build().map_err(place)?;
+    let space = collected.builder(&(0..collected.rules.len()).collect::<Vec<_>>())?.build().map_err(place)?;
     space.try_expressions().map_err(place)?;
-    if space.first().is_none() {
+    if space.is_empty() {
         return Err(collected.nothing_allowed(file, table, &space));
     }
     apply::check_settings(&collected, &space, &applied)?;
@@ -103,8 +103,8 @@ impl Collected {
         self.add(&imported, &parsed.space, &parsed.rules)
     }
 
-    /// The parts of the space, with so many of the rules.
-    fn builder(&self, rules: usize) -> Result<SpaceBuilder, SpecError> {
+    /// The parts of the space, with some of the rules.
+    fn builder(&self, rules: &[usize]) -> Result<SpaceBuilder, SpecError> {
         let mut builder = Space::builder();
         for definition in &self.parameters {
             builder = match part(&self.files[definition.file], definition)? {
@@ -112,7 +112,7 @@ impl Collected {
                 Part::Derived(name, expression) => builder.derive(name, expression),
             };
         }
-        for (file, text) in self.rules.iter().take(rules) {
+        for (file, text) in rules.iter().filter_map(|rule| self.rules.get(*rule)) {
             builder = builder.rule(expression(&self.files[*file], text)?);
         }
         Ok(builder)
@@ -135,29 +135,39 @@ impl Collected {
         }
     }
 
-    /// Finds the first rule that leaves nothing, together with those before it.
+    /// Names the first rule with which it is shown that nothing is left, and those without which it would not be.
     fn nothing_allowed(&self, file: &SourceFile, table: &Located<SpaceTable>, space: &Space) -> SpecError {
         let settings: Vec<String> =
             space.parameters().iter().map(|p| format!("{} = {}", p.name(), p.summary())).collect();
         let hint = format!("loosen it; the settings are {}", settings.join("; "));
-        let culprit = (0..self.rules.len()).find(|&last| !self.allows_any(last + 1));
-        match culprit.and_then(|place| Some((place, self.rules.get(place)?))) {
-            Some((place, (source, text))) => {
-                let others = if place == 0 { "" } else { ", with those before it," };
-                let message = if place + self.implied_rules >= self.rules.len() {
-                    format!("the rule `{}`, which follows from this, excludes every config", text.value)
-                } else {
-                    format!("this rule{others} excludes every config")
-                };
-                self.files[*source].error(text.span.clone(), message, hint)
+        let leaves_nothing = |rules: &[usize]| {
+            let space = self.builder(rules).map(SpaceBuilder::build);
+            space.is_ok_and(|space| space.is_ok_and(|space| space.is_empty()))
+        };
+        let up_to = |last: usize| (0..=last).collect::<Vec<usize>>();
+        let culprit = (0..self.rules.len()).find(|&last| leaves_nothing(&up_to(last)));
+        let Some((place, (source, text))) = culprit.and_then(|place| Some((place, self.rules.get(place)?))) else {
+            return file.error(table.span.clone(), "no config of the space can be evaluated", hint);
+        };
+        // What can be taken away while nothing is left is no part of the conflict.
+        let mut conflict = up_to(place);
+        for other in 0..place {
+            let rest: Vec<usize> = conflict.iter().copied().filter(|rule| *rule != other).collect();
+            if leaves_nothing(&rest) {
+                conflict = rest;
             }
-            None => file.error(table.span.clone(), "no config of the space can be evaluated", hint),
         }
-    }
-
-    fn allows_any(&self, rules: usize) -> bool {
-        let space = self.builder(rules).map(SpaceBuilder::build);
-        space.is_ok_and(|space| space.is_ok_and(|space| space.first().is_some()))
+        conflict.pop();
+        let others: Vec<String> = conflict.iter().map(|rule| format!("`{}`", self.rules[*rule].1.value)).collect();
+        let others =
+            if others.is_empty() { String::new() } else { format!(", together with {},", others.join(" and ")) };
+        let message = if place + self.implied_rules >= self.rules.len() {
+            let follows = if others.is_empty() { "," } else { &others };
+            format!("the rule `{}`, which follows from this{follows} excludes every config", text.value)
+        } else {
+            format!("this rule{others} excludes every config")
+        };
+        self.files[*source].error(text.span.clone(), message, hint)
     }
 }
 

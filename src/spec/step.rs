@@ -1,15 +1,14 @@
 //! From `[step]` to what is run and how it is read.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
 use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{FileTable, Located, StepTable};
 use super::parameter::expression;
-use super::{pattern, places};
+use super::{pattern, places, writes};
 use crate::adapter::Apply;
-use crate::probe::{BUILTINS, CommandStep, Rate, StepTemplate, Template};
+use crate::probe::{BUILTINS, CommandStep, Rate, StepTemplate, Template, WritesWish, as_it_is_needs};
 use crate::space::{Advance, Derived, Expression, Parameter, Settings, Space, Value, Walk};
 use crate::telemetry::{Device, DeviceChoice, VISIBLE_GPUS};
 
@@ -21,6 +20,7 @@ pub struct StepSpec {
     samples_per_step: Option<Expression>,
     ranks: Option<Expression>,
     device: DeviceChoice,
+    writes: WritesWish,
 }
 
 impl StepSpec {
@@ -34,17 +34,29 @@ impl StepSpec {
         &self.template
     }
 
+    /// What is to become of the probes' writes.
+    pub fn writes(&self) -> WritesWish {
+        self.writes
+    }
+
     /// The step as a command prober takes it.
     pub fn into_command(self, gputune: PathBuf, supervisor: PathBuf, device: &Device) -> CommandStep {
         CommandStep {
             template: self.template,
             rate: self.rate,
             samples_per_step: self.samples_per_step,
+            may_count_steps: false,
             ranks: self.ranks,
             gputune,
             supervisor,
             is_gpu: device.is_gpu,
+            writes: self.writes,
         }
+    }
+
+    /// What the job cannot do without when it is run as it is, with nothing but `set`, where there is something.
+    pub fn as_it_is_needs(&self, set: &Settings) -> Option<String> {
+        as_it_is_needs(&self.template, &self.rate, self.samples_per_step.as_ref(), set)
     }
 
     /// What trials depend on.
@@ -84,25 +96,14 @@ impl StepSpec {
     /// A warning for each parameter that nothing hands to the step.
     pub(super) fn unused(&self, space: &Space) -> Vec<String> {
         let apply = &self.template.apply;
-        let mut used: BTreeSet<&str> =
-            self.template.templates().flat_map(Template::names).map(|(name, _)| name).collect();
-        used.extend(apply.applied.iter().map(|applied| applied.parameter.as_str()));
-        // A parameter that only others are derived from reaches the step through them; those may be derived, too.
-        for _ in space.derived() {
-            let expressions = space.derived().iter().filter(|derived| used.contains(derived.name()));
-            let through: Vec<&String> = expressions.flat_map(|derived| derived.expression().names()).collect();
-            used.extend(through.into_iter().map(String::as_str));
-        }
-        if apply.adapter.is_none() && space.parameters().iter().all(|parameter| !used.contains(parameter.name())) {
+        let unheard = self.template.unheard(space);
+        if apply.adapter.is_none() && unheard.len() == space.parameters().len() {
             // A step that is handed no setting at all reads the variable on purpose.
             return Vec::new();
         }
         let otherwise = if apply.is_nothing() { "" } else { ", and it has no `apply`" };
-        space
-            .parameters()
-            .iter()
-            .map(Parameter::name)
-            .filter(|name| !used.contains(name))
+        unheard
+            .into_iter()
             .map(|name| {
                 format!(
                     "nothing in [step] uses `{name}`{otherwise}: the step only sees it in the environment variable GPUTUNE_CONFIG"
@@ -144,6 +145,7 @@ pub(super) fn build(
         samples_per_step: table.samples_per_step.as_ref().map(|text| samples(source, text, space)).transpose()?,
         ranks: table.ranks.as_ref().map(|text| ranks(source, text, space)).transpose()?,
         device,
+        writes: writes::build(source, table)?,
     })
 }
 

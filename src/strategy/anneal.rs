@@ -11,7 +11,7 @@
 
 use super::{Entry, Proposal, Strategy, View, random};
 use crate::outcome::Outcome;
-use crate::space::{Config, Permutation};
+use crate::space::{Config, Permutation, Space};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "anneal",
@@ -62,7 +62,7 @@ fn near(view: &View<'_>, config: &Config, reach: u32, draw: &Draws) -> Option<Co
     let order = Permutation::new(parameters as u128, draw.0);
     let places = (0..parameters as u128).filter_map(|place| usize::try_from(order.at(place)?).ok());
     let mut open = places.filter_map(|at| {
-        let around = view.space.variations(config, at, reach);
+        let around = view.space.moves(config, at, reach);
         let first = Permutation::new(around.len() as u128, draw.0.wrapping_add(at as u64));
         let mut order = (0..around.len() as u128).filter_map(|place| usize::try_from(first.at(place)?).ok());
         order.find_map(|place| around.get(place).filter(|config| view.is_open(config)).cloned())
@@ -112,7 +112,7 @@ impl<'v> Walk<'v> {
                 continue;
             };
             // A config that is far away began the walk anew; of the first ones the best counts.
-            let is_restart = number >= FIRST && !is_one_step(at, config);
+            let is_restart = number >= FIRST && !is_one_step(view.space, at, config);
             #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
             let share = (number as f64 / planned).min(1.0);
             let temperature = if number < FIRST { 0.0 } else { HOT * libm::pow(COLD / HOT, share) };
@@ -130,11 +130,17 @@ fn is_taken(loss: f64, temperature: f64, draw: f64) -> bool {
     loss <= 0.0 || temperature > 0.0 && draw < libm::exp(-loss / temperature)
 }
 
-/// Whether two configs differ in one parameter that is active in both, as far as the walk reaches. Parameters that the
-/// change switches on or off do not count.
-fn is_one_step(from: &Config, to: &Config) -> bool {
-    let both = from.levels().zip(to.levels());
-    both.filter(|(from, to)| from.is_some() && to.is_some() && from != to).count() <= 1
+/// Whether two configs differ in one parameter that is active in both, as far as the walk reaches, or in those that rules
+/// change with it. Parameters that the change switches on or off do not count.
+fn is_one_step(space: &Space, from: &Config, to: &Config) -> bool {
+    let both = from.levels().zip(to.levels()).enumerate();
+    let changed: Vec<(usize, u32)> = both
+        .filter_map(|(at, (from, to))| from.zip(to).filter(|(from, to)| from != to).map(|(_, to)| (at, to)))
+        .collect();
+    let is_detour = |(at, level): &(usize, u32)| {
+        space.with_level(from, *at, *level).is_none() && space.detour(from, *at, *level).as_ref() == Some(to)
+    };
+    changed.len() <= 1 || changed.iter().any(is_detour)
 }
 
 /// How scores are compared.

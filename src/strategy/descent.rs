@@ -37,7 +37,7 @@ fn next(view: &View<'_>) -> Option<Config> {
         let start = first()?;
         return open(view, std::iter::once(start.clone()))
             .or_else(|| open(view, shrunk(view.space, &start).into_iter()))
-            .or_else(|| open(view, view.space.neighbours(&start).into_iter()))
+            .or_else(|| open(view, near(view, &start, 1)))
             .or_else(|| random::propose(view));
     };
     let best = &best.config;
@@ -57,11 +57,11 @@ fn open(view: &View<'_>, mut candidates: impl Iterator<Item = Config>) -> Option
     candidates.find(|config| view.is_open(config))
 }
 
-/// Variations of one parameter at a time, by at most so many steps.
+/// Moves along one parameter at a time, by at most so many steps.
 fn near<'v>(view: &'v View<'_>, config: &'v Config, reach: u32) -> impl Iterator<Item = Config> + 'v {
     // A long range is not listed whole: beyond these steps the random part looks.
     let reach = reach.min(64);
-    (0..view.space.parameters().len()).flat_map(move |at| view.space.variations(config, at, reach))
+    (0..view.space.parameters().len()).flat_map(move |at| view.space.moves(config, at, reach))
 }
 
 /// What was best before the best trial was made.
@@ -93,7 +93,8 @@ fn shrunk(space: &Space, start: &Config) -> Vec<Config> {
     for (at, parameter) in space.parameters().iter().enumerate() {
         if parameter.memory_role() == MemoryRole::Grows {
             let level = start.level(at).unwrap_or(0);
-            configs.extend((0..level).rev().filter_map(|smaller| space.with_level(start, at, smaller)));
+            let with = |smaller| space.with_level(start, at, smaller).or_else(|| space.detour(start, at, smaller));
+            configs.extend((0..level).rev().filter_map(with));
         }
     }
     configs

@@ -118,7 +118,10 @@ impl EarlierStudy {
             return Err(EarlierError::Empty { place: place.display().to_string() });
         }
         let (_, lines) = journal::read(&path)?;
-        let trials = lines.into_iter().map(|Line { purpose, config, outcome, .. }| (purpose, config, outcome));
+        let trials = lines
+            .into_iter()
+            .filter(|line| line.as_it_is.is_none())
+            .map(|Line { purpose, config, outcome, .. }| (purpose, config, outcome));
         Ok(Self::new(place.display().to_string(), trials.collect()))
     }
 
@@ -139,8 +142,9 @@ impl EarlierStudy {
 
     /// A study of this process, with a name for it.
     pub fn of(name: impl Into<String>, space: &Space, history: &History) -> Self {
-        let trials =
-            history.trials().iter().map(|trial| (trial.purpose, space.settings(&trial.config), trial.outcome.clone()));
+        // What sets nothing says nothing of any setting.
+        let set = history.trials().iter().filter(|trial| !trial.config.is_as_it_is());
+        let trials = set.map(|trial| (trial.purpose, space.settings(&trial.config), trial.outcome.clone()));
         Self::new(name.into(), trials.collect())
     }
 

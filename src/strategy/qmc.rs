@@ -3,7 +3,8 @@
 //! The directions are those of Joe and Kuo ("Constructing Sobol sequences with better two-dimensional projections",
 //! SIAM J. Sci. Comput. 2008), scrambled by the seed as Burley does ("Practical hash-based Owen scrambling", JCGT 2020).
 //! Each parameter has a dimension; a point's coordinate picks the setting, all of them equally wide. Points that the
-//! rules forbid or that are known are passed over. A space of more than 256 parameters uses the dimensions again with
+//! rules forbid or that are known are passed over; where the rules leave little, a setting is as wide as the share of what
+//! is left that has it (the transformation of Rosenblatt, Annals of Mathematical Statistics 1952), so that no point is lost. A space of more than 256 parameters uses the dimensions again with
 //! another scrambling, which is even only within each block (Burley's padding).
 
 use std::sync::Arc;
@@ -58,16 +59,16 @@ impl Strategy for Qmc {
 fn point(space: &Space, place: u32, seed: u64) -> Option<Config> {
     // The sequence has seeds of 32 bits.
     let seed = u32::try_from((seed ^ (seed >> 32)) & u64::from(u32::MAX)).unwrap_or(0);
-    let levels: Vec<u32> = (0_u32..)
-        .zip(space.parameters())
-        .map(|(dimension, parameter)| {
-            let block = dimension / sobol_burley::NUM_DIMENSIONS;
-            let seed = seed.wrapping_add(block.wrapping_mul(0x9E37_79B9));
-            let share = sobol_burley::sample(place, dimension % sobol_burley::NUM_DIMENSIONS, seed);
-            level_at(parameter.len(), share)
-        })
-        .collect();
-    space.with_levels(&levels)
+    let share = |dimension: u32| {
+        let block = dimension / sobol_burley::NUM_DIMENSIONS;
+        let seed = seed.wrapping_add(block.wrapping_mul(0x9E37_79B9));
+        sobol_burley::sample(place, dimension % sobol_burley::NUM_DIMENSIONS, seed)
+    };
+    if space.is_sparse() {
+        return space.at_shares(|at| u32::try_from(at).map_or(0.0, |dimension| share(dimension).into()));
+    }
+    let levels = (0_u32..).zip(space.parameters()).map(|(at, parameter)| level_at(parameter.len(), share(at)));
+    space.with_levels(&levels.collect::<Vec<u32>>())
 }
 
 /// The level at a share of the way, below the last.

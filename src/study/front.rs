@@ -4,7 +4,7 @@
 //! ties) and clearly worse in none. Of configs that differ clearly in nothing the tie rule keeps one. So a config that is
 //! ahead in one metric by noise alone does not stay when it is clearly behind in another.
 
-use super::{Best, Noise, Ranked, Study, is_tied, ratio};
+use super::{Best, Noise, Ranked, Study, TAIL, Verdict, is_tied, ratio};
 use crate::objective::front::{by_compromise, non_dominated};
 use crate::objective::{Goal, Objective, OnTie};
 use crate::outcome::{Estimate, Measurement};
@@ -43,7 +43,7 @@ pub struct Part {
 
 /// Of the trials that may win, the configs that are measured again, the first to be named first: with one number the best
 /// ones; of a front the recommended one, then the ends, then what is near the recommended one.
-pub(crate) fn leaders<'t>(objective: &Objective, trials: impl Iterator<Item = &'t Trial>, most: usize) -> Vec<Config> {
+pub(super) fn leaders<'t>(objective: &Objective, trials: impl Iterator<Item = &'t Trial>, most: usize) -> Vec<Config> {
     let feasible: Vec<(&Trial, Vec<f64>)> =
         trials.filter_map(|trial| Some((trial, objective.scores_of(&trial.outcome)?))).collect();
     if !objective.is_pareto() {
@@ -120,7 +120,7 @@ impl Study {
             let entry = &column.ranked[place_of(&column, config)?];
             let baseline = self.baseline.as_ref().and_then(|baseline| place_of(&column, baseline));
             let times_better = baseline.and_then(|place| {
-                ratio(&self.objective.alone(&column.goal), entry, &column.ranked[place], &column.noise)
+                ratio(&self.objective.alone(&column.goal), entry, &column.ranked[place], &column.noise, TAIL)
             });
             Some(Part { weight: weight(at), estimate: entry.estimate, times_better, goal: column.goal })
         };
@@ -132,12 +132,27 @@ impl Study {
         let member = self.front().into_iter().find(|member| member.is_recommended)?;
         let ranked = self.ranked_by(&self.objective);
         let find = |config: &Config| ranked.iter().find(|entry| entry.config == *config).cloned();
+        let (winner, baseline) = (find(&member.config)?, self.baseline.as_ref().and_then(find));
         Some(Best {
-            winner: find(&member.config)?,
             ties: member.ties.iter().filter_map(find).collect(),
-            baseline: self.baseline.as_ref().and_then(find),
+            verdict: self.verdict_on_front(&winner, baseline.as_ref()),
+            winner,
+            baseline,
             speedup: None,
+            unconfirmed_speedup: None,
         })
+    }
+
+    /// A config of a front is better than the baseline where it is clearly so in one metric at least.
+    fn verdict_on_front(&self, winner: &Ranked, baseline: Option<&Ranked>) -> Verdict {
+        let is_clear = |part: &Part| part.times_better.and_then(|times| times.low).is_some_and(|low| low > 1.0);
+        match baseline {
+            None => Verdict::NoBaseline,
+            Some(baseline) if baseline.config == winner.config => Verdict::TiedWithBaseline,
+            Some(baseline) if winner.confirmations == 0 || baseline.confirmations == 0 => Verdict::Unconfirmed,
+            Some(_) if self.parts(&winner.config).iter().any(is_clear) => Verdict::Faster,
+            Some(_) => Verdict::TiedWithBaseline,
+        }
     }
 
     fn columns(&self) -> Vec<Column> {

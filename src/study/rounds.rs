@@ -32,8 +32,9 @@ impl Rounds {
         Some(Self { spread: Spread { ratio: ratio.max(least), degrees } })
     }
 
-    /// The mean difference between two configs over the rounds of both, with half the width of its 95 % interval.
-    pub(super) fn difference(self, a: &Ranked, b: &Ranked) -> Option<(f64, f64)> {
+    /// The mean difference between two configs over the rounds of both, with half the width of an interval that leaves out
+    /// so much probability at each end.
+    pub(super) fn difference(self, a: &Ranked, b: &Ranked, tail: f64) -> Option<(f64, f64)> {
         if a.confirmations < 2 || b.confirmations < 2 {
             return None;
         }
@@ -41,7 +42,7 @@ impl Rounds {
         let differences: Vec<Observation> =
             pairs.map(|(a, b)| Observation { value: a.value - b.value, error: a.error.hypot(b.error) }).collect();
         let mean = stats::weighted_mean(&differences)?;
-        Some((mean.value, self.spread.half_width(mean.error)))
+        Some((mean.value, self.spread.half_width(mean.error, tail)))
     }
 }
 

@@ -2,7 +2,9 @@
 
 use super::TuneError;
 use super::search::{OnEvent, Search};
+use crate::arrival;
 use crate::event::Event;
+use crate::journal::settings_of;
 use crate::numerics;
 use crate::outcome::{Failure, Measurement, Numerics, Outcome};
 use crate::probe::{Effort, Job};
@@ -21,6 +23,9 @@ impl Search<'_, '_> {
         on_event: OnEvent<'_>,
     ) -> Result<Outcome, TuneError> {
         let Outcome::Measured(measurement) = outcome else { return Ok(outcome) };
+        if let Some(mismatch) = arrival::mismatch(self.space, job.settings, &measurement) {
+            return Ok(Outcome::Rejected(Failure::new(mismatch.to_string())));
+        }
         if let Some(reason) = self.no_effect(&measurement, job) {
             return Ok(Outcome::Rejected(Failure::new(reason)));
         }
@@ -75,7 +80,7 @@ impl Search<'_, '_> {
                 on_event(Event::Comparing { number: job.number, settings: full });
                 let reference = Job { settings: full, effort: Effort::Losses, rival: None, ..*job };
                 match self.run_undisturbed(&reference, on_event)? {
-                    Outcome::Interrupted => return Ok(Outcome::Interrupted),
+                    says_nothing @ (Outcome::Interrupted | Outcome::Disturbed(_)) => return Ok(says_nothing),
                     Outcome::Measured(reference) => compare(&measurement.first_losses, reference.first_losses),
                     other => Numerics { not_compared: Some(failed_in_full_precision(&other)), ..Numerics::default() },
                 }
@@ -124,27 +129,25 @@ impl Search<'_, '_> {
         let parameters = self.space.parameters();
         let whole_batch = |parameter: &Parameter| parameter.is_batch_size() && !parameter.name().contains("micro");
         let batch = parameters.iter().position(whole_batch)?;
+        let name = parameters[batch].name();
+        let own = job.settings.get(name)?;
         let differs = |trial: &&Trial| {
-            let other = &trial.config;
-            let settings = self.space.settings(other);
+            let (other, settings) = (&trial.config, settings_of(trial, self.space));
             let is_derived_alike = |name: &str| settings.get(name) == job.settings.get(name);
-            self.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
+            // Of a job that was left as it is, what it says of itself counts.
+            settings.get(name).is_some_and(|value| value != own)
+                && self.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
                 && parameters.iter().enumerate().all(|(at, parameter)| {
                     let same = other.level(at) == job.config.level(at);
-                    if at == batch { !same } else { same || parameter.memory_role() == MemoryRole::Same }
+                    at == batch || same || parameter.memory_role() == MemoryRole::Same
                 })
         };
         let same_samples = |trial: &&Trial| {
             trial.outcome.partial_measurement().and_then(|other| other.samples_per_step) == Some(samples)
         };
         let other = self.history.trials().iter().filter(differs).find(same_samples)?;
-        let name = parameters[batch].name();
-        let value = |settings: &Settings| settings.get(name).map(ToString::to_string).unwrap_or_default();
-        Some(format!(
-            "`{name}` has no effect: a step takes {samples} samples with {} as with {}",
-            value(job.settings),
-            value(&self.space.settings(&other.config))
-        ))
+        let value = settings_of(other, self.space).get(name).map(ToString::to_string).unwrap_or_default();
+        Some(format!("`{name}` has no effect: a step takes {samples} samples with {own} as with {value}"))
     }
 }
 

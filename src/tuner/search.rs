@@ -7,16 +7,19 @@ use std::time::{Duration, Instant};
 
 use super::TuneError;
 use super::gain::{self, SmallGains};
-use crate::budget::{Budget, StopReason};
+use super::put_back::PutBack;
+use super::seen::{Open, Seen};
+use crate::arrival;
+use crate::budget::{Budget, Round, StopReason};
 use crate::diagnosis::{self, Around};
 use crate::event::Event;
-use crate::journal::Journal;
+use crate::journal::{self, Journal};
 use crate::numerics::FullPrecision;
 use crate::objective::{Objective, front};
-use crate::outcome::{Estimate, Outcome};
+use crate::outcome::{Estimate, Failure, Outcome};
 use crate::precision::Precision;
 use crate::probe::{Effort, Job, Limits, Prober};
-use crate::space::{Config, Space};
+use crate::space::{Config, Count, Space};
 use crate::strategy::{Earlier, Proposal, Strategy, View};
 use crate::trial::{History, Purpose, Trial};
 
@@ -38,14 +41,27 @@ pub(super) struct Search<'s, 'p> {
     pub(super) begin: Instant,
     /// Time that earlier runs of the same search took.
     pub(super) earlier: Duration,
+    /// Configs that are tried again later.
+    pub(super) put_back: PutBack,
+    /// The number of the last trial in the journal, those of earlier eras included.
+    pub(super) last_number: u32,
     /// What the strategy expects to gain.
     pub(super) gains: SmallGains,
+    /// The part of the space that strategies see.
+    pub(super) open: Open,
+    /// How long the confirmations of this round measure.
+    pub(super) confirmation: Round,
     pub(super) history: History,
 }
 
 impl Search<'_, '_> {
     pub(super) fn elapsed(&self) -> Duration {
         self.earlier + self.begin.elapsed()
+    }
+
+    /// Whether nothing was probed yet, now or earlier.
+    pub(super) fn is_new(&self) -> bool {
+        self.history.trials().is_empty()
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -65,8 +81,12 @@ impl Search<'_, '_> {
                 return Ok(StopReason::Interrupted);
             }
             let stop = self.budget.stop(&self.history, self.elapsed());
-            let unknown = baseline.filter(|baseline| !self.history.is_settled(baseline));
-            let next = if let Some(baseline) = unknown {
+            let is_open = |config: &&Config| !self.history.is_settled(config) && !self.put_back.has(config);
+            let unknown = baseline.filter(is_open);
+            let due = if stop.is_none() { self.put_back.next(false) } else { None };
+            let next = if due.is_some() {
+                due
+            } else if let Some(baseline) = unknown {
                 Some((Proposal::from(baseline.clone()), Purpose::Baseline))
             } else {
                 self.proposed(strategy, baseline, seed).map(|proposal| {
@@ -74,8 +94,10 @@ impl Search<'_, '_> {
                     (proposal, part.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in }))
                 })
             };
+            let next = next.or_else(|| self.put_back.next(true));
             // That nothing is left to try says more than that the budget is spent, where both are true.
             let (proposal, purpose) = match (next, stop) {
+                (None, _) if self.space.count() == Count::Unknown => return Ok(StopReason::NothingFound),
                 (None, _) => return Ok(StopReason::SpaceExhausted),
                 (Some(_), Some(reason)) => return Ok(reason),
                 (Some(next), None) => next,
@@ -97,10 +119,14 @@ impl Search<'_, '_> {
         best.map_or(0.0, |(trial, _)| gain::noise(self.objective, &trial.outcome))
     }
 
-    fn proposed(&self, strategy: &mut dyn Strategy, baseline: Option<&Config>, seed: u64) -> Option<Proposal> {
+    fn proposed(&mut self, strategy: &mut dyn Strategy, baseline: Option<&Config>, seed: u64) -> Option<Proposal> {
         let objective = self.objective.scalarised(&self.history, seed);
         let first = self.opened_first(baseline);
-        let view = View::new(self.space, &objective, &self.history, &[], baseline)
+        self.open.update(self.space, &self.history);
+        let space = self.open.space(self.space);
+        let seen = Seen::of(space, &self.history, baseline);
+        let pending = self.put_back.configs();
+        let view = View::new(space, &objective, seen.history(&self.history), &pending, seen.start())
             .with(self.budget.probes_left(&self.history), seed)
             .with_precision_speeds(self.precision_speeds)
             .with_earlier(self.warm_start)
@@ -115,7 +141,9 @@ impl Search<'_, '_> {
         let Some(baseline) = baseline.filter(|_| self.objective.is_largest_throughput()) else { return Vec::new() };
         let measured = self.history.of(baseline).find_map(|trial| trial.outcome.measurement());
         measured.map_or_else(Vec::new, |measurement| {
-            let settings = self.space.settings(baseline);
+            let set = self.space.settings(baseline);
+            let is_as_it_is = baseline.is_as_it_is();
+            let settings = if is_as_it_is { arrival::used(self.space, &measurement.facts, &set) } else { set };
             let verdict = diagnosis::of_config(self.space, &settings, measurement, self.around.clone());
             diagnosis::first_parameters(self.space, &verdict)
         })
@@ -144,9 +172,9 @@ impl Search<'_, '_> {
         purpose: Purpose,
         on_event: OnEvent<'_>,
     ) -> Result<bool, TuneError> {
-        let Proposal { config, reason, gain, .. } = proposal;
-        let number = self.history.trials().last().map_or(1, |trial| trial.number + 1);
-        let settings = self.space.settings(&config);
+        let Proposal { config, reason, gain, one_in } = proposal;
+        let number = self.history.trials().last().map_or(self.last_number, |trial| trial.number) + 1;
+        let settings = self.space.settings(&config).without(&self.history.closed());
         let searched = self.history.searched().count();
         on_event(Event::Started { number, purpose, settings: &settings, searched, reason: reason.as_deref() });
         let begin = Instant::now();
@@ -155,11 +183,13 @@ impl Search<'_, '_> {
             Purpose::Screen { one_in } => Effort::Screen { one_in },
             Purpose::Confirm => Effort::Confirm,
         };
+        let short = Limits { measure_time: self.limits.measure_time / 2, ..*self.limits };
+        let is_short = purpose == Purpose::Confirm && self.confirmation == Round::Short;
         let job = Job {
             number,
             config: &config,
             settings: &settings,
-            limits: self.limits,
+            limits: if is_short { &short } else { self.limits },
             effort,
             rival: self.rival(purpose),
             experiment: None,
@@ -169,6 +199,16 @@ impl Search<'_, '_> {
         if outcome == Outcome::Interrupted {
             return Ok(false);
         }
+        if let Outcome::Disturbed(failure) = outcome {
+            if self.budget.probes == 1 {
+                // There is nothing to go on with meanwhile.
+                return Err(TuneError::Disturbed { reason: failure.reason });
+            }
+            on_event(Event::PutBack { number, reason: &failure.reason });
+            self.put_back.put(Proposal { config, reason, gain, one_in }, purpose, failure.reason)?;
+            return Ok(true);
+        }
+        self.put_back.is_undisturbed(&config);
         let trial = Trial { number, purpose, config, outcome, elapsed: begin.elapsed() };
         if let Some(journal) = &mut self.journal {
             journal.record(&trial, self.space, reason.as_deref(), gain)?;
@@ -176,7 +216,8 @@ impl Search<'_, '_> {
         let judgement = trial.outcome.measurement().map(|measurement| self.objective.judge(measurement));
         let may_lead = purpose != Purpose::Confirm && !purpose.is_short();
         let is_best = may_lead && self.is_best(&trial);
-        on_event(Event::Finished { trial: &trial, settings: &settings, judgement: judgement.as_ref(), is_best });
+        let shown = if trial.config.is_as_it_is() { journal::settings_of(&trial, self.space) } else { settings };
+        on_event(Event::Finished { trial: &trial, settings: &shown, judgement: judgement.as_ref(), is_best });
         self.history.push(trial);
         Ok(true)
     }
@@ -207,15 +248,17 @@ impl Search<'_, '_> {
         view.best()?.0.outcome.measurement()?.throughput
     }
 
-    /// A disturbed probe says nothing about its config, so it is run again, after a while, and never recorded.
+    /// A disturbed probe says nothing about its config, so it is run again, after a while, and never recorded. What is
+    /// disturbed each time stays so.
     pub(super) fn run_undisturbed(&mut self, job: &Job<'_>, on_event: OnEvent<'_>) -> Result<Outcome, TuneError> {
         const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
-        let mut reason = String::new();
+        const PAUSE_IN_A_ROW: Duration = Duration::from_secs(5);
+        let mut last = Failure::new("");
         for (at, pause) in PAUSES.into_iter().enumerate() {
             if at > 0 {
-                on_event(Event::Disturbed { number: job.number, reason: &reason });
+                on_event(Event::Disturbed { number: job.number, reason: &last.reason });
             }
-            if !self.pause(pause) {
+            if !self.pause(if at == 0 && self.put_back.is_disturbed() { PAUSE_IN_A_ROW } else { pause }) {
                 return Ok(Outcome::Interrupted);
             }
             let stop = self.stop;
@@ -224,11 +267,11 @@ impl Search<'_, '_> {
                 if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
             match outcome {
-                Outcome::Disturbed(failure) => reason = failure.reason,
+                Outcome::Disturbed(failure) => last = failure,
                 outcome => return Ok(outcome),
             }
         }
-        Err(TuneError::Disturbed { reason })
+        Ok(Outcome::Disturbed(last))
     }
 
     /// Waits, unless somebody stops the search; whether nobody did.

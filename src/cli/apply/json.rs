@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use gputune::space::Value;
 
+use super::form::Old;
 use super::{LIST, Language, Place, TABLE, Text};
 
-pub(super) const LANGUAGE: Language = Language { name: "JSON", endings: &["json"], places, show, is_same, add };
+pub(super) const LANGUAGE: Language = Language { name: "JSON", endings: &["json"], places, read, show, is_same, add };
 
 fn places(text: &str) -> Result<Vec<Place>, String> {
     // Whatever the scanner passes over was checked here, and how deep it is, too.
@@ -109,6 +110,14 @@ impl Scanner<'_> {
                 _ => self.at += 1,
             }
         }
+    }
+}
+
+fn read(old: &str) -> Old {
+    match serde_json::from_str::<Option<Value>>(old) {
+        Ok(Some(value)) => Old::Scalar(value),
+        Ok(None) => Old::Null,
+        Err(_) => Old::Other,
     }
 }
 

@@ -3,6 +3,7 @@
 //! A reader of each language says where the values are; new values are put in their places, so comments, order,
 //! indentation, line ends and everything else stay byte for byte.
 
+mod form;
 mod json;
 mod toml;
 mod yaml;
@@ -11,6 +12,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use gputune::space::Value;
+
+use form::Old;
 
 /// A language of configuration files.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +24,8 @@ pub(super) struct Language {
     endings: &'static [&'static str],
     /// Where the values of a text are, or what is wrong with it.
     places: fn(&str) -> Result<Vec<Place>, String>,
+    /// What stands there.
+    read: fn(&str) -> Old,
     /// A value as the language writes it, in the manner of what stood there.
     show: fn(&Value, &str) -> String,
     /// Whether what stands there is the same value.
@@ -100,6 +105,8 @@ pub(super) struct Change {
     pub(super) value: Value,
     /// The place, as it was named; else the parameter's name is looked for.
     pub(super) path: Option<String>,
+    /// The settings that the parameter could have, where they are known.
+    pub(super) among: Vec<Value>,
 }
 
 /// Why a file cannot be changed: a sentence, and what to do.
@@ -131,44 +138,28 @@ impl Language {
     pub(super) fn edited(&self, whole: &str, changes: &[Change], adds: bool) -> Result<String, Refusal> {
         let text = whole.strip_prefix('\u{feff}').unwrap_or(whole);
         let mark = &whole[..whole.len() - text.len()];
-        let read = |text: &str| {
-            let hint = format!("mend the file first: it has to be {}", self.name);
-            (self.places)(text).map_err(|error| Refusal::new(error, hint))
-        };
-        let places = read(text)?;
+        let hint = || format!("mend the file first: it has to be {}", self.name);
+        let places = (self.places)(text).map_err(|error| Refusal::new(error, hint()))?;
         let parsed = Text { text, places: &places };
-        let mut splices: Vec<(Range<usize>, String)> = Vec::new();
-        let mut unknown: Vec<&Change> = Vec::new();
+        let mut splices: Vec<Splice> = Vec::new();
+        let (mut written, mut unknown): (Vec<Change>, Vec<&Change>) = (Vec::new(), Vec::new());
+        let mut taken: Vec<&Place> = Vec::new();
         for change in changes {
             match find(&places, change)? {
                 Some(place) => {
-                    if let Some(obstacle) = place.obstacle {
-                        let message = format!("`{}` {obstacle}", place.dotted());
-                        return Err(Refusal::new(
-                            message,
-                            format!("name another place with --map {}=PATH", change.name),
-                        ));
-                    }
-                    if splices.iter().any(|(span, _)| *span == place.span) {
+                    if taken.contains(&place) {
                         let message = format!("two parameters would be written to `{}`", place.dotted());
                         return Err(Refusal::new(message, "leave one out with --skip NAME"));
                     }
-                    let old = &text[place.span.clone()];
-                    if !(self.is_same)(old, &change.value) {
-                        let gap = if place.span.is_empty() { " " } else { "" };
-                        splices.push((place.span.clone(), format!("{gap}{}", (self.show)(&change.value, old))));
+                    taken.push(place);
+                    if let Some((change, splice)) = self.replaced(text, place, change)? {
+                        splices.push(splice);
+                        written.push(change);
                     }
                 }
                 None if adds => {
-                    let path = change.path.as_deref().unwrap_or(&change.name);
-                    let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
-                    let table: Vec<String> =
-                        table.split('.').filter(|key| !key.is_empty()).map(str::to_owned).collect();
-                    let (at, line) = (self.add)(&parsed, &table, key, &change.value).ok_or_else(|| {
-                        let message = format!("there is no table `{}` to add `{key}` to", table.join("."));
-                        Refusal::new(message, "write the table into the file first")
-                    })?;
-                    splices.push((at..at, line));
+                    splices.push(self.added(&parsed, change)?);
+                    written.push(change.clone());
                 }
                 None => unknown.push(change),
             }
@@ -176,19 +167,48 @@ impl Language {
         if !unknown.is_empty() {
             return Err(unknown_keys(&unknown, &places));
         }
-        // From behind, so that places in front stay what they are; what is added at one place stays in order.
-        splices.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
-        let mut edited = text.to_owned();
-        let mut at = 0;
-        while at < splices.len() {
-            let span = splices[at].0.clone();
-            let together = splices[at..].iter().take_while(|(other, _)| *other == span).count();
-            let all: String = splices[at..at + together].iter().map(|(_, text)| text.as_str()).collect();
-            edited.replace_range(span, &all);
-            at += together;
-        }
-        self.check(&edited, changes)?;
+        let edited = spliced(text, splices);
+        self.check(&edited, &written)?;
         Ok(format!("{mark}{edited}"))
+    }
+
+    /// A change in the form of what stands at its place, and the text for it; nothing where it says so already.
+    fn replaced(&self, text: &str, place: &Place, change: &Change) -> Result<Option<(Change, Splice)>, Refusal> {
+        if let Some(obstacle) = place.obstacle {
+            let message = format!("`{}` {obstacle}", place.dotted());
+            return Err(Refusal::new(message, format!("name another place with --map {}=PATH", change.name)));
+        }
+        let old = &text[place.span.clone()];
+        if (self.is_same)(old, &change.value) {
+            return Ok(None);
+        }
+        let read = (self.read)(old);
+        let value = form::in_form(change, &read, &place.path).map_err(|reason| {
+            let (name, value, dotted) = (&change.name, &change.value, place.dotted());
+            let message = format!(
+                "`{dotted}` is {} there, and how it would say {name} = {value} cannot be told: {reason}",
+                shown(old)
+            );
+            Refusal::new(message, format!("write it by hand, and leave it out here with --skip {name}"))
+        })?;
+        if Old::Scalar(value.clone()) == read || (self.is_same)(old, &value) {
+            return Ok(None);
+        }
+        let gap = if place.span.is_empty() { " " } else { "" };
+        let splice = (place.span.clone(), format!("{gap}{}", (self.show)(&value, old)));
+        Ok(Some((Change { value, ..change.clone() }, splice)))
+    }
+
+    /// The text for a setting that is not there.
+    fn added(&self, parsed: &Text<'_>, change: &Change) -> Result<Splice, Refusal> {
+        let path = change.path.as_deref().unwrap_or(&change.name);
+        let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
+        let table: Vec<String> = table.split('.').filter(|key| !key.is_empty()).map(str::to_owned).collect();
+        let (at, line) = (self.add)(parsed, &table, key, &change.value).ok_or_else(|| {
+            let message = format!("there is no table `{}` to add `{key}` to", table.join("."));
+            Refusal::new(message, "write the table into the file first")
+        })?;
+        Ok((at..at, line))
     }
 
     /// Reads what is about to be written: each value has to be there as it was meant.
@@ -209,6 +229,31 @@ impl Language {
         }
         Ok(())
     }
+}
+
+/// Bytes of a text, and what is put in their place.
+type Splice = (Range<usize>, String);
+
+/// A text with others put into it.
+fn spliced(text: &str, mut splices: Vec<Splice>) -> String {
+    // From behind, so that places in front stay what they are; what is added at one place stays in order.
+    splices.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
+    let mut edited = text.to_owned();
+    let mut at = 0;
+    while at < splices.len() {
+        let span = splices[at].0.clone();
+        let together = splices[at..].iter().take_while(|(other, _)| *other == span).count();
+        let all: String = splices[at..at + together].iter().map(|(_, text)| text.as_str()).collect();
+        edited.replace_range(span, &all);
+        at += together;
+    }
+    edited
+}
+
+/// What stands at a place, in a message.
+fn shown(old: &str) -> String {
+    let old = old.trim();
+    if old.is_empty() { "nothing".to_owned() } else { format!("`{}`", old.escape_debug()) }
 }
 
 /// The place of a change: that which was named, else the one with the parameter's name at the top, else the only one below.

@@ -3,7 +3,7 @@
 use super::*;
 
 fn change(name: &str, value: impl Into<Value>) -> Change {
-    Change { name: name.to_owned(), value: value.into(), path: None }
+    Change { name: name.to_owned(), value: value.into(), path: None, among: Vec::new() }
 }
 
 fn at(name: &str, path: &str, value: impl Into<Value>) -> Change {
@@ -70,16 +70,15 @@ fn yaml_keeps_everything_but_the_values() {
     assert_eq!(edited("yml", "größe: ä\nbatch-size: 1\r\n", &[change("batch_size", 2)]), "größe: ä\nbatch-size: 2\r\n");
     assert_eq!(
         edited("yaml", "a: on\n", &[change("a", "off")]),
-        "a: \"off\"\n",
-        "a word that YAML 1.1 takes for a boolean"
+        "a: off\n",
+        "a word that YAML 1.1 takes for a boolean, as the one that stood there"
     );
     assert_eq!(edited("yaml", "{a: 1, b: {c: 2}}\n", &[change("c", 3)]), "{a: 1, b: {c: 3}}\n");
 }
 
 #[test]
 fn json_keeps_order_and_indentation() {
-    let text =
-        "{\n\t\"z\": 1,\n\t\"train\" : { \"batch_size\":32, \"s\": \"a\\\"}b\" },\n\t\"a\": [ {\"x\": 1.5e3} ]\n}\n";
+    let text = "{\n\t\"z\": false,\n\t\"train\" : { \"batch_size\":32, \"s\": \"a\\\"}b\" },\n\t\"a\": [ {\"x\": 1.5e3} ]\n}\n";
     let changes = [change("batch_size", 256), change("z", true), at("x", "a.0.x", 0.5)];
     assert_eq!(
         edited("json", text, &changes),
@@ -149,4 +148,122 @@ fn a_difference_has_the_lines_that_differ() {
     assert_eq!(difference("a\nb\n", "a\nx\nb\n"), "    2 + x\n");
     assert_eq!(difference("a\n", "a\nb\n"), "    2 + b\n");
     assert_eq!(difference("a\n", "a\n"), "");
+}
+
+/// A parameter with these settings, of which one is written.
+fn among(name: &str, path: &str, settings: &[&str], value: &str) -> Change {
+    let among = settings.iter().map(|setting| Value::from(*setting)).collect();
+    Change { name: name.to_owned(), value: value.into(), path: Some(path.to_owned()), among }
+}
+
+/// What becomes of `key: old` for a value, in YAML; why not, in brackets.
+fn yaml(path: &str, old: &str, settings: &[&str], value: &str) -> String {
+    let keys: Vec<&str> = path.split('.').collect();
+    let (tables, key) = keys.split_at(keys.len() - 1);
+    let mut text = String::new();
+    for (depth, table) in tables.iter().enumerate() {
+        text += &format!("{}{table}:\n", "  ".repeat(depth));
+    }
+    let front = format!("{text}{}{}: ", "  ".repeat(tables.len()), key[0]);
+    match language("yaml").edited(
+        &format!("{front}{old} # kept\n"),
+        &[among("precision", path, settings, value)],
+        false,
+    ) {
+        Ok(edited) => edited.strip_prefix(&front).unwrap().strip_suffix(" # kept\n").unwrap().to_owned(),
+        Err(Refusal { message, .. }) => format!("({})", message.rsplit("cannot be told: ").next().unwrap()),
+    }
+}
+
+#[test]
+fn a_precision_keeps_the_words_of_the_file() {
+    let searched: &[&str] = &["fp32", "tf32", "bf16", "fp16"];
+    let mut all = String::new();
+    for (path, olds) in [
+        (
+            "trainer.precision",
+            &["bf16-mixed", "16-mixed", "\"32-true\"", "'bf16-true'", "32", "16", "bf16", "null", "transformer-engine"]
+                [..],
+        ),
+        ("precision", &["bf16-mixed", "32-true", "bf16", "fp16", "BF16", "16", "\"16\"", "medium", "null", "${x}"]),
+        ("mixed_precision", &["\"no\"", "no", "bf16", "fp16", "true", "null"]),
+        ("model.torch_dtype", &["float32", "bfloat16", "torch.bfloat16", "torch.half", "auto"]),
+        ("dtype", &["float32", "half", "FLOAT16"]),
+        ("policy", &["float32", "mixed_bfloat16"]),
+        ("bf16", &["true", "false", "\"True\""]),
+        ("fp16.enabled", &["true"]),
+        ("amp", &["true"]),
+    ] {
+        for old in olds {
+            let becomes = searched.iter().map(|value| format!("{value} -> {}", yaml(path, old, searched, value)));
+            all += &format!("{path}: {old}\n    {}\n", becomes.collect::<Vec<_>>().join("\n    "));
+        }
+    }
+    insta::assert_snapshot!(all);
+}
+
+#[test]
+fn lightnings_own_words_go_where_its_words_are() {
+    let own: &[&str] = &["32-true", "bf16-true", "16-mixed"];
+    assert_eq!(yaml("trainer.precision", "bf16-mixed", own, "bf16-true"), "bf16-true");
+    assert_eq!(yaml("precision", "16-mixed", own, "32-true"), "32-true");
+    assert_eq!(yaml("precision", "torch.float16", own, "32-true"), "torch.float32");
+}
+
+#[test]
+fn numbers_answers_and_texts_keep_their_kind() {
+    let all = [
+        ("yaml", "a: \"32\"\n", change("a", 64), "a: \"64\"\n"),
+        ("yaml", "a: '32'\n", change("a", 64), "a: '64'\n"),
+        ("yaml", "a: 32.0\n", change("a", 64), "a: 64.0\n"),
+        ("yaml", "a: 32\n", change("a", 64.0), "a: 64\n"),
+        ("yaml", "a: yes\n", change("a", false), "a: no\n"),
+        ("yaml", "a: True\n", change("a", false), "a: False\n"),
+        ("yaml", "a: \"True\"\n", change("a", false), "a: \"False\"\n"),
+        ("yaml", "a: 1\n", change("a", false), "a: 0\n"),
+        ("yaml", "a: on\n", change("a", true), "a: on\n"),
+        ("yaml", "a: auto\n", change("a", 4), "a: 4\n"),
+        ("yaml", "a: \"it's\" # \"b\"\n", change("a", "c"), "a: \"c\" # \"b\"\n"),
+        ("yaml", "a: 'it''s' # 'b'\n", change("a", "c"), "a: 'c' # 'b'\n"),
+        ("yaml", "a: 0x20\n", change("a", 64), "a: 64\n"),
+        ("yaml", "a: 1_024\n", change("a", 64), "a: 64\n"),
+        ("yaml", "a: ~\n", change("a", 4), "a: 4\n"),
+        ("yaml", "compile: true\n", change("compile", "off"), "compile: false\n"),
+        ("yaml", "a: REDUCE\n", Change { path: None, ..among("a", "", &["reduce", "grow"], "grow") }, "a: GROW\n"),
+        ("yaml", "a: max_speed\n", Change { path: None, ..among("a", "", &["max-speed", "a-b"], "a-b") }, "a: a_b\n"),
+        ("json", "{\"a\": \"32\"}", change("a", 64), "{\"a\": \"64\"}"),
+        ("json", "{\"a\": 1.5}", change("a", 2), "{\"a\": 2.0}"),
+        ("json", "{\"a\": null}", change("a", 2), "{\"a\": 2}"),
+        ("json", "{\"a\": \"false\"}", change("a", true), "{\"a\": \"true\"}"),
+        ("toml", "a = \"32\"\n", change("a", 64), "a = \"64\"\n"),
+        ("toml", "a = 1.5\n", change("a", 2), "a = 2.0\n"),
+        ("toml", "a = 0\n", change("a", true), "a = 1\n"),
+    ];
+    for (ending, old, change, new) in all {
+        assert_eq!(edited(ending, old, &[change]), new, "{ending}: {old}");
+    }
+}
+
+#[test]
+fn what_cannot_be_said_in_the_files_form_is_refused() {
+    for (ending, text, change, reason) in [
+        ("yaml", "a: large\n", change("a", 4), "it is no number"),
+        ("yaml", "a: 4\n", change("a", "large"), "it is a number"),
+        ("yaml", "a: 7\n", change("a", true), "says more than yes or no"),
+        ("yaml", "a: maybe\n", change("a", true), "says more than yes or no"),
+        ("yaml", "a: true\n", change("a", 3), "it is no number"),
+        ("yaml", "compile: true\n", change("compile", "max-autotune"), "do not say which mode"),
+        ("yaml", "a: ${b}\n", change("a", 3), "refers to another setting"),
+        ("yaml", "a: !tag 4\n", change("a", 3), "no number, text, true or false"),
+        ("toml", "a = 1979-05-27\n", change("a", 3), "no number, text, true or false"),
+        (
+            "yaml",
+            "a: sgd\n",
+            Change { path: None, ..among("a", "", &["adamw", "lion"], "lion") },
+            "none of the settings that were searched",
+        ),
+    ] {
+        let refused = refused(ending, text, &[change]);
+        assert!(refused.contains(reason) && refused.contains("--skip"), "{text}: {refused}");
+    }
 }

@@ -6,9 +6,10 @@ use gputune::space::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::form::Old;
 use super::{LIST, Language, Place, TABLE, Text};
 
-pub(super) const LANGUAGE: Language = Language { name: "TOML", endings: &["toml"], places, show, is_same, add };
+pub(super) const LANGUAGE: Language = Language { name: "TOML", endings: &["toml"], places, read, show, is_same, add };
 
 fn places(text: &str) -> Result<Vec<Place>, String> {
     let table = DeTable::parse(text).map_err(|error| {
@@ -47,6 +48,17 @@ fn value_places(value: &Spanned<DeValue<'_>>, key: Range<usize>, path: Vec<Strin
         _ => None,
     };
     found.push(Place { path, span: value.span(), key, obstacle });
+}
+
+fn read(old: &str) -> Old {
+    let table = toml::from_str::<toml::Table>(&format!("x = {old}"));
+    match table.ok().and_then(|mut table| table.remove("x")) {
+        Some(toml::Value::Boolean(old)) => Old::Scalar(Value::Bool(old)),
+        Some(toml::Value::Integer(old)) => Old::Scalar(Value::Int(old)),
+        Some(toml::Value::Float(old)) => Old::Scalar(Value::Float(old)),
+        Some(toml::Value::String(old)) => Old::Scalar(Value::Text(old)),
+        _ => Old::Other,
+    }
 }
 
 fn show(value: &Value, old: &str) -> String {

@@ -6,9 +6,11 @@ use std::ops::Range;
 use gputune::space::Value;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
+use super::form::{Old, is_answer, is_precision_word};
 use super::{LIST, Language, Place, TABLE, Text};
 
-pub(super) const LANGUAGE: Language = Language { name: "YAML", endings: &["yaml", "yml"], places, show, is_same, add };
+pub(super) const LANGUAGE: Language =
+    Language { name: "YAML", endings: &["yaml", "yml"], places, read, show, is_same, add };
 
 /// A table or list that is open.
 struct Open {
@@ -133,6 +135,10 @@ impl Reader<'_> {
         }
         let Some(key) = self.enter() else { return };
         let key = if key == (0..0) { range.clone() } else { key };
+        if matches!(style, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted) {
+            // The reader's end is that of the line, comment and all.
+            range.end = quotes_end(self.text, range.start).unwrap_or(range.end);
+        }
         if range.is_empty() {
             // Nothing stands there: the value goes behind the colon.
             let colon = self.text[key.end..].find(':').map_or(key.end, |at| key.end + at + 1);
@@ -146,10 +152,39 @@ impl Reader<'_> {
     }
 }
 
+/// Words for nothing (YAML 1.2, 10.3.2 Core Schema).
+const NOTHING: &[&str] = &["", "~", "null", "Null", "NULL"];
+
+fn read(old: &str) -> Old {
+    let old = old.trim();
+    match unquoted(old) {
+        Some(text) => Old::Scalar(Value::Text(text)),
+        None if NOTHING.contains(&old) => Old::Null,
+        None if old.starts_with(['!', '&', '*', '"', '\'']) => Old::Other,
+        // `True` is true to a reader, and is to stay in capitals; so are the words of YAML 1.1, which are texts to others.
+        None => Old::Scalar(whole(old).map_or_else(|| Value::parse(old), Value::Int)),
+    }
+}
+
+/// A whole number of YAML that is written with underscores or in another base.
+fn whole(old: &str) -> Option<i64> {
+    let digits = old.replace('_', "");
+    let (base, digits) = match digits.get(..2)? {
+        "0x" => (16, &digits[2..]),
+        "0o" => (8, &digits[2..]),
+        _ => (10, digits.as_str()),
+    };
+    i64::from_str_radix(digits, base).ok()
+}
+
 fn show(value: &Value, old: &str) -> String {
     match value {
         Value::Text(text) if old.starts_with('\'') && !text.contains(['\'', '\n']) => format!("'{text}'"),
-        Value::Text(text) if !old.starts_with(['"', '\'']) && !old.is_empty() && is_plain(text) => text.clone(),
+        Value::Text(text) if old.starts_with(['"', '\'']) => gputune::emit::yaml_scalar(&Value::from(text.as_str())),
+        // A word for yes or no, a number, or a name that begins with one, in the place of one of its kind.
+        Value::Text(text) if is_answer(old.trim()) && is_answer(text) => text.clone(),
+        Value::Text(text) if is_precision_word(text) && !old.is_empty() => text.clone(),
+        Value::Text(text) if !old.is_empty() && is_plain(text) => text.clone(),
         value => gputune::emit::yaml_scalar(value),
     }
 }
@@ -166,11 +201,33 @@ fn is_plain(text: &str) -> bool {
 fn is_same(old: &str, value: &Value) -> bool {
     let old = old.trim();
     match value {
-        Value::Text(text) => {
-            *text == unquoted(old).unwrap_or_else(|| if is_plain(old) { old.to_owned() } else { String::from("\0") })
-        }
+        Value::Text(text) => unquoted(old).map_or_else(
+            || old == text && (is_plain(old) || is_answer(old) || is_precision_word(old)),
+            |old| old == *text,
+        ),
         value => old == gputune::emit::yaml_scalar(value) || Value::parse(old) == *value,
     }
+}
+
+/// The end of a text in quotes that begins here.
+fn quotes_end(text: &str, start: usize) -> Option<usize> {
+    let rest = text.get(start..)?;
+    let quote = rest.chars().next()?;
+    let mut characters = rest.char_indices().skip(1).peekable();
+    while let Some((at, c)) = characters.next() {
+        match c {
+            '\\' if quote == '"' => {
+                characters.next();
+            }
+            // Two of them are one in the text.
+            c if c == quote && quote == '\'' && characters.peek().is_some_and(|(_, next)| *next == quote) => {
+                characters.next();
+            }
+            c if c == quote => return Some(start + at + 1),
+            _ => {}
+        }
+    }
+    None
 }
 
 /// The text in quotes; `None` where there are none.

@@ -19,10 +19,12 @@ pub(super) fn of(step: &CommandStep) -> Option<CommandStep> {
         template,
         rate: step.rate.clone(),
         samples_per_step: None,
+        may_count_steps: step.may_count_steps,
         ranks: None,
         gputune: step.gputune.clone(),
         supervisor: step.supervisor.clone(),
         is_gpu: step.is_gpu,
+        writes: step.writes,
     })
 }
 

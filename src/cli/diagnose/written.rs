@@ -22,7 +22,7 @@ enum Kind {
     /// A command, and the folder that it runs in.
     Command(Vec<String>, PathBuf),
     /// A spec that is there: its place, its text, the targets and roles that its parameters have, and all their names.
-    Spec { path: PathBuf, text: String, targets: Vec<String>, roles: Vec<Role>, names: Vec<String> },
+    Spec { path: PathBuf, text: String, has_baseline: bool, targets: Vec<String>, roles: Vec<Role>, names: Vec<String> },
 }
 
 impl Opener {
@@ -33,6 +33,7 @@ impl Opener {
             Some((path, text)) => Kind::Spec {
                 path: path.clone(),
                 text: text.clone(),
+                has_baseline: has_table(text, "baseline"),
                 targets: apply.applied.iter().map(|applied| applied.name.clone()).collect(),
                 roles: subject.space.parameters().iter().filter_map(|parameter| parameter.role()).collect(),
                 names: subject.space.parameters().iter().map(|parameter| parameter.name().to_owned()).collect(),
@@ -41,22 +42,40 @@ impl Opener {
         Self { kind, has_adapter: apply.adapter.is_some() }
     }
 
-    /// Writes the spec, whole or not at all, and only one that can be read.
+    /// Says before anything runs why nothing could be written.
+    pub(super) fn check(&self, path: &Path) -> Result<(), Failed> {
+        let usage = |message: String, hint: String| Err(Failed::new(Exit::Usage, message).hint(hint));
+        if !self.has_adapter {
+            let hint = "write adapter = \"torch\" in [step] if it trains with PyTorch, and diagnose again";
+            return usage("without an adapter there is nothing that could be opened".to_owned(), hint.to_owned());
+        }
+        let folder = folder_of(path);
+        if !folder.is_dir() {
+            let message = format!("cannot write {}: there is no folder {}", path.display(), folder.display());
+            return usage(message, "make it, or choose another file".to_owned());
+        }
+        match &self.kind {
+            Kind::Spec { path: old, .. } if folder_of(old).canonicalize().ok() != folder.canonicalize().ok() => usage(
+                "paths in a spec are relative to its folder".to_owned(),
+                format!("write the new one beside {}", old.display()),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the spec, whole or not at all, and only one that a search takes.
     pub(super) fn write(&self, path: &Path, examined: &Examined, force: bool) -> Result<PathBuf, Failed> {
         let failed = |message: String| Failed::new(Exit::Impossible, message);
-        if !self.has_adapter {
-            return Err(Failed::new(Exit::Usage, "without an adapter there is nothing that could be opened")
-                .hint("write adapter = \"torch\" in [step] if it trains with PyTorch, and diagnose again"));
-        }
+        self.check(path)?;
         let text = self.text(path, examined)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = folder_of(path);
         let cannot = |error: std::io::Error| failed(format!("cannot write {}: {error}", path.display()));
         let mut file =
             tempfile::Builder::new().prefix(".gputune-").suffix(".toml").tempfile_in(folder).map_err(cannot)?;
         std::io::Write::write_all(file.as_file_mut(), text.as_bytes()).map_err(cannot)?;
         // What is written can be read: better an error here than at the next command.
-        if let Err(error) = Spec::load(file.path()) {
-            return Err(failed(format!("the spec to be written is not accepted: {}", error.message))
+        if let Some(reason) = refused(file.path()) {
+            return Err(failed(format!("the spec to be written is not accepted: {reason}"))
                 .hint("please report this with the spec that was diagnosed; add the parameters by hand meanwhile"));
         }
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
@@ -71,12 +90,22 @@ impl Opener {
         let openings: Vec<Opening> =
             examined.verdict.openings(evidence).into_iter().filter(|opening| self.can_open(opening)).collect();
         match &self.kind {
-            Kind::Command(command, cwd) => Ok(fresh(path, command, cwd, &some(openings, evidence), examined)),
+            Kind::Command(command, cwd) => {
+                let openings = some(openings, evidence);
+                if openings.is_empty() {
+                    return Err(Failed::new(
+                        Exit::Usage,
+                        "the job has nothing that a search could set: nothing was written",
+                    )
+                    .hint("give the script options, such as one for its batch size, then: gputune init -- COMMAND"));
+                }
+                Ok(fresh(path, command, cwd, &openings, examined))
+            }
             Kind::Spec { .. } if openings.is_empty() => {
                 Err(Failed::new(Exit::Usage, "the spec has all parameters already that are worth opening")
                     .hint("search it as it is"))
             }
-            Kind::Spec { path: old, text, .. } => extended(old, path, text, &openings, examined),
+            Kind::Spec { text, has_baseline, .. } => Ok(extended(text, *has_baseline, &openings, examined)),
         }
     }
 
@@ -89,12 +118,25 @@ impl Opener {
     }
 }
 
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Why a search would not take a spec.
+fn refused(path: &Path) -> Option<String> {
+    match Spec::load(path) {
+        Err(error) => Some(error.message),
+        Ok(spec) if spec.space.first().is_none() => Some("no config satisfies its rules".to_owned()),
+        Ok(spec) => spec.device().err().map(|error| error.to_string()),
+    }
+}
+
 /// A space must have something in it.
 fn some(openings: Vec<Opening>, evidence: &Evidence) -> Vec<Opening> {
     if !openings.is_empty() {
         return openings;
     }
-    let usual = ["batch_size", "num_workers"].into_iter();
+    let usual = ["batch_size", "num_workers", "precision", "threads"].into_iter();
     usual.filter_map(|name| openable(name)?.for_job(evidence)).collect()
 }
 
@@ -157,7 +199,8 @@ fn baseline_lines(openings: &[Opening], evidence: &Evidence) -> String {
 }
 
 fn headline(examined: &Examined) -> String {
-    let line = report::diagnosis_line(&examined.verdict).unwrap_or_else(|| "nothing could be told".to_owned());
+    let line = report::diagnosis_line(&examined.verdict).or_else(|| report::largest_part(&examined.evidence));
+    let line = line.unwrap_or_else(|| "not known, since the job tells neither phases nor facts".to_owned());
     format!("# By gputune diagnose. The bottleneck: {line}\n")
 }
 
@@ -167,17 +210,19 @@ fn fresh(path: &Path, command: &[String], cwd: &Path, openings: &[Opening], exam
     let name = path.display().to_string().replace(|c: char| c.is_control(), " ");
     let _ = writeln!(text, "# Look at it with: gputune check {name}\n# Search with: gputune search {name}\n");
     let _ = writeln!(text, "[step]\ncommand = [{}]\nadapter = \"torch\"", words.join(", "));
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if folder.canonicalize().ok() != cwd.canonicalize().ok() {
+    if folder_of(path).canonicalize().ok() != cwd.canonicalize().ok() {
         let _ = writeln!(text, "cwd = {}", quoted(&cwd.display().to_string()));
+    }
+    // Nothing here changes how many samples a step has.
+    let has_batch = openings.iter().any(|opening| opening.parameter == "batch_size");
+    if examined.evidence.observed.samples_per_step.is_none() && !has_batch {
+        text +=
+            "samples_per_step = 1 # nobody counts its samples, so steps are compared: write how many samples one has\n";
     }
     text += "\n# What may be tried; take out what you do not want to change.\n[space]\n";
     openings.iter().for_each(|opening| text.push_str(&parameter_line(opening)));
-    let baseline = baseline_lines(openings, &examined.evidence);
-    let _ = write!(
-        text,
-        "\n# What the script does today: the search starts here, and compares with it.\n[baseline]\n{baseline}"
-    );
+    text +=
+        "\n# No [baseline]: the first probe runs the command as it is, and that is what the search compares with.\n";
     let _ = write!(
         text,
         "\n[limits]\n# How long one probe may take, start-up included.\nprobe_time = \"{}s\"\n",
@@ -195,28 +240,29 @@ fn probe_seconds(examined: &Examined) -> u64 {
 }
 
 /// The spec with more parameters; everything else stays as it is written.
-fn extended(old: &Path, path: &Path, text: &str, openings: &[Opening], examined: &Examined) -> Result<String, Failed> {
-    let folder = |path: &Path| {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        folder.canonicalize().ok()
-    };
-    if folder(old) != folder(path) {
-        return Err(Failed::new(Exit::Usage, "paths in a spec are relative to its folder")
-            .hint(format!("write the new one beside {}", old.display())));
-    }
+///
+/// A baseline of its own says all that is run today, so that it says what is opened, too.
+fn extended(text: &str, has_baseline: bool, openings: &[Opening], examined: &Examined) -> String {
     let parameters: String = openings.iter().map(parameter_line).collect();
     let baseline = baseline_lines(openings, &examined.evidence);
     let text = inserted(text, "space", &parameters);
-    let text = if baseline.is_empty() { text } else { inserted(&text, "baseline", &baseline) };
-    Ok(headline(examined) + &text)
+    let text = if baseline.is_empty() || !has_baseline { text } else { inserted(&text, "baseline", &baseline) };
+    headline(examined) + &text
+}
+
+/// Whether a line is the head of a table.
+fn is_head(line: &str, table: &str) -> bool {
+    let line = line.split('#').next().unwrap_or_default().trim();
+    line.strip_prefix('[').and_then(|line| line.strip_suffix(']')).is_some_and(|name| name.trim() == table)
+}
+
+fn has_table(text: &str, table: &str) -> bool {
+    text.lines().any(|line| is_head(line, table))
 }
 
 /// A text with lines behind the head of a table; the table comes last where it has no head of its own.
 fn inserted(text: &str, table: &str, lines: &str) -> String {
-    let is_head = |line: &str| {
-        let line = line.split('#').next().unwrap_or_default().trim();
-        line.strip_prefix('[').and_then(|line| line.strip_suffix(']')).is_some_and(|name| name.trim() == table)
-    };
+    let is_head = |line: &str| is_head(line, table);
     let mut written = String::with_capacity(text.len() + lines.len());
     let mut is_done = false;
     for line in text.split_inclusive('\n') {

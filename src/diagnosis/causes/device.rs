@@ -1,6 +1,6 @@
 //! What the device itself is the limit of: launches, memory bandwidth, number formats, arithmetic, clocks.
 
-use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_rate, shown_share, shown_times};
+use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence};
 use super::super::starvation::{WAIT, WITHOUT_LOADER};
 use super::ranks::EXPOSED;
@@ -21,11 +21,6 @@ pub(super) static SM_HIGH: Threshold = Threshold {
     what: "SM activity, at least",
     value: 0.8,
     source: "DCGM user guide, profiling metrics: 0.8 is needed, though not enough, for effective use",
-};
-pub(super) static MAIN_THREAD: Threshold = Threshold {
-    what: "processor time of the main thread over wall time, at least",
-    value: 0.95,
-    source: "own: a thread that never waits is what the device waits for",
 };
 pub(super) static DRAM: Threshold = Threshold {
     what: "use of the device memory's bandwidth, at least",
@@ -66,8 +61,8 @@ pub(super) static CAUSES: [Cause; 6] = [
         name: "launch_bound",
         title: "launch-bound: the batch is small",
         about: "Much of a step is there whatever the batch: kernel launches, Python, the optimizer.",
-        signature: "twice the batch takes less than twice as long; SM activity is low while the GPU is busy; the main thread never waits",
-        thresholds: &[&PER_STEP, &SM_LOW, &MAIN_THREAD],
+        signature: "twice the batch takes less than twice as long; SM activity is low while the GPU is busy",
+        thresholds: &[&PER_STEP, &SM_LOW],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
         find: launch_bound,
@@ -174,7 +169,6 @@ fn fixed_share(times: f64) -> f64 {
 fn launch_bound(evidence: &Evidence) -> Option<Found> {
     let doubled = evidence.gain_over_replay(Differential::DoubleBatch);
     let sm = evidence.gpu(Metric::SmActive).filter(|active| *active < SM_LOW.value);
-    let main = evidence.number("main_cpu_share").filter(|share| *share >= MAIN_THREAD.value);
     // By what the device tells alone, only where it is busy all the same: an idle one waits for something else.
     let by_device = evidence.is_gpu()
         && sm.is_some()
@@ -200,7 +194,7 @@ fn launch_bound(evidence: &Evidence) -> Option<Found> {
         let weight = if gain.times >= 1.54 { 0.75 } else { 0.5 };
         let rate = evidence
             .rate_of(Differential::DoubleBatch)
-            .map_or_else(String::new, |rate| format!(", {}", shown_rate(rate.value)));
+            .map_or_else(String::new, |rate| format!(", {}", evidence.shown_rate(rate.value)));
         found.add(
             weight,
             format!(
@@ -215,9 +209,6 @@ fn launch_bound(evidence: &Evidence) -> Option<Found> {
     }
     if let Some(active) = sm.filter(|_| evidence.is_gpu()) {
         found.add(0.4, format!("SM activity is {}", shown_share(active)));
-    }
-    if let Some(share) = main.filter(|_| evidence.is_gpu()) {
-        found.add(0.3, format!("the main thread computes {} of the time", shown_share(share)));
     }
     Some(found)
 }

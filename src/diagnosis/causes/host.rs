@@ -26,7 +26,7 @@ pub(super) static MANY: Threshold = Threshold {
     source: "own: a loss and a few metrics are fewer",
 };
 pub(super) static IDLE: Threshold = Threshold {
-    what: "share of the time that the GPU is idle, or that the calls take where there is none, at least",
+    what: "share of the time that the GPU is idle without waiting for data, or that the calls take where there is none, at least",
     value: 0.03,
     source: "TensorFlow's input-pipeline analyzer: `all other` from 3 % on",
 };
@@ -234,12 +234,16 @@ fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
     let where_ = sites(evidence, "sync_sites");
     let mut found;
     if evidence.is_gpu() {
-        // Time in a call is mostly the device's work that was asked for before; what is lost is the device's idle time.
+        // Time in a call is mostly the device's work that was asked for before; what is lost is the device's idle time, but
+        // for that in which it waits for data.
         let idle = 1.0 - evidence.gpu(Metric::GpuBusy)?;
+        let waiting = super::super::starvation::exposed_wait(evidence).min(idle);
+        let idle = idle - waiting;
         if idle < IDLE.value {
             return None;
         }
-        let words = format!("the GPU is idle {} of the time", shown_share(idle));
+        let beside = if waiting >= IDLE.value { ", beside what it waits for data" } else { "" };
+        let words = format!("the GPU is idle {} of the time{beside}", shown_share(idle));
         found = Found::new(Worth::estimated(1.0 / (1.0 - idle.min(0.9)), words.clone()));
         found.add(0.35, words);
     } else {

@@ -1,6 +1,6 @@
 //! The loader is fast enough on average, and its batches come late all the same.
 
-use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_rate, shown_share, shown_times};
+use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Evidence, ratio};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
 use crate::quantity::{show_count, show_seconds};
@@ -167,7 +167,7 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
             "the loader alone, {}, is {} as fast as the job ({})",
             shown_workers(workers),
             shown_times(times),
-            shown_rate(alone)
+            evidence.shown_rate(alone)
         ),
     );
     found.add(0.35, format!("at most {} batches wait in its queue", show_count(queue)));
@@ -176,7 +176,7 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     }
     // However many batches wait: on average no more of them come than the loader makes.
     if found.worth.times.is_some_and(|most| most > times) {
-        let words = format!("{}; the loader alone: {}", found.worth.words, shown_rate(alone));
+        let words = format!("{}; the loader alone: {}", found.worth.words, evidence.shown_rate(alone));
         found.worth = Worth { times: Some(times), words, ..found.worth };
     }
     let by_parameters = starvation::modelled(evidence, workers).and_then(|rate| ratio(rate, job));
@@ -221,7 +221,11 @@ pub(super) fn worker_overhead(evidence: &Evidence) -> Option<Found> {
     }
     let mut found = starved.found(evidence);
     let (alone, with) = (*evidence.loader_rates().get(&0)?, evidence.loader_rate()?);
-    let words = format!("the loader alone: {} without workers, {} with {workers}", shown_rate(alone), shown_rate(with));
+    let words = format!(
+        "the loader alone: {} without workers, {} with {workers}",
+        evidence.shown_rate(alone),
+        evidence.shown_rate(with)
+    );
     found.add(if alone >= 2.0 * with { 0.6 } else { 0.4 }, words);
     found.add(0.4, format!("without workers the job should be {} as fast", shown_times(none.times)));
     found.worth = found.worth.by_parameters(Some(none.times));

@@ -109,6 +109,34 @@ fn what_needs_a_gpu_is_not_found_without_one() {
 }
 
 #[test]
+fn what_the_gpu_waits_for_data_is_not_lost_to_calls_that_wait_for_it() {
+    let found = |job: Job| {
+        let evidence = job.number("syncs_per_step", 3.0).evidence();
+        let cause = causes().find(|cause| cause.name == "synchronising_calls").unwrap();
+        (cause.find)(&evidence).map(|found| found.worth.times.unwrap())
+    };
+    let job = |busy: f64, wait: f64| Job::gpu().gpu_reading(Metric::GpuBusy, busy).wait(wait);
+    assert_eq!(found(job(0.5, 0.48)), None, "the loader is why it is idle");
+    let close = |times: Option<f64>, expected: f64| times.is_some_and(|times| (times - expected).abs() < 1e-9);
+    assert!(close(found(job(0.5, 0.2)), 1.0 / 0.7), "what is left of the idle time");
+    assert!(close(found(job(0.75, 0.0)), 1.0 / 0.75));
+    // A host that waits while the device works on costs nothing, as replayed batches show.
+    assert!(close(found(job(0.75, 0.6).replay(100.0)), 1.0 / 0.75));
+    assert_eq!(found(job(0.5, 0.6).replay(200.0)), None);
+}
+
+#[test]
+fn a_main_thread_that_never_waits_says_nothing_of_launches_on_a_gpu() {
+    let job = || Job::gpu().wait(0.0).gpu_reading(Metric::GpuBusy, 0.9).gpu_reading(Metric::SmActive, 0.2);
+    let clues = |job: Job| {
+        let cause = causes().find(|cause| cause.name == "launch_bound").unwrap();
+        (cause.find)(&job.evidence()).unwrap().clues.len()
+    };
+    // By default the runtime spins while it waits for the device (cudaDeviceScheduleAuto, CUDA Runtime API).
+    assert_eq!(clues(job().number("main_cpu_share", 1.0)), clues(job()));
+}
+
+#[test]
 fn nothing_known_is_no_verdict() {
     let verdict = diagnose(&Evidence::default());
     assert!(verdict.top().is_none() && verdict.how_sure() == "a guess" && !verdict.is_healthy());

@@ -66,16 +66,14 @@ pub(super) const SIGNATURES: &[Signature] = &[
     device("cudaerrormemoryallocation"),
     device("cudamalloc retry failed: out of memory"),
     device("cupy.cuda.memory.outofmemoryerror"),
-    // Libraries on the device. The last two do not say so, but it is what Lightning, Accelerate and Composer take them
-    // for: no algorithm is left when none gets its workspace.
+    // Libraries on the device. cuDNN's CUDNN_STATUS_NOT_SUPPORTED and "unable to find an engine" are none of them: shapes,
+    // strides and types that no algorithm takes say the same, whatever the memory.
     device("cublas_status_alloc_failed"),
     device("cusparse_status_alloc_failed"),
     device("cusolver_status_alloc_failed"),
     device("cufft_alloc_failed"),
     device("cudnn_status_alloc_failed"),
     device("cudnn_status_internal_error_device_allocation_failed"),
-    device("cudnn error: cudnn_status_not_supported"),
-    device("unable to find an engine to execute this computation"),
     // XLA, of JAX and TensorFlow.
     device("resource_exhausted: out of memory"),
     device("resource_exhausted: failed to allocate request"),

@@ -7,6 +7,10 @@ use super::lines::Line;
 pub(super) struct Exception {
     /// Its class and the first line of its message.
     pub(super) text: String,
+    /// The line that its traceback begins with.
+    pub(super) at: usize,
+    /// Whether Python says that the exception printed before it caused it (`raise ... from ...`).
+    pub(super) is_caused: bool,
     /// The rank whose it is, where the output says so.
     pub(super) rank: Option<u32>,
     /// Whether Python says that it went on regardless.
@@ -28,12 +32,16 @@ pub(super) fn exceptions(lines: &[String]) -> Vec<Exception> {
     let mut open: Vec<Exception> = Vec::new();
     let mut before = "";
     let mut worker = None;
-    for line in lines {
+    // Python prints it between two empty lines (traceback.py, `_cause_message`).
+    let mut is_caused = false;
+    for (at, line) in lines.iter().enumerate() {
         let line = Line::of(line);
         let place = open.iter().position(|exception| exception.rank == line.rank);
         if line.text.trim_end().ends_with("Traceback (most recent call last):") {
             place.map(|place| open.swap_remove(place));
             open.push(Exception {
+                at,
+                is_caused: std::mem::take(&mut is_caused),
                 rank: line.rank,
                 is_ignored: before.starts_with("Exception ignored in"),
                 is_of_child: before.starts_with("Process ") || before.starts_with("Exception in thread "),
@@ -52,6 +60,7 @@ pub(super) fn exceptions(lines: &[String]) -> Vec<Exception> {
         } else if let Some(number) = worker_of(line.text) {
             worker = Some(number);
         }
+        is_caused |= line.text.starts_with("The above exception was the direct cause of the following exception");
         before = line.text;
     }
     found

@@ -6,13 +6,16 @@ use super::super::classify;
 use super::super::heard::Asked;
 use super::super::orders::Ending;
 use super::super::ranks::Attendance;
+use super::super::template::StepTemplate;
 use super::{CommandStep, Experiment, Job, Mode, ProbeError, Rate, Run};
 use crate::outcome::{Failure, Outcome};
+use crate::space::{Expression, Settings};
 
 impl Run<'_> {
     /// Why what was measured does not count.
     pub(super) fn unmet(&self, last_lines: &[String]) -> Option<Outcome> {
-        let failure = |reason: String| Failure { reason, last_lines: classify::shown(last_lines) };
+        let failure =
+            |reason: String| Failure { reason, last_lines: classify::shown(last_lines), ..Failure::default() };
         let heard = &self.heard;
         if let Some(reason) = self.silence().filter(|_| !heard.wanted.is_empty()) {
             return Some(Outcome::Rejected(failure(format!("no setting took effect: {reason}"))));
@@ -35,6 +38,11 @@ impl Run<'_> {
         let silent = self.heard.ranks.count() == 0 && !reports && !failed;
         silent.then(|| format!("the adapter `{}` was never heard ({})", adapter.name, adapter.when_silent))
     }
+}
+
+/// All that a failure says.
+pub(super) fn said(failure: &Failure) -> Vec<String> {
+    std::iter::once(&failure.reason).chain(&failure.last_lines).cloned().collect()
 }
 
 /// The outcome, with what explains that nothing was seen.
@@ -63,9 +71,35 @@ pub(super) fn asked(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeErr
     })
 }
 
+/// What a job cannot do without when it is run as it is, with nothing but `set`, where there is something.
+pub fn as_it_is_needs(
+    template: &StepTemplate,
+    rate: &Rate,
+    samples_per_step: Option<&Expression>,
+    set: &Settings,
+) -> Option<String> {
+    let counts = || {
+        let is_known = |samples: &&Expression| samples.value(|name| set.get(name)).is_ok();
+        let expression = samples_per_step.filter(|samples| !is_known(samples))?;
+        let is_counted = template.apply.adapter.is_some() && matches!(rate, Rate::Events);
+        (!is_counted).then(|| format!("samples_per_step = \"{}\" needs settings", expression.text()))
+    };
+    template.needs_settings(set).or_else(counts)
+}
+
+/// Why the job cannot be run as it is, where that is asked for.
+pub(super) fn refusal_as_it_is(step: &CommandStep, job: &Job<'_>) -> Option<String> {
+    let needs = || as_it_is_needs(&step.template, &step.rate, step.samples_per_step.as_ref(), job.settings);
+    job.config.is_as_it_is().then(needs).flatten()
+}
+
 fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Result<Option<f64>, ProbeError> {
     let Some(expression) = &step.samples_per_step else { return Ok(None) };
     let samples = expression.value(|name| job.settings.get(name)).ok().and_then(|samples| samples.as_f64());
+    // Of a job that is run as it is the hook counts the samples.
+    if job.config.is_as_it_is() && samples.is_none() {
+        return Ok(None);
+    }
     let error =
         || ProbeError::SamplesPerStep { expression: expression.text().to_owned(), settings: job.settings.line() };
     samples.filter(|samples| *samples > 0.0).map(Some).ok_or_else(error)

@@ -1,15 +1,19 @@
 //! What a probe of a command finds around it: variables and folders.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::super::protocol;
+use super::super::template::Rendered;
+use super::super::writes::{ProbeScratch, Protection};
 use super::{CommandProber, Effort, Experiment, Job, ProbeError};
 
 /// The variable that makes Python print at once (its documentation, "Command line and environment").
 const UNBUFFERED: &str = "PYTHONUNBUFFERED";
 
-pub(super) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ProbeError {
+pub(in super::super) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ProbeError {
     let path = path.to_owned();
     move |source| ProbeError::Io { action, path: Some(path), source }
 }
@@ -31,9 +35,36 @@ pub(super) fn rendered_folder(folder: &Path, job: &Job<'_>) -> PathBuf {
     CommandProber::probe_dir(folder, job.number).with_extension(suffix)
 }
 
-/// A folder for the socket, whose path must be short: a socket's name holds 107 bytes (unix(7)).
-pub(super) fn scratch_folder() -> Result<tempfile::TempDir, ProbeError> {
-    const LONGEST: usize = 80;
-    let folder = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < LONGEST).unwrap_or("/tmp".into());
-    tempfile::Builder::new().prefix("gputune-").tempdir_in(&folder).map_err(io_error("create a folder in", &folder))
+/// Writes the files of a probe that are made of its settings, in a folder of its own where it has one.
+pub(super) fn write_rendered(rendered: &Rendered, probe_dir: &Path, has_folder: bool) -> Result<(), ProbeError> {
+    if has_folder {
+        // What an interrupted try of the same trial left would change this one.
+        match fs::remove_dir_all(probe_dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("empty", probe_dir)(error)),
+            _ => {}
+        }
+        fs::create_dir_all(probe_dir).map_err(io_error("create", probe_dir))?;
+    }
+    for (path, text) in &rendered.files {
+        let parent = path.parent().unwrap_or(probe_dir);
+        fs::create_dir_all(parent).map_err(io_error("create", parent))?;
+        fs::write(path, text).map_err(io_error("write", path))?;
+    }
+    Ok(())
+}
+
+/// Where a probe's writes go, said in its environment, too: the hook guards where no layer does.
+pub(super) fn writes_of(
+    protection: Option<&Protection>,
+    own: &[PathBuf],
+    env: &mut BTreeMap<String, String>,
+) -> Result<Option<ProbeScratch>, ProbeError> {
+    let Some(protection) = protection else { return Ok(None) };
+    let folder = protection.store().unwrap_or(Path::new(""));
+    let scratch = protection.for_probe("probe", own).map_err(io_error("make the scratch layer in", folder))?;
+    env.insert(protocol::WRITES.to_owned(), protection.name().to_owned());
+    if let Some(scratch) = scratch.as_ref().filter(|scratch| scratch.layout.is_none()) {
+        env.insert(protocol::SCRATCH.to_owned(), scratch.folder.display().to_string());
+    }
+    Ok(scratch)
 }

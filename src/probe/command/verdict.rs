@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::super::classify::{self, Evidence, MemoryFacts};
 use super::super::heard::News;
 use super::super::orders::Ending;
+use super::super::writes;
 use super::{Effort, Mode, Rate, Run};
 use crate::fact::LOADER_RATE;
 use crate::outcome::{Failure, Measurement, Memory, Outcome};
@@ -31,6 +32,8 @@ pub(super) enum Verdict {
     /// Too few or too many processes, or one that is gone.
     Ranks(String),
     Disturbed(String),
+    /// What the probe wrote is too much.
+    ScratchFull(String),
 }
 
 impl Verdict {
@@ -42,13 +45,19 @@ impl Verdict {
 
 impl Run<'_> {
     pub(super) fn outcome(mut self, verdict: Verdict) -> Outcome {
+        let is_covered = self.writes.as_ref().is_some_and(|writes| writes.layout.is_some());
         let outcome = self.outcome_of(verdict);
+        let mut outcome = if is_covered { of_layer(outcome) } else { outcome };
+        if let Outcome::Rejected(failure) = &mut outcome {
+            failure.closes = std::mem::take(&mut self.heard.closes);
+        }
         self.gpu.explained(outcome)
     }
 
     fn outcome_of(&mut self, verdict: Verdict) -> Outcome {
         let last_lines = self.output.last_lines();
-        let failure = |reason: String| Failure { reason, last_lines: classify::shown(&last_lines) };
+        let failure =
+            |reason: String| Failure { reason, last_lines: classify::shown(&last_lines), ..Failure::default() };
         let limits = self.job.limits;
         let stopped_itself = matches!(verdict, Verdict::Enough | Verdict::Loses);
         match verdict {
@@ -56,6 +65,7 @@ impl Run<'_> {
             Verdict::Diverged(loss) => diverged(loss, &last_lines),
             Verdict::HostMemory(reason) => Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) },
             Verdict::Disturbed(reason) => Outcome::Disturbed(failure(reason)),
+            Verdict::ScratchFull(reason) => Outcome::Crashed(failure(reason)),
             Verdict::Ranks(reason) if self.host.oom_killed() => {
                 let reason = format!("{reason}; the kernel killed a process because memory ran out");
                 Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) }
@@ -99,7 +109,7 @@ impl Run<'_> {
         }
         if self.heard.is_done && self.heard.reported.is_none() {
             let reason = format!("was done before {} was seen", self.awaited());
-            return Outcome::Crashed(Failure { reason, last_lines: classify::shown(last_lines) });
+            return Outcome::Crashed(Failure { reason, last_lines: classify::shown(last_lines), ..Failure::default() });
         }
         let Some(ending) = self.heard.ending.or(self.heard.reported.is_some().then_some(Ending::Exited(1))) else {
             return Outcome::Disturbed(Failure::new("somebody killed the probe's supervisor"));
@@ -111,6 +121,7 @@ impl Run<'_> {
             reported,
             memory: self.memory_facts(),
             awaited: self.awaited(),
+            ranks: self.heard.ranks.count(),
             leftovers: self.heard.leftovers,
             bad_lines: self.heard.bad_lines,
         })
@@ -123,7 +134,7 @@ impl Run<'_> {
         reason += &classify::bad_lines_words(self.heard.bad_lines);
         let mut last_lines = classify::shown(last_lines);
         last_lines.extend(self.hang.lines.iter().cloned());
-        Failure { reason, last_lines }
+        Failure { reason, last_lines, ..Failure::default() }
     }
 
     fn memory_facts(&self) -> MemoryFacts {
@@ -153,7 +164,10 @@ impl Run<'_> {
 
     fn out_of_memory(&self, last_lines: &[String]) -> Option<Outcome> {
         let (memory, reason) = classify::out_of_memory(last_lines, &self.memory_facts())?;
-        Some(Outcome::OutOfMemory { memory, failure: Failure { reason, last_lines: classify::shown(last_lines) } })
+        Some(Outcome::OutOfMemory {
+            memory,
+            failure: Failure { reason, last_lines: classify::shown(last_lines), ..Failure::default() },
+        })
     }
 
     fn measured(&mut self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
@@ -166,9 +180,12 @@ impl Run<'_> {
         if let Some(unmet) = self.unmet(last_lines) {
             return Some(unmet);
         }
-        let mut measurement = self.heard.totals.measurement(&throughput, &self.unit);
+        let mut measurement = self.heard.totals.measurement(&throughput, &self.unit());
         if matches!(self.step.rate, Rate::Pattern { .. }) {
             (measurement.step_seconds, measurement.samples_per_step) = (None, None);
+        }
+        if self.heard.is_in_steps {
+            measurement.samples_per_step = None;
         }
         measurement.framework = self.heard.framework.clone();
         measurement.facts = self.heard.facts.clone();
@@ -196,7 +213,7 @@ impl Run<'_> {
         }
         Some(self.unmet(last_lines).unwrap_or_else(|| {
             Outcome::Measured(Measurement {
-                unit: self.unit.clone(),
+                unit: self.unit(),
                 framework: self.heard.framework.clone(),
                 ranks: Some(self.heard.ranks.count()).filter(|count| *count > 0),
                 facts: self.heard.facts.clone(),
@@ -211,6 +228,20 @@ impl Run<'_> {
     }
 }
 
+/// A crash, with what the scratch layer has to do with it.
+fn of_layer(mut outcome: Outcome) -> Outcome {
+    if let Outcome::Crashed(failure) = &mut outcome
+        && let Some(words) = writes::explanation(std::iter::once(&failure.reason).chain(&failure.last_lines))
+    {
+        failure.reason += &format!("; {words}");
+    }
+    outcome
+}
+
 fn diverged(loss: f64, last_lines: &[String]) -> Outcome {
-    Outcome::Diverged(Failure { reason: format!("the loss is {loss}"), last_lines: classify::shown(last_lines) })
+    Outcome::Diverged(Failure {
+        reason: format!("the loss is {loss}"),
+        last_lines: classify::shown(last_lines),
+        ..Failure::default()
+    })
 }

@@ -21,6 +21,13 @@ pub struct Part {
     sign: char,
 }
 
+impl Part {
+    /// What a screen calls it.
+    pub(super) fn label(&self) -> &str {
+        &self.label
+    }
+}
+
 /// The phases in the order in which they are drawn, and the signs that they are drawn with.
 const PHASES: &[(&str, &str, char)] = &[
     ("data_wait", "data wait", '░'),

@@ -43,8 +43,10 @@ fn one(studied: &Studied<'_>, at: usize) -> Option<Figure> {
         each.push("and so on".to_owned());
     }
     let mut text = format!("The best {result} at each {name}: {}.{}", each.join(", "), scatter.failures());
-    if absent > 0 {
-        text += &format!(" {absent} trials do not use {name}.");
+    match absent {
+        0 => {}
+        1 => text += &format!(" 1 trial does not use {name}."),
+        _ => text += &format!(" {absent} trials do not use {name}."),
     }
     let (x, limits, series) = (along.axis, Vec::new(), scatter.done());
     // Between names there is nothing that a line could lead through.

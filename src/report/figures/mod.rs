@@ -11,7 +11,7 @@ use super::figure::{Axis, Drawing, Figure, Mark, Scale, Series, Tick, Unit};
 use super::row::result_name;
 use crate::objective::{Direction, Judgement};
 use crate::outcome::{Estimate, Outcome};
-use crate::space::{Config, Parameter};
+use crate::space::{Config, Parameter, Value};
 use crate::study::{Best, Study};
 use crate::trial::Trial;
 
@@ -172,11 +172,14 @@ impl<'s> Along<'s> {
     /// out. So is what has no value at all, unless it shares the axis with texts.
     pub(super) fn of(study: &'s Study, at: usize) -> Self {
         let parameter = &study.space.parameters()[at];
-        let mut levels: Vec<Option<u32>> = study.history.trials().iter().map(|trial| trial.config.level(at)).collect();
+        let values = || study.history.trials().iter().map(|trial| value_of(study, at, &trial.config));
+        let mut levels: Vec<Option<u32>> = values().map(|value| parameter.level(&value?)).collect();
         levels.sort_by_key(|level| level.map_or(u64::MAX, u64::from));
         levels.dedup();
         let (scale, ticks) = if parameter.is_ordinal() {
-            let numbers: Vec<f64> = levels.iter().filter_map(|level| number(parameter, *level)).collect();
+            let mut numbers: Vec<f64> = values().filter_map(|value| value?.as_f64()).collect();
+            numbers.sort_by(f64::total_cmp);
+            numbers.dedup();
             (scale_of(&numbers), ticks_of(parameter, &levels))
         } else {
             let ticks = levels.iter().enumerate().map(|(place, level)| Tick {
@@ -191,16 +194,24 @@ impl<'s> Along<'s> {
 
     /// Where a config stands; nowhere, where it has no setting of a parameter that counts.
     pub(super) fn place(&self, config: &Config) -> Option<f64> {
-        let level = config.level(self.at);
+        let value = value_of(self.study, self.at, config);
         if self.axis.scale == Scale::Categories {
+            let level = value.and_then(|value| self.study.space.parameters()[self.at].level(&value));
             return self.levels.iter().position(|known| *known == level).map(float);
         }
-        number(&self.study.space.parameters()[self.at], level)
+        value?.as_f64()
     }
 }
 
-fn number(parameter: &Parameter, level: Option<u32>) -> Option<f64> {
-    parameter.value(level?).as_f64()
+/// The setting of a parameter, by its place in the space, that a config ran with: of the job as it is, what it used, which
+/// need not be in the space.
+fn value_of(study: &Study, at: usize, config: &Config) -> Option<Value> {
+    let parameter = &study.space.parameters()[at];
+    match config.level(at) {
+        Some(level) => Some(parameter.value(level)),
+        None if config.is_as_it_is() => study.settings(config).get(parameter.name()).cloned(),
+        None => None,
+    }
 }
 
 /// Sizes that differ by much, as powers of two do, stand at equal ratios.

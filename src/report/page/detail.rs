@@ -11,6 +11,7 @@ use crate::probe::Timeline;
 use crate::quantity::{show_bytes, show_number, show_seconds};
 use crate::report::care::left_out;
 use crate::report::gpus::gpu_lines;
+use crate::report::redact::redacted;
 use crate::report::row::{shown_estimate, shown_numerics};
 use crate::study::Study;
 use crate::trial::Trial;
@@ -42,10 +43,10 @@ fn detail(trial: &Trial, kept: Kept) -> Detail {
         facts.add("proposed for", why);
     }
     if let Some(failure) = trial.outcome.failure() {
-        facts.add("why it failed", &failure.reason);
+        facts.add("why it failed", &redacted(&failure.reason));
         // A log has these lines, too.
         if kept.log.is_none() && !failure.last_lines.is_empty() {
-            facts.add("last lines", &failure.last_lines.join("\n"));
+            facts.add("last lines", &redacted(&failure.last_lines.join("\n")));
         }
     }
     if let Some(measurement) = trial.outcome.partial_measurement() {

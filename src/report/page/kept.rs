@@ -8,6 +8,7 @@ use std::path::Path;
 use crate::outcome::Outcome;
 use crate::probe::{CommandProber, Effort, Timeline};
 use crate::report::Subject;
+use crate::report::redact::redacted;
 use crate::trial::Trial;
 
 /// The most of all logs together that a page has, in bytes, and of one; with many trials each has less.
@@ -61,7 +62,7 @@ pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
         room -= tail.len().min(room);
         let entry = kept.entry(trial.number).or_default();
         entry.log_name = Some(log.display().to_string());
-        entry.log = (!tail.is_empty()).then_some(tail);
+        entry.log = (!tail.is_empty()).then(|| redacted(&tail));
     }
     kept
 }

@@ -19,6 +19,7 @@ use super::Subject;
 use super::escape::as_markup;
 use super::figure::{Figure, MARKS, MarkRow};
 use super::figures::{FIGURES, Studied};
+use super::redact::redacted;
 use crate::emit::shell_word;
 use detail::Detail;
 use summary::Summary;
@@ -78,7 +79,7 @@ fn reproduce(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
         ("This page again", format!("gputune report {folder} --format html")),
     ];
     let spec = std::fs::read(subject.folder.join("spec.toml")).ok();
-    steps.extend(spec.map(|text| ("The spec as it was", String::from_utf8_lossy(&text).into_owned())));
+    steps.extend(spec.map(|text| ("The spec as it was", redacted(&String::from_utf8_lossy(&text)))));
     steps
 }
 

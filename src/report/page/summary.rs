@@ -6,19 +6,21 @@ use serde::Serialize;
 
 use super::kept::Kept;
 use crate::budget::StopReason;
-use crate::objective::Direction;
 use crate::outcome::{Estimate, Measurement};
 use crate::quantity::{show_bytes, show_duration, show_number};
+use crate::report::Subject;
 use crate::report::bottleneck::Bottleneck;
 use crate::report::care::Care;
+use crate::report::ending::{comparative, no_config_is_faster};
 use crate::report::figures::Studied;
+use crate::report::format::older;
 use crate::report::front::front_lines;
 use crate::report::gpus::gpu_summary;
 use crate::report::host::host_words;
 use crate::report::row::{shown_metric, shown_numerics, shown_result};
-use crate::report::{BestReport, Subject};
+use crate::report::table::shown_ratio;
 use crate::space::Settings;
-use crate::study::{Best, Study};
+use crate::study::{Best, Study, Verdict};
 use crate::trial::Purpose;
 
 /// The head of the page.
@@ -77,6 +79,7 @@ impl Summary {
                 _ => format!("and {confirmed} to confirm, in {}", show_duration(study.elapsed)),
             },
         });
+        summary.lines.extend(older(subject).map(|older| ("Journal".to_owned(), older)));
         if let Some(bottleneck) = Bottleneck::of(study) {
             let lines: Vec<String> = bottleneck.lines();
             let texts: Vec<&str> = lines.iter().map(|line| line.get(10..).unwrap_or(line).trim()).collect();
@@ -152,7 +155,7 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     for line in front_lines(study, best) {
         summary.add_line(&line);
     }
-    if let Some(command) = subject.best.and_then(BestReport::shown_command) {
+    if let Some(command) = subject.best.and_then(|best| best.for_sharing().shown_command()) {
         summary.next.push(("Train with it".to_owned(), command));
     }
     summary
@@ -168,20 +171,16 @@ fn measured_times(confirmations: usize) -> String {
 
 /// The finding, and how sure it is.
 fn headline(study: &Study, best: &Best) -> (String, String) {
-    let is_baseline = best.baseline.as_ref().is_some_and(|baseline| baseline.config == best.winner.config);
-    let word = match (study.objective.metric(), study.objective.direction()) {
-        ("throughput", _) => "faster",
-        _ if study.objective.weights().is_some() => "better",
-        (_, Direction::Maximize) => "more",
-        (_, Direction::Minimize) => "less",
-    };
-    match best.speedup {
-        _ if is_baseline && best.ties.is_empty() => {
-            ("The baseline is the best already".to_owned(), "No other config that was tried is better.".to_owned())
+    let word = comparative(study);
+    match best.speedup.or(best.unconfirmed_speedup) {
+        _ if best.verdict == Verdict::TiedWithBaseline => {
+            let mut sub = no_config_is_faster(study) + ".";
+            sub[..1].make_ascii_uppercase();
+            ("The baseline stays".to_owned(), sub)
         }
-        _ if is_baseline => (
-            "The baseline is as good as the best".to_owned(),
-            "It cannot be told from the best, and costs least.".to_owned(),
+        Some(seen) if best.verdict == Verdict::Unconfirmed => (
+            "A config was found, and not confirmed".to_owned(),
+            format!("Where each was measured once it is {} {word} than the baseline.", shown_ratio(seen)),
         ),
         Some(Estimate { value, low, high }) => {
             let interval = low.zip(high).map_or_else(

@@ -62,22 +62,26 @@ pub(super) fn chunks(space: &Space, configs: Vec<Config>) -> Vec<Chunk> {
 
 /// A sample of a space that is too large to be listed: random configs, and those around the best ones.
 pub(super) fn sample(view: &View<'_>, best: &[&Config], seed: u64) -> Vec<Config> {
-    const DRAWS: u128 = 1000;
+    const DRAWS: usize = 1000;
     const REACH: u32 = 3;
     const LONGEST: usize = 4000;
     let space = view.space;
     let mut found: Vec<Config> = Vec::new();
     for config in best {
         for at in 0..space.parameters().len() {
-            found.extend(space.variations(config, at, REACH));
+            found.extend(space.moves(config, at, REACH));
         }
     }
     found.truncate(LONGEST);
-    if let Some(size) = space.raw_size() {
+    if space.is_sparse() {
+        found.extend(space.draws(seed, DRAWS));
+    } else if let Some(size) = space.raw_size() {
         let order = Permutation::new(size, seed);
-        found.extend((0..size.min(DRAWS)).filter_map(|place| space.config(order.at(place)?)));
+        found.extend((0..size.min(DRAWS as u128)).filter_map(|place| space.config(order.at(place)?)));
     }
-    for walk in 0..SHUFFLED {
+    // Where draws come from what the rules leave, walks add nothing to them.
+    let walks = if space.is_sparse() && !found.is_empty() { 0 } else { SHUFFLED };
+    for walk in 0..walks {
         let mut fuel = 2_000;
         if let crate::space::Advance::Found(config) = Walk::shuffled(space, seed.wrapping_add(walk)).advance(&mut fuel)
         {

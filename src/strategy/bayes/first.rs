@@ -3,7 +3,7 @@
 use super::Known;
 use super::candidates::Chunk;
 use super::points::{Points, axes};
-use crate::space::{Config, MemoryRole, Parameter, Permutation};
+use crate::space::{Config, MemoryRole, Parameter, Permutation, Space};
 use crate::strategy::{View, random};
 
 /// Where nothing can be learned from yet: the start, then configs far from those that are known.
@@ -59,12 +59,16 @@ fn retreat(view: &View<'_>) -> Option<Config> {
     for (at, parameter) in view.space.parameters().iter().enumerate() {
         if parameter.memory_role() == MemoryRole::Grows
             && let Some(smaller) = config.level(at).filter(|level| *level > 0)
-            && let Some(changed) = view.space.with_level(&config, at, smaller / 2)
+            && let Some(changed) = smaller_at(view.space, &config, at, smaller / 2)
         {
             config = changed;
         }
     }
     view.is_open(&config).then_some(config)
+}
+
+fn smaller_at(space: &Space, config: &Config, at: usize, level: u32) -> Option<Config> {
+    space.with_level(config, at, level).or_else(|| space.detour(config, at, level))
 }
 
 /// Of some open configs the one that is farthest from all that were tried.

@@ -199,7 +199,7 @@ fn memory(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], numbers:
 /// What happened to the device in the window that has nothing to do with the probe.
 ///
 /// * A process that was not there before the probe, or one that was and computes for [`BUSY`] of the time.
-/// * Heat, and protections of the hardware, for however short.
+/// * Heat for [`HEAT`] of the time, and protections of the hardware, for however short.
 /// * Settings that somebody changed since the first probe, or clocks that somebody locked.
 ///
 /// A power cap is none. A device at full load works at its cap all the time; every probe would be disturbed. How long it
@@ -208,7 +208,7 @@ fn disturbances(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], re
     let place = watched.handle.identity.place();
     let mut found = newcomers(watched, of, looks);
     found.extend(busy_others(watched, of, looks));
-    if let Some(heat) = readings.get(&Metric::ThrottledByHeat).filter(|heat| heat.value > 0.0) {
+    if let Some(heat) = readings.get(&Metric::ThrottledByHeat).filter(|heat| heat.value >= HEAT) {
         found.push(format!("heat slowed {place} down for {:.1} % of the time", heat.value * 100.0));
     }
     let count = |bits: u64| looks.iter().filter(|look| look.reasons.as_ref().is_ok_and(|bit| bit & bits != 0)).count();
@@ -220,6 +220,10 @@ fn disturbances(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], re
     found.extend(settings.into_iter().chain(changes::clock_was_set(looks)).map(|change| format!("{place}: {change}")));
     found
 }
+
+/// The share of time from which on heat is a disturbance. A choice: clocks that are lower for less of the time shift a
+/// throughput by less than half a percent, which is below what probes can tell apart.
+const HEAT: f64 = 0.005;
 
 /// The share of time from which on another program's kernels are a disturbance. A choice: less shifts a throughput by no
 /// more than the widest tie.

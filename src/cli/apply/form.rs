@@ -1,0 +1,319 @@
+//! The form that a file gives to a value: a setting is written as the file would say it, or not at all.
+
+use gputune::precision::Precision;
+use gputune::space::Value;
+
+use super::Change;
+
+/// What stands in a file.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Old {
+    /// Nothing, or a word for it.
+    Null,
+    /// A value.
+    Scalar(Value),
+    /// What no setting can be, such as a date.
+    Other,
+}
+
+/// Names that one program has for precisions.
+struct Family {
+    /// Whose they are.
+    about: &'static str,
+    /// What it writes.
+    names: &'static [(Precision, &'static str)],
+    /// What it reads as well.
+    also: &'static [(Precision, &'static str)],
+}
+
+use Precision::{Bf16, Fp8, Fp16, Fp32, Tf32};
+
+/// <https://lightning.ai/docs/pytorch/stable/common/precision_intermediate.html>; numbers are its older names.
+const LIGHTNING: Family = Family {
+    about: "Lightning's names",
+    names: &[(Fp32, "32-true"), (Bf16, "bf16-mixed"), (Fp16, "16-mixed"), (Fp8, "transformer-engine")],
+    also: &[(Bf16, "bf16-true"), (Fp16, "16-true")],
+};
+/// <https://huggingface.co/docs/accelerate/package_reference/accelerator>, `mixed_precision`.
+const ACCELERATE: Family = Family {
+    about: "Accelerate's names",
+    names: &[(Fp32, "no"), (Bf16, "bf16"), (Fp16, "fp16"), (Fp8, "fp8")],
+    also: &[],
+};
+/// <https://docs.pytorch.org/docs/stable/tensor_attributes.html>
+const TORCH: Family = Family {
+    about: "torch's types",
+    names: &[(Fp32, "torch.float32"), (Bf16, "torch.bfloat16"), (Fp16, "torch.float16")],
+    also: &[(Fp32, "torch.float"), (Fp16, "torch.half")],
+};
+/// <https://keras.io/api/mixed_precision/policy/>
+const KERAS: Family = Family {
+    about: "Keras's names",
+    names: &[(Fp32, "float32"), (Bf16, "mixed_bfloat16"), (Fp16, "mixed_float16")],
+    also: &[],
+};
+/// Names of types, as NumPy, JAX and Transformers' `torch_dtype` have them.
+const TYPES: Family = Family {
+    about: "the names of types",
+    names: &[(Fp32, "float32"), (Bf16, "bfloat16"), (Fp16, "float16")],
+    also: &[(Fp32, "float"), (Fp16, "half")],
+};
+const SHORT: Family = Family {
+    about: "the short names",
+    names: &[(Fp32, "fp32"), (Tf32, "tf32"), (Bf16, "bf16"), (Fp16, "fp16"), (Fp8, "fp8")],
+    also: &[],
+};
+const SHORTEST: Family =
+    Family { about: "the short names", names: &[(Fp32, "f32"), (Bf16, "bf16"), (Fp16, "f16"), (Fp8, "f8")], also: &[] };
+/// Lightning before 2.0, and scripts that say how many bits.
+const BITS: Family =
+    Family { about: "numbers of bits", names: &[(Fp32, "32"), (Bf16, "bf16"), (Fp16, "16")], also: &[] };
+
+const FAMILIES: &[&Family] = &[&LIGHTNING, &ACCELERATE, &TORCH, &TYPES, &SHORT, &SHORTEST, &BITS];
+
+impl Family {
+    fn name(&self, precision: Precision) -> Option<&'static str> {
+        self.names.iter().find(|(known, _)| *known == precision).map(|(_, name)| *name)
+    }
+
+    /// What a text is in it.
+    fn read(&self, text: &str) -> Option<Precision> {
+        let mut all = self.names.iter().chain(self.also);
+        all.find(|(_, name)| text.eq_ignore_ascii_case(name)).map(|(precision, _)| *precision)
+    }
+
+    /// Whether a text is one of its second names, which may mean more than the precision (`16-true` is not `16-mixed`).
+    fn is_second(&self, text: &str) -> bool {
+        self.also.iter().any(|(_, name)| text.eq_ignore_ascii_case(name))
+    }
+}
+
+/// Words for yes and no that files have beside `true` and `false` (YAML 1.1, <https://yaml.org/type/bool.html>).
+const ANSWERS: &[(&str, &str)] = &[("true", "false"), ("yes", "no"), ("on", "off"), ("1", "0"), ("y", "n")];
+
+/// The value to write for a change at a place, in the form of what stands there.
+///
+/// # Errors
+/// It cannot be told how the file would say it; the text says why.
+pub(super) fn in_form(change: &Change, old: &Old, path: &[String]) -> Result<Value, String> {
+    let key = Key::of(path);
+    if let Old::Scalar(Value::Text(text)) = old
+        && (text.contains("${") || text.contains("{{"))
+    {
+        return Err("it refers to another setting".to_owned());
+    }
+    if let Some(precision) = precision_of(change, old, &key) {
+        return in_precision(precision, change, old, &key);
+    }
+    match (&change.value, old) {
+        (_, Old::Other) => Err("it is no number, text, true or false".to_owned()),
+        (value, Old::Null) => Ok(value.clone()),
+        (Value::Bool(is_on), Old::Scalar(old)) => in_answer(*is_on, old),
+        (value @ (Value::Int(_) | Value::Float(_)), Old::Scalar(old)) => in_number(value, old),
+        (Value::Text(text), Old::Scalar(old)) => in_text(text, old, change, &key),
+    }
+}
+
+/// What the keys that lead to a place say of it.
+struct Key {
+    last: String,
+    /// The one above.
+    table: String,
+}
+
+impl Key {
+    fn of(path: &[String]) -> Self {
+        let plain = |at: Option<&String>| at.map(|key| key.to_ascii_lowercase().replace('-', "_")).unwrap_or_default();
+        let (last, above) = (path.len().checked_sub(1), path.len().checked_sub(2));
+        Self { last: plain(last.and_then(|at| path.get(at))), table: plain(above.and_then(|at| path.get(at))) }
+    }
+
+    /// The argument of Lightning's `Trainer`.
+    fn is_lightning(&self) -> bool {
+        self.last == "precision" && ["trainer", "fabric"].contains(&self.table.as_str())
+    }
+
+    /// Whether it is called as precisions are.
+    fn is_precision(&self) -> bool {
+        const NAMES: &[&str] = &["precision", "mixed_precision", "dtype", "torch_dtype", "amp_dtype", "autocast_dtype"];
+        NAMES.contains(&self.last.as_str()) || self.switch().is_some()
+    }
+
+    /// The precision that it switches on and off: `bf16`, `use_fp16`, or DeepSpeed's `bf16.enabled`.
+    fn switch(&self) -> Option<Precision> {
+        let name = if self.last == "enabled" { &self.table } else { &self.last };
+        let name = name.strip_prefix("use_").unwrap_or(name);
+        ["bf16", "fp16", "tf32", "fp8"].contains(&name).then(|| Precision::named(name)).flatten()
+    }
+}
+
+/// The precision that a change names, where it is one that is meant.
+fn precision_of(change: &Change, old: &Old, key: &Key) -> Option<Precision> {
+    let named = |value: &Value| match value {
+        Value::Text(text) => Precision::named(text).or_else(|| LIGHTNING.read(text)),
+        _ => None,
+    };
+    let precision = named(&change.value)?;
+    let is_all = !change.among.is_empty() && change.among.iter().all(|value| named(value).is_some());
+    let is_old =
+        matches!(old, Old::Scalar(Value::Text(text)) if FAMILIES.iter().any(|family| family.read(text).is_some()));
+    (is_all || key.is_precision() || is_old).then_some(precision)
+}
+
+fn in_precision(precision: Precision, change: &Change, old: &Old, key: &Key) -> Result<Value, String> {
+    let name = precision.name();
+    match old {
+        Old::Null if key.is_lightning() => named(&LIGHTNING, precision),
+        Old::Null if key.last == "mixed_precision" => named(&ACCELERATE, precision),
+        Old::Null | Old::Other => Err(format!("nothing there says how it writes {name}")),
+        Old::Scalar(Value::Bool(_)) => match (key.switch(), precision) {
+            (Some(own), precision) if own == precision => Ok(Value::Bool(true)),
+            (_, Precision::Fp32) => Ok(Value::Bool(false)),
+            _ => Err(format!("true and false do not say {name} there")),
+        },
+        Old::Scalar(Value::Int(16 | 32)) => match precision {
+            Precision::Fp32 => Ok(Value::Int(32)),
+            Precision::Fp16 => Ok(Value::Int(16)),
+            Precision::Bf16 if key.is_lightning() => Ok(Value::from("bf16")),
+            _ => Err(format!("16 and 32 do not say {name}")),
+        },
+        Old::Scalar(Value::Int(_) | Value::Float(_)) => Err(format!("a number does not say {name} there")),
+        Old::Scalar(Value::Text(text)) => in_words(precision, change, text, key),
+    }
+}
+
+/// A precision in the words that a text is one of.
+fn in_words(precision: Precision, change: &Change, old: &str, key: &Key) -> Result<Value, String> {
+    let is_keras = key.last.contains("policy") || old.to_ascii_lowercase().starts_with("mixed_");
+    let families: Vec<&Family> = match () {
+        () if key.is_lightning() => vec![&LIGHTNING, &BITS],
+        () if is_keras => vec![&KERAS],
+        () if key.last == "mixed_precision" && ACCELERATE.read(old).is_some() => vec![&ACCELERATE],
+        // What is searched is called as the file calls it.
+        () if change.among.contains(&Value::from(old)) => return Ok(change.value.clone()),
+        () => FAMILIES.to_vec(),
+    };
+    let families: Vec<&&Family> = families.iter().filter(|family| family.read(old).is_some()).collect();
+    let known = families.first().ok_or_else(|| "it is no name of a precision that is known".to_owned())?;
+    let is_own = |text: &str| families.iter().any(|family| family.read(text).is_some());
+    match &change.value {
+        Value::Text(text) if families.len() == 1 && is_own(text) => return Ok(in_case(text, old)),
+        _ if families.iter().all(|family| family.read(old) == Some(precision)) => return Ok(Value::from(old)),
+        _ => {}
+    }
+    if known.is_second(old) && known.about == LIGHTNING.about && precision != Precision::Fp32 {
+        return Err(format!(
+            "it is more than a precision, and {} could be more than one of its kind",
+            precision.name()
+        ));
+    }
+    let mut names: Vec<&str> = families.iter().filter_map(|family| family.name(precision)).collect();
+    names.dedup();
+    // Lightning's own names of today are right where its older ones are, too.
+    if key.is_lightning() {
+        names.truncate(1);
+    }
+    match names.as_slice() {
+        [name] => Ok(in_case(name, old)),
+        [] => Err(none_among(known, precision)),
+        several => Err(format!("it could be {}", several.join(" or "))),
+    }
+}
+
+fn named(family: &Family, precision: Precision) -> Result<Value, String> {
+    family.name(precision).map(Value::from).ok_or_else(|| none_among(family, precision))
+}
+
+fn none_among(family: &Family, precision: Precision) -> String {
+    format!("there is no {} among {}", precision.name(), family.about)
+}
+
+/// A text in capitals where the other is.
+fn in_case(text: &str, old: &str) -> Value {
+    let is_capital = old.chars().any(char::is_alphabetic) && !old.chars().any(char::is_lowercase);
+    let first = |text: &str| text.chars().next().is_some_and(char::is_uppercase);
+    let rest_is_small = old.chars().skip(1).all(|c| !c.is_uppercase());
+    let mut letters = text.chars();
+    Value::Text(match () {
+        () if is_capital && old.len() > 1 => text.to_uppercase(),
+        () if first(old) && rest_is_small => {
+            letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+        }
+        () => text.to_owned(),
+    })
+}
+
+/// Yes or no, as the file answers.
+fn in_answer(is_on: bool, old: &Value) -> Result<Value, String> {
+    match old {
+        Value::Bool(_) => Ok(Value::Bool(is_on)),
+        Value::Int(0 | 1) => Ok(Value::Int(is_on.into())),
+        Value::Text(text) => {
+            let pair = ANSWERS.iter().find(|(yes, no)| text.eq_ignore_ascii_case(yes) || text.eq_ignore_ascii_case(no));
+            let (yes, no) = pair.ok_or_else(|| format!("a text such as `{text}` says more than yes or no"))?;
+            Ok(in_case(if is_on { yes } else { no }, text))
+        }
+        Value::Int(_) | Value::Float(_) => Err("a number says more than yes or no".to_owned()),
+    }
+}
+
+/// A number, as the file writes numbers.
+fn in_number(value: &Value, old: &Value) -> Result<Value, String> {
+    match (value, old) {
+        (Value::Int(_), Value::Float(_)) => Ok(value.as_f64().map_or_else(|| value.clone(), Value::Float)),
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and small enough to be exact")]
+        (Value::Float(number), Value::Int(_)) if number.fract() == 0.0 && number.abs() < 2f64.powi(53) => {
+            Ok(Value::Int(*number as i64))
+        }
+        (_, Value::Int(_) | Value::Float(_)) => Ok(value.clone()),
+        (_, Value::Text(text)) if Value::parse(text).as_f64().is_some() => Ok(Value::Text(value.to_string())),
+        // DeepSpeed's word for a number that the Trainer fills in.
+        (_, Value::Text(text)) if text == "auto" => Ok(value.clone()),
+        (_, Value::Text(_) | Value::Bool(_)) => Err("it is no number".to_owned()),
+    }
+}
+
+/// A text, as the file has texts.
+fn in_text(text: &str, old: &Value, change: &Change, key: &Key) -> Result<Value, String> {
+    match old {
+        Value::Int(_) | Value::Float(_) => match Value::parse(text) {
+            number @ (Value::Int(_) | Value::Float(_)) => in_number(&number, old),
+            _ => Err("it is a number".to_owned()),
+        },
+        Value::Bool(_) => match text {
+            _ if !(key.last.contains("compile") || change.name.contains("compile")) => {
+                Err("it is true or false".to_owned())
+            }
+            "off" => Ok(Value::Bool(false)),
+            "default" => Ok(Value::Bool(true)),
+            _ => Err("true and false do not say which mode".to_owned()),
+        },
+        Value::Text(old) => {
+            let texts = || {
+                change.among.iter().filter_map(|value| if let Value::Text(text) = value { Some(text) } else { None })
+            };
+            if change.among.is_empty() || texts().any(|known| known == old) {
+                return Ok(Value::from(text));
+            }
+            if texts().any(|known| known.eq_ignore_ascii_case(old)) {
+                return Ok(in_case(text, old));
+            }
+            if texts().any(|known| known.replace('-', "_") == *old) {
+                return Ok(Value::Text(text.replace('-', "_")));
+            }
+            let known: Vec<String> = texts().take(6).map(|text| format!("`{text}`")).collect();
+            Err(format!("it is none of the settings that were searched ({})", known.join(", ")))
+        }
+    }
+}
+
+/// The words of Lightning for precisions begin with digits and are texts all the same.
+pub(super) fn is_precision_word(text: &str) -> bool {
+    LIGHTNING.names.iter().chain(LIGHTNING.also).any(|(_, name)| *name == text)
+}
+
+/// Whether a word is an answer that YAML 1.1 takes for true or false.
+pub(super) fn is_answer(word: &str) -> bool {
+    word.parse::<u8>().is_err()
+        && ANSWERS.iter().any(|(yes, no)| word.eq_ignore_ascii_case(yes) || word.eq_ignore_ascii_case(no))
+}

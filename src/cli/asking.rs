@@ -1,0 +1,178 @@
+//! What a script takes: asked of itself by `--help`, read from its source, and seen in its command.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use gputune::init::{self, Argument, Command, Source, Words, help, hydra};
+use gputune::probe::{Brief, Printed, PrintedEnd};
+use gputune::quantity;
+use tempfile::TempDir;
+
+use super::exit::{Exit, Failed};
+use super::{diagnostic, scripts};
+
+/// What refuses the writes of a script that is asked for its help.
+const GUARD: &str = include_str!("../../python/asking/sitecustomize.py");
+
+/// Variables that are set while a script is asked for its help: it needs no GPU, its lines are not broken, nothing is
+/// installed, tracked or kept for it.
+const ASKED_WITH: &[(&str, &str)] = &[
+    ("CUDA_VISIBLE_DEVICES", ""),
+    ("COLUMNS", "200"),
+    ("NO_COLOR", "1"),
+    ("TERM", "dumb"),
+    ("HF_HUB_OFFLINE", "1"),
+    ("WANDB_MODE", "disabled"),
+    ("TF_CPP_MIN_LOG_LEVEL", "3"),
+    ("PYTHONDONTWRITEBYTECODE", "1"),
+    // uv's documentation, "Environment variables": it starts what is there already.
+    ("UV_NO_SYNC", "1"),
+    ("UV_OFFLINE", "1"),
+];
+
+/// What a script takes.
+pub(super) struct Told {
+    pub(super) arguments: Vec<Argument>,
+    /// Values without a name that it must have.
+    pub(super) values: Vec<String>,
+    /// Who told of them.
+    pub(super) told_by: String,
+}
+
+/// The script that is to be asked, and where.
+pub(super) struct Asked<'a> {
+    pub(super) command: &'a Command,
+    pub(super) source: &'a Source,
+    pub(super) cwd: &'a Path,
+    pub(super) python: &'a str,
+    /// How long it may take.
+    pub(super) time: &'a str,
+}
+
+impl Asked<'_> {
+    /// The arguments that the script takes, and who told of them.
+    pub(super) fn arguments(&self) -> Result<Told, Failed> {
+        let mut told = self.by_help_or_source()?;
+        let own = self.source.own_options(self.command, self.cwd);
+        if !own.is_empty() && told.arguments.is_empty() {
+            "The script reads its command line itself; names as its source has them.".clone_into(&mut told.told_by);
+        }
+        told.arguments.extend(own);
+        // Whoever gives an argument has a script that takes it, whatever its help or its source tells.
+        let given = init::told(self.command, &told.arguments);
+        if !given.is_empty() && told.arguments.is_empty() {
+            "Arguments as the command gives them.".clone_into(&mut told.told_by);
+        }
+        told.arguments.extend(given);
+        // What a shell script around it says is what it does where nobody says otherwise.
+        let mut inner = Words::of(self.command.inner());
+        for argument in told.arguments.iter_mut().filter(|_| self.command.inner() != self.command) {
+            if let Some(given) = inner.set(argument, "x") {
+                argument.default = Some(given.value);
+            }
+        }
+        Ok(told)
+    }
+
+    fn by_help_or_source(&self) -> Result<Told, Failed> {
+        let declared = self.declared();
+        if let Some(reason) = scripts::no_help(self.command, self.source, self.cwd) {
+            let told_by = if declared.is_empty() { reason } else { FROM_SOURCE.to_owned() };
+            return Ok(Told { arguments: declared, values: Vec::new(), told_by });
+        }
+        let line = self.command.asking_for_help(self.python);
+        let shown = line.join(" ");
+        eprintln!("asking `{shown}` what can be set (at most {}, without a GPU)", self.time);
+        let printed = self.ask(line)?;
+        let told = if help::is_help(&printed.text) { help::read(&printed.text) } else { Vec::new() };
+        if !told.is_empty() {
+            let arguments = told.into_iter().map(|argument| with_default(argument, &declared)).collect();
+            let told_by = format!("Arguments as `{shown}` tells them.");
+            return Ok(Told { arguments, values: help::values(&printed.text), told_by });
+        }
+        warn_of_no_help(&printed, &shown, self.time, declared.is_empty());
+        let told_by = if declared.is_empty() { "The script's arguments are not known." } else { FROM_SOURCE };
+        Ok(Told { arguments: declared, values: Vec::new(), told_by: told_by.to_owned() })
+    }
+
+    /// What the source declares, the files of its configuration included.
+    fn declared(&self) -> Vec<Argument> {
+        let mut declared = self.source.arguments();
+        if let Some(script) = self.command.script(self.cwd) {
+            declared.extend(hydra::arguments(self.source, &script));
+        }
+        declared
+    }
+
+    /// Runs the script for its help, with writes refused.
+    fn ask(&self, line: Vec<String>) -> Result<Printed, Failed> {
+        let cannot = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
+        let scratch = tempfile::Builder::new().prefix("gputune-").tempdir().map_err(cannot)?;
+        let mut env: BTreeMap<String, String> =
+            ASKED_WITH.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        env.extend(guarded(&scratch).map_err(cannot)?);
+        let time = quantity::parse_duration(self.time).unwrap_or(Duration::from_secs(60));
+        let printed = Brief { command: line, env, cwd: self.cwd.to_owned(), time }.run(Path::new("/proc/self/exe"));
+        printed.map_err(|error| {
+            let failed = Failed::because(Exit::Impossible, &error);
+            match error.hint() {
+                Some(hint) => failed.hint(hint),
+                None => failed,
+            }
+        })
+    }
+}
+
+const FROM_SOURCE: &str = "Arguments as the script's source declares them.";
+
+/// Lays the guard down; the variables that bring it in.
+fn guarded(scratch: &TempDir) -> std::io::Result<Vec<(String, String)>> {
+    let (guard, temporary) = (scratch.path().join("guard"), scratch.path().join("tmp"));
+    fs::create_dir(&guard)?;
+    fs::create_dir(&temporary)?;
+    fs::write(guard.join("sitecustomize.py"), GUARD)?;
+    let theirs = std::env::var("PYTHONPATH").ok().filter(|theirs| !theirs.is_empty());
+    let path = std::iter::once(guard.display().to_string()).chain(theirs).collect::<Vec<_>>().join(":");
+    let temporary = temporary.display().to_string();
+    Ok(vec![
+        ("PYTHONPATH".to_owned(), path),
+        ("GPUTUNE_ASKING".to_owned(), scratch.path().display().to_string()),
+        ("TMPDIR".to_owned(), temporary.clone()),
+        ("MPLCONFIGDIR".to_owned(), temporary),
+    ])
+}
+
+/// Says why there is no help, and what is taken instead.
+fn warn_of_no_help(printed: &Printed, shown: &str, time: &str, nothing_declared: bool) {
+    let problem = match &printed.end {
+        PrintedEnd::TimeIsUp => format!("it printed no help within {time}, and was ended"),
+        PrintedEnd::TooMuch => "it printed more than a megabyte, which is no help, and was ended".to_owned(),
+        PrintedEnd::Failure(end) => format!("it printed no help, and ended with {end}"),
+        PrintedEnd::Success => "it printed no help".to_owned(),
+    };
+    diagnostic::print_warning(&format!(
+        "`{shown}`: {problem}; {}",
+        if nothing_declared {
+            "its arguments are those that the command gives"
+        } else {
+            "its arguments are read from its source"
+        }
+    ));
+    let is_failure = matches!(printed.end, PrintedEnd::Failure(_));
+    let last = printed.text.lines().rev().find(|line| !line.trim().is_empty()).filter(|_| is_failure);
+    if let Some(last) = last {
+        let last: String = last.chars().filter(|c| !c.is_control()).take(200).collect();
+        eprintln!("  its last line: {last}");
+    }
+}
+
+/// The help's argument with the default of the source, where the help tells none.
+fn with_default(mut argument: Argument, declared: &[Argument]) -> Argument {
+    if argument.default.is_none() {
+        let same = |known: &&Argument| known.names.iter().any(|name| argument.names.contains(name));
+        argument.default = declared.iter().find(same).and_then(|known| known.default.clone());
+    }
+    argument
+}

@@ -1,0 +1,96 @@
+//! What an interpreter tells of itself and of what a script imports: a small script of gputune's own asks it.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::words::Found;
+
+const SCRIPT: &str = include_str!("look.py");
+
+/// An interpreter on a slow file system may take seconds to start; one that takes longer tells nothing.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Packages whose versions decide how fast a job is.
+const FRAMEWORKS: &[&str] = &[
+    "torch",
+    "torchvision",
+    "triton",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+    "tensorflow",
+    "keras",
+    "jax",
+    "jaxlib",
+    "lightning",
+    "pytorch-lightning",
+    "transformers",
+    "accelerate",
+    "deepspeed",
+    "datasets",
+    "timm",
+    "flash-attn",
+    "xformers",
+    "bitsandbytes",
+    "numpy",
+];
+
+/// What it tells.
+#[derive(Debug, Deserialize)]
+pub(super) struct Told {
+    pub(super) executable: String,
+    pub(super) version: String,
+    pub(super) frameworks: BTreeMap<String, String>,
+    pub(super) files: Vec<PathBuf>,
+}
+
+/// Asks an interpreter; `None` where it does not answer.
+pub(super) fn ask(program: &Path, found: &Found, env: &BTreeMap<String, String>, cwd: &Path) -> Option<Told> {
+    let asked = serde_json::json!({
+        "cwd": cwd,
+        "roots": found.files,
+        "modules": found.modules,
+        "frameworks": FRAMEWORKS,
+    });
+    let mut command = Command::new(program);
+    command.args(["-c", SCRIPT, &asked.to_string()]).envs(env).env("PYTHONDONTWRITEBYTECODE", "1").current_dir(cwd);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let output = child.stdout.take()?;
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let mut output = output;
+        output.read_to_end(&mut text).map(|_| text)
+    });
+    let is_done = wait(&mut child);
+    if !is_done {
+        let _ = child.kill();
+        let _ = child.wait();
+        // What it started may hold the pipe open for ever.
+        return None;
+    }
+    let text = reader.join().ok()?.ok()?;
+    // What the environment's own start-up prints comes first.
+    let begin = text.windows(2).rposition(|pair| pair == b"\n{").map_or(0, |at| at + 1);
+    serde_json::from_slice(&text[begin..]).ok()
+}
+
+/// Waits for a process; whether it ended well in time.
+fn wait(child: &mut Child) -> bool {
+    const LOOK_EVERY: Duration = Duration::from_millis(2);
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        match child.try_wait() {
+            Ok(Some(status)) => return status.success(),
+            Ok(None) => std::thread::sleep(LOOK_EVERY),
+            Err(_) => return false,
+        }
+    }
+    false
+}

@@ -1,0 +1,38 @@
+//! How many samples a step has where no loader tells: what the command says of batch and accumulation.
+
+use super::argument::Argument;
+use super::knobs::KNOBS;
+use super::plan::{Planner, Way};
+
+impl Planner<'_> {
+    /// Says how many samples a step has, where the adapter counts steps and there is no loader to count samples by.
+    pub(super) fn count_samples(&mut self) {
+        let by_argument = |way: &Way| matches!(way, Way::Argument(_));
+        let mut all = self.plan.parameters.iter();
+        let is_searched = all.any(|planned| planned.name == "batch_size" && by_argument(&planned.way));
+        if self.has_loader || !is_searched || self.found.preset.adapter.is_none() {
+            return;
+        }
+        let batches = self.batches_of_a_step();
+        self.plan.samples_per_step =
+            Some(if batches > 1 { format!("batch_size * {batches}") } else { "batch_size".to_owned() });
+    }
+
+    /// Batches that the ranks add up in a step.
+    fn batches_of_a_step(&self) -> i64 {
+        let names = KNOBS.iter().find(|knob| knob.parameter == "grad_accumulation").map_or(&[][..], |knob| knob.names);
+        let argument = self.argument(names).filter(|argument| argument.kind.takes_value());
+        let said = |argument: &Argument| {
+            let given = self.plan.words.clone().set(argument, "x").map(|given| given.value);
+            given.or_else(|| argument.default.clone())?.trim().parse::<i64>().ok()
+        };
+        let accumulated = argument.as_ref().and_then(said).filter(|&count| count > 0).unwrap_or(1);
+        let ranks = i64::try_from(self.found.command.ranks()).unwrap_or(1);
+        // Some scripts share the batches that they accumulate among their ranks.
+        let is_shared = |text: &String| {
+            text.lines()
+                .any(|line| line.contains("accum") && line.contains("//=") && !line.trim_start().starts_with('#'))
+        };
+        if self.found.source.texts.iter().any(is_shared) { accumulated } else { accumulated.saturating_mul(ranks) }
+    }
+}

@@ -1,0 +1,130 @@
+//! A shell script around a training run: which command it runs, and whether it hands its own arguments on.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use super::command::{Command, SHELLS, base};
+
+/// Bytes of a shell script that are read.
+const MOST_BYTES: u64 = 64 * 1024;
+/// Words in front of a command that run it as it is.
+const RUNNERS: &[&str] = &["exec", "nohup", "time", "command", "srun", "env"];
+/// All arguments of a shell script, as they are handed on.
+const ALL_ARGUMENTS: &[&str] = &["$@", "${@}", "$*"];
+
+/// The command that a shell script runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wrapped {
+    pub(super) command: Box<Command>,
+    /// Whether the script hands its arguments on to it.
+    pub(super) forwards: bool,
+}
+
+impl Command {
+    /// Looks into the shell script that a command runs, if it runs one: what trains is told by the line in it.
+    #[must_use]
+    pub fn looked_into(mut self, cwd: &Path, python: &str) -> Self {
+        let text = shell_script(&self, cwd).filter(|_| !self.has_script());
+        self.wrapped = text.and_then(|text| lines(&text).iter().find_map(|line| trains(line, python)));
+        self
+    }
+}
+
+/// The text of the shell script that a command names.
+fn shell_script(command: &Command, cwd: &Path) -> Option<String> {
+    let program = command.words.first()?;
+    let is_shell = SHELLS.contains(&base(program));
+    let file = if is_shell { command.words.get(1).filter(|word| !word.starts_with('-'))? } else { program };
+    let mut bytes = Vec::new();
+    fs::File::open(cwd.join(file)).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8(bytes).ok()?;
+    let first = text.lines().next().unwrap_or_default();
+    let has_shell =
+        first.starts_with("#!") && SHELLS.iter().any(|shell| first.split(['/', ' ']).any(|word| word == *shell));
+    (is_shell || has_shell).then_some(text)
+}
+
+/// The lines of a script, those that go on behind a backslash as one, without comments.
+fn lines(text: &str) -> Vec<String> {
+    let whole = text.replace("\\\n", " ");
+    whole.lines().map(|line| line.trim().to_owned()).filter(|line| !line.starts_with('#')).collect()
+}
+
+/// The training command in a line: one that runs a script of Python.
+fn trains(line: &str, python: &str) -> Option<Wrapped> {
+    let mut words = words(line);
+    let end =
+        words.iter().position(|word| matches!(word.as_str(), "|" | "||" | "&&" | ";" | "&" | ">" | ">>" | "2>&1"));
+    words.truncate(end.unwrap_or(words.len()));
+    let is_assignment = |word: &String| {
+        word.split_once('=').is_some_and(|(name, _)| {
+            !name.is_empty() && !name.starts_with('-') && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        })
+    };
+    let front = words.iter().take_while(|word| RUNNERS.contains(&word.as_str()) || is_assignment(word)).count();
+    words.drain(..front);
+    let forwards = words.iter().any(|word| ALL_ARGUMENTS.contains(&word.as_str()));
+    words.retain(|word| !ALL_ARGUMENTS.contains(&word.as_str()));
+    let command = Command::new(words, python);
+    let is_training = command.has_script() && command.words.len() > 1;
+    is_training.then(|| Wrapped { command: Box::new(command), forwards })
+}
+
+/// The words of a line, quotes taken off; variables stay as they are written.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut open, mut quote) = (Vec::new(), String::new(), false, None);
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(known), c) if c == known => quote = None,
+            (Some(_), c) => word.push(c),
+            (None, '\'' | '"') => (quote, open) = (Some(c), true),
+            (None, ';') => {
+                words.extend((open || !word.is_empty()).then(|| std::mem::take(&mut word)));
+                words.push(";".to_owned());
+                open = false;
+            }
+            (None, c) if c.is_whitespace() => {
+                words.extend((open || !word.is_empty()).then(|| std::mem::take(&mut word)));
+                open = false;
+            }
+            (None, c) => word.push(c),
+        }
+    }
+    words.extend((open || !word.is_empty()).then_some(word));
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_trains_is_found() {
+        for (text, inner, forwards) in [
+            (
+                "set -e\nexport A=1\nCUDA_VISIBLE_DEVICES=0 python train.py --bs 4 \"$@\" > log\n",
+                "python train.py --bs 4",
+                true,
+            ),
+            (
+                "torchrun --nproc_per_node=2 \\\n  train.py \\\n  --bs 4\n",
+                "torchrun --nproc_per_node=2 train.py --bs 4",
+                false,
+            ),
+            ("# python old.py\nexec python -m pkg.train 'a b'; echo done\n", "python -m pkg.train a b", false),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("run.sh"), text).unwrap();
+            let words = ["bash", "run.sh"].map(str::to_owned).to_vec();
+            let command = Command::new(words, "python3").looked_into(folder.path(), "python3");
+            let wrapped = command.wrapped.clone().unwrap();
+            assert_eq!((wrapped.command.words.join(" ").as_str(), wrapped.forwards), (inner, forwards), "{text}");
+            assert_eq!(command.takes_arguments(), forwards);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("run.sh"), "#!/bin/sh\ntouch ran\n").unwrap();
+        let command = Command::new(vec!["./run.sh".to_owned()], "python3").looked_into(folder.path(), "python3");
+        assert_eq!(command.wrapped, None);
+    }
+}

@@ -1,0 +1,80 @@
+//! Eras of a journal: a header in the middle of the file begins a new one, whose trials have nothing to do with those
+//! before it. Only the last counts; the others stay in the file.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::{FORMAT, Header, JournalError, Line, OLDEST_FORMAT, parse};
+
+/// The eras before the last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OlderEras {
+    /// How many there are.
+    pub eras: usize,
+    /// Their trials.
+    pub trials: usize,
+}
+
+impl std::fmt::Display for OlderEras {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { eras, trials } = *self;
+        let many = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+        let have = if eras == 1 { "has" } else { "have" };
+        write!(
+            f,
+            "{} of this journal, under other conditions, {have} {}",
+            many(eras, "older era"),
+            many(trials, "trial")
+        )?;
+        f.write_str(", which do not count")
+    }
+}
+
+/// The whole lines of a journal, the last era apart.
+pub(super) struct Eras<'t> {
+    /// The header of the last era, which knows of the others.
+    pub(super) header: Header,
+    /// Its further lines, each with its number in the file.
+    pub(super) lines: Vec<(usize, &'t [u8])>,
+    /// The number of the last trial of the eras before.
+    pub(super) last_number: u32,
+}
+
+/// Splits the whole lines of a journal; `None` where there is none.
+pub(super) fn split<'t>(path: &Path, text: &'t [u8]) -> Result<Option<Eras<'t>>, JournalError> {
+    let mut lines = text.split_inclusive(|&byte| byte == b'\n').enumerate();
+    let Some((_, first)) = lines.next() else { return Ok(None) };
+    let mut eras = Eras { header: parse_header(path, 1, first)?, lines: Vec::new(), last_number: 0 };
+    for (at, line) in lines {
+        if !is_header(line) {
+            eras.lines.push((at + 1, line));
+            continue;
+        }
+        if let Some((at, last)) = eras.lines.last() {
+            eras.last_number = parse::<Line>(path, *at, last)?.trial;
+        }
+        let older = OlderEras { eras: eras.header.older.eras + 1, trials: eras.header.older.trials + eras.lines.len() };
+        eras.header = Header { older, ..parse_header(path, at + 1, line)? };
+        eras.lines.clear();
+    }
+    Ok(Some(eras))
+}
+
+/// Whether a line begins an era: a header's first member is its format, a trial's its number.
+pub(super) fn is_header(line: &[u8]) -> bool {
+    line.starts_with(b"{\"format\":")
+}
+
+/// Reads a header; its format first, since another's may have another form.
+pub(super) fn parse_header(path: &Path, at: usize, line: &[u8]) -> Result<Header, JournalError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        format: u32,
+    }
+    let Versioned { format } = parse(path, at, line)?;
+    if !(OLDEST_FORMAT..=FORMAT).contains(&format) {
+        return Err(JournalError::Format { path: path.to_owned(), found: format });
+    }
+    parse(path, at, line)
+}

@@ -1,0 +1,112 @@
+//! Of what a process printed, the part that tells what ended it: what it caught and got over before does not.
+
+use std::collections::BTreeSet;
+
+use super::lines::{self, Line};
+use super::{elastic, is_complaint, signatures, traceback};
+
+/// The lines from the exception on that ended the program, with those that Python says caused it (`raise ... from ...`).
+///
+/// All lines count where there is no such exception, where it only follows from what a library said before, and in a job
+/// of several ranks: there the exception printed last is a peer's complaint as a rule.
+pub(super) fn deciding(lines: &[String], ranks: u32) -> &[String] {
+    if has_peers(lines, ranks) {
+        return lines;
+    }
+    let mut exceptions = traceback::exceptions(lines);
+    exceptions.retain(|exception| !exception.text.contains("ChildFailedError"));
+    let Some(fatal) = traceback::fatal(&exceptions, None) else { return &lines[bare_error(lines)..] };
+    if follows_from_another(&fatal.text) || fatal.while_fetching {
+        return lines;
+    }
+    let chain = exceptions.iter().rposition(|exception| exception.at == fatal.at).unwrap_or(0);
+    let causes = (1..=chain).rev().take_while(|&at| exceptions[at].is_caused).count();
+    &lines[exceptions[chain - causes].at..]
+}
+
+/// Whether other ranks may have printed some of the lines.
+fn has_peers(lines: &[String], ranks: u32) -> bool {
+    let named: BTreeSet<u32> = lines.iter().filter_map(|line| Line::of(line).rank).collect();
+    let alone = ranks == 1 || named.len() == 1;
+    ranks > 1 || named.len() > 1 || (elastic::root_cause(lines).is_some() && !alone)
+}
+
+/// Whether an exception only tells that something else went wrong, which was printed before it: that a data worker is gone,
+/// that a peer is, or that a collective failed, of which NCCL prints the cause itself (`NCCL WARN ...`).
+fn follows_from_another(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    signatures::meaning(text) == Some(signatures::Meaning::WorkerLost)
+        || is_complaint(text)
+        || lower.contains("nccl error")
+        || lower.contains("unhandled cuda error")
+}
+
+/// The last line of words, where it has the form of an exception that names something known by no text; else the first.
+/// A program that catches its last exception and prints it has no traceback.
+fn bare_error(lines: &[String]) -> usize {
+    let words = |line: &&(usize, &String)| !line.1.trim().is_empty() && !lines::is_noise(line.1);
+    let Some((at, last)) = lines.iter().enumerate().collect::<Vec<_>>().iter().rev().find(words).copied() else {
+        return 0;
+    };
+    let has_form = last.split_once(": ").is_some_and(|(class, _)| {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+        (class.ends_with("Error") || class.ends_with("Exception")) && class.chars().all(is_name)
+    });
+    if has_form && signatures::meaning(last).is_none() && !follows_from_another(last) { at } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LACK: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
+
+    fn has_lack(text: &str, ranks: u32) -> bool {
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        deciding(&lines, ranks).iter().any(|line| line.contains(LACK))
+    }
+
+    fn traceback(text: &str) -> String {
+        format!("Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n{text}\n")
+    }
+
+    #[test]
+    fn what_was_caught_is_not_what_ended_it() {
+        let caught = traceback(LACK);
+        assert!(has_lack(&caught, 0), "it ended it");
+        assert!(!has_lack(&format!("{caught}trying half\n{}", traceback("KeyError: 'x'")), 0));
+        let handling = "\nDuring handling of the above exception, another exception occurred:\n\n";
+        assert!(!has_lack(&format!("{caught}{handling}{}", traceback("KeyError: 'x'")), 1));
+        assert!(!has_lack(&format!("{LACK}; trying half\n{}", traceback("KeyError: 'x'")), 0));
+        assert!(!has_lack(&format!("{LACK}\nValueError: no picture\n"), 0), "without tracebacks");
+        assert!(has_lack(&format!("{LACK}\ntidying up\n"), 0));
+        assert!(has_lack(&format!("{LACK}\nRuntimeError: CUDA error: device-side assert triggered\n"), 0));
+    }
+
+    #[test]
+    fn what_caused_it_counts() {
+        let cause = "\nThe above exception was the direct cause of the following exception:\n\n";
+        let text = format!("{}{cause}{}", traceback(LACK), traceback("RuntimeError: training failed"));
+        assert!(has_lack(&text, 0));
+        let message = traceback(&format!("BackendCompilerFailed: backend='inductor' raised:\n{LACK}"));
+        assert!(has_lack(&message, 0), "it is in the message");
+        let ignored = format!("{}Exception ignored in: <function f>\n{}", traceback(LACK), traceback("TypeError: x"));
+        assert!(has_lack(&ignored, 0));
+        for follows in [
+            "RuntimeError: DataLoader worker (pid(s) 71) exited unexpectedly",
+            "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2251, unhandled cuda error",
+        ] {
+            assert!(has_lack(&format!("{LACK}\n{}", traceback(follows)), 0), "{follows}");
+        }
+    }
+
+    #[test]
+    fn of_several_ranks_the_first_word_counts() {
+        let other = format!("{}{}", traceback(LACK), traceback("ValueError: collective aborted"));
+        assert!(has_lack(&other, 2) && !has_lack(&other, 1));
+        let prefixed = format!(
+            "[rank1]: {LACK}\n[rank0]: Traceback (most recent call last):\n[rank0]:   File \"a\"\n[rank0]: E: x\n"
+        );
+        assert!(has_lack(&prefixed, 0));
+    }
+}

@@ -1,0 +1,138 @@
+//! Notices when gputune itself stood still: stopped by a signal (Ctrl-Z), or with the whole machine (a laptop asleep).
+//!
+//! What arrives in that time is seen too late and all at once, so rates and limits are wrong. Two clocks tell: a thread that
+//! does nothing but sleep wakes much later than it should, beyond the time that it waited for a processor; and
+//! `CLOCK_BOOTTIME` goes on while the machine sleeps, `CLOCK_MONOTONIC` does not (clock_gettime(2)).
+
+use std::fs;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// How often the thread wakes.
+const BEAT: Duration = Duration::from_millis(50);
+
+/// The shortest standstill that counts: a thirtieth of the usual measuring time. The kernel's own delays in waking a thread
+/// that it has a processor for are far below.
+const SHORTEST: Duration = Duration::from_millis(300);
+
+/// Where the kernel does not tell how long a thread waited for a processor, a busy machine may look stopped for less.
+const SHORTEST_UNTOLD: Duration = Duration::from_secs(2);
+
+/// The least difference of the two clocks that is a sleep: both are read within microseconds.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(50);
+
+/// Watches from its beginning on.
+#[derive(Debug)]
+pub(super) struct ClockWatch {
+    seen: Arc<Mutex<Seen>>,
+    slept_before: Duration,
+    /// Dropping it ends the thread.
+    _end: Sender<()>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    beat: Instant,
+    stood_still: Duration,
+}
+
+impl ClockWatch {
+    pub(super) fn begin() -> Self {
+        let seen = Arc::new(Mutex::new(Seen { beat: Instant::now(), stood_still: Duration::ZERO }));
+        let (end, ended) = channel();
+        let theirs = Arc::clone(&seen);
+        // Without the thread only a sleeping machine is noticed.
+        let _ = std::thread::Builder::new().name("clock watch".to_owned()).spawn(move || beat(&theirs, &ended));
+        Self { seen, slept_before: slept(), _end: end }
+    }
+
+    /// That this process or the machine stood still since the beginning, in words.
+    pub(super) fn stood_still(&self) -> Option<String> {
+        let slept = slept().saturating_sub(self.slept_before);
+        if slept >= SHORTEST_SLEEP {
+            return Some(format!("the machine slept for {:.1} s", slept.as_secs_f64()));
+        }
+        let stopped = self.stopped();
+        (!stopped.is_zero()).then(|| format!("gputune was stopped for {:.1} s", stopped.as_secs_f64()))
+    }
+
+    /// The thread may not have had its turn yet when all go on again, so one that is late is waited for.
+    fn stopped(&self) -> Duration {
+        const TURNS: u32 = 20;
+        for _ in 0..TURNS {
+            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if seen.beat.elapsed() < SHORTEST || !seen.stood_still.is_zero() {
+                return seen.stood_still;
+            }
+            drop(seen);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Duration::ZERO
+    }
+}
+
+/// How long the machine has slept since it was started.
+fn slept() -> Duration {
+    let read = |clock| {
+        let time = clock_gettime(clock);
+        Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    };
+    let monotonic = read(ClockId::Monotonic);
+    read(ClockId::Boottime).saturating_sub(monotonic)
+}
+
+/// Adds up the time by which it wakes too late.
+fn beat(seen: &Mutex<Seen>, ended: &Receiver<()>) {
+    let mut last = (Instant::now(), waited_for_processor());
+    while ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+        let now = (Instant::now(), waited_for_processor());
+        let late = now.0.duration_since(last.0).saturating_sub(BEAT);
+        let stood_still = standstill(late, last.1.zip(now.1).map(|(then, now)| now.saturating_sub(then)));
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.beat = now.0;
+        seen.stood_still += stood_still;
+        last = now;
+    }
+}
+
+/// What of a delay is no wait for a processor, if that is long enough to count.
+fn standstill(late: Duration, waited: Option<Duration>) -> Duration {
+    let (rest, shortest) = match waited {
+        Some(waited) => (late.saturating_sub(waited), SHORTEST),
+        None => (late, SHORTEST_UNTOLD),
+    };
+    if rest >= shortest { rest } else { Duration::ZERO }
+}
+
+/// How long this thread has been ready to run without a processor (`/proc/PID/schedstat`, kernel documentation,
+/// scheduler/sched-stats.rst).
+fn waited_for_processor() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let waited: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(Duration::from_nanos(waited))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_counts_only_where_a_processor_was_there() {
+        let seconds = Duration::from_secs_f64;
+        assert_eq!(standstill(seconds(0.2), Some(Duration::ZERO)), Duration::ZERO);
+        assert_eq!(standstill(seconds(2.0), Some(seconds(0.1))), seconds(1.9));
+        assert_eq!(standstill(seconds(5.0), Some(seconds(4.9))), Duration::ZERO, "the machine is busy");
+        assert_eq!(standstill(seconds(1.0), None), Duration::ZERO);
+        assert_eq!(standstill(seconds(3.0), None), seconds(3.0));
+    }
+
+    #[test]
+    fn time_that_passes_as_it_should_is_no_standstill() {
+        let clock = ClockWatch::begin();
+        std::thread::sleep(Duration::from_millis(400));
+        assert_eq!(clock.stood_still(), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! The end of a probe: its processes are asked to end, then ended, and everybody's last words are heard.
+
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use super::super::hang;
+use super::super::heard::Message;
+use super::super::protocol::Event;
+use super::surroundings::io_error;
+use super::verdict::Verdict;
+use super::{ProbeError, Run, Watch};
+
+/// How long output and events may lag behind the end of the processes.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How long a supervisor may take that has to end processes which do not end, beyond the grace time: it gives up itself
+/// before that.
+const LONGEST: Duration = Duration::from_secs(40);
+
+/// How the end goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Haste {
+    /// Everybody gets the time that is theirs.
+    None,
+    /// The caller does not want to wait any more.
+    Now,
+}
+
+impl Run<'_> {
+    /// Ends all processes of the probe and waits for the last words of everybody.
+    ///
+    /// The caller is asked all the while: one that stops the search meanwhile does not wait for a grace time.
+    pub(super) fn end(
+        &mut self,
+        messages: &Receiver<Message>,
+        verdict: &Verdict,
+        watch: Watch<'_>,
+    ) -> Result<(), ProbeError> {
+        // Who was stopped by the caller has been asked already.
+        let mut haste = Haste::None;
+        let is_asked = matches!(verdict, Verdict::Interrupted);
+        let mut asks = |run: &mut Self| !is_asked && watch(&run.progress(Instant::now())) == ControlFlow::Break(());
+        if !self.heard.is_clean {
+            self.look_once_more(verdict, &mut asks, &mut haste);
+        }
+        // What a step that ended by itself said last may still be under way; what one that was stopped says does not
+        // count any more.
+        let counts = matches!(verdict, Verdict::Exited);
+        let deadline = Instant::now() + self.time_to_end(verdict);
+        while haste == Haste::None && !self.has_ended() && Instant::now() < deadline {
+            self.hear_late(messages, counts)?;
+            haste = if asks(self) { Haste::Now } else { haste };
+        }
+        self.end_processes(messages, counts, haste, &mut asks)?;
+        self.supervised = None;
+        self.host.clean();
+        self.socket.close();
+        let deadline = Instant::now() + LAST_WORDS;
+        while !(self.output.is_finished() && self.socket.is_drained()) && Instant::now() < deadline && !asks(self) {
+            self.hear_late(messages, counts)?;
+        }
+        while let Ok(message) = messages.try_recv() {
+            self.hear_last(message, counts)?;
+        }
+        if !self.heard.survivors.is_empty() {
+            let pids = self.heard.survivors.iter().take(5).copied().collect();
+            return Err(ProbeError::Survivors { count: self.heard.survivors.len(), pids });
+        }
+        match self.output.log_error() {
+            Some(error) => Err(io_error("write the log", &self.log)(error)),
+            None => Ok(()),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.heard.ending.is_some() || self.heard.is_clean
+    }
+
+    /// Looks at the processes while they are still there, and asks those that hang where they do.
+    fn look_once_more(&mut self, verdict: &Verdict, asks: &mut dyn FnMut(&mut Self) -> bool, haste: &mut Haste) {
+        self.gpu.look();
+        self.host.last_look();
+        let hangs = match verdict {
+            Verdict::Stalled => true,
+            Verdict::TimeIsUp => self.heard.window.throughput().is_none(),
+            _ => false,
+        };
+        if hangs {
+            let (folder, pids, living) = (self.scratch.path().to_owned(), self.heard.pids.clone(), self.host.living());
+            self.hang = hang::ask(&folder, &pids, &living, &mut || {
+                *haste = if asks(self) { Haste::Now } else { *haste };
+                *haste == Haste::None
+            });
+        }
+    }
+
+    /// How long the command may take to end by itself.
+    fn time_to_end(&self, verdict: &Verdict) -> Duration {
+        let grace_time = self.job.limits.grace_time;
+        if self.heard.reported.is_some() {
+            // Its own way to end may print more about the error.
+            grace_time.min(LAST_WORDS)
+        } else if verdict.is_good() && self.heard.any_step() && self.socket.order_stop() {
+            // A step that ends by itself does so between two steps, and leaves nothing half done.
+            grace_time
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Has the supervisor end all processes, and waits until they are gone; without it where it does not answer.
+    fn end_processes(
+        &mut self,
+        messages: &Receiver<Message>,
+        counts: bool,
+        mut haste: Haste,
+        asks: &mut dyn FnMut(&mut Self) -> bool,
+    ) -> Result<(), ProbeError> {
+        let deadline = Instant::now() + self.job.limits.grace_time + LONGEST;
+        if let Some(supervised) = self.supervised.as_mut().filter(|_| !self.heard.is_clean) {
+            supervised.stop(haste == Haste::Now);
+        }
+        while !self.heard.is_clean {
+            self.hear_late(messages, counts)?;
+            if haste == Haste::None && asks(self) {
+                haste = Haste::Now;
+                self.supervised.iter_mut().for_each(|supervised| supervised.stop(true));
+            }
+            let Some(supervised) = &mut self.supervised else { break };
+            let now = Instant::now();
+            if !self.heard.is_clean && (self.care.look_in_haste(supervised, now) || now >= deadline) {
+                self.heard.survivors = supervised.end_without_it();
+                self.heard.is_clean = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_late(&mut self, messages: &Receiver<Message>, counts: bool) -> Result<(), ProbeError> {
+        match messages.recv_timeout(Duration::from_millis(20)) {
+            Ok(message) => self.hear_last(message, counts),
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => {
+                self.heard.is_clean = true;
+                Ok(())
+            }
+        }
+    }
+
+    fn hear_last(&mut self, message: Message, counts: bool) -> Result<(), ProbeError> {
+        let is_about_the_end = matches!(
+            message,
+            Message::Supervisor(_) | Message::Event { event: Event::Memory { .. } | Event::Fact { .. }, .. }
+        );
+        if counts || is_about_the_end {
+            self.heard.hear(message)?;
+        }
+        Ok(())
+    }
+}

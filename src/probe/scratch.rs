@@ -1,0 +1,146 @@
+//! A probe's scratch folder: for its socket, its hook and what must be known to tidy up after a gputune that was killed.
+//!
+//! Nobody but its user may look into it, whatever the umask. The file `owner` in it is locked as long as the gputune that
+//! made it lives, however it ends: what nobody has locked is nobody's any more.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::ProbeError;
+use super::cgroup::Cgroup;
+use super::command::io_error;
+use crate::process_table;
+
+/// What the names of all scratch folders begin with.
+pub(super) const PREFIX: &str = "gputune-";
+
+/// The file that is locked.
+pub(super) const OWNER: &str = "owner";
+
+/// The file that says what to tidy up.
+const NOTE: &str = "tidy.json";
+
+/// The longest path of the folder that the socket's is in: a socket's name holds 107 bytes (unix(7)).
+const LONGEST: usize = 80;
+
+/// The folder; it goes when dropped.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    folder: tempfile::TempDir,
+    _owner: File,
+}
+
+/// What was started for a probe, for who has to tidy up after it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Note {
+    /// The supervisor.
+    pub(super) supervisor: u32,
+    /// When it was started, in clock ticks since the machine was: another process may get its number.
+    pub(super) started: u64,
+    /// Which start of the machine these are of.
+    pub(super) boot: String,
+    /// Within which numbers of processes.
+    pub(super) namespace: String,
+    /// The probe's control group, whether it could be had or not.
+    pub(super) cgroup: Option<PathBuf>,
+}
+
+/// The folders that scratch folders may be in.
+pub(super) fn parents() -> Vec<PathBuf> {
+    let usual = std::env::temp_dir();
+    let mut parents = vec![PathBuf::from("/tmp")];
+    if usual.as_os_str().len() < LONGEST && usual != parents[0] {
+        parents.insert(0, usual);
+    }
+    parents
+}
+
+impl Scratch {
+    pub(super) fn new() -> Result<Self, ProbeError> {
+        let parent = parents().remove(0);
+        let made = || -> io::Result<Self> {
+            let private = Permissions::from_mode(0o700);
+            let folder = tempfile::Builder::new().prefix(PREFIX).permissions(private.clone()).tempdir_in(&parent)?;
+            // The umask may have taken the owner's own rights away.
+            fs::set_permissions(folder.path(), private)?;
+            // It gets its name when it is locked, so that nobody ever finds it free while this process lives.
+            let unlocked = folder.path().join(".tmp-owner");
+            let owner = File::create_new(&unlocked)?;
+            owner.lock()?;
+            fs::rename(unlocked, folder.path().join(OWNER))?;
+            Ok(Self { folder, _owner: owner })
+        };
+        made().map_err(io_error("create a folder in", &parent))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Writes down which supervisor belongs to it. Without that note less can be tidied up, and nothing else is wrong.
+    pub(super) fn note(&self, supervisor: u32) {
+        let note = Note {
+            supervisor,
+            started: process_table::started(supervisor).unwrap_or_default(),
+            boot: boot(),
+            namespace: namespace(),
+            cgroup: Cgroup::folder_of(supervisor),
+        };
+        let _ = write_whole(&self.path().join(NOTE), &note);
+    }
+}
+
+impl Note {
+    /// The note in a scratch folder.
+    pub(super) fn read(folder: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(folder.join(NOTE)).ok()?).ok()
+    }
+
+    /// The supervisor, if it still lives and can be seen from here.
+    pub(super) fn living_supervisor(&self) -> Option<u32> {
+        let is_here = self.boot == boot() && self.namespace == namespace();
+        let is_it = is_here && self.started > 0 && process_table::started(self.supervisor) == Some(self.started);
+        is_it.then_some(self.supervisor)
+    }
+}
+
+/// Writes a file whole or not at all.
+pub(super) fn write_whole(path: &Path, content: &impl Serialize) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(&serde_json::to_vec(content)?)?;
+    file.persist(path).map(drop).map_err(|error| error.error)
+}
+
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+fn namespace() -> String {
+    fs::read_link("/proc/self/ns/pid").map(|link| link.display().to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_private_and_tells_its_supervisor_while_that_lives() {
+        let scratch = Scratch::new().unwrap();
+        let mode = fs::metadata(scratch.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        assert!(Note::read(scratch.path()).is_none());
+        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        scratch.note(child.id());
+        let note = Note::read(scratch.path()).unwrap();
+        assert_eq!(note.living_supervisor(), Some(child.id()));
+        assert_eq!(Note { started: note.started + 1, ..Note::read(scratch.path()).unwrap() }.living_supervisor(), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(note.living_supervisor(), None);
+    }
+}

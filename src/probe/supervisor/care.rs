@@ -1,0 +1,119 @@
+//! Care for a supervisor that somebody stopped, and the end of a probe without one.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, WaitOptions, kill_process, waitpid};
+
+use super::super::shared_watch::SharedWatch;
+use super::{Supervised, pid_of};
+use crate::process_table::{descendants, is_stopped, parent, started};
+use crate::telemetry::shared::files_of;
+
+/// How long ending processes without their supervisor may take: SIGKILL is a matter of milliseconds, unless a process waits
+/// for a driver or a file system.
+const ROUNDS: u32 = 400;
+const ROUND: Duration = Duration::from_millis(5);
+
+/// Looks whether a supervisor was stopped by a signal, and lets it go on.
+#[derive(Debug, Default)]
+pub(in super::super) struct Care {
+    next: Option<Instant>,
+    stopped_since: Option<Instant>,
+    woken: u32,
+}
+
+impl Care {
+    /// Looks while the probe runs. Who stops a whole job, as batch systems do, stops this process as well within this time.
+    pub(in super::super) fn look(&mut self, supervised: &Supervised, now: Instant) {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        self.look_after(supervised.pid(), now, PATIENCE);
+    }
+
+    /// Looks while the supervisor is to end the probe; whether there is no hope that it does, for somebody stops it each time.
+    pub(in super::super) fn look_in_haste(&mut self, supervised: &Supervised, now: Instant) -> bool {
+        const MOST: u32 = 5;
+        self.look_after(supervised.pid(), now, Duration::ZERO);
+        self.woken > MOST
+    }
+
+    fn look_after(&mut self, pid: u32, now: Instant, patience: Duration) {
+        const LOOK_EVERY: Duration = Duration::from_millis(50);
+        if self.next.is_some_and(|next| now < next) {
+            return;
+        }
+        self.next = Some(now + LOOK_EVERY);
+        if !is_stopped(pid) {
+            self.stopped_since = None;
+            return;
+        }
+        if now.duration_since(*self.stopped_since.get_or_insert(now)) >= patience {
+            wake(pid);
+            self.woken += 1;
+            self.stopped_since = None;
+        }
+    }
+}
+
+/// Lets a stopped process go on.
+fn wake(pid: u32) {
+    let _ = pid_of(pid).map(|pid| kill_process(pid, Signal::CONT));
+}
+
+/// Lets all children of this process go on that were stopped: a supervisor then notices that this process ends.
+pub fn wake_all() {
+    let own = std::process::id();
+    let children = descendants(own).into_iter().filter(|pid| parent(*pid) == Some(own) && is_stopped(*pid));
+    children.for_each(wake);
+}
+
+/// Ends a supervisor that lost its gputune, with all that it started. It is given the time to do that itself.
+pub(in super::super) fn end_tree(supervisor: u32) {
+    const ITS_OWN: u32 = 200;
+    let begun = started(supervisor);
+    wake(supervisor);
+    for _ in 0..ITS_OWN {
+        if begun.is_none() || started(supervisor) != begun {
+            return;
+        }
+        std::thread::sleep(ROUND);
+    }
+    kill_tree(supervisor);
+}
+
+/// Kills all descendants of a supervisor, then itself.
+pub(super) fn kill_tree(supervisor: u32) {
+    for _ in 0..ROUNDS {
+        let charges = descendants(supervisor);
+        if charges.is_empty() {
+            break;
+        }
+        for pid in charges.into_iter().filter_map(|pid| pid_of(pid).ok()) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(ROUND);
+    }
+    let _ = pid_of(supervisor).map(|pid| kill_process(pid, Signal::KILL));
+}
+
+/// Takes note of the files in shared memory that a supervisor's charges hold, before they are ended.
+pub(in super::super) fn remember_shared(supervisor: u32, watch: &mut SharedWatch, own: &mut BTreeSet<u32>) {
+    let charges = descendants(supervisor);
+    watch.see(files_of(&charges));
+    own.extend(charges);
+}
+
+/// Ends what a killed supervisor left to this process.
+pub(super) fn end_orphans() {
+    for _ in 0..ROUNDS {
+        let orphans = descendants(std::process::id());
+        if orphans.is_empty() {
+            break;
+        }
+        for pid in orphans.into_iter().filter_map(|pid| pid_of(pid).ok()) {
+            let _ = kill_process(pid, Signal::KILL);
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+        std::thread::sleep(ROUND);
+    }
+}

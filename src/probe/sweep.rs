@@ -1,0 +1,121 @@
+//! Tidies up after a gputune that was killed together with its supervisor: processes, a control group, segments of shared
+//! memory, the scratch folder. What a living gputune has, and what is another user's, is left alone.
+
+use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::cgroup;
+use super::scratch::{Note, OWNER, PREFIX, parents};
+use super::shared_watch::SharedWatch;
+use super::supervisor;
+
+/// The age from which on a folder without the file that is locked was left by a gputune that was killed while it made it.
+const OLD: Duration = Duration::from_secs(600);
+
+/// What a scratch folder has in it: nothing else is removed.
+const CONTENTS: &[&str] = &[OWNER, "events", "python", "tidy.json", "shared.json"];
+
+/// Tidies up whatever is left of this user's.
+pub(super) fn sweep() {
+    let folders = parents().into_iter().flat_map(|parent| abandoned(&parent)).collect::<Vec<_>>();
+    for folder in folders {
+        tidy(&folder);
+    }
+    cgroup::remove_empty();
+}
+
+/// The scratch folders in a folder that belong to this user and to no living gputune.
+fn abandoned(parent: &Path) -> Vec<PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)));
+    // A link is nobody's scratch folder, whatever it leads to.
+    let own = named.filter(|entry| entry.metadata().is_ok_and(|data| data.is_dir() && data.uid() == user));
+    own.map(|entry| entry.path()).filter(|folder| is_abandoned(folder)).collect()
+}
+
+fn is_abandoned(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else { return false };
+    let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    if !names.iter().all(|name| name.to_str().is_some_and(|name| CONTENTS.contains(&name) || name.starts_with(".tmp")))
+    {
+        return false;
+    }
+    match File::open(folder.join(OWNER)) {
+        Ok(owner) => match owner.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
+        },
+        Err(_) => {
+            let age = fs::metadata(folder)
+                .and_then(|data| data.modified())
+                .map(|made| SystemTime::now().duration_since(made));
+            matches!(age, Ok(Ok(age)) if age >= OLD)
+        }
+    }
+}
+
+/// Ends and removes what belongs to an abandoned folder, and the folder last: who is killed meanwhile leaves the rest for
+/// the next.
+fn tidy(folder: &Path) {
+    let note = Note::read(folder);
+    let mut shared = SharedWatch::recorded(folder);
+    if let Some(pid) = note.as_ref().and_then(Note::living_supervisor) {
+        if let Some((watch, own)) = &mut shared {
+            supervisor::remember_shared(pid, watch, own);
+        }
+        supervisor::end_tree(pid);
+    }
+    if let Some(path) = note.and_then(|note| note.cgroup) {
+        cgroup::end(&path);
+    }
+    if let Some((watch, own)) = shared {
+        watch.clean(&own);
+    }
+    let _ = fs::remove_dir_all(folder);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(parent: &Path, name: &str) -> PathBuf {
+        let folder = parent.join(name);
+        fs::create_dir(&folder).unwrap();
+        fs::create_dir(folder.join("python")).unwrap();
+        folder
+    }
+
+    #[test]
+    fn only_what_nobody_holds_and_what_is_known_is_abandoned() {
+        let parent = tempfile::tempdir().unwrap();
+        let left = scratch(parent.path(), "gputune-left");
+        File::create(left.join(OWNER)).unwrap();
+        let held = scratch(parent.path(), "gputune-held");
+        let owner = File::create(held.join(OWNER)).unwrap();
+        owner.lock().unwrap();
+        scratch(parent.path(), "gputune-young");
+        let other = scratch(parent.path(), "gputune-data");
+        File::create(other.join(OWNER)).unwrap();
+        fs::write(other.join("mine.txt"), "kept").unwrap();
+        File::create(scratch(parent.path(), "other-left").join(OWNER)).unwrap();
+        std::os::unix::fs::symlink(&left, parent.path().join("gputune-link")).unwrap();
+        assert_eq!(abandoned(parent.path()), std::slice::from_ref(&left));
+        tidy(&left);
+        assert!(!left.exists() && held.exists());
+        drop(owner);
+        assert_eq!(abandoned(parent.path()), [held]);
+    }
+
+    #[test]
+    fn one_that_was_never_finished_is_abandoned_once_it_is_old() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = scratch(parent.path(), "gputune-old");
+        assert!(abandoned(parent.path()).is_empty());
+        let old = SystemTime::now() - OLD - Duration::from_secs(1);
+        File::open(&folder).unwrap().set_modified(old).unwrap();
+        assert_eq!(abandoned(parent.path()), [folder]);
+    }
+}

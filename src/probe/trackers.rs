@@ -1,0 +1,140 @@
+//! Trackers of experiments are silent in a probe: no run, no folder of the user's, no connection, by their own variables.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A variable that keeps a tracker silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Silencer {
+    /// What it is for.
+    pub tracker: &'static str,
+    /// The variable.
+    pub variable: &'static str,
+    /// What it is set to; `{scratch}` stands for a folder that goes with the probe.
+    pub value: &'static str,
+    /// What that does.
+    pub about: &'static str,
+    /// Where its maker describes it.
+    pub source: &'static str,
+}
+
+/// The variables, by tracker. Each was tried with the tracker itself: `docs/guards.md` names the versions.
+pub const SILENCERS: &[Silencer] = &[
+    Silencer {
+        tracker: "W&B",
+        variable: "WANDB_MODE",
+        value: "disabled",
+        about: "calls do nothing: no run, no folder, no connection",
+        source: "https://docs.wandb.ai/support/difference_wandbinit_modes",
+    },
+    Silencer {
+        tracker: "Weave",
+        variable: "WEAVE_DISABLED",
+        value: "true",
+        about: "nothing is traced",
+        source: "https://docs.wandb.ai/weave/guides/core-types/env-vars",
+    },
+    Silencer {
+        tracker: "MLflow",
+        variable: "MLFLOW_TRACKING_URI",
+        value: "file://{scratch}/mlruns",
+        about: "runs go to a folder that is thrown away",
+        source: "https://mlflow.org/docs/latest/api_reference/python_api/mlflow.environment_variables.html",
+    },
+    Silencer {
+        tracker: "MLflow",
+        variable: "MLFLOW_ALLOW_FILE_STORE",
+        value: "true",
+        about: "lets versions after 3.10 write to such a folder",
+        source: "https://mlflow.org/docs/latest/api_reference/python_api/mlflow.environment_variables.html",
+    },
+    Silencer {
+        tracker: "MLflow",
+        variable: "MLFLOW_DISABLE_TELEMETRY",
+        value: "true",
+        about: "no connection to its makers",
+        source: "https://mlflow.org/docs/latest/community/usage-tracking/",
+    },
+    Silencer {
+        tracker: "Comet",
+        variable: "COMET_AUTO_LOG_DISABLE",
+        value: "1",
+        about: "experiments are disabled: no folder, no connection",
+        source: "https://www.comet.com/docs/v2/guides/experiment-management/configure-sdk/",
+    },
+    Silencer {
+        tracker: "Neptune",
+        variable: "NEPTUNE_MODE",
+        value: "debug",
+        about: "nothing is stored and nothing is sent",
+        source: "https://docs-legacy.neptune.ai/api/connection_modes/",
+    },
+    Silencer {
+        tracker: "ClearML",
+        variable: "CLEARML_OFFLINE_MODE",
+        value: "1",
+        about: "no connection; what it keeps goes to its cache",
+        source: "https://clear.ml/docs/latest/docs/guides/set_offline/",
+    },
+    Silencer {
+        tracker: "ClearML",
+        variable: "CLEARML_CACHE_DIR",
+        value: "{scratch}/clearml",
+        about: "its cache is a folder that is thrown away",
+        source: "https://clear.ml/docs/latest/docs/configs/env_vars/",
+    },
+    Silencer {
+        tracker: "SwanLab",
+        variable: "SWANLAB_MODE",
+        value: "disabled",
+        about: "calls do nothing: no run, no folder, no connection",
+        source: "https://docs.swanlab.cn/en/api/environment-variable.html",
+    },
+    Silencer {
+        tracker: "Trackio",
+        variable: "TRACKIO_DIR",
+        value: "{scratch}/trackio",
+        about: "runs go to a folder that is thrown away",
+        source: "https://huggingface.co/docs/trackio/environment_variables",
+    },
+    Silencer {
+        tracker: "hubs, and what a script says itself",
+        variable: "GPUTUNE_TRACKERS",
+        value: "silent",
+        about: "the hook drops pushes to the Hugging Face Hub, Trackio's Spaces, DVCLive's experiments, \
+                and arguments such as `wandb.init(mode=\"online\")` that go before the variables above; `allow` ends that",
+        source: "",
+    },
+];
+
+/// Sets what the spec does not set. What is inherited gives way: a shell may well have `WANDB_MODE=online`.
+pub(super) fn silence(env: &mut BTreeMap<String, String>, scratch: &Path) {
+    for silencer in SILENCERS {
+        let value = || silencer.value.replace("{scratch}", &scratch.display().to_string());
+        env.entry(silencer.variable.to_owned()).or_insert_with(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_spec_sets_stays() {
+        let mut env = BTreeMap::from([("WANDB_MODE".to_owned(), "offline".to_owned())]);
+        silence(&mut env, Path::new("/s"));
+        assert_eq!(env["WANDB_MODE"], "offline");
+        assert_eq!(env["NEPTUNE_MODE"], "debug");
+        assert_eq!(env["MLFLOW_TRACKING_URI"], "file:///s/mlruns");
+        assert_eq!(env.len(), SILENCERS.len());
+    }
+
+    #[test]
+    fn each_variable_is_there_once_and_says_where_it_is_described() {
+        for (at, silencer) in SILENCERS.iter().enumerate() {
+            assert!(SILENCERS[..at].iter().all(|other| other.variable != silencer.variable), "{}", silencer.variable);
+            let is_ours = silencer.variable.starts_with("GPUTUNE_");
+            assert_eq!(silencer.source.starts_with("https://"), !is_ours, "{}", silencer.variable);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Folders that only grow: what is compiled, downloaded or unpacked once and read ever after.
+//!
+//! Thrown away after each probe they would be filled again by the next: minutes for `torch.compile`, gigabytes for a
+//! model. So their layers are kept for the whole search, and thrown away with it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Variables that name such a folder, by the documentation of those that read them: the XDG base directories, Hugging
+/// Face, PyTorch (hub, extensions, Inductor), Triton, CUDA, Numba, JAX and Keras.
+const VARIABLES: &[&str] = &[
+    "XDG_CACHE_HOME",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_DATASETS_CACHE",
+    "TRANSFORMERS_CACHE",
+    "TORCH_HOME",
+    "TORCH_EXTENSIONS_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+    "CUDA_CACHE_PATH",
+    "NUMBA_CACHE_DIR",
+    "JAX_COMPILATION_CACHE_DIR",
+    "KERAS_HOME",
+    "PYTHONPYCACHEPREFIX",
+];
+
+/// Where they are otherwise, in the home.
+const IN_HOME: &[&str] = &[".cache", ".triton", ".nv/ComputeCache", ".keras"];
+
+/// The folders of these variables, of this home, and of a Python environment whose modules are not compiled yet;
+/// none lies in another.
+pub(super) fn folders(env: &BTreeMap<String, String>, home: Option<&Path>, prefix: Option<&Path>) -> Vec<PathBuf> {
+    let value = |name: &str| env.get(name).cloned().or_else(|| std::env::var(name).ok());
+    let mut folders: Vec<PathBuf> = VARIABLES.iter().filter_map(|name| value(name)).map(PathBuf::from).collect();
+    folders.extend(home.into_iter().flat_map(|home| IN_HOME.iter().map(|name| home.join(name))));
+    // torch/_inductor/runtime/cache_dir_utils.py, `default_cache_dir`.
+    let temporary = value("TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let user = value("LOGNAME").or_else(|| value("USER")).unwrap_or_else(|| "root".to_owned());
+    folders.push(temporary.join(format!("torchinductor_{user}")));
+    folders.extend(prefix.filter(|prefix| !is_compiled(prefix)).map(Path::to_owned));
+    folders.retain(|folder| folder.is_absolute() && folder.parent().is_some());
+    folders.sort();
+    let all = folders.clone();
+    folders.retain(|folder| !all.iter().any(|other| folder != other && folder.starts_with(other)));
+    folders.dedup();
+    folders
+}
+
+/// The folder of the Python environment that a program is in: that of `bin`, beside `lib/python3.x/site-packages`.
+pub(super) fn environment_of(program: &str, cwd: &Path, env: &BTreeMap<String, String>) -> Option<PathBuf> {
+    let path = if program.contains('/') {
+        cwd.join(program)
+    } else {
+        let path = env.get("PATH").cloned().or_else(|| std::env::var("PATH").ok())?;
+        std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())?
+    };
+    // Not canonical: the interpreter of a virtual environment is a link to another.
+    let prefix = path.parent()?.parent()?.canonicalize().ok()?;
+    site_packages(&prefix).map(|_| prefix)
+}
+
+fn site_packages(prefix: &Path) -> Option<PathBuf> {
+    let libraries = fs::read_dir(prefix.join("lib")).ok()?.flatten().map(|entry| entry.path().join("site-packages"));
+    libraries.filter(|folder| folder.is_dir()).last()
+}
+
+/// Whether modules were compiled when they were installed, or on first use; some installers leave it to that.
+fn is_compiled(prefix: &Path) -> bool {
+    let Some(packages) = site_packages(prefix) else { return true };
+    let packages = fs::read_dir(packages).into_iter().flatten().flatten().map(|entry| entry.path());
+    let modules: Vec<PathBuf> = packages.filter(|package| package.join("__init__.py").is_file()).take(50).collect();
+    modules.is_empty() || modules.iter().any(|package| package.join("__pycache__").is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outermost_caches_are_named() {
+        let env = [("HF_HOME", "/data/hf"), ("HF_HUB_CACHE", "/data/hf/hub"), ("XDG_CACHE_HOME", "/home/me/.cache")];
+        let mut env: BTreeMap<String, String> = env.map(|(name, path)| (name.to_owned(), path.to_owned())).into();
+        env.extend([("TMPDIR", "/t"), ("LOGNAME", "me")].map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let found = folders(&env, Some(Path::new("/home/me")), None);
+        for folder in ["/data/hf", "/home/me/.cache", "/home/me/.triton", "/t/torchinductor_me"] {
+            assert!(found.contains(&folder.into()), "{folder} in {found:?}");
+        }
+        assert!(!found.contains(&"/data/hf/hub".into()));
+    }
+
+    #[test]
+    fn an_environment_without_compiled_modules_is_a_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let prefix = folder.path().canonicalize().unwrap();
+        let package = prefix.join("lib/python3.12/site-packages/torch");
+        fs::create_dir_all(&package).unwrap();
+        fs::create_dir(prefix.join("bin")).unwrap();
+        fs::write(prefix.join("bin/python"), "").unwrap();
+        fs::write(package.join("__init__.py"), "").unwrap();
+        let none = BTreeMap::new();
+        assert_eq!(environment_of("bin/python", &prefix, &none), Some(prefix.clone()));
+        assert!(folders(&none, None, Some(&prefix)).contains(&prefix));
+        fs::create_dir(package.join("__pycache__")).unwrap();
+        assert!(!folders(&none, None, Some(&prefix)).contains(&prefix));
+    }
+}

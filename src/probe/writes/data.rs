@@ -1,0 +1,177 @@
+//! Folders of data: many files that are read, hardly ever written.
+//!
+//! Opening a file through a layer costs some microseconds more than opening it as it is, which a loader of small files
+//! feels. So folders that hold very many files are not covered but made read-only, where nothing is lost either; a probe
+//! that wants to write into one is repeated with a layer over it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Files beyond which a folder is one of data.
+const MANY: usize = 1000;
+/// Folders side by side, as those of classes are, that are taken together.
+const SIDE_BY_SIDE: usize = 8;
+/// How deep the files of a class may lie.
+const DEPTH_OF_CLASSES: usize = 3;
+/// How deep they are looked for, how many are enough, and for how long.
+const DEPTH: usize = 5;
+const MOST: usize = 48;
+const LONGEST: Duration = Duration::from_millis(400);
+
+/// Names of folders that jobs write to, however full they are.
+const WRITTEN: &[&str] = &[
+    "out",
+    "output",
+    "outputs",
+    "run",
+    "runs",
+    "log",
+    "logs",
+    "result",
+    "results",
+    "checkpoint",
+    "checkpoints",
+    "ckpt",
+    "ckpts",
+    "lightning_logs",
+    "wandb",
+    "mlruns",
+    "samples",
+    "save",
+    "saved",
+    "tmp",
+    "temp",
+    "cache",
+    "gputune-out",
+];
+
+/// The folders of data below others; never one that holds, or lies in, a folder of `not`.
+pub(super) fn folders(below: &[PathBuf], not: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let mut search = Search { not, found: BTreeSet::new(), deadline: Instant::now() + LONGEST };
+    for start in below {
+        search.descend(start, DEPTH);
+    }
+    search.found
+}
+
+struct Search<'s> {
+    not: &'s [PathBuf],
+    found: BTreeSet<PathBuf>,
+    deadline: Instant,
+}
+
+impl Search<'_> {
+    fn descend(&mut self, folder: &Path, depth: usize) {
+        let is_out = self.found.len() >= MOST || Instant::now() >= self.deadline;
+        if is_out || self.found.iter().any(|found| folder.starts_with(found)) {
+            return;
+        }
+        let contents = Contents::of(folder);
+        let may_be = self.not.iter().all(|kept| !kept.starts_with(folder));
+        if may_be && (contents.files >= MANY || self.holds_classes(&contents)) {
+            self.found.insert(folder.to_owned());
+        } else if depth > 0 {
+            for inner in contents.folders.iter().filter(|inner| !is_written(inner)) {
+                self.descend(inner, depth - 1);
+            }
+        }
+    }
+
+    /// The files in a folder and those below, up to many.
+    fn files_below(&self, folder: &Path, depth: usize) -> usize {
+        let contents = Contents::of(folder);
+        let mut files = contents.files;
+        for inner in contents.folders.iter().filter(|_| depth > 0) {
+            if files >= MANY || Instant::now() >= self.deadline {
+                break;
+            }
+            files += self.files_below(inner, depth - 1);
+        }
+        files
+    }
+
+    /// Whether its folders stand side by side with files in each, and have many together.
+    fn holds_classes(&self, contents: &Contents) -> bool {
+        let (mut files, mut with_files) = (contents.files, 0);
+        if contents.folders.len() < SIDE_BY_SIDE || contents.folders.iter().any(|folder| is_written(folder)) {
+            return false;
+        }
+        for folder in &contents.folders {
+            let here = self.files_below(folder, DEPTH_OF_CLASSES);
+            files += here;
+            with_files += usize::from(here > 0);
+            if (files >= MANY && with_files >= SIDE_BY_SIDE) || Instant::now() >= self.deadline {
+                break;
+            }
+        }
+        files >= MANY && with_files >= SIDE_BY_SIDE
+    }
+}
+
+/// Whether a folder's name says that jobs or tools write to it; hidden folders are those of tools.
+fn is_written(folder: &Path) -> bool {
+    let name = folder.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    name.starts_with('.') || WRITTEN.contains(&name.as_str())
+}
+
+/// What is directly in a folder; counting ends where it is many.
+struct Contents {
+    files: usize,
+    folders: Vec<PathBuf>,
+}
+
+impl Contents {
+    fn of(folder: &Path) -> Self {
+        let mut contents = Self { files: 0, folders: Vec::new() };
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_file() => contents.files += 1,
+                Ok(kind) if kind.is_dir() => contents.folders.push(entry.path()),
+                _ => {}
+            }
+            if contents.files >= MANY {
+                break;
+            }
+        }
+        contents.folders.sort();
+        contents
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(folder: &Path, files: usize) {
+        fs::create_dir_all(folder).unwrap();
+        for at in 0..files {
+            fs::write(folder.join(at.to_string()), "").unwrap();
+        }
+    }
+
+    #[test]
+    fn folders_with_very_many_files_are_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = folder.path().join("project");
+        fill(&project.join("data/flat"), MANY);
+        for class in 0..SIDE_BY_SIDE {
+            fill(&project.join("photos/train").join(class.to_string()), MANY / SIDE_BY_SIDE);
+        }
+        for class in 0..SIDE_BY_SIDE {
+            fill(&project.join("nested").join(class.to_string()).join("a/b"), MANY / SIDE_BY_SIDE);
+        }
+        fill(&project.join("few"), 10);
+        fill(&project.join("runs"), MANY);
+        fill(&project.join(".git"), MANY);
+        let found = folders(std::slice::from_ref(&project), std::slice::from_ref(&project));
+        let expected: BTreeSet<_> =
+            [project.join("data/flat"), project.join("nested"), project.join("photos/train")].into();
+        assert_eq!(found, expected);
+        // The working folder is written to, whatever is in it.
+        let flat = project.join("data/flat");
+        assert_eq!(folders(std::slice::from_ref(&flat), std::slice::from_ref(&flat)), BTreeSet::new());
+        assert_eq!(folders(std::slice::from_ref(&flat), &[flat.join("inner/gputune-out")]), BTreeSet::new());
+    }
+}

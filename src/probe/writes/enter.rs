@@ -1,0 +1,195 @@
+//! Making a probe's mount namespace, from within the process that becomes the command.
+//!
+//! Nothing reaches the mounts of others: all are made private first. The new root is put together at an empty folder,
+//! and everything else goes with the old one (pivot_root(2), `pivot_root(".", ".")`). When the last process of the probe
+//! ends, the kernel takes all of it down.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+
+use super::layout::{Layer, Layout, Refused, Stage, Step};
+use crate::foreign::namespaces;
+
+/// Leaves for a namespace of its own. The process has one thread.
+pub(in crate::probe) fn enter(layout: &Layout) -> Result<(), Refused> {
+    let refused = |stage: Stage| move |error: io::Error| Refused { stage, errno: error.raw_os_error().unwrap_or(0) };
+    namespaces::own_mounts(layout.user.is_some()).map_err(io::Error::from).map_err(refused(Stage::Namespace))?;
+    if let Some((user, group)) = layout.user {
+        map(user, group).map_err(refused(Stage::Map))?;
+    }
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", private).map_err(io::Error::from).map_err(refused(Stage::Root))?;
+    for (at, step) in layout.steps.iter().enumerate() {
+        let stage = Stage::Mount { step: at, folder: step.folder().to_owned() };
+        carry_out(step, layout).map_err(refused(stage))?;
+    }
+    turn(&layout.root).map_err(refused(Stage::Root))
+}
+
+/// User and group are themselves inside, so that files look as they do outside (user_namespaces(7)).
+fn map(user: u32, group: u32) -> io::Result<()> {
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
+}
+
+fn carry_out(step: &Step, layout: &Layout) -> io::Result<()> {
+    let place = |folder: &Path| inside(&layout.root, folder);
+    match step {
+        Step::Everything => Ok(rustix::mount::mount_bind_recursive("/", &layout.root)?),
+        Step::ReadOnly { folder, flags } => read_only(&place(folder), MountFlags::from_bits_retain(*flags)),
+        Step::Layer(layer) => cover(layer, &place(&layer.folder), layout.user_attributes),
+        Step::AsItIs { folder, read_only: is_read_only, whole } => {
+            let target = place(folder);
+            let bound = if *whole {
+                rustix::mount::mount_bind_recursive(folder, &target)
+            } else {
+                rustix::mount::mount_bind(folder, &target)
+            };
+            match bound {
+                // What is gone meanwhile, or hidden by another mount, needs no place.
+                Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+                bound => bound?,
+            }
+            if *is_read_only { read_only(&target, flags_of(&target)?) } else { Ok(()) }
+        }
+        Step::Empty { folder } => {
+            let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+            Ok(rustix::mount::mount("none", place(folder), "tmpfs", flags, Some(c"size=4k,mode=755"))?)
+        }
+    }
+}
+
+/// A folder as it is called while the new root is not the root yet.
+fn inside(root: &Path, folder: &Path) -> PathBuf {
+    root.join(folder.strip_prefix("/").unwrap_or(folder))
+}
+
+fn read_only(target: &Path, kept: MountFlags) -> io::Result<()> {
+    let flags = kept | MountFlags::BIND | MountFlags::RDONLY;
+    Ok(rustix::mount::mount_remount(target, flags, c"")?)
+}
+
+/// The options that a mount has, which a mount in a user namespace may not lose.
+fn flags_of(target: &Path) -> io::Result<MountFlags> {
+    // They have the same numbers in statvfs(3) as in mount(2), except `relatime`.
+    const SAME: MountFlags =
+        MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC).union(MountFlags::NOATIME);
+    const NO_FOLDER_TIMES: MountFlags = MountFlags::NODIRATIME;
+    const RELATIVE_TIMES: u64 = 4096;
+    let given = rustix::fs::statvfs(target)?.f_flag.bits();
+    let mut flags =
+        MountFlags::from_bits_truncate(u32::try_from(given & 0xfff).unwrap_or(0)) & (SAME | NO_FOLDER_TIMES);
+    flags.set(MountFlags::RELATIME, given & RELATIVE_TIMES != 0);
+    Ok(flags)
+}
+
+/// Mounts an overlay over a folder (kernel documentation, filesystems/overlayfs.rst).
+fn cover(layer: &Layer, target: &Path, user_attributes: bool) -> io::Result<()> {
+    if let Some(bytes) = layer.memory_bytes {
+        let options = CString::new(format!("size={bytes},mode=700"))?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        rustix::mount::mount("none", &layer.store, "tmpfs", flags, Some(options.as_c_str()))?;
+    }
+    for folder in [layer.upper(), layer.work()] {
+        fs::create_dir_all(folder)?;
+    }
+    let like = fs::metadata(&layer.below)?;
+    make_like(&layer.upper(), &like)?;
+    if layer.below != layer.folder {
+        fs::create_dir_all(target)?;
+    }
+    // By numbers, for a comma or a colon in a path would end an option.
+    let open = |path: &Path| rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let (below, upper, work) = (open(&layer.below)?, open(&layer.upper())?, open(&layer.work())?);
+    let [below, upper, work] = [below.as_raw_fd(), upper.as_raw_fd(), work.as_raw_fd()];
+    let mut options = format!(
+        "lowerdir=/proc/self/fd/{below},upperdir=/proc/self/fd/{upper},workdir=/proc/self/fd/{work},index=off,xino=off"
+    );
+    // With attributes of users, folders that were there cannot be renamed.
+    options += if user_attributes { ",userxattr" } else { ",redirect_dir=on,metacopy=off" };
+    if !layer.is_shared {
+        // Nobody needs it on the disk: nothing waits for that.
+        options += ",volatile";
+    }
+    mount_overlay(target, &options)
+}
+
+fn mount_overlay(target: &Path, options: &str) -> io::Result<()> {
+    let mount = |options: &str| -> io::Result<()> {
+        let data = CString::new(options)?;
+        Ok(rustix::mount::mount("gputune", target, "overlay", MountFlags::empty(), Some(data.as_c_str()))?)
+    };
+    match mount(options) {
+        // Before Linux 5.10 there is no `volatile`; some kernels are built without `redirect_dir`.
+        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+            let plain: Vec<&str> = options
+                .split(',')
+                .filter(|option| !matches!(*option, "volatile" | "redirect_dir=on" | "metacopy=off" | "xino=off"))
+                .collect();
+            mount(&plain.join(","))
+        }
+        result => result,
+    }
+}
+
+/// A covered folder has the mode and the owner of what takes the writes, so that gets those of the folder.
+fn make_like(folder: &Path, like: &fs::Metadata) -> io::Result<()> {
+    let now = fs::metadata(folder)?;
+    if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
+        // In a user namespace nobody else's folder can be made; then it is this user's.
+        let _ = std::os::unix::fs::chown(folder, Some(like.uid()), Some(like.gid()));
+    }
+    fs::set_permissions(folder, fs::Permissions::from_mode(like.permissions().mode() & 0o7777))
+}
+
+/// Makes the folder the root, and forgets the old one.
+fn turn(root: &Path) -> io::Result<()> {
+    std::env::set_current_dir(root)?;
+    rustix::process::pivot_root(".", ".")?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+    std::env::set_current_dir("/")
+}
+
+/// Tries a layout out: writes to each layer, and opens a file that was there for writing.
+pub(super) fn rehearse(layout: &Layout, there_before: Option<&Path>) -> Result<(), Refused> {
+    enter(layout)?;
+    let refused = |stage: Stage| move |error: io::Error| Refused { stage, errno: error.raw_os_error().unwrap_or(0) };
+    let layers = layout.steps.iter().filter_map(|step| match step {
+        Step::Layer(layer) if covering(layout, layer) => Some(layer),
+        _ => None,
+    });
+    for layer in layers {
+        let stage = Stage::Write { folder: layer.folder.clone() };
+        write_into(&layer.folder).map_err(refused(stage))?;
+    }
+    let Some(file) = there_before else { return Ok(()) };
+    // Opening is enough: the file is copied up.
+    let opened = File::options().write(true).open(file);
+    opened.map(drop).map_err(refused(Stage::Change { file: file.to_owned() }))
+}
+
+/// Whether a layer is what is seen at its folder in the end.
+fn covering(layout: &Layout, layer: &Layer) -> bool {
+    let last = layout.steps.iter().rev().find(|step| step.folder() == layer.folder);
+    last.is_some_and(|step| matches!(step, Step::Layer(found) if found == layer))
+}
+
+fn write_into(folder: &Path) -> io::Result<()> {
+    let name = [b".gputune-".as_slice(), std::process::id().to_string().as_bytes()].concat();
+    let file = folder.join(std::ffi::OsStr::from_bytes(&name));
+    fs::write(&file, "tried")?;
+    if fs::read(&file)? != b"tried" {
+        return Err(io::Error::from(Errno::IO));
+    }
+    fs::remove_file(&file)
+}

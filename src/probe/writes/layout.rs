@@ -1,0 +1,114 @@
+//! What a probe's mount namespace looks like: which folder is covered with what, in order.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// How the namespace is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::probe) struct Layout {
+    /// User and group to map to themselves in a user namespace; none where this user may mount without one.
+    pub(super) user: Option<(u32, u32)>,
+    /// Whether layers keep their marks in `user.*` attributes, as they must in a user namespace (kernel documentation,
+    /// filesystems/overlayfs.rst, "User xattr").
+    pub(super) user_attributes: bool,
+    /// The empty folder at which the new root is put together.
+    pub(super) root: PathBuf,
+    pub(super) steps: Vec<Step>,
+}
+
+/// One thing to mount. `folder` is a path in the new root; all others are paths as they are now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Step {
+    /// Everything that is mounted now.
+    Everything,
+    /// No more writing at a mount, whose other options are kept.
+    ReadOnly { folder: PathBuf, flags: u32 },
+    /// A layer that takes what is written to a folder.
+    Layer(Layer),
+    /// A file or folder as it is, at its own place; with what is mounted below if `whole`.
+    AsItIs { folder: PathBuf, read_only: bool, whole: bool },
+    /// An empty folder in place of one.
+    Empty { folder: PathBuf },
+}
+
+/// What is written to a folder, and where it goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Layer {
+    pub(super) folder: PathBuf,
+    /// What lies below; the folder itself, unless that is not there.
+    pub(super) below: PathBuf,
+    /// Holds the folders `upper` and `work`.
+    pub(super) store: PathBuf,
+    /// The size of a file system in memory to mount at `store` first.
+    pub(super) memory_bytes: Option<u64>,
+    /// Whether other probes of the search see what was written, too; then it must survive as it is.
+    pub(super) is_shared: bool,
+}
+
+impl Layer {
+    pub(super) fn upper(&self) -> PathBuf {
+        self.store.join("upper")
+    }
+
+    pub(super) fn work(&self) -> PathBuf {
+        self.store.join("work")
+    }
+}
+
+impl Step {
+    /// The folder of which it is.
+    pub(super) fn folder(&self) -> &Path {
+        match self {
+            Self::Everything => Path::new("/"),
+            Self::ReadOnly { folder, .. } | Self::AsItIs { folder, .. } | Self::Empty { folder } => folder,
+            Self::Layer(layer) => &layer.folder,
+        }
+    }
+}
+
+/// Why a namespace could not be made: the first step that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::probe) struct Refused {
+    pub(super) stage: Stage,
+    /// The number of the error (errno(3)); 0 where there is none.
+    pub(super) errno: i32,
+}
+
+/// What was being done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Stage {
+    Namespace,
+    Map,
+    Mount {
+        step: usize,
+        folder: PathBuf,
+    },
+    Root,
+    /// Trying to write to a layer.
+    Write {
+        folder: PathBuf,
+    },
+    /// Trying to change a file that was there.
+    Change {
+        file: PathBuf,
+    },
+    /// The rehearsal itself could not be run, or did not end.
+    Rehearsal,
+}
+
+impl Refused {
+    /// What was refused, and why, in words.
+    pub(in crate::probe) fn words(&self, in_user_namespace: bool) -> String {
+        super::reason::words(self, in_user_namespace)
+    }
+}
+
+impl Layout {
+    /// Whether it needs a user namespace.
+    pub(in crate::probe) fn has_user_namespace(&self) -> bool {
+        self.user.is_some()
+    }
+}

@@ -1,0 +1,217 @@
+//! Where a probe's writes go, so that nothing of the user's is changed.
+//!
+//! Best is a *scratch layer*: the probe runs in a mount namespace of its own in which overlays cover whatever it may
+//! write to, and what it wrote is thrown away. Where that cannot be had, guards in an adapter's hook keep it off files
+//! that were there. What can be had is tried out, not guessed. `docs/writes.md` says what is protected, and what is not.
+
+mod caches;
+mod data;
+mod enter;
+mod layout;
+mod mounts;
+mod places;
+mod reason;
+mod rehearsal;
+mod room;
+mod scratch;
+mod store;
+mod surroundings;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub(super) use enter::enter;
+pub(super) use layout::Layout;
+pub(super) use reason::of_lines as explanation;
+pub(super) use rehearsal::{REHEARSE, answer as answer_rehearsal};
+pub(super) use scratch::ProbeScratch;
+use scratch::Scratch;
+use store::Store;
+pub(super) use store::remove;
+use surroundings::Surroundings;
+
+use super::StepTemplate;
+use crate::objective::Headroom;
+use crate::quantity::show_bytes;
+
+/// What becomes of a probe's writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Writes {
+    /// They go to a layer that is thrown away.
+    Scratch,
+    /// An adapter's hook keeps them off files that were there before.
+    Guard,
+    /// They change files as the script would.
+    Allow,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct WritesWish {
+    /// What must hold; none for the best that can be had.
+    pub writes: Option<Writes>,
+    /// What of the free disk one probe may write; none for a half.
+    pub scratch_size: Option<Headroom>,
+}
+
+/// What holds for the probes of a search.
+#[derive(Debug)]
+pub struct Protection {
+    writes: Writes,
+    /// Why nothing better holds, where better was sought.
+    reason: Option<String>,
+    scratch: Option<Scratch>,
+    /// Where guards bring writes, and how many bytes of them.
+    guarded: Option<(Store, u64)>,
+}
+
+/// What was asked for cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WritesError {
+    /// No scratch layer.
+    #[error("`writes = \"scratch\"` cannot be had: {reason}")]
+    NoScratch {
+        /// Why not.
+        reason: String,
+    },
+    /// No hook to guard with.
+    #[error("`writes = \"guard\"` needs an adapter: the guards are in its hook")]
+    NoHook,
+}
+
+impl WritesError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NoScratch { .. } => {
+                "leave `writes` out for the best that can be had here, or see \"Where no scratch layer can be had\" in docs/writes.md"
+            }
+            Self::NoHook => "set `adapter = \"torch\"` in [step], or leave `writes` out",
+        }
+    }
+}
+
+impl Protection {
+    /// Finds out what can be had for a step whose logs go into `out`, by trying it; of a folder that is not there yet,
+    /// the one above takes what is tried. `supervisor` is the executable that starts probes.
+    ///
+    /// # Errors
+    /// What is wished for cannot be had.
+    pub fn find(template: &StepTemplate, wish: WritesWish, supervisor: &Path, out: &Path) -> Result<Self, WritesError> {
+        let has_hook = template.apply.adapter.is_some();
+        let none = Self { writes: Writes::Allow, reason: None, scratch: None, guarded: None };
+        let around = Surroundings::of(template, out);
+        let size = wish.scratch_size.unwrap_or(Headroom::Fraction(0.5));
+        let reason = match wish.writes {
+            Some(Writes::Allow) => return Ok(none),
+            Some(Writes::Guard) if has_hook => None,
+            Some(Writes::Guard) => return Err(WritesError::NoHook),
+            asked => match Scratch::find(&around, supervisor, size) {
+                Ok(scratch) => return Ok(Self { writes: Writes::Scratch, scratch: Some(scratch), ..none }),
+                Err(reason) if asked.is_some() => return Err(WritesError::NoScratch { reason }),
+                Err(reason) => Some(reason),
+            },
+        };
+        let store = [&around.out, &around.temporary].into_iter().filter(|_| has_hook);
+        let store = store.map(|parent| Store::create(parent)).find_map(Result::ok);
+        let guarded = store.map(|store| {
+            let free = room::free_bytes(store.path()).unwrap_or(0);
+            (store, size.of(free).min(free))
+        });
+        let writes = if guarded.is_some() { Writes::Guard } else { Writes::Allow };
+        Ok(Self { writes, reason, guarded, ..none })
+    }
+
+    /// Where the writes of one probe go, if not to where the script says; `own` are folders of gputune's that it reads
+    /// and writes as they are.
+    pub(super) fn for_probe(&self, name: &str, own: &[PathBuf]) -> io::Result<Option<ProbeScratch>> {
+        match (&self.scratch, &self.guarded) {
+            (Some(scratch), _) => scratch.for_probe(name, own).map(Some),
+            (None, Some((store, most))) => ProbeScratch::without_layers(store.path().join(name), *most).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The folder that takes writes, to be removed at the end of the search.
+    pub(super) fn store(&self) -> Option<&Path> {
+        let of_guards = self.guarded.as_ref().map(|(store, _)| store.path());
+        self.scratch.as_ref().map(Scratch::store).or(of_guards)
+    }
+
+    /// Covers from now on what was taken for data, and is written to, as these lines say; whether there is any.
+    pub(super) fn cover_written(&mut self, lines: &[String]) -> bool {
+        self.scratch.as_mut().is_some_and(|scratch| scratch.cover_written(lines))
+    }
+
+    /// What holds.
+    pub fn writes(&self) -> Writes {
+        self.writes
+    }
+
+    /// The folders that a layer covers.
+    pub fn folders(&self) -> Vec<PathBuf> {
+        self.scratch.as_ref().map(Scratch::covered).unwrap_or_default()
+    }
+
+    /// The folders that stay as they are but cannot be written to.
+    pub fn read_only_folders(&self) -> Vec<PathBuf> {
+        self.scratch.as_ref().map(Scratch::read_only).unwrap_or_default()
+    }
+
+    /// The name of what holds, as the spec and the hook know it.
+    pub(super) fn name(&self) -> &'static str {
+        match self.writes {
+            Writes::Scratch => "scratch",
+            Writes::Guard => "guard",
+            Writes::Allow => "allow",
+        }
+    }
+
+    /// The same in one line, behind `writes`.
+    pub fn line(&self) -> String {
+        let why = self.reason.as_ref().map(|reason| format!("; no scratch layer: {reason}")).unwrap_or_default();
+        match (&self.scratch, self.writes) {
+            (Some(scratch), _) => {
+                let (most, free) = scratch.bounds();
+                let mut line = format!(
+                    "go to a scratch layer that is thrown away: {} ({} of {} free at most)",
+                    listed(&self.folders()),
+                    show_bytes(most),
+                    show_bytes(free)
+                );
+                let read_only = self.read_only_folders();
+                if !read_only.is_empty() {
+                    line += &format!("; as they are, read-only: {}", listed(&read_only));
+                }
+                line
+            }
+            (None, Writes::Guard) => {
+                format!("are kept off files that were there by guards in the hook, which see only Python's own{why}")
+            }
+            (None, _) => format!("change files as the script would{why}"),
+        }
+    }
+
+    /// What to be warned of before the first probe: that nothing protects, although nobody asked for that.
+    pub fn warning(&self) -> Option<String> {
+        let reason = self.reason.as_ref().filter(|_| self.writes == Writes::Allow)?;
+        Some(format!(
+            "nothing keeps probes from changing or deleting your files: there can be no scratch layer ({reason}), and \
+             guards need `adapter` in [step]; write to a copy, or say `writes = \"allow\"` in [step] if that is meant"
+        ))
+    }
+}
+
+/// A few folders, and how many there are more.
+fn listed(folders: &[PathBuf]) -> String {
+    const SHOWN: usize = 5;
+    let mut words: Vec<String> = folders.iter().take(SHOWN).map(|folder| folder.display().to_string()).collect();
+    if folders.len() > SHOWN {
+        words.push(format!("{} more", folders.len() - SHOWN));
+    }
+    words.join(", ")
+}

@@ -1,0 +1,349 @@
+//! The scratch layer of a search: what is covered, found by trying it out, and each probe's part of it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::layout::{Layer, Layout, Refused, Stage, Step};
+use super::mounts::{self, Kind, Mount, any_below};
+use super::places::{self, Places};
+use super::room::{Room, free_bytes};
+use super::store::{Store, remove};
+use super::surroundings::Surroundings;
+use super::{data, reason, rehearsal};
+use crate::objective::Headroom;
+
+/// Folders of the system's own files, which nobody's job is to write to (FHS 3.0, sections 3 and 4).
+const OF_THE_SYSTEM: &[&str] = &["/bin", "/boot", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];
+
+/// Tries until one holds: each leaves out a folder that cannot be covered.
+const MOST_TRIES: usize = 24;
+
+/// What is covered in each probe of a search.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    store: Store,
+    user: Option<(u32, u32)>,
+    user_attributes: bool,
+    places: Places,
+    /// Folders of data and of the system, which are read-only instead.
+    data: BTreeSet<PathBuf>,
+    /// Folders that only grow, each with the folder below its layer.
+    caches: Vec<(PathBuf, PathBuf)>,
+    pipes: Vec<PathBuf>,
+    /// Working folder, home and what the command names.
+    near: Vec<PathBuf>,
+    most_bytes: u64,
+    free_bytes: u64,
+}
+
+/// Where one probe's writes go; it goes when dropped.
+#[derive(Debug)]
+pub(in crate::probe) struct ProbeScratch {
+    pub(in crate::probe) folder: PathBuf,
+    /// The mount namespace; none where guards bring the writes here.
+    pub(in crate::probe) layout: Option<Layout>,
+    pub(in crate::probe) room: Room,
+}
+
+impl ProbeScratch {
+    /// A folder for guards to bring writes to.
+    pub(super) fn without_layers(folder: PathBuf, most_bytes: u64) -> io::Result<Self> {
+        remove(&folder);
+        fs::create_dir(&folder)?;
+        Ok(Self { room: Room::new(&folder, most_bytes), layout: None, folder })
+    }
+}
+
+impl Drop for ProbeScratch {
+    fn drop(&mut self) {
+        remove(&self.folder);
+    }
+}
+
+impl Scratch {
+    /// The best that works here, or why nothing does.
+    pub(super) fn find(around: &Surroundings, supervisor: &Path, size: Headroom) -> Result<Self, String> {
+        let mounts = mounts::read().map_err(|error| format!("/proc/self/mountinfo cannot be read: {error}"))?;
+        let mut reasons = Vec::new();
+        for parent in parents(around, &mounts) {
+            let store = match Store::create(&parent) {
+                Ok(store) => store,
+                Err(error) => {
+                    reasons.push(format!("no folder can be made in {}: {error}", parent.display()));
+                    continue;
+                }
+            };
+            let free = free_bytes(store.path()).unwrap_or(0);
+            let (most, mut store) = (size.of(free), Some(store));
+            for user in ways() {
+                let Some(own) = store.take() else { break };
+                let mut scratch = Self::planned(own, user, around, &mounts, (most.min(free), free));
+                match scratch.settle(around, supervisor) {
+                    Ok(()) => return Ok(scratch),
+                    Err(refused) => reasons.push(reason::words(&refused, user.is_some())),
+                }
+                store = Some(scratch.store);
+            }
+        }
+        // The last way tried says more than the first: who may not mount still could in a user namespace.
+        let last = ways().len().saturating_sub(1);
+        Err(reasons.get(last).or(reasons.first()).cloned().unwrap_or_else(|| "there is no place for it".to_owned()))
+    }
+
+    fn planned(
+        store: Store,
+        user: Option<(u32, u32)>,
+        around: &Surroundings,
+        mounts: &[Mount],
+        (most_bytes, free_bytes): (u64, u64),
+    ) -> Self {
+        let known: Vec<PathBuf> = around.essential().cloned().chain(around.named.iter().cloned()).collect();
+        let known: Vec<PathBuf> = known.into_iter().chain([around.temporary.clone(), around.out.clone()]).collect();
+        let places = match user {
+            None => places::of_mounts(mounts, store.path()),
+            Some(_) => places::of_user(mounts, &known),
+        };
+        let mut scratch = Self {
+            user,
+            user_attributes: user.is_some() || !maps_everybody(),
+            data: BTreeSet::new(),
+            caches: Vec::new(),
+            pipes: around.pipes.clone(),
+            near: around.essential().chain(&around.named).cloned().collect(),
+            places,
+            most_bytes,
+            free_bytes,
+            store,
+        };
+        scratch.data = scratch.data_folders(around, mounts);
+        scratch.caches = scratch.cache_folders(&around.caches);
+        scratch
+    }
+
+    /// Tries it out, and leaves out what cannot be covered, unless the script needs it.
+    fn settle(&mut self, around: &Surroundings, supervisor: &Path) -> Result<(), Refused> {
+        let file = there_before(&around.cwd);
+        let mut last = None;
+        for _ in 0..MOST_TRIES {
+            let tried = self.for_probe("rehearsal", &[]);
+            let probe =
+                tried.map_err(|error| Refused { stage: Stage::Rehearsal, errno: error.raw_os_error().unwrap_or(0) })?;
+            let Some(layout) = &probe.layout else { break };
+            match rehearsal::rehearse(supervisor, layout, file.as_deref()) {
+                Ok(()) => return Ok(()),
+                Err(refused) if self.leave_out(&refused, around) => last = Some(refused),
+                Err(refused) => return Err(refused),
+            }
+        }
+        Err(last.unwrap_or(Refused { stage: Stage::Rehearsal, errno: 0 }))
+    }
+
+    /// Goes without what was refused; whether that is possible.
+    fn leave_out(&mut self, refused: &Refused, around: &Surroundings) -> bool {
+        let (Stage::Mount { folder, .. } | Stage::Write { folder }) = &refused.stage else { return false };
+        let before = self.caches.len() + self.data.len();
+        self.caches.retain(|(cache, _)| cache != folder);
+        self.data.retain(|data| data != folder);
+        if self.caches.len() + self.data.len() < before {
+            return true;
+        }
+        if folder == Path::new("/") || around.essential().any(|needed| needed.starts_with(folder)) {
+            return false;
+        }
+        let all = self.places.covered.len();
+        self.places.covered.retain(|(place, _)| place != folder);
+        if self.places.covered.len() == all {
+            return false;
+        }
+        if self.user.is_none() {
+            let flags = rustix::mount::MountFlags::empty();
+            let mount = Mount { target: folder.clone(), kind: Kind::Disk, is_read_only: false, flags };
+            self.places.read_only.push(mount);
+        }
+        true
+    }
+
+    fn is_covered(&self, folder: &Path) -> bool {
+        let as_they_are = &self.places.as_they_are;
+        self.places.covered.iter().any(|(place, _)| folder.starts_with(place))
+            && !as_they_are.iter().any(|place| folder.starts_with(place))
+    }
+
+    fn data_folders(&self, around: &Surroundings, mounts: &[Mount]) -> BTreeSet<PathBuf> {
+        let starts: Vec<PathBuf> = [&around.cwd]
+            .into_iter()
+            .chain(&around.named)
+            .chain(&around.prefix)
+            .cloned()
+            .chain(self.places.covered.iter().map(|(place, _)| place.clone()).filter(|place| place.parent().is_some()))
+            .collect();
+        let mut not = vec![around.out.clone(), around.temporary.clone(), self.store.path().to_owned()];
+        not.extend(around.essential().chain(&around.caches).cloned());
+        not.extend(self.places.covered.iter().map(|(place, _)| place.clone()));
+        let mut found = data::folders(&starts, &not);
+        let system = OF_THE_SYSTEM.iter().map(PathBuf::from).filter(|folder| {
+            let is_own = fs::symlink_metadata(folder).is_ok_and(|data| data.is_dir());
+            is_own && not.iter().all(|kept| !kept.starts_with(folder))
+        });
+        found.extend(system);
+        found.retain(|folder| self.is_covered(folder) && !any_below(mounts, folder));
+        let is_inner = |folder: &PathBuf| found.iter().any(|other| other != folder && folder.starts_with(other));
+        found.iter().filter(|folder| !is_inner(folder)).cloned().collect()
+    }
+
+    fn cache_folders(&self, caches: &[PathBuf]) -> Vec<(PathBuf, PathBuf)> {
+        let place = |folder: &PathBuf| {
+            let there = folder.canonicalize().ok();
+            let target = there.clone().unwrap_or_else(|| folder.clone());
+            let below = there.unwrap_or_else(|| self.store.path().join("empty"));
+            (self.is_covered(&target) && !self.data.iter().any(|data| target.starts_with(data)))
+                .then_some((target, below))
+        };
+        caches.iter().filter_map(place).collect()
+    }
+
+    /// A probe's own part; `own` are folders of gputune's that the probe reads and writes as they are.
+    pub(in crate::probe) fn for_probe(&self, name: &str, own: &[PathBuf]) -> io::Result<ProbeScratch> {
+        let folder = self.store.path().join(name);
+        remove(&folder);
+        let root = folder.join("root");
+        fs::create_dir_all(&root)?;
+        // A supervisor that was ended alone took all of the store away.
+        fs::create_dir_all(self.store.path().join("empty"))?;
+        let mut steps = self.base();
+        for (at, (place, kind)) in self.places.covered.iter().enumerate() {
+            let store = folder.join(at.to_string());
+            fs::create_dir(&store)?;
+            let memory_bytes = (*kind == Kind::Memory)
+                .then(|| free_bytes(place).unwrap_or(self.most_bytes).clamp(1 << 20, self.most_bytes.max(1 << 20)));
+            let layer = Layer { folder: place.clone(), below: place.clone(), store, memory_bytes, is_shared: false };
+            steps.push(Step::Layer(layer));
+        }
+        // A folder before what is in it; steps of one folder stay in order.
+        steps.sort_by_key(|step| (!matches!(step, Step::Everything), step.folder().components().count()));
+        let data = self.data.iter();
+        steps.extend(data.map(|data| Step::AsItIs { folder: data.clone(), read_only: true, whole: true }));
+        for (at, (cache, below)) in self.caches.iter().enumerate() {
+            let store = self.store.path().join(format!("cache-{at}"));
+            fs::create_dir_all(&store)?;
+            let (folder, below) = (cache.clone(), below.clone());
+            steps.push(Step::Layer(Layer { folder, below, store, memory_bytes: None, is_shared: true }));
+        }
+        let as_it_is = |folder: PathBuf| Step::AsItIs { folder, read_only: false, whole: true };
+        let pipes = self.pipes.iter().filter(|folder| folder.is_dir() && self.is_covered(folder)).cloned();
+        steps.extend(pipes.chain(self.sockets()).map(as_it_is));
+        steps.push(Step::Empty { folder: self.store.path().to_owned() });
+        steps.extend(own.iter().cloned().map(as_it_is));
+        let layout = Layout { user: self.user, user_attributes: self.user_attributes, root, steps };
+        Ok(ProbeScratch { room: Room::new(&folder, self.most_bytes), folder, layout: Some(layout) })
+    }
+
+    /// What is there before any layer.
+    fn base(&self) -> Vec<Step> {
+        let read_only = |mount: &Mount| Step::ReadOnly { folder: mount.target.clone(), flags: mount.flags.bits() };
+        if self.user.is_some() {
+            let mounts = self.places.read_only.iter().map(read_only);
+            return [Step::Everything].into_iter().chain(mounts).collect();
+        }
+        let of = |folder: &PathBuf, read_only| Step::AsItIs { folder: folder.clone(), read_only, whole: !read_only };
+        let whole = self.places.as_they_are.iter().map(|folder| of(folder, false));
+        whole.chain(self.places.read_only.iter().map(|mount| of(&mount.target, true))).collect()
+    }
+
+    /// The sockets that are listened at: an overlay has files of its own for them, at which nobody listens.
+    fn sockets(&self) -> impl Iterator<Item = PathBuf> {
+        const MOST: usize = 256;
+        let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+        let paths = table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(7)).map(PathBuf::from);
+        let paths: BTreeSet<PathBuf> = paths.filter(|path| path.is_absolute() && self.is_covered(path)).collect();
+        let is_socket = |path: &PathBuf| {
+            use std::os::unix::fs::FileTypeExt;
+            fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket())
+        };
+        paths.into_iter().filter(is_socket).take(MOST)
+    }
+
+    /// Covers folders of data from now on in which a probe wanted to write, as these lines say; whether there are any.
+    pub(in crate::probe) fn cover_written(&mut self, lines: &[String]) -> bool {
+        let refused: Vec<&String> = lines.iter().filter(|line| reason::is_read_only_error(line)).collect();
+        if refused.is_empty() || self.data.is_empty() {
+            return false;
+        }
+        let is_named = |folder: &PathBuf| {
+            let path = folder.display().to_string();
+            refused.iter().any(|line| line.contains(&path))
+        };
+        let all = self.data.len();
+        self.data.retain(|folder| !is_named(folder));
+        if self.data.len() == all {
+            // A relative path, or none, was said.
+            self.data.clear();
+        }
+        true
+    }
+
+    pub(super) fn store(&self) -> &Path {
+        self.store.path()
+    }
+
+    pub(super) fn covered(&self) -> Vec<PathBuf> {
+        self.nearest_first(self.places.covered.iter().map(|(place, _)| place.clone()).collect())
+    }
+
+    /// Puts folders that have to do with the job first.
+    fn nearest_first(&self, mut folders: Vec<PathBuf>) -> Vec<PathBuf> {
+        let is_near =
+            |folder: &PathBuf| self.near.iter().any(|near| near.starts_with(folder) || folder.starts_with(near));
+        folders.sort_by_key(|folder| !is_near(folder));
+        folders
+    }
+
+    /// The folders that stay as they are and have to do with the job: those of data, and mounts that cannot be covered.
+    pub(super) fn read_only(&self) -> Vec<PathBuf> {
+        let is_near = |folder: &&PathBuf| self.near.iter().any(|near| folder.starts_with(near));
+        let data = self.data.iter().filter(is_near);
+        let mounts = self.places.read_only.iter().filter(|mount| !mount.is_read_only && mount.target.is_dir());
+        let mounts = mounts.map(|mount| &mount.target).filter(|_| self.user.is_none());
+        self.nearest_first(data.chain(mounts).cloned().collect())
+    }
+
+    /// Bytes that a probe may write, and that are free.
+    pub(super) fn bounds(&self) -> (u64, u64) {
+        (self.most_bytes, self.free_bytes)
+    }
+}
+
+/// Where layers may be kept, best first: with gputune's own files, in the folder of temporary files that stay over
+/// reboots (FHS 3.0, section 5.15), in that of others. What is in memory comes last: checkpoints are large.
+fn parents(around: &Surroundings, mounts: &[Mount]) -> Vec<PathBuf> {
+    let mut parents = vec![around.out.clone(), PathBuf::from("/var/tmp"), around.temporary.clone()];
+    let is_memory = |folder: &PathBuf| places::mount_of(folder, mounts).is_some_and(|mount| mount.kind == Kind::Memory);
+    parents.sort_by_key(is_memory);
+    let mut seen = BTreeSet::new();
+    parents.retain(|folder| folder.is_dir() && seen.insert(folder.clone()));
+    parents
+}
+
+/// The ways to mount: as who one is, or in a user namespace.
+fn ways() -> Vec<Option<(u32, u32)>> {
+    let user = rustix::process::geteuid();
+    let mapped = Some((user.as_raw(), rustix::process::getegid().as_raw()));
+    if user.is_root() { vec![None, mapped] } else { vec![mapped] }
+}
+
+/// Whether this is the first user namespace, in which every user is mapped to itself (user_namespaces(7)).
+fn maps_everybody() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+/// A small file in a folder that this user may change.
+fn there_before(folder: &Path) -> Option<PathBuf> {
+    const LARGEST: u64 = 1 << 20;
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(200);
+    let files = entries.filter(|entry| entry.metadata().is_ok_and(|data| data.is_file() && data.len() <= LARGEST));
+    let writable = |path: &PathBuf| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    files.map(|entry| entry.path()).find(writable)
+}

@@ -1,0 +1,43 @@
+//! A change of a script that applies settings which its command does not take.
+
+use serde::{Deserialize, Serialize};
+
+/// What to write into a script, and where.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Edit {
+    /// The targets whose settings it applies.
+    pub targets: Vec<String>,
+    /// File and line, where it was found: `train.py:31`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// What is to be done there, such as `in DataLoader(...)`.
+    pub what: String,
+    /// The code to write: lines, or arguments of the call.
+    pub lines: Vec<String>,
+    /// What stands there now and goes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instead_of: Vec<String>,
+}
+
+impl Edit {
+    /// In lines for people; code of several lines has lines of its own.
+    pub fn shown(&self) -> Vec<String> {
+        let place = self.place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
+        let gone = match self.instead_of.as_slice() {
+            [] => String::new(),
+            all if self.lines.is_empty() => format!(" {}", all.join(", ")),
+            all => format!(" (instead of {})", all.join(", ")),
+        };
+        let shown = match self.lines.as_slice() {
+            [] => vec![format!("{place}{}{gone}", self.what)],
+            [line] => vec![format!("{place}{}: {line}{gone}", self.what)],
+            lines => {
+                let head = format!("{place}{}{gone}:", self.what);
+                std::iter::once(head).chain(lines.iter().map(|line| format!("    {line}"))).collect()
+            }
+        };
+        // It is a comment of a shell: one line each, and nothing that a terminal obeys.
+        let plain = |line: String| line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        shown.into_iter().map(plain).collect()
+    }
+}

@@ -1,0 +1,82 @@
+//! What a search came to, in words: the comparison with the baseline, how much was seen, which settings nobody vouches for.
+
+use super::difference::without_difference;
+use super::table::shown_ratio;
+use crate::arrival;
+use crate::objective::Direction;
+use crate::study::{Alternatives, Best, Confirmed, Ranked, Study, Verdict};
+
+/// What the comparison with the baseline came to; `None` where there is no baseline. `number` shows what counts of a config.
+pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranked) -> String) -> Option<String> {
+    let Some(baseline) = &best.baseline else {
+        return study.baseline.as_ref().map(|_| "speed-up  unknown: the baseline is not feasible".to_owned());
+    };
+    let number = number(baseline);
+    let what = comparative(study);
+    Some(match (best.verdict, best.speedup, best.unconfirmed_speedup) {
+        (Verdict::TiedWithBaseline, ..) => format!("baseline  stays: {}", no_config_is_faster(study)),
+        (_, Some(speedup), _) => format!("speed-up  {} {what} than the baseline ({number})", shown_ratio(speedup)),
+        (_, None, Some(seen)) => {
+            let seen = shown_ratio(seen);
+            format!("speed-up  not confirmed: {seen} {what} than the baseline ({number}), measured once each")
+        }
+        (_, None, None) => format!("baseline  {number}"),
+    })
+}
+
+/// What a config is that has more, or less, of what counts.
+pub(super) fn comparative(study: &Study) -> &'static str {
+    match (study.objective.metric(), study.objective.direction()) {
+        ("throughput", _) => "faster",
+        _ if study.objective.weights().is_some() => "better",
+        (_, Direction::Maximize) => "more",
+        (_, Direction::Minimize) => "less",
+    }
+}
+
+/// That no config is better than the baseline, and how much was seen of what there is.
+pub(super) fn no_config_is_faster(study: &Study) -> String {
+    let Alternatives { tried, of } = study.alternatives();
+    let better = if study.objective.metric() == "throughput" { "faster" } else { "better" };
+    let busy = if study.is_machine_busy() { "; machine busy" } else { "" };
+    format!("no config is {better} beyond the noise ({tried} of {of} alternatives tried{busy})")
+}
+
+/// The probes that confirmed leaders, and how many of the leaders where not all were.
+pub(super) fn confirmed_words(study: &Study, probes: usize) -> String {
+    let Confirmed { configs, leaders } = study.confirmed();
+    match probes {
+        0 if leaders > 1 => format!(", none of the {leaders} leaders confirmed,"),
+        0 => String::new(),
+        _ if configs < leaders => format!(", and {probes} to confirm {configs} of {leaders} leaders,"),
+        _ => format!(", and {probes} to confirm,"),
+    }
+}
+
+/// Which settings of the named config nobody vouches for, and which parameters never mattered.
+pub(super) fn settings_lines(study: &Study, best: &Best) -> Vec<String> {
+    let settings = study.settings(&best.winner.config);
+    let unverified = arrival::unverified(&study.space, &settings, &best.winner.measurement);
+    let idle = without_difference(study);
+    let mut lines = Vec::new();
+    let closed = study.history.closed();
+    if !closed.is_empty() {
+        lines.push(format!("settings  left as they are, since nothing takes them: {}", closed.join(", ")));
+    }
+    if !unverified.is_empty() {
+        let label = if lines.is_empty() { "settings" } else { "" };
+        lines.push(format!("{label:<10}not verified, since the step does not tell them: {}", few(&unverified)));
+    }
+    if !idle.is_empty() {
+        let label = if lines.is_empty() { "settings" } else { "" };
+        lines.push(format!("{label:<10}no difference in any fact or figure: {}", few(&idle)));
+    }
+    lines
+}
+
+/// The first of some names, and how many more there are; `best.json` has them all.
+fn few(names: &[String]) -> String {
+    const FEW: usize = 6;
+    let shown = names.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > FEW { format!("{shown} and {} more, in best.json", names.len() - FEW) } else { shown }
+}

@@ -1,0 +1,265 @@
+//! Which names speak of a secret: by their words, so that `hf_token` does and `num_tokens`, `key_dim` and `keyboard` do not.
+
+/// A word that makes a name one of a secret, unless something else than its value follows (`password_length`).
+const SECRET: &[&str] = &[
+    "password",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "secret",
+    "secrets",
+    "credential",
+    "credentials",
+    "authorization",
+    "auth",
+    "apikey",
+    "authkey",
+    "accesskey",
+    "secretkey",
+    "privatekey",
+    "authtoken",
+    "accesstoken",
+    "apitoken",
+    "jwt",
+    "bearer",
+];
+
+/// What may come after such a word in the name of the secret itself.
+const OF_SECRETS: &[&str] = &[
+    "key", "keys", "token", "value", "string", "text", "id", "hash", "json", "base64", "b64", "data", "access",
+    "secret",
+];
+
+/// What comes before `token` where it is one of a language.
+const OF_LANGUAGE: &[&str] = &[
+    "pad",
+    "padding",
+    "eos",
+    "bos",
+    "eot",
+    "unk",
+    "unknown",
+    "mask",
+    "cls",
+    "class",
+    "sep",
+    "separator",
+    "special",
+    "image",
+    "video",
+    "audio",
+    "patch",
+    "stop",
+    "start",
+    "end",
+    "begin",
+    "num",
+    "n",
+    "per",
+    "max",
+    "min",
+    "new",
+    "next",
+    "prev",
+    "previous",
+    "first",
+    "last",
+    "extra",
+    "register",
+    "distill",
+    "distillation",
+    "dist",
+    "prompt",
+    "each",
+    "of",
+    "context",
+    "sub",
+    "word",
+    "fake",
+    "tool",
+    "think",
+    "decoder",
+    "encoder",
+    "forced",
+    "suppress",
+    "begin",
+    "target",
+    "source",
+    "lang",
+    "language",
+    "by",
+    "additional",
+    "ignore",
+    "blank",
+    "query",
+    "output",
+    "input",
+];
+
+/// What comes before `key` where it is that of a table, a sort or a column.
+const OF_TABLES: &[&str] = &[
+    "sort",
+    "primary",
+    "foreign",
+    "cache",
+    "dict",
+    "state",
+    "metric",
+    "metrics",
+    "monitor",
+    "index",
+    "group",
+    "partition",
+    "config",
+    "data",
+    "dataset",
+    "image",
+    "label",
+    "text",
+    "target",
+    "input",
+    "output",
+    "column",
+    "map",
+    "mapping",
+    "lookup",
+    "hot",
+    "join",
+    "registry",
+    "name",
+    "public",
+    "query",
+    "num",
+    "n",
+    "loss",
+    "val",
+    "train",
+    "test",
+    "eval",
+    "optimizer",
+    "model",
+    "batch",
+    "sample",
+    "attention",
+    "attn",
+    "feature",
+    "reward",
+    "prompt",
+    "response",
+    "id",
+    "hash",
+    "order",
+    "per",
+    "head",
+    "random",
+    "rng",
+    "prng",
+    "field",
+    "json",
+    "video",
+    "audio",
+    "caption",
+    "question",
+    "answer",
+    "module",
+    "weight",
+    "param",
+    "parameter",
+    "layer",
+    "best",
+    "early",
+    "host",
+    "known",
+    "log",
+    "by",
+];
+
+/// What comes before a switch: `--use-auth-token` stands alone.
+const OF_SWITCHES: &[&str] =
+    &["use", "no", "enable", "disable", "with", "without", "skip", "require", "is", "has", "allow"];
+
+/// Whether a value of this name is a secret.
+pub(super) fn speaks_of_a_secret(name: &str) -> bool {
+    let words = words(name);
+    let Some((last, before)) = words.split_last() else { return false };
+    let previous = before.last().map(String::as_str).unwrap_or_default();
+    match last.as_str() {
+        "token" => !OF_LANGUAGE.contains(&previous),
+        "key" => !OF_TABLES.contains(&previous),
+        "pwd" | "pat" | "cookie" => !before.is_empty(),
+        "id" if previous == "key" => before.len() > 1 && before[before.len() - 2] == "access",
+        _ => words.iter().rposition(|word| is_secret(word)).is_some_and(|at| {
+            words[at + 1..]
+                .iter()
+                .all(|word| OF_SECRETS.contains(&word.as_str()) || word.bytes().all(|b| b.is_ascii_digit()))
+        }),
+    }
+}
+
+/// Whether a name stands for a switch, which takes no value behind a space.
+pub(super) fn is_switch(name: &str) -> bool {
+    words(name).first().is_some_and(|first| OF_SWITCHES.contains(&first.as_str()))
+}
+
+/// `PGPASSWORD` and `mypasswd` are one word.
+fn is_secret(word: &str) -> bool {
+    SECRET.contains(&word) || ["password", "passwd", "apikey"].iter().any(|end| word.ends_with(end))
+}
+
+/// The words of a name, in lower case: `WANDB_API_KEY`, `hf-token`, `apiKey`, `HFToken`. A number at the end is none.
+fn words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let chars: Vec<char> = name.trim_end_matches(|c: char| c.is_ascii_digit() || "_-.".contains(c)).chars().collect();
+    let mut word = String::new();
+    for (at, &c) in chars.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|before| chars.get(before));
+        let is_hump = c.is_uppercase()
+            && before.is_some_and(|before| {
+                before.is_lowercase()
+                    || (before.is_uppercase() && chars.get(at + 1).is_some_and(|after| after.is_lowercase()))
+            });
+        if (is_hump || !c.is_alphanumeric()) && !word.is_empty() {
+            words.push(std::mem::take(&mut word));
+        }
+        if c.is_alphanumeric() {
+            word.extend(c.to_lowercase());
+        }
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRETS: &str = "key token secret password passwd credential credentials auth api_key apiKey APIKey apikey API-KEY \
+        WANDB_API_KEY HF_TOKEN hf-token hf_token hfToken HUGGING_FACE_HUB_TOKEN AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID \
+        aws.secret OPENAI_API_KEY COMET_API_KEY NEPTUNE_API_TOKEN CLEARML_API_SECRET_KEY client_secret clientSecret \
+        secret_key SECRET_KEY secret-id PGPASSWORD MYSQL_PWD db_password DB_PASSWORD1 password2 dbPassword userPassword \
+        basic_auth HTTP_AUTH authorization auth_token authToken access_token accessToken refresh_token private_key \
+        ssh-key encryption_key license_key MY_KEY wandb_key github_pat user_credentials credentials_json passphrase jwt";
+    const OTHERS: &str = "tokenizer tokenizer_name max_tokens max-tokens num_tokens tokens tokens_per_step tokens_per_second \
+        key_dim keyboard keys monkey hockey_key_size author authority authors pad_token eos_token bos_token mask_token \
+        num_token token_dim token_id pad_token_id max_new_tokens sort_key primary_key cache_key state_key monitor_key \
+        metric_key public_key image_key label_key key_padding_mask num_key_value_heads n_kv password_length secretary \
+        secret_dim PWD OLDPWD path cookie pat KeyError authenticate batch_size lr passes pass keyword keywords donkey";
+
+    #[test]
+    fn words_decide() {
+        for name in SECRETS.split_whitespace() {
+            assert!(speaks_of_a_secret(name), "{name}");
+        }
+        for name in OTHERS.split_whitespace() {
+            assert!(!speaks_of_a_secret(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn switches_stand_alone() {
+        assert!(is_switch("use_auth_token") && is_switch("no-auth"));
+        assert!(!is_switch("hf_token") && !is_switch("user_token"));
+    }
+}

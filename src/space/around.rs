@@ -1,0 +1,68 @@
+//! The configs around one: a step in one parameter, and what gives way to it.
+
+use super::{Advance, Config, INACTIVE, Space, Walk};
+
+impl Space {
+    /// The allowed configs that differ in one parameter by one step: the next smaller and larger setting of a number,
+    /// every other setting of a text or boolean.
+    ///
+    /// What a change makes inactive is dropped; what it makes active starts at its first setting.
+    pub fn neighbours(&self, config: &Config) -> Vec<Config> {
+        (0..self.parameters.len()).flat_map(|parameter| self.variations(config, parameter, 1)).collect()
+    }
+
+    /// The allowed configs that differ from `config` in one parameter, by at most `reach` steps where it is a number;
+    /// nearest first, larger before smaller.
+    pub fn variations(&self, config: &Config, parameter: usize, reach: u32) -> Vec<Config> {
+        let levels = self.levels_around(config, parameter, reach);
+        levels.into_iter().filter_map(|other| self.with_level(config, parameter, other)).collect()
+    }
+
+    /// The other levels of a parameter that is active, by at most `reach` steps where it is a number; nearest first.
+    fn levels_around(&self, config: &Config, parameter: usize, reach: u32) -> Vec<u32> {
+        let Some((knob, level)) = self.parameters.get(parameter).zip(config.level(parameter)) else {
+            return Vec::new();
+        };
+        let count = u32::try_from(knob.len()).unwrap_or(INACTIVE);
+        if knob.is_ordinal() {
+            (1..=reach.min(count))
+                .flat_map(|step| [level.checked_add(step), level.checked_sub(step)])
+                .flatten()
+                .filter(|&other| other < count)
+                .collect()
+        } else {
+            (0..count).filter(|&other| other != level).collect()
+        }
+    }
+
+    /// The [variations](Self::variations) of one parameter; where a rule forbids one, the config nearest to it in which other
+    /// parameters give way, as `dp` and `tp` do under `dp * tp == 64`.
+    pub fn moves(&self, config: &Config, parameter: usize, reach: u32) -> Vec<Config> {
+        let moved = |level| self.with_level(config, parameter, level).or_else(|| self.detour(config, parameter, level));
+        self.levels_around(config, parameter, reach).into_iter().filter_map(moved).collect()
+    }
+
+    /// An allowed config in which one parameter has another level and others are changed as little as rules ask, if bounded
+    /// work finds one.
+    pub(crate) fn detour(&self, config: &Config, parameter: usize, level: u32) -> Option<Config> {
+        const FUEL: u64 = 400;
+        self.parameters.get(parameter).filter(|knob| u64::from(level) < knob.len() && !config.is_as_it_is())?;
+        if !self.outlook().is_tied(parameter) {
+            return None;
+        }
+        let mut fuel = FUEL;
+        match Walk::near(self, config, parameter, level).advance(&mut fuel) {
+            Advance::Found(found) => (found.level(parameter) == Some(level) && found != *config).then_some(found),
+            Advance::End | Advance::OutOfFuel => None,
+        }
+    }
+
+    /// The allowed config in which one parameter has another level.
+    pub fn with_level(&self, config: &Config, parameter: usize, level: u32) -> Option<Config> {
+        self.parameters.get(parameter).filter(|knob| u64::from(level) < knob.len() && !config.is_as_it_is())?;
+        let mut levels: Vec<u32> = config.levels().map(|level| level.unwrap_or(0)).collect();
+        levels[parameter] = level;
+        let changed = self.canonical(&levels)?;
+        (changed.level(parameter).is_some() && self.is_member(&changed)).then_some(changed)
+    }
+}
