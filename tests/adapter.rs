@@ -50,7 +50,7 @@ fn variables_and_arguments_need_no_adapter() {
                  absent = { values = [1], when = \"threads > 3\", apply = \"arg\" }\n";
     let command = serde_json::to_string(&["sh", "-c", script, "sh"]).unwrap();
     let env = format!("env = {{ CHILD = \"{}\" }}\n", child.display());
-    let text = format!("[step]\ncommand = {command}\n{env}{space}[search]\nconfirmations = 0\n");
+    let text = format!("[step]\ncommand = {command}\n{env}{space}[search]\nas_it_is = false\nconfirmations = 0\n");
     fs::write(search.folder.path().join("spec.toml"), text).unwrap();
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -69,7 +69,7 @@ fn the_hook_is_laid_down_first_on_the_path_and_goes_with_the_probe() {
                  threads = { values = [3], apply = \"env.OMP_NUM_THREADS\" }\n\
                  absent = { values = [1], when = \"x > 3\", apply = \"dataloader.prefetch_factor\" }\n";
     let text = format!(
-        "[step]\ncommand = {command}\n{ADAPTER}env = {{ PYTHONPATH = \"/theirs:/too\" }}\n{space}[search]\nseed = 7\n"
+        "[step]\ncommand = {command}\n{ADAPTER}env = {{ PYTHONPATH = \"/theirs:/too\" }}\n{space}[search]\nas_it_is = false\nseed = 7\n"
     );
     fs::write(search.folder.path().join("spec.toml"), text).unwrap();
     search.run();
@@ -302,7 +302,7 @@ fn search_unmodified(python: &Path) {
          prefetch = {{ values = [3], apply = \"dataloader.prefetch_factor\" }}\n\
          precision = {{ values = [\"fp32\", \"bf16\"], apply = \"torch.precision\" }}\n\
          [limits]\nprobe_time = \"90s\"\nstall_time = \"60s\"\nmeasure_time = \"500ms\"\n\
-         [search]\nstrategy = \"grid\"\nconfirmations = 0\n",
+         [search]\nstrategy = \"grid\"\nprobes = 5\nconfirmations = 0\n",
         python.display()
     );
     fs::write(search.folder.path().join("spec.toml"), spec).unwrap();
@@ -311,8 +311,12 @@ fn search_unmodified(python: &Path) {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("batch_size = "), "{}", stdout(&output));
     let lines = search.lines();
-    assert_eq!(lines.len(), 8);
-    for line in &lines {
+    assert_eq!(lines.len(), 5);
+    let used = &lines[0].config;
+    assert!(lines[0].as_it_is.as_ref().is_some_and(gputune::space::Settings::is_empty), "{:?}", lines[0]);
+    assert!(used.integer("batch_size").is_some() && used.integer("workers").is_some(), "what it used: {}", used.line());
+    assert_eq!(used.text("precision"), Some("fp32"));
+    for line in &lines[1..] {
         let Outcome::Measured(measurement) = &line.outcome else { panic!("{line:?} {}", stderr(&output)) };
         let batch_size = line.config.get("batch_size").unwrap().as_f64().unwrap();
         assert_eq!(measurement.samples_per_step, Some(batch_size), "{measurement:?}");

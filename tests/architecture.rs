@@ -6,15 +6,17 @@ use std::path::{Path, PathBuf};
 /// The modules of the library, from the lowest layer up. `cli` is above all and belongs to the binary alone.
 const LAYERS: &[&[&str]] = &[
     &["space", "outcome", "metric", "fact", "quantity", "process_table", "precision", "foreign"],
-    &["trial", "telemetry", "stats", "adapter"],
-    &["objective", "journal", "emit", "budget", "numerics", "machine", "ceilings"],
+    &["trial", "telemetry", "stats", "arrival"],
+    &["adapter"],
+    &["objective", "journal", "budget", "numerics", "machine", "ceilings"],
     &["event"],
     &["strategy", "probe", "study", "status"],
-    &["diagnosis"],
-    &["tuner", "kept", "demo"],
+    &["diagnosis", "emit"],
+    &["tuner", "kept", "demo", "environment"],
     &["report"],
     &["spec"],
     &["init"],
+    &["edits"],
 ];
 
 /// Within the lowest layer, what a config is may rest on how a probe can end and on quantities, never the other way.

@@ -47,7 +47,17 @@ fn grow(folder: &Path, trials: u32) {
             _ => Outcome::Measured(kept::measured(300.0 + f64::from(trial * 7919 % 850), 8 << (trial % 7))),
         };
         let (purpose, why) = (Purpose::Search, Some("a reason".to_owned()));
-        let line = Line { trial, purpose, config, why, expected_gain: None, elapsed_s: 2.0, ended_at: None, outcome };
+        let line = Line {
+            trial,
+            purpose,
+            config,
+            why,
+            as_it_is: None,
+            expected_gain: None,
+            elapsed_s: 2.0,
+            ended_at: None,
+            outcome,
+        };
         writeln!(file, "{}", serde_json::to_string(&line).unwrap()).unwrap();
     }
 }

@@ -254,22 +254,19 @@ fn judge(case: &Case, python: &Path, folder: &Path, begin: Instant) -> Option<St
     Some(wrong.into_iter().map(|(_, what)| what).collect::<Vec<_>>().join("\n"))
 }
 
-/// Scripts that are always run. A diagnosis takes most of a minute of an idle machine, so the others are run with
-/// `GPUTUNE_TEST_ALL=1`, and by `benches/diagnosis`.
-const ALWAYS: [&str; 1] = ["single_thread_loader"];
-
-/// One after the other: side by side they would take the processors away from each other.
+/// One after the other: side by side they would take the processors away from each other. A diagnosis takes most of a minute of
+/// an idle machine, so they are run with `GPUTUNE_TEST_ALL=1`, and by `benches/diagnosis`; one is always, by
+/// `tests/diagnosing.rs`.
 #[test]
 fn each_sick_script_is_diagnosed_with_its_disease() {
+    if !support::is_thorough() {
+        return;
+    }
     let Some(python) = python_with_new_torch() else { return };
     let folder = tempfile::tempdir().unwrap();
     let begin = Instant::now();
-    let is_all = std::env::var_os("GPUTUNE_TEST_ALL").is_some();
     let mut wrong = Vec::new();
     for case in cases() {
-        if !is_all && !ALWAYS.contains(&case.name.as_str()) {
-            continue;
-        }
         match case.missing(&python) {
             Some("gpu") => {}
             Some(need) => eprintln!("NOT RUN: {} needs {need}", case.name),

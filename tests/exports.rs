@@ -16,7 +16,7 @@ use support::{kept, stderr, stdout};
 fn python(modules: &[&str], script: &str, arguments: &[&Path]) -> Option<String> {
     let python = python_with(modules)?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(script);
-    let output = Command::new(python).arg(script).args(arguments).env("PYTHONWARNINGS", "ignore").output().unwrap();
+    let output = Command::new(&python).arg(script).args(arguments).env("PYTHONWARNINGS", "ignore").output().unwrap();
     assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
     Some(stdout(&output))
 }
@@ -135,7 +135,7 @@ fn the_best_config_goes_into_a_file_that_is_there_and_nothing_else_of_it_changes
     assert_eq!(fs::read_to_string(path("real.yaml")).unwrap(), text);
     assert_eq!(apply(folder.path(), &changes).1, said);
     insta::assert_snapshot!(said);
-    let written = "# mine\ntrain:\n  batch_size: 256  # per device\n  precision: bf16\ndata: {prefetch_factor: 2, workers: 4, pin_memory: true}\n";
+    let written = "# mine\ntrain:\n  batch_size: 256  # per device\n  precision: bf16\ndata: {prefetch_factor: 2, workers: 4, pin_memory: yes}\n";
     assert_eq!(fs::read_to_string(path("real.yaml")).unwrap(), written);
     assert!(path("train.yaml").is_symlink());
     assert_eq!(fs::metadata(path("real.yaml")).unwrap().permissions().mode() & 0o777, 0o640);

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gputune::outcome::{Memory, Outcome};
-use support::python::{python_with, python_with_new_torch};
+use support::python::{Python, python_with, python_with_new_torch};
 use support::{Search, child, gputune, stderr};
 
 const ONE_PROBE: &str = "[search]\nprobes = 1\nconfirmations = 0\n";
@@ -52,13 +52,14 @@ fn of_child(arguments: &[&str]) -> Outcome {
 
 /// What a script of `tests/programs/failing` ends with; `None` where there is no PyTorch.
 fn of_script(script: &str, arguments: &[&str]) -> Option<Outcome> {
-    let search = script_search(script, arguments)?;
+    let (search, _python) = script_search(script, arguments)?;
     let output = search.run();
     search.assert_no_survivors();
     Some(first(&search, &output))
 }
 
-fn script_search(script: &str, arguments: &[&str]) -> Option<Search> {
+/// The search, and the Python whose turn it is while that runs.
+fn script_search(script: &str, arguments: &[&str]) -> Option<(Search, Python)> {
     let is_distributed = script == "ranks.py";
     // The torchrun of Debian's torch 1.13 does not run with its own Python.
     let python = if is_distributed { python_with_new_torch() } else { python_with(&["torch"]) }?;
@@ -80,7 +81,7 @@ fn script_search(script: &str, arguments: &[&str]) -> Option<Search> {
         "[limits]\nprobe_time = \"240s\"\nstall_time = \"{stall_time}s\"\ngrace_time = \"1s\"\nmeasure_time = \"60s\"\nprecision = 0.0001\n"
     );
     let step = "adapter = \"torch\"\nenv = { OMP_NUM_THREADS = \"1\" }\n";
-    Some(Search::of_command(&words, &format!("{step}{limits}{ONE_PROBE}")))
+    Some((Search::of_command(&words, &format!("{step}{limits}{ONE_PROBE}")), python))
 }
 
 #[test]
@@ -235,7 +236,7 @@ fn with_little_shared_memory(search: &Search) -> Option<Output> {
 
 #[test]
 fn shared_memory_that_is_too_small() {
-    let Some(search) = script_search("train.py", &["shared-memory-full"]) else { return };
+    let Some((search, _python)) = script_search("train.py", &["shared-memory-full"]) else { return };
     let Some(output) = with_little_shared_memory(&search) else { return };
     let outcome = first(&search, &output);
     assert_lack(&outcome, Memory::Shared, "");
@@ -301,13 +302,48 @@ fn a_rank_that_raises() {
     assert_crash(&outcome, "ValueError: rank 1 has no data");
 }
 
+/// A failure of the environment: nothing is recorded, and the search ends.
+fn assert_environment(search: &Search, words: &str) {
+    let output = search.run();
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains(&format!("cannot run in this environment: {words}")), "{}", stderr(&output));
+    assert_eq!(search.lines(), []);
+}
+
 #[test]
 fn a_module_that_is_missing() {
     let Some(python) = python_with(&["json"]) else { return };
     let words = [python.display().to_string(), "-c".to_owned(), "import no_such_module, x{x}".to_owned()];
     let search = Search::of_command(&words, ONE_PROBE);
-    let output = search.run();
-    assert_crash(&first(&search, &output), "exit code 1: ModuleNotFoundError: No module named 'no_such_module'");
+    assert_environment(&search, "ModuleNotFoundError: No module named 'no_such_module'");
+}
+
+#[test]
+fn a_program_that_a_shell_does_not_find() {
+    let words = ["sh", "-c", "no-such-program-anywhere {x}"].map(str::to_owned);
+    assert_environment(&Search::of_command(&words, ONE_PROBE), "exit code 127");
+    let words = ["sh", "-c", "echo 't.py: error: unrecognized arguments: --x' >&2; exit 2"].map(str::to_owned);
+    assert_environment(&Search::of_command(&words, ONE_PROBE), "exit code 2: t.py: error: unrecognized arguments: --x");
+}
+
+#[test]
+fn a_gputune_that_stands_still() {
+    let search =
+        Search::of(&["forever:1:2000"], &format!("[limits]\nmeasure_time = \"4s\"\nprecision = 0.0001\n{ONE_PROBE}"));
+    let running =
+        search.command().stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let log = search.out().join("logs/0001.log");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !log.exists() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let signal = |name: &str| Command::new("kill").args([name, &running.id().to_string()]).status().unwrap();
+    signal("-STOP");
+    std::thread::sleep(Duration::from_millis(1500));
+    signal("-CONT");
+    let output = running.wait_with_output().unwrap();
+    assert!(stderr(&output).contains("probed again: gputune was stopped for 1."), "{}", stderr(&output));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The examples of the frameworks, run for real: their scripts, their specs, the real binary. Without the frameworks a
-//! line says what was not run.
+//! line says what was not run. Of plain PyTorch `tests/adapter.rs` shows the same, of Accelerate the Trainer, which runs on it.
 
 mod support;
 
@@ -135,6 +135,9 @@ fn a_transformers_script_as_it_is() {
 
 #[test]
 fn an_accelerate_script_as_it_is() {
+    if !support::is_thorough() {
+        return;
+    }
     let Some(python) = python_with(&["torch", "accelerate"]) else { return };
     let example = Example {
         folder: "accelerate",
@@ -157,12 +160,18 @@ const PYTORCH: Example = Example {
 
 #[test]
 fn a_pytorch_script_as_it_is() {
+    if !support::is_thorough() {
+        return;
+    }
     let Some(python) = python_with(&["torch"]) else { return };
     PYTORCH.assert_takes_effect(&python, one_device);
 }
 
 #[test]
 fn a_pytorch_script_as_it_is_with_a_torch_that_loads_no_entry_points() {
+    if !support::is_thorough() {
+        return;
+    }
     let Some(python) = python_with_old_torch() else { return };
     let measurements = PYTORCH.assert_takes_effect(&python, one_device);
     assert_framework(&measurements, "torch 1.");

@@ -26,6 +26,7 @@ fn shown(kind: &Kind) -> String {
         Kind::Value { choices } => format!("value {}", choices.join("|")).trim_end().to_owned(),
         Kind::MaybeValue => "maybe".to_owned(),
         Kind::Override => "override".to_owned(),
+        Kind::Assigned { .. } | Kind::Place(_) => panic!("no help tells of {kind:?}"),
     }
 }
 

@@ -503,6 +503,11 @@ fn heat_disturbs_and_a_power_cap_is_told() {
         assert_eq!(code, Some(3), "{text}");
         assert!(text.contains("something disturbs the probes: ") && text.contains(words), "{text}");
     }
+    // A moment of it shifts no throughput that could be told apart.
+    let stand_in = with_gpu(|gpu| gpu["state"]["heat"] = json!(0.004));
+    let (code, text) = disturbed(&stand_in, &[]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(!text.contains("heat slowed"), "{text}");
     // At full load the cap binds all the time: no reason to measure again.
     let stand_in = with_gpu(|gpu| gpu["state"]["power_capped"] = json!(0.62));
     let gpu = &report(&stand_in, "")["gpus"][0];

@@ -55,6 +55,7 @@ fn write_journal(path: &Path, space: &Space, expected_gain: Option<f64>) {
         let settings = space.settings(&config);
         let outcome = outcome(&settings);
         let line = Line {
+            as_it_is: None,
             trial: number,
             purpose: Purpose::Search,
             config: settings,

@@ -5,6 +5,7 @@ use std::fs;
 
 use gputune::adapter::{By, Literal, Numerics, TARGETS};
 use gputune::diagnosis::{self, DIFFERENTIALS, Kind, PARAMETERS, Scope};
+use gputune::probe::SILENCERS;
 use gputune::spec::SHIPPED_SPACES;
 use gputune::strategy::STRATEGIES;
 
@@ -20,6 +21,7 @@ const TABLES: &[Generated] = &[
     ("causes", causes),
     ("differential probes", differential_probes),
     ("parameters worth opening", parameters_worth_opening),
+    ("trackers", trackers),
 ];
 
 fn cell(text: &str) -> String {
@@ -30,6 +32,17 @@ fn strategies() -> String {
     let mut text = String::from("| strategy | what it does |\n|---|---|\n");
     for entry in STRATEGIES {
         let _ = writeln!(text, "| `{}` | {} |", entry.name, cell(entry.about));
+    }
+    text
+}
+
+fn trackers() -> String {
+    let mut text = String::from("| for | variable | value | what it does |\n|---|---|---|---|\n");
+    for silencer in SILENCERS {
+        let (tracker, about) = (cell(silencer.tracker), cell(silencer.about));
+        let name = format!("`{}`", silencer.variable);
+        let name = if silencer.source.is_empty() { name } else { format!("[{name}]({})", silencer.source) };
+        let _ = writeln!(text, "| {tracker} | {name} | `{}` | {about} |", silencer.value);
     }
     text
 }

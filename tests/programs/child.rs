@@ -72,6 +72,8 @@ fn main() -> Result {
             // shared:NAME:BYTES, kept open
             "shared" => std::mem::forget(shared_file(rest)?),
             "sleep" => std::thread::sleep(Duration::from_millis(number(0))),
+            // The socket's name goes; connections stay.
+            "unlink-socket" => std::fs::remove_file(std::env::var("GPUTUNE_SOCKET")?)?,
             "ignore-term" => drop(signal_hook::flag::register(15, Arc::new(AtomicBool::new(false)))?),
             "signal" => rustix::process::kill_process(
                 rustix::process::getpid(),

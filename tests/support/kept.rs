@@ -88,7 +88,11 @@ pub(crate) fn measured(speed: f64, batch: u32) -> Measurement {
 
 /// Trials of every kind; the best is `batch_size=256 workers=4 precision=bf16`.
 pub(crate) fn trials() -> Vec<(Purpose, Settings, Outcome)> {
-    let failure = |reason: &str| Failure { reason: reason.to_owned(), last_lines: vec!["Traceback".to_owned()] };
+    let failure = |reason: &str| Failure {
+        reason: reason.to_owned(),
+        last_lines: vec!["Traceback".to_owned()],
+        ..Failure::default()
+    };
     let good = |speed, batch| Outcome::Measured(measured(speed, batch));
     vec![
         (Purpose::Baseline, settings(32, 0, "fp32"), good(400.0, 32)),

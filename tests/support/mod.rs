@@ -16,6 +16,15 @@ use std::time::{Duration, Instant};
 
 use gputune::journal::{self, Line};
 
+/// Whether what takes minutes and shows little that other tests do not is run, too: with `GPUTUNE_TEST_ALL=1`.
+pub(crate) fn is_thorough() -> bool {
+    let is_thorough = std::env::var_os("GPUTUNE_TEST_ALL").is_some();
+    if !is_thorough {
+        eprintln!("NOT RUN in whole: GPUTUNE_TEST_ALL=1 does");
+    }
+    is_thorough
+}
+
 /// The real binary.
 pub(crate) fn gputune() -> &'static str {
     env!("CARGO_BIN_EXE_gputune")
@@ -51,7 +60,8 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// A search over `x = 1, 2` (or the space in `more`) whose step gets these arguments.
+    /// A search over `x = 1, 2` (or the space in `more`) whose step gets these arguments. Without `[baseline]` or `as_it_is`
+    /// it has no baseline.
     pub(crate) fn of(arguments: &[&str], more: &str) -> Self {
         let mut words = vec![child().display().to_string(), "token:TOKEN".to_owned()];
         words.extend(arguments.iter().map(|&argument| argument.to_owned()));
@@ -68,7 +78,17 @@ impl Search {
             "[limits]\nprobe_time = \"20s\"\nstall_time = \"10s\"\ngrace_time = \"300ms\"\nmeasure_time = \"300ms\"\n";
         let limits = if more.contains("[limits]") { "" } else { limits };
         let search = if more.contains("[search]") { "" } else { "[search]\nconfirmations = 0\n" };
+        let (more, search) = if more.contains("[baseline]") || more.contains("as_it_is") {
+            (more.to_owned(), search.to_owned())
+        } else {
+            let without = |text: &str| text.replace("[search]\n", "[search]\nas_it_is = false\n");
+            (without(more), without(search))
+        };
         let command = serde_json::to_string(&words).unwrap();
+        // What tells the test something by a file must be let write.
+        let tells = words.iter().any(|word| word.starts_with("pid:") || word.starts_with("touch:"));
+        let more =
+            if tells && !more.contains("writes") { format!("writes = \"allow\"\n{more}") } else { more.to_owned() };
         let text = format!("[step]\ncommand = {command}\n{more}\n{space}{limits}{search}");
         fs::write(folder.path().join("spec.toml"), text).unwrap();
         Self { folder, token }

@@ -1,12 +1,75 @@
 //! The Pythons that tests run scripts with, where they are there.
 
+use std::cell::Cell;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Condvar, Mutex};
+
+/// What takes a core for seconds to import.
+const HEAVY: &[&str] = &["accelerate", "jax", "keras", "lightning", "tensorflow", "torch", "transformers"];
+
+/// A Python, and a turn for what keeps processors busy: most tests wait most of their time, so more of them run at once than
+/// there are cores, but of those with a framework no more than two.
+pub(crate) struct Python {
+    path: PathBuf,
+    _turn: Option<Turn>,
+}
+
+impl Deref for Python {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl AsRef<std::ffi::OsStr> for Python {
+    fn as_ref(&self) -> &std::ffi::OsStr {
+        self.path.as_os_str()
+    }
+}
+
+/// One of two places, given back when it is dropped.
+struct Turn;
+
+static FREE: (Mutex<usize>, Condvar) = (Mutex::new(2), Condvar::new());
+
+thread_local! {
+    static HAS_TURN: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Turn {
+    /// Waits for one, unless this test has one.
+    fn take() -> Option<Self> {
+        if HAS_TURN.replace(true) {
+            return None;
+        }
+        let (free, changed) = &FREE;
+        let mut free = changed.wait_while(free.lock().unwrap(), |free| *free == 0).unwrap();
+        *free -= 1;
+        Some(Self)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        HAS_TURN.set(false);
+        *FREE.0.lock().unwrap() += 1;
+        FREE.1.notify_one();
+    }
+}
 
 /// A Python that has these modules: the one that `GPUTUNE_TEST_PYTHON` names, that of `.ci/python-env`, or the machine's.
 ///
 /// Says so where there is none; a test then has nothing to do.
-pub(crate) fn python_with(modules: &[&str]) -> Option<PathBuf> {
+pub(crate) fn python_with(modules: &[&str]) -> Option<Python> {
+    let is_heavy = modules.iter().any(|module| HEAVY.contains(module));
+    let path = path_with(modules)?;
+    Some(Python { path, _turn: is_heavy.then(Turn::take).flatten() })
+}
+
+fn path_with(modules: &[&str]) -> Option<PathBuf> {
     let named = std::env::var_os("GPUTUNE_TEST_PYTHON").map(PathBuf::from);
     let made = Path::new(super::gputune()).ancestors().nth(2).map(|build| build.join("python/bin/python"));
     let own = ["python3", "/usr/bin/python3"].map(PathBuf::from);
@@ -18,21 +81,21 @@ pub(crate) fn python_with(modules: &[&str]) -> Option<PathBuf> {
 }
 
 /// A Python with a torch that loads `torch.backends` entry points (2.5 and later), and whose `torchrun` works.
-pub(crate) fn python_with_new_torch() -> Option<PathBuf> {
+pub(crate) fn python_with_new_torch() -> Option<Python> {
     let script =
         "from importlib.metadata import version; assert tuple(map(int, version('torch').split('.')[:2])) >= (2, 5)";
     python_with(&["torch"]).filter(|python| runs(python, script))
 }
 
 /// The distribution's Python, where it has a torch of before 2.5, which loads no `torch.backends` entry points.
-pub(crate) fn python_with_old_torch() -> Option<PathBuf> {
+pub(crate) fn python_with_old_torch() -> Option<Python> {
     let python = PathBuf::from("/usr/bin/python3");
     let script = "import torch; assert tuple(map(int, torch.__version__.split('.')[:2])) < (2, 5)";
     let found = runs(&python, script).then_some(python);
     if found.is_none() {
         eprintln!("NOT RUN: /usr/bin/python3 has no torch of before 2.5; .ci/python-env installs it on Debian 12");
     }
-    found
+    found.map(|path| Python { path, _turn: Turn::take() })
 }
 
 /// Looks for the modules without importing them: some take seconds.

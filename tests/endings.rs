@@ -1,0 +1,92 @@
+//! What a search says at its end, over a job whose speed and noise are known.
+
+use std::ops::ControlFlow;
+
+use gputune::budget::Budget;
+use gputune::event::Progress;
+use gputune::outcome::{Estimate, Measurement, Outcome};
+use gputune::probe::{Effort, Job, ProbeError, Prober};
+use gputune::space::{Parameter, Settings, Space};
+use gputune::study::{Study, Verdict};
+use gputune::tuner::Tuner;
+
+/// A job whose runs differ by chance from one to the next, and which believes itself to be steadier than it is.
+struct Noisy {
+    /// The true speed of a config.
+    speed: fn(&Settings) -> f64,
+    /// The standard deviation of the logarithm of a run's speed.
+    between_runs: f64,
+    /// Half of the interval that each run reports, as a share.
+    reported: f64,
+    random: u64,
+}
+
+impl Noisy {
+    fn uniform(&mut self) -> f64 {
+        // Knuth's constants, as in MMIX.
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        #[expect(clippy::cast_precision_loss, reason = "53 bits")]
+        let share = (self.random >> 11) as f64 / (1_u64 << 53) as f64;
+        share
+    }
+
+    /// Box and Muller's.
+    fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
+impl Prober for Noisy {
+    fn probe(
+        &mut self,
+        job: &Job<'_>,
+        _watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<Outcome, ProbeError> {
+        let longer = if job.effort == Effort::Confirm { 2.0_f64.sqrt() } else { 1.0 };
+        let value = (self.speed)(job.settings) * (self.between_runs * self.normal()).exp();
+        let half = value * self.reported / longer;
+        let throughput = Some(Estimate::interval(value, value - half, value + half));
+        Ok(Outcome::Measured(Measurement { throughput, unit: "samples/s".to_owned(), ..Measurement::default() }))
+    }
+}
+
+fn search(speed: fn(&Settings) -> f64, between_runs: f64, seed: u64) -> Study {
+    let space = Space::new([Parameter::range("x", 0, 4, 1), Parameter::range("y", 0, 3, 1)]).unwrap();
+    let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d;
+    let baseline: Settings = [("x", 0), ("y", 0)].into_iter().collect();
+    let prober = Noisy { speed, between_runs, reported: 0.02, random };
+    Tuner::with_prober(space, prober)
+        .budget(Budget { probes: 20, ..Budget::default() })
+        .baseline(&baseline)
+        .unwrap()
+        .seed(seed)
+        .run(|_event| ())
+        .unwrap()
+}
+
+#[test]
+fn a_job_that_never_gets_faster_keeps_its_baseline() {
+    const RUNS: u64 = 200;
+    let kept = (0..RUNS).filter(|&seed| {
+        let study = search(|_| 1000.0, 0.08, seed);
+        let best = study.best().unwrap();
+        let is_baseline = Some(&best.winner.config) == study.baseline.as_ref();
+        assert_eq!(is_baseline, best.verdict == Verdict::TiedWithBaseline);
+        is_baseline
+    });
+    let kept = kept.count();
+    assert!(kept >= 195, "{kept} of {RUNS}");
+}
+
+#[test]
+fn a_job_that_gets_much_faster_leaves_its_baseline() {
+    const RUNS: u64 = 50;
+    let faster = (0..RUNS).filter(|&seed| {
+        let study = search(|settings| if settings.integer("x") >= Some(2) { 2000.0 } else { 1000.0 }, 0.05, seed);
+        let best = study.best().unwrap();
+        best.verdict == Verdict::Faster && best.speedup.unwrap().low > Some(1.0)
+    });
+    let faster = faster.count();
+    assert!(faster >= 45, "{faster} of {RUNS}");
+}
