@@ -9,7 +9,9 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use gputune::adapter::Apply;
-use gputune::probe::{CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, StepTemplate, Template};
+use gputune::probe::{
+    CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, StepTemplate, Template, WritesWish,
+};
 use gputune::space::{Parameter, Space};
 
 const ROUNDS: usize = 200;
@@ -28,10 +30,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         template,
         rate: Rate::Events,
         samples_per_step: None,
+        may_count_steps: false,
         ranks: None,
         gputune: gputune.clone(),
         supervisor: gputune.clone(),
         is_gpu: false,
+        writes: WritesWish::default(),
     };
     let space = Space::new([Parameter::values("x", [1])])?;
     let config = space.first().ok_or("an empty space")?;

@@ -122,6 +122,7 @@ fn write_journal(path: &Path, header: &Header, space: &Space, trials: u32) {
         let config = space.config(order.at(number.into()).unwrap()).unwrap();
         let settings = space.settings(&config);
         let line = Line {
+            as_it_is: None,
             trial: number,
             purpose: Purpose::Search,
             outcome: outcome(&settings, number),
