@@ -12,6 +12,9 @@ use support::{Search, gputune, stderr, stdout};
 const SPACE: &str = "[space]\nx = { range = [1, 12] }\n[baseline]\nx = 3\n";
 const LIMITS: &str = "[limits]\nmeasure_time = \"MEASURE\"\nprecision = 0.0001\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nprobes = 12\nconfirmations = 0\n";
 
+/// Rows enough for the whole ending: what a busy machine is told of it may take more than 24.
+const TALL: u16 = 70;
+
 /// A search of twelve probes that measure for so long each.
 fn search(measure: &str) -> Search {
     Search::of(&["forever:{x}:500"], &format!("{SPACE}{}", LIMITS.replace("MEASURE", measure)))
@@ -48,7 +51,7 @@ fn process_of(search: &Search) -> u32 {
 #[test]
 fn a_search_shows_what_it_does_and_leaves_a_report() {
     let search = search("200ms");
-    let mut terminal = Terminal::run(&search.command(), 80, 24);
+    let mut terminal = Terminal::run(&search.command(), 80, TALL);
     terminal.wait_for("q or Ctrl-C stops the search and keeps everything");
     terminal.wait_until("a probe with its speed", |rows| {
         let has = |word: &str| rows.iter().any(|row| row.starts_with(word));
@@ -68,7 +71,7 @@ fn a_search_shows_what_it_does_and_leaves_a_report() {
 #[test]
 fn q_stops_the_search_and_keeps_everything() {
     let search = search("300ms");
-    let mut terminal = Terminal::run(&search.command(), 80, 24);
+    let mut terminal = Terminal::run(&search.command(), 80, TALL);
     terminal.wait_for("best    #");
     terminal.press("q");
     assert_eq!(terminal.end().code(), Some(130), "{}", terminal.text());
