@@ -9,8 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gputune::telemetry::nvml::Visible;
-use gputune::telemetry::{GpuMeter, GpuState};
+use gputune::machine::{GpuMeter, GpuState, telemetry::nvml::Visible};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 

@@ -10,9 +10,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
 
-use gputune::probe::{CommandProber, Effort, Experiment, Job, Mode, Prober};
+use gputune::probe::{CommandProber, Effort, Experiment, Job, Mode, Prober, stats};
 use gputune::spec::Spec;
-use gputune::stats;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 

@@ -8,11 +8,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use gputune::adapter::Apply;
+use gputune::model::{Parameter, Space};
 use gputune::probe::{
-    CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, StepTemplate, Template, WritesWish,
+    CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, StepTemplate, Template, WritesWish, adapter::Apply,
 };
-use gputune::space::{Parameter, Space};
 
 const ROUNDS: usize = 200;
 

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use gputune::space::{Expression, Parameter, Space};
+use gputune::model::{Expression, Parameter, Space};
 
 const ROUNDS: usize = 5;
 
@@ -81,9 +81,9 @@ fn convolution() -> Vec<Parameter> {
 }
 
 fn space(case: &Case) -> Result<Space, Box<dyn Error>> {
-    let builder = (case.1)().into_iter().fold(Space::builder(), gputune::space::SpaceBuilder::parameter);
+    let builder = (case.1)().into_iter().fold(Space::builder(), gputune::model::SpaceBuilder::parameter);
     let rules: Vec<Expression> = (case.2)().into_iter().map(Expression::parse).collect::<Result<_, _>>()?;
-    Ok(rules.into_iter().fold(builder, gputune::space::SpaceBuilder::rule).build()?)
+    Ok(rules.into_iter().fold(builder, gputune::model::SpaceBuilder::rule).build()?)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

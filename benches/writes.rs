@@ -9,12 +9,11 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use gputune::adapter::Apply;
+use gputune::model::{Parameter, Space};
 use gputune::probe::{
-    CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, RateUnit, StepTemplate, Template, Writes, WritesWish,
+    CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, RateUnit, StepTemplate, Template, Writes,
+    WritesWish, adapter::Apply, stats,
 };
-use gputune::space::{Parameter, Space};
-use gputune::stats;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 

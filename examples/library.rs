@@ -6,9 +6,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use gputune::demo::{DemoOptions, DemoTraining};
-use gputune::event::Event;
-use gputune::space::{Parameter, Settings, Space};
-use gputune::tuner::Tuner;
+use gputune::model::Event;
+use gputune::{Parameter, Settings, Space, Tuner};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let space = Space::new([

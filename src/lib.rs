@@ -2,41 +2,34 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 #![warn(clippy::unwrap_used)]
 
-pub mod adapter;
-pub mod arrival;
-pub mod budget;
-pub mod ceilings;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod diagnosis;
-pub mod edits;
-pub mod emit;
-pub mod environment;
-pub mod event;
-pub mod fact;
-pub(crate) mod foreign;
 pub mod init;
-pub mod journal;
-pub mod kept;
 pub mod machine;
-pub mod metric;
-pub mod numerics;
-pub mod objective;
-pub mod outcome;
-pub mod precision;
+pub mod model;
 pub mod probe;
-mod process_table;
-pub mod quantity;
 pub mod report;
-pub mod space;
+pub mod search;
 pub mod spec;
-pub mod stats;
-pub mod status;
-pub mod strategy;
-pub mod study;
-pub mod telemetry;
-pub mod trial;
-pub mod tuner;
+
+pub use model::{Config, Objective, Outcome, Parameter, Settings, Space, Trial};
+pub use probe::{Limits, Prober, Step, StepError, TrainingStep};
+pub use search::{Budget, Study, Tuner};
+
+// The paths of releases before the wings.
+#[doc(hidden)]
+pub use init::edits;
+#[doc(hidden)]
+pub use machine::{ceilings, telemetry};
+#[doc(hidden)]
+pub use model::{arrival, event, fact, metric, objective, outcome, precision, quantity, space, trial};
+#[doc(hidden)]
+pub use probe::{adapter, stats};
+#[doc(hidden)]
+pub use report::emit;
+#[doc(hidden)]
+pub use search::{budget, environment, journal, kept, numerics, status, strategy, study, tuner};
 
 /// The pages of the documentation with blocks of Rust, whose code is tested like that of the README.
 #[cfg(doctest)]

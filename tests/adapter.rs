@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use gputune::adapter::{Accepts, FILES, TARGETS, Target};
-use gputune::outcome::Outcome;
+use gputune::model::Outcome;
+use gputune::probe::adapter::{Accepts, FILES, TARGETS, Target};
 use support::python::{python_with, python_with_old_torch};
 use support::{Search, stderr, stdout};
 
@@ -313,7 +313,7 @@ fn search_unmodified(python: &Path) {
     let lines = search.lines();
     assert_eq!(lines.len(), 5);
     let used = &lines[0].config;
-    assert!(lines[0].as_it_is.as_ref().is_some_and(gputune::space::Settings::is_empty), "{:?}", lines[0]);
+    assert!(lines[0].as_it_is.as_ref().is_some_and(gputune::model::Settings::is_empty), "{:?}", lines[0]);
     assert!(used.integer("batch_size").is_some() && used.integer("workers").is_some(), "what it used: {}", used.line());
     assert_eq!(used.text("precision"), Some("fp32"));
     for line in &lines[1..] {

@@ -34,7 +34,7 @@ fn without_a_baseline_the_first_probe_sets_nothing_and_what_it_used_is_the_basel
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let lines = search.lines();
-    assert!(lines[0].as_it_is.as_ref().is_some_and(gputune::space::Settings::is_empty));
+    assert!(lines[0].as_it_is.as_ref().is_some_and(gputune::model::Settings::is_empty));
     assert_eq!(lines[0].config.line(), "batch_size=24 workers=2", "the space has no 24");
     let log = std::fs::read_to_string(search.out().join("logs/0001.log")).unwrap();
     assert!(log.starts_with("used 24 2 fp32"), "{log}");

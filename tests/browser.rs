@@ -9,10 +9,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gputune::journal::Line;
-use gputune::objective::Objective;
-use gputune::outcome::{Failure, Memory, Outcome};
-use gputune::trial::Purpose;
+use gputune::model::{Failure, Memory, Objective, Outcome, Purpose};
+use gputune::search::Line;
 
 /// Writes the page of a kept search with the real binary.
 fn page(folder: &Path) -> PathBuf {

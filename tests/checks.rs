@@ -4,11 +4,9 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use gputune::outcome::Outcome;
+use gputune::model::{Outcome, Parameter, Settings, Space};
 use gputune::probe::{Step, StepError, TrainingStep};
-use gputune::space::{Parameter, Settings, Space};
-use gputune::study::Study;
-use gputune::tuner::Tuner;
+use gputune::search::{Study, Tuner};
 
 /// A step whose loss falls in the same way each time; the lower the precision, the faster it is.
 struct Training<'t> {

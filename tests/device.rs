@@ -287,7 +287,7 @@ fn what_helps_depends_on_why_there_is_no_nvml() {
     let init = |code: u32| StandIn::of(&json!({ "init": code }));
     let old = StandIn::without(&["nvmlInit_v2"], &json!({}));
     let unreachable = nvml(|gpu| gpu["state"]["errors"] = json!({ "nvmlDeviceGetHandleByIndex_v2": 4 }));
-    let missing = gputune::telemetry::GpuMeter::open(old.path("no.so").as_os_str()).unwrap_err();
+    let missing = gputune::machine::GpuMeter::open(old.path("no.so").as_os_str()).unwrap_err();
     assert!(missing.cure.starts_with("install the NVIDIA driver"), "{missing}");
     for (stand_in, cure) in [
         (StandIn::broken(b"no library"), "the file is broken"),

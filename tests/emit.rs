@@ -9,14 +9,13 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use gputune::budget::StopReason;
-use gputune::journal::{Fingerprint, Header, Journal};
-use gputune::kept::{Description, JOURNAL, STUDY};
-use gputune::outcome::Outcome;
-use gputune::space::{Settings, Value, Walk};
+use gputune::machine::Device;
+use gputune::model::{Outcome, Purpose, Settings, Trial, Value, Walk};
+use gputune::search::{
+    Fingerprint, Header, Journal, StopReason,
+    kept::{Description, JOURNAL, STUDY},
+};
 use gputune::spec::Spec;
-use gputune::telemetry::Device;
-use gputune::trial::{Purpose, Trial};
 use support::python::python_with;
 use support::{kept, stderr, stdout};
 
@@ -65,7 +64,7 @@ fn far(spec: &Spec) -> Settings {
     let mut walk = Walk::shuffled(&spec.space, 1);
     let mut fuel = 1_000_000;
     let mut found: Vec<Settings> = Vec::new();
-    while let gputune::space::Advance::Found(config) = walk.advance(&mut fuel) {
+    while let gputune::model::Advance::Found(config) = walk.advance(&mut fuel) {
         found.push(spec.space.settings(&config));
         if found.len() == 400 {
             break;
@@ -251,7 +250,7 @@ fn a_folder_without_a_command_says_so_and_prints_nothing() {
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(!folder.path().join("gputune-out").exists());
     // A folder of which only the best config is left.
-    let kept = gputune::kept::Kept::read(&folder.path().join("out")).unwrap();
+    let kept = gputune::search::Kept::read(&folder.path().join("out")).unwrap();
     let mut best = gputune::report::best(&kept.study, &kept.device).unwrap();
     best.command = Some("sh -c './train 2'".to_owned());
     let best = serde_json::to_string(&best).unwrap();

@@ -4,15 +4,12 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use gputune::budget::{Budget, StopReason};
-use gputune::event::Progress;
-use gputune::journal::{Fingerprint, Header, Journal};
-use gputune::outcome::{Estimate, Measurement, Outcome};
+use gputune::model::{Estimate, Measurement, Outcome, Parameter, Progress, Space};
 use gputune::probe::{Job, ProbeError, Prober, Replay, Table};
-use gputune::space::{Parameter, Space};
-use gputune::strategy::{self, Proposal, Strategy, View};
-use gputune::study::Study;
-use gputune::tuner::Tuner;
+use gputune::search::{
+    Budget, Fingerprint, Header, Journal, StopReason, Strategy, Study, Tuner,
+    strategy::{self, Proposal, View},
+};
 
 /// A table of 200 configs, in which the batch decides everything until it is large enough.
 fn table() -> (Space, Replay) {

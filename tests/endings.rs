@@ -2,13 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use gputune::budget::Budget;
-use gputune::event::Progress;
-use gputune::outcome::{Estimate, Measurement, Outcome};
+use gputune::model::{Estimate, Measurement, Outcome, Parameter, Progress, Settings, Space};
 use gputune::probe::{Effort, Job, ProbeError, Prober};
-use gputune::space::{Parameter, Settings, Space};
-use gputune::study::{Study, Verdict};
-use gputune::tuner::Tuner;
+use gputune::search::{Budget, Study, Tuner, Verdict};
 
 /// A job whose runs differ by chance from one to the next, and which believes itself to be steadier than it is.
 struct Noisy {

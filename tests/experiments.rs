@@ -6,8 +6,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use gputune::fact::Fact;
-use gputune::outcome::Outcome;
+use gputune::model::{Fact, Outcome};
 use gputune::probe::{CommandProber, Effort, Experiment, Job, Mode, Prober};
 use gputune::spec::Spec;
 

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gputune::budget::StopReason;
-use gputune::objective::{Goal, Objective};
+use gputune::model::{Goal, Objective};
+use gputune::search::StopReason;
 use support::python::python_with;
 use support::{kept, stderr, stdout};
 

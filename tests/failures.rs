@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use gputune::outcome::{Memory, Outcome};
+use gputune::model::{Memory, Outcome};
 use support::python::{Python, python_with, python_with_new_torch};
 use support::{Search, child, gputune, stderr};
 

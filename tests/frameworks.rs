@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use gputune::journal::{self, Line};
-use gputune::outcome::{Measurement, Outcome};
+use gputune::model::{Measurement, Outcome};
+use gputune::search::{Line, journal};
 use support::python::{python_with, python_with_old_torch};
 use support::{stderr, stdout};
 
@@ -76,7 +76,7 @@ impl Example {
             let (Outcome::Measured(measurement) | Outcome::Pruned(measurement)) = &line.outcome else {
                 panic!("{}", stderr(&searched.output))
             };
-            let size = line.config.get("batch_size").and_then(gputune::space::Value::as_i64).unwrap();
+            let size = line.config.get("batch_size").and_then(gputune::model::Value::as_i64).unwrap();
             assert_eq!(measurement.samples_per_step, Some(samples(size)), "batch size {size}: {measurement:?}");
             sizes.push(size);
             measurements.push(measurement.clone());

@@ -11,18 +11,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use gputune::budget::{Budget, StopReason};
-use gputune::event::{Event, Progress};
-use gputune::journal::{Fingerprint, Header, Journal};
-use gputune::objective::{Constraint, Objective};
-use gputune::outcome::{Estimate, Measurement, Outcome};
+use gputune::model::{
+    Config, Constraint, Estimate, Event, Measurement, Objective, Outcome, Parameter, Progress, Purpose, Settings,
+    Space, Trial,
+};
 use gputune::probe::{Effort, Job, ProbeError, Prober, Step, StepError};
 use gputune::report;
-use gputune::space::{Config, Parameter, Settings, Space};
-use gputune::strategy::{Proposal, Strategy, View};
-use gputune::study::Study;
-use gputune::trial::{Purpose, Trial};
-use gputune::tuner::Tuner;
+use gputune::search::{
+    Budget, Fingerprint, Header, Journal, StopReason, Strategy, Study, Tuner,
+    strategy::{Proposal, View},
+};
 use support::{Search, stderr};
 
 fn space() -> Space {
@@ -43,7 +41,7 @@ fn speed(config: &Config) -> f64 {
 
 /// A number of about a standard normal distribution, from what identifies it.
 fn normal(seed: u64) -> f64 {
-    let order = gputune::space::Permutation::new(1 << 40, seed);
+    let order = gputune::model::Permutation::new(1 << 40, seed);
     let shares = (0..12).map(|at| order.at(at).unwrap() as f64 / (1_u64 << 40) as f64);
     shares.sum::<f64>() - 6.0
 }
@@ -125,7 +123,7 @@ fn for_the_same_measuring_it_finds_better_configs_than_whole_probes_do() {
     assert!(halved > random, "{} and {}", halved / SEEDS as f64, random / SEEDS as f64);
 }
 
-fn open(path: &Path) -> (Journal, gputune::journal::Recovered) {
+fn open(path: &Path) -> (Journal, gputune::search::Recovered) {
     let nothing = || serde_json::Value::Null;
     let header =
         Header::new(Fingerprint { device: String::new(), driver: String::new(), command: nothing(), space: nothing() });

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use gputune::space::Value;
+use gputune::model::Value;
 use gputune::spec::Spec;
 use support::python::{python_with, python_with_new_torch};
 use support::{stderr, stdout};

@@ -3,10 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use gputune::init::draft::{self, Frame, Rate};
-use gputune::init::plan::{self, Found};
-use gputune::init::preset::PRESETS;
-use gputune::init::{Argument, Command, Kind, Means, Source, help};
+use gputune::init::{
+    Argument, Command, Kind, Means, Source,
+    draft::{self, Frame, Rate},
+    help,
+    plan::{self, Found},
+    preset::PRESETS,
+};
 use gputune::machine::Hardware;
 use gputune::spec::Spec;
 use proptest::prelude::*;

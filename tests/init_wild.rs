@@ -8,10 +8,12 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use gputune::init::draft::{self, Frame, Rate};
-use gputune::init::plan::{self, Found};
-use gputune::init::preset::preset;
-use gputune::init::{Means, Source};
+use gputune::init::{
+    Means, Source,
+    draft::{self, Frame, Rate},
+    plan::{self, Found},
+    preset::preset,
+};
 use gputune::machine::Hardware;
 use gputune::spec::Spec;
 use support::python::python_with_new_torch;
@@ -87,7 +89,7 @@ fn a_file_of_settings_says_what_the_script_would_else_do() {
     assert!(text.contains("--batch_size, by default 16") && text.contains("\"batch_size * 4\""), "{text}");
     // Without any setting the command is the user's own.
     let spec = Spec::load(&folder.path().join("gputune.toml")).unwrap();
-    let nothing = gputune::space::Settings::default();
+    let nothing = gputune::model::Settings::default();
     let rendered = spec.step.template().render(&nothing, Path::new("g"), Path::new("p"));
     assert_eq!(rendered.command, ["python3", "train.py"]);
 }

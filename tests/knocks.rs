@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use gputune::outcome::Outcome;
+use gputune::model::Outcome;
 use support::{Search, gputune, stderr, stdout};
 
 const GRID: &str = "[search]\nstrategy = \"grid\"\nconfirmations = 0\n";
@@ -453,7 +453,7 @@ fn a_journal_that_is_taken_away_is_noticed_and_no_trial_is_lost() {
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
         assert!(stderr(&output).contains(words), "{}", stderr(&output));
         let kept = search.out().join("journal-kept-1.jsonl");
-        let (_, lines) = gputune::journal::read(&kept).unwrap();
+        let (_, lines) = gputune::search::journal::read(&kept).unwrap();
         assert!(lines.len() >= 2, "{words}: the trial of before and the one that found out: {}", lines.len());
         // The cure that is named cures it.
         fs::rename(&kept, search.out().join("journal.jsonl")).unwrap();
@@ -513,27 +513,27 @@ impl gputune::probe::Prober for Disturbing {
     fn probe(
         &mut self,
         job: &gputune::probe::Job<'_>,
-        _: &mut dyn FnMut(&gputune::event::Progress) -> std::ops::ControlFlow<()>,
+        _: &mut dyn FnMut(&gputune::model::Progress) -> std::ops::ControlFlow<()>,
     ) -> Result<Outcome, gputune::probe::ProbeError> {
         if job.settings.integer("x") == Some(self.x) && self.tries > 0 {
             self.tries -= 1;
-            return Ok(Outcome::Disturbed(gputune::outcome::Failure::new("heat")));
+            return Ok(Outcome::Disturbed(gputune::model::Failure::new("heat")));
         }
-        let throughput = Some(gputune::outcome::Estimate::interval(100.0, 99.0, 101.0));
-        Ok(Outcome::Measured(gputune::outcome::Measurement { throughput, ..Default::default() }))
+        let throughput = Some(gputune::model::Estimate::interval(100.0, 99.0, 101.0));
+        Ok(Outcome::Measured(gputune::model::Measurement { throughput, ..Default::default() }))
     }
 }
 
 #[test]
 fn a_config_that_is_disturbed_each_time_is_tried_later_and_the_search_goes_on() {
-    let space = gputune::space::Space::new([gputune::space::Parameter::range("x", 1, 6, 1)]).unwrap();
-    let budget = gputune::budget::Budget { confirmations: 0, ..Default::default() };
+    let space = gputune::model::Space::new([gputune::model::Parameter::range("x", 1, 6, 1)]).unwrap();
+    let budget = gputune::search::Budget { confirmations: 0, ..Default::default() };
     let mut put_back = 0;
-    let study = gputune::tuner::Tuner::with_prober(space, Disturbing { x: 2, tries: 3 })
+    let study = gputune::search::Tuner::with_prober(space, Disturbing { x: 2, tries: 3 })
         .budget(budget)
         .strategy("grid")
         .unwrap()
-        .run(|event| put_back += u32::from(matches!(event, gputune::event::Event::PutBack { .. })))
+        .run(|event| put_back += u32::from(matches!(event, gputune::model::Event::PutBack { .. })))
         .unwrap();
     let xs: Vec<i64> =
         study.history.trials().iter().map(|trial| study.settings(&trial.config).integer("x").unwrap()).collect();

@@ -27,7 +27,7 @@ fn watch(search: &Search, more: &[&str]) -> Command {
 }
 
 fn trials(search: &Search) -> usize {
-    gputune::journal::read(&search.out().join("journal.jsonl")).map_or(0, |(_, lines)| lines.len())
+    gputune::search::journal::read(&search.out().join("journal.jsonl")).map_or(0, |(_, lines)| lines.len())
 }
 
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
@@ -44,7 +44,7 @@ fn kill(pid: u32, signal: &str) {
 
 /// The process of the search itself, below the one that made its terminal.
 fn process_of(search: &Search) -> u32 {
-    let status = gputune::status::StatusFile::read(&search.out());
+    let status = gputune::search::StatusFile::read(&search.out());
     status.map(|status| status.pid).unwrap()
 }
 

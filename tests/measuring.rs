@@ -5,7 +5,7 @@ mod support;
 
 use std::fs;
 
-use gputune::outcome::Outcome;
+use gputune::model::Outcome;
 use support::Search;
 
 const LIMITS: &str =

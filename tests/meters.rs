@@ -238,7 +238,7 @@ fn a_library_that_does_not_work_is_told_and_the_probe_goes_on() {
     ] {
         // The script's file is read by a program that is started for it, so here the library has none.
         if ["file too short", "nvmlInit_v2"].contains(&reason) {
-            let error = gputune::telemetry::GpuMeter::open(stand_in.place().as_os_str()).unwrap_err().to_string();
+            let error = gputune::machine::GpuMeter::open(stand_in.place().as_os_str()).unwrap_err().to_string();
             assert!(error.starts_with("NVML: ") && error.contains(reason) && !error.contains('\n'), "{error}");
         }
         // Without NVML, and without the kernel's module, the processor is the device.
@@ -594,8 +594,8 @@ fn a_process_in_a_container_is_known_by_its_number_inside() {
 /// The library is found by its name, so the probe is run by this program, started again where it finds the stand-in.
 #[test]
 fn a_step_in_this_process_is_metered_too() {
-    use gputune::space::{Parameter, Settings, Space};
-    use gputune::tuner::Tuner;
+    use gputune::model::{Parameter, Settings, Space};
+    use gputune::search::Tuner;
 
     const INSIDE: &str = "METERED_INSIDE";
     if let Some(pid) = std::env::var_os(INSIDE) {
@@ -609,8 +609,8 @@ fn a_step_in_this_process_is_metered_too() {
         let study = tuner.run(|_| ()).unwrap();
         let measurement = study.history.trials()[0].outcome.measurement().unwrap();
         let readings = &measurement.gpus[0].readings;
-        assert!((readings[&gputune::metric::Metric::SmActive].value - 0.62).abs() < 0.02, "{readings:?}");
-        assert_eq!(readings[&gputune::metric::Metric::MemoryOwn].source, gputune::metric::Source::NvmlProcesses);
+        assert!((readings[&gputune::model::Metric::SmActive].value - 0.62).abs() < 0.02, "{readings:?}");
+        assert_eq!(readings[&gputune::model::Metric::MemoryOwn].source, gputune::model::Source::NvmlProcesses);
         return;
     }
     let stand_in = with_gpu(|_| {});

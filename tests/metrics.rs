@@ -7,9 +7,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use gputune::metric::{METRICS, MetricRow, SOURCES};
+use gputune::model::{
+    METRICS,
+    metric::{MetricRow, SOURCES},
+};
 
-const BEGIN: &str = "<!-- metrics: generated from src/metric/table.rs; GPUTUNE_BLESS=1 cargo test --test metrics -->\n";
+const BEGIN: &str =
+    "<!-- metrics: generated from src/model/metric/table.rs; GPUTUNE_BLESS=1 cargo test --test metrics -->\n";
 const END: &str = "<!-- end -->\n";
 
 fn tables() -> String {

@@ -6,16 +6,14 @@ mod support;
 use std::path::Path;
 use std::time::Duration;
 
-use gputune::budget::{Budget, StopReason};
-use gputune::journal::{Fingerprint, Header, Journal};
-use gputune::objective::{Constraint, Direction, Goal, Judgement, Objective, ObjectiveError, OnTie, front};
-use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
+use gputune::model::{
+    Config, Constraint, Direction, Estimate, Failure, Goal, History, Judgement, Measurement, Memory, Objective,
+    ObjectiveError, OnTie, Outcome, Parameter, Purpose, Settings, Space, Trial, Walk, objective::front,
+};
 use gputune::probe::{Replay, Table};
-use gputune::space::{Config, Parameter, Settings, Space, Walk};
-use gputune::strategy::{STRATEGIES, View};
-use gputune::study::{OnFront, Study, Verdict};
-use gputune::trial::{History, Purpose, Trial};
-use gputune::tuner::Tuner;
+use gputune::search::{
+    Budget, Fingerprint, Header, Journal, OnFront, STRATEGIES, StopReason, Study, Tuner, Verdict, strategy::View,
+};
 
 use Purpose::{Baseline, Confirm, Search};
 use support::stand_in::{StandIn, hopper};

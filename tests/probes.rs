@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use gputune::outcome::{Memory, Outcome};
+use gputune::model::{Memory, Outcome};
 use support::{Search, stderr, stdout};
 
 /// The outcome of the first trial.

@@ -7,11 +7,12 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use gputune::budget::StopReason;
-use gputune::journal::Journal;
-use gputune::kept::{JOURNAL, Kept, STUDY};
-use gputune::objective::Objective;
+use gputune::model::Objective;
 use gputune::report::{Place, REPORTS};
+use gputune::search::{
+    Journal, Kept, StopReason,
+    kept::{JOURNAL, STUDY},
+};
 use support::{Search, kept, stderr, stdout};
 
 fn report(folder: &Path, arguments: &[&str]) -> Output {

@@ -7,16 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gputune::budget::{Budget, StopReason};
-use gputune::journal::{Fingerprint, Header, Journal, Line, Recovered};
-use gputune::objective::Objective;
-use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
+use gputune::model::{Estimate, Failure, Measurement, Memory, Objective, Outcome, Parameter, Purpose, Settings, Space};
 use gputune::probe::{Step, StepError};
-use gputune::space::{Parameter, Settings, Space};
-use gputune::strategy::{self, Proposal, Strategy, View};
-use gputune::study::Study;
-use gputune::trial::Purpose;
-use gputune::tuner::Tuner;
+use gputune::search::{
+    Budget, Fingerprint, Header, Journal, Line, Recovered, StopReason, Strategy, Study, Tuner,
+    strategy::{self, Proposal, View},
+};
 
 const TRIALS: u32 = 2_000;
 
@@ -49,7 +45,7 @@ fn outcome(settings: &Settings) -> Outcome {
 fn write_journal(path: &Path, space: &Space, expected_gain: Option<f64>) {
     let mut file = std::io::BufWriter::new(std::fs::File::create(path).unwrap());
     writeln!(file, "{}", serde_json::to_string(&header()).unwrap()).unwrap();
-    let order = gputune::space::Permutation::new(space.raw_size().unwrap(), 7);
+    let order = gputune::model::Permutation::new(space.raw_size().unwrap(), 7);
     for number in 1..=TRIALS {
         let config = space.config(order.at(u128::from(number)).unwrap()).unwrap();
         let settings = space.settings(&config);

@@ -3,13 +3,11 @@
 
 use std::time::Duration;
 
-use gputune::budget::StopReason;
-use gputune::objective::{Constraint, Objective};
-use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
+use gputune::model::{
+    Constraint, Estimate, Failure, Measurement, Memory, Objective, Outcome, Parameter, Purpose, Space, Trial,
+};
 use gputune::report::{self, Screen};
-use gputune::space::{Parameter, Space};
-use gputune::study::Study;
-use gputune::trial::{Purpose, Trial};
+use gputune::search::{StopReason, Study};
 use unicode_width::UnicodeWidthStr;
 
 const GIB: u64 = 1 << 30;
@@ -167,7 +165,7 @@ trait Words {
     fn config_words(&self, study: &Study) -> String;
 }
 
-impl Words for gputune::study::Ranked {
+impl Words for gputune::search::Ranked {
     fn config_words(&self, study: &Study) -> String {
         study.settings(&self.config).line().split_whitespace().collect()
     }

@@ -7,7 +7,7 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-use gputune::trial::Purpose;
+use gputune::model::Purpose;
 use support::{Search, stderr, stdout};
 
 const SPACE: &str = "[space]\nx = { range = [1, 12] }\ny = { values = [\"a\", \"b\"] }\n[baseline]\nx = 3\ny = \"b\"\n";
@@ -130,7 +130,7 @@ fn killed_at_any_moment_it_keeps_every_finished_trial_and_leaves_no_process() {
 
 /// As [`configs`], of a journal that may be cut off in its header.
 fn journal_configs(search: &Search) -> Vec<String> {
-    gputune::journal::read(&search.out().join("journal.jsonl"))
+    gputune::search::journal::read(&search.out().join("journal.jsonl"))
         .map(|(_, lines)| lines.iter().map(|line| line.config.line()).collect())
         .unwrap_or_default()
 }

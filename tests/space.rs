@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use gputune::space::{Config, Count, Expression, LocateError, Parameter, Settings, Space, Value, Walk};
+use gputune::model::{Config, Count, Expression, LocateError, Parameter, Settings, Space, Value, Walk};
 use proptest::prelude::*;
 
 /// The parts of a small space; names are `p0`, `p1` and so on.

@@ -8,12 +8,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use gputune::objective::{Constraint, Direction, Objective};
-use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
-use gputune::precision::Precision;
-use gputune::space::{Config, Expression, MemoryRole, Parameter, Space, Walk};
-use gputune::strategy::{Entry, Proposal, STRATEGIES, View};
-use gputune::trial::{History, Purpose, Trial};
+use gputune::model::{
+    Config, Constraint, Direction, Estimate, Expression, Failure, History, Measurement, Memory, MemoryRole, Objective,
+    Outcome, Parameter, Precision, Purpose, Space, Trial, Walk,
+};
+use gputune::search::{
+    STRATEGIES,
+    strategy::{Entry, Proposal, View},
+};
 
 fn expression(text: &str) -> Expression {
     Expression::parse(text).unwrap()

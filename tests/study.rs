@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use gputune::budget::StopReason;
-use gputune::objective::{Constraint, Direction, Objective, OnTie};
-use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
-use gputune::space::{Config, Parameter, Settings, Space};
-use gputune::study::{Best, Study, Verdict};
-use gputune::trial::{Purpose, Trial};
+use gputune::model::{
+    Config, Constraint, Direction, Estimate, Failure, Measurement, Memory, Objective, OnTie, Outcome, Parameter,
+    Purpose, Settings, Space, Trial,
+};
+use gputune::search::{Best, StopReason, Study, Verdict};
 
 fn space() -> Space {
     Space::new([Parameter::powers_of_two("batch_size", 8, 64), Parameter::range("workers", 0, 8, 2)]).unwrap()

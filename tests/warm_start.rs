@@ -7,15 +7,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gputune::budget::Budget;
-use gputune::journal::{Fingerprint, Header, Journal, JournalError};
-use gputune::objective::{Constraint, Direction, Goal, Objective};
-use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
+use gputune::model::{
+    Config, Constraint, Direction, Estimate, Expression, Failure, Goal, History, Measurement, Memory, Objective,
+    Outcome, Parameter, Purpose, Settings, Space, Trial, Value, Walk,
+};
 use gputune::probe::{Replay, Table};
-use gputune::space::{Config, Expression, Parameter, Settings, Space, Value, Walk};
-use gputune::strategy::{Earlier, EarlierError, EarlierStudy, STRATEGIES, View, strategy};
-use gputune::trial::{History, Purpose, Trial};
-use gputune::tuner::Tuner;
+use gputune::search::{
+    Budget, Earlier, EarlierError, EarlierStudy, Fingerprint, Header, Journal, JournalError, STRATEGIES, Tuner,
+    strategy::{View, strategy},
+};
 use support::{Search, stderr};
 
 fn measured(value: f64) -> Outcome {
@@ -408,13 +408,13 @@ fn the_program_starts_from_an_earlier_search_tells_so_and_keeps_it() {
     let lines = after.lines();
     assert_eq!(lines[0].purpose, Purpose::Baseline);
     let best = before.lines().into_iter().max_by(|a, b| {
-        let value = |line: &gputune::journal::Line| line.outcome.measurement().unwrap().throughput.unwrap().value;
+        let value = |line: &gputune::search::Line| line.outcome.measurement().unwrap().throughput.unwrap().value;
         value(a).total_cmp(&value(b))
     });
     assert_eq!(lines[1].config, best.unwrap().config);
     assert_eq!(lines[1].why, Some(format!("tries the best of {}", place.display())));
     assert_eq!(after.best()["warm_start"][0]["trials"], 24);
-    let header = gputune::journal::read(&after.out().join("journal.jsonl")).unwrap().0;
+    let header = gputune::search::journal::read(&after.out().join("journal.jsonl")).unwrap().0;
     assert_eq!(header.warm_start[0].place, place.display().to_string());
 
     // The same again goes on; without it, or with another one, the journal is not this search's.

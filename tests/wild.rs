@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gputune::outcome::Outcome;
+use gputune::model::Outcome;
 use support::python::python_with;
 use support::{Search, gputune, stderr};
 

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use gputune::journal;
-use gputune::outcome::Outcome;
+use gputune::model::Outcome;
+use gputune::search::journal;
 use support::{gputune, stderr};
 use tempfile::TempDir;
 

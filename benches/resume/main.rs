@@ -10,15 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gputune::budget::Budget;
-use gputune::journal::{Header, Journal, Line};
-use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
+use gputune::model::{Estimate, Failure, Measurement, Memory, Outcome, Permutation, Purpose, Settings, Space};
 use gputune::probe::{Step, StepError};
-use gputune::space::{Permutation, Settings, Space};
+use gputune::search::{Budget, Header, Journal, Line, STRATEGIES, Tuner};
 use gputune::spec::Spec;
-use gputune::strategy::STRATEGIES;
-use gputune::trial::Purpose;
-use gputune::tuner::Tuner;
 
 const SPEC: &str = r#"
 [step]

@@ -16,7 +16,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gputune::strategy::{Parts, bayes_with};
+use gputune::search::strategy::{Parts, bayes_with};
 
 use crate::line::{Key, Line};
 use crate::replay::{Method, Plan};

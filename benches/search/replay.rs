@@ -7,9 +7,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gputune::outcome::{Estimate, Outcome};
-use gputune::strategy::{self, Strategy, View};
-use gputune::trial::{History, Purpose, Trial};
+use gputune::model::{Estimate, History, Outcome, Purpose, Trial};
+use gputune::search::{
+    Strategy,
+    strategy::{self, View},
+};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use rustix::time::{ClockId, clock_gettime};
@@ -126,7 +128,7 @@ fn processor_seconds() -> f64 {
 }
 
 /// The outcome of one repeat: the recorded mean, moved by the recorded spread, which its interval tells.
-fn noisy(table: &Recorded, config: &gputune::space::Config, recorded: &Outcome, chance: &mut ChaCha8Rng) -> Outcome {
+fn noisy(table: &Recorded, config: &gputune::model::Config, recorded: &Outcome, chance: &mut ChaCha8Rng) -> Outcome {
     let spread = table.spreads.get(config).copied().unwrap_or(0.0);
     let mut outcome = recorded.clone();
     if let (Outcome::Measured(measurement), true) = (&mut outcome, spread > 0.0)

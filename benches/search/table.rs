@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-use gputune::objective::{Direction, Objective};
+use gputune::model::{Config, Direction, Objective, Space, Walk};
 use gputune::probe::{Replay, Table};
-use gputune::space::{Config, Space, Walk};
 
 /// A table that can be searched.
 pub(crate) struct Recorded {
@@ -122,7 +121,7 @@ fn recorded(path: &Path, name: &str, manifest: &serde_json::Value) -> Recorded {
     table.regrets = Walk::new(&table.space).map(regret).collect();
     table.regrets.sort_by(f64::total_cmp);
     let ran = &table.regrets[..table.regrets.partition_point(|regret| *regret < 1.0)];
-    let target = (1.0 - CUTOFF) * gputune::stats::median(ran).unwrap();
+    let target = (1.0 - CUTOFF) * gputune::probe::stats::median(ran).unwrap();
     table.cutoff = (1..table.regrets.len()).find(|probes| expected_least(ran, *probes) <= target).unwrap_or(1);
     table
 }

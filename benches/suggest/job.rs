@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
-use gputune::space::{Config, Parameter, Permutation, Space};
-use gputune::trial::{History, Purpose, Trial};
+use gputune::model::{
+    Config, Estimate, Failure, History, Measurement, Memory, Outcome, Parameter, Permutation, Purpose, Space, Trial,
+};
 
 /// A space, and what its configs come to.
 pub(crate) struct Job {

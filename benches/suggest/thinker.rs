@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
-use gputune::objective::Objective;
-use gputune::strategy::{View, strategy};
+use gputune::model::Objective;
+use gputune::search::strategy::{View, strategy};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
@@ -111,7 +111,7 @@ impl Thinker {
     }
 }
 
-fn places(config: &gputune::space::Config) -> Vec<u32> {
+fn places(config: &gputune::model::Config) -> Vec<u32> {
     config.levels().map(|level| level.unwrap_or(0)).collect()
 }
 

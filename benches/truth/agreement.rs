@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use gputune::budget::Budget;
-use gputune::event::Event;
+use gputune::model::Event;
 use gputune::probe::Limits;
-use gputune::tuner::Tuner;
+use gputune::search::{Budget, Tuner};
 
 use super::{Options, Result, Workload, load};
 

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use gputune::machine::Device;
 use gputune::probe::CommandProber;
 use gputune::spec::Spec;
-use gputune::telemetry::Device;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 

@@ -4,9 +4,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use gputune::outcome::{Estimate, Measurement, Outcome};
+use gputune::model::{Config, Estimate, Measurement, Outcome, Settings};
 use gputune::probe::{CommandProber, Effort, Job, Limits, Prober};
-use gputune::space::{Config, Settings};
 
 use super::{Options, Result, Workload, load};
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use gputune::stats;
+use gputune::probe::stats;
 
 use super::Workload;
 use super::probes::{Compared, FIXED, Run};

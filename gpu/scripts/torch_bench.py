@@ -1,6 +1,6 @@
 """What PyTorch reaches on this GPU: products of matrices in each precision, and copies. Prints JSON.
 
-Warm-up, samples and times are those of `gputune device --bench` (src/ceilings/sample.rs): a burst after a rest runs at
+Warm-up, samples and times are those of `gputune device --bench` (src/machine/ceilings/sample.rs): a burst after a rest runs at
 clocks that do not last.
 """
 

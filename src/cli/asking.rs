@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use gputune::init::{self, Argument, Command, Source, Words, help, hydra};
+use gputune::model::quantity;
 use gputune::probe::{Brief, Printed, PrintedEnd};
-use gputune::quantity;
 use tempfile::TempDir;
 
 use super::exit::{Exit, Failed};

@@ -2,16 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use gputune::ceilings::{self, Ceilings};
-use gputune::edits::edits;
-use gputune::emit::Run;
-use gputune::journal::WarmStart;
-use gputune::metric::GpuUse;
+use gputune::init::edits::edits;
+use gputune::machine::{Ceilings, Device, ceilings};
+use gputune::model::{GpuUse, Settings, Space};
 use gputune::probe::{CommandProber, StepTemplate};
-use gputune::report::{self, BestReport, Compute, LearningRate};
-use gputune::space::{Settings, Space};
-use gputune::study::Study;
-use gputune::telemetry::Device;
+use gputune::report::{self, BestReport, Compute, LearningRate, emit::Run};
+use gputune::search::{Study, WarmStart};
 
 use super::search;
 

@@ -3,14 +3,13 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use gputune::adapter::Apply;
-use gputune::objective::{Constraint, Direction, Objective};
-use gputune::probe::Protection;
-use gputune::quantity::show_duration;
-use gputune::space::{Config, Count, Space};
+use gputune::model::{Config, Constraint, Count, Direction, History, Objective, Space, quantity::show_duration};
+use gputune::probe::{Protection, adapter::Apply};
+use gputune::search::{
+    Earlier, STRATEGIES,
+    strategy::{self, View},
+};
 use gputune::spec::{Spec, SpecError};
-use gputune::strategy::{self, Earlier, STRATEGIES, View};
-use gputune::trial::History;
 
 use super::best::Ran;
 use super::exit::Exit;
@@ -99,8 +98,8 @@ fn describe_space(space: &Space, apply: &Apply, text: &mut String) {
         applied.map(|applied| format!("   sets {}", applied.shown())).unwrap_or_default()
     };
     let names = || {
-        let parameters = space.parameters().iter().map(gputune::space::Parameter::name);
-        parameters.chain(space.derived().iter().map(gputune::space::Derived::name))
+        let parameters = space.parameters().iter().map(gputune::model::Parameter::name);
+        parameters.chain(space.derived().iter().map(gputune::model::Derived::name))
     };
     let width = names().map(str::len).max().unwrap_or(0);
     let mut label = "space";

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use gputune::demo::{DemoError, DemoOptions, DemoTrainer, DeviceChoice, Precision};
+use gputune::model::quantity;
 use gputune::probe::protocol::{ErrorKind, Reporter};
-use gputune::quantity;
 
 use super::exit::{Exit, Failed};
 use super::{diagnostic, stdout};

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use gputune::ceilings::{self, Ceilings, WallClock};
-use gputune::machine::Machine;
+use gputune::machine::{
+    Ceilings, Machine,
+    ceilings::{self, WallClock},
+};
 use gputune::report;
 use serde::Serialize;
 

@@ -3,21 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gputune::adapter::{Apply, adapter};
 use gputune::diagnosis::{self, Around, Examined, Ran, Session, SessionError};
-use gputune::emit::shell_word;
-use gputune::machine::Machine;
-use gputune::outcome::Outcome;
+use gputune::machine::{Device, DeviceChoice, Machine, telemetry::nvml::Visible};
+use gputune::model::{Outcome, Parameter, Settings, Space, quantity};
 use gputune::probe::{
     CommandProber, CommandStep, Effort, Limits, ProbeError, Prober, Rate, StepTemplate, Template, WritesWish,
+    adapter::{Apply, adapter},
     supervisor,
 };
-use gputune::quantity;
-use gputune::report::{self, Occasion};
-use gputune::space::{Parameter, Settings, Space};
+use gputune::report::{self, Occasion, emit::shell_word};
 use gputune::spec::Spec;
-use gputune::telemetry::nvml::Visible;
-use gputune::telemetry::{Device, DeviceChoice};
 
 use super::exit::{Exit, Failed};
 use super::{diagnostic, folder, interrupt, probe, search, stdout, writes};

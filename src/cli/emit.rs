@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use gputune::emit::{Chosen, Format, Written};
-use gputune::kept::Kept;
+use gputune::model::{Parameter, Settings, Value};
 use gputune::probe::StepTemplate;
-use gputune::report::BestReport;
-use gputune::space::{Parameter, Settings, Value};
+use gputune::report::{
+    BestReport,
+    emit::{Chosen, Format, Written},
+};
+use gputune::search::{Kept, Study};
 use gputune::spec::Spec;
-use gputune::study::Study;
 
 use super::apply::{Change, Language, difference};
 use super::best::Ran;

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use gputune::emit::{FORMATS, Format};
-use gputune::kept::{self, Description};
+use gputune::report::emit::{FORMATS, Format};
+use gputune::search::kept::{self, Description};
 
 use super::exit::{Exit, Failed};
 
@@ -23,7 +23,7 @@ pub(super) const SPEC: &str = "spec.toml";
 pub(super) fn format_parser() -> impl TypedValueParser<Value = &'static Format> {
     let known = FORMATS.iter().map(|format| PossibleValue::new(format.name).help(format.about));
     PossibleValuesParser::new(known)
-        .try_map(|name| gputune::emit::format(&name).ok_or_else(|| format!("there is no form `{name}`")))
+        .try_map(|name| gputune::report::emit::format(&name).ok_or_else(|| format!("there is no form `{name}`")))
 }
 
 /// The default folder of a spec's search: `gputune-out/<name of the file>`.

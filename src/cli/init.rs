@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use gputune::init::deepspeed::{self, Template};
-use gputune::init::draft::{self, Frame, Rate};
-use gputune::init::plan::{self, Found, Plan, Way};
-use gputune::init::preset::{self, PRESETS, Preset, Recognised};
-use gputune::init::{Argument, Command, Means, Source, missing};
+use gputune::init::{
+    Argument, Command, Means, Source,
+    deepspeed::{self, Template},
+    draft::{self, Frame, Rate},
+    missing,
+    plan::{self, Found, Plan, Way},
+    preset::{self, PRESETS, Preset, Recognised},
+};
 use gputune::machine::Machine;
-use gputune::quantity;
+use gputune::model::quantity;
 use gputune::spec::Spec;
 use tempfile::NamedTempFile;
 
@@ -317,7 +320,7 @@ fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> St
     if plan.parameters.is_empty() {
         text += "  nothing was found that it can be told\n";
     }
-    let file = gputune::emit::shell_word(&args.out.display().to_string());
+    let file = gputune::report::emit::shell_word(&args.out.display().to_string());
     text += &format!("wrote {file}\n");
     if frame.rate == Rate::Missing {
         text += &format!(

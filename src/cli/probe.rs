@@ -2,17 +2,11 @@
 
 use std::path::PathBuf;
 
-use gputune::budget::{Budget, StopReason};
-use gputune::event::Event;
-use gputune::journal::Recovered;
-use gputune::objective::Judgement;
-use gputune::outcome::Outcome;
+use gputune::model::{Config, Event, Judgement, LocateError, Outcome, Parameter, Settings, Space, Value};
 use gputune::probe::{CommandProber, Effort, supervisor};
 use gputune::report;
-use gputune::space::{Config, LocateError, Parameter, Settings, Space, Value};
+use gputune::search::{Budget, Ended, Recovered, StopReason, Tuner};
 use gputune::spec::Spec;
-use gputune::status::Ended;
-use gputune::tuner::Tuner;
 
 use super::exit::{Exit, Failed};
 use super::progress::Progress;

@@ -5,16 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use gputune::event::Event;
-use gputune::journal::Recovered;
-use gputune::objective::Objective;
-use gputune::outcome::Outcome;
-use gputune::quantity::show_bytes;
+use gputune::model::{Event, Objective, Outcome, Purpose, Settings, quantity::show_bytes};
 use gputune::report::{Screen, Tone, shown_outcome, wrap};
-use gputune::space::Settings;
+use gputune::search::{Ended, Recovered, StatusFile, Watched};
 use gputune::spec::Spec;
-use gputune::status::{Ended, StatusFile, Watched};
-use gputune::trial::Purpose;
 
 use super::colour;
 use super::live::Live;

@@ -4,14 +4,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use gputune::journal;
-use gputune::objective::{Direction, Goal, Objective, front};
-use gputune::probe::{Replay, Table, TableError};
-use gputune::quantity::show_number;
-use gputune::space::{Parameter, Space};
-use gputune::stats;
-use gputune::strategy::{self, Entry, Proposal, STRATEGIES, View};
-use gputune::trial::{History, Purpose, Trial};
+use gputune::model::{
+    Direction, Goal, History, Objective, Parameter, Purpose, Space, Trial, objective::front, quantity::show_number,
+};
+use gputune::probe::{Replay, Table, TableError, stats};
+use gputune::search::{
+    STRATEGIES, journal,
+    strategy::{self, Entry, Proposal, View},
+};
 use serde::Serialize;
 
 use super::exit::{Exit, Failed};

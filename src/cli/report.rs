@@ -3,14 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use gputune::journal::{self, Fingerprint};
-use gputune::kept::{self, Kept, KeptError, Record, StepRecord};
+use gputune::machine::Device;
 use gputune::report::{
     BestReport, COMPARISONS, Comparison, Output, Place, REPORTS, Screen, Side, Subject, comparison_format,
     report_format,
 };
+use gputune::search::{
+    Fingerprint, Kept, KeptError, journal,
+    kept::{self, Record, StepRecord},
+};
 use gputune::spec::Spec;
-use gputune::telemetry::Device;
 
 use super::exit::{Exit, Failed};
 use super::{best, colour, folder, search, stdout};

@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use gputune::outcome::Measurement;
+use gputune::model::{Measurement, Role};
 use gputune::probe::ProbeError;
-use gputune::space::Role;
+use gputune::search::TuneError;
 use gputune::spec::Spec;
-use gputune::tuner::TuneError;
 
 use super::exit::{Exit, Failed};
 

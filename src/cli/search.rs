@@ -2,20 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use gputune::budget::StopReason;
-use gputune::emit::{Chosen, Format, shell_word};
-use gputune::environment;
-use gputune::journal::{Conditions, Header, Journal, JournalError, WarmStart};
-use gputune::kept::Description;
+use gputune::machine::{Device, NoGpu};
+use gputune::model::{LocateError, Settings};
 use gputune::probe::{CommandProber, MEASURING, ProbeError, StepTemplate, supervisor};
-use gputune::report::{self, BestReport};
-use gputune::space::{LocateError, Settings};
+use gputune::report::{
+    self, BestReport,
+    emit::{Chosen, Format, shell_word},
+};
+use gputune::search::{
+    Conditions, EarlierStudy, Ended, Header, Journal, JournalError, StopReason, Study, TuneError, Tuner, WarmStart,
+    environment, kept::Description, strategy::LEARNING,
+};
 use gputune::spec::Spec;
-use gputune::status::Ended;
-use gputune::strategy::{EarlierStudy, LEARNING};
-use gputune::study::Study;
-use gputune::telemetry::{Device, NoGpu};
-use gputune::tuner::{TuneError, Tuner};
 
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
@@ -285,7 +283,7 @@ fn write_results(
     let json =
         serde_json::to_string_pretty(&best.for_sharing()).map_err(|error| Failed::because(Exit::Impossible, &error))?;
     folder::write(out, folder::BEST_JSON, &(json + "\n"))?;
-    let toml = gputune::emit::format("toml").and_then(|format| (format.write)(&Chosen::of(&best.config)).ok());
+    let toml = gputune::report::emit::format("toml").and_then(|format| (format.write)(&Chosen::of(&best.config)).ok());
     folder::write(out, folder::BEST_TOML, &toml.map(|written| written.text).unwrap_or_default())
 }
 

@@ -6,13 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gputune::journal::{Follower, JournalError, Line, is_in_use};
-use gputune::kept::Kept;
-use gputune::objective::Objective;
-use gputune::quantity::show_duration;
+use gputune::model::{Objective, Purpose, quantity::show_duration};
 use gputune::report::{self, Tone};
-use gputune::status::{Ended, Status, StatusFile};
-use gputune::trial::Purpose;
+use gputune::search::{Ended, Follower, JournalError, Kept, Line, Status, StatusFile, journal::is_in_use};
 
 use super::exit::{Exit, Failed};
 use super::live::{self, Live};

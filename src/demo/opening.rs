@@ -47,8 +47,8 @@ mod gpu {
     use super::super::scalar::Scalar;
     use super::super::tf32::Tf32;
     use super::{DataSet, DemoError, DemoOptions, DeviceChoice, Ledger, OnGpu, Opened};
-    use crate::foreign::cuda::CudaError;
-    use crate::precision::Precision as Format;
+    use crate::machine::foreign::cuda::CudaError;
+    use crate::model::Precision as Format;
 
     pub(super) fn open(
         options: &DemoOptions,

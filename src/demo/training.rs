@@ -1,8 +1,8 @@
 //! The demo job as a [`TrainingStep`], for a search inside one process.
 
 use super::{DemoError, DemoOptions, DemoTrainer, Precision};
+use crate::model::Settings;
 use crate::probe::{Step, StepError, TrainingStep};
-use crate::space::Settings;
 
 /// Trains with the settings `batch_size`, `workers`, `prefetch` and `precision`, as far as the space has them.
 #[derive(Debug, Default)]

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::machine::{Machine, Processors};
-use crate::metric::{Metric, Readings};
-use crate::outcome::{Estimate, Measurement, Memory, SAMPLES_PER_SECOND, STEPS_PER_SECOND};
-use crate::precision::Precision;
-use crate::quantity::show_number;
+use crate::model::{
+    Estimate, Measurement, Memory, Metric, Precision, Readings, SAMPLES_PER_SECOND, STEPS_PER_SECOND,
+    quantity::show_number,
+};
 
 /// A probe that differs from the observed one in one thing, so that the difference tells what that thing costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -348,7 +348,7 @@ impl Evidence {
     /// A reading of the GPUs, the mean over those that tell.
     pub fn gpu(&self, metric: Metric) -> Option<f64> {
         let told: Vec<f64> = self.observed.gpus.iter().filter_map(|gpu| reading(&gpu.readings, metric)).collect();
-        crate::stats::mean(&told)
+        crate::probe::stats::mean(&told)
     }
 
     /// Share of the processors' time that other programs took, where next to none was left idle; 0 where it was.
@@ -417,7 +417,7 @@ impl Gain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fact::Fact;
+    use crate::model::Fact;
 
     #[test]
     fn numbers_that_cannot_be_meant_are_not_there() {

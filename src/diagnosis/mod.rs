@@ -26,7 +26,7 @@ pub use search::{evidence_of, first_parameters, of_config, opens};
 pub use session::{Examined, Note, Session, SessionError, USUAL_TIME};
 pub use verdict::{Diagnosed, SURE, Verdict, diagnose};
 
-use crate::outcome::Measurement;
+use crate::model::Measurement;
 
 /// The diagnosis of a single measurement: what it tells by itself, without differential probes.
 pub fn of(measurement: &Measurement, around: Around) -> Verdict {

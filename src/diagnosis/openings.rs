@@ -4,8 +4,7 @@ use serde::Serialize;
 
 use super::evidence::Evidence;
 use super::starvation;
-use crate::precision::Precision;
-use crate::space::{Role, Value};
+use crate::model::{Precision, Role, Value};
 
 /// A parameter that may be opened.
 #[derive(Debug)]
@@ -279,8 +278,8 @@ fn precisions(evidence: &Evidence) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapter::Target;
     use crate::diagnosis::sample::Job;
+    use crate::probe::adapter::Target;
 
     #[test]
     fn every_parameter_has_a_target_that_takes_its_settings() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::cause::Kind;
 use super::evidence::{Differential, Evidence};
 use super::verdict::{Verdict, diagnose};
-use crate::precision::Precision;
+use crate::model::Precision;
 use crate::probe::{Experiment, Mode};
 
 /// What a job allows to be run.

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::evidence::{Around, Differential, Evidence, Ran};
-use crate::fact::{Fact, Facts};
-use crate::metric::{GpuUse, Metric, Reading, Source};
-use crate::outcome::{Estimate, Measurement, Memory};
+use crate::model::{Estimate, Fact, Facts, GpuUse, Measurement, Memory, Metric, Reading, Source};
 
 /// A job whose evidence a test makes up.
 #[derive(Debug, Clone)]

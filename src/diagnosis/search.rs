@@ -3,9 +3,7 @@
 use super::evidence::{Around, Evidence};
 use super::openings::openable;
 use super::verdict::{Verdict, diagnose};
-use crate::fact::{Fact, Facts};
-use crate::outcome::Measurement;
-use crate::space::{Parameter, Role, Settings, Space, Value};
+use crate::model::{Fact, Facts, Measurement, Parameter, Role, Settings, Space, Value};
 
 /// What the settings of a config say of a job, for facts that its step does not tell.
 const ROLES: &[(Role, &str)] = &[
@@ -73,7 +71,7 @@ pub fn opens(space: &Space, name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::diagnosis::sample::Job;
-    use crate::space::Parameter;
+    use crate::model::Parameter;
 
     fn space() -> Space {
         let batch = Parameter::powers_of_two("batch_size", 8, 64);

@@ -8,10 +8,8 @@ use super::evidence::{Around, Differential, Evidence, Ran};
 use super::plan::{self, Allowed, Next};
 use super::verdict::{Verdict, diagnose};
 use super::{cache, starvation};
-use crate::event::Progress;
-use crate::outcome::Outcome;
+use crate::model::{Config, Outcome, Progress, Settings};
 use crate::probe::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober};
-use crate::space::{Config, Settings};
 
 /// The time that a diagnosis takes at most, unless it is told otherwise.
 pub const USUAL_TIME: Duration = Duration::from_secs(110);
@@ -210,11 +208,11 @@ impl Session<'_> {
                 return Ok(outcome);
             }
         }
-        Ok(Outcome::Disturbed(crate::outcome::Failure::new("something outside disturbed it twice")))
+        Ok(Outcome::Disturbed(crate::model::Failure::new("something outside disturbed it twice")))
     }
 }
 
-fn is_of_use(differential: Differential, measurement: &crate::outcome::Measurement) -> bool {
+fn is_of_use(differential: Differential, measurement: &crate::model::Measurement) -> bool {
     match differential {
         Differential::LoaderOnly => !measurement.facts.numbered(starvation::LOADER_RATES).is_empty(),
         _ => measurement.throughput.is_some() || measurement.step_seconds.is_some(),

@@ -2,7 +2,7 @@
 
 use super::cause::{Basis, Found, Threshold, Worth, shown_share, shown_times};
 use super::evidence::{Differential, Evidence, ratio};
-use crate::metric::Metric;
+use crate::model::Metric;
 
 /// From which share of a step on waiting for data counts.
 pub(super) static WAIT: Threshold = Threshold {

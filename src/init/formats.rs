@@ -7,7 +7,7 @@ use super::preset::Preset;
 use super::settings;
 use super::source::Source;
 use super::words::Given;
-use crate::precision::Precision;
+use crate::model::Precision;
 
 impl Planner<'_> {
     /// Adds the number format, by whatever arguments the script has for it; whether it has any.

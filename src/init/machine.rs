@@ -1,7 +1,7 @@
 //! What of the machine a draft depends on.
 
 use crate::machine::{Hardware, Machine};
-use crate::precision::Precision;
+use crate::model::Precision;
 
 /// What of the machine a draft depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,6 +9,7 @@ mod command;
 mod declared;
 pub mod deepspeed;
 pub mod draft;
+pub mod edits;
 mod flags;
 mod formats;
 pub mod help;

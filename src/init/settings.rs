@@ -2,7 +2,7 @@
 
 use super::knobs;
 use super::machine::Means;
-use crate::precision::Precision;
+use crate::model::Precision;
 
 /// Batch sizes from a quarter of today's to sixteen times it: memory ends the range sooner where it has to.
 const BATCH_BELOW: i64 = 4;

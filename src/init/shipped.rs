@@ -85,7 +85,7 @@ mod tests {
             )
             .unwrap();
             let spec = Spec::load(&path).unwrap();
-            let mut real: Vec<&str> = spec.space.parameters().iter().map(crate::space::Parameter::name).collect();
+            let mut real: Vec<&str> = spec.space.parameters().iter().map(crate::model::Parameter::name).collect();
             let lines = lines(name);
             let mut read: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
             real.sort_unstable();

@@ -7,9 +7,8 @@ use regex::Regex;
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
-use crate::adapter::Apply;
-use crate::probe::{StepTemplate, Template};
-use crate::space::Settings;
+use crate::model::Settings;
+use crate::probe::{StepTemplate, Template, adapter::Apply};
 
 /// A word that the spec's templates cannot have: it reads as a setting, and there is no way to write it otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -302,7 +301,7 @@ mod tests {
                 files: Vec::new(),
                 apply: Apply::default(),
             };
-            let settings: Settings = [("n", crate::space::Value::Bool(false))].into_iter().collect();
+            let settings: Settings = [("n", crate::model::Value::Bool(false))].into_iter().collect();
             let rendered = step.render(&settings, Path::new("g"), Path::new("p")).command;
             assert_eq!(rendered, ["python3", "t.py", text]);
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-use crate::process_table;
+use crate::machine::process_table;
 
 /// A control group; it is removed when dropped, if it is empty.
 #[derive(Debug)]

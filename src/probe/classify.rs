@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use super::orders::Ending;
 use super::protocol::ErrorKind;
-use crate::outcome::{Failure, Memory, Outcome};
+use crate::model::{Failure, Memory, Outcome};
 pub(super) use environment::{first_ending, missing_module, says_usage_error, with_last_words};
 use lines::Line;
 use signatures::Meaning;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use crate::adapter::{Adapter, Applied, Apply, By, Target};
-use crate::space::{Settings, Value};
+use crate::model::{Settings, Value};
+use crate::probe::adapter::{Adapter, Applied, Apply, By, Target};
 
 /// What a probe does beside, or instead of, training.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -102,7 +102,7 @@ fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Er
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapter::adapter;
+    use crate::probe::adapter::adapter;
 
     #[test]
     fn modes_are_written_by_their_names() {

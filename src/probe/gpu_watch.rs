@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 
-use super::throughput::Throughput;
+use super::measuring::throughput::Throughput;
 use super::timeline::Timeline;
-use crate::metric::{GpuUse, Metric, together};
-use crate::outcome::{Failure, Measurement, Outcome};
-use crate::telemetry::nvml::{Metered, NoNvml, Visible, Window};
-use crate::telemetry::{GpuMeter, GpuState};
+use crate::machine::{
+    GpuMeter, GpuState,
+    telemetry::nvml::{Metered, NoNvml, Visible, Window},
+};
+use crate::model::{Failure, GpuUse, Measurement, Metric, Outcome, metric::together};
 
 /// Watches the GPUs of one probe, where there is a meter.
 pub(super) struct GpuWatch {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use crate::process_table::{command, is_stopped};
+use crate::machine::process_table::{command, is_stopped};
 use stacks::{Place, Stack};
 
 /// How long processes have to answer.

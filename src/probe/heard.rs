@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use super::measuring::window::{DATA_WAIT, StepReport, Window};
 use super::memory_peaks::MemoryReport;
 use super::orders::{Ending, Report};
 use super::protocol::{ErrorKind, Event};
 use super::ranks::Ranks;
 use super::start_error::start_error;
 use super::totals::Totals;
-use super::window::{DATA_WAIT, StepReport, Window};
 use super::{CommandStep, ProbeError, Rate};
-use crate::fact::Facts;
-use crate::outcome::FLOPS;
+use crate::model::{FLOPS, Facts};
 
 /// What reaches the loop of a probe.
 pub(super) enum Message {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{Experiment, Job};
-use crate::adapter::{self, Apply};
+use crate::probe::adapter::{self, Apply};
 
 /// The version of `probe.json`.
 const VERSION: u32 = 1;
@@ -23,7 +23,7 @@ struct ProbeFile<'p> {
     version: u32,
     socket: &'p Path,
     trial: u32,
-    config: &'p crate::space::Settings,
+    config: &'p crate::model::Settings,
     adapter: &'p str,
     seed: u64,
     apply: Map<String, Value>,

@@ -11,16 +11,12 @@ use super::cgroup::Cgroup;
 use super::gpu_watch::GpuWatch;
 use super::live::Live;
 use super::shared_watch::SharedWatch;
-use crate::event::DeviceReadings;
-use crate::metric::Readings;
-use crate::objective::Headroom;
-use crate::process_table::descendants;
-use crate::quantity::show_bytes;
-use crate::telemetry::shared::files_of;
-use crate::telemetry::{
-    HostMemory, HostMeter, OomKills, ProcessorTimes, SharedMemory, anonymous_memory_of, memory_of, pause_after,
-    thread_time,
+use crate::machine::{
+    HostMemory, HostMeter, OomKills, ProcessorTimes, SharedMemory,
+    process_table::descendants,
+    telemetry::{anonymous_memory_of, memory_of, pause_after, shared::files_of, thread_time},
 };
+use crate::model::{DeviceReadings, Headroom, Readings, quantity::show_bytes};
 
 /// Host memory that runs short.
 pub(super) struct Shortage {

@@ -8,13 +8,15 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::{ProbeError, Watch};
-use crate::event::Progress;
-use crate::outcome::{Failure, Memory, Outcome};
-use crate::process_table::{all, named};
-use crate::quantity::show_bytes;
-use crate::telemetry::nvml::Visible;
-use crate::telemetry::shared::{FOLDER, files_of};
-use crate::telemetry::{GpuMemory, GpuMeter, GpuProcess, GpuState, SharedMemory, UNEXPLAINED_BYTES};
+use crate::machine::{
+    GpuMemory, GpuMeter, GpuProcess, GpuState, SharedMemory, UNEXPLAINED_BYTES,
+    process_table::{all, named},
+    telemetry::{
+        nvml::Visible,
+        shared::{FOLDER, files_of},
+    },
+};
+use crate::model::{Failure, Memory, Outcome, Progress, quantity::show_bytes};
 
 /// How long memory may take to come back: a driver takes a process apart after its end.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -8,17 +8,14 @@ use std::time::{Duration, Instant};
 
 use super::gpu_watch::GpuWatch;
 use super::live::Live;
+use super::measuring::patience::{Patience, Sufficiency};
+use super::measuring::window::DATA_WAIT;
+use super::measuring::window::{StepReport, Window};
 use super::memory_peaks::MemoryReport;
-use super::patience::{Patience, Sufficiency};
 use super::totals::Totals;
-use super::window::DATA_WAIT;
-use super::window::{StepReport, Window};
 use super::{Effort, Job, ProbeError, Prober, Watch};
-use crate::event::Progress;
-use crate::outcome::{FLOPS, Failure, Memory, Outcome};
-use crate::space::Settings;
-use crate::telemetry::nvml::Visible;
-use crate::telemetry::{GpuMeter, HostMeter};
+use crate::machine::{GpuMeter, HostMeter, telemetry::nvml::Visible};
+use crate::model::{FLOPS, Failure, Memory, Outcome, Progress, Settings};
 
 /// What one training step did.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -260,8 +257,8 @@ fn hear(done: &Step, at: Duration, took: Duration, window: &mut Window, totals: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{Parameter, Space};
     use crate::probe::Limits;
-    use crate::space::{Parameter, Space};
 
     fn probe(step: impl TrainingStep) -> Result<Outcome, ProbeError> {
         let space = Space::new([Parameter::values("batch_size", [4])]).unwrap();
@@ -292,7 +289,7 @@ mod tests {
         // On a busy machine 2 ms may well be 50.
         assert!((50.0..2000.0).contains(&rate), "4 samples in 2 ms or more: {rate}");
         assert_eq!(measurement.metrics["loss"], 0.5);
-        assert!(measurement.host.contains_key(&crate::metric::Metric::CpuCores), "{measurement:?}");
+        assert!(measurement.host.contains_key(&crate::model::Metric::CpuCores), "{measurement:?}");
     }
 
     #[test]

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::gpu_watch::GpuWatch;
-use crate::event::DeviceReadings;
-use crate::metric::Readings;
+use crate::model::{DeviceReadings, Readings};
 
 /// How often the devices are asked; their meters look at them four times a second themselves.
 const EVERY: Duration = Duration::from_secs(1);
@@ -48,7 +47,7 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::{Metric, Reading, Source};
+    use crate::model::{Metric, Reading, Source};
 
     #[test]
     fn devices_are_asked_once_a_second() {

@@ -1,5 +1,6 @@
 //! Running one config for a short while and saying how it ended.
 
+pub mod adapter;
 mod brief;
 mod cgroup;
 mod classify;
@@ -15,14 +16,12 @@ mod host_watch;
 mod idle;
 mod in_process;
 mod live;
+mod measuring;
 mod memory_peaks;
 mod orders;
 mod output;
-mod patience;
-mod printed;
 pub mod protocol;
 mod ranks;
-mod rate;
 mod replay;
 mod scratch;
 mod shared_watch;
@@ -30,11 +29,9 @@ mod start_error;
 pub mod supervisor;
 mod sweep;
 mod template;
-mod throughput;
 mod timeline;
 mod totals;
 mod trackers;
-mod window;
 mod writes;
 
 use std::num::NonZeroU32;
@@ -46,18 +43,15 @@ pub use brief::{Brief, Printed, PrintedEnd};
 pub use command::{CommandProber, CommandStep, as_it_is_needs};
 pub use experiment::{Experiment, MODES, Mode};
 pub use in_process::{InProcess, Step, StepError, TrainingStep};
-pub use rate::{Rate, RateUnit, RateUnitError};
+pub use measuring::stats;
+pub use measuring::{Rate, RateUnit, RateUnitError};
 pub use replay::{Replay, Table, TableError};
 pub use template::{BUILTINS, Rendered, StepTemplate, Template, Word};
 pub use timeline::Timeline;
 pub use trackers::{SILENCERS, Silencer};
 pub use writes::{Protection, Writes, WritesError, WritesWish};
 
-use crate::event::Progress;
-use crate::objective::Headroom;
-use crate::outcome::{Estimate, Outcome};
-use crate::quantity::show_bytes;
-use crate::space::{Config, Settings};
+use crate::model::{Config, Estimate, Headroom, Outcome, Progress, Settings, quantity::show_bytes};
 
 /// How far a probe may go.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -75,7 +69,7 @@ pub struct Limits {
     /// Host memory that must stay available; a probe that leaves less is ended.
     pub host_memory_headroom: Headroom,
     /// How far losses may be from those of full precision before a config counts as diverged; see
-    /// [`numerics::drift`](crate::numerics::drift).
+    /// [`numerics::drift`](crate::search::numerics::drift).
     pub loss_tolerance: f64,
     /// Bytes of a probe's output that its log keeps; the rest is read and dropped.
     pub log_size: Option<u64>,

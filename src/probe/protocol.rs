@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::fact::Fact;
+use crate::model::Fact;
 
 /// The environment variable that holds the path of the socket.
 pub const SOCKET: &str = "GPUTUNE_SOCKET";
@@ -109,7 +109,7 @@ pub enum Event {
     },
     /// Something that the process says of itself; the last of a name counts.
     Fact {
-        /// Its name; [`FACTS`](crate::fact::FACTS) has those that gputune knows.
+        /// Its name; [`FACTS`](crate::model::FACTS) has those that gputune knows.
         name: String,
         /// What is so.
         value: Fact,

@@ -12,11 +12,11 @@ use std::io::Read;
 use std::sync::Arc;
 
 use super::{Job, ProbeError, Prober, Watch};
-use crate::journal::Line;
-use crate::objective::Objective;
-use crate::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
-use crate::space::{Config, MemoryRole, Parameter, Settings, Space, SpaceError, Value};
-use crate::trial::Purpose;
+use crate::model::{
+    Config, Estimate, Failure, Measurement, Memory, MemoryRole, Objective, Outcome, Parameter, Purpose, Settings,
+    Space, SpaceError, Value,
+};
+use crate::search::Line;
 
 /// A table of configs with what each came to.
 #[derive(Debug, Clone, Default)]
@@ -289,7 +289,7 @@ fn together(outcomes: Vec<Outcome>) -> Outcome {
     let first = outcomes.iter().find_map(|outcome| outcome.measurement()).cloned();
     match first {
         Some(first) => Outcome::Measured(Measurement {
-            throughput: crate::stats::mean(&values).map(Estimate::point),
+            throughput: crate::probe::stats::mean(&values).map(Estimate::point),
             metrics: further::means(outcomes.iter().filter_map(Outcome::measurement)),
             ..first
         }),
@@ -344,7 +344,7 @@ mod tests {
         let (space, replay) = Table::from_csv(TEXT.as_bytes()).unwrap().into_replay(&[]).unwrap();
         let names: Vec<&str> = space.parameters().iter().map(Parameter::name).collect();
         assert_eq!(names, ["batch", "mode"]);
-        assert_eq!(crate::space::Walk::new(&space).count(), 4);
+        assert_eq!(crate::model::Walk::new(&space).count(), 4);
         assert_eq!(replay.optimum(&Objective::default()), Some(20.0));
     }
 
@@ -353,7 +353,7 @@ mod tests {
         let text = "batch,status,value,x_step_s,x_data_wait_s,x_peak_memory_bytes,x_memory_capacity_bytes,x_load\n\
                     8,ok,80,0.1,0.04,700,1000,3\n16,ok,100,,,,,\n32,ok,90,-1,x,inf,,\n";
         let (space, replay) = Table::from_csv(text.as_bytes()).unwrap().into_replay(&[]).unwrap();
-        let told: Vec<&Measurement> = crate::space::Walk::new(&space)
+        let told: Vec<&Measurement> = crate::model::Walk::new(&space)
             .map(|config| replay.answer(&config).unwrap().measurement().unwrap())
             .collect();
         assert_eq!((told[0].step_seconds, told[0].phase_seconds["data_wait"]), (Some(0.1), 0.04));
@@ -370,14 +370,14 @@ mod tests {
         let text = "x,y,status,value\n1,1,ok,1\n2,2,ok,2\n";
         let (space, _) = Table::from_csv(text.as_bytes()).unwrap().into_replay(&[]).unwrap();
         assert_eq!(space.raw_size(), Some(4));
-        assert_eq!(crate::space::Walk::new(&space).count(), 2);
+        assert_eq!(crate::model::Walk::new(&space).count(), 2);
     }
 
     #[test]
     fn empty_cells_and_mixed_kinds_are_settings() {
         let text = "x,y,status,value\n1,,ok,1\n2,auto,ok,2\n2,3,ok,4\n2,3,ok,6\n";
         let (space, replay) = Table::from_csv(text.as_bytes()).unwrap().into_replay(&[]).unwrap();
-        assert_eq!(crate::space::Walk::new(&space).count(), 3);
+        assert_eq!(crate::model::Walk::new(&space).count(), 3);
         assert_eq!(replay.optimum(&Objective::default()), Some(5.0), "rows of one config are averaged");
     }
 
@@ -401,9 +401,9 @@ mod tests {
             elapsed_s: 1.0,
             outcome: Outcome::Measured(measured),
         };
-        let goals = ["loss", "throughput"].map(|metric| crate::objective::Goal::known(metric).unwrap());
+        let goals = ["loss", "throughput"].map(|metric| crate::model::Goal::known(metric).unwrap());
         let front = Objective::pareto(goals).unwrap();
-        let loss = Objective::new("loss", crate::objective::Direction::Minimize);
+        let loss = Objective::new("loss", crate::model::Direction::Minimize);
         for (objective, throughput) in [(&front, 500.0), (&loss, 0.5)] {
             let table = Table::from_journal(std::slice::from_ref(&line), &[], objective).unwrap();
             let (space, replay) = table.into_replay(&[]).unwrap();

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::ProbeError;
 use super::cgroup::Cgroup;
 use super::command::io_error;
-use crate::process_table;
+use crate::machine::process_table;
 
 /// What the names of all scratch folders begin with.
 pub(super) const PREFIX: &str = "gputune-";

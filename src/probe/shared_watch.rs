@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::scratch::write_whole;
-use crate::process_table;
-use crate::quantity::show_bytes;
-use crate::telemetry::SharedMemory;
-use crate::telemetry::shared::{FOLDER, SharedFile, files_of};
+use crate::machine::{
+    SharedMemory, process_table,
+    telemetry::shared::{FOLDER, SharedFile, files_of},
+};
+use crate::model::quantity::show_bytes;
 
 /// A share of shared memory in use beyond which it counts as full: a batch that no longer fits is larger than what is
 /// free, not than nothing.

@@ -41,7 +41,7 @@ use super::cgroup::{self, Cgroup};
 use super::orders::{Ending, Order, Report, Stop};
 use super::shared_watch::SharedWatch;
 use super::writes::{self, REHEARSE, answer_rehearsal};
-use crate::process_table::descendants;
+use crate::machine::process_table::descendants;
 
 pub use care::wake_all;
 pub(super) use care::{Care, end_tree, remember_shared};

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::adapter::Apply;
-use crate::space::{Derived, Parameter, Settings, Space, Value};
+use crate::model::{Derived, Parameter, Settings, Space, Value};
+use crate::probe::adapter::Apply;
 
 /// Names that are no settings but can stand in a text.
 pub const BUILTINS: &[(&str, &str)] =

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::window::Window;
-use crate::metric::{Metric, Readings};
+use super::measuring::window::Window;
+use crate::model::{Metric, Readings};
 
 /// Throughput and readings of the machine over the time of a probe, in parts of equal length.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -117,8 +117,8 @@ fn three_digits(number: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::{Reading, Source};
-    use crate::probe::window::StepReport;
+    use crate::model::{Reading, Source};
+    use crate::probe::measuring::window::StepReport;
 
     #[test]
     fn however_long_a_probe_it_has_sixty_parts_at_most_and_reads_back() {

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::FIRST_LOSSES;
+use super::measuring::throughput::Throughput;
 use super::memory_peaks::{MemoryPeaks, MemoryReport};
-use super::throughput::Throughput;
-use crate::outcome::Measurement;
-use crate::stats;
+use crate::model::Measurement;
+use crate::probe::stats;
 
 /// Values kept of each phase and metric; older ones are dropped.
 const KEPT: usize = 4096;
@@ -134,7 +134,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::probe::window::{StepReport, Window};
+    use crate::probe::measuring::window::{StepReport, Window};
 
     fn measured(totals: &Totals, warmup_steps: u64, steps: u64) -> Measurement {
         let mut window = Window::default();

@@ -12,15 +12,10 @@ use super::difference::without_difference;
 use super::edit::Edit;
 use super::learning_rate::LearningRate;
 use super::redact::redacted;
-use crate::arrival;
-use crate::emit::shell_word;
-use crate::journal::WarmStart;
-use crate::metric::{GpuUse, Readings};
-use crate::objective::{COST, Direction, Goal};
-use crate::outcome::{Estimate, Numerics, Outliers};
-use crate::space::{Settings, Value};
-use crate::study::{Alternatives, Confirmed, OnFront, Part, Ranked, Study, Verdict};
-use crate::telemetry::Device;
+use crate::machine::Device;
+use crate::model::{COST, Direction, Estimate, Goal, GpuUse, Numerics, Outliers, Readings, Settings, Value, arrival};
+use crate::report::emit::shell_word;
+use crate::search::{Alternatives, Confirmed, OnFront, Part, Ranked, Study, Verdict, WarmStart};
 
 /// A throughput with its unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

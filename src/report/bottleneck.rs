@@ -3,9 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::diagnosis::{self, Around, Evidence, Verdict};
-use crate::outcome::Measurement;
-use crate::space::Config;
-use crate::study::{Ranked, Study};
+use crate::model::{Config, Measurement};
+use crate::search::{Ranked, Study};
 
 /// What a config is held back by, as its own measurement tells.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::escape::plain;
-use crate::outcome::{Measurement, Outcome, Outliers};
-use crate::quantity::show_seconds;
-use crate::study::Study;
+use crate::model::{Measurement, Outcome, Outliers, quantity::show_seconds};
+use crate::search::Study;
 
 /// What the measurements of a search have in common with nothing else in a report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

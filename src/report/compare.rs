@@ -8,14 +8,9 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::redact::redacted;
-use crate::journal::Header;
-use crate::metric::GpuUse;
-use crate::objective::Direction;
-use crate::outcome::{Estimate, Measurement};
-use crate::space::{Parameter, Settings};
-use crate::study::Study;
-use crate::telemetry::Device;
-use crate::trial::{Purpose, Trial};
+use crate::machine::Device;
+use crate::model::{Direction, Estimate, GpuUse, Measurement, Parameter, Purpose, Settings, Trial};
+use crate::search::{Header, Study};
 
 /// One of two studies.
 #[derive(Debug, Clone, Copy)]

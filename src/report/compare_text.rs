@@ -9,9 +9,10 @@ use super::layout::{Column, lay_out};
 use super::row::shown_metric;
 use super::screen::{Screen, Tone, wrap};
 use super::table::shown_ratio;
-use crate::objective::Direction;
-use crate::outcome::{Estimate, Measurement};
-use crate::quantity::{show_bytes, show_duration};
+use crate::model::{
+    Direction, Estimate, Measurement,
+    quantity::{show_bytes, show_duration},
+};
 
 /// A form of comparison.
 #[derive(Debug, Clone, Copy)]

@@ -2,10 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ceilings::{Ceilings, PerSecond};
-use crate::outcome::Measurement;
-use crate::precision::Precision;
-use crate::quantity::show_number;
+use crate::machine::{Ceilings, ceilings::PerSecond};
+use crate::model::{Measurement, Precision, quantity::show_number};
 
 /// The floating-point operations of a config beside what the GPU reached in matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -52,8 +50,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::ceilings::{Ceiling, FORMAT, Kind};
-    use crate::outcome::FLOPS;
+    use crate::machine::{
+        Ceiling,
+        ceilings::{FORMAT, Kind},
+    };
+    use crate::model::FLOPS;
 
     fn measured(flops: f64, seconds: f64) -> Measurement {
         Measurement {

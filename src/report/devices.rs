@@ -1,10 +1,11 @@
 //! The GPUs of a machine: each by itself, or those of a model together.
 
 use super::machine::{Page, listed, unless_empty};
-use crate::machine::{BUSY, Warning};
-use crate::precision::{PRECISIONS, PrecisionFacts};
-use crate::quantity::{show_bytes, show_number};
-use crate::telemetry::{GpuFacts, Holder, Mig, Pcie, Power};
+use crate::machine::{BUSY, GpuFacts, Holder, Mig, Pcie, Power, Warning};
+use crate::model::{
+    PRECISIONS, PrecisionFacts,
+    quantity::{show_bytes, show_number},
+};
 
 /// All GPUs; of several of a model what they have in common once, and a line for each with the rest.
 pub(super) fn gpus_lines(gpus: &[GpuFacts], page: &mut Page) {

@@ -13,8 +13,10 @@ use wrap::{hanging, pairs};
 
 use super::row::shown_estimate;
 use crate::diagnosis::{Basis, Diagnosed, Differential, Evidence, Examined, Opening, Ran, Verdict, Worth};
-use crate::metric::Metric;
-use crate::quantity::{show_bytes, show_count, show_duration, show_number, show_seconds};
+use crate::model::{
+    Metric,
+    quantity::{show_bytes, show_count, show_duration, show_number, show_seconds},
+};
 
 /// What a screen says beside the diagnosis.
 #[derive(Debug, Clone, Copy)]
@@ -277,8 +279,7 @@ pub fn diagnosis_line(verdict: &Verdict) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnosis::diagnose;
-    use crate::diagnosis::sample::Job;
+    use crate::diagnosis::{diagnose, sample::Job};
 
     fn screen_of(evidence: Evidence, verdict: Verdict) -> String {
         let examined = Examined { evidence, verdict, elapsed: Duration::from_secs(1), is_interrupted: false };

@@ -1,10 +1,7 @@
 //! Parameters whose settings made no difference in any fact or figure that a search saw.
 
-use crate::arrival;
-use crate::outcome::{Estimate, Measurement};
-use crate::space::{Config, Parameter};
-use crate::study::Study;
-use crate::trial::{Purpose, Trial};
+use crate::model::{Config, Estimate, Measurement, Parameter, Purpose, Trial, arrival};
+use crate::search::Study;
 
 /// Sizes closer than this share count as the same.
 const SAME_SIZE: f64 = 0.01;

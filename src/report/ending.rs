@@ -2,9 +2,8 @@
 
 use super::difference::without_difference;
 use super::table::shown_ratio;
-use crate::arrival;
-use crate::objective::Direction;
-use crate::study::{Alternatives, Best, Confirmed, Ranked, Study, Verdict};
+use crate::model::{Direction, arrival};
+use crate::search::{Alternatives, Best, Confirmed, Ranked, Study, Verdict};
 
 /// What the comparison with the baseline came to; `None` where there is no baseline. `number` shows what counts of a config.
 pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranked) -> String) -> Option<String> {

@@ -279,7 +279,7 @@ impl Axis {
 impl Unit {
     /// A number in words.
     pub(super) fn shown(self, number: f64) -> String {
-        use crate::quantity::{show_bytes, show_number, show_seconds};
+        use crate::model::quantity::{show_bytes, show_number, show_seconds};
         match self {
             #[expect(clippy::float_cmp, reason = "whole numbers are exact")]
             Self::Number if number.abs() < 1000.0 && number.trunc() == number => number.to_string(),

@@ -6,10 +6,9 @@ use super::best::BestReport;
 use super::screen::{Screen, Tone};
 use super::table::{table, verdict};
 use super::{front_table, optuna, summary, tensorboard, trials_csv};
-use crate::journal::{Header, Line};
+use crate::machine::Device;
 use crate::probe::StepTemplate;
-use crate::study::Study;
-use crate::telemetry::Device;
+use crate::search::{Header, Line, Study};
 
 /// Everything that a report can tell of: a search as it is kept, with the report on its best config.
 #[derive(Debug, Clone, Copy)]

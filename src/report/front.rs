@@ -7,8 +7,8 @@ use super::layout::{Column, lay_out};
 use super::row::{shown_metric, shown_together};
 use super::screen::{Screen, Tone, wrap};
 use super::table::shown_ratio;
-use crate::space::Parameter;
-use crate::study::{Best, OnFront, Study};
+use crate::model::Parameter;
+use crate::search::{Best, OnFront, Study};
 
 /// Rows of the longest table of a front.
 const ROWS: usize = 20;

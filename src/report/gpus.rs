@@ -1,8 +1,11 @@
 //! What the GPUs did, in words: each, and together.
 
 use super::escape::plain;
-use crate::metric::{GpuUse, Metric, Together, together};
-use crate::quantity::{show_bytes, show_number};
+use crate::model::{
+    GpuUse, Metric, Together,
+    metric::together,
+    quantity::{show_bytes, show_number},
+};
 
 /// The share of time from which on a power limit is worth a word.
 const HELD_BACK: f64 = 0.1;
@@ -130,7 +133,7 @@ fn joined(parts: &[Option<String>]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::{Reading, Source};
+    use crate::model::{Reading, Source};
 
     fn gpu(readings: &[(Metric, f64)], absent: &[&str]) -> GpuUse {
         let reading = |&(metric, value): &(Metric, f64)| (metric, Reading { value, source: Source::Gpm });

@@ -1,7 +1,6 @@
 //! What the machine told of a probe's processes, in a few words: those that say something.
 
-use crate::metric::{Metric, Reading, Readings, Source};
-use crate::quantity::show_bytes;
+use crate::model::{Metric, Reading, Readings, Source, quantity::show_bytes};
 
 /// A share of the time that is worth a word.
 const NOTABLE: f64 = 0.05;

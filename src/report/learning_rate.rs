@@ -7,11 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::Measurement;
+use crate::model::{Config, Measurement, Parameter, Role, Settings, Space, Value, quantity::show_number};
 use crate::probe::StepTemplate;
-use crate::quantity::show_number;
-use crate::space::{Config, Parameter, Role, Settings, Space, Value};
-use crate::study::{Best, Study};
+use crate::search::{Best, Study};
 
 /// The names of a learning rate, as arguments of training scripts and frameworks have them.
 const NAMES: &[&str] = &["lr", "learning_rate", "base_lr", "max_lr", "peak_lr", "init_lr", "initial_lr"];
@@ -208,13 +206,9 @@ fn known_rate(baseline: &Settings, step: Option<&StepTemplate>) -> Option<(Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapter::Apply;
-    use crate::budget::StopReason;
-    use crate::objective::Objective;
-    use crate::outcome::{Estimate, Outcome};
-    use crate::probe::Template;
-    use crate::space::Expression;
-    use crate::trial::{Purpose, Trial};
+    use crate::model::{Estimate, Expression, Objective, Outcome, Purpose, Trial};
+    use crate::probe::{Template, adapter::Apply};
+    use crate::search::StopReason;
     use std::time::Duration;
 
     /// A study of two configs, the baseline and a better one, each with the samples of its step.

@@ -1,9 +1,8 @@
 //! A machine in one screen.
 
 use super::devices::{gpus_lines, merged};
-use crate::ceilings::{Ceilings, KINDS};
-use crate::machine::Machine;
-use crate::quantity::{show_bytes, show_number};
+use crate::machine::{Ceilings, Machine, ceilings::KINDS};
+use crate::model::quantity::{show_bytes, show_number};
 
 /// Where the text of a line begins.
 const INDENT: usize = 11;
@@ -161,9 +160,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::ceilings::{Ceiling, FORMAT, Kind};
-    use crate::machine::{Disk, Host, Library, Processors, Warning};
-    use crate::telemetry::{GpuFacts, Holder, MeterState, Mig, Pcie, Power};
+    use crate::machine::{
+        Ceiling, Disk, GpuFacts, Holder, Host, Library, MeterState, Mig, Pcie, Power, Processors, Warning,
+        ceilings::{FORMAT, Kind},
+    };
 
     const GIB: u64 = 1 << 30;
 

@@ -8,9 +8,9 @@ use super::escape::{as_markdown, fence};
 use super::front::{Rows, same_in_all};
 use super::row::{result_name, shown_result, sorted};
 use super::table::verdict;
-use crate::quantity::show_bytes;
-use crate::study::Study;
-use crate::telemetry::Device;
+use crate::machine::Device;
+use crate::model::quantity::show_bytes;
+use crate::search::Study;
 
 /// The study as Markdown: verdict with what else is known of the best config, command, table of trials.
 pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestReport>) -> String {
@@ -29,7 +29,7 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
         let _ = writeln!(text, "{fence}sh\n{command}\n{fence}\n");
     }
     front(study, &mut text);
-    let names: Vec<&str> = study.space.parameters().iter().map(crate::space::Parameter::name).collect();
+    let names: Vec<&str> = study.space.parameters().iter().map(crate::model::Parameter::name).collect();
     let _ = writeln!(
         text,
         "| # | {} | {} | peak memory | left out |",

@@ -3,11 +3,8 @@
 use super::escape::plain;
 use super::row::shown_result;
 use super::screen::Tone;
-use crate::objective::Judgement;
-use crate::outcome::Outcome;
-use crate::space::Config;
-use crate::study::Study;
-use crate::trial::{Purpose, Trial};
+use crate::model::{Config, Judgement, Outcome, Purpose, Trial};
+use crate::search::Study;
 
 /// Which trials have a word of their own.
 pub(super) struct Marks {

@@ -10,6 +10,7 @@ mod devices;
 mod diagnosis;
 mod difference;
 mod edit;
+pub mod emit;
 mod ending;
 mod escape;
 mod figure;

@@ -10,11 +10,8 @@ use serde_json::{Map, Value as Json, json};
 use super::format::{Output, Subject};
 use super::redact::redacted;
 use super::tensorboard::times;
-use crate::objective::{Direction, Judgement, Objective};
-use crate::outcome::{Measurement, Outcome};
-use crate::space::{Parameter, Shape, Value};
-use crate::study::Study;
-use crate::trial::Trial;
+use crate::model::{Direction, Judgement, Measurement, Objective, Outcome, Parameter, Shape, Trial, Value};
+use crate::search::Study;
 
 /// The file, as Optuna's documentation calls its own.
 pub(super) const FILE: &str = "optuna.log";

@@ -9,13 +9,12 @@ use super::escape::plain;
 use super::gpus::gpu_lines;
 use super::host::host_words;
 use super::row::{shown_estimate, shown_numerics, shown_result};
-use crate::objective::Judgement;
-use crate::outcome::{Measurement, Outcome};
-use crate::quantity::{show_bytes, show_count, show_number, show_seconds};
-use crate::space::Settings;
-use crate::study::Study;
-use crate::telemetry::Device;
-use crate::trial::Trial;
+use crate::machine::Device;
+use crate::model::{
+    Judgement, Measurement, Outcome, Settings, Trial,
+    quantity::{show_bytes, show_count, show_number, show_seconds},
+};
+use crate::search::Study;
 
 /// What `gputune probe --json` prints.
 #[derive(Debug, Serialize)]

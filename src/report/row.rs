@@ -1,11 +1,11 @@
 //! What a trial came to, in a few words; the same words in every report.
 
 use super::redact::redacted;
-use crate::objective::{COST, Goal, Judgement, Objective};
-use crate::outcome::{Estimate, Measurement, Numerics, Outcome};
-use crate::quantity::{show_bytes, show_number};
-use crate::study::Study;
-use crate::trial::{Purpose, Trial};
+use crate::model::{
+    COST, Estimate, Goal, Judgement, Measurement, Numerics, Objective, Outcome, Purpose, Trial,
+    quantity::{show_bytes, show_number},
+};
+use crate::search::Study;
 
 /// A number with half the width of its interval: `3,214 samples/s ± 1.2 %`.
 pub fn shown_estimate(estimate: Estimate, unit: &str) -> String {

@@ -15,12 +15,12 @@ use super::row::{
     UNSTABLE, result_name, shown_cell, shown_metric, shown_numerics, shown_result, shown_together, sorted,
 };
 use super::screen::{Screen, Tone, wrap};
-use crate::metric::{Metric, together};
-use crate::outcome::Estimate;
-use crate::quantity::{show_bytes, show_duration, show_number};
-use crate::space::{Config, Parameter, Settings};
-use crate::study::{Best, Ranked, Study};
-use crate::trial::Trial;
+use crate::model::{
+    Config, Estimate, Metric, Parameter, Settings, Trial,
+    metric::together,
+    quantity::{show_bytes, show_duration, show_number},
+};
+use crate::search::{Best, Ranked, Study};
 
 /// Ties that are listed.
 const TIES: usize = 5;

@@ -9,10 +9,8 @@ mod wire;
 use std::path::PathBuf;
 
 use super::format::{Output, Subject};
-use crate::journal::Line;
-use crate::outcome::{Measurement, Outcome};
-use crate::space::{Parameter, Value};
-use crate::study::Study;
+use crate::model::{Measurement, Outcome, Parameter, Value};
+use crate::search::{Line, Study};
 use wire::{Message, record};
 
 /// The name of every event file: the time is that of no machine, so that a second export replaces the first.

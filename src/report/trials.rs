@@ -5,12 +5,8 @@ use std::collections::BTreeSet;
 use super::care::left_out;
 use super::escape::as_cell;
 use super::redact::redacted;
-use crate::metric::{Metric, together};
-use crate::objective::{COST, Judgement};
-use crate::outcome::Measurement;
-use crate::space::Config;
-use crate::study::Study;
-use crate::trial::Trial;
+use crate::model::{COST, Config, Judgement, Measurement, Metric, Trial, metric::together};
+use crate::search::Study;
 
 /// What GPUs did, the mean over those that a probe used; where there are any.
 const GPU_COLUMNS: &[(&str, Metric)] = &[
@@ -28,8 +24,8 @@ const GPU_COLUMNS: &[(&str, Metric)] = &[
 /// All trials, confirmations included, in the order they were run.
 pub fn trials_csv(study: &Study) -> String {
     let measurements = || study.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
-    let names: Vec<&str> = (study.space.parameters().iter().map(crate::space::Parameter::name))
-        .chain(study.space.derived().iter().map(crate::space::Derived::name))
+    let names: Vec<&str> = (study.space.parameters().iter().map(crate::model::Parameter::name))
+        .chain(study.space.derived().iter().map(crate::model::Derived::name))
         .collect();
     let phases: BTreeSet<&str> = measurements().flat_map(|m| m.phase_seconds.keys()).map(String::as_str).collect();
     let metrics: BTreeSet<&str> = measurements().flat_map(|m| m.metrics.keys()).map(String::as_str).collect();

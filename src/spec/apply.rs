@@ -7,9 +7,11 @@ use super::file::{Located, StepTable};
 use super::parameter::{Definition, Part, part};
 use super::space::Collected;
 use super::step::some_settings;
-use crate::adapter::{self, ADAPTERS, Accepts, Adapter, Applied, By, TARGETS, Target, TargetError};
-use crate::probe::Template;
-use crate::space::{Space, Value};
+use crate::model::{Space, Value};
+use crate::probe::{
+    Template,
+    adapter::{self, ADAPTERS, Accepts, Adapter, Applied, By, TARGETS, Target, TargetError},
+};
 
 /// The adapter that `[step]` names, if it names one.
 pub(super) fn adapter(source: &SourceFile, step: &StepTable) -> Result<Option<&'static Adapter>, SpecError> {

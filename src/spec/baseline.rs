@@ -3,7 +3,7 @@
 use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{Entries, Located};
 use super::hardware::{CURE, LeftOut};
-use crate::space::{LocateError, Settings, Space, Value};
+use crate::model::{LocateError, Settings, Space, Value};
 
 /// What `[baseline]` states.
 pub(super) struct Stated {
@@ -45,7 +45,7 @@ pub(super) fn build(
     let entry = |wanted: &str| entries.iter().find(|(name, _)| name.value == wanted);
     let key = |wanted: &str| entry(wanted).map_or(table.span.clone(), |(name, _)| name.span.clone());
     let value = |wanted: &str| entry(wanted).map_or(table.span.clone(), |(_, value)| value.span.clone());
-    let names = || space.parameters().iter().map(crate::space::Parameter::name);
+    let names = || space.parameters().iter().map(crate::model::Parameter::name);
     let (span, hint) = match &error {
         LocateError::UnknownName { name } => (key(name), suggestion(name, names())),
         LocateError::Derived { name } => (key(name), "take it out: it follows from the others".to_owned()),

@@ -14,10 +14,9 @@ use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 use super::goals::{Aim, Weight};
-use crate::objective::OnTie;
+use crate::machine::DeviceChoice;
+use crate::model::{OnTie, Role, Value};
 use crate::probe::Writes;
-use crate::space::{Role, Value};
-use crate::telemetry::DeviceChoice;
 
 /// A value with its place in the file, in bytes.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};
 
 use super::file::Located;
-use crate::objective::Direction;
+use crate::model::Direction;
 
 /// A metric of `pareto`: its name, or a table with its direction.
 #[derive(Debug)]

@@ -8,12 +8,9 @@ use std::ops::Range;
 use super::error::SpecError;
 use super::file::{Located, StepTable};
 use super::space::Collected;
-use crate::adapter::Applied;
-use crate::machine::Hardware;
-use crate::precision::Precision;
-use crate::probe::Template;
-use crate::space::Value;
-use crate::telemetry::{DeviceChoice, VISIBLE_GPUS};
+use crate::machine::{DeviceChoice, Hardware, VISIBLE_GPUS};
+use crate::model::{Precision, Value};
+use crate::probe::{Template, adapter::Applied};
 
 /// Settings of a parameter that were left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,8 +142,8 @@ fn of_demo(command: &[Located<String>]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Device;
     use crate::spec::Spec;
-    use crate::telemetry::Device;
 
     const SPEC: &str = r#"
         [step]

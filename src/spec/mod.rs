@@ -31,18 +31,13 @@ pub use hardware::LeftOut;
 pub use space::SHIPPED_SPACES;
 pub use step::StepSpec;
 
-use crate::adapter::{Applied, Apply, Numerics};
-use crate::budget::Budget;
-use crate::journal::Fingerprint;
-use crate::machine::Hardware;
-use crate::numerics::FullPrecision;
-use crate::objective::{Headroom, Objective};
-use crate::probe::{Limits, Template};
-use crate::quantity;
-use crate::space::{Settings, Space, Value};
-use crate::strategy::{EarlierStudy, STRATEGIES};
-use crate::telemetry::nvml::Visible;
-use crate::telemetry::{Device, NoGpu, VISIBLE_GPUS};
+use crate::machine::{Device, Hardware, NoGpu, VISIBLE_GPUS, telemetry::nvml::Visible};
+use crate::model::{Headroom, Objective, Settings, Space, Value, quantity};
+use crate::probe::{
+    Limits, Template,
+    adapter::{Applied, Apply, Numerics},
+};
+use crate::search::{Budget, EarlierStudy, Fingerprint, FullPrecision, STRATEGIES};
 use error::SourceFile;
 use file::{LimitsTable, Located, SearchTable, SpecFile};
 
@@ -197,7 +192,7 @@ impl Spec {
             .map(|parameter| (parameter.name(), parameter.definition()))
             .chain(self.space.derived().iter().map(|d| (d.name(), format!("derive {}", d.expression().text()))))
             .collect();
-        let rules: Vec<&str> = self.space.rules().iter().map(crate::space::Expression::text).collect();
+        let rules: Vec<&str> = self.space.rules().iter().map(crate::model::Expression::text).collect();
         Fingerprint {
             device: device.name.clone(),
             driver: device.driver.clone(),

@@ -6,8 +6,7 @@ use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{Entries, LimitsTable, Located, ObjectiveTable, SearchTable};
 use super::goals::{Aim, Weight};
 use super::headroom;
-use crate::objective::{COST, Constraint, Direction, Goal, Objective, ObjectiveError, Price};
-use crate::space::{Parameter, Role, Space};
+use crate::model::{COST, Constraint, Direction, Goal, Objective, ObjectiveError, Parameter, Price, Role, Space};
 
 /// The objective of a table, with what other tables say of it.
 pub(super) fn build(

@@ -4,9 +4,8 @@ use std::ops::Range;
 
 use super::error::{SourceFile, SpecError};
 use super::file::{Located, ParameterTable, RoleKey};
-use crate::adapter::Target;
-use crate::probe::BUILTINS;
-use crate::space::{Expression, FUNCTIONS, MemoryRole, Parameter, Role, Value};
+use crate::model::{Expression, FUNCTIONS, MemoryRole, Parameter, Role, Value};
+use crate::probe::{BUILTINS, adapter::Target};
 
 /// A table of `[space]` with its name and the file that it stands in.
 pub(super) struct Definition {

@@ -6,7 +6,7 @@ use super::error::{SourceFile, SpecError, suggestion};
 use super::file::Located;
 use super::parameter::{expression, functions};
 use super::space::Collected;
-use crate::space::{ExpressionError, Owner, SpaceError};
+use crate::model::{ExpressionError, Owner, SpaceError};
 
 /// Points a mistake in the space at its place in a file.
 pub(super) fn mistake(collected: &Collected, file: &SourceFile, table: &Range<usize>, error: &SpaceError) -> SpecError {

@@ -8,9 +8,9 @@ use super::file::{Located, RuleTable, SpaceFile, SpaceTable, StepTable};
 use super::hardware::{self, LeftOut};
 use super::parameter::{Definition, Part, expression, part};
 use super::{places, reading};
-use crate::adapter::Applied;
 use crate::machine::Hardware;
-use crate::space::{Owner, Space, SpaceBuilder};
+use crate::model::{Owner, Space, SpaceBuilder};
+use crate::probe::adapter::Applied;
 
 /// The spaces that come along, by name.
 pub const SHIPPED_SPACES: &[(&str, &str)] = &[

@@ -7,10 +7,9 @@ use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{FileTable, Located, StepTable};
 use super::parameter::expression;
 use super::{pattern, places, writes};
-use crate::adapter::Apply;
-use crate::probe::{BUILTINS, CommandStep, Rate, StepTemplate, Template, WritesWish, as_it_is_needs};
-use crate::space::{Advance, Derived, Expression, Parameter, Settings, Space, Value, Walk};
-use crate::telemetry::{Device, DeviceChoice, VISIBLE_GPUS};
+use crate::machine::{Device, DeviceChoice, VISIBLE_GPUS};
+use crate::model::{Advance, Derived, Expression, Parameter, Settings, Space, Value, Walk};
+use crate::probe::{BUILTINS, CommandStep, Rate, StepTemplate, Template, WritesWish, adapter::Apply, as_it_is_needs};
 
 /// What is run, and how its throughput is read.
 #[derive(Debug)]

@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::error::{SourceFile, SpecError};
 use super::file::{Located, SearchTable};
-use crate::objective::Objective;
-use crate::space::Space;
-use crate::strategy::{EarlierError, EarlierStudy, LEARNING};
+use crate::model::{Objective, Space};
+use crate::search::{EarlierError, EarlierStudy, strategy::LEARNING};
 
 /// The places of the studies, of a search that can learn from any.
 pub(super) fn places(

@@ -2,10 +2,8 @@
 
 use super::error::{SourceFile, SpecError};
 use super::file::StepTable;
-use crate::objective::Headroom;
+use crate::model::{Headroom, Value, quantity};
 use crate::probe::{Writes, WritesWish};
-use crate::quantity;
-use crate::space::Value;
 
 pub(super) fn build(source: &SourceFile, table: &StepTable) -> Result<WritesWish, SpecError> {
     let writes = table.writes.as_ref().map(|writes| writes.value);

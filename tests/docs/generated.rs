@@ -3,11 +3,13 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use gputune::adapter::{By, Literal, Numerics, TARGETS};
 use gputune::diagnosis::{self, DIFFERENTIALS, Kind, PARAMETERS, Scope};
-use gputune::probe::SILENCERS;
+use gputune::probe::{
+    SILENCERS,
+    adapter::{By, Literal, Numerics, TARGETS},
+};
+use gputune::search::STRATEGIES;
 use gputune::spec::SHIPPED_SPACES;
-use gputune::strategy::STRATEGIES;
 
 use super::pages::{pages, root};
 

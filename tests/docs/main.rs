@@ -86,7 +86,7 @@ fn every_key_of_the_spec_is_described() {
 fn the_list_of_strategies_in_the_spec_is_whole() {
     let spec = read("docs/spec.md");
     let line = spec.lines().find(|line| line.starts_with("| `strategy` |")).unwrap();
-    let mut names = gputune::strategy::STRATEGIES.iter().map(|entry| entry.name);
+    let mut names = gputune::search::STRATEGIES.iter().map(|entry| entry.name);
     assert!(names.all(|name| line.contains(&format!("`{name}`"))), "{line}");
 }
 

@@ -5,11 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use gputune::objective::{Constraint, Direction, Objective};
-use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
-use gputune::space::{Advance, Config, Expression, MemoryRole, Parameter, Permutation, Space, Walk};
-use gputune::strategy::{Entry, STRATEGIES, View};
-use gputune::trial::{History, Purpose, Trial};
+use gputune::model::{
+    Advance, Config, Constraint, Direction, Estimate, Expression, Failure, History, Measurement, Memory, MemoryRole,
+    Objective, Outcome, Parameter, Permutation, Purpose, Space, Trial, Walk,
+};
+use gputune::search::{
+    STRATEGIES,
+    strategy::{Entry, View},
+};
 use proptest::prelude::*;
 
 /// One parameter to be.

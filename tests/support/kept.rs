@@ -4,16 +4,19 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use gputune::adapter::{self, Applied, Apply, Target};
-use gputune::budget::{Budget, StopReason};
-use gputune::journal::{Fingerprint, Header, Journal};
-use gputune::kept::{Description, JOURNAL, STUDY};
-use gputune::objective::{Goal, Objective};
-use gputune::outcome::{Estimate, Failure, Measurement, Memory, Outcome};
-use gputune::probe::{StepTemplate, Template};
-use gputune::space::{Expression, Parameter, Role, Settings, Space, Value};
-use gputune::telemetry::Device;
-use gputune::trial::{Purpose, Trial};
+use gputune::machine::Device;
+use gputune::model::{
+    Estimate, Expression, Failure, Goal, Measurement, Memory, Objective, Outcome, Parameter, Purpose, Role, Settings,
+    Space, Trial, Value,
+};
+use gputune::probe::{
+    StepTemplate, Template,
+    adapter::{self, Applied, Apply, Target},
+};
+use gputune::search::{
+    Budget, Fingerprint, Header, Journal, StopReason,
+    kept::{Description, JOURNAL, STUDY},
+};
 
 /// Parameters as those of a torch script that an adapter tunes.
 pub(crate) fn space() -> Space {

@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use gputune::journal::{self, Line};
+use gputune::search::{Line, journal};
 
 /// Whether what takes minutes and shows little that other tests do not is run, too: with `GPUTUNE_TEST_ALL=1`.
 pub(crate) fn is_thorough() -> bool {

@@ -1,7 +1,6 @@
 //! The form that a file gives to a value: a setting is written as the file would say it, or not at all.
 
-use gputune::precision::Precision;
-use gputune::space::Value;
+use gputune::model::{Precision, Value};
 
 use super::Change;
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gputune::space::Value;
+use gputune::model::Value;
 
 use super::form::Old;
 use super::{LIST, Language, Place, TABLE, Text};

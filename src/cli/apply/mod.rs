@@ -11,7 +11,7 @@ mod yaml;
 use std::ops::Range;
 use std::path::Path;
 
-use gputune::space::Value;
+use gputune::model::Value;
 
 use form::Old;
 

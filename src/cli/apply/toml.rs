@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gputune::space::Value;
+use gputune::model::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 

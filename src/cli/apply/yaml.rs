@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use gputune::space::Value;
+use gputune::model::Value;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::form::{Old, is_answer, is_precision_word};
@@ -180,12 +180,14 @@ fn whole(old: &str) -> Option<i64> {
 fn show(value: &Value, old: &str) -> String {
     match value {
         Value::Text(text) if old.starts_with('\'') && !text.contains(['\'', '\n']) => format!("'{text}'"),
-        Value::Text(text) if old.starts_with(['"', '\'']) => gputune::emit::yaml_scalar(&Value::from(text.as_str())),
+        Value::Text(text) if old.starts_with(['"', '\'']) => {
+            gputune::report::emit::yaml_scalar(&Value::from(text.as_str()))
+        }
         // A word for yes or no, a number, or a name that begins with one, in the place of one of its kind.
         Value::Text(text) if is_answer(old.trim()) && is_answer(text) => text.clone(),
         Value::Text(text) if is_precision_word(text) && !old.is_empty() => text.clone(),
         Value::Text(text) if !old.is_empty() && is_plain(text) => text.clone(),
-        value => gputune::emit::yaml_scalar(value),
+        value => gputune::report::emit::yaml_scalar(value),
     }
 }
 
@@ -205,7 +207,7 @@ fn is_same(old: &str, value: &Value) -> bool {
             || old == text && (is_plain(old) || is_answer(old) || is_precision_word(old)),
             |old| old == *text,
         ),
-        value => old == gputune::emit::yaml_scalar(value) || Value::parse(old) == *value,
+        value => old == gputune::report::emit::yaml_scalar(value) || Value::parse(old) == *value,
     }
 }
 

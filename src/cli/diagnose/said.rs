@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use gputune::diagnosis::Note;
-use gputune::quantity::show_duration;
+use gputune::model::quantity::show_duration;
 use gputune::report::shown_estimate;
 
 use super::{label, result_words};

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use gputune::adapter::Apply;
 use gputune::diagnosis::{Evidence, Examined, Opening, openable};
+use gputune::model::{Role, Value};
+use gputune::probe::adapter::Apply;
 use gputune::report;
-use gputune::space::{Role, Value};
 use gputune::spec::Spec;
 
 use super::super::exit::{Exit, Failed};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use console::Term;
 use gputune::report::{Screen, shortened};
-use gputune::status::Status;
+use gputune::search::Status;
 
 use super::colour;
 use keys::Keys;

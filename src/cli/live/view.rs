@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use gputune::metric::{Metric, Readings};
-use gputune::outcome::Estimate;
-use gputune::quantity::{show_bytes, show_duration, show_number};
+use gputune::model::{
+    Estimate, Metric, Purpose, Readings, Settings,
+    quantity::{show_bytes, show_duration, show_number},
+};
 use gputune::report::{Screen, Tone, shortened, shown_estimate, wrap};
-use gputune::space::Settings;
-use gputune::status::{Ended, Running, Status};
-use gputune::trial::Purpose;
+use gputune::search::{Ended, Running, Status};
 
 /// The columns of the words in front.
 const LABEL: usize = 8;
@@ -285,9 +284,8 @@ fn most(gpus: &[&Readings], metric: Metric) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use gputune::event::DeviceReadings;
-    use gputune::metric::{GpuUse, Reading, Source};
-    use gputune::status::BestSoFar;
+    use gputune::model::{DeviceReadings, GpuUse, Reading, Source};
+    use gputune::search::BestSoFar;
 
     use super::*;
 

@@ -16,7 +16,7 @@ use super::cuda::CudaDevice;
 use super::device::Device;
 use super::host_device::HostDevice;
 use super::training::DeviceTraining;
-use crate::precision::Precision as Format;
+use crate::model::Precision as Format;
 
 const STEPS: usize = 12;
 

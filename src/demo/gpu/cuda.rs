@@ -5,11 +5,11 @@ use super::super::error::DemoError;
 use super::super::scalar::{Scalar, Storage};
 use super::device::{Argument, Device, KERNELS, Kernel, Mark};
 use super::source::device_source;
-use crate::foreign::cuda::{
+use crate::machine::foreign::cuda::{
     self, Blas, Buffer, Compiler, CudaError, DeviceFacts, Driver, Element, Event, Gpu, Grid, MatrixProduct, Module,
     Pinned, ProductShape, Stream,
 };
-use crate::precision::Precision;
+use crate::model::Precision;
 
 /// Threads of a block: a multiple of the 32 of a warp that every device allows.
 const BLOCK_THREADS: u32 = 256;

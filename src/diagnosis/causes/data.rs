@@ -5,8 +5,10 @@ use super::super::evidence::{Differential, Evidence, ratio};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
 use super::loader::{imbalance, is_ahead, worker_overhead};
 use super::memory::PRESSURE;
-use crate::metric::Metric;
-use crate::quantity::{show_bytes, show_seconds};
+use crate::model::{
+    Metric,
+    quantity::{show_bytes, show_seconds},
+};
 
 pub(super) static COMPUTES: Threshold = Threshold {
     what: "share of a sample's time in the data set that is computing, at least",

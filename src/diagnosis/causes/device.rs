@@ -4,8 +4,7 @@ use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, sho
 use super::super::evidence::{Differential, Evidence};
 use super::super::starvation::{WAIT, WITHOUT_LOADER};
 use super::ranks::EXPOSED;
-use crate::metric::Metric;
-use crate::precision::Precision;
+use crate::model::{Metric, Precision};
 
 pub(super) static PER_STEP: Threshold = Threshold {
     what: "how many times as many samples per second with twice the batch, at least",

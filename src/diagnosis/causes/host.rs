@@ -2,8 +2,10 @@
 
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_gain, shown_share};
 use super::super::evidence::{Differential, Evidence};
-use crate::metric::Metric;
-use crate::quantity::{show_number, show_seconds};
+use crate::model::{
+    Metric,
+    quantity::{show_number, show_seconds},
+};
 
 pub(super) static COPIES: Threshold = Threshold {
     what: "share of a step that copies to the device, at least",
@@ -323,7 +325,7 @@ fn shared_gpu(evidence: &Evidence) -> Option<Found> {
     found.add(0.8, message);
     if let Some(bytes) = evidence.gpu(Metric::MemoryOthers).filter(|bytes| *bytes > 1e9) {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be a size")]
-        let bytes = crate::quantity::show_bytes(bytes.min(1e18) as u64);
+        let bytes = crate::model::quantity::show_bytes(bytes.min(1e18) as u64);
         found.add(0.3, format!("others hold {bytes} of its memory"));
     }
     Some(found)

@@ -3,7 +3,7 @@
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Evidence, ratio};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
-use crate::quantity::{show_count, show_seconds};
+use crate::model::quantity::{show_count, show_seconds};
 
 pub(super) static AHEAD: Threshold = Threshold {
     what: "how many times as fast the loader alone is as the job, at least",

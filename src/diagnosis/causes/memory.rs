@@ -3,9 +3,10 @@
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence};
 use super::super::starvation::Starvation;
-use crate::metric::Metric;
-use crate::outcome::Memory;
-use crate::quantity::{show_bytes, show_number};
+use crate::model::{
+    Memory, Metric,
+    quantity::{show_bytes, show_number},
+};
 
 pub(super) static NEARLY_FULL: Threshold = Threshold {
     what: "share of device memory in use at the peak, at least",

@@ -1,10 +1,11 @@
 //! Each cause is found in a job that has it, and in no other.
 
 use super::*;
+use crate::diagnosis::Differential;
+use crate::diagnosis::Kind;
+use crate::diagnosis::Scope;
 use crate::diagnosis::sample::Job;
-use crate::diagnosis::{Differential, Kind, Scope};
-use crate::metric::Metric;
-use crate::outcome::{Memory, Outliers};
+use crate::model::{Memory, Metric, Outliers};
 
 /// A job with a disease, by the name of the cause.
 fn sick(name: &str) -> Job {
@@ -233,10 +234,12 @@ mod arbitrary {
     use proptest::prelude::*;
 
     use super::super::*;
-    use crate::diagnosis::{DIFFERENTIALS, Differential, Ran, experiment, next};
-    use crate::fact::{FACTS, Fact, Kind};
-    use crate::metric::{GpuUse, METRICS, Reading, Source};
-    use crate::outcome::{Estimate, Measurement};
+    use crate::diagnosis::DIFFERENTIALS;
+    use crate::diagnosis::Differential;
+    use crate::diagnosis::Ran;
+    use crate::diagnosis::experiment;
+    use crate::diagnosis::next;
+    use crate::model::{Estimate, FACTS, Fact, GpuUse, METRICS, Measurement, Reading, Source, fact::Kind};
 
     const NUMBERS: [f64; 12] =
         [0.0, -1.0, 1e-300, 1e300, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.5, 1.0, 2.0, 4.0, 1e9];
@@ -299,7 +302,7 @@ mod arbitrary {
             for (at, run, how) in runs {
                 let ran = match how {
                     0 => Ran::Failed("as scripted".to_owned()),
-                    1 => Ran::OutOfMemory(crate::outcome::Memory::Device),
+                    1 => Ran::OutOfMemory(crate::model::Memory::Device),
                     _ => Ran::Measured(Box::new(run)),
                 };
                 evidence.runs.push((DIFFERENTIALS[at].differential, ran));

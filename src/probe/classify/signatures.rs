@@ -2,7 +2,7 @@
 //!
 //! `docs/failures.md` lists every one of them; a test compares the two.
 
-use crate::outcome::Memory;
+use crate::model::Memory;
 
 /// What a text means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

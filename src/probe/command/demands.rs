@@ -8,8 +8,7 @@ use super::super::orders::Ending;
 use super::super::ranks::Attendance;
 use super::super::template::StepTemplate;
 use super::{CommandStep, Experiment, Job, Mode, ProbeError, Rate, Run};
-use crate::outcome::{Failure, Outcome};
-use crate::space::{Expression, Settings};
+use crate::model::{Expression, Failure, Outcome, Settings};
 
 impl Run<'_> {
     /// Why what was measured does not count.

@@ -7,7 +7,7 @@ use super::super::classify::{self, missing_module, says_usage_error};
 use super::super::orders::Ending;
 use super::verdict::Verdict;
 use super::{ProbeError, Run};
-use crate::outcome::{Failure, Outcome};
+use crate::model::{Failure, Outcome};
 
 const MODULE: &str = "this Python does not have it: activate its environment, or name the right Python in `command`, such as \
      \".venv/bin/python\"; the same gputune command then goes on. Where only some configs need it, install it or take them \

@@ -7,8 +7,7 @@ use super::super::heard::News;
 use super::super::orders::Ending;
 use super::super::writes;
 use super::{Effort, Mode, Rate, Run};
-use crate::fact::LOADER_RATE;
-use crate::outcome::{Failure, Measurement, Memory, Outcome};
+use crate::model::{Failure, Measurement, Memory, Outcome, fact::LOADER_RATE};
 
 impl From<News> for Verdict {
     fn from(news: News) -> Self {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::outcome::Measurement;
-use crate::probe::window::DATA_WAIT;
+use crate::model::Measurement;
+use crate::probe::measuring::window::DATA_WAIT;
 
 /// Columns that mean the same as a metric.
 const SAME: &[(&str, &str)] = &[("x_power_w", "power"), ("x_avg_power_w", "power")];
@@ -46,7 +46,9 @@ pub(super) fn means<'m>(measurements: impl Iterator<Item = &'m Measurement>) -> 
     for (name, number) in measurements.flat_map(|measurement| &measurement.metrics) {
         all.entry(name).or_default().push(*number);
     }
-    all.into_iter().filter_map(|(name, numbers)| Some((name.to_owned(), crate::stats::mean(&numbers)?))).collect()
+    all.into_iter()
+        .filter_map(|(name, numbers)| Some((name.to_owned(), crate::probe::stats::mean(&numbers)?)))
+        .collect()
 }
 
 #[cfg(test)]

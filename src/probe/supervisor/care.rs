@@ -7,8 +7,10 @@ use rustix::process::{Signal, WaitOptions, kill_process, waitpid};
 
 use super::super::shared_watch::SharedWatch;
 use super::{Supervised, pid_of};
-use crate::process_table::{descendants, is_stopped, parent, started};
-use crate::telemetry::shared::files_of;
+use crate::machine::{
+    process_table::{descendants, is_stopped, parent, started},
+    telemetry::shared::files_of,
+};
 
 /// How long ending processes without their supervisor may take: SIGKILL is a matter of milliseconds, unless a process waits
 /// for a driver or a file system.

@@ -34,8 +34,7 @@ pub(super) use store::remove;
 use surroundings::Surroundings;
 
 use super::StepTemplate;
-use crate::objective::Headroom;
-use crate::quantity::show_bytes;
+use crate::model::{Headroom, quantity::show_bytes};
 
 /// What becomes of a probe's writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

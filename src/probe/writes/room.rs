@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::store::bytes_in;
-use crate::quantity::show_bytes;
+use crate::model::quantity::show_bytes;
 
 /// Room on a disk that is left for others, however much is allowed.
 const RESERVE: u64 = 128 << 20;

@@ -12,7 +12,7 @@ use super::room::{Room, free_bytes};
 use super::store::{Store, remove};
 use super::surroundings::Surroundings;
 use super::{data, reason, rehearsal};
-use crate::objective::Headroom;
+use crate::model::Headroom;
 
 /// Folders of the system's own files, which nobody's job is to write to (FHS 3.0, sections 3 and 4).
 const OF_THE_SYSTEM: &[&str] = &["/bin", "/boot", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];

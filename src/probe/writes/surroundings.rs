@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::caches;
-use crate::probe::{StepTemplate, Template};
+use crate::probe::StepTemplate;
+use crate::probe::Template;
 
 /// What a layout is made for.
 #[derive(Debug, Clone)]

@@ -98,7 +98,7 @@ pub(super) fn legend(parts: &[Part]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Measurement;
+    use crate::model::Measurement;
 
     fn evidence(phases: &[(&str, f64)]) -> Evidence {
         let observed = Measurement {

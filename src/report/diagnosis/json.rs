@@ -6,9 +6,7 @@ use serde::Serialize;
 
 use super::bar::{Part, parts};
 use crate::diagnosis::{Clue, Diagnosed, Differential, Evidence, Examined, Kind, Opening, Ran, Verdict, Worth};
-use crate::fact::Facts;
-use crate::metric::{GpuUse, Readings};
-use crate::outcome::Estimate;
+use crate::model::{Estimate, Facts, GpuUse, Readings};
 
 /// The format of the JSON; it rises when a member changes its meaning or goes away.
 const FORMAT: u32 = 1;

@@ -1,8 +1,8 @@
 //! What counts against each parameter.
 
 use super::{Along, Scatter, Studied, figure};
+use crate::model::Purpose;
 use crate::report::figure::{Drawing, Figure, Line, Points, Scale, file_name};
-use crate::trial::Purpose;
 
 pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     let is_searched = |at: &usize| studied.study.space.parameters()[*at].len() > 1;

@@ -1,10 +1,8 @@
 //! Peak device memory against what it grows with, and how much there is.
 
 use super::{Along, Scatter, Studied, figure, float};
-use crate::outcome::Estimate;
-use crate::quantity::show_bytes;
+use crate::model::{Estimate, MemoryRole, Role, quantity::show_bytes};
 use crate::report::figure::{Axis, Drawing, Figure, Limit, Mark, Points, Unit};
-use crate::space::{MemoryRole, Role};
 
 pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     let study = studied.study;

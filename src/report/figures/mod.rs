@@ -9,11 +9,8 @@ mod progress;
 
 use super::figure::{Axis, Drawing, Figure, Mark, Scale, Series, Tick, Unit};
 use super::row::result_name;
-use crate::objective::{Direction, Judgement};
-use crate::outcome::{Estimate, Outcome};
-use crate::space::{Config, Parameter, Value};
-use crate::study::{Best, Study};
-use crate::trial::Trial;
+use crate::model::{Config, Direction, Estimate, Judgement, Outcome, Parameter, Trial, Value};
+use crate::search::{Best, Study};
 
 /// A kind of figure.
 #[derive(Debug, Clone, Copy)]

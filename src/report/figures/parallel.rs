@@ -1,8 +1,8 @@
 //! All parameters at once: a line for each trial.
 
 use super::{Along, Studied, figure, float};
+use crate::model::{Purpose, Trial};
 use crate::report::figure::{Drawing, Figure, Parallel, Strand};
-use crate::trial::{Purpose, Trial};
 
 /// Lines that can be told apart, more or less.
 const MOST: usize = 400;

@@ -1,11 +1,9 @@
 //! Where a step's time went.
 
 use super::{Studied, figure};
-use crate::outcome::Measurement;
-use crate::quantity::show_seconds;
+use crate::model::{Measurement, Trial, quantity::show_seconds};
 use crate::report::figure::{Axis, Bar, Bars, Drawing, Figure, Mark, Unit};
 use crate::report::row::sorted;
-use crate::trial::Trial;
 
 /// Bars that can be read side by side.
 const MOST: usize = 16;

@@ -1,13 +1,13 @@
 //! The first two metrics of a front against each other.
 
 use super::{Scatter, Studied, figure, metric_unit};
-use crate::objective::{Direction, Goal};
+use crate::model::{Direction, Goal};
 use crate::report::figure::{Axis, Drawing, Figure, Line, Points};
 
 pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     let study = studied.study;
     let [first, second, ..] = study.objective.goals() else { return Vec::new() };
-    let number = |goal: &Goal, trial: &crate::trial::Trial| {
+    let number = |goal: &Goal, trial: &crate::model::Trial| {
         let estimate = study.objective.estimate_of(&goal.metric, trial.outcome.partial_measurement()?)?;
         estimate.value.is_finite().then_some(estimate)
     };

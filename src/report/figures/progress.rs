@@ -1,8 +1,8 @@
 //! What each probe came to, and the best so far.
 
 use super::{Scatter, Studied, figure};
+use crate::model::Purpose;
 use crate::report::figure::{Axis, Drawing, Figure, Line, Points, Unit};
-use crate::trial::Purpose;
 
 pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     let mut scatter = Scatter::default();

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::kept::Kept;
-use crate::metric::{METRICS, Readings, Unit};
-use crate::outcome::Measurement;
+use crate::model::{
+    METRICS, Measurement, Readings, Trial, Unit,
+    quantity::{show_bytes, show_number, show_seconds},
+};
 use crate::probe::Timeline;
-use crate::quantity::{show_bytes, show_number, show_seconds};
 use crate::report::care::left_out;
 use crate::report::gpus::gpu_lines;
 use crate::report::redact::redacted;
 use crate::report::row::{shown_estimate, shown_numerics};
-use crate::study::Study;
-use crate::trial::Trial;
+use crate::search::Study;
 
 /// One trial.
 #[derive(Debug, Default, Serialize)]

@@ -5,11 +5,10 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use crate::outcome::Outcome;
+use crate::model::{Outcome, Trial};
 use crate::probe::{CommandProber, Effort, Timeline};
 use crate::report::Subject;
 use crate::report::redact::redacted;
-use crate::trial::Trial;
 
 /// The most of all logs together that a page has, in bytes, and of one; with many trials each has less.
 const ALL_LOGS: usize = 2 << 20;

@@ -20,7 +20,7 @@ use super::escape::as_markup;
 use super::figure::{Figure, MARKS, MarkRow};
 use super::figures::{FIGURES, Studied};
 use super::redact::redacted;
-use crate::emit::shell_word;
+use crate::report::emit::shell_word;
 use detail::Detail;
 use summary::Summary;
 use table::Rows;

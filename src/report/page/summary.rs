@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::kept::Kept;
-use crate::budget::StopReason;
-use crate::outcome::{Estimate, Measurement};
-use crate::quantity::{show_bytes, show_duration, show_number};
+use crate::model::{
+    Estimate, Measurement, Purpose, Settings,
+    quantity::{show_bytes, show_duration, show_number},
+};
 use crate::report::Subject;
 use crate::report::bottleneck::Bottleneck;
 use crate::report::care::Care;
@@ -19,9 +20,7 @@ use crate::report::gpus::gpu_summary;
 use crate::report::host::host_words;
 use crate::report::row::{shown_metric, shown_numerics, shown_result};
 use crate::report::table::shown_ratio;
-use crate::space::Settings;
-use crate::study::{Best, Study, Verdict};
-use crate::trial::Purpose;
+use crate::search::{Best, StopReason, Study, Verdict};
 
 /// The head of the page.
 #[derive(Debug, Default, Serialize)]
@@ -206,7 +205,7 @@ fn memory_card(measurement: &Measurement) -> Option<Card> {
 }
 
 fn compared(settings: &Settings, before: Option<&Settings>) -> Vec<Setting> {
-    let shown = |value: Option<&crate::space::Value>| value.map_or_else(|| "not used".to_owned(), ToString::to_string);
+    let shown = |value: Option<&crate::model::Value>| value.map_or_else(|| "not used".to_owned(), ToString::to_string);
     let mut all: Vec<Setting> = settings
         .iter()
         .map(|(name, value)| Setting {
@@ -237,7 +236,7 @@ fn why(before: &Measurement, now: &Measurement) -> Option<String> {
     });
     let (phase, then, now) = gains.max_by(|a, b| (a.1 - a.2).total_cmp(&(b.1 - b.2)))?;
     let share = (then - now) / saved;
-    let words = |seconds: f64| crate::quantity::show_seconds(seconds);
+    let words = |seconds: f64| crate::model::quantity::show_seconds(seconds);
     (saved > 0.0 && share >= NOTABLE).then(|| {
         let share = (share * 100.0).min(100.0);
         format!(

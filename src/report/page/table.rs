@@ -2,13 +2,10 @@
 
 use serde::Serialize;
 
-use crate::metric::{Metric, together};
-use crate::outcome::Measurement;
+use crate::model::{Measurement, Metric, Parameter, Trial, Value, metric::together};
 use crate::report::figure::{Mark, Unit};
 use crate::report::figures::{Studied, metric_unit};
 use crate::report::row::{shown_result, sorted};
-use crate::space::{Parameter, Value};
-use crate::trial::Trial;
 
 /// A table.
 #[derive(Debug, Serialize)]
@@ -67,7 +64,7 @@ impl Rows {
         let measurement = |trial: &&Trial| trial.outcome.partial_measurement().cloned();
         let mut columns = vec![column("purpose", Unit::Number, false)];
         let names: Vec<&str> = (study.space.parameters().iter().map(Parameter::name))
-            .chain(study.space.derived().iter().map(crate::space::Derived::name))
+            .chain(study.space.derived().iter().map(crate::model::Derived::name))
             .collect();
         columns.extend(names.iter().map(|name| column(name, Unit::Number, true)));
         columns.push(Column { is_words: true, ..column("result", Unit::Number, false) });

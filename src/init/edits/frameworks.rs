@@ -1,0 +1,101 @@
+//! Arguments that a training framework has for a target, in the call that takes them.
+
+use serde_json::Value as Json;
+
+use super::script::{Found, Script};
+use crate::model::Value;
+use crate::report::emit::{FRAMEWORKS, KNOBS};
+
+/// A call that takes a framework's settings.
+struct Owner {
+    /// The framework's form in [`FRAMEWORKS`].
+    framework: &'static str,
+    /// The modules by which it is known.
+    modules: &'static [&'static str],
+    /// The calls.
+    calls: &'static [&'static str],
+    /// What its keys begin with there.
+    prefix: &'static str,
+    /// What is said where the script has no such call.
+    otherwise: Option<&'static str>,
+    /// The targets that it has arguments for, where it lacks some of the framework's.
+    only: Option<&'static str>,
+}
+
+const OWNERS: &[Owner] = &[
+    Owner {
+        framework: "huggingface",
+        modules: &["transformers", "trl"],
+        calls: &["TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "GRPOConfig"],
+        prefix: "",
+        otherwise: Some("the TrainingArguments"),
+        only: None,
+    },
+    Owner {
+        framework: "lightning",
+        modules: &["lightning", "pytorch_lightning"],
+        calls: &["Trainer"],
+        prefix: "trainer.",
+        otherwise: None,
+        only: None,
+    },
+    Owner {
+        framework: "lightning",
+        modules: &["lightning", "lightning_fabric"],
+        calls: &["Fabric"],
+        prefix: "trainer.",
+        otherwise: None,
+        only: Some("torch.precision"),
+    },
+    Owner {
+        framework: "accelerate",
+        modules: &["accelerate"],
+        calls: &["Accelerator"],
+        prefix: "",
+        otherwise: None,
+        only: None,
+    },
+];
+
+/// A call and its arguments: names, and code.
+type Asked<'s> = (Result<Found<'s>, String>, Vec<(String, String)>);
+
+/// The arguments for a setting of a target, and the call; nothing where the script's framework has none.
+pub(super) fn arguments<'s>(script: &'s Script, target: &str, value: &Value, device: &str) -> Option<Asked<'s>> {
+    let knob = KNOBS.iter().find(|facts| facts.target == Some(target))?.knob;
+    let is_its = |owner: &&Owner| {
+        owner.only.is_none_or(|only| only == target) && owner.modules.iter().any(|module| script.imports(module))
+    };
+    OWNERS.iter().filter(is_its).find_map(|owner| {
+        // Arguments that are parsed from the command line have no call of their own.
+        let is_parsed = || script.all(&["HfArgumentParser"]).next().is_some();
+        let call = match (script.call(owner.calls), owner.otherwise) {
+            (Some(found), _) => Ok(found),
+            (None, Some(name)) if is_parsed() => Err(name.to_owned()),
+            (None, _) => return None,
+        };
+        let (_, framework) = FRAMEWORKS.iter().find(|(name, _)| *name == owner.framework)?;
+        let key = framework.keys.iter().find(|key| key.knob == knob)?;
+        let own = |(key, value): (&'static str, Json)| {
+            let name = key.strip_prefix(owner.prefix).filter(|name| !name.contains('.'))?;
+            Some((name.to_owned(), python(&value)))
+        };
+        let arguments: Option<Vec<(String, String)>> = (key.write)(value).ok()?.into_iter().map(own).collect();
+        let mut arguments = arguments?;
+        // Its check of bf16 looks for a GPU unless it is told that there is to be none.
+        let is_half = arguments.iter().any(|(name, code)| name == "bf16" && code == "True");
+        if is_half && device == "cpu" {
+            arguments.push(("use_cpu".to_owned(), "True".to_owned()));
+        }
+        Some((call, arguments))
+    })
+}
+
+/// A scalar of JSON as Python writes it.
+fn python(value: &Json) -> String {
+    match value {
+        Json::Bool(true) => "True".to_owned(),
+        Json::Bool(false) => "False".to_owned(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,240 @@
+//! What to write into a script so that it trains with settings that only an adapter's hook applies, in the script's own words.
+//!
+//! A framework's own argument comes first (`TrainingArguments(bf16=True)`), then the argument of a call that the script has
+//! (`DataLoader(num_workers=4)`), then lines of their own ([`ByHand`](crate::probe::adapter::ByHand)).
+
+mod frameworks;
+mod script;
+
+use std::collections::BTreeSet;
+
+use crate::init::Call;
+use crate::model::{Settings, Value};
+use crate::probe::{
+    StepTemplate,
+    adapter::{Applied, Names, OwnCall, Spot},
+};
+use crate::report::Edit;
+
+use script::{Found, Script};
+
+/// Arguments of a `DataLoader` that it refuses where it has no workers (torch's documentation, `torch.utils.data`).
+const OF_WORKERS: [&str; 4] = ["prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"];
+/// The places of a `DataLoader`'s arguments that need no name.
+const POSITIONS: &[(&str, usize)] = &[("batch_size", 1), ("num_workers", 5), ("pin_memory", 7)];
+
+/// The changes for a config, in the order of the script; none for a config that is the baseline's.
+///
+/// `words` is the command. A setting that is the baseline's is what the script does already, unless its text says otherwise.
+pub fn edits(
+    step: &StepTemplate,
+    words: &[String],
+    settings: &Settings,
+    baseline: Option<&Settings>,
+    is_gpu: bool,
+) -> Vec<Edit> {
+    let is_baseline = baseline.is_some_and(|baseline| baseline == settings);
+    let all: Vec<(&Applied, Value)> = applied(step, settings);
+    if is_baseline || all.is_empty() {
+        return Vec::new();
+    }
+    let script = Script::read(words, &step.cwd);
+    let mut writer = Writer { names: script.names(is_gpu), script: &script, arguments: Vec::new(), lines: Vec::new() };
+    for (applied, value) in &all {
+        let is_of_baseline =
+            baseline.is_some_and(|baseline| baseline.get(&applied.parameter) == settings.get(&applied.parameter));
+        writer.add(applied, value, is_of_baseline && !script.cannot_do(&applied.name, value));
+    }
+    writer.add_pieces(step, settings);
+    writer.edits()
+}
+
+/// What the hook applies, with the values that a script has without it: its loader makes the pieces of a batch.
+fn applied<'s>(step: &'s StepTemplate, settings: &'s Settings) -> Vec<(&'s Applied, Value)> {
+    let pieces = pieces(step, settings);
+    let value = |(applied, value): (&'s Applied, &'s Value)| {
+        let part = value.as_i64().filter(|size| applied.name == "dataloader.batch_size" && size % pieces == 0);
+        (applied, part.map_or_else(|| value.clone(), |size| Value::Int(size / pieces)))
+    };
+    step.apply.by_hook(settings).map(value).collect()
+}
+
+/// In how many pieces the hook works a batch through.
+fn pieces(step: &StepTemplate, settings: &Settings) -> i64 {
+    let pieces = step.apply.by_hook(settings).find(|(applied, _)| applied.name == "torch.grad_accumulation");
+    pieces.and_then(|(_, value)| value.as_i64()).filter(|&pieces| pieces > 0).unwrap_or(1)
+}
+
+/// Arguments that a call is to have.
+struct Arguments<'s> {
+    targets: Vec<String>,
+    /// The call in the script, or what it is named where none was found.
+    call: Result<Found<'s>, String>,
+    /// Names and code; none takes the call out.
+    wanted: Vec<(String, String)>,
+}
+
+/// Collects changes, so that what goes to one place is one change.
+struct Writer<'s> {
+    script: &'s Script,
+    names: Names,
+    arguments: Vec<Arguments<'s>>,
+    lines: Vec<(Spot, String, String)>,
+}
+
+impl<'s> Writer<'s> {
+    fn add(&mut self, applied: &Applied, value: &Value, is_as_before: bool) {
+        if let Some((call, wanted)) = frameworks::arguments(self.script, &applied.name, value, self.names.device) {
+            if !is_as_before {
+                self.want(&applied.name, call, wanted);
+            }
+            return;
+        }
+        let by_hand = &applied.target.by_hand;
+        let found = by_hand.call.as_ref().and_then(|own| Some((self.script.call(own.names)?, (own.arguments)(value)?)));
+        let has_call = found.is_some();
+        match found {
+            Some((call, wanted)) => {
+                // What the text says is known; where it says nothing that can be read, the baseline tells.
+                let is_known = wanted.iter().any(|(name, code)| is_another_literal(call.call, name, code));
+                if !is_as_before || is_known {
+                    self.want(&applied.name, Ok(call), owned(wanted));
+                }
+            }
+            None if is_as_before => {}
+            None => self.want_new(&applied.name, by_hand.call.as_ref(), value),
+        }
+        if !is_as_before {
+            let names = Names { has_call, ..self.names.clone() };
+            for line in (by_hand.lines)(value, &names) {
+                self.lines.push((line.spot, line.code, applied.name.clone()));
+            }
+        }
+    }
+
+    /// Arguments of a call that the script needs and that was not found in it.
+    fn want_new(&mut self, target: &str, own: Option<&OwnCall>, value: &Value) {
+        let Some(own) = own.filter(|own| own.is_needed) else { return };
+        let name = if own.names.len() == 1 { own.names.concat() } else { "the optimizer".to_owned() };
+        let wanted = (own.arguments)(value).unwrap_or_default();
+        self.want(target, Err(name), owned(wanted));
+    }
+
+    /// Where the command has the batch size and the hook makes pieces of it, the loader has to.
+    fn add_pieces(&mut self, step: &StepTemplate, settings: &Settings) {
+        let pieces = pieces(step, settings);
+        let is_by_hook = step.apply.by_hook(settings).any(|(applied, _)| applied.name == "dataloader.batch_size");
+        let Some(found) = self.script.call(&["DataLoader"]).filter(|_| pieces > 1 && !is_by_hook) else { return };
+        let now = now(found.call, "batch_size").map_or_else(|| "batch_size".to_owned(), str::to_owned);
+        let wanted = vec![("batch_size".to_owned(), format!("{now} // {pieces}"))];
+        self.want("torch.grad_accumulation", Ok(found), wanted);
+    }
+
+    fn want(&mut self, target: &str, call: Result<Found<'s>, String>, wanted: Vec<(String, String)>) {
+        let is_same = |known: &&mut Arguments<'s>| match (&known.call, &call) {
+            (Ok(known), Ok(call)) => known.place == call.place && known.call.name == call.call.name,
+            (Err(known), Err(name)) => known == name,
+            _ => false,
+        };
+        match self.arguments.iter_mut().find(is_same) {
+            Some(known) => {
+                known.targets.push(target.to_owned());
+                known.wanted.extend(wanted);
+            }
+            None => self.arguments.push(Arguments { targets: vec![target.to_owned()], call, wanted }),
+        }
+    }
+
+    fn edits(self) -> Vec<Edit> {
+        let Self { script, arguments, lines, names } = self;
+        let mut edits: Vec<Edit> = arguments.into_iter().filter_map(of_call).collect();
+        let spots: BTreeSet<Spot> = lines.iter().map(|(spot, ..)| *spot).collect();
+        for spot in spots {
+            let here: Vec<&(Spot, String, String)> = lines.iter().filter(|(at, ..)| *at == spot).collect();
+            let (known, new): (Vec<_>, Vec<_>) =
+                here.into_iter().partition(|(_, code, _)| script.assignment(code).is_some());
+            edits.extend(known.into_iter().filter_map(|(_, code, target)| reassigned(script, code, target)));
+            if !new.is_empty() {
+                let mut targets: Vec<String> = new.iter().map(|(.., target)| target.clone()).collect();
+                targets.dedup();
+                edits.push(Edit {
+                    targets,
+                    place: script.spot(spot, &names),
+                    what: spot.words().to_owned(),
+                    lines: new.iter().map(|(_, code, _)| code.clone()).collect(),
+                    instead_of: Vec::new(),
+                });
+            }
+        }
+        edits
+    }
+}
+
+fn owned(arguments: crate::probe::adapter::Arguments) -> Vec<(String, String)> {
+    arguments.into_iter().map(|(name, code)| (name.to_owned(), code)).collect()
+}
+
+/// An assignment that the script has, with another value; nothing where the value is the same.
+fn reassigned(script: &Script, code: &str, target: &str) -> Option<Edit> {
+    let (place, now) = script.assignment(code)?;
+    (now != code).then(|| Edit {
+        targets: vec![target.to_owned()],
+        place: Some(place),
+        what: "set".to_owned(),
+        lines: vec![code.to_owned()],
+        instead_of: vec![now],
+    })
+}
+
+/// The code of a call's argument, as it stands there.
+fn now<'c>(call: &'c Call, name: &str) -> Option<&'c str> {
+    let position = POSITIONS.iter().find(|(known, _)| *known == name && call.last() == "DataLoader");
+    let by_position = || call.positional.get(position?.1).filter(|code| !code.starts_with('*')).map(String::as_str);
+    call.get(name).or_else(by_position)
+}
+
+/// Whether a call states another value for an argument than this code, as a literal.
+fn is_another_literal(call: &Call, name: &str, code: &str) -> bool {
+    let literal = now(call, name).and_then(crate::init::literal);
+    literal.is_some_and(|now| crate::init::literal(code).is_some_and(|wanted| wanted != now))
+}
+
+/// The change of one call; nothing where it has all of it already.
+fn of_call(arguments: Arguments<'_>) -> Option<Edit> {
+    let Arguments { targets, call, wanted } = arguments;
+    let code = |(name, code): (&String, &String)| format!("{name}={code}");
+    let found = match call {
+        Ok(found) => found,
+        Err(name) => {
+            let lines = vec![wanted.iter().map(|(name, value)| code((name, value))).collect::<Vec<_>>().join(", ")];
+            return Some(Edit { targets, what: format!("in {name}"), lines, ..Edit::default() });
+        }
+    };
+    let Found { call, place } = found;
+    if wanted.is_empty() {
+        let what = format!("leave out {}(...)", call.name);
+        return Some(Edit { targets, place: Some(place), what, ..Edit::default() });
+    }
+    let is_there = |(name, code): &&(String, String)| now(call, name) != Some(code);
+    let new: Vec<&(String, String)> = wanted.iter().filter(is_there).collect();
+    let mut instead_of: Vec<String> =
+        new.iter().filter_map(|(name, _)| Some(format!("{name}={}", now(call, name)?))).collect();
+    let has_no_workers = wanted.iter().any(|(name, code)| name == "num_workers" && code == "0");
+    let idle = OF_WORKERS.iter().filter(|_| has_no_workers && call.last() == "DataLoader");
+    let idle = idle.filter_map(|name| Some(format!("{name}={}", call.get(name)?)));
+    instead_of.extend(idle);
+    if new.is_empty() && instead_of.is_empty() {
+        return None;
+    }
+    // Arguments that come in a table of their own may have them, too.
+    let table = call.positional.iter().find(|code| code.starts_with("**"));
+    let what = match table {
+        Some(table) => format!("in {}(...), and out of {}", call.name, table.trim_start_matches('*')),
+        None => format!("in {}(...)", call.name),
+    };
+    let line = new.iter().map(|(name, value)| code((name, value))).collect::<Vec<_>>().join(", ");
+    Some(Edit { targets, place: Some(place), what, lines: vec![line], instead_of })
+}
+
+#[cfg(test)]
+mod tests;

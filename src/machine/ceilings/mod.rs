@@ -1,0 +1,240 @@
+//! What a GPU could do at best: measured once, kept, and what a training step reaches is compared with it.
+//!
+//! `docs/device.md` says what is measured and how. What needs a GPU has not run on one yet.
+
+#[cfg(feature = "cuda")]
+mod gpu;
+#[cfg(feature = "cuda")]
+mod rig;
+mod sample;
+#[cfg(feature = "cuda")]
+mod schedule;
+mod store;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+#[cfg(feature = "cuda")]
+pub use crate::machine::foreign::cuda::CudaError;
+#[cfg(feature = "cuda")]
+pub use gpu::measure;
+pub use sample::{Clock, Pace, Timed, WallClock, sample};
+pub use store::{StoreError, folder, known, load, save};
+
+use crate::model::{PRECISIONS, Precision};
+
+/// The format of the stored file; another one is not read.
+pub const FORMAT: u32 = 1;
+
+/// Something that has a ceiling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Kind {
+    /// Matrix products in full 32 bits.
+    MatmulFp32,
+    /// Matrix products in tf32.
+    MatmulTf32,
+    /// Matrix products in bf16, sums in 32 bits.
+    MatmulBf16,
+    /// Matrix products in fp16, sums in 32 bits.
+    MatmulFp16,
+    /// Matrix products in fp8 (E4M3), result in bf16.
+    MatmulFp8,
+    /// Copies within device memory, what is read and what is written.
+    DeviceMemory,
+    /// Copies to the device from pinned memory.
+    HostToDevicePinned,
+    /// Copies to the device from ordinary memory.
+    HostToDevicePageable,
+    /// Copies from the device to pinned memory.
+    DeviceToHostPinned,
+    /// Copies from another GPU.
+    PeerToPeer,
+    /// Starts of a kernel that does nothing.
+    KernelLaunches,
+}
+
+/// What a ceiling is counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PerSecond {
+    /// Floating-point operations, a multiplication and an addition being two.
+    Operations,
+    /// Bytes.
+    Bytes,
+    /// How many.
+    Count,
+}
+
+/// All kinds in the order of a report, with what people call them.
+pub const KINDS: &[(Kind, &str, PerSecond)] = &[
+    (Kind::MatmulFp32, "matmul fp32", PerSecond::Operations),
+    (Kind::MatmulTf32, "matmul tf32", PerSecond::Operations),
+    (Kind::MatmulBf16, "matmul bf16", PerSecond::Operations),
+    (Kind::MatmulFp16, "matmul fp16", PerSecond::Operations),
+    (Kind::MatmulFp8, "matmul fp8", PerSecond::Operations),
+    (Kind::DeviceMemory, "device memory", PerSecond::Bytes),
+    (Kind::HostToDevicePinned, "host to device, pinned", PerSecond::Bytes),
+    (Kind::HostToDevicePageable, "host to device, pageable", PerSecond::Bytes),
+    (Kind::DeviceToHostPinned, "device to host, pinned", PerSecond::Bytes),
+    (Kind::PeerToPeer, "peer to peer", PerSecond::Bytes),
+    (Kind::KernelLaunches, "kernel launches", PerSecond::Count),
+];
+
+impl Kind {
+    /// The matrix products of a precision.
+    pub fn matmul(precision: Precision) -> Self {
+        match precision {
+            Precision::Fp32 => Self::MatmulFp32,
+            Precision::Tf32 => Self::MatmulTf32,
+            Precision::Bf16 => Self::MatmulBf16,
+            Precision::Fp16 => Self::MatmulFp16,
+            Precision::Fp8 => Self::MatmulFp8,
+        }
+    }
+
+    fn row(self) -> (&'static str, PerSecond) {
+        let row = KINDS.iter().find(|(kind, ..)| *kind == self);
+        row.map_or(("", PerSecond::Count), |(_, name, unit)| (name, *unit))
+    }
+
+    /// What people call it.
+    pub fn label(self) -> &'static str {
+        self.row().0
+    }
+
+    /// What it is counted in.
+    pub fn unit(self) -> PerSecond {
+        self.row().1
+    }
+}
+
+impl PerSecond {
+    /// A rate for people, such as `412 TFLOP/s`.
+    pub fn show(self, rate: f64) -> String {
+        let (step, prefixes, unit) = match self {
+            Self::Operations => (1000.0, ["", "K", "M", "G", "T", "P"], "FLOP/s"),
+            Self::Bytes => (1000.0, ["", "k", "M", "G", "T", "P"], "B/s"),
+            Self::Count => return format!("{}/s", crate::model::quantity::show_number(rate)),
+        };
+        let (mut number, mut at) = (rate, 0);
+        while number >= step && at + 1 < prefixes.len() {
+            number /= step;
+            at += 1;
+        }
+        format!("{} {}{unit}", crate::model::quantity::show_number(number), prefixes[at])
+    }
+}
+
+/// One measured ceiling, per second.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Ceiling {
+    /// The median of the samples.
+    pub median: f64,
+    /// Their first quartile.
+    pub low: f64,
+    /// Their third quartile.
+    pub high: f64,
+    /// How many samples.
+    pub samples: u32,
+}
+
+impl fmt::Display for Ceiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} to {}, {} samples)", self.median, self.low, self.high, self.samples)
+    }
+}
+
+/// What one GPU could do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ceilings {
+    /// The version of the format, [`FORMAT`].
+    pub format: u32,
+    /// The GPU's identity.
+    pub uuid: String,
+    /// The model.
+    pub name: String,
+    /// The version of its driver.
+    pub driver: String,
+    /// The program that measured.
+    pub gputune_version: String,
+    /// When it was measured, in seconds since 1970.
+    pub measured_at: u64,
+    /// How long measuring took, in seconds.
+    pub elapsed_s: f64,
+    /// What was measured.
+    pub measured: BTreeMap<Kind, Ceiling>,
+    /// Why the others were not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub absent: BTreeMap<Kind, String>,
+}
+
+impl Ceilings {
+    /// The floating-point operations per second of matrix products in a precision.
+    pub fn matmul(&self, precision: Precision) -> Option<f64> {
+        self.measured.get(&Kind::matmul(precision)).map(|ceiling| ceiling.median).filter(|rate| *rate > 0.0)
+    }
+
+    /// How many times as fast as in fp32 matrix products are in each precision: from there a search expects what a
+    /// precision may bring.
+    pub fn relative_speeds(&self) -> BTreeMap<Precision, f64> {
+        let Some(full) = self.matmul(Precision::Fp32) else { return BTreeMap::new() };
+        let all = PRECISIONS.iter().map(|facts| facts.precision);
+        all.filter_map(|precision| Some((precision, self.matmul(precision)? / full))).collect()
+    }
+
+    /// The share of the ceiling of a precision that is reached by so many floating-point operations per second on so many
+    /// such GPUs.
+    pub fn share(&self, precision: Precision, operations_per_second: f64, gpus: usize) -> Option<f64> {
+        #[expect(clippy::cast_precision_loss, reason = "a handful")]
+        let ceiling = self.matmul(precision)? * gpus.max(1) as f64;
+        Some(operations_per_second / ceiling)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn example() -> Ceilings {
+        let ceiling = |median| Ceiling { median, low: median * 0.98, high: median * 1.01, samples: 20 };
+        Ceilings {
+            format: FORMAT,
+            uuid: "GPU-1".to_owned(),
+            name: "NVIDIA Test".to_owned(),
+            driver: "580.95.05".to_owned(),
+            gputune_version: "0.1.0".to_owned(),
+            measured_at: 1,
+            elapsed_s: 9.5,
+            measured: BTreeMap::from([(Kind::MatmulFp32, ceiling(5e13)), (Kind::MatmulBf16, ceiling(8e14))]),
+            absent: BTreeMap::from([(Kind::PeerToPeer, "one GPU".to_owned())]),
+        }
+    }
+
+    #[test]
+    fn every_kind_has_a_row_and_every_precision_a_kind() {
+        for facts in crate::model::PRECISIONS {
+            let kind = Kind::matmul(facts.precision);
+            assert_eq!(kind.label(), format!("matmul {}", facts.name));
+            assert_eq!(kind.unit(), PerSecond::Operations);
+        }
+        assert_eq!(Kind::PeerToPeer.unit(), PerSecond::Bytes);
+    }
+
+    #[test]
+    fn speeds_and_shares_follow_from_what_was_measured() {
+        let ceilings = example();
+        let speeds = ceilings.relative_speeds();
+        assert_eq!(speeds, BTreeMap::from([(Precision::Fp32, 1.0), (Precision::Bf16, 16.0)]));
+        assert_eq!(ceilings.share(Precision::Bf16, 8e14, 2), Some(0.5));
+    }
+
+    #[test]
+    fn rates_are_shown_with_three_digits() {
+        assert_eq!(PerSecond::Operations.show(7.9e14), "790 TFLOP/s");
+        assert_eq!(PerSecond::Bytes.show(4.02e12), "4.02 TB/s");
+        assert_eq!(PerSecond::Count.show(412_345.0), "412,345/s");
+    }
+}

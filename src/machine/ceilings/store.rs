@@ -1,0 +1,219 @@
+//! Where ceilings are kept: one file for each GPU and driver in the user's cache.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::{Ceilings, FORMAT};
+use crate::machine::telemetry::Device;
+use crate::model::GpuUse;
+
+/// Why ceilings could not be read or kept.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no folder for it.
+    #[error("neither XDG_CACHE_HOME nor HOME names a folder")]
+    NoFolder,
+    /// It cannot be read or written.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// It is not what this program writes.
+    #[error("{} is damaged", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// The folder: `gputune/ceilings` in `XDG_CACHE_HOME`, or in `.cache` of the home folder (XDG Base Directory
+/// Specification).
+pub fn folder() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")))?;
+    Some(cache.join("gputune/ceilings"))
+}
+
+fn file(folder: &Path, uuid: &str, driver: &str) -> PathBuf {
+    // Of an instance CUDA tells the identity without saying that it is one.
+    let uuid = uuid.trim_start_matches("GPU-").trim_start_matches("MIG-");
+    let plain = |text: &str| -> String {
+        text.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' }).collect()
+    };
+    folder.join(format!("{}_{}.json", plain(uuid), plain(driver)))
+}
+
+/// The ceilings of a GPU under a driver, if they were measured. A file of another format counts as none.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn load(folder: &Path, uuid: &str, driver: &str) -> Result<Option<Ceilings>, StoreError> {
+    let found = read(&file(folder, uuid, driver))?;
+    Ok(found.filter(|ceilings| ceilings.driver == driver))
+}
+
+fn read(path: &Path) -> Result<Option<Ceilings>, StoreError> {
+    #[derive(serde::Deserialize)]
+    struct Versioned {
+        format: u32,
+    }
+    let path = path.to_owned();
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(StoreError::Io { action: "read", path, source }),
+    };
+    let parsed = serde_json::from_slice::<Versioned>(&text)
+        .and_then(|version| (version.format == FORMAT).then(|| serde_json::from_slice::<Ceilings>(&text)).transpose());
+    parsed.map_err(|source| StoreError::Damaged { path, source })
+}
+
+/// The ceilings that hold for a device that trained on these of its GPUs: those of one of them, or else of another of exactly
+/// their model. None where models are mixed, and none of another instance of a divided GPU, which may be of another size.
+/// Where it is not known which GPUs trained, the device's only model counts. What cannot be read counts as not measured.
+///
+/// From here a search takes what it expects of a precision ([`Ceilings::relative_speeds`]), and a diagnosis how far a
+/// step is from the limit ([`Ceilings::share`]).
+pub fn known(folder: &Path, device: &Device, gpus: &[GpuUse]) -> Option<Ceilings> {
+    // One without a name only says why none could be asked.
+    let mut names = gpus.iter().map(|gpu| gpu.name.as_str()).filter(|name| !name.is_empty());
+    let model = names.next().or_else(|| only_model(&device.name))?;
+    if names.any(|name| name != model) {
+        return None;
+    }
+    let is_divided = model.contains(" MIG ") || gpus.iter().any(|gpu| gpu.uuid.starts_with("MIG-"));
+    let mut of_gpus = gpus.iter().filter_map(|gpu| load(folder, &gpu.uuid, &device.driver).ok().flatten());
+    of_gpus.next().or_else(|| of_model(folder, &device.driver, model).filter(|_| !is_divided))
+}
+
+/// The model of a device's GPUs, whose name may be such as `2 x NVIDIA L4` or `NVIDIA L4 + NVIDIA T4`.
+fn only_model(device: &str) -> Option<&str> {
+    let is_count = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let counted = device.split_once(" x ").filter(|(count, _)| is_count(count));
+    Some(counted.map_or(device, |(_, model)| model)).filter(|_| !device.contains(" + "))
+}
+
+/// The last measured of a model.
+fn of_model(folder: &Path, driver: &str, name: &str) -> Option<Ceilings> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let all = files.filter_map(|path| read(&path).ok().flatten());
+    all.filter(|ceilings| ceilings.driver == driver && ceilings.name == name)
+        .max_by_key(|ceilings| ceilings.measured_at)
+}
+
+/// Keeps ceilings, in place of earlier ones: whoever reads at the same time finds the old or the new file, whole.
+///
+/// # Errors
+/// It cannot be written.
+pub fn save(folder: &Path, ceilings: &Ceilings) -> Result<PathBuf, StoreError> {
+    let path = file(folder, &ceilings.uuid, &ceilings.driver);
+    let failed = |source| StoreError::Io { action: "write", path: path.clone(), source };
+    let text = serde_json::to_vec_pretty(ceilings).map_err(|error| failed(error.into()))?;
+    fs::create_dir_all(folder).map_err(failed)?;
+    let mut new = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    new.write_all(&text).and_then(|()| new.as_file().sync_data()).map_err(failed)?;
+    new.persist(&path).map_err(|error| failed(error.error))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::example;
+    use super::*;
+
+    #[test]
+    fn what_is_kept_comes_back_for_the_same_gpu_and_driver_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = folder.path().join("not/there/yet");
+        let ceilings = example();
+        let path = save(&below, &ceilings).unwrap();
+        assert_eq!(load(&below, "GPU-1", "580.95.05").unwrap(), Some(ceilings.clone()));
+        assert_eq!(load(&below, "GPU-1", "590.1").unwrap(), None);
+        assert_eq!(load(&below, "GPU-2", "580.95.05").unwrap(), None);
+        save(&below, &ceilings).unwrap();
+        assert_eq!(fs::read_dir(&below).unwrap().count(), 1, "one file, and no leftovers");
+        assert!(path.starts_with(&below));
+    }
+
+    #[test]
+    fn another_format_is_none_and_damage_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = save(folder.path(), &example()).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("\"format\": 1", "\"format\": 2")).unwrap();
+        assert_eq!(load(folder.path(), "GPU-1", "580.95.05").unwrap(), None);
+        fs::write(&path, &text[..text.len() / 2]).unwrap();
+        assert!(matches!(load(folder.path(), "GPU-1", "580.95.05"), Err(StoreError::Damaged { .. })));
+    }
+
+    fn used(uuid: &str, name: &str) -> GpuUse {
+        GpuUse { uuid: uuid.to_owned(), name: name.to_owned(), ..GpuUse::default() }
+    }
+
+    fn device(name: &str) -> Device {
+        Device { name: name.to_owned(), driver: "580.95.05".to_owned(), is_gpu: true }
+    }
+
+    #[test]
+    fn another_gpu_of_the_model_does_where_this_one_was_not_measured() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |gpus: &[GpuUse]| known(folder.path(), &device("2 x NVIDIA Test"), gpus);
+        let test = |uuid: &str| used(uuid, "NVIDIA Test");
+        assert_eq!(of(&[test("GPU-9")]), None);
+        save(folder.path(), &example()).unwrap();
+        fs::write(folder.path().join("other.json"), "no ceilings").unwrap();
+        assert_eq!(of(&[test("GPU-9"), test("GPU-8")]), Some(example()));
+        assert_eq!(of(&[test("GPU-9"), test("GPU-1")]), Some(example()));
+        assert_eq!(of(&[used("GPU-9", "NVIDIA Other")]), None);
+        let newer = Device { driver: "590.1".to_owned(), ..device("NVIDIA Test") };
+        assert_eq!(known(folder.path(), &newer, &[test("GPU-1")]), None);
+    }
+
+    #[test]
+    fn a_name_that_another_begins_with_is_another_model() {
+        for (measured, trains) in [
+            ("NVIDIA A10", "NVIDIA A100-SXM4-40GB"),
+            ("NVIDIA L4", "NVIDIA L40S"),
+            ("NVIDIA H200", "NVIDIA H200 NVL"),
+            ("NVIDIA H200", "NVIDIA H200 MIG 1g.18gb"),
+            ("NVIDIA H200 MIG 1g.18gb", "NVIDIA H200 MIG 1g.18gb"),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            save(folder.path(), &Ceilings { name: measured.to_owned(), ..example() }).unwrap();
+            for gpus in [vec![used("GPU-9", trains)], vec![]] {
+                assert_eq!(known(folder.path(), &device(trains), &gpus), None, "{measured} for {trains}");
+            }
+        }
+    }
+
+    #[test]
+    fn mixed_models_have_none_and_an_instance_only_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        save(folder.path(), &example()).unwrap();
+        let of = |gpus: &[GpuUse]| known(folder.path(), &device("NVIDIA Other + NVIDIA Test"), gpus);
+        assert_eq!(of(&[used("GPU-1", "NVIDIA Test"), used("GPU-2", "NVIDIA Other")]), None);
+        assert_eq!(of(&[used("MIG-9", "NVIDIA Test")]), None);
+        assert_eq!(of(&[used("MIG-1", "NVIDIA Test")]), Some(example()));
+        assert_eq!(of(&[]), None);
+        for name in ["NVIDIA Test", "8 x NVIDIA Test"] {
+            for unknown in [vec![], vec![GpuUse::default()]] {
+                assert_eq!(known(folder.path(), &device(name), &unknown), Some(example()), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_cannot_leave_the_folder() {
+        let path = file(Path::new("/cache"), "../../etc/passwd", "5/8");
+        assert_eq!(path.parent(), Some(Path::new("/cache")));
+    }
+}

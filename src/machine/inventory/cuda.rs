@@ -1,0 +1,85 @@
+//! What CUDA's driver tells. Its devices are those that `CUDA_VISIBLE_DEVICES` leaves.
+
+use super::{Library, Machine};
+use crate::machine::foreign::cuda::{Blas, Compiler, CudaError, DeviceFacts, Driver};
+use crate::machine::telemetry::{GpuFacts, Mig, VISIBLE_GPUS};
+
+/// Adds the driver's version, its libraries, and what only it knows of the GPUs.
+pub(super) fn add(machine: &mut Machine) {
+    add_devices(machine);
+    // Without a device the others are of no use, and they take long to load.
+    if machine.libraries.iter().any(|library| library.name == DRIVER && library.absent.is_some()) {
+        return;
+    }
+    let major = Driver::open().and_then(|driver| driver.version()).ok().map(|version| version.major);
+    machine.libraries.push(library("libcublasLt", Blas::find(major).err().as_ref()));
+    machine.libraries.push(library("libnvrtc", Compiler::open(major).err().as_ref()));
+}
+
+const DRIVER: &str = "libcuda.so.1";
+
+/// Adds the driver's version and the devices that it shows.
+pub(super) fn add_devices(machine: &mut Machine) {
+    let driver = Driver::open();
+    machine.cuda = driver.clone().and_then(|driver| driver.version()).ok().map(|version| version.to_string());
+    let devices = driver.and_then(|driver| driver.devices());
+    machine.libraries.push(library(DRIVER, devices.as_ref().err()));
+    if std::env::var_os(VISIBLE_GPUS).is_some() {
+        hide(&mut machine.gpus, &devices);
+    }
+    for device in devices.unwrap_or_default() {
+        let known = machine.gpus.iter_mut().find(|gpu| is_same(gpu, &device));
+        match known {
+            Some(gpu) => complete(gpu, &device),
+            None => machine.gpus.push(alone(&device)),
+        }
+    }
+}
+
+/// Hides the GPUs that CUDA does not show, where it tells: it reads the list of the variable in its own way. Of instances it
+/// shows a program one, though the list may leave more.
+fn hide(gpus: &mut [GpuFacts], devices: &Result<Vec<DeviceFacts>, CudaError>) {
+    let shown = match devices {
+        Ok(devices) => devices.as_slice(),
+        Err(CudaError::NoDevice) => &[],
+        Err(_) => return,
+    };
+    let is_known = |device: &DeviceFacts| gpus.iter().any(|gpu| is_same(gpu, device));
+    if !shown.iter().all(is_known) {
+        return;
+    }
+    let is_instance = |gpu: &GpuFacts| matches!(gpu.mig, Some(Mig::InstanceOf(_)));
+    for gpu in gpus.iter_mut().filter(|gpu| shown.is_empty() || !is_instance(gpu)) {
+        gpu.is_visible = false;
+    }
+}
+
+fn library(name: &'static str, error: Option<&CudaError>) -> Library {
+    let cure = error.and_then(CudaError::cure).map(str::to_owned);
+    Library { name, absent: error.map(ToString::to_string), cure }
+}
+
+/// CUDA tells an identity without saying whether it is a GPU's or an instance's.
+fn is_same(gpu: &GpuFacts, device: &DeviceFacts) -> bool {
+    let plain = |uuid: &str| uuid.trim_start_matches("GPU-").trim_start_matches("MIG-").to_owned();
+    let (Some(a), Some(b)) = (&gpu.uuid, &device.uuid) else { return false };
+    plain(a) == plain(b)
+}
+
+fn complete(gpu: &mut GpuFacts, device: &DeviceFacts) {
+    gpu.is_visible = true;
+    gpu.compute_capability = Some(device.compute_capability);
+    gpu.multiprocessors = Some(device.multiprocessors).filter(|&count| count > 0);
+    gpu.memory_bytes = gpu.memory_bytes.or(Some(device.memory_bytes));
+}
+
+fn alone(device: &DeviceFacts) -> GpuFacts {
+    let mut gpu = GpuFacts {
+        index: u32::try_from(device.ordinal).ok(),
+        uuid: device.uuid.clone(),
+        name: device.name.clone(),
+        ..GpuFacts::default()
+    };
+    complete(&mut gpu, device);
+    gpu
+}

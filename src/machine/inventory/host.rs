@@ -1,0 +1,209 @@
+//! Processors, memory and disk.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::machine::telemetry::{HostMemory, SharedMemory};
+
+/// What the machine has beside GPUs, and how much of it this process may use.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Host {
+    /// The processors.
+    pub processors: Processors,
+    /// Memory, in bytes; the control group's limit where that is less.
+    pub memory_bytes: Option<u64>,
+    /// Memory that can be had without swapping, in bytes.
+    pub memory_available_bytes: Option<u64>,
+    /// The machine's memory, where a control group allows less, in bytes.
+    pub machine_memory_bytes: Option<u64>,
+    /// `/dev/shm`, in bytes.
+    pub shared_memory_bytes: Option<u64>,
+    /// What is free there, in bytes.
+    pub shared_memory_free_bytes: Option<u64>,
+    /// Where results would be written.
+    pub disk: Option<Disk>,
+}
+
+/// Processor cores.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Processors {
+    /// The model.
+    pub model: Option<String>,
+    /// All that are running, as the kernel counts them.
+    pub online: usize,
+    /// Those that this process may run on (sched_setaffinity(2)).
+    pub usable: usize,
+    /// How many may be kept busy, by the control group's quota; `None` without one.
+    pub quota: Option<f64>,
+}
+
+/// A file system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Disk {
+    /// The folder that was asked for; the nearest above it that is there was looked at.
+    pub folder: PathBuf,
+    /// All of it, in bytes.
+    pub total_bytes: u64,
+    /// What this user may still write, in bytes.
+    pub free_bytes: u64,
+}
+
+impl Host {
+    pub(super) fn look(out: &Path) -> Self {
+        let (memory, shared) = (HostMemory::read(), SharedMemory::read());
+        let machine = meminfo_total(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
+        let limited = memory.and_then(|memory| machine.filter(|&all| all > memory.total_bytes));
+        Self {
+            processors: Processors::look(),
+            memory_bytes: memory.map(|memory| memory.total_bytes),
+            memory_available_bytes: memory.map(|memory| memory.available_bytes),
+            machine_memory_bytes: limited,
+            shared_memory_bytes: shared.map(|shared| shared.total_bytes),
+            shared_memory_free_bytes: shared.map(|shared| shared.free_bytes),
+            disk: Disk::of(out),
+        }
+    }
+}
+
+fn meminfo_total(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+impl Processors {
+    /// Looks at them now.
+    pub fn look() -> Self {
+        let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let status = file("/proc/self/status");
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map_or(0, counted);
+        let online = counted(&file("/sys/devices/system/cpu/online"));
+        let here = std::thread::available_parallelism().map_or(1, usize::from);
+        let usable = if allowed == 0 { here } else { allowed };
+        Self {
+            model: model(&file("/proc/cpuinfo")),
+            online: online.max(1),
+            usable: if online == 0 { usable } else { usable.min(online) },
+            quota: quota(Path::new("/proc"), Path::new("/sys/fs/cgroup")),
+        }
+    }
+
+    /// How many can really be kept busy.
+    pub fn effective(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "a handful")]
+        let usable = self.usable as f64;
+        self.quota.map_or(usable, |quota| quota.min(usable))
+    }
+}
+
+fn model(cpuinfo: &str) -> Option<String> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// How many numbers a list like `0-3,8` has.
+fn counted(list: &str) -> usize {
+    let count = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        Some(last.checked_sub(first)? + 1)
+    };
+    list.trim().split(',').filter_map(count).sum()
+}
+
+/// The smallest quota of this process's groups, in cores (kernel documentation, admin-guide/cgroup-v2.rst `cpu.max`, and
+/// scheduler/sched-bwc.rst for version 1).
+fn quota(proc: &Path, root: &Path) -> Option<f64> {
+    let text = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
+    let mut smallest: Option<f64> = None;
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (_, Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let is_version_2 = controllers.is_empty();
+        let base = if is_version_2 { root.to_owned() } else { root.join(controllers) };
+        if !is_version_2 && !controllers.split(',').any(|controller| controller == "cpu") {
+            continue;
+        }
+        let folders = Path::new(group.trim_start_matches('/')).ancestors().map(|folder| base.join(folder));
+        let quotas =
+            folders.filter_map(|folder| if is_version_2 { second_version(&folder) } else { first_version(&folder) });
+        smallest = quotas.chain(smallest).min_by(f64::total_cmp);
+    }
+    smallest
+}
+
+fn second_version(folder: &Path) -> Option<f64> {
+    let text = fs::read_to_string(folder.join("cpu.max")).ok()?;
+    let (quota, period) = text.trim().split_once(' ')?;
+    cores(quota.parse().ok()?, period.parse().ok()?)
+}
+
+fn first_version(folder: &Path) -> Option<f64> {
+    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<f64>().ok();
+    cores(number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?)
+}
+
+fn cores(quota: f64, period: f64) -> Option<f64> {
+    (quota > 0.0 && period > 0.0).then(|| quota / period)
+}
+
+impl Disk {
+    fn of(folder: &Path) -> Option<Self> {
+        let absolute = std::path::absolute(folder).ok()?;
+        let there = absolute.ancestors().find(|folder| folder.is_dir())?;
+        let stat = rustix::fs::statvfs(there).ok()?;
+        Some(Self {
+            folder: folder.to_owned(),
+            total_bytes: stat.f_blocks * stat.f_frsize,
+            free_bytes: stat.f_bavail * stat.f_frsize,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folder: &Path, name: &str, text: &str) {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn the_tightest_quota_counts() {
+        let (proc, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        write(proc.path(), "self/cgroup", "0::/a/b\n");
+        write(root.path(), "cpu.max", "max 100000\n");
+        assert_eq!(quota(proc.path(), root.path()), None);
+        write(root.path(), "a/cpu.max", "250000 100000\n");
+        write(root.path(), "a/b/cpu.max", "400000 100000\n");
+        assert_eq!(quota(proc.path(), root.path()), Some(2.5));
+    }
+
+    #[test]
+    fn the_first_version_of_control_groups_has_quotas_too() {
+        let (proc, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        write(proc.path(), "self/cgroup", "4:memory:/job\n3:cpu,cpuacct:/job\n");
+        write(root.path(), "cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
+        write(root.path(), "cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
+        assert_eq!(quota(proc.path(), root.path()), None);
+        write(root.path(), "cpu,cpuacct/job/cpu.cfs_quota_us", "150000\n");
+        assert_eq!(quota(proc.path(), root.path()), Some(1.5));
+    }
+
+    #[test]
+    fn lists_are_counted() {
+        assert_eq!(counted("0-3,8\n"), 5);
+        assert_eq!(counted("7"), 1);
+        assert_eq!(counted(""), 0);
+    }
+
+    #[test]
+    fn the_disk_is_that_of_the_nearest_folder_above() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::of(&folder.path().join("not/there")).unwrap();
+        assert!(disk.free_bytes <= disk.total_bytes && disk.total_bytes > 0);
+    }
+}

@@ -1,0 +1,285 @@
+//! What may slow training down on this machine, and what helps.
+
+use serde::Serialize;
+
+use super::Machine;
+use crate::machine::telemetry::{GpuFacts, Mig};
+use crate::model::quantity::{show_bytes, show_number};
+
+const GIB: u64 = 1 << 30;
+
+/// The share of time in which a kernel runs from which on a GPU counts as busy.
+pub const BUSY: f64 = 0.1;
+
+/// Something that may slow training down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    /// The name of its [`Rule`].
+    pub rule: &'static str,
+    /// What is the matter, with numbers.
+    pub message: String,
+    /// What helps.
+    pub cure: &'static str,
+}
+
+/// When to warn.
+#[derive(Debug)]
+pub struct Rule {
+    /// Its name.
+    pub name: &'static str,
+    /// What it looks at, and where its threshold comes from.
+    pub about: &'static str,
+    /// What helps.
+    pub cure: &'static str,
+    find: fn(&Machine) -> Vec<String>,
+}
+
+/// All rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        name: "shm_small",
+        about: "`/dev/shm` below 1 GiB: loader workers hand over batches there, and containers get 64 MiB unless told otherwise (Docker, `--shm-size`)",
+        cure: "start the container with --shm-size=8g or --ipc=host, or enlarge it: mount -o remount,size=8G /dev/shm",
+        find: |machine| {
+            let total = machine.host.shared_memory_bytes.filter(|&total| total < GIB);
+            total.map(|total| format!("/dev/shm has {}", show_bytes(total))).into_iter().collect()
+        },
+    },
+    Rule {
+        name: "shm_full",
+        about: "`/dev/shm` more than 90 % full",
+        cure: "delete what ended jobs left there (torch_*, nccl-*, psm_*)",
+        find: |machine| {
+            let (total, free) = (machine.host.shared_memory_bytes, machine.host.shared_memory_free_bytes);
+            let full = total.zip(free).filter(|(total, free)| *total > 0 && free.saturating_mul(10) < *total);
+            full.map(|(total, free)| format!("/dev/shm has {} of {} free", show_bytes(free), show_bytes(total)))
+                .into_iter()
+                .collect()
+        },
+    },
+    Rule {
+        name: "power_capped",
+        about: "a power limit more than 1 % below the GPU's default",
+        cure: "as root: nvidia-smi -i GPU -pl WATTS, unless the limit is meant",
+        find: |machine| {
+            each(machine, |gpu| {
+                let power = gpu.power?;
+                let (limit, default) = (power.limit_watts?, power.default_limit_watts?);
+                (limit < default * 0.99).then(|| {
+                    format!("is limited to {} W, by default to {} W", show_number(limit), show_number(default))
+                })
+            })
+        },
+    },
+    Rule {
+        name: "pcie_narrow",
+        about: "fewer PCIe lanes than GPU and slot have; unlike the generation, lanes do not go down when the link is idle",
+        cure: "seat the card anew, and look at riser and BIOS",
+        find: |machine| {
+            each(machine, |gpu| {
+                let pcie = gpu.pcie?;
+                let (now, most) = (pcie.width?, pcie.max_width?);
+                (now < most).then(|| format!("has {now} of {most} PCIe lanes"))
+            })
+        },
+    },
+    Rule {
+        name: "pcie_slow",
+        about: "a PCIe generation below that of GPU and slot while the GPU is busy; idle links slow down, so an idle GPU gives no warning",
+        cure: "look at the BIOS and at the riser; lspci -vv tells the slot's speed",
+        find: |machine| {
+            each(machine, |gpu| {
+                let pcie = gpu.pcie.filter(|_| gpu.busy.is_some_and(|busy| busy > BUSY))?;
+                let (now, most) = (pcie.generation?, pcie.max_generation?);
+                (now < most).then(|| format!("runs PCIe generation {now} of {most} while it is busy"))
+            })
+        },
+    },
+    Rule {
+        name: "persistence_off",
+        about: "persistence mode off: the driver is loaded anew for each job, which takes seconds",
+        cure: "as root: nvidia-smi -pm 1, or start nvidia-persistenced",
+        find: |machine| {
+            each(machine, |gpu| {
+                (gpu.persistence == Some(false))
+                    .then(|| "has persistence mode off: each job loads the driver anew".to_owned())
+            })
+        },
+    },
+    Rule {
+        name: "foreign_process",
+        about: "another process computes on the GPU",
+        cure: "end it, or leave this GPU out with CUDA_VISIBLE_DEVICES: measurements beside it say little",
+        find: |machine| {
+            each(machine, |gpu| {
+                let others = gpu.processes.as_ref().filter(|others| !others.is_empty())?;
+                let names: Vec<String> = others.iter().take(3).map(holder).collect();
+                let more = if others.len() > names.len() {
+                    format!(" and {} more", others.len() - names.len())
+                } else {
+                    String::new()
+                };
+                Some(format!("is used by {}{more}", names.join(", ")))
+            })
+        },
+    },
+    Rule {
+        name: "rows_pending",
+        about: "rows of device memory wait for a restart of the GPU to be replaced",
+        cure: "restart the machine, or reset the GPU while nobody uses it",
+        find: |machine| {
+            each(machine, |gpu| {
+                gpu.remapped_rows?.is_pending.then(|| "has memory rows that wait to be replaced".to_owned())
+            })
+        },
+    },
+    Rule {
+        name: "rows_failed",
+        about: "rows of device memory cannot be replaced any more",
+        cure: "have the card exchanged",
+        find: |machine| {
+            each(machine, |gpu| {
+                gpu.remapped_rows?.has_failed.then(|| "has memory rows that cannot be replaced".to_owned())
+            })
+        },
+    },
+    Rule {
+        name: "mig_without_instances",
+        about: "MIG is on, and there is no instance to compute on",
+        cure: "as root: nvidia-smi mig -cgi PROFILE -C, or nvidia-smi -mig 0",
+        find: |machine| {
+            let divided = machine.gpus.iter().filter(|gpu| gpu.mig == Some(Mig::WithoutInstances));
+            divided.map(|gpu| format!("{} is in MIG mode without an instance", gpu.place())).collect()
+        },
+    },
+    Rule {
+        name: "memory_low",
+        about: "less than 4 GiB, or less than a tenth, of the memory available: a loader's workers and the page cache need it",
+        cure: "end other programs, or raise the container's limit",
+        find: |machine| {
+            let (total, free) = (machine.host.memory_bytes, machine.host.memory_available_bytes);
+            let low = total.zip(free).filter(|(total, free)| *free < 4 * GIB || free.saturating_mul(10) < *total);
+            low.map(|(total, free)| format!("{} of {} memory can be had", show_bytes(free), show_bytes(total)))
+                .into_iter()
+                .collect()
+        },
+    },
+    Rule {
+        name: "quota_below_cores",
+        about: "a processor quota below the cores that programs see: whoever starts a thread for each core is held back",
+        cure: "give the container more (--cpus), and keep workers and OMP_NUM_THREADS within the quota",
+        find: |machine| {
+            let processors = &machine.host.processors;
+            #[expect(clippy::cast_precision_loss, reason = "a handful")]
+            let below = processors.quota.filter(|&quota| quota < processors.usable as f64);
+            let seen = processors.usable;
+            below
+                .map(|quota| format!("the quota allows {} of the {seen} cores", show_number(quota)))
+                .into_iter()
+                .collect()
+        },
+    },
+    Rule {
+        name: "disk_full",
+        about: "less than 1 GiB free where results are written",
+        cure: "make room, or choose another folder with --out",
+        find: |machine| {
+            let disk = machine.host.disk.as_ref().filter(|disk| disk.free_bytes < GIB);
+            disk.map(|disk| format!("{} free for {}", show_bytes(disk.free_bytes), disk.folder.display()))
+                .into_iter()
+                .collect()
+        },
+    },
+];
+
+/// What holds for a GPU, of all that a program sees.
+fn each(machine: &Machine, find: impl Fn(&GpuFacts) -> Option<String>) -> Vec<String> {
+    let found = machine.gpus.iter().filter(|gpu| gpu.is_visible);
+    found.filter_map(|gpu| Some(format!("{} {}", gpu.place(), find(gpu)?))).collect()
+}
+
+fn holder(holder: &crate::machine::telemetry::Holder) -> String {
+    let name = holder.name.as_deref().map_or(String::new(), |name| format!(" {name}"));
+    let memory = holder.memory_bytes.map_or(String::new(), |bytes| format!(" ({})", show_bytes(bytes)));
+    format!("process {}{name}{memory}", holder.pid)
+}
+
+/// All that is wrong, in the order of the rules.
+pub(super) fn of(machine: &Machine) -> Vec<Warning> {
+    let found = |rule: &'static Rule| {
+        (rule.find)(machine).into_iter().map(|message| Warning { rule: rule.name, message, cure: rule.cure })
+    };
+    RULES.iter().flat_map(found).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Disk;
+    use crate::machine::Host;
+    use crate::machine::Processors;
+    use crate::machine::telemetry::{Holder, Pcie, Power, RemappedRows};
+
+    /// A machine on which everything is wrong.
+    fn troubled() -> Machine {
+        let gpu = GpuFacts {
+            index: Some(0),
+            is_visible: true,
+            power: Some(Power { now_watts: Some(90.0), limit_watts: Some(350.0), default_limit_watts: Some(700.0) }),
+            pcie: Some(Pcie { generation: Some(1), width: Some(8), max_generation: Some(5), max_width: Some(16) }),
+            busy: Some(0.9),
+            persistence: Some(false),
+            processes: Some(vec![Holder { pid: 7, name: Some("python".to_owned()), memory_bytes: Some(GIB) }]),
+            remapped_rows: Some(RemappedRows { is_pending: true, has_failed: true }),
+            mig: Some(Mig::WithoutInstances),
+            ..GpuFacts::default()
+        };
+        let host = Host {
+            processors: Processors { usable: 8, online: 8, quota: Some(1.5), model: None },
+            memory_bytes: Some(64 * GIB),
+            memory_available_bytes: Some(3 * GIB),
+            shared_memory_bytes: Some(64 << 20),
+            shared_memory_free_bytes: Some(1 << 20),
+            disk: Some(Disk { folder: "out".into(), total_bytes: GIB, free_bytes: 1 << 20 }),
+            ..Host::default()
+        };
+        Machine { gpus: vec![gpu], host, ..Machine::default() }
+    }
+
+    #[test]
+    fn every_rule_can_fire_and_says_what_helps() {
+        let warnings = of(&troubled());
+        for rule in RULES {
+            let found = warnings.iter().find(|warning| warning.rule == rule.name);
+            let warning = found.unwrap_or_else(|| panic!("{} does not fire", rule.name));
+            assert!(!warning.message.contains('\n') && !warning.cure.is_empty() && !rule.about.is_empty());
+        }
+        let of_rule = |name| warnings.iter().find(|warning| warning.rule == name).unwrap().message.clone();
+        assert_eq!(of_rule("foreign_process"), "GPU 0 is used by process 7 python (1.00 GiB)");
+        assert_eq!(of_rule("power_capped"), "GPU 0 is limited to 350 W, by default to 700 W");
+        assert_eq!(of_rule("pcie_slow"), "GPU 0 runs PCIe generation 1 of 5 while it is busy");
+    }
+
+    #[test]
+    fn what_is_unknown_and_what_is_idle_gives_no_warning() {
+        assert_eq!(of(&Machine::default()), []);
+        let mut machine = troubled();
+        machine.gpus[0].busy = Some(0.0);
+        assert!(!of(&machine).iter().any(|warning| warning.rule == "pcie_slow"));
+        machine.gpus[0].is_visible = false;
+        let of_gpu: Vec<&str> = of(&machine)
+            .iter()
+            .filter(|warning| warning.message.contains("GPU 0"))
+            .map(|warning| warning.rule)
+            .collect();
+        assert_eq!(of_gpu, ["mig_without_instances"], "no program sees such a GPU");
+    }
+
+    #[test]
+    fn the_docs_name_every_rule() {
+        let docs = include_str!("../../../docs/device.md");
+        for rule in RULES {
+            assert!(docs.contains(&format!("| `{}` |", rule.name)), "{}", rule.name);
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! Activity of a GPU's parts as DCGM tells it, where a host engine of it already runs.
+//!
+//! It is for GPUs without GPM: data-centre boards from Volta to Ada. The engine is asked through its own client:
+//! `dcgmi discovery -l` for the GPUs' numbers and identities, and then `dcgmi dmon -e FIELDS -d MILLISECONDS -i NUMBERS`,
+//! which prints one row for each GPU and period until it is ended (NVIDIA DCGM documentation, "dcgmi dmon" and "dcgmi
+//! discovery"; the forms are those of `dcgmi/DeviceMonitor.cpp` and `dcgmi/Query.cpp` in NVIDIA/DCGM). No engine is
+//! started and none is set up. While somebody listens the engine holds the profiling counters of these GPUs, for all
+//! programs: Nsight and CUPTI cannot read them then (NVIDIA/DCGM issues 56 and 62).
+//!
+//! This has not run on a GPU yet; the tests use a stand-in for the program that prints in these forms.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::tool;
+use crate::model::{Metric, Reading, Readings, Source};
+
+/// The fields that are watched (`dcgm_fields.h`); what is sent and received is counted as the GPU sees it, in bytes per
+/// second, the rest are shares.
+const FIELDS: &[(u16, Metric)] = &[
+    (1002, Metric::SmActive),
+    (1003, Metric::SmOccupancy),
+    (1004, Metric::TensorActive),
+    (1005, Metric::DramActive),
+    (1009, Metric::PcieSent),
+    (1010, Metric::PcieReceived),
+    (1011, Metric::NvlinkSent),
+    (1012, Metric::NvlinkReceived),
+];
+
+/// How often the engine is asked. Each row holds means over the time since the one before.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Rows that are kept for each listener; beyond it every other one is.
+const KEPT: usize = 8192;
+
+/// Listens to a host engine until it is dropped.
+#[derive(Debug)]
+pub struct Dcgm {
+    heard: Arc<Mutex<Heard>>,
+}
+
+/// What was heard so far.
+#[derive(Debug, Default)]
+struct Heard {
+    /// The engine's numbers of GPUs, by identity.
+    numbers: BTreeMap<String, u32>,
+    rows: Vec<Row>,
+    /// Why there are no rows.
+    absent: Option<String>,
+    dmon: Option<Child>,
+    is_over: bool,
+}
+
+/// The numbers of one GPU at one moment, in the order of the fields.
+#[derive(Debug, Clone, PartialEq)]
+struct Row {
+    at: Instant,
+    number: u32,
+    values: Vec<Option<f64>>,
+}
+
+impl Dcgm {
+    /// Begins to listen about the GPUs with these identities (`GPU-...`). It returns at once; what cannot be had is
+    /// [`absent`](Self::absent).
+    pub fn listen(uuids: &[String]) -> Self {
+        match tool::find("dcgmi") {
+            Some(program) => Self::listen_with(program, uuids),
+            None => Self::without("dcgmi is not installed"),
+        }
+    }
+
+    /// The same with a certain program.
+    pub fn listen_with(program: impl Into<PathBuf>, uuids: &[String]) -> Self {
+        let dcgm = Self { heard: Arc::default() };
+        let (heard, program, uuids) = (Arc::clone(&dcgm.heard), program.into(), uuids.to_vec());
+        let listen = move || {
+            if let Err(reason) = follow(&program, &uuids, &heard) {
+                locked(&heard).absent = Some(format!("DCGM: {reason}"));
+            }
+        };
+        match std::thread::Builder::new().name("dcgm".to_owned()).spawn(listen) {
+            Ok(_) => dcgm,
+            Err(error) => Self::without(&error.to_string()),
+        }
+    }
+
+    /// The identities (`GPU-...`) of the GPUs that a host engine knows; nothing is listened to. It may take some seconds.
+    ///
+    /// # Errors
+    /// Why none can be asked, in a line.
+    pub fn known() -> Result<BTreeSet<String>, String> {
+        let program = tool::find("dcgmi").ok_or("dcgmi is not installed")?;
+        Ok(discover(&program)?.into_keys().collect())
+    }
+
+    fn without(reason: &str) -> Self {
+        let heard = Heard { absent: Some(format!("DCGM: {reason}")), ..Heard::default() };
+        Self { heard: Arc::new(Mutex::new(heard)) }
+    }
+
+    /// Why nothing is told, such as `DCGM: no host engine answers`, once that is known.
+    pub fn absent(&self) -> Option<String> {
+        locked(&self.heard).absent.clone()
+    }
+
+    /// The means for a GPU over the time between two moments; nothing where no row falls into it.
+    pub fn readings(&self, uuid: &str, from: Instant, to: Instant) -> Readings {
+        let heard = locked(&self.heard);
+        let Some(&number) = heard.numbers.get(uuid) else { return Readings::new() };
+        // A row stands for the period before it, so its middle must lie between the two.
+        let is_within = |row: &&Row| {
+            let middle = row.at.checked_sub(PERIOD / 2).unwrap_or(row.at);
+            row.number == number && (from..=to).contains(&middle)
+        };
+        let rows: Vec<&Row> = heard.rows.iter().filter(is_within).collect();
+        let mean = |at: usize| {
+            let values: Vec<f64> = rows.iter().filter_map(|row| row.values[at]).collect();
+            #[expect(clippy::cast_precision_loss, reason = "a few thousand at most")]
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+        };
+        let metrics = FIELDS.iter().enumerate();
+        metrics
+            .filter_map(|(at, (_, metric))| Some((*metric, Reading { value: mean(at)?, source: Source::Dcgm })))
+            .collect()
+    }
+}
+
+/// Ends the client; the engine drops what is watched for it when its connection closes.
+impl Drop for Dcgm {
+    fn drop(&mut self) {
+        let mut heard = locked(&self.heard);
+        heard.is_over = true;
+        if let Some(dmon) = &mut heard.dmon {
+            // It may have ended by itself.
+            let _ = dmon.kill();
+        }
+    }
+}
+
+fn locked(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
+    heard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks the host engine for the GPUs that it knows.
+fn discover(program: &Path) -> Result<BTreeMap<String, u32>, String> {
+    const ANSWER: Duration = Duration::from_secs(5);
+    let listed = tool::output_within(program, &["discovery".as_ref(), "-l".as_ref()], ANSWER);
+    Ok(discovered(&listed.ok_or("no host engine answers")?))
+}
+
+/// Takes in rows until the client ends; why there were none, if there were none.
+fn follow(program: &Path, uuids: &[String], heard: &Mutex<Heard>) -> Result<(), String> {
+    let mut numbers = discover(program)?;
+    numbers.retain(|uuid, _| uuids.contains(uuid));
+    if numbers.is_empty() {
+        return Err("the host engine does not know these GPUs".to_owned());
+    }
+    let (reader, writer) = std::io::pipe().map_err(|error| error.to_string())?;
+    {
+        let mut command = dmon(program, &numbers);
+        let also = writer.try_clone().map_err(|error| error.to_string())?;
+        command.stdin(Stdio::null()).stdout(writer).stderr(also);
+        let mut heard = locked(heard);
+        if heard.is_over {
+            return Ok(());
+        }
+        heard.dmon = Some(command.spawn().map_err(|error| error.to_string())?);
+        heard.numbers = numbers;
+    }
+    let mut complaint = None;
+    for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        match row(&line, Instant::now()) {
+            Some(row) => locked(heard).push(row),
+            None => complaint = complaint.or_else(|| error_of(&line)),
+        }
+    }
+    let mut heard = locked(heard);
+    if let Some(mut dmon) = heard.dmon.take() {
+        // Its output is closed; one that goes on without is of no use.
+        let _ = dmon.kill();
+        let _ = dmon.wait();
+    }
+    match complaint {
+        _ if heard.is_over || !heard.rows.is_empty() => Ok(()),
+        Some(complaint) => Err(complaint),
+        None => Err("dcgmi dmon ended without a number".to_owned()),
+    }
+}
+
+impl Heard {
+    fn push(&mut self, row: Row) {
+        self.rows.push(row);
+        if self.rows.len() >= KEPT {
+            let mut at = 0_usize;
+            // In pairs of neighbours, so that of several GPUs none is lost.
+            self.rows.retain(|_| {
+                at += 1;
+                at % 64 < 32
+            });
+        }
+    }
+}
+
+fn dmon(program: &Path, numbers: &BTreeMap<String, u32>) -> Command {
+    let fields: Vec<String> = FIELDS.iter().map(|(field, _)| field.to_string()).collect();
+    let numbers: Vec<String> = numbers.values().map(u32::to_string).collect();
+    let mut command = Command::new(program);
+    command.args(["dmon", "-e", &fields.join(","), "-d", &PERIOD.as_millis().to_string(), "-i", &numbers.join(",")]);
+    command
+}
+
+/// Numbers by identity, from a table whose rows are like these:
+///
+/// ```text
+/// | 0      | Name: NVIDIA A100-SXM4-80GB                                          |
+/// |        | PCI Bus ID: 00000000:07:00.0                                         |
+/// |        | Device UUID: GPU-9ca02968-f496-c0c4-01d9-509cb6c32f5f                |
+/// ```
+fn discovered(table: &str) -> BTreeMap<String, u32> {
+    let mut numbers = BTreeMap::new();
+    let mut number = None;
+    for line in table.lines() {
+        let mut cells = line.split('|').skip(1).map(str::trim);
+        let (Some(first), Some(second)) = (cells.next(), cells.next()) else { continue };
+        number = first.parse().ok().or(number);
+        if let (Some(number), Some(uuid)) = (number, second.strip_prefix("Device UUID:")) {
+            numbers.insert(uuid.trim().to_owned(), number);
+        }
+    }
+    numbers
+}
+
+/// A row like `GPU 0     0.512  0.204  N/A  0.101  1024  2048  N/A  N/A`. Headers begin with `#Entity` and `ID`, MIG
+/// instances with `GPU-I`.
+fn row(line: &str, at: Instant) -> Option<Row> {
+    let mut words = line.split_whitespace();
+    if words.next()? != "GPU" {
+        return None;
+    }
+    let number = words.next()?.parse().ok()?;
+    let values: Vec<Option<f64>> = words.zip(FIELDS).map(|(word, (_, metric))| value(word, *metric)).collect();
+    (values.len() == FIELDS.len()).then_some(Row { at, number, values })
+}
+
+/// A number that can be one: counters that are multiplexed leave gaps, and a share is at most 1.
+fn value(word: &str, metric: Metric) -> Option<f64> {
+    // Rounding, and counters that are not read at the same moment.
+    const MOST: f64 = 1.05;
+    let is_share = metric.unit() == crate::model::Unit::Share;
+    let value: f64 = word.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0)?;
+    match is_share {
+        true if value > MOST => None,
+        true => Some(value.min(1.0)),
+        false => Some(value),
+    }
+}
+
+/// What the client says about an error, short enough for a report.
+fn error_of(line: &str) -> Option<String> {
+    const LONGEST: usize = 160;
+    let line = line.trim();
+    let text: String = line.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
+    line.to_lowercase().contains("error").then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const UUID: &str = "GPU-9ca02968-f496-c0c4-01d9-509cb6c32f5f";
+    const OTHER: &str = "GPU-00000000-f496-c0c4-01d9-509cb6c32f5f";
+    const DISCOVERY: &str = "2 GPUs found.\n+--------+--------------------------------+\n| GPU ID | Device Information             |\n\
+        +--------+--------------------------------+\n| 0      | Name: NVIDIA A100              |\n|        | PCI Bus ID: 00000000:00:1F.0   |\n\
+        |        | Device UUID: GPU-00000000-f496-c0c4-01d9-509cb6c32f5f |\n+--------+-----+\n| 1      | Name: NVIDIA A100 |\n\
+        |        | PCI Bus ID: 00000000:00:2F.0 |\n|        | Device UUID: GPU-9ca02968-f496-c0c4-01d9-509cb6c32f5f |\n+--------+-----+\n\
+        0 NvSwitches found.\n+-----------+\n| Switch ID |\n+-----------+\n";
+    const HEADER: &str = "#Entity   SMACT        SMOCC        TENSO        DRAMA        PCITX        PCIRX        NVLTX        NVLRX\nID\n";
+
+    /// A stand-in for `dcgmi`: a script for each of its two uses.
+    fn stand_in(folder: &Path, discovery: &str, dmon: &str) -> PathBuf {
+        let program = folder.join("dcgmi");
+        fs::write(folder.join("table"), DISCOVERY).unwrap();
+        fs::write(folder.join("header"), HEADER).unwrap();
+        let script = format!(
+            "#!/bin/sh\ncd {}\necho \"$@\" >> arguments\ncase \"$1\" in\ndiscovery) {discovery};;\ndmon) {dmon};;\nesac\n",
+            folder.display()
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        program
+    }
+
+    fn until(dcgm: &Dcgm, is_so: impl Fn(&Heard) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !is_so(&locked(&dcgm.heard)) {
+            assert!(Instant::now() < deadline, "{:?}", dcgm.heard);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn the_rows_of_the_gpu_are_averaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let rows = "GPU 0     0.111 0.111 0.111 0.111 1 1 1 1\\nGPU 1     0.500 0.250 N/A 0.100 1000 3000 N/A N/A\\n\
+                    GPU-I 1   0.9 0.9 0.9 0.9 9 9 9 9\\nGPU 1     0.700 nan -1 7.5 2000 1e400 garbage N/A\\nGPU 1\\nGPU x 1 2 3\\n\\377\\n";
+        let program = stand_in(
+            folder.path(),
+            "cat table",
+            &format!(
+                "cat header; printf '{rows}'; cat header; printf 'GPU 1 0.9 0.1 N/A N/A 3000 N/A N/A N/A\\n'; exec sleep 600"
+            ),
+        );
+        let begin = Instant::now();
+        let dcgm = Dcgm::listen_with(&program, &[UUID.to_owned(), "MIG-x".to_owned()]);
+        until(&dcgm, |heard| heard.rows.len() == 4);
+        let now = Instant::now();
+        let readings = dcgm.readings(UUID, begin - PERIOD, now);
+        let of = |metric: Metric| readings.get(&metric).map(|reading| (reading.value * 1000.0).round() / 1000.0);
+        assert_eq!((of(Metric::SmActive), of(Metric::SmOccupancy)), (Some(0.7), Some(0.175)));
+        assert_eq!((of(Metric::TensorActive), of(Metric::DramActive)), (None, Some(0.1)));
+        assert_eq!(
+            (of(Metric::PcieSent), of(Metric::PcieReceived), of(Metric::NvlinkSent)),
+            (Some(2000.0), Some(3000.0), None)
+        );
+        assert!(readings.values().all(|reading| reading.source == Source::Dcgm));
+        assert_eq!(dcgm.readings(OTHER, begin - PERIOD, now), Readings::new(), "nobody asked for it");
+        assert_eq!(dcgm.readings(UUID, now + PERIOD, now + PERIOD * 2), Readings::new());
+        let arguments = fs::read_to_string(folder.path().join("arguments")).unwrap();
+        assert!(arguments.contains("dmon -e 1002,1003,1004,1005,1009,1010,1011,1012 -d 1000 -i 1\n"), "{arguments}");
+        let pid = locked(&dcgm.heard).dmon.as_ref().unwrap().id();
+        drop(dcgm);
+        let gone = || crate::machine::process_table::command(pid).is_none();
+        while !gone() && now.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(gone(), "the client goes with the listener");
+    }
+
+    #[test]
+    fn what_is_missing_is_told_in_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        for (discovery, dmon, reason) in [
+            ("echo 'Error: unable to establish a connection'; exit 1", "exit 1", "DCGM: no host engine answers"),
+            ("printf '\\377 garbage | | |\\n'", "exit 1", "DCGM: the host engine does not know these GPUs"),
+            ("cat table", "cat header; exit 1", "DCGM: dcgmi dmon ended without a number"),
+            (
+                "cat table",
+                "cat header; echo 'Error setting watches. Result: -36: requires root' >&2; exit 1",
+                "DCGM: Error setting watches. Result: -36: requires root",
+            ),
+        ] {
+            let program = stand_in(folder.path(), discovery, dmon);
+            let dcgm = Dcgm::listen_with(&program, &[UUID.to_owned()]);
+            until(&dcgm, |heard| heard.absent.is_some());
+            assert_eq!(dcgm.absent().as_deref(), Some(reason));
+            assert_eq!(dcgm.readings(UUID, Instant::now(), Instant::now()), Readings::new());
+        }
+        assert_eq!(Dcgm::without("x").absent().as_deref(), Some("DCGM: x"));
+    }
+
+    #[test]
+    fn an_engine_that_hangs_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = stand_in(folder.path(), "exec sleep 600", "exit 1");
+        let begin = Instant::now();
+        let dcgm = Dcgm::listen_with(&program, &[UUID.to_owned()]);
+        assert_eq!((dcgm.absent(), dcgm.readings(UUID, begin, Instant::now())), (None, Readings::new()));
+        drop(dcgm);
+        assert!(begin.elapsed() < Duration::from_secs(3));
+        let program = stand_in(folder.path(), "cat table", "cat header; exec sleep 600");
+        let dcgm = Dcgm::listen_with(&program, &[UUID.to_owned()]);
+        until(&dcgm, |heard| heard.dmon.is_some());
+        assert_eq!(dcgm.readings(UUID, begin, Instant::now()), Readings::new());
+    }
+
+    #[test]
+    fn a_long_probe_keeps_rows_of_all_gpus() {
+        let mut heard = Heard::default();
+        let at = Instant::now();
+        for _ in 0..10_000 {
+            (0..4).for_each(|number| heard.push(Row { at, number, values: vec![None; FIELDS.len()] }));
+        }
+        assert!(heard.rows.len() < KEPT && (0..4).all(|number| heard.rows.iter().any(|row| row.number == number)));
+    }
+}

@@ -1,0 +1,281 @@
+//! Which device trains.
+//!
+//! GPUs are those that NVML lists. Where it does not, they are read from `/proc/driver/nvidia`, which the NVIDIA kernel
+//! module provides. Neither has run on a machine with a GPU yet: the tests use a stand-in for NVML, and recorded files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::nvml::{GpuIdentity, Visible};
+use super::{GpuMeter, HostMemory};
+use crate::model::quantity;
+
+/// The variable that names the GPUs that a program may see (CUDA C++ Programming Guide, "CUDA Environment Variables");
+/// empty, it hides all of them.
+pub const VISIBLE_GPUS: &str = "CUDA_VISIBLE_DEVICES";
+
+/// Which device is to train.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceChoice {
+    /// The GPUs where there are any, else the processor.
+    #[default]
+    Auto,
+    /// The processor, whatever else there is.
+    Cpu,
+    /// The GPUs, and nothing else will do.
+    Gpu,
+}
+
+/// There is no GPU where there has to be one; what is missing, in words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the spec asks for a GPU (`device = \"gpu\"`), and there is none: {missing}")]
+pub struct NoGpu {
+    missing: String,
+}
+
+/// The device that trains and its driver, as a study names them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// GPUs by model, or the processor with its cores and memory.
+    pub name: String,
+    /// The GPU driver's version, or `none`.
+    pub driver: String,
+    /// Whether there is a GPU.
+    pub is_gpu: bool,
+}
+
+/// The GPUs of this machine.
+struct Gpus {
+    /// In the order of the PCI bus.
+    list: Vec<GpuIdentity>,
+    driver: String,
+}
+
+impl Device {
+    /// The device of this machine, whatever programs see of it.
+    pub fn detect() -> Self {
+        let proc = Path::new("/proc");
+        Gpus::detect(proc).map_or_else(|| Self::processor(proc), |gpus| gpus.named(&gpus.list, ""))
+    }
+
+    /// The device of this machine that is asked for, and that a step sees.
+    ///
+    /// # Errors
+    /// It has to be a GPU, and there is none or all are hidden.
+    pub fn choose(choice: DeviceChoice, visible: &Visible) -> Result<Self, NoGpu> {
+        let proc = Path::new("/proc");
+        Self::choose_from(proc, || Gpus::detect(proc), choice, visible)
+    }
+
+    fn choose_from(
+        proc: &Path,
+        detect: impl FnOnce() -> Option<Gpus>,
+        choice: DeviceChoice,
+        visible: &Visible,
+    ) -> Result<Self, NoGpu> {
+        if choice == DeviceChoice::Cpu {
+            return Ok(Self::processor(proc));
+        }
+        let device = match detect() {
+            Some(gpus) => gpus.seen(visible).ok_or_else(|| hidden(visible)),
+            None => Err(absent(proc)),
+        };
+        match device {
+            Err(missing) if choice == DeviceChoice::Gpu => Err(NoGpu { missing }),
+            device => Ok(device.unwrap_or_else(|_| Self::processor(proc))),
+        }
+    }
+
+    fn processor(proc: &Path) -> Self {
+        Self { name: processor(proc), driver: "none".to_owned(), is_gpu: false }
+    }
+}
+
+impl Gpus {
+    /// `None` where there is none.
+    fn detect(proc: &Path) -> Option<Self> {
+        Self::by_meter().or_else(|| Self::by_kernel(proc))
+    }
+
+    /// By NVML, which tells instances of a GPU that is divided; the names of whole ones are those of the kernel module.
+    fn by_meter() -> Option<Self> {
+        let meter = GpuMeter::shared().ok()?;
+        let list = meter.gpus().ok()?;
+        (!list.is_empty()).then(|| Self { list, driver: meter.driver().to_owned() })
+    }
+
+    fn by_kernel(proc: &Path) -> Option<Self> {
+        let list = listed_by_kernel(&proc.join("driver/nvidia/gpus"));
+        let version = fs::read_to_string(proc.join("driver/nvidia/version")).unwrap_or_default();
+        (!list.is_empty()).then(|| Self { list, driver: driver_version(&version) })
+    }
+
+    /// Those that a program sees, as a device; `None` where it sees none.
+    fn seen(&self, visible: &Visible) -> Option<Device> {
+        let is_named = |prefix| visible.devices.as_ref().is_some_and(|list| list.trim_start().starts_with(prefix));
+        let is_unknown = self.list.iter().any(|gpu| gpu.uuid.is_empty());
+        // The kernel module does not tell of instances, nor of all identities.
+        if is_unknown && (is_named("GPU-") || is_named("MIG-")) {
+            return Some(self.named(&self.list, ""));
+        }
+        let seen: Vec<GpuIdentity> = visible.choose(&self.list).into_iter().map(|at| self.list[at].clone()).collect();
+        let list = visible.devices.as_deref().unwrap_or_default();
+        let doubt = if visible.is_doubtful(&self.list) { list.trim() } else { "" };
+        (!seen.is_empty()).then(|| self.named(&seen, doubt))
+    }
+
+    /// The device that these are, or that some of them are: those that are meant by `doubt`, unless that is empty.
+    fn named(&self, gpus: &[GpuIdentity], doubt: &str) -> Device {
+        let mut models: Vec<String> = gpus.iter().map(|gpu| gpu.name.clone()).collect();
+        models.sort();
+        let name = if doubt.is_empty() {
+            grouped(&models)
+        } else {
+            models.dedup();
+            format!("{} ({VISIBLE_GPUS}={doubt})", models.join(" or "))
+        };
+        Device { name, driver: self.driver.clone(), is_gpu: true }
+    }
+}
+
+/// What keeps a step from the GPUs that there are.
+fn hidden(visible: &Visible) -> String {
+    let list = visible.devices.as_deref().unwrap_or_default().replace(char::is_control, " ");
+    format!("{VISIBLE_GPUS}={list} hides all of them")
+}
+
+/// Why there is no GPU.
+fn absent(proc: &Path) -> String {
+    match fs::read_to_string(proc.join("driver/nvidia/version")) {
+        Ok(version) => format!("the NVIDIA driver {} is loaded and knows of no GPU", driver_version(&version)),
+        Err(_) => "the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)".to_owned(),
+    }
+}
+
+/// The GPUs for which the kernel module has a folder, named by the bus. An identity that it does not know yet, or not in
+/// full (`GPU-????????-...`), is empty.
+fn listed_by_kernel(folder: &Path) -> Vec<GpuIdentity> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut folders: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    folders.sort();
+    let texts = folders.iter().filter_map(|folder| fs::read_to_string(folder.join("information")).ok());
+    let field = |text: &str, name: &str| {
+        text.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
+    };
+    let known = texts.filter_map(|text| {
+        let uuid = field(&text, "GPU UUID:").filter(|uuid| !uuid.contains('?'));
+        Some((field(&text, "Model:")?, uuid.unwrap_or_default()))
+    });
+    (0..).zip(known).map(|(index, (name, uuid))| GpuIdentity { index, uuid, name, parent: None }).collect()
+}
+
+fn grouped(models: &[String]) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for chunk in models.chunk_by(|a, b| a == b) {
+        parts.push(if chunk.len() == 1 { chunk[0].clone() } else { format!("{} x {}", chunk.len(), chunk[0]) });
+    }
+    parts.join(" + ")
+}
+
+/// The version from a line like `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 ...`.
+fn driver_version(text: &str) -> String {
+    let is_version = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
+    text.lines()
+        .find(|line| line.starts_with("NVRM version"))
+        .and_then(|line| line.split_whitespace().find(is_version))
+        .unwrap_or("unknown")
+        .to_owned()
+}
+
+fn processor(proc: &Path) -> String {
+    let text = fs::read_to_string(proc.join("cpuinfo")).unwrap_or_default();
+    let field = |name: &str| {
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':').map(str::trim))
+    };
+    let model = field("model name").or_else(|| field("Hardware")).unwrap_or(std::env::consts::ARCH);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let memory = HostMemory::read().map_or_else(String::new, |memory| {
+        const GIB: u64 = 1 << 30;
+        // Whole GiB: what the kernel keeps for itself differs from one start to the next.
+        format!(", {}", quantity::show_bytes((memory.total_bytes + GIB / 2) / GIB * GIB))
+    });
+    format!("{model}, {cores} cores{memory}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn visible(devices: Option<&str>) -> Visible {
+        Visible { devices: devices.map(str::to_owned), order: None }
+    }
+
+    fn under(proc: &Path, devices: Option<&str>) -> Result<Device, NoGpu> {
+        Device::choose_from(proc, || Gpus::by_kernel(proc), DeviceChoice::Auto, &visible(devices))
+    }
+
+    #[test]
+    fn gpus_and_driver_come_from_the_kernel_module() {
+        let proc = tempfile::tempdir().unwrap();
+        for (slot, model) in [("0000:01:00.0", "NVIDIA H200"), ("0000:02:00.0", "NVIDIA H200")] {
+            let folder = proc.path().join("driver/nvidia/gpus").join(slot);
+            fs::create_dir_all(&folder).unwrap();
+            let text = format!("Model: \t\t {model}\nIRQ:   \t\t 110\nGPU UUID: \t GPU-0a\nBus Location: \t {slot}\n");
+            fs::write(folder.join("information"), text).unwrap();
+        }
+        let version = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\nGCC version: gcc 12.2.0\n";
+        fs::write(proc.path().join("driver/nvidia/version"), version).unwrap();
+        let device = under(proc.path(), None).unwrap();
+        assert_eq!(device.name, "2 x NVIDIA H200");
+        assert_eq!(device.driver, "580.95.05");
+        assert!(device.is_gpu);
+    }
+
+    #[test]
+    fn what_is_asked_for_is_chosen_or_what_is_missing_is_told() {
+        let proc = tempfile::tempdir().unwrap();
+        fs::write(proc.path().join("cpuinfo"), "model name\t: Some CPU\n").unwrap();
+        let choose = |choice, devices| {
+            Device::choose_from(proc.path(), || Gpus::by_kernel(proc.path()), choice, &visible(devices))
+        };
+        let refusal = |devices| choose(DeviceChoice::Gpu, devices).unwrap_err().to_string();
+        assert!(
+            refusal(None).ends_with("there is none: the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)")
+        );
+        assert!(!choose(DeviceChoice::Auto, None).unwrap().is_gpu);
+        let gpu = proc.path().join("driver/nvidia/gpus/0000:01:00.0");
+        fs::create_dir_all(&gpu).unwrap();
+        fs::write(proc.path().join("driver/nvidia/version"), "NVRM version: NVIDIA Module  580.95.05  x\n").unwrap();
+        assert!(refusal(None).ends_with("the NVIDIA driver 580.95.05 is loaded and knows of no GPU"));
+        fs::write(gpu.join("information"), "Model: \t NVIDIA L4\n").unwrap();
+        for devices in [None, Some("0"), Some("GPU-1a,0")] {
+            assert_eq!(choose(DeviceChoice::Gpu, devices).unwrap().name, "NVIDIA L4");
+        }
+        for devices in ["", "-1", " -1,0", "7", "NoDevFiles", "0,0"] {
+            let expected = format!("there is none: CUDA_VISIBLE_DEVICES={devices} hides all of them");
+            assert!(refusal(Some(devices)).ends_with(&expected), "{devices}");
+            assert!(!choose(DeviceChoice::Auto, Some(devices)).unwrap().is_gpu, "{devices}");
+        }
+        fs::write(gpu.join("information"), "Model: \t NVIDIA L4\nGPU UUID: \t GPU-0a\n").unwrap();
+        assert!(refusal(Some("GPU-zz")).ends_with("CUDA_VISIBLE_DEVICES=GPU-zz hides all of them"));
+        assert_eq!(choose(DeviceChoice::Gpu, Some("GPU-0")).unwrap().name, "NVIDIA L4");
+        fs::write(gpu.join("information"), "Model: \t NVIDIA L4\nGPU UUID: \t GPU-????????-????\n").unwrap();
+        assert!(choose(DeviceChoice::Gpu, Some("GPU-0")).unwrap().is_gpu, "it may be this one");
+        assert!(choose(DeviceChoice::Auto, None).unwrap().is_gpu);
+        let processor = choose(DeviceChoice::Cpu, None).unwrap();
+        assert!(processor.name.starts_with("Some CPU, ") && processor.driver == "none" && !processor.is_gpu);
+    }
+
+    #[test]
+    fn without_a_gpu_the_processor_is_the_device() {
+        let proc = tempfile::tempdir().unwrap();
+        fs::write(proc.path().join("cpuinfo"), "processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\n").unwrap();
+        let device = under(proc.path(), None).unwrap();
+        assert!(device.name.starts_with("Some CPU @ 3 GHz, "), "{}", device.name);
+        assert!(!device.is_gpu);
+    }
+}

@@ -1,0 +1,229 @@
+//! What the machine tells of a probe's processes: processor time, reads from storage, pressure, throttling, memory.
+//!
+//! The kernel's counters only grow, so the difference of two looks is exact for the time between them, however long that
+//! is and whatever happened in it. Which part of a probe is measured is known only in hindsight: the looks are kept, and
+//! the two nearest to the ends of that part are compared.
+
+mod pressure;
+mod quota;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::{pause_after, thread_time};
+use crate::model::{Metric, Reading, Readings, Source};
+use pressure::Pressure;
+use quota::{Periods, Quota};
+use tree::{Tree, Usage};
+
+/// The kernel counts processor time for user space in these parts of a second (`USER_HZ`, time(7); 100 on x86-64 and
+/// on aarch64).
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Looks that are kept: a quarter of an hour of four each second. Beyond it every other one is.
+const KEPT: usize = 4096;
+
+/// The counters at some moment; what cannot be read is absent.
+#[derive(Debug, Clone)]
+struct Sample {
+    at: Instant,
+    usage: Option<Usage>,
+    /// Of the whole machine.
+    machine: Pressure,
+    /// Of the probe's control group, while the probe is in it.
+    group: Option<Pressure>,
+    /// In the order of the quotas.
+    periods: Vec<Option<Periods>>,
+}
+
+/// Looks at the counters of a process and of all that descend from it.
+#[derive(Debug)]
+pub struct HostMeter {
+    proc: PathBuf,
+    tree: Tree,
+    /// The probe's own control group of version 2, if it has one.
+    group: Option<PathBuf>,
+    quotas: Vec<Quota>,
+    samples: Vec<Sample>,
+    /// Memory that the processes held, in bytes.
+    held: Vec<(Instant, u64)>,
+    /// When it is time to look again.
+    next: Option<Instant>,
+}
+
+impl HostMeter {
+    /// How often there is a look, at most.
+    const EVERY: Duration = Duration::from_millis(250);
+
+    /// A meter of everything below a process, itself included; `group` is the folder of a control group of its own
+    /// (version 2), which need not exist yet.
+    pub fn new(root: u32, group: Option<PathBuf>) -> Self {
+        Self::under(Path::new("/proc"), Path::new("/sys/fs/cgroup"), root, group)
+    }
+
+    fn under(proc: &Path, cgroup_root: &Path, root: u32, group: Option<PathBuf>) -> Self {
+        Self {
+            proc: proc.to_owned(),
+            tree: Tree::new(proc, root),
+            group,
+            quotas: quota::find(proc, cgroup_root),
+            samples: Vec::new(),
+            held: Vec::new(),
+            next: None,
+        }
+    }
+
+    /// Looks at the counters now.
+    pub fn look(&mut self) {
+        self.look_at(Instant::now());
+    }
+
+    /// Looks at the counters if it is time to: four times a second, or less often where a look takes long. When it is
+    /// time again.
+    pub fn look_in_time(&mut self) -> Instant {
+        let begin = Instant::now();
+        match self.next {
+            Some(next) if begin < next => next,
+            _ => {
+                let before = thread_time();
+                self.look_at(begin);
+                let cost = thread_time().saturating_sub(before);
+                *self.next.insert(begin + pause_after(cost, Self::EVERY))
+            }
+        }
+    }
+
+    fn look_at(&mut self, at: Instant) {
+        let sample = Sample {
+            at,
+            usage: self.tree.usage(),
+            machine: Pressure::of_machine(&self.proc),
+            group: self.group.as_deref().and_then(Pressure::of_group),
+            periods: self.quotas.iter().map(Quota::periods).collect(),
+        };
+        self.samples.push(sample);
+        thin_out(&mut self.samples);
+    }
+
+    /// The processes at the last look, the first of all included.
+    pub fn pids(&self) -> &[u32] {
+        self.tree.pids()
+    }
+
+    /// Takes note of the memory that the processes hold, in bytes.
+    pub fn holds(&mut self, at: Instant, bytes: u64) {
+        self.held.push((at, bytes));
+        thin_out(&mut self.held);
+    }
+
+    /// What the counters say about the time between two moments, as far as there were looks near them.
+    pub fn readings(&self, from: Instant, to: Instant) -> Readings {
+        let mut readings = Readings::new();
+        if let Some((first, last)) = self.ends(from, to, |_| true) {
+            usage_between(first, last, &mut readings);
+            pressure_between((first, first.machine), (last, last.machine), Source::Proc, &mut readings);
+        }
+        if let Some((first, then, last, now)) = self.in_group(from, to) {
+            readings.retain(|metric, _| !PRESSURES.contains(metric));
+            pressure_between((first, then), (last, now), Source::Cgroup, &mut readings);
+        }
+        if let Some(bytes) = self.held_between(from, to) {
+            put(&mut readings, Metric::HostMemory, float(bytes), Source::Proc);
+        }
+        readings
+    }
+
+    /// The looks nearest to two moments of those that have something, if they are two.
+    fn ends(&self, from: Instant, to: Instant, has: fn(&Sample) -> bool) -> Option<(&Sample, &Sample)> {
+        let nearest = |moment: Instant| {
+            let distance = |sample: &&Sample| {
+                sample.at.saturating_duration_since(moment).max(moment.saturating_duration_since(sample.at))
+            };
+            self.samples.iter().filter(|sample| has(sample)).min_by_key(distance)
+        };
+        let (first, last) = (nearest(from)?, nearest(to)?);
+        (first.at < last.at).then_some((first, last))
+    }
+
+    /// The ends of the time that the probe was in its group, if that is nearly all of the time between two moments: it is
+    /// moved there after its start.
+    fn in_group(&self, from: Instant, to: Instant) -> Option<(&Sample, Pressure, &Sample, Pressure)> {
+        const NEARLY_ALL: f64 = 0.8;
+        let (first, last) = self.ends(from, to, |sample| sample.group.is_some())?;
+        let is_covered = last.at.duration_since(first.at) >= to.saturating_duration_since(from).mul_f64(NEARLY_ALL);
+        is_covered.then_some((first, first.group?, last, last.group?))
+    }
+
+    /// The most memory between two moments; where nobody looked between them, what there was before.
+    fn held_between(&self, from: Instant, to: Instant) -> Option<u64> {
+        let within = self.held.iter().filter(|(at, _)| (from..=to).contains(at)).map(|(_, bytes)| *bytes).max();
+        within.or_else(|| self.held.iter().rev().find(|(at, _)| *at < from).map(|(_, bytes)| *bytes))
+    }
+}
+
+fn usage_between(first: &Sample, last: &Sample, readings: &mut Readings) {
+    let seconds = seconds_between(first, last);
+    if let (Some(then), Some(now)) = (first.usage, last.usage) {
+        let cores = rise(then.ticks, now.ticks) / TICKS_PER_SECOND / seconds;
+        put(readings, Metric::CpuCores, cores, Source::Proc);
+        if let (Some(then), Some(now)) = (then.read_bytes, now.read_bytes) {
+            put(readings, Metric::ReadRate, rise(then, now) / seconds, Source::Proc);
+        }
+    }
+    // Of several quotas, one inside the other, that counts which holds the probe back most.
+    let throttled = first.periods.iter().zip(&last.periods);
+    let shares = throttled.filter_map(|(then, now)| then.as_ref()?.share(now.as_ref()?));
+    if let Some(share) = shares.max_by(f64::total_cmp) {
+        put(readings, Metric::CpuThrottled, share, Source::Cgroup);
+    }
+}
+
+const PRESSURES: [Metric; 3] = [Metric::CpuPressure, Metric::IoPressure, Metric::MemoryPressure];
+
+fn pressure_between(
+    (first, then): (&Sample, Pressure),
+    (last, now): (&Sample, Pressure),
+    source: Source,
+    readings: &mut Readings,
+) {
+    const MICROSECONDS: f64 = 1e6;
+    let pairs = [(then.cpu, now.cpu), (then.io, now.io), (then.memory, now.memory)];
+    for (metric, (then, now)) in PRESSURES.into_iter().zip(pairs) {
+        if let (Some(then), Some(now)) = (then, now) {
+            let share = rise(then, now) / MICROSECONDS / seconds_between(first, last);
+            put(readings, metric, share.min(1.0), source);
+        }
+    }
+}
+
+fn seconds_between(first: &Sample, last: &Sample) -> f64 {
+    last.at.duration_since(first.at).as_secs_f64()
+}
+
+fn put(readings: &mut Readings, metric: Metric, value: f64, source: Source) {
+    readings.insert(metric, Reading { value, source });
+}
+
+fn rise(then: u64, now: u64) -> f64 {
+    float(now.saturating_sub(then))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a probe are far below 2^53")]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+/// Drops every other entry where there are too many; the newest stays.
+fn thin_out<T>(entries: &mut Vec<T>) {
+    if entries.len() >= KEPT {
+        let mut is_kept = entries.len().is_multiple_of(2);
+        entries.retain(|_| {
+            is_kept = !is_kept;
+            is_kept
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

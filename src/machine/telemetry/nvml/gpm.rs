@@ -1,0 +1,121 @@
+//! GPU performance monitoring (GPM): what the multiprocessors did between two samples.
+//!
+//! Whether a device has it is found out by taking two samples, never by its architecture or by what the driver says: on
+//! virtual GPUs the question is answered with yes and sampling fails (NVIDIA/dcgm-exporter #701).
+
+use nvml_wrapper::enums::gpm::GpmMetricId;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::gpm::gpm_metrics_get;
+use nvml_wrapper::{GpmSample, Nvml};
+
+use super::ask::{Question, Told, reason};
+use super::list::Handle;
+use crate::model::Metric;
+
+const MIB: f64 = 1_048_576.0;
+
+/// What is asked for, and what NVML's unit is in ours: per cent, and MiB per second as the GPU sees it, so that what it
+/// receives comes from the host (nvml.h, `nvmlGpmMetricId_t`).
+pub(super) const METRICS: &[(Metric, GpmMetricId, f64)] = &[
+    (Metric::SmActive, GpmMetricId::SmUtil, 0.01),
+    (Metric::SmOccupancy, GpmMetricId::SmOccupancy, 0.01),
+    (Metric::TensorActive, GpmMetricId::AnyTensorUtil, 0.01),
+    (Metric::DramActive, GpmMetricId::DramBwUtil, 0.01),
+    (Metric::PcieReceived, GpmMetricId::PcieRxPerSec, MIB),
+    (Metric::PcieSent, GpmMetricId::PcieTxPerSec, MIB),
+    (Metric::NvlinkReceived, GpmMetricId::NvlinkTotalRxPerSec, MIB),
+    (Metric::NvlinkSent, GpmMetricId::NvlinkTotalTxPerSec, MIB),
+];
+
+/// Samples of one device.
+#[derive(Debug, Default)]
+pub(super) struct Gpm {
+    question: Question,
+    is_proven: bool,
+    failure: Option<String>,
+}
+
+impl Gpm {
+    /// Takes a sample, unless that has proven to be of no use.
+    pub(super) fn sample(&mut self, nvml: &'static Nvml, handle: &Handle) -> Option<GpmSample<'static>> {
+        // Giving a sample back is a call that must not be missing.
+        if let Err(error) = &nvml.lib().nvmlGpmSampleFree {
+            self.question.give_up(&reason(&NvmlError::FailedToLoadSymbol(error.to_string())));
+        }
+        let sample = match &handle.parent {
+            None => self.question.ask(|| handle.device.gpm_sample()),
+            Some((whole, Ok(instance))) => self.question.ask(|| whole.gpm_mig_sample(*instance)),
+            Some((_, Err(reason))) => Err(reason.clone()),
+        };
+        match sample {
+            Ok(sample) => {
+                self.failure = None;
+                Some(sample)
+            }
+            Err(reason) => {
+                // Who cannot take the first will not take the second.
+                if !self.is_proven {
+                    self.question.give_up(&reason);
+                }
+                self.failure = Some(reason);
+                None
+            }
+        }
+    }
+
+    /// Looks whether two samples tell anything.
+    pub(super) fn prove(&mut self, nvml: &Nvml, first: &GpmSample<'static>, last: &GpmSample<'static>) {
+        if self.is_proven {
+            return;
+        }
+        let told = between(nvml, first, last);
+        match told.iter().find_map(|(_, told)| told.as_ref().err()) {
+            Some(reason) if told.iter().all(|(_, told)| told.is_err()) => self.question.give_up(reason),
+            _ => self.is_proven = true,
+        }
+    }
+
+    /// Why there are no samples, where there are none.
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.question.refusal().or(self.failure.as_deref())
+    }
+}
+
+/// The means between two samples, in our units.
+pub(super) fn between(nvml: &Nvml, first: &GpmSample<'_>, last: &GpmSample<'_>) -> Vec<(Metric, Told<f64>)> {
+    let ids: Vec<GpmMetricId> = METRICS.iter().map(|(_, id, _)| *id).collect();
+    let told = match gpm_metrics_get(nvml, first, last, &ids) {
+        Ok(told) => told,
+        Err(error) => return METRICS.iter().map(|(metric, ..)| (*metric, Err(reason(&error)))).collect(),
+    };
+    let in_our_unit = |(&(metric, _, unit), told): (&(Metric, GpmMetricId, f64), Result<_, NvmlError>)| {
+        let value = told.map(|told: nvml_wrapper::struct_wrappers::gpm::GpmMetricResult| told.value);
+        (metric, value.map_err(|error| reason(&error)).and_then(|value| sensible(value, unit)))
+    };
+    METRICS.iter().zip(told).map(in_our_unit).collect()
+}
+
+/// NVML tells "not a number" for what it could not measure. A share a little above 1 is a share of another clock.
+fn sensible(value: f64, unit: f64) -> Told<f64> {
+    const MOST: f64 = 110.0;
+    let is_share = unit < 1.0;
+    if !value.is_finite() || value < 0.0 || is_share && value > MOST {
+        return Err(format!("NVML says {value}"));
+    }
+    Ok(if is_share { (value * unit).min(1.0) } else { value * unit })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_without_meaning_are_no_numbers() {
+        assert_eq!(sensible(50.0, 0.01), Ok(0.5));
+        assert_eq!(sensible(100.4, 0.01), Ok(1.0));
+        assert_eq!(sensible(2.0, MIB), Ok(2_097_152.0));
+        for value in [f64::NAN, f64::INFINITY, -1.0, 4e9] {
+            assert!(sensible(value, 0.01).is_err(), "{value}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What the rest of the program asks the meter of GPUs for.
+
+use std::ffi::OsStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::Nvml;
+
+use super::ask::{NoNvml, Told};
+use super::worker::{Request, Worker};
+use super::{GpuIdentity, Visible};
+use crate::machine::telemetry::{GpuFacts, GpuState};
+use crate::model::GpuUse;
+
+/// The time that was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// The end of warm-up.
+    pub begin: Instant,
+    /// The end of the last step.
+    pub end: Instant,
+}
+
+impl Window {
+    pub(super) fn length(&self) -> Duration {
+        self.end.saturating_duration_since(self.begin)
+    }
+}
+
+/// What the meter says of a probe.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Metered {
+    /// Each GPU that the probe used.
+    pub gpus: Vec<GpuUse>,
+    /// What disturbed it from outside, each in a sentence.
+    pub disturbances: Vec<String>,
+    /// Xid errors of all GPUs that it might have used, such as `Xid 79 of GPU 0`.
+    pub xids: Vec<String>,
+}
+
+/// Asks NVML, in a thread of its own. One probe can be watched at a time.
+#[derive(Debug)]
+pub struct GpuMeter {
+    requests: Mutex<Sender<Request>>,
+    sent: AtomicU64,
+    answered: Arc<AtomicU64>,
+    driver: String,
+}
+
+/// How long a driver may take to wake up: without persistence it starts all GPUs then.
+const TIME_TO_OPEN: Duration = Duration::from_secs(30);
+
+/// How long it may take to answer.
+const TIME_TO_ANSWER: Duration = Duration::from_secs(5);
+
+/// How long a last look, and the numbers, may hold up the end of a probe.
+const TIME_TO_LOOK: Duration = Duration::from_millis(300);
+const TIME_TO_END: Duration = Duration::from_secs(2);
+
+impl GpuMeter {
+    /// The meter of this process, opened when it is first asked for.
+    ///
+    /// # Errors
+    /// Why there is none, in a line.
+    pub fn shared() -> Result<&'static Self, &'static NoNvml> {
+        static METER: OnceLock<Result<GpuMeter, NoNvml>> = OnceLock::new();
+        METER.get_or_init(|| Self::open("libnvidia-ml.so.1".as_ref())).as_ref()
+    }
+
+    /// Opens the library of a certain name, which the loader looks for, or path.
+    ///
+    /// # Errors
+    /// There is none, it is broken, too old, has no driver or no permission, or does not answer, in a line.
+    pub fn open(library: &OsStr) -> Result<Self, NoNvml> {
+        let (requests, theirs) = channel();
+        let answered = Arc::new(AtomicU64::new(0));
+        let (opened, result) = sync_channel(1);
+        let (library, counter) = (library.to_owned(), Arc::clone(&answered));
+        let serve = move || match Nvml::builder().lib_path(&library).init() {
+            Ok(nvml) => {
+                // Handles and samples borrow it, and a thread that hangs in the library never gives it back.
+                let nvml: &'static Nvml = Box::leak(Box::new(nvml));
+                let driver = nvml.sys_driver_version().unwrap_or_else(|_| "unknown".to_owned());
+                let _ = opened.send(Ok(driver));
+                Worker::new(nvml).serve(&theirs, &counter);
+            }
+            Err(error) => drop(opened.send(Err(NoNvml::because(&error)))),
+        };
+        thread::Builder::new()
+            .name("gpu meter".to_owned())
+            .spawn(serve)
+            .map_err(|error| NoNvml::told(&error.to_string()))?;
+        let driver = result.recv_timeout(TIME_TO_OPEN).map_err(|_| NoNvml::told("it does not answer"))??;
+        Ok(Self { requests: Mutex::new(requests), sent: AtomicU64::new(0), answered, driver })
+    }
+
+    /// The driver's version.
+    pub fn driver(&self) -> &str {
+        &self.driver
+    }
+
+    /// All GPUs and MIG instances, in the order of the PCI bus.
+    ///
+    /// # Errors
+    /// Why they cannot be listed.
+    pub fn gpus(&self) -> Result<Vec<GpuIdentity>, String> {
+        self.ask(Request::List, TIME_TO_ANSWER)?
+    }
+
+    /// What the GPUs that a program sees hold now.
+    ///
+    /// # Errors
+    /// Why that cannot be told.
+    pub fn read(&self, visible: &Visible) -> Result<GpuState, String> {
+        self.ask(|reply| Request::Read(visible.clone(), reply), TIME_TO_ANSWER)?
+    }
+
+    /// What is known of all GPUs and instances, those that a program does not see included, and which numbers can be
+    /// had of them.
+    ///
+    /// # Errors
+    /// Why that cannot be told.
+    pub fn facts(&self, visible: &Visible) -> Result<Vec<GpuFacts>, String> {
+        self.ask(|reply| Request::Facts(visible.clone(), reply), TIME_TO_ANSWER)?
+    }
+
+    /// Begins to watch a probe: the process `root` and all below it, on the GPUs that it sees. `idle` is what was in use
+    /// before it. Nothing is waited for.
+    pub fn begin(&self, visible: &Visible, root: u32, idle: GpuState) {
+        self.send(Request::Begin { visible: visible.clone(), root, idle });
+    }
+
+    /// Looks at the probe once more, while its processes are still there, unless that takes long.
+    pub fn look(&self) {
+        let _ = self.ask(Request::Look, TIME_TO_LOOK);
+    }
+
+    /// Asks what the GPUs that are watched did between two moments, without waiting for the answer and without ending to
+    /// watch; not while another question is open.
+    pub fn ask_now(&self, window: Window) -> Option<Receiver<Result<Metered, String>>> {
+        if self.behind() > 0 {
+            return None;
+        }
+        let (reply, answer) = sync_channel(1);
+        self.send(Request::Now(window, reply)).then_some(answer)
+    }
+
+    /// Ends to watch: what the GPUs did in the measured time.
+    ///
+    /// # Errors
+    /// Why nothing is known of any.
+    pub fn end(&self, window: Window) -> Result<Metered, String> {
+        self.ask(|reply| Request::End(window, reply), TIME_TO_END)?
+    }
+
+    /// Sends a request, unless an earlier one hangs.
+    fn send(&self, request: Request) -> bool {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sent.fetch_add(1, Ordering::SeqCst);
+        requests.send(request).is_ok()
+    }
+
+    /// How many requests are not answered yet.
+    fn behind(&self) -> u64 {
+        // Others ask meanwhile: what is read first may only be too small.
+        let answered = self.answered.load(Ordering::SeqCst);
+        self.sent.load(Ordering::SeqCst).saturating_sub(answered)
+    }
+
+    fn ask<T>(&self, request: impl FnOnce(SyncSender<T>) -> Request, time: Duration) -> Told<T> {
+        const SILENT: &str = "NVML does not answer";
+        // What was asked without waiting may still be under way; of more, one has been waited for in vain.
+        if self.behind() > 1 {
+            return Err(SILENT.to_owned());
+        }
+        let (reply, answer) = sync_channel(1);
+        self.send(request(reply));
+        answer.recv_timeout(time).map_err(|_| SILENT.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_while_others_do_is_told() {
+        let (requests, theirs) = channel();
+        let answered = Arc::new(AtomicU64::new(3));
+        let meter =
+            GpuMeter { requests: Mutex::new(requests), sent: AtomicU64::new(2), answered, driver: String::new() };
+        thread::spawn(move || {
+            if let Ok(Request::List(reply)) = theirs.recv() {
+                let _ = reply.send(Ok(Vec::new()));
+            }
+        });
+        assert_eq!(meter.gpus(), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,95 @@
+//! Whose the processes on a GPU are.
+
+use std::collections::HashMap;
+
+use crate::machine::process_table::{self, descendants, numbers_inside, parent};
+
+/// Whose a process is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The probe's.
+    Own,
+    /// Somebody else's.
+    Foreign,
+    /// Nothing is known under this number: the process is outside of this container, or the driver is mistaken.
+    Unseen,
+}
+
+/// Tells the processes of one probe from others.
+#[derive(Debug)]
+pub(super) struct Owners {
+    root: u32,
+    known: HashMap<u32, (Owner, String)>,
+}
+
+impl Owners {
+    /// Of the probe whose processes are this one and all below it.
+    pub(super) fn below(root: u32) -> Self {
+        Self { root, known: HashMap::new() }
+    }
+
+    /// Takes note of a process while it can be seen; what it was stays known after its end.
+    pub(super) fn see(&mut self, pid: u32) {
+        if !self.known.contains_key(&pid) {
+            let owner = owner_of(pid, self.root);
+            self.known.insert(pid, (owner, process_table::named(pid)));
+        }
+    }
+
+    /// Whose a process is that was seen.
+    pub(super) fn of(&self, pid: u32) -> Owner {
+        self.known.get(&pid).map_or(Owner::Unseen, |(owner, _)| owner.clone())
+    }
+
+    /// What it is called in a message.
+    pub(super) fn name(&self, pid: u32) -> String {
+        match self.known.get(&pid) {
+            Some((Owner::Unseen, name)) => format!("{name}, which cannot be seen from here,"),
+            Some((_, name)) => name.clone(),
+            None => format!("process {pid}"),
+        }
+    }
+}
+
+/// A process in a container has another number inside than outside, and a driver may tell either.
+fn owner_of(pid: u32, root: u32) -> Owner {
+    let mut ancestor = pid;
+    let mut is_seen = false;
+    // As deep as no tree of processes is, in case numbers are used again while it is climbed.
+    for _ in 0..1000 {
+        if ancestor == root {
+            return Owner::Own;
+        }
+        match parent(ancestor) {
+            Some(above) => (ancestor, is_seen) = (above, true),
+            None => break,
+        }
+    }
+    let is_inside = || descendants(root).into_iter().any(|own| numbers_inside(own).contains(&pid));
+    match is_seen {
+        _ if is_inside() => Owner::Own,
+        true => Owner::Foreign,
+        false => Owner::Unseen,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_descends_from_the_probe_is_its_own() {
+        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        let own = std::process::id();
+        let mut owners = Owners::below(own);
+        for pid in [own, child.id(), 1, u32::MAX] {
+            owners.see(pid);
+        }
+        assert_eq!((owners.of(own), owners.of(child.id())), (Owner::Own, Owner::Own));
+        assert_eq!((owners.of(1), owners.of(u32::MAX)), (Owner::Foreign, Owner::Unseen));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(owners.of(child.id()), Owner::Own, "it was seen while it ran");
+        assert!(owners.name(1).starts_with("process 1"), "{}", owners.name(1));
+    }
+}

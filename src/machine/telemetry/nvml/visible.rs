@@ -1,0 +1,168 @@
+//! Which GPUs CUDA lets a program use.
+
+use std::collections::BTreeMap;
+
+use super::GpuIdentity;
+
+/// What the environment of a program says of it (CUDA C++ Programming Guide, "CUDA Environment Variables").
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Visible {
+    /// `CUDA_VISIBLE_DEVICES`, where it is set.
+    pub devices: Option<String>,
+    /// `CUDA_DEVICE_ORDER`, where it is set.
+    pub order: Option<String>,
+}
+
+impl Visible {
+    /// What a program sees whose environment is this process's, with these variables of its own.
+    pub fn of(own: &BTreeMap<String, String>) -> Self {
+        let variable = |name: &str| own.get(name).cloned().or_else(|| std::env::var(name).ok());
+        Self { devices: variable("CUDA_VISIBLE_DEVICES"), order: variable("CUDA_DEVICE_ORDER") }
+    }
+
+    /// The GPUs that are meant, as rising places in the list.
+    ///
+    /// The list ends at the first word that means none, and with a word twice in it there is none at all (PyTorch reads it
+    /// so, `_parse_visible_devices` in `torch/cuda/__init__.py`). A number is one in CUDA's order, which is the bus's only
+    /// with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or where all are alike: by default the fastest comes first. Where they differ,
+    /// a number may mean any of them, and only the processes tell which. A GPU that is divided is a number, too; CUDA then
+    /// takes one of its instances.
+    pub(in crate::machine::telemetry) fn choose(&self, gpus: &[GpuIdentity]) -> Vec<usize> {
+        let all: Vec<usize> = (0..gpus.len()).collect();
+        let Some(devices) = &self.devices else { return all };
+        let is_certain = self.are_numbers_certain(gpus);
+        let count = count(gpus);
+        let mut taken: Vec<(Option<u32>, Vec<usize>)> = Vec::new();
+        for word in devices.split(',').map(str::trim) {
+            let number = word.parse::<u32>().ok();
+            let meant = match number {
+                Some(number) if number >= count => Vec::new(),
+                Some(_) if !is_certain => all.clone(),
+                Some(number) => all.iter().copied().filter(|&at| gpus[at].index == number).collect(),
+                None => named(word, gpus),
+            };
+            if meant.is_empty() {
+                break;
+            }
+            let word = (number, meant);
+            if taken.contains(&word) {
+                return Vec::new();
+            }
+            taken.push(word);
+        }
+        let mut places: Vec<usize> = taken.into_iter().flat_map(|(_, meant)| meant).collect();
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+
+    /// Whether it is not known which of the GPUs that [`choose`](Self::choose) gives are meant.
+    pub(in crate::machine::telemetry) fn is_doubtful(&self, gpus: &[GpuIdentity]) -> bool {
+        let count = count(gpus);
+        let number = |word: &str| word.trim().parse::<u32>().ok().filter(|&number| number < count);
+        let numbers = self.devices.iter().flat_map(|list| list.split(',').map_while(number)).count();
+        (1..gpus.len()).contains(&numbers) && !self.are_numbers_certain(gpus)
+    }
+
+    fn are_numbers_certain(&self, gpus: &[GpuIdentity]) -> bool {
+        let by_bus = self.order.as_deref().is_some_and(|order| order.trim() == "PCI_BUS_ID");
+        by_bus || gpus.iter().all(|gpu| gpu.name == gpus[0].name)
+    }
+}
+
+/// How many numbers there are.
+fn count(gpus: &[GpuIdentity]) -> u32 {
+    gpus.last().map_or(0, |gpu| gpu.index + 1)
+}
+
+/// What a word names: the beginning of one identity, or `MIG-GPU-<identity>/<GPU instance>/<compute instance>`, as drivers
+/// before R470 have it. The beginning of several means none. Of a GPU that is divided, all instances.
+fn named(word: &str, gpus: &[GpuIdentity]) -> Vec<usize> {
+    let places = |test: &dyn Fn(&GpuIdentity) -> bool| -> Vec<usize> {
+        gpus.iter().enumerate().filter(|(_, gpu)| test(gpu)).map(|(at, _)| at).collect()
+    };
+    if word.starts_with("MIG-") {
+        return Some(places(&|gpu| gpu.uuid.starts_with(word))).filter(|found| found.len() == 1).unwrap_or_default();
+    }
+    if !word.starts_with("GPU-") {
+        return Vec::new();
+    }
+    let whole = |gpu: &GpuIdentity| gpu.parent.clone().unwrap_or_else(|| gpu.uuid.clone());
+    let found = places(&|gpu| whole(gpu).starts_with(word));
+    let is_one = found.iter().all(|&at| whole(&gpus[at]) == whole(&gpus[found[0]]));
+    if is_one { found } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(index: u32, uuid: &str, name: &str, parent: Option<&str>) -> GpuIdentity {
+        GpuIdentity { index, uuid: uuid.to_owned(), name: name.to_owned(), parent: parent.map(str::to_owned) }
+    }
+
+    fn chosen(gpus: &[GpuIdentity], devices: Option<&str>, order: Option<&str>) -> Vec<usize> {
+        let visible = Visible { devices: devices.map(str::to_owned), order: order.map(str::to_owned) };
+        visible.choose(gpus)
+    }
+
+    #[test]
+    fn gpus_are_chosen_as_cuda_does() {
+        let gpus = [gpu(0, "GPU-a1", "H200", None), gpu(1, "GPU-ab", "H200", None), gpu(2, "GPU-c3", "H200", None)];
+        for (devices, expected) in [
+            (None, vec![0, 1, 2]),
+            (Some(""), vec![]),
+            (Some("1"), vec![1]),
+            (Some(" 2 ,0,-1,1"), vec![0, 2]),
+            (Some("0,7,1"), vec![0]),
+            (Some("GPU-c"), vec![2]),
+            (Some("GPU-a"), vec![]),
+            (Some("GPU-ab,GPU-a1,none,GPU-c"), vec![0, 1]),
+            (Some("NoDevFiles"), vec![]),
+            (Some("0,0"), vec![]),
+            (Some("1,0, 1"), vec![]),
+            (Some("1,-1,1"), vec![1]),
+            (Some("GPU-ab,GPU-c,GPU-ab"), vec![]),
+            (Some("GPU-c3,GPU-c"), vec![]),
+        ] {
+            assert_eq!(chosen(&gpus, devices, None), expected, "{devices:?}");
+        }
+        assert_eq!(chosen(&[], Some("0"), None), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn a_number_means_any_where_gpus_differ_and_the_fastest_comes_first() {
+        let gpus = [gpu(0, "GPU-a1", "T4", None), gpu(1, "GPU-b2", "H200", None)];
+        assert_eq!(chosen(&gpus, Some("0"), None), vec![0, 1]);
+        assert_eq!(chosen(&gpus, Some("0"), Some("FASTEST_FIRST")), vec![0, 1]);
+        assert_eq!(chosen(&gpus, Some("0"), Some("PCI_BUS_ID")), vec![0]);
+        assert_eq!(chosen(&gpus, Some("GPU-b"), None), vec![1]);
+        assert_eq!(chosen(&gpus, Some("1,0"), None), vec![0, 1]);
+        assert_eq!(chosen(&gpus, Some("1,1"), None), Vec::<usize>::new());
+        for (devices, order, expected) in [
+            (Some("0"), None, true),
+            (Some("1,7"), None, true),
+            (Some("1,0"), None, false),
+            (Some("0"), Some("PCI_BUS_ID"), false),
+            (Some("GPU-b"), None, false),
+            (None, None, false),
+        ] {
+            let visible = Visible { devices: devices.map(str::to_owned), order: order.map(str::to_owned) };
+            assert_eq!(visible.is_doubtful(&gpus), expected, "{devices:?} {order:?}");
+        }
+    }
+
+    #[test]
+    fn instances_are_chosen_by_their_identity_or_with_their_gpu() {
+        let gpus = [
+            gpu(0, "MIG-1111", "H200 MIG 1g.18gb", Some("GPU-a1")),
+            gpu(0, "MIG-2222", "H200 MIG 1g.18gb", Some("GPU-a1")),
+        ];
+        assert_eq!(chosen(&gpus, Some("MIG-2222"), None), vec![1]);
+        assert_eq!(chosen(&gpus, Some("MIG-"), None), Vec::<usize>::new());
+        assert_eq!(chosen(&gpus, Some("0"), None), vec![0, 1]);
+        assert_eq!(chosen(&gpus, Some("GPU-a1"), None), vec![0, 1]);
+        let old = [gpu(0, "MIG-GPU-a1/7/0", "A100 MIG 1g.5gb", Some("GPU-a1"))];
+        assert_eq!(chosen(&old, Some("MIG-GPU-a1/7/0"), None), vec![0]);
+    }
+}

@@ -1,0 +1,253 @@
+//! One GPU that is watched while a probe runs.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, PerformancePolicy, Sampling};
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::enums::event::XidError;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::sys_exports::field_id::{NVML_FI_DEV_PERF_POLICY_POWER, NVML_FI_DEV_PERF_POLICY_THERMAL};
+use nvml_wrapper::{Device, EventSet, Nvml};
+
+use super::ask::{Question, Told};
+use super::changes::Settings;
+use super::gpm::Gpm;
+use super::list::Handle;
+use super::owners::Owners;
+use super::samples::{Samples, number};
+use super::ticks::{Counters, Memory, States, keep};
+use crate::machine::foreign::nvml::memory_by_first_version;
+
+/// A GPU, what is known of what it can tell, and what it told since the probe began.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) handle: Handle,
+    pub(super) counters: Vec<Counters>,
+    pub(super) states: Vec<States>,
+    pub(super) gpm: Gpm,
+    pub(super) busy: Samples,
+    pub(super) power: Samples,
+    /// Codes of Xid errors since the probe began.
+    pub(super) xids: Vec<u64>,
+    /// Why there are none, where they cannot be told.
+    pub(super) no_events: Option<String>,
+    /// Uncorrected memory errors when the probe began.
+    ecc_before: Told<u64>,
+    events: Option<EventSet<'static>>,
+    asked: Asked,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    energy: Question,
+    policies: Question,
+    power_policy: Question,
+    heat_policy: Question,
+    memory: Question,
+    memory_by_first_version: Question,
+    processes: Question,
+    processes_of_old: Question,
+    power: Question,
+    sm_clock: Question,
+    memory_clock: Question,
+    reasons: Question,
+    busy: Question,
+    shares: Question,
+    /// Until when shares of processes were told, in microseconds since 1970.
+    shares_until: u64,
+}
+
+impl Watched {
+    pub(super) fn new(nvml: &'static Nvml, handle: Handle) -> Self {
+        let (events, no_events) = match events(nvml, handle.whole()) {
+            Ok(events) => (Some(events), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        Self {
+            ecc_before: uncorrected(handle.whole()),
+            counters: Vec::new(),
+            states: Vec::new(),
+            gpm: Gpm::default(),
+            busy: Samples::of(Sampling::GpuUtilization, 100.0),
+            power: Samples::of(Sampling::Power, 1e7),
+            xids: Vec::new(),
+            no_events,
+            events,
+            asked: Asked { shares_until: now_in_micros(), ..Asked::default() },
+            handle,
+        }
+    }
+
+    /// Reads what counts on by itself.
+    pub(super) fn look_at_counters(&mut self, nvml: &'static Nvml) {
+        let energy = self.asked.energy.ask(|| self.handle.device.total_energy_consumption());
+        let (by_power, by_heat) = throttled(self.handle.whole(), &mut self.asked);
+        let gpm = self.gpm.sample(nvml, &self.handle);
+        #[expect(clippy::cast_precision_loss, reason = "millijoules; a difference is taken")]
+        let energy = energy.map(|millijoules| millijoules as f64 / 1000.0);
+        keep(&mut self.counters, Counters { at: Instant::now(), energy, by_power, by_heat, gpm });
+        let samples: Vec<_> = self.counters.iter().filter_map(|look| look.gpm.as_ref()).collect();
+        if let [first, .., last] = samples[..] {
+            self.gpm.prove(nvml, first, last);
+        }
+    }
+
+    /// Reads the states that it is in, and who uses it.
+    pub(super) fn look_at_states(&mut self, owners: &mut Owners) {
+        let (device, whole, asked) = (&self.handle.device, self.handle.whole(), &mut self.asked);
+        let memory = memory(device, &mut asked.memory, &mut asked.memory_by_first_version);
+        let total = memory.as_ref().map_or(u64::MAX, |memory| memory.total);
+        let processes = processes(device, &mut asked.processes, &mut asked.processes_of_old, total);
+        let shares = shares(device, asked);
+        processes.iter().flatten().for_each(|(pid, _)| owners.see(*pid));
+        shares.iter().flatten().for_each(|(pid, _)| owners.see(*pid));
+        let look = States {
+            at: Instant::now(),
+            memory,
+            processes,
+            power: asked.power.ask(|| device.power_usage()).map(|milliwatts| f64::from(milliwatts) / 1000.0),
+            sm_clock: asked.sm_clock.ask(|| whole.clock_info(Clock::SM)).map(f64::from),
+            memory_clock: asked.memory_clock.ask(|| whole.clock_info(Clock::Memory)).map(f64::from),
+            reasons: asked.reasons.ask(|| whole.current_throttle_reasons()).map(|reasons| reasons.bits()),
+            busy: asked.busy.ask(|| device.utilization_rates()).map(|shares| f64::from(shares.gpu) / 100.0),
+            shares,
+        };
+        self.busy.drain(&self.handle.device);
+        self.power.drain(&self.handle.device);
+        self.hear_events();
+        keep(&mut self.states, look);
+    }
+
+    fn hear_events(&mut self) {
+        /// More than there are in a second, unless something is broken.
+        const MOST: usize = 64;
+        let Some(events) = &self.events else { return };
+        for _ in 0..MOST {
+            match events.wait(0) {
+                Ok(event) => match event.event_data {
+                    Some(XidError::Value(code)) => self.xids.push(code),
+                    Some(XidError::Unknown) => self.xids.push(UNKNOWN_XID),
+                    None => {}
+                },
+                Err(NvmlError::Timeout) => return,
+                Err(error) => {
+                    self.no_events = Some(super::ask::reason(&error));
+                    self.events = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Memory errors that could not be corrected since the probe began.
+    pub(super) fn new_ecc_errors(&self) -> Told<u64> {
+        let before = self.ecc_before.clone()?;
+        Ok(uncorrected(self.handle.whole())?.saturating_sub(before))
+    }
+
+    /// What is set on it now.
+    pub(super) fn settings(&self) -> Settings {
+        Settings::read(self.handle.whole())
+    }
+}
+
+/// What NVML gives for an Xid error whose code it does not know (nvml.h, `nvmlEventData_t`).
+const UNKNOWN_XID: u64 = 999;
+
+fn events(nvml: &'static Nvml, device: &Device<'static>) -> Told<EventSet<'static>> {
+    // Giving the set back is a call that must not be missing.
+    if let Err(error) = &nvml.lib().nvmlEventSetFree {
+        return Err(super::ask::reason(&NvmlError::FailedToLoadSymbol(error.to_string())));
+    }
+    let set = nvml.create_event_set().map_err(|error| super::ask::reason(&error))?;
+    device.register_events(EventTypes::CRITICAL_XID_ERROR, set).map_err(|error| super::ask::reason(&error.error))
+}
+
+fn uncorrected(device: &Device<'_>) -> Told<u64> {
+    let told = device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
+    told.map_err(|error| super::ask::reason(&error))
+}
+
+/// Seconds in which power and heat held the clocks down: counters of nanoseconds, as fields 74 and 75, or by the older
+/// call. Fields 251 to 273 tell more, but have other numbers in drivers before 580.82 (nvml-wrapper #134).
+fn throttled(device: &Device<'_>, asked: &mut Asked) -> (Told<f64>, Told<f64>) {
+    const FIELDS: [u32; 2] = [NVML_FI_DEV_PERF_POLICY_POWER, NVML_FI_DEV_PERF_POLICY_THERMAL];
+    const NANO: f64 = 1e-9;
+    let fields = asked.policies.ask(|| device.field_values_for(&FIELDS.map(FieldId)));
+    let field = |at: usize| {
+        let told = fields.as_ref().ok()?.get(at)?.as_ref().ok()?;
+        Some(number(told.value.as_ref().ok()?) * NANO)
+    };
+    let counter = |at: usize, policy: PerformancePolicy, question: &mut Question| match field(at) {
+        Some(seconds) => Ok(seconds),
+        #[expect(clippy::cast_precision_loss, reason = "a difference of short times is taken")]
+        None => question.ask(|| device.violation_status(policy)).map(|told| told.violation_time as f64 * NANO),
+    };
+    (
+        counter(0, PerformancePolicy::Power, &mut asked.power_policy),
+        counter(1, PerformancePolicy::Thermal, &mut asked.heat_policy),
+    )
+}
+
+/// The memory in use, by the second version of the call where the driver has it.
+pub(super) fn memory(device: &Device<'_>, second: &mut Question, first: &mut Question) -> Told<Memory> {
+    match second.ask(|| device.memory_info()) {
+        Ok(memory) => Ok(Memory { used: memory.used, total: memory.total.saturating_sub(memory.reserved) }),
+        Err(_) if second.refusal().is_some() => {
+            first.ask(|| memory_by_first_version(device)).map(|(used, total)| Memory { used, total })
+        }
+        Err(reason) => Err(reason),
+    }
+}
+
+/// The processes that compute, with what each holds. What is more than there is, is no size: driver 535.54 mixed the
+/// members of the structure up (nvitop #75).
+pub(super) fn processes(
+    device: &Device<'_>,
+    question: &mut Question,
+    older: &mut Question,
+    total: u64,
+) -> Told<Vec<(u32, Option<u64>)>> {
+    let told = match question.ask(|| device.running_compute_processes()) {
+        Err(_) if question.refusal().is_some() => older.ask(|| device.running_compute_processes_v2()),
+        told => told,
+    }?;
+    let mut processes: Vec<(u32, Option<u64>)> = told
+        .into_iter()
+        .filter(|process| process.pid != 0)
+        .map(|process| match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) if bytes <= total => (process.pid, Some(bytes)),
+            _ => (process.pid, None),
+        })
+        .collect();
+    processes.sort_unstable();
+    processes.dedup_by_key(|(pid, _)| *pid);
+    Ok(processes)
+}
+
+/// How much of the time kernels of each process ran since the last look. Old samples, and such of more than 100 %, are
+/// left out: drivers give both (nvtop #110).
+fn shares(device: &Device<'_>, asked: &mut Asked) -> Told<Vec<(u32, f64)>> {
+    let since = asked.shares_until;
+    let samples = asked.shares.ask(|| match device.process_utilization_stats(since) {
+        Err(NvmlError::NotFound) => Ok(Vec::new()),
+        told => told,
+    })?;
+    let mut shares: Vec<(u32, f64)> = Vec::new();
+    for sample in samples.iter().filter(|sample| sample.timestamp > since && sample.sm_util <= 100 && sample.pid != 0) {
+        asked.shares_until = asked.shares_until.max(sample.timestamp);
+        let share = f64::from(sample.sm_util) / 100.0;
+        match shares.iter_mut().find(|(pid, _)| *pid == sample.pid) {
+            Some((_, known)) => *known = known.max(share),
+            None => shares.push((sample.pid, share)),
+        }
+    }
+    Ok(shares)
+}
+
+pub(super) fn now_in_micros() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,306 @@
+//! The thread that makes all calls.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::Nvml;
+
+use super::ask::{Question, Told};
+use super::changes::Settings;
+use super::evaluate::{Circumstances, evaluate};
+use super::facts::facts;
+use super::list::{Handle, handles};
+use super::meter::Metered;
+use super::owners::{Owner, Owners};
+use super::watched::{Watched, memory, now_in_micros, processes};
+use super::{GpuIdentity, Visible, Window};
+use crate::machine::telemetry::{
+    Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, pause_after, thread_time,
+};
+
+/// What the thread is asked for. Who asked may have given up waiting.
+pub(super) enum Request {
+    List(SyncSender<Told<Vec<GpuIdentity>>>),
+    Read(Visible, SyncSender<Told<GpuState>>),
+    Facts(Visible, SyncSender<Told<Vec<GpuFacts>>>),
+    Begin { visible: Visible, root: u32, idle: GpuState },
+    Look(SyncSender<()>),
+    Now(Window, SyncSender<Told<Metered>>),
+    End(Window, SyncSender<Told<Metered>>),
+}
+
+/// What the thread knows.
+pub(super) struct Worker {
+    nvml: &'static Nvml,
+    session: Option<Session>,
+    /// What was set on each device when it was first seen.
+    first_settings: BTreeMap<String, Settings>,
+}
+
+/// One probe.
+struct Session {
+    owners: Owners,
+    idle: GpuState,
+    watched: Vec<Watched>,
+    /// Tells what GPM does not.
+    dcgm: Option<Dcgm>,
+    /// Why there is none to watch.
+    failure: Option<String>,
+    next_counters: Instant,
+    next_states: Instant,
+    /// How often states were read.
+    looks: u32,
+}
+
+/// How often something is read.
+#[derive(Clone, Copy)]
+struct Rhythm {
+    /// As long as it costs next to nothing.
+    usual: Duration,
+    /// However much it costs: of fewer looks a window may not have two, and no number could be told.
+    longest: Duration,
+}
+
+const COUNTERS: Rhythm = Rhythm { usual: Duration::from_millis(200), longest: Duration::from_secs(4) };
+const STATES: Rhythm = Rhythm { usual: Duration::from_secs(1), longest: Duration::from_secs(5) };
+
+/// So many looks at states come sooner: a step may be over, or a device lost, before long.
+const FIRST_LOOKS: u32 = 8;
+const FIRST_STATES: Rhythm = Rhythm { usual: Duration::from_millis(250), ..STATES };
+
+impl Rhythm {
+    /// When the next look is due after one that cost so much of a processor's time.
+    fn next(self, begin: Instant, cost: Duration) -> Instant {
+        begin + pause_after(cost, self.usual).min(self.longest)
+    }
+}
+
+impl Worker {
+    pub(super) fn new(nvml: &'static Nvml) -> Self {
+        Self { nvml, session: None, first_settings: BTreeMap::new() }
+    }
+
+    /// Serves until nobody can ask any more; `answered` counts the requests that are done.
+    pub(super) fn serve(mut self, requests: &Receiver<Request>, answered: &Arc<AtomicU64>) {
+        const LONG: Duration = Duration::from_secs(3600);
+        loop {
+            let next = self.session.as_ref().map(|session| session.next_counters.min(session.next_states));
+            let wait = next.map_or(LONG, |next| next.saturating_duration_since(Instant::now()));
+            match requests.recv_timeout(wait) {
+                Ok(request) => {
+                    self.answer(request);
+                    answered.fetch_add(1, Ordering::SeqCst);
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if let Some(session) = &mut self.session {
+                session.tick(self.nvml);
+            }
+        }
+    }
+
+    fn answer(&mut self, request: Request) {
+        // Nobody listens any more to an answer that came late.
+        match request {
+            Request::List(reply) => {
+                let listed = handles(self.nvml);
+                let _ = reply.send(listed.map(|found| found.into_iter().map(|handle| handle.identity).collect()));
+            }
+            Request::Read(visible, reply) => drop(reply.send(self.read(&visible))),
+            Request::Facts(visible, reply) => drop(reply.send(facts(self.nvml, &visible))),
+            Request::Begin { visible, root, idle } => {
+                self.session = Some(Session::begin(self.chosen(&visible), self.nvml, root, idle));
+            }
+            Request::Look(reply) => {
+                if let Some(session) = &mut self.session {
+                    session.look_at_all(self.nvml);
+                }
+                let _ = reply.send(());
+            }
+            Request::Now(window, reply) => drop(reply.send(self.metered(window))),
+            Request::End(window, reply) => {
+                let metered = self.metered(window);
+                self.session = None;
+                let _ = reply.send(metered);
+            }
+        }
+    }
+
+    /// What the watched GPUs did in a window.
+    fn metered(&self, window: Window) -> Told<Metered> {
+        let session = self.session.as_ref().ok_or("the probe was not watched")?;
+        session.metered(self.nvml, window, &self.first_settings)
+    }
+
+    fn chosen(&mut self, visible: &Visible) -> Told<Vec<Handle>> {
+        let found = handles(self.nvml)?;
+        let identities: Vec<GpuIdentity> = found.iter().map(|handle| handle.identity.clone()).collect();
+        let places = visible.choose(&identities);
+        let chosen = found.into_iter().enumerate().filter(|(at, _)| places.contains(at)).map(|(_, handle)| handle);
+        let chosen: Vec<Handle> = chosen.collect();
+        for handle in &chosen {
+            let first = self.first_settings.entry(handle.identity.uuid.clone());
+            first.or_insert_with(|| Settings::read(handle.whole()));
+        }
+        Ok(chosen)
+    }
+
+    fn read(&mut self, visible: &Visible) -> Told<GpuState> {
+        let mut state = GpuState::default();
+        for Handle { identity, device, .. } in &self.chosen(visible)? {
+            let Ok(memory) = memory(device, &mut Question::default(), &mut Question::default()) else { continue };
+            state.gpus.push(GpuMemory {
+                place: identity.place(),
+                uuid: identity.uuid.clone(),
+                used_bytes: memory.used,
+                total_bytes: memory.total,
+            });
+            let listed = processes(device, &mut Question::default(), &mut Question::default(), memory.total);
+            let uuid = &identity.uuid;
+            let process = |(pid, used_bytes)| GpuProcess { uuid: uuid.clone(), pid, used_bytes };
+            state.processes.extend(listed.unwrap_or_default().into_iter().map(process));
+        }
+        Ok(state)
+    }
+}
+
+impl Session {
+    fn begin(chosen: Told<Vec<Handle>>, nvml: &'static Nvml, root: u32, idle: GpuState) -> Self {
+        let (chosen, failure) = match chosen {
+            Ok(chosen) if chosen.is_empty() => (chosen, Some("CUDA_VISIBLE_DEVICES leaves no GPU".to_owned())),
+            Ok(chosen) => (chosen, None),
+            Err(reason) => (Vec::new(), Some(reason)),
+        };
+        let watched = chosen.into_iter().map(|handle| Watched::new(nvml, handle)).collect();
+        let now = Instant::now();
+        Self {
+            owners: Owners::below(root),
+            idle,
+            watched,
+            dcgm: None,
+            failure,
+            next_counters: now,
+            next_states: now,
+            looks: 0,
+        }
+    }
+
+    fn tick(&mut self, nvml: &'static Nvml) {
+        let begin = Instant::now();
+        if begin >= self.next_counters {
+            let before = thread_time();
+            self.watched.iter_mut().for_each(|watched| watched.look_at_counters(nvml));
+            self.ask_dcgm();
+            self.next_counters = COUNTERS.next(begin, thread_time().saturating_sub(before));
+        }
+        let begin = Instant::now();
+        if begin >= self.next_states {
+            let before = thread_time();
+            self.watched.iter_mut().for_each(|watched| watched.look_at_states(&mut self.owners));
+            self.looks += 1;
+            let rhythm = if self.looks <= FIRST_LOOKS { FIRST_STATES } else { STATES };
+            self.next_states = rhythm.next(begin, thread_time().saturating_sub(before));
+        }
+    }
+
+    /// Listens to a host engine about GPUs that turned out to have no GPM. It does not know MIG instances by name.
+    fn ask_dcgm(&mut self) {
+        let without = self.watched.iter().filter(|watched| watched.gpm.failure().is_some());
+        let uuids: Vec<String> = without.map(|watched| watched.handle.identity.uuid.clone()).collect();
+        let uuids: Vec<String> = uuids.into_iter().filter(|uuid| uuid.starts_with("GPU-")).collect();
+        if self.dcgm.is_none() && !uuids.is_empty() {
+            self.dcgm = Some(Dcgm::listen(&uuids));
+        }
+    }
+
+    fn look_at_all(&mut self, nvml: &'static Nvml) {
+        let now = Instant::now();
+        (self.next_counters, self.next_states) = (now, now);
+        self.tick(nvml);
+    }
+
+    fn metered(
+        &self,
+        nvml: &'static Nvml,
+        window: Window,
+        first_settings: &BTreeMap<String, Settings>,
+    ) -> Told<Metered> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let is_matched = self.watched.iter().any(|watched| self.is_matched_on(watched));
+        let (now, now_in_micros) = (Instant::now(), now_in_micros());
+        let ago = |time: Instant| {
+            let ago = now.saturating_duration_since(time).as_micros();
+            now_in_micros.saturating_sub(u64::try_from(ago).unwrap_or(u64::MAX))
+        };
+        let clock = (ago(window.begin), ago(window.end));
+        let mut metered = Metered::default();
+        for watched in &self.watched {
+            let place = watched.handle.identity.place();
+            metered.xids.extend(watched.xids.iter().map(|code| format!("Xid {code} of {place}")));
+            if !self.is_used(watched, is_matched) {
+                continue;
+            }
+            let nothing = Settings::default();
+            let first_settings = first_settings.get(&watched.handle.identity.uuid).unwrap_or(&nothing);
+            let of = Circumstances {
+                nvml,
+                window,
+                clock,
+                owners: &self.owners,
+                idle: &self.idle,
+                is_matched,
+                first_settings,
+                dcgm: self.dcgm.as_ref(),
+            };
+            let (gpu, disturbances) = evaluate(watched, &of);
+            metered.gpus.push(gpu);
+            metered.disturbances.extend(disturbances);
+        }
+        if metered.gpus.is_empty() {
+            return Err("no process of the probe was seen on a GPU".to_owned());
+        }
+        Ok(metered)
+    }
+
+    /// Whether a process of the probe was seen on it.
+    fn is_matched_on(&self, watched: &Watched) -> bool {
+        let mut seen = watched.states.iter().filter_map(|look| look.processes.as_ref().ok()).flatten();
+        seen.any(|(pid, _)| self.owners.of(*pid) == Owner::Own)
+    }
+
+    /// Whether the probe used it: by its processes where they can be told, else by memory that is in use since it began.
+    /// A device that tells neither counts as used.
+    fn is_used(&self, watched: &Watched, is_matched: bool) -> bool {
+        if is_matched {
+            return self.is_matched_on(watched);
+        }
+        let used: Told<Vec<u64>> = watched.states.iter().map(|look| Ok(look.memory.clone()?.used)).collect();
+        let most = used.ok().and_then(|used| used.into_iter().max());
+        match most.zip(self.idle.used_of(&watched.handle.identity.uuid)) {
+            Some((used, before)) => used > before + UNEXPLAINED_BYTES,
+            None => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_are_spaced_by_what_they_cost() {
+        let now = Instant::now();
+        let pause = |rhythm: Rhythm, micros| rhythm.next(now, Duration::from_micros(micros)).duration_since(now);
+        assert_eq!(pause(COUNTERS, 80), Duration::from_millis(200));
+        for rhythm in [COUNTERS, STATES, FIRST_STATES] {
+            assert_eq!(pause(rhythm, 2000), Duration::from_millis(2500), "2 ms, 0.08 % of it");
+            assert_eq!(pause(rhythm, 100_000), rhythm.longest);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Who uses the processors.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::machine::process_table;
+
+/// The kernel's counts of processor time at some moment, in clock ticks (proc(5), `/proc/stat`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessorTimes {
+    busy: u64,
+    idle: u64,
+    stolen: u64,
+    /// Of the busy time, that of the given processes and of this one.
+    own: u64,
+}
+
+/// How the time of the processors that this process may use was spent, as shares that add up to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ProcessorShares {
+    /// By the given processes, and by this one.
+    pub own: f64,
+    /// By other programs.
+    pub foreign: f64,
+    /// By nobody.
+    pub idle: f64,
+    /// By the hypervisor, for other machines.
+    pub stolen: f64,
+}
+
+impl ProcessorTimes {
+    /// Reads them now; `None` where the kernel does not tell.
+    pub fn read(pids: &[u32]) -> Option<Self> {
+        let status = fs::read_to_string("/proc/self/status").ok()?;
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        let (busy, idle, stolen) = machine(&fs::read_to_string("/proc/stat").ok()?, &ranges(allowed))?;
+        let own = pids.iter().map(|&pid| process_table::processor_ticks(pid, true).unwrap_or(0)).sum::<u64>();
+        Some(Self { busy, idle, stolen, own: own + process_table::processor_ticks(std::process::id(), false)? })
+    }
+
+    /// How the time since an earlier reading was spent; `None` if it is too short to say.
+    pub fn since(&self, earlier: &Self) -> Option<ProcessorShares> {
+        /// Half a second of one processor at the usual 100 ticks per second: the kernel counts in whole ticks.
+        const FEWEST_TICKS: u64 = 50;
+        let busy = self.busy.saturating_sub(earlier.busy);
+        let idle = self.idle.saturating_sub(earlier.idle);
+        let stolen = self.stolen.saturating_sub(earlier.stolen);
+        let own = self.own.saturating_sub(earlier.own).min(busy);
+        let all = busy + idle + stolen;
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        let share = |ticks: u64| ticks as f64 / all as f64;
+        (all >= FEWEST_TICKS).then(|| ProcessorShares {
+            own: share(own),
+            foreign: share(busy - own),
+            idle: share(idle),
+            stolen: share(stolen),
+        })
+    }
+}
+
+/// The processor time that the calling thread has used, to a nanosecond (clock_gettime(2), `CLOCK_THREAD_CPUTIME_ID`).
+pub fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// The parts of metering that are spaced by what they cost: counters and states of GPUs; counters of processes, their memory
+/// as it grows, and walks through all of it.
+const METERED_PARTS: u32 = 5;
+
+/// What each part may take of one processor's time, as its inverse: 0.08 %, so that all together take 0.4 % at most.
+const SHARE_OF_TIME: u32 = 250 * METERED_PARTS;
+
+/// How long to wait from one look of a meter to the next: what is usual, or longer where a look takes long.
+pub fn pause_after(cost: Duration, usual: Duration) -> Duration {
+    usual.max(cost * SHARE_OF_TIME)
+}
+
+/// Busy, idle and stolen ticks of some processors, from lines like `cpu0 user nice system idle iowait irq softirq steal
+/// guest guest_nice`; the guests' time is in the first two already.
+fn machine(stat: &str, allowed: &[(u32, u32)]) -> Option<(u64, u64, u64)> {
+    let mut sums = (0, 0, 0);
+    for line in stat.lines() {
+        let Some((number, rest)) = line.strip_prefix("cpu").and_then(|line| line.split_once(' ')) else { continue };
+        let Ok(number) = number.parse::<u32>() else { continue };
+        if !allowed.iter().any(|&(first, last)| (first..=last).contains(&number)) {
+            continue;
+        }
+        let ticks: Vec<u64> = rest.split_whitespace().map_while(|field| field.parse().ok()).collect();
+        let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = ticks[..] else { continue };
+        sums.0 += user + nice + system + irq + softirq;
+        sums.1 += idle + iowait;
+        sums.2 += steal;
+    }
+    (sums.0 + sums.1 > 0).then_some(sums)
+}
+
+/// The ranges in a list like `0-3,8`.
+fn ranges(list: &str) -> Vec<(u32, u32)> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some((first.parse().ok()?, last.parse().ok()?))
+    };
+    list.trim().split(',').filter_map(range).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_processors_that_may_be_used_count() {
+        let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 10 1 5 100 2 1 1 3 10 0\ncpu1 7 0 0 7 0 0 0 0 0 0\nintr 1 2\n";
+        assert_eq!(machine(stat, &ranges("0")), Some((18, 102, 3)));
+        assert_eq!(machine(stat, &ranges("0-3,8\n")), Some((25, 109, 3)));
+        assert_eq!(machine("", &ranges("0")), None);
+    }
+
+    #[test]
+    fn all_meters_together_take_four_parts_of_a_thousand_at_most() {
+        for micros in [1, 160, 1000, 50_000] {
+            let cost = Duration::from_micros(micros);
+            let pause = pause_after(cost, Duration::from_millis(200));
+            assert!(pause >= Duration::from_millis(200));
+            assert!(cost.as_secs_f64() / pause.as_secs_f64() * 5.0 <= 0.004 + 1e-9, "{micros}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_ones_own_is_foreign() {
+        let before = ProcessorTimes { busy: 100, idle: 100, stolen: 0, own: 50 };
+        let now = ProcessorTimes { busy: 170, idle: 120, stolen: 10, own: 80 };
+        let shares = now.since(&before).unwrap();
+        assert_eq!((shares.own, shares.foreign, shares.idle, shares.stolen), (0.3, 0.4, 0.2, 0.1));
+        assert!(before.since(&before).is_none());
+        assert!(ProcessorTimes::read(&[]).is_some());
+    }
+}

@@ -1,0 +1,247 @@
+//! What a step really ran with, by its own facts, beside what it was told to.
+
+use crate::model::fact::{Fact, Facts};
+use crate::model::outcome::Measurement;
+use crate::model::precision::Precision;
+use crate::model::space::{AS_IT_IS, Config, Parameter, Role, Settings, Shape, Space, Value};
+
+/// What says that a setting took effect without telling its value: the word of an adapter's hook.
+pub const APPLIED: &str = "applied";
+
+/// Facts of what plays a role.
+const BY_ROLE: &[(Role, &str)] = &[
+    (Role::Batch, "loader.batch_size"),
+    (Role::Workers, "loader.workers"),
+    (Role::Prefetch, "loader.prefetch_factor"),
+    (Role::Threads, "threads"),
+    (Role::Precision, "precision"),
+    (Role::Accumulation, "accumulation"),
+];
+
+/// Facts of parameters without a role, by the names that frameworks and their examples give to them.
+const BY_NAME: &[(&[&str], &str)] = &[
+    (&["pin_memory", "pin_mem", "dataloader_pin_memory"], "loader.pin_memory"),
+    (&["persistent_workers", "dataloader_persistent_workers"], "loader.persistent_workers"),
+    (&["compile", "torch_compile"], "compiled"),
+    (&["fused", "fused_optimizer"], "optimizer_fused"),
+];
+
+/// The fact that has a parameter's setting again once it took effect, if one has.
+pub fn fact_of(parameter: &Parameter) -> Option<&str> {
+    let by_role = || BY_ROLE.iter().find(|(role, _)| parameter.role() == Some(*role)).map(|(_, fact)| *fact);
+    let by_name = || BY_NAME.iter().find(|(names, _)| names.contains(&parameter.name())).map(|(_, fact)| *fact);
+    parameter.fact().or_else(by_role).or_else(by_name)
+}
+
+/// A setting that did not arrive.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mismatch {
+    /// The parameter.
+    pub parameter: String,
+    /// What it was set to.
+    pub set: Value,
+    /// What the step says.
+    pub found: String,
+    /// The name of the fact that says so.
+    pub fact: String,
+}
+
+impl std::fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { parameter, set, found, fact } = self;
+        write!(f, "`{parameter}` did not arrive: it was set to {set}, and the step says {fact} = {found}")
+    }
+}
+
+/// What a job used that is run as it is but for some settings, as far as it says: each parameter of the space with a value
+/// that the space need not have, or [as it is](AS_IT_IS). What is not active beside the others is left out.
+pub fn used(space: &Space, facts: &Facts, set: &Settings) -> Settings {
+    let mut used = Settings::default();
+    for parameter in space.parameters() {
+        let is_active = parameter.condition().is_none_or(|when| when.holds(|name| used.get(name)).unwrap_or(true));
+        if is_active {
+            let known = told(parameter, facts).or_else(|| set.get(parameter.name()).cloned());
+            let value = known.unwrap_or_else(|| Value::Text(AS_IT_IS.to_owned()));
+            used = used
+                .iter()
+                .map(|(name, value)| (name.to_owned(), value.clone()))
+                .chain([(parameter.name().to_owned(), value)])
+                .collect();
+        }
+    }
+    used
+}
+
+/// What the facts tell of a parameter, in the words of its own settings.
+fn told(parameter: &Parameter, facts: &Facts) -> Option<Value> {
+    let fact = facts.get(fact_of(parameter)?)?;
+    match (fact, parameter.shape()) {
+        (Fact::Text(text), shape) if parameter.role() == Some(Role::Precision) => {
+            let found = Precision::named(text);
+            // Convolutions that use TF32 are not full precision, whatever matrix products use.
+            if found == Some(Precision::Fp32) && facts.flag("tf32.convolutions") == Some(true) {
+                return Some(Value::Text("fp32, TF32 in convolutions".to_owned()));
+            }
+            let Shape::Listed(listed) = shape else { return Some(Value::Text(text.clone())) };
+            let is_half = matches!(found, Some(Precision::Bf16 | Precision::Fp16));
+            let same = listed.iter().find(|value| match value {
+                Value::Text(name) => found.is_some() && Precision::named(name) == found,
+                Value::Bool(is_on) => found.is_some() && *is_on == is_half,
+                Value::Int(_) | Value::Float(_) => false,
+            });
+            Some(same.cloned().unwrap_or_else(|| Value::Text(text.clone())))
+        }
+        (Fact::Text(text), _) => Some(Value::Text(text.clone())),
+        // Of a mode only "off" can be told.
+        (Fact::Flag(is_on), Shape::Listed(listed)) if listed.iter().all(|value| matches!(value, Value::Text(_))) => {
+            let off = Value::Text("off".to_owned());
+            (!is_on && listed.contains(&off)).then_some(off)
+        }
+        (Fact::Flag(is_on), _) => Some(Value::Bool(*is_on)),
+        #[expect(clippy::cast_possible_truncation, reason = "whole, and far below 2^53")]
+        (Fact::Number(number), _) if number.fract() == 0.0 && number.abs() < 1e15 => Some(Value::Int(*number as i64)),
+        (Fact::Number(number), _) => Some(Value::Float(*number)),
+    }
+}
+
+/// The config of the space that uses the same as a job that sets nothing, where each parameter's setting is told or left as
+/// it is, and the space has it.
+pub fn same(space: &Space, used: &Settings) -> Option<Config> {
+    let level = |parameter: &Parameter| match used.get(parameter.name()) {
+        Some(value) => parameter.level(value),
+        None => Some(0),
+    };
+    space.with_levels(&space.parameters().iter().map(level).collect::<Option<Vec<u32>>>()?)
+}
+
+/// The config of the space that is nearest to what a job used, where a search may begin.
+pub fn nearest(space: &Space, used: &Settings) -> Option<Config> {
+    let level = |parameter: &Parameter| {
+        let value = used.get(parameter.name())?;
+        parameter.level(value).or_else(|| nearest_level(parameter, value.as_f64()?))
+    };
+    space.with_levels(&space.parameters().iter().map(|parameter| level(parameter).unwrap_or(0)).collect::<Vec<_>>())
+}
+
+/// The level whose number is nearest, by ratio where all are positive.
+fn nearest_level(parameter: &Parameter, wanted: f64) -> Option<u32> {
+    /// Ranges are longer only by mistake.
+    const MOST: u32 = 1 << 16;
+    let count = u32::try_from(parameter.len()).unwrap_or(MOST).min(MOST);
+    let distance = |level: &u32| {
+        let number = parameter.value(*level).as_f64()?;
+        let is_positive = number > 0.0 && wanted > 0.0;
+        Some(if is_positive { (libm::log(number) - libm::log(wanted)).abs() } else { (number - wanted).abs() })
+    };
+    let known = (0..count).filter_map(|level| Some((level, distance(&level)?)));
+    known.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(level, _)| level)
+}
+
+/// The first setting that provably did not arrive: its fact says something else.
+pub fn mismatch(space: &Space, settings: &Settings, measurement: &Measurement) -> Option<Mismatch> {
+    let facts = &measurement.facts;
+    space.parameters().iter().find_map(|parameter| {
+        let set = settings.get(parameter.name()).filter(|value| !value.is_as_it_is())?;
+        let name = fact_of(parameter)?;
+        let fact = facts.get(name)?;
+        let arrived = match (parameter.role(), name) {
+            (Some(Role::Precision), _) | (None, "precision") => precision_arrived(parameter, set, fact)?,
+            (Some(Role::Batch), _) => batch_arrived(space, settings, set, measurement)?,
+            (Some(Role::Workers), _) => workers_arrived(set, fact, measurement)?,
+            (Some(Role::Prefetch), _) => number(fact)? == set.as_f64()?,
+            // Several losses of one step are differentiated one after the other.
+            (Some(Role::Accumulation), _) => number(fact)? % set.as_f64()? == 0.0,
+            (None, "loader.pin_memory" | "loader.persistent_workers") => match (set, fact) {
+                (Value::Bool(set), Fact::Flag(found)) => set == found,
+                _ => return None,
+            },
+            // What the hook says of its own targets is enough, and names alone prove nothing of the others.
+            _ => return None,
+        };
+        (!arrived).then(|| Mismatch {
+            parameter: parameter.name().to_owned(),
+            set: set.clone(),
+            found: shown(fact),
+            fact: name.to_owned(),
+        })
+    })
+}
+
+/// The active parameters of which nothing says whether their settings arrived.
+pub fn unverified(space: &Space, settings: &Settings, measurement: &Measurement) -> Vec<String> {
+    let is_told = |parameter: &Parameter| match fact_of(parameter) {
+        Some(APPLIED) => true,
+        Some(fact) => measurement.facts.get(fact).is_some() || parameter.fact().is_some(),
+        None => false,
+    };
+    let is_set = |parameter: &&Parameter| settings.get(parameter.name()).is_some_and(|value| !value.is_as_it_is());
+    let open = space.parameters().iter().filter(is_set).filter(|parameter| !is_told(parameter));
+    open.map(|parameter| parameter.name().to_owned()).collect()
+}
+
+fn number(fact: &Fact) -> Option<f64> {
+    match fact {
+        Fact::Number(number) => Some(*number),
+        Fact::Flag(_) | Fact::Text(_) => None,
+    }
+}
+
+fn shown(fact: &Fact) -> String {
+    match fact {
+        Fact::Number(number) => number.to_string(),
+        Fact::Flag(flag) => flag.to_string(),
+        Fact::Text(text) => text.clone(),
+    }
+}
+
+/// `None` where the setting names no precision, or one that no fact tells.
+fn precision_arrived(parameter: &Parameter, set: &Value, fact: &Fact) -> Option<bool> {
+    let Fact::Text(text) = fact else { return None };
+    let found = Precision::named(text)?;
+    let is_half = matches!(found, Precision::Bf16 | Precision::Fp16);
+    match set {
+        // A switch that is off may leave a model that is in half precision by itself.
+        Value::Bool(is_on) => (*is_on).then_some(is_half),
+        Value::Text(name) => {
+            let wanted = Precision::named(name).filter(|wanted| *wanted != Precision::Fp8)?;
+            // A script's own full precision is torch's default, which may multiply in TF32.
+            let is_full = |precision| matches!(precision, Precision::Fp32 | Precision::Tf32);
+            Some(wanted == found || (parameter.fact().is_none() && is_full(wanted) && is_full(found)))
+        }
+        Value::Int(_) | Value::Float(_) => None,
+    }
+}
+
+/// A batch may be that of a loader, of all ranks or devices together, of an update, or of one of its pieces.
+fn batch_arrived(space: &Space, settings: &Settings, set: &Value, measurement: &Measurement) -> Option<bool> {
+    let set = set.as_f64()?;
+    let loader = measurement.facts.number("loader.batch_size")?;
+    let of_role = |role: Role| {
+        let plays = |parameter: &&Parameter| parameter.role() == Some(role);
+        let parameter = space.parameters().iter().find(plays)?;
+        settings.get(parameter.name())?.as_f64()
+    };
+    let ranks = f64::from(measurement.ranks.unwrap_or(1));
+    #[expect(clippy::cast_precision_loss, reason = "a few devices")]
+    let devices = measurement.gpus.len().max(1) as f64;
+    let updates = measurement.facts.number("accumulation").or_else(|| of_role(Role::Accumulation)).unwrap_or(1.0);
+    let pieces = of_role(Role::Pieces).unwrap_or(1.0);
+    let factors = [1.0, ranks, devices, of_role(Role::Devices).unwrap_or(1.0)];
+    let parts = [1.0, updates, pieces];
+    let sizes = [Some(loader), measurement.samples_per_step].into_iter().flatten();
+    let is_same = |a: f64, b: f64| (a - b).abs() < 1e-6 * a.abs().max(1.0);
+    let explains = |size: f64| {
+        factors.iter().any(|factor| {
+            parts.iter().any(|part| is_same(set, size * factor * part) || is_same(set * factor * part, size))
+        })
+    };
+    Some(sizes.into_iter().any(explains))
+}
+
+/// Launchers with a process for each device often divide the workers among them.
+fn workers_arrived(set: &Value, fact: &Fact, measurement: &Measurement) -> Option<bool> {
+    let (set, found) = (set.as_f64()?, number(fact)?);
+    let ranks = f64::from(measurement.ranks.unwrap_or(1));
+    let shares = [set, (set / ranks).floor(), (set / ranks).ceil()];
+    Some(shares.contains(&found))
+}

@@ -1,0 +1,134 @@
+//! What the loop tells while it runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::metric::{GpuUse, Readings};
+use crate::model::objective::Judgement;
+use crate::model::outcome::Estimate;
+use crate::model::space::Settings;
+use crate::model::trial::{Purpose, Trial};
+
+/// What a running probe has to say.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Progress {
+    /// Time since the probe began.
+    pub elapsed: Duration,
+    /// Steps (or readings of a rate) so far.
+    pub steps: u64,
+    /// The throughput so far.
+    pub throughput: Option<Estimate>,
+    /// Its unit.
+    pub unit: String,
+    /// What the devices told of the last seconds; read anew about once a second.
+    pub devices: Arc<DeviceReadings>,
+}
+
+/// What the devices of a running probe told of the last seconds, as far as they tell anything yet.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeviceReadings {
+    /// Of the probe's processes: processors, memory, reads from storage.
+    #[serde(skip_serializing_if = "Readings::is_empty")]
+    pub host: Readings,
+    /// Of each GPU that the probe uses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuUse>,
+}
+
+/// What the loop tells.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A journal was found, and its trials are kept.
+    Resumed {
+        /// How many there are.
+        trials: usize,
+        /// Whether a line that was cut off in writing had to be dropped.
+        healed: bool,
+    },
+    /// Trials that are to come cannot be compared with those that are in the journal: a new era begins in it.
+    NewEra {
+        /// What is different, one entry each.
+        differences: &'a [String],
+        /// The trials of the eras before.
+        trials: usize,
+    },
+    /// The search learns from an earlier study.
+    WarmStart {
+        /// Its folder or journal as it was given, or its name.
+        place: &'a str,
+        /// The trials that say something about configs of the space.
+        trials: usize,
+        /// How many of the space's parameters it has.
+        in_common: usize,
+        /// How many parameters the space has.
+        parameters: usize,
+    },
+    /// A probe begins.
+    Started {
+        /// Its number.
+        number: u32,
+        /// Why it is run.
+        purpose: Purpose,
+        /// What is probed.
+        settings: &'a Settings,
+        /// Configs probed before it.
+        searched: usize,
+        /// What speaks for the config, where the strategy says.
+        reason: Option<&'a str>,
+    },
+    /// A running probe has news.
+    Progress {
+        /// The probe.
+        number: u32,
+        /// The news.
+        progress: &'a Progress,
+    },
+    /// A probe ended, and is in the journal.
+    Finished {
+        /// The trial.
+        trial: &'a Trial,
+        /// Its settings.
+        settings: &'a Settings,
+        /// What the objective makes of it, where it was measured.
+        judgement: Option<&'a Judgement>,
+        /// Whether it is the best so far; where the result is a front, whether it is on that of the trials so far.
+        is_best: bool,
+    },
+    /// Something outside disturbed a probe, and the same config is probed again.
+    Disturbed {
+        /// The probe.
+        number: u32,
+        /// Who or what.
+        reason: &'a str,
+    },
+    /// The job runs as it is for a moment, to compare a stated baseline with it.
+    LookingAtJob,
+    /// The baseline that is stated is not what the job does when nothing is set.
+    BaselineDiffers {
+        /// What is stated and what the job has, a clause for each parameter.
+        differences: &'a [String],
+    },
+    /// A config was disturbed at every try: it is put back and tried later.
+    PutBack {
+        /// The probe.
+        number: u32,
+        /// Who or what disturbed it.
+        reason: &'a str,
+    },
+    /// The same config runs in full precision for a few steps, for its losses.
+    Comparing {
+        /// The probe whose losses are compared.
+        number: u32,
+        /// What is run.
+        settings: &'a Settings,
+    },
+    /// The search is over, and the leaders are measured again.
+    Confirming {
+        /// How many probes that will take.
+        probes: usize,
+    },
+}

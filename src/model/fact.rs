@@ -1,0 +1,254 @@
+//! What a training step says of itself beside its numbers: settings that it runs with, and signs of what it waits for.
+
+mod table;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+pub use table::{FACTS, FactRow, KINDS_OF_FILES, Kind};
+
+/// What the names of the loader's rates begin with; the number of workers follows.
+pub const LOADER_RATE: &str = "loader_only.rate.";
+
+/// Most facts that a measurement keeps.
+const MOST: usize = 512;
+/// Bytes of the longest name and of the longest text.
+const LONGEST: usize = 4096;
+
+/// One fact: a number, a yes or no, or a text.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Fact {
+    /// In the unit that [`FACTS`] gives.
+    Number(f64),
+    /// Whether it is so.
+    Flag(bool),
+    /// A word, or a list for people to read.
+    Text(String),
+}
+
+impl<'de> Deserialize<'de> for Fact {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// Numbers that are not finite come as texts.
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a number, a boolean or a text")]
+        enum Written {
+            Flag(bool),
+            Number(f64),
+            Text(String),
+        }
+        Ok(match Written::deserialize(deserializer)? {
+            Written::Flag(flag) => Self::Flag(flag),
+            Written::Number(number) => Self::Number(number),
+            Written::Text(text) => Self::Text(text),
+        })
+    }
+}
+
+/// Facts by their names, which [`FACTS`] explains; those of ranks other than 0 have `rankN.` in front.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Facts(BTreeMap<String, Fact>);
+
+impl Facts {
+    /// Whether nothing was said.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The fact of this name.
+    pub fn get(&self, name: &str) -> Option<&Fact> {
+        self.0.get(name)
+    }
+
+    /// The number of this name.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        match self.get(name)? {
+            Fact::Number(number) => Some(*number),
+            Fact::Flag(_) | Fact::Text(_) => None,
+        }
+    }
+
+    /// Whether what the name says is so.
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        match self.get(name)? {
+            Fact::Flag(flag) => Some(*flag),
+            Fact::Number(_) | Fact::Text(_) => None,
+        }
+    }
+
+    /// The text of this name.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.get(name)? {
+            Fact::Text(text) => Some(text),
+            Fact::Number(_) | Fact::Flag(_) => None,
+        }
+    }
+
+    /// All facts, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Fact)> {
+        self.0.iter().map(|(name, fact)| (name.as_str(), fact))
+    }
+
+    /// The numbers whose names are `prefix` and a whole number, such as `loader_only.rate.4`, by that number.
+    pub fn numbered(&self, prefix: &str) -> BTreeMap<u32, f64> {
+        let of_it = |(name, fact): (&str, &Fact)| match fact {
+            Fact::Number(number) => Some((name.strip_prefix(prefix)?.parse().ok()?, *number)),
+            Fact::Flag(_) | Fact::Text(_) => None,
+        };
+        self.iter().filter_map(of_it).collect()
+    }
+
+    /// A number as each rank said it, by rank; rank 0 is there if it said it.
+    pub fn by_rank(&self, name: &str) -> BTreeMap<u32, f64> {
+        let of_rank = |(full, fact): (&str, &Fact)| {
+            let Fact::Number(number) = fact else { return None };
+            let (rank, rest) = rank_and_name(full);
+            (rest == name).then_some((rank, *number))
+        };
+        self.iter().filter_map(of_rank).collect()
+    }
+
+    /// Takes a fact of a rank; the last one of a name counts. A number that is not finite, and what is longer than any
+    /// sensible text, is left out.
+    pub fn insert(&mut self, rank: u32, name: &str, fact: Fact) {
+        let is_sound = match &fact {
+            Fact::Number(number) => number.is_finite(),
+            Fact::Flag(_) => true,
+            Fact::Text(text) => text.len() <= LONGEST,
+        };
+        let name = if rank == 0 { name.to_owned() } else { format!("rank{rank}.{name}") };
+        let has_room = self.0.len() < MOST || self.0.contains_key(&name);
+        if is_sound && has_room && !name.is_empty() && name.len() <= LONGEST {
+            self.0.insert(name, fact);
+        }
+    }
+}
+
+impl<N: Into<String>> FromIterator<(N, Fact)> for Facts {
+    fn from_iter<I: IntoIterator<Item = (N, Fact)>>(facts: I) -> Self {
+        Self(facts.into_iter().map(|(name, fact)| (name.into(), fact)).collect())
+    }
+}
+
+impl From<f64> for Fact {
+    fn from(number: f64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<bool> for Fact {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+impl From<&str> for Fact {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// The rank in a name such as `rank3.loader.workers`, and the rest.
+fn rank_and_name(full: &str) -> (u32, &str) {
+    let parts = full.strip_prefix("rank").and_then(|rest| rest.split_once('.'));
+    parts.and_then(|(rank, name)| Some((rank.parse().ok()?, name))).unwrap_or((0, full))
+}
+
+/// The row of a fact, by its full name; none for a name that gputune does not know.
+pub fn row(name: &str) -> Option<&'static FactRow> {
+    let (_, name) = rank_and_name(name);
+    FACTS.iter().find(|row| match row.name.strip_suffix('W') {
+        Some(prefix) => name.strip_prefix(prefix).is_some_and(|workers| workers.parse::<u32>().is_ok()),
+        None => row.name == name,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_survive_json_and_have_types() {
+        let facts: Facts = [
+            ("loader.workers", Fact::from(4.0)),
+            ("compiled", Fact::from(false)),
+            ("device", Fact::from("cpu")),
+            ("loader_only.rate.0", Fact::from(10.0)),
+            ("loader_only.rate.4", Fact::from(35.0)),
+        ]
+        .into_iter()
+        .collect();
+        let json = serde_json::to_string(&facts).unwrap();
+        assert!(json.contains(r#""compiled":false"#) && json.contains(r#""device":"cpu""#), "{json}");
+        let again: Facts = serde_json::from_str(&json).unwrap();
+        assert_eq!(again, facts);
+        assert_eq!((again.number("loader.workers"), again.number("device")), (Some(4.0), None));
+        assert_eq!((again.flag("compiled"), again.text("device")), (Some(false), Some("cpu")));
+        assert_eq!(again.numbered("loader_only.rate."), BTreeMap::from([(0, 10.0), (4, 35.0)]));
+    }
+
+    #[test]
+    fn the_last_sound_fact_counts_and_ranks_are_kept_apart() {
+        let mut facts = Facts::default();
+        facts.insert(0, "loader.workers", Fact::Number(2.0));
+        facts.insert(0, "loader.workers", Fact::Number(4.0));
+        facts.insert(0, "loader.workers", Fact::Number(f64::NAN));
+        facts.insert(3, "loader.workers", Fact::Number(1.0));
+        facts.insert(0, "optimizer", Fact::Text("x".repeat(LONGEST + 1)));
+        assert_eq!(facts.number("loader.workers"), Some(4.0));
+        assert_eq!(facts.by_rank("loader.workers"), BTreeMap::from([(0, 4.0), (3, 1.0)]));
+        assert_eq!(facts.get("optimizer"), None);
+        for at in 0..2 * MOST {
+            facts.insert(0, &format!("other.{at}"), Fact::Flag(true));
+        }
+        assert_eq!(facts.iter().count(), MOST);
+    }
+
+    #[test]
+    fn names_are_found_in_the_table() {
+        assert_eq!(row("loader.workers").unwrap().name, "loader.workers");
+        assert_eq!(row("rank2.loader.workers").unwrap().name, "loader.workers");
+        assert_eq!(row("loader_only.rate.16").unwrap().name, "loader_only.rate.W");
+        assert!(row("loader_only.rate.many").is_none() && row("colour").is_none());
+        for (at, row) in FACTS.iter().enumerate() {
+            assert!(!row.about.is_empty() && FACTS[..at].iter().all(|other| other.name != row.name), "{}", row.name);
+            assert_eq!(row.kind == Kind::Number, !row.unit.is_empty(), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn the_protocol_describes_each_fact_and_each_kind_of_file() {
+        let docs = include_str!("../../docs/protocol.md");
+        for row in FACTS {
+            let unit = match row.kind {
+                Kind::Number => row.unit,
+                Kind::Flag => "boolean",
+                Kind::Text => "text",
+            };
+            let free = if row.is_free { "yes" } else { "no" };
+            let line = format!("| `{}` | {unit} | {} | {free} |", row.name, row.about);
+            assert!(docs.contains(&line), "docs/protocol.md lacks: {line}");
+        }
+        for (kind, about) in KINDS_OF_FILES {
+            assert!(docs.contains(&format!("`{kind}` ({about})")), "{kind}");
+        }
+    }
+
+    #[test]
+    fn the_hook_says_each_fact_and_no_other() {
+        let texts =
+            crate::probe::adapter::FILES.iter().filter(|(path, _)| path.contains("_hook/")).map(|(_, text)| *text);
+        let code: String = texts.collect();
+        let said: Vec<&str> = code.split("say(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        for row in FACTS {
+            let name = row.name.trim_end_matches('W');
+            assert!(said.contains(&name), "python/gputune/_hook says nothing of {name}");
+        }
+        for name in said {
+            let known = FACTS.iter().any(|row| row.name.trim_end_matches('W') == name);
+            assert!(known, "src/fact/table.rs lacks {name}, which the hook says");
+        }
+    }
+}

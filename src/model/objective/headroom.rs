@@ -1,0 +1,42 @@
+//! How much memory must stay free.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::quantity;
+
+/// How much memory must stay free.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Headroom {
+    /// A share of what there is, from 0 to 1.
+    Fraction(f64),
+    /// So many bytes.
+    Bytes(u64),
+}
+
+impl Headroom {
+    /// The bytes that must stay free of so many.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "a share of a size is a size"
+    )]
+    pub fn of(self, capacity_bytes: u64) -> u64 {
+        match self {
+            Self::Fraction(share) => (capacity_bytes as f64 * share.clamp(0.0, 1.0)) as u64,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Display for Headroom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fraction(share) => write!(f, "{} %", quantity::show_number(share * 100.0)),
+            Self::Bytes(bytes) => f.write_str(&quantity::show_bytes(*bytes)),
+        }
+    }
+}

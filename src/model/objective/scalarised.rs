@@ -1,0 +1,231 @@
+//! One question out of several objectives: for each proposal another weighting of the goals.
+//!
+//! ParEGO (Knowles, IEEE Transactions on Evolutionary Computation 10, 2006): the augmented Chebyshev function over
+//! normalised goals, with other weights each time, so that any strategy that makes one number large walks along the whole
+//! front, its concave parts too. Weights are not drawn by chance but follow a sequence that fills the range evenly
+//! (Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018). All of it follows from the history and the
+//! seed.
+
+use super::front;
+use super::goal::{Goal, with_half_width};
+use crate::model::outcome::Estimate;
+
+/// The share of the sum beside the maximum, as ParEGO has it: of equals in the worst goal the better in the others counts.
+const SUM: f64 = 0.05;
+
+/// Goals with their weights and what they are measured by.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Scalarised {
+    pub(super) goals: Vec<Goal>,
+    pub(super) weights: Vec<f64>,
+    axes: Vec<Axis>,
+    /// What all ranges come to by their weights: a score's logarithm has this scale, so that gains are about shares.
+    size: f64,
+}
+
+/// How a goal is normalised: 0 at the best that is known, 1 at the other end of the front.
+#[derive(Debug, Clone, PartialEq)]
+struct Axis {
+    /// Whether differences are ratios: where all that is known is larger than zero.
+    is_ratio: bool,
+    best: f64,
+    range: f64,
+}
+
+impl Scalarised {
+    /// The question after so many trials; `known` has the goals' numbers of those that may win.
+    pub(super) fn new(goals: &[Goal], known: &[Vec<f64>], trials: usize, seed: u64) -> Self {
+        let weights = weights(goals.len(), trials, seed);
+        let scores: Vec<Vec<f64>> =
+            known.iter().map(|row| goals.iter().zip(row).map(|(goal, number)| goal.score(*number)).collect()).collect();
+        let on_front = front::non_dominated(&scores);
+        let axes: Vec<Axis> = (0..goals.len())
+            .map(|at| {
+                let is_ratio = known.iter().all(|row| row[at] > 0.0);
+                let place = |row: &[f64]| goals[at].score(transformed(is_ratio, row[at]));
+                let range = |rows: &mut dyn Iterator<Item = f64>| {
+                    rows.fold(None, |ends: Option<(f64, f64)>, point| {
+                        let (low, high) = ends.unwrap_or((point, point));
+                        Some((low.min(point), high.max(point)))
+                    })
+                };
+                let ends = range(&mut on_front.iter().map(|&row| place(&known[row])));
+                let all = range(&mut known.iter().map(|row| place(row)));
+                Axis::of(is_ratio, ends, all)
+            })
+            .collect();
+        let size = weights.iter().zip(&axes).map(|(weight, axis)| weight * axis.size()).sum();
+        Self { goals: goals.to_vec(), weights, axes, size }
+    }
+
+    /// The score of some metrics, larger than zero; larger is better. About 1 is the best that there could be.
+    pub(super) fn score(&self, metrics: &[Estimate]) -> Estimate {
+        let places = || self.goals.iter().zip(&self.axes).zip(metrics);
+        let costs: Vec<f64> = places().map(|((goal, axis), metric)| axis.cost(goal, metric.value)).collect();
+        let value = libm::exp(-self.size * self.chebyshev(&costs));
+        let widths: Vec<Option<f64>> = places().map(|((_, axis), metric)| axis.half_width(metric)).collect();
+        let half = widths.iter().any(Option::is_some).then(|| {
+            let worse: Vec<f64> = costs.iter().zip(&widths).map(|(cost, width)| cost + width.unwrap_or(0.0)).collect();
+            self.size * (self.chebyshev(&worse) - self.chebyshev(&costs))
+        });
+        with_half_width(value, half)
+    }
+
+    fn chebyshev(&self, costs: &[f64]) -> f64 {
+        let weighted = || self.weights.iter().zip(costs).map(|(weight, cost)| weight * cost);
+        weighted().fold(f64::NEG_INFINITY, f64::max) + SUM * weighted().sum::<f64>()
+    }
+}
+
+impl Axis {
+    fn of(is_ratio: bool, front: Option<(f64, f64)>, all: Option<(f64, f64)>) -> Self {
+        /// Ranges narrower than this share tell nothing yet.
+        const NARROWEST: f64 = 0.01;
+        let Some((_, best)) = all else { return Self { is_ratio, best: 0.0, range: 1.0 } };
+        let narrowest = if is_ratio { NARROWEST } else { NARROWEST * best.abs().max(f64::MIN_POSITIVE) };
+        let wide = |ends: Option<(f64, f64)>| ends.map(|(low, high)| high - low).filter(|range| *range > narrowest);
+        Self { is_ratio, best, range: wide(front).or_else(|| wide(all)).unwrap_or(narrowest) }
+    }
+
+    /// The range as a difference of logarithms, or as a share where there are none.
+    fn size(&self) -> f64 {
+        if self.is_ratio { self.range } else { (self.range / self.best.abs().max(self.range)).min(1.0) }
+    }
+
+    /// How far from the best, in ranges; better than the best is below zero.
+    fn cost(&self, goal: &Goal, number: f64) -> f64 {
+        /// Farther away nothing more can be told apart.
+        const FARTHEST: f64 = 20.0;
+        let place = goal.score(transformed(self.is_ratio, number));
+        ((self.best - place) / self.range).clamp(-FARTHEST, FARTHEST)
+    }
+
+    fn half_width(&self, metric: &Estimate) -> Option<f64> {
+        let share = metric.relative_half_width().filter(|half| half.is_finite())?;
+        Some(if self.is_ratio { share } else { share * metric.value.abs() } / self.range)
+    }
+}
+
+fn transformed(is_ratio: bool, number: f64) -> f64 {
+    if is_ratio { libm::log(number.max(f64::MIN_POSITIVE)) } else { number }
+}
+
+/// Weights for each of some goals, at least zero and together one, spread evenly over all that there are.
+///
+/// The gaps between sorted numbers from 0 to 1 are uniform over the weights (Devroye, "Non-uniform random variate
+/// generation", 1986, chapter V).
+fn weights(goals: usize, trials: usize, seed: u64) -> Vec<f64> {
+    let free = goals.saturating_sub(1);
+    let root = root(free);
+    #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
+    let number = trials as f64;
+    let mut cuts: Vec<f64> = Vec::with_capacity(free + 1);
+    let mut step = 1.0;
+    for at in 0..free {
+        step /= root;
+        let place = begin(seed, at as u64) + number * step;
+        let place = place - place.floor();
+        cuts.push(place);
+    }
+    cuts.sort_by(f64::total_cmp);
+    cuts.push(1.0);
+    let mut last = 0.0;
+    cuts.into_iter().map(|cut| cut - std::mem::replace(&mut last, cut)).collect()
+}
+
+/// The root above 1 of x to the power of n + 1 = x + 1, by which the sequence moves: 1.618 for one free weight.
+fn root(free: usize) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a number of goals")]
+    let power = 1.0 / (free as f64 + 1.0);
+    (0..64).fold(2.0, |root, _| libm::pow(1.0 + root, power))
+}
+
+/// Where the sequence begins, from 0 to 1: the seed, mixed well (Steele, Lea and Flood, "Fast splittable pseudorandom
+/// number generators", 2014).
+fn begin(seed: u64, dimension: u64) -> f64 {
+    let mut mixed = seed.wrapping_add(dimension.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^= mixed >> 31;
+    #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
+    let share = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
+    share
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::objective::Direction;
+
+    fn goals() -> Vec<Goal> {
+        vec![Goal::known("throughput").unwrap(), Goal::known("power").unwrap()]
+    }
+
+    #[test]
+    fn weights_add_up_to_one_and_reach_every_corner() {
+        for count in 2..6 {
+            let all: Vec<Vec<f64>> = (0..400).map(|trials| weights(count, trials, 7)).collect();
+            for weights in &all {
+                assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-12 && weights.iter().all(|w| *w >= 0.0));
+            }
+            for at in 0..count {
+                let mean = all.iter().map(|weights| weights[at]).sum::<f64>() / 400.0;
+                assert!((mean - 1.0 / count as f64).abs() < 0.08, "{count} {at}: {mean}");
+                assert!(all.iter().any(|weights| weights[at] > 0.5), "{count} {at}");
+            }
+        }
+        assert_ne!(weights(2, 3, 0), weights(2, 3, 1));
+        assert!(weights(2, 4, 0).iter().zip(weights(2, 5, 0)).any(|(a, b)| (a - b).abs() > 0.2), "far from the last");
+    }
+
+    #[test]
+    fn what_is_dominated_scores_less_whatever_the_weights() {
+        let known = [[100.0, 300.0], [80.0, 200.0], [50.0, 150.0], [40.0, 350.0]].map(|row| row.to_vec());
+        for trials in 0..50 {
+            let question = Scalarised::new(&goals(), &known, trials, 0);
+            let score = |row: &[f64]| question.score(&[Estimate::point(row[0]), Estimate::point(row[1])]).value;
+            assert!(score(&known[3]) < score(&known[1]), "{:?}", question.weights);
+            let best = known.iter().map(|row| score(row)).fold(0.0, f64::max);
+            assert!(best > 0.2 && best < 1.5, "{best}");
+        }
+    }
+
+    #[test]
+    fn each_end_is_asked_for_by_its_own_weight_and_the_middle_though_the_front_is_concave() {
+        // On a line of logarithms the middle would never be the best of a weighted sum.
+        let known = [[100.0, 400.0], [69.0, 200.0], [50.0, 100.0]].map(|row| row.to_vec());
+        let mut asked = [0; 3];
+        for trials in 0..100 {
+            let question = Scalarised::new(&goals(), &known, trials, 3);
+            let score = |row: &[f64]| question.score(&[Estimate::point(row[0]), Estimate::point(row[1])]).value;
+            let best = (0..3).max_by(|&a, &b| score(&known[a]).total_cmp(&score(&known[b]))).unwrap();
+            asked[best] += 1;
+        }
+        assert!(asked.iter().all(|count| *count > 15), "{asked:?}");
+    }
+
+    #[test]
+    fn nothing_known_equal_numbers_and_numbers_below_zero_give_finite_scores() {
+        let goals = [Goal::new("gain", Direction::Maximize), Goal::known("loss").unwrap()];
+        let tables: [&[[f64; 2]]; 4] =
+            [&[], &[[1.0, 1.0]], &[[0.0, -1.0], [0.0, -1.0]], &[[-5.0, 1e300], [f64::MIN_POSITIVE, -1e300]]];
+        for table in tables {
+            let known: Vec<Vec<f64>> = table.iter().map(|row| row.to_vec()).collect();
+            let question = Scalarised::new(&goals, &known, 1, 0);
+            for row in [[1.0, 2.0], [-1.0, 0.0], [1e308, -1e308], [0.0, 5e-324]] {
+                let score = question.score(&[Estimate::interval(row[0], -1e9, 1e9), Estimate::point(row[1])]);
+                assert!(score.value.is_finite() && score.value >= 0.0, "{table:?} {row:?} {score:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_interval_of_a_goal_is_one_of_the_score() {
+        let known = [[100.0, 300.0], [80.0, 200.0]].map(|row| row.to_vec());
+        let question = Scalarised::new(&goals(), &known, 0, 0);
+        let wide = question.score(&[Estimate::interval(90.0, 81.0, 99.0), Estimate::point(250.0)]);
+        let point = question.score(&[Estimate::point(90.0), Estimate::point(250.0)]);
+        assert_eq!((wide.value, point.low), (point.value, None));
+        assert!(wide.relative_half_width().unwrap() >= 0.0);
+    }
+}

@@ -1,0 +1,464 @@
+//! Putting a space together: names are checked, expressions resolved, circles found.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::expression::KEYWORDS;
+use super::plan::{Plan, Slots};
+use super::{Derived, Expression, ExpressionError, FUNCTIONS, Parameter, Space, Value};
+
+/// Which expression of a space something is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owner {
+    /// The condition of the parameter of this name.
+    When(String),
+    /// The derived value of this name.
+    Derive(String),
+    /// The rule at this place.
+    Rule(usize),
+}
+
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::When(name) => write!(f, "the condition of `{name}`"),
+            Self::Derive(name) => write!(f, "the derived value `{name}`"),
+            Self::Rule(place) => write!(f, "rule {}", place + 1),
+        }
+    }
+}
+
+/// Why parameters and rules make no space.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpaceError {
+    /// There is no parameter.
+    #[error("a space needs at least one parameter")]
+    NoParameters,
+    /// A parameter has no settings.
+    #[error("`{parameter}` has no settings")]
+    Empty {
+        /// The parameter.
+        parameter: String,
+    },
+    /// A parameter has more settings than a level can count.
+    #[error("`{parameter}` has more than 2^32 - 2 settings")]
+    TooMany {
+        /// The parameter.
+        parameter: String,
+    },
+    /// A setting stands in a list twice.
+    #[error("`{parameter}` has the setting {value} twice")]
+    DuplicateValue {
+        /// The parameter.
+        parameter: String,
+        /// The setting.
+        value: Value,
+    },
+    /// Two parameters or derived values have the same name.
+    #[error("`{name}` is there twice")]
+    DuplicateName {
+        /// The name.
+        name: String,
+    },
+    /// A name that expressions could not speak of.
+    #[error("`{name}` cannot be a name: {reason}")]
+    BadName {
+        /// The name.
+        name: String,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// An expression speaks of a name that the space does not have.
+    #[error("{owner} speaks of `{name}`, which the space does not have")]
+    UnknownName {
+        /// Whose expression.
+        owner: Owner,
+        /// The name.
+        name: String,
+    },
+    /// Derived values or conditions depend on themselves.
+    #[error("{} depend on each other in a circle", quoted(.names))]
+    Circular {
+        /// The names of the circle, in order.
+        names: Vec<String>,
+    },
+    /// An expression cannot be evaluated for a config.
+    #[error("{owner} cannot be evaluated for {settings}")]
+    Evaluation {
+        /// Whose expression.
+        owner: Owner,
+        /// The settings, in one line.
+        settings: String,
+        /// What is wrong.
+        source: ExpressionError,
+    },
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// Collects the parts of a [`Space`].
+#[derive(Default)]
+pub struct SpaceBuilder {
+    parameters: Vec<Parameter>,
+    derived: Vec<Derived>,
+    rules: Vec<Expression>,
+}
+
+impl SpaceBuilder {
+    /// Adds a parameter.
+    #[must_use]
+    pub fn parameter(mut self, parameter: Parameter) -> Self {
+        self.parameters.push(parameter);
+        self
+    }
+
+    /// Adds a value that is computed from others.
+    ///
+    /// Where it depends on an inactive parameter it is absent.
+    #[must_use]
+    pub fn derive(mut self, name: impl Into<String>, expression: Expression) -> Self {
+        self.derived.push(Derived { name: name.into(), expression });
+        self
+    }
+
+    /// Adds a condition that every config must meet.
+    ///
+    /// A rule that speaks of an inactive parameter does not apply; one that cannot be evaluated forbids the config.
+    #[must_use]
+    pub fn rule(mut self, condition: Expression) -> Self {
+        self.rules.push(condition);
+        self
+    }
+
+    /// The space of these parts.
+    ///
+    /// # Errors
+    /// See [`SpaceError`]; whether the rules leave any config is for [`Space::first`] to find out.
+    pub fn build(self) -> Result<Space, SpaceError> {
+        if self.parameters.is_empty() {
+            return Err(SpaceError::NoParameters);
+        }
+        let mut slots = HashMap::new();
+        let names = self.parameters.iter().map(Parameter::name).chain(self.derived.iter().map(Derived::name));
+        for (slot, name) in names.enumerate() {
+            check_name(name)?;
+            if slots.insert(name.to_owned(), slot).is_some() {
+                return Err(SpaceError::DuplicateName { name: name.to_owned() });
+            }
+        }
+        for parameter in &self.parameters {
+            check_settings(parameter)?;
+        }
+        let graph = Graph::resolve(&self.parameters, &self.derived, &self.rules, &slots)?;
+        let all: Vec<usize> = (0..self.parameters.len()).collect();
+        let plan = Plan::new(&graph, &all);
+        let Self { parameters, derived, rules } = self;
+        Ok(Space {
+            parameters,
+            derived,
+            rules,
+            only: None,
+            slots,
+            plan,
+            found: super::Found::default(),
+            identity: Arc::default(),
+        })
+    }
+}
+
+fn check_name(name: &str) -> Result<(), SpaceError> {
+    let reason = if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+        "it must start with a letter"
+    } else if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        "letters, digits and underscores only, so that expressions can use it"
+    } else if KEYWORDS.contains(&name) {
+        "it is a word of the expression language"
+    } else if FUNCTIONS.contains(&name) {
+        "it is a function of the expression language"
+    } else {
+        return Ok(());
+    };
+    Err(SpaceError::BadName { name: name.to_owned(), reason })
+}
+
+fn check_settings(parameter: &Parameter) -> Result<(), SpaceError> {
+    let name = parameter.name().to_owned();
+    if parameter.is_empty() {
+        return Err(SpaceError::Empty { parameter: name });
+    }
+    if parameter.len() >= u64::from(super::INACTIVE) {
+        return Err(SpaceError::TooMany { parameter: name });
+    }
+    match parameter.duplicate() {
+        Some(value) => Err(SpaceError::DuplicateValue { parameter: name, value: value.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Which parameters each expression depends on in the end: through derived values and through conditions.
+pub(super) struct Graph {
+    conditions: Vec<Vec<usize>>,
+    derived: Vec<Vec<usize>>,
+    derived_order: Vec<usize>,
+    rules: Vec<Vec<usize>>,
+}
+
+impl Graph {
+    /// The graph of a space that was built, and so has one.
+    pub(super) fn of(space: &Space) -> Self {
+        Self::resolve(&space.parameters, &space.derived, &space.rules, &space.slots).unwrap_or_else(|_| Self {
+            conditions: vec![Vec::new(); space.parameters.len()],
+            derived: Vec::new(),
+            derived_order: Vec::new(),
+            rules: Vec::new(),
+        })
+    }
+
+    fn resolve(
+        parameters: &[Parameter],
+        derived: &[Derived],
+        rules: &[Expression],
+        slots: &HashMap<String, usize>,
+    ) -> Result<Self, SpaceError> {
+        let mut expressions: Vec<(Option<&Expression>, Owner)> = Vec::new();
+        for parameter in parameters {
+            expressions.push((parameter.condition(), Owner::When(parameter.name().to_owned())));
+        }
+        for value in derived {
+            expressions.push((Some(&value.expression), Owner::Derive(value.name.clone())));
+        }
+        for (place, rule) in rules.iter().enumerate() {
+            expressions.push((Some(rule), Owner::Rule(place)));
+        }
+        let mut direct = Vec::new();
+        for (expression, owner) in expressions {
+            let mut needs = Vec::new();
+            for name in expression.into_iter().flat_map(Expression::names) {
+                let Some(&slot) = slots.get(name) else {
+                    return Err(SpaceError::UnknownName { owner, name: name.clone() });
+                };
+                needs.push(slot);
+            }
+            direct.push(needs);
+        }
+        let names = |slot: usize| {
+            parameters.get(slot).map_or_else(|| derived[slot - parameters.len()].name.clone(), |p| p.name().to_owned())
+        };
+        let mut closure = Closure { direct: &direct, parameters: parameters.len(), order: Vec::new() };
+        for slot in 0..parameters.len() + derived.len() {
+            closure
+                .visit(slot, &mut Vec::new())
+                .map_err(|circle| SpaceError::Circular { names: circle.into_iter().map(names).collect() })?;
+        }
+        Ok(Self {
+            conditions: (0..parameters.len()).map(|at| closure.needs(&direct[at])).collect(),
+            derived: (0..derived.len()).map(|at| closure.needs(&direct[parameters.len() + at])).collect(),
+            rules: direct[parameters.len() + derived.len()..].iter().map(|needs| closure.needs(needs)).collect(),
+            derived_order: closure.order.iter().filter_map(|slot| slot.checked_sub(parameters.len())).collect(),
+        })
+    }
+
+    pub(super) fn needs_of_condition(&self, parameter: usize) -> &[usize] {
+        &self.conditions[parameter]
+    }
+
+    pub(super) fn needs_of_derived(&self, derived: usize) -> &[usize] {
+        &self.derived[derived]
+    }
+
+    pub(super) fn needs_of_rule(&self, rule: usize) -> &[usize] {
+        &self.rules[rule]
+    }
+
+    pub(super) fn rules(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Derived values, each behind those that it depends on.
+    pub(super) fn derived_in_order(&self) -> impl Iterator<Item = usize> + '_ {
+        self.derived_order.iter().copied()
+    }
+
+    pub(super) fn has_expressions(&self, parameter: usize) -> bool {
+        let mentions = |needs: &Vec<usize>| needs.contains(&parameter);
+        !self.conditions[parameter].is_empty() || self.derived.iter().any(mentions) || self.rules.iter().any(mentions)
+    }
+
+    /// The parameters in groups such that no expression reaches from one into another.
+    pub(super) fn groups(&self) -> Vec<Vec<usize>> {
+        let mut group_of: Vec<usize> = (0..self.conditions.len()).collect();
+        let conditions = self.conditions.iter().enumerate().map(|(parameter, needs)| {
+            let mut members = needs.clone();
+            members.push(parameter);
+            members
+        });
+        for members in conditions.chain(self.derived.iter().cloned()).chain(self.rules.iter().cloned()) {
+            let Some(target) = members.iter().map(|&member| group_of[member]).min() else { continue };
+            let merged: Vec<usize> = members.iter().map(|&member| group_of[member]).collect();
+            for group in &mut group_of {
+                if merged.contains(group) {
+                    *group = target;
+                }
+            }
+        }
+        let ids: BTreeSet<usize> = group_of.iter().copied().collect();
+        ids.iter().map(|id| (0..group_of.len()).filter(|&member| group_of[member] == *id).collect()).collect()
+    }
+}
+
+/// Depth-first search over what needs what; `order` has everything behind its needs.
+struct Closure<'d> {
+    direct: &'d [Vec<usize>],
+    parameters: usize,
+    order: Vec<usize>,
+}
+
+impl Closure<'_> {
+    fn visit(&mut self, slot: usize, path: &mut Vec<usize>) -> Result<(), Vec<usize>> {
+        if let Some(start) = path.iter().position(|&earlier| earlier == slot) {
+            return Err(path[start..].to_vec());
+        }
+        if self.order.contains(&slot) {
+            return Ok(());
+        }
+        path.push(slot);
+        for &need in &self.direct[slot] {
+            self.visit(need, path)?;
+        }
+        path.pop();
+        self.order.push(slot);
+        Ok(())
+    }
+
+    /// The parameters behind slots, those of their conditions included.
+    fn needs(&self, slots: &[usize]) -> Vec<usize> {
+        let mut found = BTreeSet::new();
+        let mut open = slots.to_vec();
+        let mut seen = BTreeSet::new();
+        while let Some(slot) = open.pop() {
+            if seen.insert(slot) {
+                if slot < self.parameters {
+                    found.insert(slot);
+                }
+                open.extend(&self.direct[slot]);
+            }
+        }
+        found.into_iter().collect()
+    }
+}
+
+/// Evaluates every expression on some configs without the rules cutting any off.
+pub(super) fn try_expressions(space: &Space) -> Result<(), SpaceError> {
+    const CONFIGS: u64 = 2000;
+    let mut slots = Slots::new(space);
+    let size = space.raw_size().unwrap_or(1 << 126);
+    let order = super::Permutation::new(size, 0);
+    let picks = (0..u128::from(CONFIGS).min(size)).filter_map(|place| order.at(place)).chain([0, size - 1]);
+    for index in picks {
+        let mut rest = index;
+        let mut levels = vec![0; space.parameters.len()];
+        for (level, parameter) in levels.iter_mut().zip(&space.parameters).rev() {
+            *level = u32::try_from(rest % u128::from(parameter.len())).unwrap_or(0);
+            rest /= u128::from(parameter.len());
+        }
+        space.plan.run(space, &mut slots, &levels);
+        try_one(space, &slots)?;
+    }
+    Ok(())
+}
+
+fn try_one(space: &Space, slots: &Slots) -> Result<(), SpaceError> {
+    let conditions = space
+        .parameters
+        .iter()
+        .filter_map(|parameter| Some((parameter.condition()?, Owner::When(parameter.name().to_owned()), true)));
+    let derived = space.derived.iter().map(|value| (&value.expression, Owner::Derive(value.name.clone()), false));
+    let rules = space.rules.iter().enumerate().map(|(place, rule)| (rule, Owner::Rule(place), true));
+    for (expression, owner, is_condition) in conditions.chain(derived).chain(rules) {
+        let lookup = |name: &str| super::plan::lookup(space, slots, name);
+        if expression.names().iter().any(|name| lookup(name).is_none()) {
+            continue;
+        }
+        let result =
+            if is_condition { expression.holds(lookup).map(|_| ()) } else { expression.value(lookup).map(|_| ()) };
+        if let Err(source) = result {
+            let named: super::Settings =
+                expression.names().iter().filter_map(|name| Some((name.clone(), lookup(name)?.clone()))).collect();
+            return Err(SpaceError::Evaluation { owner, settings: named.line(), source });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::space::{Advance, Walk};
+
+    fn expression(text: &str) -> Expression {
+        Expression::parse(text).unwrap()
+    }
+
+    #[test]
+    fn circles_are_named() {
+        let error = Space::builder()
+            .parameter(Parameter::values("x", [1]))
+            .derive("a", expression("b + 1"))
+            .derive("b", expression("a + x"))
+            .build()
+            .unwrap_err();
+        assert_eq!(error.to_string(), "`a`, `b` depend on each other in a circle");
+    }
+
+    #[test]
+    fn conditions_in_a_circle_are_refused() {
+        let error = Space::new([
+            Parameter::values("a", [1]).when(expression("b > 0")),
+            Parameter::values("b", [1]).when(expression("a > 0")),
+        ]);
+        assert!(matches!(error, Err(SpaceError::Circular { .. })), "{error:?}");
+    }
+
+    #[test]
+    fn unusable_names_are_refused() {
+        for name in ["", "1a", "a-b", "min", "not", "a b"] {
+            assert!(matches!(Space::new([Parameter::values(name, [1])]), Err(SpaceError::BadName { .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_evaluated_is_found_with_its_settings() {
+        let space = Space::builder()
+            .parameter(Parameter::range("workers", 0, 2, 1))
+            .rule(expression("8 / workers > 1"))
+            .build()
+            .unwrap();
+        let error = space.try_expressions().unwrap_err();
+        assert!(error.to_string().contains("workers=0"), "{error}");
+    }
+
+    #[test]
+    fn derived_values_may_be_used_before_they_are_written() {
+        let space = Space::builder()
+            .parameter(Parameter::values("x", [2, 3]))
+            .derive("b", expression("a * 10"))
+            .derive("a", expression("x + 1"))
+            .rule(expression("b > 30"))
+            .build()
+            .unwrap();
+        let all: Vec<String> = Walk::new(&space).map(|config| space.settings(&config).line()).collect();
+        assert_eq!(all, ["x=3 b=40 a=4"]);
+    }
+
+    #[test]
+    fn an_impossible_rule_ends_the_walk() {
+        let space =
+            Space::builder().parameter(Parameter::values("x", [1, 2])).rule(expression("x > 5")).build().unwrap();
+        assert_eq!(Walk::new(&space).advance(&mut 100), Advance::End);
+        assert_eq!(space.first(), None);
+        assert_eq!(space.count(), super::super::Count::Exact(0));
+    }
+}

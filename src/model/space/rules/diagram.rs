@@ -1,0 +1,105 @@
+//! All configs of some parameters as a diagram: how many there are, and which one stands at a place.
+
+use std::collections::HashMap;
+
+use super::course::{Branch, Course, Fuel, Spent, State};
+use super::term::Terms;
+use crate::model::space::Space;
+
+/// The number of a node.
+pub(super) type NodeId = u32;
+
+/// The node behind the last parameter.
+const END: NodeId = 0;
+
+#[derive(Debug)]
+struct Node {
+    /// Levels in a row and what follows them: the first, how many, the node.
+    edges: Box<[(u32, u64, NodeId)]>,
+    /// Configs that follow.
+    count: u128,
+}
+
+/// Nodes for what was looked at so far.
+#[derive(Debug)]
+pub(super) struct Diagram {
+    nodes: Vec<Node>,
+    /// The node of each state at each place; `None` where nothing follows.
+    known: Vec<HashMap<State, Option<NodeId>>>,
+}
+
+impl Diagram {
+    pub(super) fn new(course: &Course) -> Self {
+        let end = Node { edges: Box::default(), count: 1 };
+        Self { nodes: vec![end], known: (0..course.len()).map(|_| HashMap::new()).collect() }
+    }
+
+    /// The node of what follows from a place on; `None` where nothing does.
+    pub(super) fn node(
+        &mut self,
+        space: &Space,
+        course: &Course,
+        terms: &mut Terms,
+        (depth, state): (usize, &State),
+        fuel: &mut Fuel,
+    ) -> Result<Option<NodeId>, Spent> {
+        if depth == course.len() {
+            return Ok(Some(END));
+        }
+        if let Some(&known) = self.known[depth].get(state) {
+            return Ok(known);
+        }
+        let mut edges: Vec<(u32, u64, NodeId)> = Vec::new();
+        let mut count = 0_u128;
+        for Branch { first, len, state } in course.branches(space, terms, state, depth, fuel)? {
+            if let Some(next) = self.node(space, course, terms, (depth + 1, &state), fuel)? {
+                edges.push((first, len, next));
+                let here = self.nodes[next as usize].count.checked_mul(len.into());
+                count = here.and_then(|here| count.checked_add(here)).ok_or(Spent)?;
+            }
+        }
+        let node = (count > 0).then(|| {
+            self.nodes.push(Node { edges: edges.into(), count });
+            u32::try_from(self.nodes.len() - 1).unwrap_or(NodeId::MAX)
+        });
+        self.known[depth].insert(state.clone(), node);
+        Ok(node)
+    }
+
+    /// Forgets by which states nodes were found, once all are.
+    pub(super) fn finish(&mut self) {
+        self.known = Vec::new();
+    }
+
+    pub(super) fn count(&self, node: NodeId) -> u128 {
+        self.nodes[node as usize].count
+    }
+
+    /// The levels of the config whose place in each parameter's part is a share: uniform where the shares are.
+    pub(super) fn at_shares(&self, node: NodeId, order: &[usize], share: &mut dyn FnMut(usize) -> f64) -> Vec<u32> {
+        let mut levels = Vec::with_capacity(order.len());
+        let mut node = &self.nodes[node as usize];
+        for &parameter in order {
+            let mut left = share(parameter).clamp(0.0, 1.0) * as_f64(node.count);
+            let mut edges = node.edges.iter().peekable();
+            while let Some(&(first, len, next)) = edges.next() {
+                let each = as_f64(self.nodes[next as usize].count);
+                let all = each * as_f64(len.into());
+                if left < all || edges.peek().is_none() {
+                    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below the length")]
+                    let offset = ((left / each) as u64).min(len - 1);
+                    levels.push(first.saturating_add(u32::try_from(offset).unwrap_or(0)));
+                    node = &self.nodes[next as usize];
+                    break;
+                }
+                left -= all;
+            }
+        }
+        levels
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share of it is asked for")]
+fn as_f64(count: u128) -> f64 {
+    count as f64
+}

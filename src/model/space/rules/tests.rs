@@ -1,0 +1,207 @@
+//! What is reasoned about rules is what evaluating them says, config by config.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::{Amount, syntax};
+use crate::model::space::{Config, Count, Expression, Parameter, Space, Walk};
+
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "flag", "kind"];
+
+fn number() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        4 => prop::sample::select(&NAMES[..4]).prop_map(str::to_owned),
+        2 => (-2..9_i32).prop_map(|number| number.to_string()),
+        1 => Just("0.5".to_owned()),
+        1 => Just("twice".to_owned()),
+        1 => Just("part".to_owned()),
+    ];
+    leaf.prop_recursive(3, 12, 2, |inner| {
+        let pair = (inner.clone(), inner.clone());
+        prop_oneof![
+            (pair.clone(), prop::sample::select(&["+", "-", "*", "/", "//", "%", "**"][..]))
+                .prop_map(|((a, b), sign)| format!("({a} {sign} {b})")),
+            (pair.clone(), prop::sample::select(&["+", "-", "*"][..]))
+                .prop_map(|((a, b), sign)| format!("{a} {sign} {b}")),
+            (pair.clone(), prop::sample::select(&["max", "min"][..]))
+                .prop_map(|((a, b), name)| format!("{name}({a}, {b})")),
+            (inner.clone(), prop::sample::select(&["abs", "ceil", "floor", "int", "round", "log2", "-"][..]))
+                .prop_map(|(a, name)| format!("{name}({a})")),
+            (pair, condition_of(inner.boxed()))
+                .prop_map(|((a, b), condition)| format!("({a} if {condition} else {b})")),
+        ]
+    })
+}
+
+fn condition_of(number: BoxedStrategy<String>) -> impl Strategy<Value = String> {
+    let pair = (number.clone(), number.clone());
+    let relation = prop::sample::select(&["==", "!=", "<", "<=", ">", ">="][..]);
+    prop_oneof![
+        4 => (pair.clone(), relation.clone()).prop_map(|((a, b), relation)| format!("{a} {relation} {b}")),
+        1 => (pair.clone(), number.clone(), relation.clone(), relation)
+            .prop_map(|((a, b), c, one, other)| format!("{a} {one} {b} {other} {c}")),
+        1 => pair.prop_map(|(a, b)| format!("{a} % max({b}, 1) == 0")),
+        1 => (number, prop::bool::ANY).prop_map(|(a, not)| format!("{a} {}in [1, 2, 4]", if not { "not " } else { "" })),
+        1 => Just("flag".to_owned()),
+        1 => Just("kind == 'x'".to_owned()),
+        1 => Just("kind in ['y', 'z']".to_owned()),
+        1 => Just("(kind ~ 'z') == 'xz'".to_owned()),
+        1 => Just("a | int > 1".to_owned()),
+    ]
+}
+
+fn condition() -> impl Strategy<Value = String> {
+    condition_of(number().boxed()).prop_recursive(2, 6, 2, |inner| {
+        let pair = (inner.clone(), inner.clone());
+        prop_oneof![
+            pair.clone().prop_map(|(a, b)| format!("({a}) and ({b})")),
+            pair.prop_map(|(a, b)| format!("({a}) or {b}")),
+            inner.prop_map(|a| format!("not ({a})")),
+        ]
+    })
+}
+
+/// Some parameters with conditions, derived values and rules; `None` where an expression is none of the language.
+fn space(derived: &[String; 2], conditions: &[Option<String>; 2], rules: &[String]) -> Option<Space> {
+    let parse = |text: &str| Expression::parse(text).ok();
+    // Conditions of c and d speak of what comes before, so that there is no circle.
+    let when = |parameter: Parameter, condition: &Option<String>, before: &[&str]| match condition {
+        Some(text) => {
+            let expression = parse(text)?;
+            let is_earlier = expression.names().iter().all(|name| before.contains(&name.as_str()));
+            Some(if is_earlier { parameter.when(expression) } else { parameter })
+        }
+        None => Some(parameter),
+    };
+    let mut builder = Space::builder()
+        .parameter(Parameter::range("a", 0, 3, 1))
+        .parameter(Parameter::powers_of_two("b", 1, 4))
+        .parameter(when(Parameter::range("c", -2, 2, 2), &conditions[0], &["a", "b", "flag", "kind"])?)
+        .parameter(when(Parameter::values("d", [0.5, 2.0]), &conditions[1], &["a", "b", "c", "flag", "kind"])?)
+        .parameter(Parameter::values("flag", [false, true]))
+        .parameter(Parameter::values("kind", ["x", "y"]));
+    for (name, text) in ["twice", "part"].into_iter().zip(derived) {
+        let expression = parse(text)?;
+        if expression.names().iter().any(|name| !NAMES.contains(&name.as_str())) {
+            return None;
+        }
+        builder = builder.derive(name, expression);
+    }
+    rules.iter().try_fold(builder, |builder, rule| Some(builder.rule(parse(rule)?)))?.build().ok()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, max_shrink_iters: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rules_leave_exactly_the_configs_that_evaluating_them_leaves(
+        derived in [number(), number()],
+        conditions in [prop::option::of(condition()), prop::option::of(condition())],
+        rules in prop::collection::vec(condition(), 1..4),
+        seed in 0..1000_u64,
+    ) {
+        let Some(space) = space(&derived, &conditions, &rules) else { return Ok(()) };
+        let all: Vec<Config> = (0..space.raw_size().unwrap()).filter_map(|index| space.config(index)).collect();
+        let set: BTreeSet<&Config> = all.iter().collect();
+        prop_assert_eq!(space.count(), Count::Exact(all.len() as u128), "{:?} {:?} {:?}", &derived, &conditions, &rules);
+        prop_assert_eq!(space.is_empty(), all.is_empty());
+        let walked: Vec<Config> = Walk::new(&space).collect();
+        prop_assert_eq!(walked.len(), all.len());
+        prop_assert!(walked.iter().collect::<BTreeSet<_>>() == set);
+        let first = space.first();
+        prop_assert_eq!(first.as_ref(), walked.first());
+        let reversed: Vec<usize> = (0..space.parameters().len()).rev().collect();
+        let reversed: Vec<Config> = Walk::over(&space, &reversed).collect();
+        prop_assert!(reversed.iter().collect::<BTreeSet<_>>() == set);
+        for seed in seed..seed + 5 {
+            let drawn = space.draw(seed);
+            prop_assert_eq!(drawn.is_some(), !all.is_empty());
+            prop_assert!(drawn.as_ref().is_none_or(|config| set.contains(config)));
+            prop_assert_eq!(drawn, space.draw(seed));
+        }
+    }
+
+    #[test]
+    fn most_rules_are_understood(rule in condition()) {
+        let is_read = syntax::read(&rule).is_some();
+        prop_assert!(is_read || rule.contains('~') || rule.contains('|'), "{rule}");
+    }
+}
+
+fn builder(parameters: impl IntoIterator<Item = Parameter>, rules: &[&str]) -> Space {
+    let builder = parameters.into_iter().fold(Space::builder(), crate::model::space::SpaceBuilder::parameter);
+    rules.iter().fold(builder, |builder, rule| builder.rule(Expression::parse(*rule).unwrap())).build().unwrap()
+}
+
+fn exact(space: &Space) -> u128 {
+    let amounts = space.outlook().amounts(space);
+    let exactly = |amount: &Amount| if let Amount::Exactly(count) = amount { *count } else { panic!("{amounts:?}") };
+    amounts.iter().map(exactly).product()
+}
+
+#[test]
+fn needles_and_sums_are_counted() {
+    let parallel = || {
+        [
+            Parameter::powers_of_two("batch_size", 1, 1024),
+            Parameter::powers_of_two("micro", 1, 1024),
+            Parameter::powers_of_two("dp", 1, 64),
+            Parameter::values("tp", [1, 2, 4, 8]),
+            Parameter::values("pp", [1, 2, 4, 8]),
+            Parameter::range("workers", 0, 16, 1),
+            Parameter::range("prefetch", 1, 8, 1),
+            Parameter::range("zero", 0, 3, 1),
+        ]
+    };
+    let space = builder(parallel(), &["dp * tp * pp == 64", "batch_size == 1024 and zero == 3"]);
+    // Sixteen pairs of tp and pp, to each of which one dp belongs.
+    assert_eq!(exact(&space), 16 * 11 * 17 * 8);
+    assert_eq!(space.settings(&space.first().unwrap()).integer("batch_size"), Some(1024));
+    let space = builder(parallel(), &["batch_size == micro * dp", "batch_size % (tp * pp) == 0"]);
+    assert_eq!(Count::Exact(exact(&space)), Count::Exact(Walk::new(&space).count() as u128));
+
+    let digits = || (0..12).map(|at| Parameter::range(format!("d{at}"), 0, 9, 1));
+    let sum = (0..12).map(|at| format!("d{at}")).collect::<Vec<_>>().join(" + ");
+    let space = builder(digits(), &[&format!("{sum} >= 80")]);
+    // By inclusion and exclusion: as many as have a sum of at most 28.
+    let binomial = |n: u128, k: u128| (0..k).fold(1_u128, |all, at| all * (n - at) / (at + 1));
+    let at_most: u128 = binomial(40, 12) - 12 * binomial(30, 12) + 66 * binomial(20, 12);
+    assert_eq!(exact(&space), at_most);
+    let drawn = space.settings(&space.draw(3).unwrap());
+    assert!(drawn.iter().filter_map(|(_, value)| value.as_i64()).sum::<i64>() >= 80);
+}
+
+#[test]
+fn what_is_too_large_to_list_is_estimated_and_drawn_from() {
+    let wide = |name: &str| Parameter::range(name, 1, 30_000, 1);
+    // Pairs of a number and a divisor of it, by the sum of the quotients.
+    let pairs: u128 = (1..=30_000_u128).map(|divisor| 30_000 / divisor).sum();
+    let space = builder([wide("a"), wide("b")], &["a % b == 0"]);
+    let count = space.count();
+    let Count::About { count, error } = count else { panic!("{count:?}") };
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let truth = pairs as f64;
+    assert!((count / truth - 1.0).abs() < (4.0 * error).max(0.05), "{count} ± {error}, {truth}");
+    for config in space.draws(1, 20) {
+        assert!(space.allows(&config));
+    }
+    // As many as there are ways to put a sum of 45,000 together from three numbers.
+    let space = builder([wide("a"), wide("b"), wide("c")], &["a + b + c == 45000"]);
+    let n = 45_000.0_f64;
+    let truth = (n - 1.0) * (n - 2.0) / 2.0 - 3.0 * (n - 30_001.0) * (n - 30_002.0) / 2.0;
+    let Count::About { count, error } = space.count() else { panic!("{:?}", space.count()) };
+    assert!((count / truth - 1.0).abs() < 0.05 && error < 0.03, "{count} ± {error}, {truth}");
+    assert!(space.first().is_some() && !space.is_empty());
+}
+
+#[test]
+fn that_there_is_none_is_not_said_where_it_is_not_shown() {
+    let wide = |name: &str| Parameter::range(name, 1, 1000, 1);
+    let space = builder(
+        ["a", "b", "c", "d", "e", "f"].map(wide),
+        &["((a * 7919 + b * 104729) ** 2 + c * d * e * f) % 1000000000039 == 17"],
+    );
+    assert!(!space.is_empty());
+    assert_ne!(space.count(), Count::Exact(0));
+}

@@ -1,0 +1,252 @@
+//! All allowed configs one after the other, with dead ends cut as soon as a rule fails.
+
+use super::build::Graph;
+use super::plan::{Plan, Slots};
+use super::rules::Tracks;
+use super::{Config, INACTIVE, MemoryRole, Permutation, Space};
+use crate::model::outcome::Memory;
+
+/// A walk over the allowed configs of a space, in a fixed order and without a list of them.
+///
+/// It can be an iterator, or be advanced with bounded work where rules may leave very little.
+#[derive(Debug)]
+pub struct Walk<'s> {
+    space: &'s Space,
+    plan: Plan,
+    orders: Orders,
+    slots: Slots,
+    /// Where levels lead.
+    tracks: Tracks,
+    /// Next place to try at each depth of the plan.
+    next: Vec<u64>,
+    depth: Option<usize>,
+}
+
+/// How far a bounded part of a [`Walk`] came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Advance {
+    /// The next config.
+    Found(Config),
+    /// There is no further config.
+    End,
+    /// The allowed work is done; the walk can be advanced again.
+    OutOfFuel,
+}
+
+/// In which order the settings of a parameter are tried.
+#[derive(Debug)]
+enum Orders {
+    Ascending,
+    /// One for each parameter.
+    Shuffled(Vec<Permutation>),
+    /// Those nearest to a config's first, and one parameter at one level only.
+    Near {
+        levels: Vec<u32>,
+        parameter: usize,
+    },
+}
+
+/// What trying one setting came to.
+enum Step {
+    Tried,
+    /// Whatever follows needs too much memory.
+    Cut,
+    Found(Config),
+    End,
+}
+
+impl<'s> Walk<'s> {
+    /// Walks in the order of the space, the last parameter changing fastest.
+    pub fn new(space: &'s Space) -> Self {
+        let all: Vec<usize> = (0..space.parameters.len()).collect();
+        Self::over(space, &all)
+    }
+
+    /// Walks with the first of `order` changing slowest; a parameter still comes behind what its condition depends on.
+    ///
+    /// `order` must name each parameter of the space, by its place, for whole configs to come.
+    pub fn over(space: &'s Space, order: &[usize]) -> Self {
+        let plan = Plan::new(&Graph::of(space), order);
+        let tracks = space.outlook().tracks(space, &plan.order);
+        let next = vec![0; plan.order.len()];
+        Self { space, next, depth: Some(0), plan, orders: Orders::Ascending, slots: Slots::new(space), tracks }
+    }
+
+    /// Walks with the settings of each parameter in a random order.
+    pub fn shuffled(space: &'s Space, seed: u64) -> Self {
+        let orders = space.parameters.iter().enumerate().map(|(at, parameter)| {
+            Permutation::new(u128::from(parameter.len()), seed.wrapping_mul(0x9E37_79B9).wrapping_add(at as u64))
+        });
+        Self { orders: Orders::Shuffled(orders.collect()), ..Self::new(space) }
+    }
+
+    /// Walks over configs in which one parameter has a level, the others first as they are in a config.
+    pub(super) fn near(space: &'s Space, config: &Config, parameter: usize, level: u32) -> Self {
+        let others = (0..space.parameters.len()).filter(|&at| at != parameter);
+        let order: Vec<usize> = std::iter::once(parameter).chain(others).collect();
+        let mut levels: Vec<u32> = config.levels().map(|level| level.unwrap_or(0)).collect();
+        levels[parameter] = level;
+        Self { orders: Orders::Near { levels, parameter }, ..Self::over(space, &order) }
+    }
+
+    /// Goes back or forth to a config, so that it is the next to come. Only for walks that are not shuffled.
+    pub(crate) fn seek(&mut self, config: &Config) {
+        self.depth = self.plan.order.len().checked_sub(1);
+        for depth in 0..self.plan.order.len() {
+            let level = config.levels[self.plan.order[depth]];
+            let place = if level == INACTIVE { 0 } else { u64::from(level) };
+            let is_last = depth + 1 == self.plan.order.len();
+            self.next[depth] = if is_last { place } else { place + 1 };
+            // What was allowed once is allowed again.
+            let _ = self.plan.assign(self.space, &mut self.slots, depth, level);
+            self.tracks.enter(self.space, self.plan.order[depth], level);
+        }
+    }
+
+    /// Goes on to the next config, taking one from `fuel` for each setting tried.
+    pub fn advance(&mut self, fuel: &mut u64) -> Advance {
+        loop {
+            if *fuel == 0 && !self.is_over() {
+                return Advance::OutOfFuel;
+            }
+            *fuel = fuel.saturating_sub(1);
+            match self.step(&[]) {
+                Step::Found(config) => return Advance::Found(config),
+                Step::End => return Advance::End,
+                Step::Tried | Step::Cut => {}
+            }
+        }
+    }
+
+    /// The next config that does not need as much memory as one of `walls`, without walking through those that do.
+    ///
+    /// `None` at the end, and after `patience` settings in a row that led to no config. In a walk that is not shuffled
+    /// walls start the count anew, so that a walk from the start does not give up before one from further on.
+    pub(crate) fn next_around(&mut self, walls: &[(&Config, Memory)], patience: u64) -> Option<Config> {
+        let mut left = patience;
+        while left > 0 {
+            left -= 1;
+            match self.step(walls) {
+                Step::Found(config) => return Some(config),
+                Step::End => return None,
+                Step::Cut if matches!(self.orders, Orders::Ascending) => left = patience,
+                Step::Cut | Step::Tried => {}
+            }
+        }
+        None
+    }
+
+    /// Drops exhausted depths; whether nothing is left behind them.
+    fn is_over(&mut self) -> bool {
+        while let Some(depth) = self.depth {
+            if self.next_level(depth).is_some() {
+                return false;
+            }
+            self.depth = depth.checked_sub(1);
+        }
+        true
+    }
+
+    /// Whether all that follows needs too much memory, and if so whether all further settings at this depth do too.
+    fn is_behind_wall(&self, walls: &[(&Config, Memory)], depth: usize) -> Option<bool> {
+        let known = &self.plan.order[..=depth];
+        let is_behind = |failed, memory| self.space.leads_behind(known, &self.slots.levels, failed, memory);
+        let (_, memory) = walls.iter().find(|(failed, memory)| is_behind(failed, *memory))?;
+        Some(match self.space.memory_role_of(known[depth], *memory) {
+            MemoryRole::Same => true,
+            MemoryRole::Grows => matches!(self.orders, Orders::Ascending),
+            MemoryRole::Unknown => false,
+        })
+    }
+
+    /// Tries one setting.
+    fn step(&mut self, walls: &[(&Config, Memory)]) -> Step {
+        if self.is_over() {
+            return Step::End;
+        }
+        let Some((depth, level)) = self.depth.and_then(|depth| Some((depth, self.next_level(depth)?))) else {
+            return Step::End;
+        };
+        self.next[depth] += 1;
+        if self.plan.assign(self.space, &mut self.slots, depth, level).is_err() {
+            return Step::Tried;
+        }
+        if !self.tracks.enter(self.space, self.plan.order[depth], level) {
+            return Step::Tried;
+        }
+        if let Some(rest_too) = self.is_behind_wall(walls, depth) {
+            if rest_too {
+                self.next[depth] = u64::MAX;
+            }
+            return Step::Cut;
+        }
+        if depth + 1 < self.plan.order.len() {
+            self.next[depth + 1] = 0;
+            self.depth = Some(depth + 1);
+            return Step::Tried;
+        }
+        self.tracks.refill();
+        let config = self.slots.config();
+        if self.space.is_member(&config) { Step::Found(config) } else { Step::Tried }
+    }
+
+    fn next_level(&self, depth: usize) -> Option<u32> {
+        let parameter = *self.plan.order.get(depth)?;
+        let place = self.next[depth];
+        if !self.plan.is_active(self.space, &self.slots, depth) {
+            return (place == 0).then_some(INACTIVE);
+        }
+        let len = self.space.parameters[parameter].len();
+        match &self.orders {
+            Orders::Shuffled(orders) => u32::try_from(orders[parameter].at(place.into())?).ok(),
+            Orders::Ascending => (place < len).then(|| u32::try_from(place).ok())?,
+            Orders::Near { levels, parameter: fixed } if parameter == *fixed => {
+                (place == 0).then_some(levels[parameter])
+            }
+            Orders::Near { levels, .. } => {
+                (place < len).then(|| u32::try_from(nearest(levels[parameter].into(), place, len)).ok())?
+            }
+        }
+    }
+}
+
+/// The number at a place of all below a length, those nearest to a centre first, smaller before larger.
+fn nearest(centre: u64, place: u64, len: u64) -> u64 {
+    let both = 2 * centre.min(len - 1 - centre);
+    match place {
+        _ if place > both && centre < len / 2 => place,
+        _ if place > both => len - 1 - place,
+        _ if place % 2 == 1 => centre - place.div_ceil(2),
+        _ => centre + place / 2,
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Config;
+
+    fn next(&mut self) -> Option<Config> {
+        match self.advance(&mut u64::MAX.clone()) {
+            Advance::Found(config) => Some(config),
+            Advance::End | Advance::OutOfFuel => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_come_first_and_all_come() {
+        for len in 1..9 {
+            for centre in 0..len {
+                let order: Vec<u64> = (0..len).map(|place| nearest(centre, place, len)).collect();
+                let mut sorted = order.clone();
+                sorted.sort_unstable();
+                assert_eq!(sorted, (0..len).collect::<Vec<_>>(), "{centre} of {len}: {order:?}");
+                let distances: Vec<u64> = order.iter().map(|at| at.abs_diff(centre)).collect();
+                assert!(distances.is_sorted(), "{centre} of {len}: {order:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! A probed config with its outcome, and all of them so far.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::outcome::Outcome;
+use crate::model::space::Config;
+
+/// Why a config was probed, and with it how carefully.
+///
+/// In a journal it is one word: `baseline`, `search`, `confirm`, or `screen-9` for a ninth of the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Purpose {
+    /// It is what the user runs today.
+    Baseline,
+    /// The strategy proposed it.
+    Search,
+    /// The strategy proposed to measure it for a part of the usual time, to see whether it is worth more.
+    Screen {
+        /// Of how many equal parts of the time it got one.
+        one_in: NonZeroU32,
+    },
+    /// It is a leader (or the baseline) that is measured again before one is named.
+    Confirm,
+}
+
+impl Purpose {
+    /// Whether it was measured for a part of the usual time.
+    pub fn is_short(self) -> bool {
+        matches!(self, Self::Screen { .. })
+    }
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Baseline => f.write_str("baseline"),
+            Self::Search => f.write_str("search"),
+            Self::Screen { one_in } => write!(f, "screen-{one_in}"),
+            Self::Confirm => f.write_str("confirm"),
+        }
+    }
+}
+
+/// A word that is no purpose.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no purpose of a probe")]
+pub struct PurposeError(String);
+
+impl FromStr for Purpose {
+    type Err = PurposeError;
+
+    fn from_str(word: &str) -> Result<Self, PurposeError> {
+        let error = || PurposeError(word.to_owned());
+        Ok(match word {
+            "baseline" => Self::Baseline,
+            "search" => Self::Search,
+            "confirm" => Self::Confirm,
+            _ => {
+                let parts = word.strip_prefix("screen-").ok_or_else(error)?;
+                Self::Screen { one_in: parts.parse().map_err(|_| error())? }
+            }
+        })
+    }
+}
+
+impl TryFrom<String> for Purpose {
+    type Error = PurposeError;
+
+    fn try_from(word: String) -> Result<Self, PurposeError> {
+        word.parse()
+    }
+}
+
+impl From<Purpose> for String {
+    fn from(purpose: Purpose) -> Self {
+        purpose.to_string()
+    }
+}
+
+/// A config, its outcome, a number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial {
+    /// Trials count from 1; a log has the same number.
+    pub number: u32,
+    /// Why it was probed.
+    pub purpose: Purpose,
+    /// What was probed.
+    pub config: Config,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Wall time of the probe, starting and cleaning up included.
+    pub elapsed: Duration,
+}
+
+/// All finished trials, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    trials: Vec<Trial>,
+    by_config: HashMap<Config, Vec<usize>>,
+}
+
+impl History {
+    /// Adds a finished trial.
+    pub fn push(&mut self, trial: Trial) {
+        self.by_config.entry(trial.config.clone()).or_default().push(self.trials.len());
+        self.trials.push(trial);
+    }
+
+    /// The trials, oldest first.
+    pub fn trials(&self) -> &[Trial] {
+        &self.trials
+    }
+
+    /// The trials of one config, oldest first.
+    pub fn of(&self, config: &Config) -> impl Iterator<Item = &Trial> {
+        self.by_config.get(config).into_iter().flatten().map(|&place| &self.trials[place])
+    }
+
+    /// Whether the config was probed, for however short a time.
+    pub fn contains(&self, config: &Config) -> bool {
+        self.by_config.contains_key(config)
+    }
+
+    /// Whether a probe of the usual length would tell nothing new of the config: it had one, or failed in a shorter one. One
+    /// that closed a parameter told nothing of the others.
+    pub fn is_settled(&self, config: &Config) -> bool {
+        let says_all = |trial: &Trial| !trial.purpose.is_short() || trial.outcome.measurement().is_none();
+        self.of(config).any(|trial| trial.outcome.closes().is_empty() && says_all(trial))
+    }
+
+    /// Searched trials that can be the best: those that were measured for the usual time, and short ones of configs that
+    /// were confirmed. As long as no whole one may win, a short one is better than nothing; of a config's the last counts.
+    pub fn contenders(&self, may_win: impl Fn(&Outcome) -> bool) -> impl Iterator<Item = &Trial> {
+        let is_whole = |trial: &&Trial| !trial.purpose.is_short();
+        let any_short = self.searched().any(|trial| trial.purpose.is_short());
+        let only_whole = any_short && self.searched().filter(is_whole).any(|trial| may_win(&trial.outcome));
+        self.searched().filter(move |trial| {
+            let mut later = self.of(&trial.config).filter(|other| other.number > trial.number);
+            let confirmed = |other: &Trial| other.purpose == Purpose::Confirm && may_win(&other.outcome);
+            let may_stay = || !only_whole || self.of(&trial.config).any(confirmed);
+            is_whole(trial) || (later.all(|other| other.purpose == Purpose::Confirm) && may_stay())
+        })
+    }
+
+    /// Trials that looked for a better config, the baseline and short ones included; confirmations are not among them.
+    pub fn searched(&self) -> impl Iterator<Item = &Trial> {
+        self.trials.iter().filter(|trial| trial.purpose != Purpose::Confirm)
+    }
+
+    /// The parameters that found nothing to act on in some probe: they are closed for all that follow.
+    pub fn closed(&self) -> Vec<&str> {
+        let mut closed: Vec<&str> = Vec::new();
+        for name in self.trials.iter().flat_map(|trial| trial.outcome.closes()) {
+            if !closed.contains(&name.as_str()) {
+                closed.push(name);
+            }
+        }
+        closed
+    }
+
+    /// The wall time that all trials took together.
+    pub fn elapsed(&self) -> Duration {
+        self.trials.iter().map(|trial| trial.elapsed).sum()
+    }
+}
+
+impl FromIterator<Trial> for History {
+    fn from_iter<I: IntoIterator<Item = Trial>>(trials: I) -> Self {
+        let mut history = Self::default();
+        trials.into_iter().for_each(|trial| history.push(trial));
+        history
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::outcome::{Estimate, Failure, Measurement};
+    use crate::model::space::{Parameter, Space};
+
+    fn trial(number: u32, purpose: &str, config: &Config, outcome: Outcome) -> Trial {
+        Trial { number, purpose: purpose.parse().unwrap(), config: config.clone(), outcome, elapsed: Duration::ZERO }
+    }
+
+    fn measured() -> Outcome {
+        Outcome::Measured(Measurement { throughput: Some(Estimate::point(1.0)), ..Measurement::default() })
+    }
+
+    #[test]
+    fn a_purpose_is_one_word() {
+        for word in ["baseline", "search", "confirm", "screen-9"] {
+            assert_eq!(word.parse::<Purpose>().unwrap().to_string(), word);
+        }
+        for word in ["", "Search", "screen", "screen-0", "screen--1", "screen-x"] {
+            assert!(word.parse::<Purpose>().is_err(), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_short_probe_settles_a_config_only_when_it_fails() {
+        let space = Space::new([Parameter::values("x", [1, 2, 3])]).unwrap();
+        let configs: Vec<Config> = (0..3).filter_map(|index| space.config(index)).collect();
+        let mut history = History::default();
+        history.push(trial(1, "screen-9", &configs[0], measured()));
+        history.push(trial(2, "screen-9", &configs[1], Outcome::Crashed(Failure::new("no"))));
+        history.push(trial(3, "screen-9", &configs[2], measured()));
+        assert_eq!(history.contenders(|_| true).count(), 3, "nothing else is there");
+        history.push(trial(4, "search", &configs[2], measured()));
+        let settled: Vec<bool> = configs.iter().map(|config| history.is_settled(config)).collect();
+        assert_eq!(settled, [false, true, true]);
+        assert!(configs.iter().all(|config| history.contains(config)));
+        let contenders: Vec<u32> = history.contenders(|_| true).map(|trial| trial.number).collect();
+        assert_eq!(contenders, [4]);
+        let contenders: Vec<u32> = history.contenders(|_| false).map(|trial| trial.number).collect();
+        assert_eq!(contenders, [1, 2, 4], "what was measured in full may not win");
+    }
+
+    #[test]
+    fn of_a_configs_short_probes_the_last_can_win_and_once_confirmed_for_good() {
+        let space = Space::new([Parameter::values("x", [1, 2])]).unwrap();
+        let configs: Vec<Config> = (0..2).filter_map(|index| space.config(index)).collect();
+        let numbers = |history: &History, may_win: fn(&Outcome) -> bool| -> Vec<u32> {
+            history.contenders(may_win).map(|trial| trial.number).collect()
+        };
+        let mut history = History::default();
+        history.push(trial(1, "screen-9", &configs[0], measured()));
+        history.push(trial(2, "screen-3", &configs[0], measured()));
+        assert_eq!(numbers(&history, |_| true), [2]);
+        history.push(trial(3, "confirm", &configs[0], measured()));
+        history.push(trial(4, "search", &configs[1], measured()));
+        assert_eq!(numbers(&history, |_| true), [2, 4]);
+        history.push(trial(5, "search", &configs[0], measured()));
+        assert_eq!(numbers(&history, |_| true), [4, 5], "it was measured in full");
+    }
+}

@@ -1,0 +1,203 @@
+//! Which parameters are applied to what, and what that comes to for the settings of a probe.
+
+use super::{Adapter, By, Target};
+use crate::model::{Precision, Settings, Value};
+
+/// A parameter or derived value, and what its settings are applied to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The parameter's name.
+    pub parameter: String,
+    /// The target's name as it was written, such as `env.OMP_NUM_THREADS`.
+    pub name: String,
+    /// The target.
+    pub target: &'static Target,
+}
+
+/// How settings reach the script beside its command, environment and files.
+#[derive(Debug, Clone, Default)]
+pub struct Apply {
+    /// The adapter whose hook comes in with the script's framework, if one does.
+    pub adapter: Option<&'static Adapter>,
+    /// What is applied, in the order of the space.
+    pub applied: Vec<Applied>,
+    /// What the hook seeds random numbers with, so that configs see the same data.
+    pub seed: u64,
+}
+
+/// The variables of torch's allocator: the name that all versions know, and the one since torch 2.9.
+const ALLOCATOR_VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+
+impl Applied {
+    /// The environment variables that it sets.
+    pub fn variables(&self) -> Vec<&str> {
+        match (self.target.by, self.name.strip_prefix("env.")) {
+            (By::Environment, Some(variable)) => vec![variable],
+            (By::Environment, None) => ALLOCATOR_VARIABLES.to_vec(),
+            (By::Hook(_) | By::Argument, _) => Vec::new(),
+        }
+    }
+
+    /// What it sets, as tables and messages show it.
+    pub fn shown(&self) -> String {
+        if self.target.by == By::Argument { self.option() } else { self.name.clone() }
+    }
+
+    fn option(&self) -> String {
+        format!("--{}", self.parameter)
+    }
+
+    /// Whether the hook sets it.
+    pub fn is_by_hook(&self) -> bool {
+        matches!(self.target.by, By::Hook(_))
+    }
+}
+
+impl Apply {
+    /// The settings under the names of what they are applied to, where they are applied to anything.
+    pub fn under_targets(&self, settings: &Settings) -> Settings {
+        let target = |name: &str| self.applied.iter().find(|applied| applied.parameter == name);
+        let renamed = |(name, value): (&str, &Value)| {
+            (target(name).map_or(name, |applied| applied.name.as_str()).to_owned(), value.clone())
+        };
+        settings.iter().map(renamed).collect()
+    }
+
+    /// Whether nothing is applied and no hook comes in.
+    pub fn is_nothing(&self) -> bool {
+        self.adapter.is_none() && self.applied.is_empty()
+    }
+
+    /// What is applied under these settings, each with its value; what is not active, or left [as it
+    /// is](crate::model::AS_IT_IS), is left out.
+    pub fn active<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = (&'a Applied, &'a Value)> {
+        let active = self.applied.iter().filter_map(|applied| Some((applied, settings.get(&applied.parameter)?)));
+        active.filter(|(_, value)| !value.is_as_it_is())
+    }
+
+    /// What the hook applies under these settings.
+    pub fn by_hook<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = (&'a Applied, &'a Value)> {
+        self.active(settings).filter(|(applied, _)| applied.is_by_hook())
+    }
+
+    /// The precision of matrix products under these settings: that of the target `torch.precision`, or else of a
+    /// parameter called `precision` or `dtype`.
+    pub fn precision(&self, settings: &Settings) -> Option<Precision> {
+        const NAMES: [&str; 2] = ["precision", "dtype"];
+        let target = self.applied.iter().find(|applied| applied.name == "torch.precision");
+        let names = target.map(|applied| applied.parameter.as_str()).into_iter().chain(NAMES);
+        let value = names.into_iter().find_map(|name| settings.get(name))?;
+        match value {
+            Value::Text(text) => Precision::named(text),
+            _ => None,
+        }
+    }
+
+    /// Environment variables for these settings.
+    pub fn environment(&self, settings: &Settings) -> Vec<(String, String)> {
+        let variables = |(applied, value): (&Applied, &Value)| {
+            let text = match value {
+                Value::Text(text) if applied.name == "torch.allocator" => allocator_config(text),
+                value => value.to_string(),
+            };
+            applied.variables().into_iter().map(|name| (name.to_owned(), text.clone())).collect::<Vec<_>>()
+        };
+        self.active(settings).flat_map(variables).collect()
+    }
+
+    /// Arguments behind the command for these settings.
+    pub fn arguments(&self, settings: &Settings) -> Vec<String> {
+        let arguments = |(applied, value): (&Applied, &Value)| {
+            let option = applied.option();
+            match value {
+                Value::Bool(false) => Vec::new(),
+                Value::Bool(true) => vec![option],
+                value => vec![option, value.to_string()],
+            }
+        };
+        self.active(settings).filter(|(applied, _)| applied.target.by == By::Argument).flat_map(arguments).collect()
+    }
+
+    /// Why these settings cannot be applied: a derived value that its target does not take.
+    pub fn refusal(&self, settings: &Settings) -> Option<String> {
+        let (applied, value) = self.active(settings).find(|(applied, value)| !applied.target.accepts.takes(value))?;
+        let (parameter, target, takes) = (&applied.parameter, &applied.name, applied.target.accepts.words());
+        Some(format!("`{parameter}` is {value}, and `{target}` takes {takes}"))
+    }
+}
+
+/// The variable's text for a setting. The default is written out, so that a setting in the environment of the search
+/// does not take its place.
+fn allocator_config(setting: &str) -> String {
+    match setting {
+        "default" => "expandable_segments:False".to_owned(),
+        "expandable-segments" => "expandable_segments:True".to_owned(),
+        config => config.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(applied: &[(&str, &str)]) -> Apply {
+        let applied = applied.iter().map(|(parameter, name)| Applied {
+            parameter: (*parameter).to_owned(),
+            name: (*name).to_owned(),
+            target: Target::parse(name).unwrap(),
+        });
+        Apply { applied: applied.collect(), ..Apply::default() }
+    }
+
+    fn settings(entries: &[(&str, Value)]) -> Settings {
+        entries.iter().map(|(name, value)| (*name, value.clone())).collect()
+    }
+
+    #[test]
+    fn the_precision_is_that_of_the_target_or_of_the_name() {
+        let config = settings(&[("amp", "bf16".into()), ("precision", "fp16".into())]);
+        assert_eq!(apply(&[("amp", "torch.precision")]).precision(&config), Some(Precision::Bf16));
+        assert_eq!(apply(&[]).precision(&config), Some(Precision::Fp16));
+        assert_eq!(apply(&[]).precision(&settings(&[("batch_size", 8.into())])), None);
+        assert_eq!(apply(&[]).precision(&settings(&[("precision", "mixed".into())])), None);
+    }
+
+    #[test]
+    fn variables_and_arguments_follow_the_settings() {
+        let apply = apply(&[
+            ("threads", "env.OMP_NUM_THREADS"),
+            ("memory", "torch.allocator"),
+            ("amp", "arg"),
+            ("lr", "arg"),
+            ("debug", "arg"),
+            ("gone", "env.GONE"),
+            ("workers", "dataloader.num_workers"),
+        ]);
+        let settings = settings(&[
+            ("threads", Value::Int(4)),
+            ("memory", "expandable-segments".into()),
+            ("amp", true.into()),
+            ("lr", Value::Float(0.5)),
+            ("debug", false.into()),
+            ("workers", Value::Int(2)),
+        ]);
+        let environment = apply.environment(&settings);
+        let expected = [
+            ("OMP_NUM_THREADS", "4"),
+            ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+            ("PYTORCH_ALLOC_CONF", "expandable_segments:True"),
+        ];
+        assert_eq!(environment, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert_eq!(apply.arguments(&settings), ["--amp", "--lr", "0.5"]);
+        let by_hook: Vec<&str> = apply.by_hook(&settings).map(|(applied, _)| applied.parameter.as_str()).collect();
+        assert_eq!(by_hook, ["workers"]);
+    }
+
+    #[test]
+    fn a_value_that_a_target_does_not_take_is_told() {
+        let apply = apply(&[("micro", "dataloader.batch_size")]);
+        assert_eq!(apply.refusal(&settings(&[("micro", Value::Int(8))])), None);
+        let reason = apply.refusal(&settings(&[("micro", Value::Float(1.5))])).unwrap();
+        assert_eq!(reason, "`micro` is 1.5, and `dataloader.batch_size` takes whole numbers from 1 on");
+    }
+}

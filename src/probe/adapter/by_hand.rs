@@ -1,0 +1,352 @@
+//! What a person writes into a script so that it does by itself what a target does.
+
+use crate::model::Value;
+
+/// How a script comes to do by itself what a target does.
+#[derive(Debug)]
+pub struct ByHand {
+    /// The call whose arguments say it, in scripts that have one.
+    pub call: Option<OwnCall>,
+    /// What is to be written where the script has no such call, and beside it where it has; nothing where the setting is
+    /// what a script does that says nothing of it.
+    pub lines: fn(&Value, &Names) -> Vec<Line>,
+}
+
+/// Names of arguments, and the code of each.
+pub type Arguments = Vec<(&'static str, String)>;
+
+/// A call that a script may have.
+#[derive(Debug)]
+pub struct OwnCall {
+    /// What it is named: the last part, or more of it where others share that.
+    pub names: &'static [&'static str],
+    /// The arguments for a setting, and the code of each; an empty list says that the call is to be taken out.
+    pub arguments: fn(&Value) -> Option<Arguments>,
+    /// Whether a script without the call is told to give the arguments to one.
+    pub is_needed: bool,
+}
+
+/// A line to write, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// Where.
+    pub spot: Spot,
+    /// Python code.
+    pub code: String,
+}
+
+/// A place in a script, in the order of a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Spot {
+    /// Once, before anything is computed.
+    Start,
+    /// Behind the model, in front of the optimizer that gets its parameters.
+    Model,
+    /// In front of the forward pass.
+    Inputs,
+    /// Around the forward pass and the loss.
+    Forward,
+    /// In the model's own forward pass.
+    Blocks,
+    /// In the place of the backward pass and the optimizer's step.
+    Update,
+}
+
+impl Spot {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Start => "at the start, behind `import torch`",
+            Self::Model => "behind the model, in front of the optimizer",
+            Self::Inputs => "in front of the forward pass",
+            Self::Forward => "around the forward pass and the loss",
+            Self::Blocks => "in the model's forward, for each of its blocks",
+            Self::Update => "for the backward pass and the optimizer's step",
+        }
+    }
+}
+
+/// What a script calls its things, and what it has.
+#[derive(Debug, Clone)]
+pub struct Names {
+    /// The model.
+    pub model: String,
+    /// The loss.
+    pub loss: String,
+    /// The optimizer.
+    pub optimizer: String,
+    /// What the model is called with.
+    pub inputs: String,
+    /// The kind of device that trains, as torch names it.
+    pub device: &'static str,
+    /// Whether the script has the target's own call.
+    pub has_call: bool,
+    /// Whether it scales its gradients.
+    pub has_scaler: bool,
+    /// Whether its model is one of Transformers.
+    pub is_transformers: bool,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        let [model, loss, optimizer, inputs] = ["model", "loss", "optimizer", "inputs"].map(str::to_owned);
+        let (device, has_call, has_scaler, is_transformers) = ("cuda", false, false, false);
+        Self { model, loss, optimizer, inputs, device, has_call, has_scaler, is_transformers }
+    }
+}
+
+/// A value as Python writes it.
+pub fn python(value: &Value) -> String {
+    match value {
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::Int(number) => number.to_string(),
+        Value::Float(number) => format!("{number:?}"),
+        // What JSON escapes in a text, Python reads alike.
+        Value::Text(text) => serde_json::Value::from(text.as_str()).to_string(),
+    }
+}
+
+fn line(spot: Spot, code: impl Into<String>) -> Line {
+    Line { spot, code: code.into() }
+}
+
+fn text(value: &Value) -> &str {
+    match value {
+        Value::Text(text) => text,
+        _ => "",
+    }
+}
+
+/// A named argument of the training loader.
+macro_rules! loader {
+    ($name:literal) => {
+        ByHand {
+            call: Some(OwnCall {
+                names: &["DataLoader"],
+                arguments: |value| Some(vec![($name, python(value))]),
+                is_needed: true,
+            }),
+            lines: |_, _| Vec::new(),
+        }
+    };
+}
+
+pub(super) const BATCH_SIZE: ByHand = loader!("batch_size");
+pub(super) const NUM_WORKERS: ByHand = loader!("num_workers");
+pub(super) const PIN_MEMORY: ByHand = loader!("pin_memory");
+pub(super) const PREFETCH_FACTOR: ByHand = loader!("prefetch_factor");
+pub(super) const PERSISTENT_WORKERS: ByHand = loader!("persistent_workers");
+
+/// Nothing: the command carries it.
+pub(super) const COMMAND: ByHand = ByHand { call: None, lines: |_, _| Vec::new() };
+
+/// torch's documentation, "Automatic Mixed Precision package" and "CUDA semantics: TensorFloat-32".
+pub(super) const PRECISION: ByHand = ByHand {
+    call: Some(OwnCall {
+        names: &["autocast"],
+        arguments: |value| match (text(value), dtype(text(value))) {
+            (_, Some(dtype)) => Some(vec![("dtype", dtype.to_owned()), ("enabled", "True".to_owned())]),
+            ("fp32" | "tf32", None) => Some(vec![("enabled", "False".to_owned())]),
+            _ => None,
+        },
+        is_needed: false,
+    }),
+    lines: precision,
+};
+
+fn dtype(precision: &str) -> Option<&'static str> {
+    match precision {
+        "bf16" => Some("torch.bfloat16"),
+        "fp16" => Some("torch.float16"),
+        _ => None,
+    }
+}
+
+fn precision(value: &Value, names: &Names) -> Vec<Line> {
+    let (name, is_gpu) = (text(value), names.device != "cpu");
+    let mut lines = Vec::new();
+    if is_gpu && ["fp32", "tf32", "bf16", "fp16"].contains(&name) {
+        let is_on = if name == "fp32" { "False" } else { "True" };
+        lines.push(line(Spot::Start, format!("torch.backends.cuda.matmul.allow_tf32 = {is_on}")));
+        lines.push(line(Spot::Start, format!("torch.backends.cudnn.allow_tf32 = {is_on}")));
+    }
+    if let Some(dtype) = dtype(name).filter(|_| !names.has_call) {
+        let device = names.device;
+        lines.push(line(Spot::Forward, format!("with torch.autocast(\"{device}\", dtype={dtype}):")));
+    }
+    if name == "fp16" && !names.has_scaler {
+        let Names { loss, optimizer, device, .. } = names;
+        lines.push(line(Spot::Model, format!("scaler = torch.amp.GradScaler(\"{device}\")")));
+        lines.push(line(Spot::Update, format!("scaler.scale({loss}).backward()")));
+        lines.push(line(Spot::Update, format!("scaler.step({optimizer})")));
+        lines.push(line(Spot::Update, "scaler.update()"));
+    }
+    lines
+}
+
+pub(super) const COMPILE: ByHand = ByHand {
+    call: Some(OwnCall {
+        names: &["torch.compile"],
+        arguments: |value| match text(value) {
+            "default" | "reduce-overhead" | "max-autotune" => Some(vec![("mode", python(value))]),
+            "off" => Some(Vec::new()),
+            _ => None,
+        },
+        is_needed: false,
+    }),
+    lines: |value, names| {
+        let model = &names.model;
+        match text(value) {
+            _ if names.has_call => Vec::new(),
+            "default" => vec![line(Spot::Model, format!("{model} = torch.compile({model})"))],
+            mode @ ("reduce-overhead" | "max-autotune") => {
+                vec![line(Spot::Model, format!("{model} = torch.compile({model}, mode=\"{mode}\")"))]
+            }
+            _ => Vec::new(),
+        }
+    },
+};
+
+/// torch's tutorial "Channels Last Memory Format in PyTorch".
+pub(super) const CHANNELS_LAST: ByHand = ByHand {
+    call: None,
+    lines: |value, names| {
+        let Names { model, inputs, .. } = names;
+        match value {
+            Value::Bool(true) => vec![
+                line(Spot::Model, format!("{model} = {model}.to(memory_format=torch.channels_last)")),
+                line(Spot::Inputs, format!("{inputs} = {inputs}.to(memory_format=torch.channels_last)")),
+            ],
+            Value::Bool(false) => {
+                vec![line(Spot::Model, format!("{model} = {model}.to(memory_format=torch.contiguous_format)"))]
+            }
+            _ => Vec::new(),
+        }
+    },
+};
+
+pub(super) const CUDNN_BENCHMARK: ByHand = ByHand {
+    call: None,
+    lines: |value, _| match value {
+        Value::Bool(_) => vec![line(Spot::Start, format!("torch.backends.cudnn.benchmark = {}", python(value)))],
+        _ => Vec::new(),
+    },
+};
+
+/// The optimizers that have a fused form: torch's documentation, `torch.optim`.
+pub(super) const FUSED_OPTIMIZER: ByHand = ByHand {
+    call: Some(OwnCall {
+        names: &["AdamW", "Adam", "SGD", "Adagrad"],
+        // None is torch's own choice; False rules its other fast form out, too.
+        arguments: |value| match value {
+            Value::Bool(true) => Some(vec![("fused", "True".to_owned())]),
+            Value::Bool(false) => Some(vec![("fused", "None".to_owned())]),
+            _ => None,
+        },
+        is_needed: true,
+    }),
+    lines: |_, _| Vec::new(),
+};
+
+/// torch's documentation, `torch.nn.attention.sdpa_kernel`.
+pub(super) const SDPA: ByHand = ByHand {
+    call: None,
+    lines: |value, _| {
+        let kernel = match text(value) {
+            "flash" => "FLASH_ATTENTION",
+            "memory-efficient" => "EFFICIENT_ATTENTION",
+            "math" => "MATH",
+            "cudnn" => "CUDNN_ATTENTION",
+            _ => return Vec::new(),
+        };
+        vec![
+            line(Spot::Start, "from torch.nn.attention import SDPBackend, sdpa_kernel"),
+            line(Spot::Forward, format!("with sdpa_kernel(SDPBackend.{kernel}):")),
+        ]
+    },
+};
+
+/// torch's notes "Automatic Mixed Precision examples: Gradient accumulation".
+pub(super) const GRAD_ACCUMULATION: ByHand = ByHand {
+    call: None,
+    lines: |value, names| {
+        let Names { loss, optimizer, .. } = names;
+        match value.as_i64() {
+            Some(pieces) if pieces > 1 => vec![
+                line(Spot::Update, format!("({loss} / {pieces}).backward()")),
+                line(Spot::Update, format!("if (step + 1) % {pieces} == 0:  # step counts the loader's batches")),
+                line(Spot::Update, format!("    {optimizer}.step()")),
+                line(Spot::Update, format!("    {optimizer}.zero_grad()")),
+            ],
+            _ => Vec::new(),
+        }
+    },
+};
+
+/// torch's documentation, `torch.utils.checkpoint`; Transformers', "Gradient checkpointing".
+pub(super) const CHECKPOINT: ByHand = ByHand {
+    call: None,
+    lines: |value, names| {
+        let model = &names.model;
+        match (value, names.is_transformers) {
+            (Value::Bool(true), true) => vec![line(Spot::Model, format!("{model}.gradient_checkpointing_enable()"))],
+            (Value::Bool(false), true) => vec![line(Spot::Model, format!("{model}.gradient_checkpointing_disable()"))],
+            (Value::Bool(true), false) => {
+                vec![line(Spot::Blocks, "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)")]
+            }
+            _ => Vec::new(),
+        }
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::adapter::{Accepts, By, TARGETS};
+
+    /// Settings that each target takes, all of its names among them.
+    fn settings(accepts: Accepts) -> Vec<Value> {
+        match accepts {
+            Accepts::Integers { least } => (least + 1..least + 4).map(Value::Int).collect(),
+            Accepts::Booleans => vec![Value::Bool(true), Value::Bool(false)],
+            Accepts::Names(names) => names.iter().map(|name| Value::from(*name)).collect(),
+            Accepts::AllocatorConfig(_) | Accepts::Anything => vec![Value::Int(1)],
+        }
+    }
+
+    #[test]
+    fn each_setting_of_the_hook_can_be_written_and_nothing_else_has_to_be() {
+        // What a script does that says nothing of it.
+        let silent = [("torch.compile", Value::from("off")), ("torch.checkpoint", Value::Bool(false))];
+        for target in TARGETS {
+            for value in settings(target.accepts) {
+                let lines = (target.by_hand.lines)(&value, &Names::default());
+                let call = target.by_hand.call.as_ref();
+                let arguments = call.filter(|call| call.is_needed).and_then(|call| (call.arguments)(&value));
+                let has_words = !lines.is_empty() || arguments.is_some_and(|arguments| !arguments.is_empty());
+                let is_silent = silent.contains(&(target.name, value.clone()));
+                let is_by_hook = matches!(target.by, By::Hook(_));
+                assert_eq!(has_words, is_by_hook && !is_silent, "{} = {value}", target.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_setting_of_a_target_writes_nothing() {
+        for target in TARGETS.iter().filter(|target| target.name.starts_with("torch.")) {
+            for value in [Value::from("as it is"), Value::Float(0.5)] {
+                assert_eq!((target.by_hand.lines)(&value, &Names::default()), [], "{} = {value}", target.name);
+                let call = target.by_hand.call.as_ref();
+                assert!(call.is_none_or(|call| (call.arguments)(&value).is_none()), "{} = {value}", target.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_script_on_the_processor_is_told_nothing_of_a_gpu() {
+        let names = Names { device: "cpu", ..Names::default() };
+        let lines = precision(&"bf16".into(), &names);
+        assert_eq!(lines, [line(Spot::Forward, "with torch.autocast(\"cpu\", dtype=torch.bfloat16):")]);
+    }
+}

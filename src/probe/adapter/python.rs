@@ -1,0 +1,119 @@
+//! The Python package and the hook's files, which come along and are laid down for a probe.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Where a file of the repository's `python/` goes, below the folder that is put on `PYTHONPATH`, and its text.
+macro_rules! package {
+    ($($path:literal)*) => {
+        &[$(($path, include_str!(concat!("../../../python/", $path)))),*]
+    };
+}
+
+/// The files of the package `gputune`, by their path below `python/`, and their texts.
+pub const FILES: &[(&str, &str)] = package! {
+    "gputune/__init__.py"
+    "gputune/_client.py"
+    "gputune/_hook/__init__.py"
+    "gputune/_hook/accumulation.py"
+    "gputune/_hook/backends.py"
+    "gputune/_hook/backward.py"
+    "gputune/_hook/batches.py"
+    "gputune/_hook/by_hand.py"
+    "gputune/_hook/call_sites.py"
+    "gputune/_hook/checkpointing.py"
+    "gputune/_hook/communication.py"
+    "gputune/_hook/compiling.py"
+    "gputune/_hook/data_files.py"
+    "gputune/_hook/dataset_watch.py"
+    "gputune/_hook/devices.py"
+    "gputune/_hook/entry.py"
+    "gputune/_hook/errors.py"
+    "gputune/_hook/experiment.py"
+    "gputune/_hook/facts.py"
+    "gputune/_hook/file_calls.py"
+    "gputune/_hook/guarded_places.py"
+    "gputune/_hook/graphs.py"
+    "gputune/_hook/importing.py"
+    "gputune/_hook/install.py"
+    "gputune/_hook/layer_changes.py"
+    "gputune/_hook/layer_journal.py"
+    "gputune/_hook/layer_listing.py"
+    "gputune/_hook/loader.py"
+    "gputune/_hook/loader_kinds.py"
+    "gputune/_hook/loader_only.py"
+    "gputune/_hook/loader_settings.py"
+    "gputune/_hook/logs.py"
+    "gputune/_hook/losses.py"
+    "gputune/_hook/marks.py"
+    "gputune/_hook/memory.py"
+    "gputune/_hook/model_facts.py"
+    "gputune/_hook/modules.py"
+    "gputune/_hook/native_writers.py"
+    "gputune/_hook/observer.py"
+    "gputune/_hook/optimizers.py"
+    "gputune/_hook/patching.py"
+    "gputune/_hook/precision.py"
+    "gputune/_hook/refusals.py"
+    "gputune/_hook/replaying.py"
+    "gputune/_hook/samples.py"
+    "gputune/_hook/scaling.py"
+    "gputune/_hook/scratch_layer.py"
+    "gputune/_hook/session.py"
+    "gputune/_hook/silence.py"
+    "gputune/_hook/step_times.py"
+    "gputune/_hook/steps.py"
+    "gputune/_hook/stopping.py"
+    "gputune/_hook/syncs.py"
+    "gputune/_hook/targets.py"
+    "gputune/_hook/timeline.py"
+    "gputune/_hook/transfers.py"
+    "gputune/_hook/writes.py"
+    "gputune/py.typed"
+};
+
+/// What Python reads at its start: torch loads the entry point by itself since 2.5.
+const SITECUSTOMIZE: &str = include_str!("../../../python/hook/sitecustomize.py");
+const ENTRY_POINTS: &str = include_str!("../../../python/hook/entry_points.txt");
+
+/// Lays the package and its hook down below a folder that is to come first on `PYTHONPATH`.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn install(folder: &Path) -> io::Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    for (path, text) in FILES {
+        write(&folder.join(path), text)?;
+    }
+    write(&folder.join("sitecustomize.py"), SITECUSTOMIZE)?;
+    // A distribution as Python's packaging user guide describes it ("Recording installed projects", "Entry points
+    // specification"); its name is not that of the package, which may be installed, too.
+    let distribution = folder.join(format!("gputune_hook-{version}.dist-info"));
+    write(&distribution.join("entry_points.txt"), ENTRY_POINTS)?;
+    write(&distribution.join("METADATA"), &format!("Metadata-Version: 2.1\nName: gputune-hook\nVersion: {version}\n"))
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_files_are_laid_down() {
+        let folder = tempfile::tempdir().unwrap();
+        install(folder.path()).unwrap();
+        for (path, text) in FILES {
+            assert_eq!(fs::read_to_string(folder.path().join(path)).unwrap(), *text);
+        }
+        let distribution = format!("gputune_hook-{}.dist-info", env!("CARGO_PKG_VERSION"));
+        let metadata = fs::read_to_string(folder.path().join(distribution).join("METADATA")).unwrap();
+        assert!(metadata.contains("Name: gputune-hook\n"), "{metadata}");
+    }
+}

@@ -1,0 +1,404 @@
+//! What `apply` can name: one row for each target.
+
+use super::by_hand::{self, ByHand};
+use crate::model::{MemoryRole, Value};
+
+/// Something that a setting can be applied to.
+#[derive(Debug)]
+pub struct Target {
+    /// Its name in `apply`; the one that ends in a dot is followed by the name of a variable.
+    pub name: &'static str,
+    /// What a setting does, in one line.
+    pub about: &'static str,
+    /// The settings that it takes.
+    pub accepts: Accepts,
+    /// Who sets it.
+    pub by: By,
+    /// Whether it changes what is computed.
+    pub numerics: Numerics,
+    /// How device memory follows it; `None` where the parameter's name has to tell.
+    pub memory: Option<MemoryRole>,
+    /// What a person writes into the script to have it without gputune.
+    pub by_hand: ByHand,
+}
+
+/// Each target is there once.
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Target {}
+
+/// Who sets a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The hook of the adapter of this name.
+    Hook(&'static str),
+    /// gputune, by an environment variable.
+    Environment,
+    /// gputune, by an argument behind the command.
+    Argument,
+}
+
+/// Whether a target changes what is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numerics {
+    /// It does; this is its setting in full precision.
+    Changed(Literal),
+    /// It changes neither what is computed nor the data.
+    Same,
+    /// It changes which data a step takes or in which pieces, or that is not known.
+    Other,
+}
+
+/// A setting in a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Literal {
+    /// A text.
+    Text(&'static str),
+    /// A boolean.
+    Bool(bool),
+}
+
+impl Literal {
+    /// The setting as a value.
+    pub fn value(self) -> Value {
+        match self {
+            Self::Text(text) => Value::Text(text.to_owned()),
+            Self::Bool(is) => Value::Bool(is),
+        }
+    }
+}
+
+/// The settings that a target takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepts {
+    /// Whole numbers from this one on.
+    Integers {
+        /// The smallest.
+        least: i64,
+    },
+    /// `true` and `false`.
+    Booleans,
+    /// These texts.
+    Names(&'static [&'static str]),
+    /// These texts, or one in the syntax of torch's variable `PYTORCH_CUDA_ALLOC_CONF`.
+    AllocatorConfig(&'static [&'static str]),
+    /// Any setting.
+    Anything,
+}
+
+impl Accepts {
+    /// Whether a setting is taken.
+    pub fn takes(self, value: &Value) -> bool {
+        match (self, value) {
+            _ if value.is_as_it_is() => true,
+            (Self::Integers { least }, Value::Int(number)) => *number >= least,
+            (Self::Booleans, Value::Bool(_)) | (Self::Anything, _) => true,
+            (Self::Names(names), Value::Text(text)) => names.contains(&text.as_str()),
+            (Self::AllocatorConfig(names), Value::Text(text)) => {
+                names.contains(&text.as_str()) || is_allocator_config(text)
+            }
+            _ => false,
+        }
+    }
+
+    /// The settings in words, such as `true and false`.
+    pub fn words(self) -> String {
+        match self {
+            Self::Integers { least } => format!("whole numbers from {least} on"),
+            Self::Booleans => "true and false".to_owned(),
+            Self::Names(names) => listed(names, "and"),
+            Self::AllocatorConfig(names) => {
+                let names: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+                format!(
+                    "{} and texts such as \"max_split_size_mb:128,garbage_collection_threshold:0.8\"",
+                    names.join(", ")
+                )
+            }
+            Self::Anything => "any setting".to_owned(),
+        }
+    }
+
+    /// The names among the settings.
+    pub fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Names(names) | Self::AllocatorConfig(names) => names,
+            Self::Integers { .. } | Self::Booleans | Self::Anything => &[],
+        }
+    }
+}
+
+fn listed(names: &[&str], and: &str) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} {and} {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
+/// Whether a text reads `key:value,key:value`, where a value may be a list in brackets (PyTorch's notes on CUDA
+/// semantics, "Optimizing memory usage").
+fn is_allocator_config(text: &str) -> bool {
+    let mut depth = 0_u32;
+    let entries = text.split(|c| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    });
+    let is_entry = |entry: &str| {
+        entry.split_once(':').is_some_and(|(key, value)| {
+            let is_key = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            !key.is_empty() && key.chars().all(is_key) && !value.is_empty() && !value.contains([' ', '\0'])
+        })
+    };
+    entries.into_iter().all(is_entry)
+}
+
+const TORCH: By = By::Hook("torch");
+
+/// The targets, by name. `docs/adapters.md` describes each.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "dataloader.batch_size",
+        about: "samples in a batch of the training loader",
+        accepts: Accepts::Integers { least: 1 },
+        by: TORCH,
+        numerics: Numerics::Other,
+        memory: Some(MemoryRole::Grows),
+        by_hand: by_hand::BATCH_SIZE,
+    },
+    Target {
+        name: "dataloader.num_workers",
+        about: "processes that load data; 0 loads in the training process",
+        accepts: Accepts::Integers { least: 0 },
+        by: TORCH,
+        // Random augmentation draws from a generator for each worker.
+        numerics: Numerics::Other,
+        memory: Some(MemoryRole::Same),
+        by_hand: by_hand::NUM_WORKERS,
+    },
+    Target {
+        name: "dataloader.pin_memory",
+        about: "whether batches are put into page-locked memory",
+        accepts: Accepts::Booleans,
+        by: TORCH,
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Same),
+        by_hand: by_hand::PIN_MEMORY,
+    },
+    Target {
+        name: "dataloader.prefetch_factor",
+        about: "batches that each worker loads in advance",
+        accepts: Accepts::Integers { least: 1 },
+        by: TORCH,
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Same),
+        by_hand: by_hand::PREFETCH_FACTOR,
+    },
+    Target {
+        name: "dataloader.persistent_workers",
+        about: "whether workers live on from epoch to epoch",
+        accepts: Accepts::Booleans,
+        by: TORCH,
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Same),
+        by_hand: by_hand::PERSISTENT_WORKERS,
+    },
+    Target {
+        name: "torch.precision",
+        about: "the type of matrix products and convolutions: autocast and TF32 as one setting",
+        accepts: Accepts::Names(&["fp32", "tf32", "bf16", "fp16"]),
+        by: TORCH,
+        numerics: Numerics::Changed(Literal::Text("fp32")),
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::PRECISION,
+    },
+    Target {
+        name: "torch.compile",
+        about: "whether the model is compiled, and in which mode",
+        accepts: Accepts::Names(&["off", "default", "reduce-overhead", "max-autotune"]),
+        by: TORCH,
+        numerics: Numerics::Changed(Literal::Text("off")),
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::COMPILE,
+    },
+    Target {
+        name: "torch.channels_last",
+        about: "whether images lie in memory with their channels last",
+        accepts: Accepts::Booleans,
+        by: TORCH,
+        numerics: Numerics::Changed(Literal::Bool(false)),
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::CHANNELS_LAST,
+    },
+    Target {
+        name: "torch.cudnn_benchmark",
+        about: "whether cuDNN tries its algorithms and keeps the fastest",
+        accepts: Accepts::Booleans,
+        by: TORCH,
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::CUDNN_BENCHMARK,
+    },
+    Target {
+        name: "torch.fused_optimizer",
+        about: "whether the optimizer updates all weights in one kernel",
+        accepts: Accepts::Booleans,
+        by: TORCH,
+        numerics: Numerics::Changed(Literal::Bool(false)),
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::FUSED_OPTIMIZER,
+    },
+    Target {
+        name: "torch.sdpa",
+        about: "the kernel of scaled dot-product attention",
+        accepts: Accepts::Names(&["flash", "memory-efficient", "math", "cudnn"]),
+        by: TORCH,
+        numerics: Numerics::Changed(Literal::Text("math")),
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::SDPA,
+    },
+    Target {
+        name: "torch.grad_accumulation",
+        about: "pieces that a batch is worked through in before the optimizer's step",
+        accepts: Accepts::Integers { least: 1 },
+        by: TORCH,
+        numerics: Numerics::Other,
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::GRAD_ACCUMULATION,
+    },
+    Target {
+        name: "torch.checkpoint",
+        about: "whether activations are computed again in the backward pass instead of being kept",
+        accepts: Accepts::Booleans,
+        by: TORCH,
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::CHECKPOINT,
+    },
+    Target {
+        name: "torch.allocator",
+        about: "the settings of torch's caching allocator",
+        accepts: Accepts::AllocatorConfig(&["default", "expandable-segments"]),
+        by: By::Environment,
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::COMMAND,
+    },
+    Target {
+        name: "env.",
+        about: "the environment variable NAME",
+        accepts: Accepts::Anything,
+        by: By::Environment,
+        numerics: Numerics::Other,
+        memory: None,
+        by_hand: by_hand::COMMAND,
+    },
+    Target {
+        name: "arg",
+        about: "an argument behind the command: `--name VALUE`; of a boolean `--name` where it is true",
+        accepts: Accepts::Anything,
+        by: By::Argument,
+        numerics: Numerics::Other,
+        memory: None,
+        by_hand: by_hand::COMMAND,
+    },
+];
+
+/// Why a text names no target.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// No target has this name.
+    #[error("there is no target `{0}`")]
+    Unknown(String),
+    /// The name of an environment variable is missing.
+    #[error("`{0}` is to be followed by the name of an environment variable")]
+    NoVariable(&'static str),
+    /// A name that an environment variable cannot have.
+    #[error("`{0}` cannot be the name of an environment variable")]
+    Variable(String),
+    /// The environment variable is one that gputune sets itself.
+    #[error("gputune sets the environment variable `{0}` itself")]
+    Reserved(String),
+}
+
+impl Target {
+    /// The target that a text names.
+    ///
+    /// # Errors
+    /// It names none.
+    pub fn parse(text: &str) -> Result<&'static Self, TargetError> {
+        let named = |target: &&Self| !target.name.ends_with('.') && target.name == text;
+        if let Some(target) = TARGETS.iter().find(named) {
+            return Ok(target);
+        }
+        let prefix = |target: &&Self| target.name.ends_with('.') && text.starts_with(target.name);
+        let target = TARGETS.iter().find(prefix).ok_or_else(|| TargetError::Unknown(text.to_owned()))?;
+        let variable = &text[target.name.len()..];
+        if variable.is_empty() {
+            return Err(TargetError::NoVariable(target.name));
+        }
+        let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';
+        if !variable.starts_with(is_first) || !variable.chars().all(|c| is_first(c) || c.is_ascii_digit()) {
+            return Err(TargetError::Variable(variable.to_owned()));
+        }
+        if variable.starts_with("GPUTUNE_") {
+            return Err(TargetError::Reserved(variable.to_owned()));
+        }
+        Ok(target)
+    }
+
+    /// The name as documents and hints write it.
+    pub fn shown_name(&self) -> String {
+        if self.name.ends_with('.') { format!("{}NAME", self.name) } else { self.name.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_found_by_name_and_variables_by_prefix() {
+        assert_eq!(Target::parse("torch.compile").unwrap().name, "torch.compile");
+        assert_eq!(Target::parse("env.OMP_NUM_THREADS").unwrap().name, "env.");
+        for bad in ["env", "Torch.compile", "", "arg.x", "dataloader"] {
+            assert_eq!(Target::parse(bad), Err(TargetError::Unknown(bad.to_owned())), "{bad}");
+        }
+        assert_eq!(Target::parse("env."), Err(TargetError::NoVariable("env.")));
+        for bad in ["A-B", "1A", "A B", "A=B"] {
+            assert_eq!(Target::parse(&format!("env.{bad}")), Err(TargetError::Variable(bad.to_owned())), "{bad}");
+        }
+        assert!(matches!(Target::parse("env.GPUTUNE_SOCKET"), Err(TargetError::Reserved(_))));
+    }
+
+    #[test]
+    fn full_precision_is_among_the_settings() {
+        for target in TARGETS {
+            if let Numerics::Changed(full) = target.numerics {
+                assert!(target.accepts.takes(&full.value()), "{}", target.name);
+            }
+        }
+    }
+
+    #[test]
+    fn settings_are_checked() {
+        let workers = Accepts::Integers { least: 0 };
+        assert!(workers.takes(&Value::Int(0)));
+        assert!(!workers.takes(&Value::Int(-1)) && !workers.takes(&Value::Float(2.0)) && !workers.takes(&"2".into()));
+        assert!(!Accepts::Booleans.takes(&Value::Int(1)));
+        let allocator = Accepts::AllocatorConfig(&["default"]);
+        for good in ["default", "expandable_segments:True", "a:1,b:2", "roundup_power2_divisions:[256:1,512:2],b:x"] {
+            assert!(allocator.takes(&good.into()), "{good}");
+        }
+        for bad in ["", "expandable", "a:", ":1", "a:1,", "a b:1", "a:1, b:2"] {
+            assert!(!allocator.takes(&bad.into()), "{bad}");
+        }
+    }
+}

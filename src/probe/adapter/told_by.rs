@@ -1,0 +1,46 @@
+//! By which fact a script tells that a target took effect: one row for each target that a hook sets.
+
+use super::Target;
+use crate::model::arrival::APPLIED;
+
+/// Targets and facts. Of those with [`APPLIED`] the hook says that they took effect, without a value.
+const TOLD_BY: &[(&str, &str)] = &[
+    ("dataloader.batch_size", "loader.batch_size"),
+    ("dataloader.num_workers", "loader.workers"),
+    ("dataloader.pin_memory", "loader.pin_memory"),
+    ("dataloader.prefetch_factor", "loader.prefetch_factor"),
+    ("dataloader.persistent_workers", "loader.persistent_workers"),
+    ("torch.precision", "precision"),
+    ("torch.compile", "compiled"),
+    ("torch.channels_last", APPLIED),
+    ("torch.cudnn_benchmark", APPLIED),
+    ("torch.fused_optimizer", "optimizer_fused"),
+    ("torch.sdpa", APPLIED),
+    ("torch.grad_accumulation", APPLIED),
+    ("torch.checkpoint", APPLIED),
+];
+
+impl Target {
+    /// The fact that has a setting again once it took effect; `None` where nothing tells.
+    pub fn fact(&self) -> Option<&'static str> {
+        TOLD_BY.iter().find(|(target, _)| *target == self.name).map(|(_, fact)| *fact)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::FACTS;
+    use crate::probe::adapter::{By, TARGETS};
+
+    #[test]
+    fn a_hook_tells_of_each_of_its_targets_by_a_fact_that_is_known() {
+        for target in TARGETS {
+            assert_eq!(target.fact().is_some(), matches!(target.by, By::Hook(_)), "{}", target.name);
+        }
+        for (target, fact) in TOLD_BY {
+            assert!(TARGETS.iter().any(|known| known.name == *target), "{target}");
+            assert!(*fact == APPLIED || FACTS.iter().any(|known| known.name == *fact), "{fact}");
+        }
+    }
+}

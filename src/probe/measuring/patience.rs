@@ -1,0 +1,337 @@
+//! When a probe has measured enough, and when it is bound to lose.
+
+use std::time::Duration;
+
+use super::throughput::Throughput;
+use super::window::Window;
+use crate::model::{Estimate, Measurement, Settings, Value};
+use crate::probe::Effort;
+use crate::probe::Job;
+use crate::probe::Limits;
+
+/// What is known of a running probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::probe) enum Sufficiency {
+    /// Measuring goes on.
+    TooLittle,
+    /// Measuring longer is not worth it.
+    Enough,
+    /// The rival is faster, with 99 % confidence.
+    Loses,
+}
+
+/// Watches the window of one probe.
+#[derive(Debug)]
+pub(in crate::probe) struct Patience {
+    precision: f64,
+    rival: Option<Estimate>,
+    /// Longest time of measuring after warm-up.
+    longest: Duration,
+    /// The precision at which it ends sooner.
+    wanted: f64,
+    shortest: Duration,
+    /// Steps that a loader's queue may have held when the first step began.
+    queued: u64,
+    /// The throughput at the last look, and the steps that there were.
+    latest: (u64, Option<Throughput>),
+    decided: Sufficiency,
+    /// The steps from which on the precision is looked at again.
+    next_check: u64,
+    /// Comparisons with the rival, and the steps from which on the next is due.
+    comparisons: u32,
+    next_comparison: u64,
+    lost_last: bool,
+}
+
+impl Patience {
+    /// For a probe whose settings go under the names in `settings`, which tell how much a loader may hold.
+    pub(in crate::probe) fn new(job: &Job<'_>, settings: &Settings) -> Self {
+        Self { rival: job.rival, queued: queued_steps(settings), ..Self::within(job.limits, job.effort) }
+    }
+
+    fn within(limits: &Limits, effort: Effort) -> Self {
+        /// The shortest time of measuring: what else runs on a machine comes and goes in tenths of seconds.
+        const SHORTEST: Duration = Duration::from_millis(500);
+        let (factor, parts) = match effort {
+            Effort::Probe | Effort::Losses => (1, 1),
+            Effort::Screen { one_in } => (1, one_in.get()),
+            Effort::Confirm => (2, 1),
+        };
+        let longest = limits.measure_time * factor / parts;
+        Self {
+            precision: limits.precision,
+            rival: None,
+            longest,
+            wanted: limits.precision / f64::from(factor),
+            shortest: (SHORTEST * factor).min(longest),
+            queued: 0,
+            latest: (0, None),
+            decided: Sufficiency::TooLittle,
+            next_check: 0,
+            comparisons: 0,
+            next_comparison: 0,
+            lost_last: false,
+        }
+    }
+
+    /// Looks at the window again, where enough has happened since the last look. What is decided stays so.
+    pub(in crate::probe) fn look(&mut self, window: &Window) -> Sufficiency {
+        if self.decided != Sufficiency::TooLittle {
+            return self.decided;
+        }
+        // A look costs time in proportion to the steps: with a hundredth more of them it is worth it.
+        if window.steps() <= self.latest.0 + self.latest.0 / 100 && self.latest.0 > 0 {
+            return Sufficiency::TooLittle;
+        }
+        self.latest = (window.steps(), window.throughput());
+        let Some(throughput) = self.latest.1.clone() else { return Sufficiency::TooLittle };
+        if self.is_enough(&throughput) {
+            self.decided = Sufficiency::Enough;
+        } else if self.loses(&throughput) {
+            self.decided = Sufficiency::Loses;
+        }
+        self.decided
+    }
+
+    /// The throughput at the last look.
+    pub(in crate::probe) fn estimate(&self) -> Option<Estimate> {
+        self.latest.1.as_ref().map(|throughput| throughput.estimate)
+    }
+
+    /// Whether warm-up is over for sure, as far as that can be told.
+    fn is_steady(&self, throughput: &Throughput) -> bool {
+        throughput.is_settled() && throughput.warmup_steps + throughput.steps_after_warmup() > self.queued
+    }
+
+    /// Whether the interval is narrow enough, or the time for it over.
+    ///
+    /// The more often one looks, the more often an interval is too narrow by chance: it is compared with the precision
+    /// only after a fifth more steps each time.
+    fn is_enough(&mut self, throughput: &Throughput) -> bool {
+        const FEWEST_STEPS: u64 = 10;
+        /// Steps among which a stall each hundred is seen, unless this part of the longest time is over before.
+        const MANY_STEPS: u64 = 200;
+        const PART: u32 = 5;
+        let measured = throughput.measured;
+        if measured >= self.longest * 2 && throughput.steps >= 3 {
+            return true;
+        }
+        if !self.is_steady(throughput) || throughput.steps < FEWEST_STEPS || measured < self.shortest {
+            return false;
+        }
+        // What comes now and then shows only to whoever waits for it, and until then the interval knows nothing of it.
+        if throughput.steps < MANY_STEPS && measured < self.longest / PART {
+            return false;
+        }
+        let is_due = throughput.steps >= self.next_check;
+        if is_due {
+            self.next_check = throughput.steps + throughput.steps.div_ceil(5);
+        }
+        let precise = throughput.estimate.relative_half_width().is_some_and(|half| half <= self.wanted);
+        is_due && precise || measured >= self.longest
+    }
+
+    /// Whether the mean is below the rival's interval by more than the precision, with 99 % confidence.
+    ///
+    /// Many looks give chance many chances. A comparison is therefore made only after a quarter more steps, and the
+    /// k-th has the share 1 / (k (k + 1)) of the 1 %: together they have no more than that (Bonferroni), however many
+    /// there are. A slow stretch of the machine is no reason either: two comparisons in a row must be lost. What differs from run to run is not in the interval of one, so a config is not given up for less than
+    /// the precision that was asked for.
+    fn loses(&mut self, throughput: &Throughput) -> bool {
+        const ERROR: f64 = 0.01;
+        const FEWEST_STEPS: u64 = 6;
+        const FEWEST_BATCHES: f64 = 6.0;
+        let Some(low) = self.rival.and_then(|rival| rival.low) else { return false };
+        let is_due = throughput.steps >= FEWEST_STEPS.max(self.next_comparison) && throughput.measured >= self.shortest;
+        if !is_due || !self.is_steady(throughput) {
+            return false;
+        }
+        // Steps that resemble each other are as few as the independent ones among them.
+        if throughput.rate.independent_batches() < FEWEST_BATCHES {
+            return false;
+        }
+        self.comparisons += 1;
+        self.next_comparison = throughput.steps + throughput.steps.div_ceil(4);
+        let tail = ERROR / f64::from(self.comparisons) / f64::from(self.comparisons + 1);
+        let lost = throughput.rate.upper_end(tail).is_some_and(|upper| upper < low * (1.0 - self.precision));
+        std::mem::replace(&mut self.lost_last, lost) && lost
+    }
+
+    /// Adds what the end of measuring says.
+    pub(in crate::probe) fn conclude(&self, measurement: &mut Measurement, stopped_itself: bool) {
+        let half = measurement.throughput.and_then(|throughput| throughput.relative_half_width());
+        measurement.is_unstable = half.is_some_and(|half| half > self.precision);
+        let measured = measurement.measured_seconds.unwrap_or_default();
+        measurement.saved_seconds = stopped_itself.then(|| (self.longest.as_secs_f64() - measured).max(0.0));
+    }
+}
+
+/// How many batches the loader may have had ready when the first step began, as the names of the settings tell.
+///
+/// Such steps need not wait for data and are too fast. As long as there may be nothing else, they are not believed.
+fn queued_steps(settings: &Settings) -> u64 {
+    /// What PyTorch's `DataLoader` takes for `prefetch_factor` where nobody says.
+    const PREFETCH: i64 = 2;
+    /// Beyond it waiting costs more than it is worth.
+    const MOST: i64 = 100;
+    let number = |word: &str| {
+        let of_it = |(name, value): (&str, &Value)| value.as_i64().filter(|_| name.contains(word));
+        settings.iter().find_map(of_it).map(|number| number.clamp(0, MOST))
+    };
+    let queued = number("worker").unwrap_or(0) * number("prefetch").unwrap_or(PREFETCH).max(1);
+    queued.min(MOST).unsigned_abs()
+}
+
+#[cfg(test)]
+pub(in crate::probe) mod tests {
+    use super::super::window::StepReport;
+    use super::*;
+    use crate::probe::stats::simulation::{Process, Random};
+
+    /// Runs a probe whose steps take these times, in seconds, until it stops by itself or they are over.
+    fn run(mut patience: Patience, times: &[f64]) -> (Sufficiency, Throughput) {
+        let (mut window, mut at, mut tick) = (Window::default(), 0.0, 0.0);
+        for &seconds in times {
+            at += seconds;
+            let at = Duration::from_secs_f64(at);
+            window.push(StepReport { at, seconds, amount: 1.0, waited: 0.0, mark: None });
+            if at.as_secs_f64() >= tick {
+                tick = at.as_secs_f64() + 0.05;
+                if patience.look(&window) != Sufficiency::TooLittle {
+                    break;
+                }
+            }
+        }
+        (patience.decided, window.throughput().unwrap())
+    }
+
+    /// The throughput of a probe whose steps take these times and do one unit of work each.
+    pub(in crate::probe) fn run_probe(times: &[f64]) -> Estimate {
+        run(patience(None), times).1.estimate
+    }
+
+    fn patience(rival: Option<Estimate>) -> Patience {
+        Patience { rival, ..Patience::within(&Limits::default(), Effort::Probe) }
+    }
+
+    fn times(process: Process, mean: f64, random: &mut Random) -> Vec<f64> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
+        let count = (21.0 / mean) as usize;
+        process.times(count, random).into_iter().map(|time| time * mean).collect()
+    }
+
+    #[test]
+    fn steady_steps_need_few_and_noisy_ones_many() {
+        let mut random = Random(1);
+        let (decided, steady) = run(patience(None), &times(Process::Independent(0.01), 0.1, &mut random));
+        assert_eq!(decided, Sufficiency::Enough);
+        assert!(steady.steps <= 25, "{steady:?}");
+        let (decided, noisy) = run(patience(None), &times(Process::Independent(0.1), 0.02, &mut random));
+        assert_eq!(decided, Sufficiency::Enough);
+        assert!((60..300).contains(&noisy.steps), "{noisy:?}");
+        assert!(noisy.estimate.relative_half_width().unwrap() <= 0.02);
+    }
+
+    #[test]
+    fn what_does_not_settle_is_unstable_and_saves_nothing() {
+        let mut random = Random(2);
+        let patience = patience(None);
+        let mut conclusion = Measurement::default();
+        let (decided, throughput) = run(patience, &times(Process::LogNormal(1.0), 0.1, &mut random));
+        assert_eq!(decided, Sufficiency::Enough);
+        assert!(throughput.measured >= Duration::from_secs(10));
+        conclusion.throughput = Some(throughput.estimate);
+        conclusion.measured_seconds = Some(throughput.measured.as_secs_f64());
+        Patience::within(&Limits::default(), Effort::Probe).conclude(&mut conclusion, true);
+        assert!(conclusion.is_unstable);
+        assert_eq!(conclusion.saved_seconds, Some(0.0));
+        conclusion.throughput = Some(Estimate::interval(10.0, 9.9, 10.1));
+        conclusion.measured_seconds = Some(1.5);
+        Patience::within(&Limits::default(), Effort::Probe).conclude(&mut conclusion, true);
+        assert_eq!((conclusion.is_unstable, conclusion.saved_seconds), (false, Some(8.5)));
+        Patience::within(&Limits::default(), Effort::Probe).conclude(&mut conclusion, false);
+        assert_eq!(conclusion.saved_seconds, None);
+    }
+
+    #[test]
+    fn a_confirmation_is_more_careful() {
+        let mut random = Random(3);
+        let steps = times(Process::Independent(0.03), 0.05, &mut random);
+        let (_, probe) = run(patience(None), &steps);
+        let (_, confirmation) = run(Patience::within(&Limits::default(), Effort::Confirm), &steps);
+        assert!(confirmation.estimate.relative_half_width().unwrap() <= 0.01);
+        assert!(confirmation.steps > probe.steps);
+    }
+
+    #[test]
+    fn a_short_probe_ends_after_its_part_of_the_time() {
+        let mut random = Random(6);
+        let steps = times(Process::LogNormal(1.0), 0.02, &mut random);
+        let measured = |effort| {
+            let (decided, throughput) = run(Patience::within(&Limits::default(), effort), &steps);
+            assert_eq!(decided, Sufficiency::Enough);
+            throughput.measured.as_secs_f64()
+        };
+        let short = |parts| measured(Effort::Screen { one_in: std::num::NonZeroU32::new(parts).unwrap() });
+        assert!((short(10) - 1.0).abs() < 0.3, "{}", short(10));
+        assert!((short(4) - 2.5).abs() < 0.3, "{}", short(4));
+        assert!((measured(Effort::Probe) - 10.0).abs() < 0.5);
+    }
+
+    /// Sixteen batches are ready when the first step begins; then the loader gives one in 0.2 s.
+    #[test]
+    fn a_queue_that_was_filled_before_the_first_step_is_not_believed() {
+        let steps: Vec<f64> = [0.05; 16].into_iter().chain([0.2; 80]).collect();
+        let settings = [("num_workers", 4), ("prefetch_factor", 4)].into_iter().collect();
+        let patience = Patience { queued: queued_steps(&settings), ..patience(None) };
+        let (decided, throughput) = run(patience, &steps);
+        assert_eq!(decided, Sufficiency::Enough);
+        assert!((throughput.estimate.value - 5.0).abs() < 0.1, "{throughput:?}");
+        assert!(throughput.warmup_steps >= 16, "{throughput:?}");
+    }
+
+    #[test]
+    fn the_queue_is_known_by_the_names_of_settings() {
+        let queued = |settings: &[(&str, i64)]| queued_steps(&settings.iter().copied().collect());
+        assert_eq!(queued(&[("batch_size", 8)]), 0);
+        assert_eq!(queued(&[("workers", 3)]), 6);
+        assert_eq!(queued(&[("dataloader_num_workers", 3), ("prefetch", 5)]), 15);
+        assert_eq!(queued(&[("workers", 64), ("prefetch", 64)]), 100);
+        assert_eq!(queued(&[("workers", -1)]), 0);
+    }
+
+    #[test]
+    fn a_config_that_is_as_fast_is_hardly_ever_given_up() {
+        const ROUNDS: usize = 150;
+        let mut random = Random(4);
+        for process in [Process::Independent(0.1), Process::Autoregressive(0.5, 0.05), Process::Bursts(4, 0.1)] {
+            let mut given_up = 0;
+            for _ in 0..ROUNDS {
+                let (_, rival) = run(patience(None), &times(process, 0.1, &mut random));
+                let (decided, _) = run(patience(Some(rival.estimate)), &times(process, 0.1, &mut random));
+                given_up += usize::from(decided == Sufficiency::Loses);
+            }
+            assert!(given_up * 100 <= ROUNDS, "{process:?}: {given_up} of {ROUNDS}");
+        }
+    }
+
+    #[test]
+    fn a_config_that_is_much_slower_is_given_up_sooner_than_it_would_be_measured() {
+        let mut random = Random(5);
+        for process in [Process::Independent(0.2), Process::Bursts(4, 0.05), Process::LogNormal(0.3)] {
+            let steps = times(process, 0.1, &mut random);
+            let rival = Some(Estimate::interval(20.0, 19.8, 20.2));
+            let (decided, throughput) = run(patience(rival), &steps);
+            assert_eq!(decided, Sufficiency::Loses, "{process:?}");
+            let (_, whole) = run(patience(None), &steps);
+            assert!(throughput.steps * 2 < whole.steps, "{process:?}: {throughput:?} {whole:?}");
+        }
+    }
+
+    #[test]
+    fn during_warm_up_nothing_is_given_up() {
+        let slow_start: Vec<f64> = (0..12).map(|step| 1.0 / f64::from(step + 1)).chain([0.05; 200]).collect();
+        let rival = Some(Estimate::interval(20.0, 19.8, 20.2));
+        assert_eq!(run(patience(rival), &slow_start).0, Sufficiency::Enough);
+    }
+}

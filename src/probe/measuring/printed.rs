@@ -1,0 +1,231 @@
+//! Rates that a step prints, as stretches of time: how long each held.
+//!
+//! A printed rate is that of the stretch since the line before, so it counts for as long as that stretch took. The mean of
+//! the rates themselves would count a fast stretch of ten steps as much as a slow one of ten, and be too high.
+
+use std::collections::VecDeque;
+
+/// A rate, and for how many seconds it held.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::probe) struct Stretch {
+    pub(in crate::probe) seconds: f64,
+    pub(in crate::probe) rate: f64,
+}
+
+/// What lines came to.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::probe) enum Stretches {
+    /// The first lines: nobody knows when they began, so their times are only in proportion to each other.
+    First(Vec<Stretch>),
+    /// Lines behind others.
+    Known(Vec<Stretch>),
+}
+
+/// Turns lines into stretches, as they come.
+#[derive(Debug, Default)]
+pub(in crate::probe) struct Printed {
+    /// When the last lines came, in seconds since the probe began.
+    last: Option<f64>,
+    /// The newest stretches of lines that came apart.
+    recent: VecDeque<Stretch>,
+}
+
+impl Printed {
+    /// Takes the rates of lines that came together at a moment; more than one where output was held back.
+    pub(in crate::probe) fn take(&mut self, at: f64, rates: &[f64]) -> Stretches {
+        let last = self.last.replace(at);
+        let rates: Vec<f64> = rates.iter().copied().filter(|rate| rate.is_finite() && *rate >= 0.0).collect();
+        let Some(last) = last else {
+            // As if each line took a second, in the mean.
+            return Stretches::First(shared(count(rates.len()), &rates));
+        };
+        let seconds = self.without_pause(at - last, &rates);
+        let stretches = shared(seconds, &rates);
+        self.remember(&stretches);
+        Stretches::Known(stretches)
+    }
+
+    /// The time between lines, without a pause in it that the rates know nothing of.
+    ///
+    /// Evaluation between two lines makes the time between them longer, and the second line's rate does not tell. It
+    /// would count for all that time. Such a stretch is three times as long as usual, and is one in which three times as
+    /// much as usual would have been done; where lines come by the clock the first is never so, where they come by steps
+    /// the second.
+    fn without_pause(&self, seconds: f64, rates: &[f64]) -> f64 {
+        const LONG: f64 = 3.0;
+        const FEWEST: usize = 5;
+        let usual = self.usual(|stretch| stretch.seconds).zip(self.usual(|stretch| stretch.seconds * stretch.rate));
+        let is_known = self.recent.len() >= FEWEST && !rates.is_empty();
+        let Some((usual_seconds, usual_work)) = usual.filter(|_| is_known) else { return seconds };
+        let stretches = shared(seconds, rates);
+        let work: f64 = stretches.iter().map(|stretch| stretch.seconds * stretch.rate).sum();
+        let lines = count(rates.len());
+        let is_pause = seconds > LONG * lines * usual_seconds && work > LONG * lines * usual_work;
+        if is_pause { seconds * (lines * usual_work / work) } else { seconds }
+    }
+
+    /// The median over the time of the newest stretches: lines of other ranks, an instant later, take none.
+    fn usual(&self, number: fn(&Stretch) -> f64) -> Option<f64> {
+        let mut numbers: Vec<(f64, f64)> = self.recent.iter().map(|one| (number(one), one.seconds)).collect();
+        numbers.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let half = numbers.iter().map(|(_, seconds)| seconds).sum::<f64>() / 2.0;
+        let mut below = 0.0;
+        let middle = numbers.iter().find(|(_, seconds)| {
+            below += seconds;
+            below >= half
+        });
+        middle.map(|(number, _)| *number)
+    }
+
+    fn remember(&mut self, stretches: &[Stretch]) {
+        const KEPT: usize = 32;
+        self.recent.extend(stretches);
+        let surplus = self.recent.len().saturating_sub(KEPT);
+        self.recent.drain(..surplus);
+    }
+}
+
+/// Shares time out among lines that came together, as if each stood for as many steps as any other: a line each so many
+/// steps is what scripts print. Where one of them did nothing nobody knows how long, and all get the same.
+fn shared(seconds: f64, rates: &[f64]) -> Vec<Stretch> {
+    let whole: f64 = rates.iter().map(|rate| rate.recip()).sum();
+    let part = |rate: f64| if whole.is_finite() { rate.recip() / whole } else { count(rates.len()).recip() };
+    rates.iter().map(|&rate| Stretch { seconds: seconds * part(rate), rate }).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn count(number: usize) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::window::Window;
+    use super::*;
+    use crate::model::Estimate;
+    use crate::probe::stats::simulation::{Process, Random};
+
+    /// Step times at mixed speeds, as a step of 100 samples: most take 10 ms, each fifth stretch ten times that.
+    fn mixed(steps: usize, random: &mut Random) -> Vec<f64> {
+        let mut pace = 0.01;
+        (0..steps)
+            .map(|step| {
+                if step % 10 == 0 {
+                    pace = if random.uniform() < 0.2 { 0.1 } else { 0.01 };
+                }
+                pace * (1.0 + 0.05 * random.normal())
+            })
+            .collect()
+    }
+
+    const SAMPLES: f64 = 100.0;
+    /// Of 100 samples, 0.2 of the stretches at 0.1 s and 0.8 at 0.01 s a step.
+    const TRUE: f64 = SAMPLES / (0.2 * 0.1 + 0.8 * 0.01);
+
+    /// What a script prints: a moment, and the rate since the line before.
+    fn lines_each_ten_steps(times: &[f64]) -> Vec<(f64, f64)> {
+        let mut at = 5.0;
+        times
+            .chunks_exact(10)
+            .map(|steps| {
+                let seconds: f64 = steps.iter().sum();
+                at += seconds;
+                (at, 10.0 * SAMPLES / seconds)
+            })
+            .collect()
+    }
+
+    fn lines_each_second(times: &[f64]) -> Vec<(f64, f64)> {
+        let (mut at, mut seconds, mut steps, mut lines) = (5.0, 0.0, 0.0, Vec::new());
+        for time in times {
+            (at, seconds, steps) = (at + time, seconds + time, steps + 1.0);
+            if seconds >= 1.0 {
+                lines.push((at, steps * SAMPLES / seconds));
+                (seconds, steps) = (0.0, 0.0);
+            }
+        }
+        lines
+    }
+
+    /// Lines that come when so many are there, all at once.
+    fn held_back(lines: &[(f64, f64)], together: usize) -> Estimate {
+        let mut window = Window::default();
+        for lines in lines.chunks(together) {
+            let rates: Vec<f64> = lines.iter().map(|(_, rate)| *rate).collect();
+            window.push_rates(Duration::from_secs_f64(lines[lines.len() - 1].0), &rates);
+        }
+        window.throughput().unwrap().estimate
+    }
+
+    fn assert_covers(name: &str, truth: f64, mut estimate: impl FnMut(&mut Random) -> Estimate) {
+        const ROUNDS: usize = 60;
+        let mut random = Random(11);
+        let estimates: Vec<Estimate> = (0..ROUNDS).map(|_| estimate(&mut random)).collect();
+        let covered = estimates.iter().filter(|one| (one.low.unwrap()..=one.high.unwrap()).contains(&truth)).count();
+        let mean = count(ROUNDS) / estimates.iter().map(|one| one.value.recip()).sum::<f64>();
+        assert!((mean / truth - 1.0).abs() < 0.03, "{name}: {mean} and not {truth}");
+        assert!(covered * 100 >= ROUNDS * 90, "{name}: {covered} of {ROUNDS}");
+    }
+
+    #[test]
+    fn the_mean_of_mixed_speeds_is_the_rate_over_the_time_and_its_interval_holds_it() {
+        for together in [1, 7] {
+            let name = format!("each ten steps, {together} lines together");
+            assert_covers(&name, TRUE, |random| held_back(&lines_each_ten_steps(&mixed(4000, random)), together));
+        }
+        assert_covers("each second", TRUE, |random| held_back(&lines_each_second(&mixed(4000, random)), 1));
+    }
+
+    #[test]
+    fn a_smoothed_rate_is_followed() {
+        // As tqdm smooths: of work and of time apart, 0.3 of the newest.
+        assert_covers("smoothed", SAMPLES / 0.01, |random| {
+            let times = Process::Independent(0.2).times(400, random);
+            let (mut at, mut smooth) = (5.0, 0.01);
+            let lines = times.chunks_exact(1).map(|step| {
+                at += step[0] * 0.01;
+                smooth += 0.3 * (step[0] * 0.01 - smooth);
+                (at, SAMPLES / smooth)
+            });
+            held_back(&lines.collect::<Vec<_>>(), 1)
+        });
+    }
+
+    #[test]
+    fn ranks_that_all_print_count_once() {
+        let lines = lines_each_ten_steps(&mixed(4000, &mut Random(2)));
+        let one = held_back(&lines, 1).value;
+        let four: Vec<(f64, f64)> =
+            lines.iter().flat_map(|&(at, rate)| (0..4).map(move |rank| (at + 1e-4 * f64::from(rank), rate))).collect();
+        assert!((held_back(&four, 1).value / one - 1.0).abs() < 0.03);
+        assert!((held_back(&four, 4).value / one - 1.0).abs() < 0.03);
+    }
+
+    #[test]
+    fn a_pause_between_lines_gives_no_line_more_weight() {
+        let mut printed = Printed::default();
+        for line in 0..10 {
+            printed.take(f64::from(line), &[100.0]);
+        }
+        let Stretches::Known(stretches) = printed.take(40.0, &[200.0]) else { panic!("not the first") };
+        assert_eq!(stretches, [Stretch { seconds: 0.5, rate: 200.0 }], "as much as in any other stretch");
+        let Stretches::Known(stretches) = printed.take(50.0, &[10.0]) else { panic!("not the first") };
+        assert_eq!(stretches, [Stretch { seconds: 10.0, rate: 10.0 }], "a slow stretch is none");
+    }
+
+    #[test]
+    fn the_first_lines_say_nothing_of_their_time() {
+        let mut printed = Printed::default();
+        assert_eq!(printed.take(60.0, &[10.0]), Stretches::First(vec![Stretch { seconds: 1.0, rate: 10.0 }]));
+        assert_eq!(printed.take(62.0, &[20.0]), Stretches::Known(vec![Stretch { seconds: 2.0, rate: 20.0 }]));
+        assert_eq!(printed.take(63.0, &[f64::INFINITY, -1.0]), Stretches::Known(Vec::new()));
+        assert_eq!(printed.take(65.0, &[20.0]), Stretches::Known(vec![Stretch { seconds: 2.0, rate: 20.0 }]));
+        // All at once, at the end: the rates of equal work.
+        let Stretches::First(all) = Printed::default().take(9.0, &[10.0, 30.0]) else { panic!("the first") };
+        assert_eq!(all.iter().map(|one| one.seconds).collect::<Vec<_>>(), [1.5, 0.5]);
+        let Stretches::First(none) = Printed::default().take(9.0, &[0.0, 30.0]) else { panic!("the first") };
+        assert_eq!(none.iter().map(|one| one.seconds).collect::<Vec<_>>(), [1.0, 1.0]);
+    }
+}

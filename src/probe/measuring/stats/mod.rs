@@ -1,0 +1,135 @@
+//! Statistics of step times and rates; pure functions.
+
+mod isolated;
+mod period;
+#[cfg(test)]
+pub(crate) mod simulation;
+mod steady;
+mod student;
+mod warmup;
+
+use crate::model::Estimate;
+
+pub use isolated::isolated_above;
+pub use steady::{MeanRate, Work};
+pub use student::student_quantile;
+pub use warmup::warmup_length;
+
+/// The middle of the numbers; `None` without any.
+pub fn median(numbers: &[f64]) -> Option<f64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    Some(if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[middle - 1], upper) } else { upper })
+}
+
+/// The mean; `None` without any number.
+pub fn mean(numbers: &[f64]) -> Option<f64> {
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>() / numbers.len() as f64)
+}
+
+/// The median with the 95 % interval that order statistics give it, whatever the distribution.
+///
+/// The ends are the order statistics at `n/2 ± 1.96 √n / 2` (Conover, "Practical Nonparametric Statistics", 3rd ed.,
+/// section 3.2). Below six numbers no pair of them reaches 95 %; there the interval is Student's for the mean.
+pub fn median_with_interval(numbers: &[f64]) -> Option<Estimate> {
+    const SMALLEST: usize = 6;
+    let value = median(numbers)?;
+    if numbers.len() < 2 {
+        return Some(Estimate::point(value));
+    }
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    let count = sorted.len() as f64;
+    if sorted.len() < SMALLEST {
+        let mean = mean(numbers)?;
+        let variance = numbers.iter().map(|number| (number - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        let half = student_quantile(sorted.len() - 1, 0.025) * (variance / count).sqrt();
+        return Some(Estimate::interval(value, value - half, value + half));
+    }
+    let half = 1.96 * count.sqrt() / 2.0;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the list")]
+    let (low, high) =
+        ((count / 2.0 - half).floor().max(0.0) as usize, ((count / 2.0 + half).ceil() as usize).min(sorted.len() - 1));
+    Some(Estimate::interval(value, sorted[low], sorted[high]))
+}
+
+/// A number with its standard error; the errors of several need only be right in proportion to each other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Observation {
+    /// The number.
+    pub value: f64,
+    /// Its standard error, above zero.
+    pub error: f64,
+}
+
+/// The mean of observations, each with the weight of its error, and the error of that mean; `None` without any.
+pub fn weighted_mean(observations: &[Observation]) -> Option<Observation> {
+    let weight = |observation: &Observation| observation.error.powi(-2);
+    let total: f64 = observations.iter().map(weight).sum();
+    let value = observations.iter().map(|observation| observation.value * weight(observation)).sum::<f64>() / total;
+    (!observations.is_empty()).then(|| Observation { value, error: total.sqrt().recip() })
+}
+
+/// By how much repeated observations differ more than their errors say, with the degrees of freedom behind it.
+///
+/// The ratio of Birge ("The calculation of errors by the method of least squares", Physical Review 40, 1932) over
+/// several groups, each around its own weighted mean: 1 where errors tell the whole spread. `None` without repetition.
+pub fn birge_ratio<'g>(groups: impl IntoIterator<Item = &'g [Observation]>) -> Option<(f64, usize)> {
+    let (mut squares, mut degrees) = (0.0, 0);
+    for group in groups {
+        let Some(mean) = weighted_mean(group) else { continue };
+        squares += group.iter().map(|one| ((one.value - mean.value) / one.error).powi(2)).sum::<f64>();
+        degrees += group.len() - 1;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    (degrees > 0).then(|| ((squares / degrees as f64).sqrt(), degrees))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn one_number_has_no_interval() {
+        assert_eq!(median_with_interval(&[5.0]), Some(Estimate::point(5.0)));
+    }
+
+    /// 2,000 samples of an exponential distribution, whose median is ln 2.
+    #[test]
+    fn the_interval_covers_the_true_median_about_as_often_as_it_says() {
+        let mut random = simulation::Random(1);
+        for size in [8, 20, 101] {
+            let covered = (0..2000)
+                .filter(|_| {
+                    let sample: Vec<f64> = (0..size).map(|_| -random.uniform().ln()).collect();
+                    let estimate = median_with_interval(&sample).unwrap();
+                    (estimate.low.unwrap()..=estimate.high.unwrap()).contains(&2_f64.ln())
+                })
+                .count();
+            assert!(covered >= 1880, "{size}: {covered} of 2000");
+        }
+    }
+
+    #[test]
+    fn a_measurement_that_did_not_settle_hardly_counts() {
+        let observation = |value, error| Observation { value, error };
+        let group = [observation(10.0, 0.01), observation(5.0, 1.0)];
+        let mean = weighted_mean(&group).unwrap();
+        assert!((mean.value - 10.0).abs() < 1e-3, "{mean:?}");
+        let equal = [observation(1.0, 0.5), observation(3.0, 0.5)];
+        assert_eq!(weighted_mean(&equal).unwrap().value, 2.0);
+        assert_eq!(birge_ratio([&equal[..], &equal[..1]]), Some((8_f64.sqrt(), 1)));
+        assert_eq!(birge_ratio([&equal[..1]]), None);
+    }
+}

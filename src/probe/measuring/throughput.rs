@@ -1,0 +1,386 @@
+//! From step times to a throughput: what is warm-up, what is left out, and what the rest comes to.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::window::Observation;
+use crate::model::{Estimate, Outliers};
+use crate::probe::stats::{self, MeanRate, Work};
+
+/// The mark of a step that ends an epoch, after which a loader fills its queue again.
+const EPOCH: &str = "epoch";
+
+/// What isolated slow steps are called where nobody says what happened in them.
+const OTHER: &str = "other";
+
+/// What a window comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::probe) struct Throughput {
+    /// The mean over the window, with its 95 % interval.
+    pub(in crate::probe) estimate: Estimate,
+    pub(in crate::probe) rate: MeanRate,
+    /// Steps that the estimate rests on.
+    pub(in crate::probe) steps: u64,
+    /// Steps before them that were dropped.
+    pub(in crate::probe) warmup_steps: u64,
+    /// Steps after warm-up that were left out, by what happened in them.
+    pub(in crate::probe) outliers: BTreeMap<String, Outliers>,
+    /// Mean seconds per step.
+    pub(in crate::probe) step_seconds: f64,
+    /// Median of the work per step.
+    pub(in crate::probe) amount: f64,
+    /// Time from the end of warm-up to the last step, whatever happened in it.
+    pub(in crate::probe) measured: Duration,
+    /// When the last step ended, since the probe began.
+    pub(in crate::probe) ended: Duration,
+}
+
+impl Throughput {
+    /// The throughput of observations; `kinds` are the names of their marks.
+    pub(in crate::probe) fn of(observations: &[Observation], kinds: &[String]) -> Option<Self> {
+        let mut left_out = marked(observations, kinds);
+        let regular: Vec<usize> = (0..observations.len()).filter(|&at| left_out[at].is_none()).collect();
+        let times = times(observations, &regular);
+        let largest = stats::isolated_above(&times);
+        let alone = largest.map_or_else(Vec::new, |largest| isolated(observations, &regular, &times, largest));
+        let cut = stats::warmup_length(&times, largest.unwrap_or(f64::INFINITY));
+        let cut = behind_early_ones(regular.get(cut).copied()?, observations.len(), &alone);
+        if are_exceptions(observations, &left_out, cut, &alone) {
+            alone.iter().for_each(|&at| left_out[at] = Some(OTHER));
+        }
+        let steady: Vec<usize> = (cut..observations.len()).filter(|&at| left_out[at].is_none()).collect();
+        let works: Vec<Work> = steady.iter().map(|&at| observations[at].work).collect();
+        let rate = MeanRate::of(&works)?;
+        let estimate = match rate.interval(0.95) {
+            Some((low, high)) => Estimate::interval(rate.rate, low, high),
+            None => Estimate::point(rate.rate),
+        };
+        let steps: u64 = steady.iter().map(|&at| observations[at].steps).sum();
+        let last = observations.last()?;
+        let begin = match cut.checked_sub(1) {
+            Some(before) => observations[before].at,
+            None => observations[0].at - observations[0].work.seconds,
+        };
+        let amounts: Vec<f64> =
+            steady.iter().map(|&at| observations[at].work.amount / count(observations[at].steps)).collect();
+        Some(Self {
+            estimate,
+            rate,
+            steps,
+            warmup_steps: observations[..cut].iter().map(|step| step.steps).sum(),
+            outliers: outliers(&observations[cut..], &left_out[cut..]),
+            step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
+            amount: stats::median(&amounts)?,
+            measured: Duration::try_from_secs_f64(last.at - begin).unwrap_or_default(),
+            ended: Duration::try_from_secs_f64(last.at).unwrap_or_default(),
+        })
+    }
+
+    /// The measured part of a probe that began at a moment.
+    pub(in crate::probe) fn span(&self, begin: Instant) -> (Instant, Instant) {
+        let end = begin + self.ended;
+        (end.checked_sub(self.measured).unwrap_or(begin).max(begin), end)
+    }
+
+    /// Whether warm-up is known to be over: a cut at half of the steps may have to be moved on.
+    pub(in crate::probe) fn is_settled(&self) -> bool {
+        self.warmup_steps < self.steps
+    }
+
+    /// Steps from the end of warm-up on, those that were left out included.
+    pub(in crate::probe) fn steps_after_warmup(&self) -> u64 {
+        self.steps + self.outliers.values().map(|outliers| outliers.steps).sum::<u64>()
+    }
+}
+
+/// What each step is left out for, as far as its marks say.
+///
+/// A marked step is left out however long it took: to leave out only the slow ones would make the mean too good. Where
+/// more than a quarter of all steps have a mark it is no exception, and they count.
+fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&'k str>> {
+    const MOST: u64 = 4;
+    let all: u64 = observations.iter().map(|step| step.steps).sum();
+    let is_rare: Vec<bool> = (0..kinds.len())
+        .map(|kind| {
+            let of_it = observations.iter().filter(|step| step.mark == Some(kind)).map(|step| step.steps);
+            of_it.sum::<u64>() * MOST <= all
+        })
+        .collect();
+    let kind = |step: &Observation| step.mark.filter(|&kind| is_rare[kind]).map(|kind| kinds[kind].as_str());
+    let mut left_out: Vec<Option<&str>> = observations.iter().map(kind).collect();
+    leave_out_refills(observations, &mut left_out);
+    left_out
+}
+
+/// Adds the steps right after an epoch's end while they take a time that steps elsewhere do not take: a loader that
+/// starts anew is slow at first, or fast, until its queue is as full as ever.
+fn leave_out_refills(observations: &[Observation], left_out: &mut [Option<&str>]) {
+    /// The queue of a loader with many workers.
+    const LONGEST: usize = 64;
+    /// Steps after an epoch's end that do not say what is usual, and the fewest that do.
+    const NEAR: usize = 16;
+    const FEWEST: usize = 20;
+    /// The share at each end of the other steps' times that counts as unusual.
+    const UNUSUAL: f64 = 0.01;
+    if !left_out.contains(&Some(EPOCH)) {
+        return;
+    }
+    let regular: Vec<usize> = (0..observations.len()).filter(|&at| left_out[at].is_none()).collect();
+    let times = times(observations, &regular);
+    let is_far = |at: usize| !left_out[at.saturating_sub(NEAR)..at].contains(&Some(EPOCH));
+    let mut sorted: Vec<f64> =
+        regular.iter().zip(&times).filter(|(at, _)| is_far(**at)).map(|(_, time)| *time).collect();
+    if sorted.len() < FEWEST {
+        sorted.clone_from(&times);
+    }
+    sorted.sort_by(f64::total_cmp);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a place")]
+    let edge = (sorted.len() as f64 * UNUSUAL) as usize;
+    let Some((&low, &high)) = sorted.get(edge).zip(sorted.get(sorted.len().wrapping_sub(edge + 1))) else { return };
+    let mut time = vec![f64::NAN; observations.len()];
+    regular.iter().zip(times).for_each(|(&at, seconds)| time[at] = seconds);
+    let mut since = LONGEST;
+    for at in 0..observations.len() {
+        match left_out[at] {
+            Some(EPOCH) => since = 0,
+            Some(_) => {}
+            None if since < LONGEST && (time[at] < low || time[at] > high) => {
+                left_out[at] = Some(EPOCH);
+                since += 1;
+            }
+            None => since = LONGEST,
+        }
+    }
+}
+
+/// Seconds per work of some steps; one that did nothing counts as if it had done a little.
+fn times(observations: &[Observation], places: &[usize]) -> Vec<f64> {
+    const LITTLE: f64 = 1e-3;
+    let all: f64 = places.iter().map(|&at| observations[at].work.amount).sum();
+    let least = (all / count(places.len().max(1) as u64) * LITTLE).max(f64::MIN_POSITIVE);
+    places.iter().map(|&at| observations[at].work.seconds / observations[at].work.amount.max(least)).collect()
+}
+
+/// The steps without a mark that stand alone above a time, but for those that waited for their data: outside an epoch's end
+/// a long wait is a burst of the loader, and part of the rate.
+fn isolated(observations: &[Observation], regular: &[usize], times: &[f64], largest: f64) -> Vec<usize> {
+    let middle = stats::median(times).unwrap_or(0.0);
+    let is_isolated = |at: usize, time: f64| {
+        let step = &observations[at];
+        let is_wait = step.waited >= (1.0 - middle / time) * step.work.seconds / 2.0;
+        time > largest && !(step.waited > 0.0 && is_wait)
+    };
+    regular.iter().zip(times).filter(|(at, time)| is_isolated(**at, **time)).map(|(at, _)| *at).collect()
+}
+
+/// The cut moved behind slow steps that stand alone among the first: what is set up once is warm-up.
+fn behind_early_ones(cut: usize, steps: usize, alone: &[usize]) -> usize {
+    const EARLY: usize = 10;
+    let early = cut.max(steps / EARLY);
+    alone.iter().rev().find(|&&at| (cut..early).contains(&at)).map_or(cut, |at| at + 1)
+}
+
+/// Whether the steps that stand alone hold so little of the time after the cut that a rate without them is right.
+///
+/// Nobody says what happens in them. However rare they are, what holds more of the time is what training costs here, as a
+/// stall of thirty steps in each sixty does, and a rate without it is one that no run reaches.
+fn are_exceptions(observations: &[Observation], left_out: &[Option<&str>], cut: usize, alone: &[usize]) -> bool {
+    /// Half of the precision that is asked for by default, so that no interval is wrong for it.
+    const MOST: f64 = 0.01;
+    let counted = (cut..observations.len()).filter(|&at| left_out[at].is_none());
+    let seconds: f64 = counted.map(|at| observations[at].work.seconds).sum();
+    let alone = alone.iter().filter(|&&at| at >= cut).map(|&at| observations[at].work.seconds);
+    alone.sum::<f64>() <= MOST * seconds
+}
+
+fn outliers(observations: &[Observation], left_out: &[Option<&str>]) -> BTreeMap<String, Outliers> {
+    let mut found: BTreeMap<String, Outliers> = BTreeMap::new();
+    for (step, kind) in observations.iter().zip(left_out) {
+        let Some(kind) = kind else { continue };
+        let entry = found.entry((*kind).to_owned()).or_default();
+        entry.steps += step.steps;
+        entry.seconds += step.work.seconds;
+    }
+    found
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn count(number: u64) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod stalls;
+
+#[cfg(test)]
+mod tests {
+    use super::super::window::{StepReport, Window};
+    use super::*;
+    use crate::probe::stats::simulation::{Process, Random};
+
+    /// A step of 32 samples, with what it waited and its mark.
+    type Step<'s> = (f64, f64, Option<&'s str>);
+
+    fn window<'s>(steps: impl IntoIterator<Item = Step<'s>>) -> Throughput {
+        let mut window = Window::default();
+        let mut at = 0.0;
+        for (seconds, waited, mark) in steps {
+            at += seconds;
+            window.push(StepReport { at: Duration::from_secs_f64(at), seconds, amount: 32.0, waited, mark });
+        }
+        window.throughput().unwrap()
+    }
+
+    fn plain(seconds: impl IntoIterator<Item = f64>) -> Throughput {
+        window(seconds.into_iter().map(|seconds| (seconds, 0.0, None)))
+    }
+
+    fn assert_rate(throughput: &Throughput, rate: f64) {
+        assert!((throughput.estimate.value / rate - 1.0).abs() < 0.02, "{rate}: {throughput:?}");
+    }
+
+    /// Steps of 10 ms with a little noise.
+    fn steady(count: usize) -> Vec<f64> {
+        Process::Independent(0.02).times(count, &mut Random(9)).into_iter().map(|time| time * 0.01).collect()
+    }
+
+    #[test]
+    fn steady_steps_give_their_rate() {
+        let throughput = plain([0.01; 100]);
+        assert_rate(&throughput, 3200.0);
+        assert!((throughput.step_seconds - 0.01).abs() < 1e-9);
+        assert_eq!((throughput.steps + throughput.warmup_steps, throughput.amount), (100, 32.0));
+        assert!((throughput.measured.as_secs_f64() - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_measured_part_lies_behind_warm_up() {
+        let mut steps = steady(100);
+        steps[0] = 3.0;
+        let begin = Instant::now();
+        let (from, to) = plain(steps.clone()).span(begin);
+        assert!((to.duration_since(begin).as_secs_f64() - steps.iter().sum::<f64>()).abs() < 1e-6);
+        assert!((3.0..3.5).contains(&from.duration_since(begin).as_secs_f64()), "{:?}", from.duration_since(begin));
+    }
+
+    #[test]
+    fn what_ends_at_different_times_is_all_warm_up() {
+        // Compiling in the first step, autotuning in the second, the optimiser's state in the fourth, and until the
+        // thirtieth another level.
+        let mut steps = steady(120);
+        (steps[0], steps[1], steps[3]) = (3.0, 0.4, 0.05);
+        steps[4..30].iter_mut().for_each(|time| *time *= 1.3);
+        let throughput = plain(steps);
+        assert_rate(&throughput, 3200.0);
+        assert!((29..40).contains(&throughput.warmup_steps), "{throughput:?}");
+        assert!(throughput.outliers.is_empty(), "{throughput:?}");
+    }
+
+    #[test]
+    fn steps_that_are_too_fast_at_first_are_warm_up_too() {
+        for (fast, workers) in [(8, 4), (16, 8), (32, 16), (8, 1)] {
+            let steps = (0..fast + 20 * workers).map(|step| match step {
+                _ if step < fast => 0.002,
+                _ if step % workers == 0 => 0.002 + 0.008 * workers as f64,
+                _ => 0.002,
+            });
+            let throughput = plain(steps);
+            assert_rate(&throughput, 3200.0);
+            assert!(throughput.is_settled());
+        }
+    }
+
+    #[test]
+    fn bursts_of_a_loader_count_in_full() {
+        for workers in [2, 3, 4, 8, 16] {
+            let slow = 0.01 * workers as f64 - 0.001 * (workers - 1) as f64;
+            let throughput = plain((0..25 * workers).map(|step| if step % workers == 1 { slow } else { 0.001 }));
+            assert_rate(&throughput, 3200.0);
+            assert!(throughput.outliers.is_empty(), "{workers}: {throughput:?}");
+            assert!(throughput.estimate.relative_half_width().unwrap() < 0.02, "{workers}: {throughput:?}");
+        }
+    }
+
+    #[test]
+    fn marked_steps_are_left_out_and_told_by_kind() {
+        let steps = steady(100).into_iter().enumerate().map(|(at, time)| match at {
+            30 | 60 => (time + 0.5, 0.0, Some("epoch")),
+            45 => (time + 1.0, 0.0, Some("evaluation")),
+            // As fast as any other, and left out all the same.
+            70 => (time, 0.0, Some("checkpoint")),
+            _ => (time, 0.0, None),
+        });
+        let throughput = window(steps);
+        assert_rate(&throughput, 3200.0);
+        let counts: Vec<(&str, u64)> =
+            throughput.outliers.iter().map(|(kind, outliers)| (kind.as_str(), outliers.steps)).collect();
+        assert_eq!(counts, [("checkpoint", 1), ("epoch", 2), ("evaluation", 1)]);
+        assert!((throughput.outliers["evaluation"].seconds - 1.01).abs() < 0.01);
+        assert_eq!(throughput.steps + throughput.warmup_steps, 96);
+        assert!(throughput.measured.as_secs_f64() > 2.5, "what is left out takes its time all the same");
+    }
+
+    #[test]
+    fn a_loader_that_fills_its_queue_again_after_an_epoch_belongs_to_it() {
+        let steps = steady(100).into_iter().enumerate().map(|(at, time)| match at {
+            50 => (time + 0.5, 0.0, Some("epoch")),
+            51..54 => (time + 0.1, 0.1, None),
+            _ => (time, 0.0, None),
+        });
+        let throughput = window(steps);
+        assert_rate(&throughput, 3200.0);
+        assert_eq!(throughput.outliers["epoch"].steps, 4);
+    }
+
+    #[test]
+    fn a_mark_on_every_other_step_is_no_exception() {
+        let steps = (0..60).map(|at| if at % 2 == 0 { (0.015, 0.0, Some("evaluation")) } else { (0.005, 0.0, None) });
+        let throughput = window(steps);
+        assert_rate(&throughput, 3200.0);
+        assert!(throughput.outliers.is_empty());
+    }
+
+    #[test]
+    fn isolated_slow_steps_are_left_out_unless_they_wait_for_data() {
+        let with_pause = |pause: f64, waited: f64| {
+            window(steady(1500).into_iter().enumerate().map(move |(at, time)| match at {
+                700 | 1210 => (time + pause, waited, None),
+                _ => (time, 0.0, None),
+            }))
+        };
+        let throughput = with_pause(0.04, 0.0);
+        assert_rate(&throughput, 3200.0);
+        assert_eq!(throughput.outliers["other"].steps, 2);
+        let throughput = with_pause(0.04, 0.04);
+        assert!(throughput.outliers.is_empty(), "{throughput:?}");
+    }
+
+    #[test]
+    fn slow_steps_that_hold_more_than_a_hundredth_of_the_time_count_however_rare() {
+        for (pause, is_left_out) in [(0.06, true), (0.08, false), (3.0, false)] {
+            let steps = (0..1500).map(|at| if at == 700 || at == 1210 { 0.01 + pause } else { 0.01 });
+            let throughput = plain(steps);
+            assert_eq!(throughput.outliers.contains_key("other"), is_left_out, "{pause}: {throughput:?}");
+            let seconds = if is_left_out { 15.0 } else { 15.0 + 2.0 * pause };
+            assert!((throughput.estimate.value / (32.0 * 1500.0 / seconds) - 1.0).abs() < 0.002, "{throughput:?}");
+        }
+    }
+
+    #[test]
+    fn one_observation_has_no_interval() {
+        let throughput = plain([0.5]);
+        assert_eq!(throughput.estimate, Estimate::point(64.0));
+        assert_eq!(throughput.steps, 1);
+    }
+
+    #[test]
+    fn a_step_that_did_nothing_takes_its_time() {
+        let steps: Vec<(f64, f64)> = (0..40).map(|at| (0.01, if at % 2 == 0 { 64.0 } else { 0.0 })).collect();
+        let mut window = Window::default();
+        for (at, (seconds, amount)) in steps.into_iter().enumerate() {
+            let at = Duration::from_secs_f64(0.01 * (at + 1) as f64);
+            window.push(StepReport { at, seconds, amount, waited: 0.0, mark: None });
+        }
+        assert_rate(&window.throughput().unwrap(), 3200.0);
+    }
+}

@@ -1,0 +1,247 @@
+//! The steps of one probe, as they come in.
+
+use std::time::Duration;
+
+use super::printed::{Printed, Stretch, Stretches};
+use super::throughput::Throughput;
+use crate::probe::stats::Work;
+
+/// Observations that are kept one by one; beyond it neighbours are added up, so that a flood of steps fits.
+const KEPT: usize = 1 << 14;
+
+/// The phase in which a step waits for its data.
+pub(in crate::probe) const DATA_WAIT: &str = "data_wait";
+
+/// One step, or neighbouring ones together.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::probe) struct Observation {
+    /// When it ended, in seconds since the probe began.
+    pub(in crate::probe) at: f64,
+    /// What was done, in the unit of the throughput without the "per second", and how long it took.
+    pub(in crate::probe) work: Work,
+    /// How much of that it waited for its data, in seconds; none where it does not say.
+    pub(in crate::probe) waited: f64,
+    /// What else happened in it, as a place in [`Window::kinds`].
+    pub(in crate::probe) mark: Option<usize>,
+    /// Steps that it stands for.
+    pub(in crate::probe) steps: u64,
+}
+
+/// What a step reported.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::probe) struct StepReport<'r> {
+    /// When it ended, since the probe began.
+    pub(in crate::probe) at: Duration,
+    /// How long it took, in seconds.
+    pub(in crate::probe) seconds: f64,
+    /// How much it did.
+    pub(in crate::probe) amount: f64,
+    /// How long it waited for its data, in seconds.
+    pub(in crate::probe) waited: f64,
+    /// What else happened in it.
+    pub(in crate::probe) mark: Option<&'r str>,
+}
+
+/// The observations of one probe.
+#[derive(Debug, Default)]
+pub(in crate::probe) struct Window {
+    observations: Vec<Observation>,
+    /// Names of the marks that steps had.
+    kinds: Vec<String>,
+    /// Steps behind each observation that is not marked.
+    stride: u64,
+    open: Option<Observation>,
+    steps: u64,
+    printed: Printed,
+    /// Whether there are but the first lines that were printed.
+    is_first_only: bool,
+}
+
+impl Window {
+    /// Adds a step; one whose numbers make no sense is left out.
+    pub(in crate::probe) fn push(&mut self, step: StepReport<'_>) {
+        let StepReport { at, seconds, amount, waited, mark } = step;
+        if !(seconds > 0.0 && seconds.is_finite() && amount.is_finite() && amount >= 0.0) {
+            return;
+        }
+        self.steps += 1;
+        let mark = mark.map(|name| self.kind(name));
+        let step = Observation { at: at.as_secs_f64(), work: Work { amount, seconds }, waited, mark, steps: 1 };
+        if mark.is_some() {
+            self.observations.push(step);
+        } else {
+            let sum = self.open.take().map_or(step, |open| together(open, step));
+            if sum.steps < self.stride {
+                self.open = Some(sum);
+                return;
+            }
+            self.observations.push(sum);
+        }
+        if self.observations.len() >= KEPT {
+            self.halve();
+        }
+    }
+
+    /// Counts the steps that were added so far, and no longer what they did.
+    pub(in crate::probe) fn count_steps(&mut self) {
+        for step in self.observations.iter_mut().chain(&mut self.open) {
+            #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+            let steps = step.steps as f64;
+            step.work.amount = steps;
+        }
+    }
+
+    /// Adds rates that the step printed, in lines that came together.
+    pub(in crate::probe) fn push_rates(&mut self, at: Duration, rates: &[f64]) {
+        let stretches = match self.printed.take(at.as_secs_f64(), rates) {
+            Stretches::First(stretches) => {
+                self.is_first_only = true;
+                stretches
+            }
+            Stretches::Known(stretches) => {
+                // The first lines stand for an unknown time, start-up included; without others they are better than none.
+                if std::mem::take(&mut self.is_first_only) {
+                    (self.open, self.stride) = (None, 0);
+                    self.observations.clear();
+                }
+                stretches
+            }
+        };
+        for Stretch { seconds, rate } in stretches {
+            self.push(StepReport { at, seconds, amount: rate * seconds, waited: 0.0, mark: None });
+        }
+    }
+
+    /// Steps so far, warm-up included.
+    pub(in crate::probe) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Work per second between two moments, in seconds since the probe began; none where no step ended.
+    pub(in crate::probe) fn rate_between(&self, (from, to): (f64, f64)) -> Option<f64> {
+        let first = self.observations.partition_point(|step| step.at <= from);
+        let within = self.observations.get(first..)?.iter().take_while(|step| step.at <= to);
+        let (mut amount, mut seconds) = (0.0, 0.0);
+        for step in within {
+            amount += step.work.amount;
+            seconds += step.work.seconds;
+        }
+        (seconds > 0.0).then(|| amount / seconds)
+    }
+
+    /// The throughput so far.
+    pub(in crate::probe) fn throughput(&self) -> Option<Throughput> {
+        Throughput::of(&self.observations, &self.kinds)
+    }
+
+    /// The place of a name; of too many different ones the last stands for all others.
+    fn kind(&mut self, name: &str) -> usize {
+        const MOST: usize = 16;
+        match self.kinds.iter().position(|kind| kind == name) {
+            Some(place) => place,
+            None if self.kinds.len() < MOST => {
+                self.kinds.push(name.to_owned());
+                self.kinds.len() - 1
+            }
+            None => MOST - 1,
+        }
+    }
+
+    /// Adds up neighbours, but for marked ones, which must stay apart. Of a flood of marks every other one is dropped.
+    fn halve(&mut self) {
+        self.stride = self.stride.max(1) * 2;
+        let mut kept: Vec<Observation> = Vec::with_capacity(KEPT);
+        let mut waiting: Option<Observation> = None;
+        for &step in &self.observations {
+            if step.mark.is_some() {
+                kept.push(step);
+                continue;
+            }
+            match waiting.take() {
+                Some(before) => kept.push(together(before, step)),
+                None => waiting = Some(step),
+            }
+        }
+        if let Some(left) = waiting {
+            self.open = Some(self.open.map_or(left, |open| together(left, open)));
+        }
+        if kept.len() > KEPT * 3 / 4 {
+            kept = kept.into_iter().step_by(2).collect();
+        }
+        self.observations = kept;
+    }
+}
+
+fn together(first: Observation, second: Observation) -> Observation {
+    Observation {
+        at: second.at,
+        work: first.work + second.work,
+        waited: first.waited + second.waited,
+        mark: None,
+        steps: first.steps + second.steps,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(seconds: f64, amount: f64, mark: Option<&str>) -> StepReport<'_> {
+        StepReport { at: Duration::ZERO, seconds, amount, waited: 0.0, mark }
+    }
+
+    #[test]
+    fn a_flood_of_steps_is_folded() {
+        let mut window = Window::default();
+        for at in 0..200_000_u32 {
+            let report = step(1e-6, 32.0, if at % 50_000 == 40_000 { Some("epoch") } else { None });
+            window.push(StepReport { at: Duration::from_micros(u64::from(at) + 1), ..report });
+        }
+        assert!(window.observations.len() <= KEPT);
+        assert_eq!(window.steps(), 200_000);
+        let throughput = window.throughput().unwrap();
+        assert!((throughput.estimate.value / 32e6 - 1.0).abs() < 1e-6, "{throughput:?}");
+        assert!((throughput.step_seconds / 1e-6 - 1.0).abs() < 1e-6, "{throughput:?}");
+        assert_eq!((throughput.outliers["epoch"].steps, throughput.amount), (4, 32.0));
+    }
+
+    #[test]
+    fn a_flood_of_marks_is_folded_too() {
+        let mut window = Window::default();
+        (0..100_000).for_each(|at| window.push(step(1e-6, 32.0, Some(&format!("kind {at}")))));
+        assert!(window.observations.len() <= KEPT && window.kinds.len() <= 16);
+        assert!(window.throughput().is_some());
+    }
+
+    #[test]
+    fn steps_are_counted_once_their_samples_are_not_known() {
+        let mut window = Window::default();
+        (0..10).for_each(|_| window.push(step(0.5, 32.0, None)));
+        window.count_steps();
+        (0..10).for_each(|_| window.push(step(0.5, 1.0, None)));
+        assert_eq!(window.throughput().unwrap().estimate.value, 2.0);
+    }
+
+    #[test]
+    fn nonsense_is_left_out() {
+        let mut window = Window::default();
+        for (seconds, amount) in [(0.0, 1.0), (-1.0, 1.0), (f64::NAN, 1.0), (1.0, f64::INFINITY), (1.0, -1.0)] {
+            window.push(step(seconds, amount, None));
+        }
+        assert_eq!(window.steps(), 0);
+        assert!(window.throughput().is_none());
+        window.push_rates(Duration::from_secs(1), &[0.0]);
+        assert!(window.throughput().is_none(), "nothing was done in that time");
+    }
+
+    #[test]
+    fn one_rate_is_taken_as_it_is() {
+        let mut window = Window::default();
+        window.push_rates(Duration::from_secs(3), &[1234.5]);
+        assert_eq!(window.throughput().unwrap().estimate, crate::model::Estimate::point(1234.5));
+        window.push_rates(Duration::from_secs(5), &[500.0]);
+        let throughput = window.throughput().unwrap();
+        assert_eq!(throughput.estimate.value, 500.0, "the first counts only where there is no other");
+        assert_eq!((throughput.measured, window.steps()), (Duration::from_secs(2), 2));
+    }
+}

@@ -1,0 +1,98 @@
+//! DeepSpeed's configuration, a JSON file.
+
+use serde_json::json;
+
+use super::framework::{Framework, Key, json, precision};
+use super::knob::Knob;
+use super::{Chosen, Written};
+use crate::model::Precision;
+
+/// The configuration of DeepSpeed.
+pub(super) const DEEPSPEED: Framework = Framework {
+    name: "DeepSpeed",
+    source: "https://www.deepspeed.ai/docs/config-json/",
+    keys: &[
+        Key {
+            knob: Knob::Batch,
+            key: "train_micro_batch_size_per_gpu",
+            write: |value| Ok(vec![("train_micro_batch_size_per_gpu", json(value))]),
+        },
+        Key {
+            knob: Knob::Accumulation,
+            key: "gradient_accumulation_steps",
+            write: |value| Ok(vec![("gradient_accumulation_steps", json(value))]),
+        },
+        Key {
+            knob: Knob::Precision,
+            key: "bf16.enabled",
+            write: |value| {
+                let both =
+                    |bf16: bool, fp16: bool| Ok(vec![("bf16.enabled", json!(bf16)), ("fp16.enabled", json!(fp16))]);
+                match precision(value)? {
+                    Precision::Fp32 => both(false, false),
+                    Precision::Bf16 => both(true, false),
+                    Precision::Fp16 => both(false, true),
+                    Precision::Tf32 => {
+                        Err("write torch.set_float32_matmul_precision(\"high\") in the script".to_owned())
+                    }
+                    Precision::Fp8 => Err("DeepSpeed trains in fp8 by the model's own layers only".to_owned()),
+                }
+            },
+        },
+        Key {
+            knob: Knob::DropLast,
+            key: "dataloader_drop_last",
+            write: |value| Ok(vec![("dataloader_drop_last", json(value))]),
+        },
+        Key {
+            knob: Knob::ZeroStage,
+            key: "zero_optimization.stage",
+            write: |value| Ok(vec![("zero_optimization.stage", json(value))]),
+        },
+    ],
+    own: &[
+        (
+            "",
+            &["gradient_clipping", "prescale_gradients", "sparse_gradients", "steps_per_print", "wall_clock_breakdown"],
+        ),
+        (
+            "zero_optimization",
+            &[
+                "allgather_bucket_size",
+                "allgather_partitions",
+                "contiguous_gradients",
+                "overlap_comm",
+                "reduce_bucket_size",
+                "reduce_scatter",
+                "round_robin_gradients",
+                "stage3_max_live_parameters",
+                "stage3_max_reuse_distance",
+                "stage3_param_persistence_threshold",
+                "stage3_prefetch_bucket_size",
+                "sub_group_size",
+            ],
+        ),
+    ],
+    elsewhere: &[
+        (Knob::Workers, LOADER),
+        (Knob::Prefetch, LOADER),
+        (Knob::PinMemory, LOADER),
+        (Knob::PersistentWorkers, LOADER),
+        (Knob::LearningRate, "write it where the optimizer is: optimizer.params.lr, or the script"),
+        (
+            Knob::Checkpoint,
+            "the model turns it on: deepspeed.checkpointing.checkpoint, or gradient_checkpointing_enable()",
+        ),
+        (Knob::Compile, "call engine.compile(), or torch.compile the model, in the script"),
+        (Knob::CudnnBenchmark, "write torch.backends.cudnn.benchmark = True in the script"),
+        (Knob::FusedOptimizer, "it belongs to the optimizer: FusedAdam is DeepSpeed's own"),
+        (Knob::Devices, "it belongs to the launcher: deepspeed --num_gpus"),
+        (Knob::Nodes, "it belongs to the launcher: deepspeed --num_nodes"),
+    ],
+};
+
+const LOADER: &str = "it belongs to the script's DataLoader";
+
+pub(super) fn write(chosen: &Chosen<'_>) -> Written {
+    DEEPSPEED.write_json(chosen)
+}

@@ -1,0 +1,171 @@
+//! Settings under the names of a training framework; what it has no name for is said.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::knob::{Entry, Knob, entries};
+use super::yaml::yaml_float;
+use super::{Chosen, Written};
+use crate::model::{Precision, Value};
+
+/// Keys with their values, or why there are none.
+pub type Pairs = Result<Vec<(&'static str, Json)>, String>;
+
+/// What a framework calls a knob.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    /// The knob.
+    pub knob: Knob,
+    /// The key, in a table below others where there are dots; the first of several.
+    pub key: &'static str,
+    /// The keys with their values; an error says why there are none.
+    pub write: fn(&Value) -> Pairs,
+}
+
+/// A framework's configuration.
+#[derive(Debug, Clone, Copy)]
+pub struct Framework {
+    /// Its name, as people write it.
+    pub name: &'static str,
+    /// Where its settings are documented.
+    pub source: &'static str,
+    /// What it calls the knobs.
+    pub keys: &'static [Key],
+    /// Further settings of its own that a parameter may be named after, each with the table that it is in.
+    pub own: &'static [(&'static str, &'static [&'static str])],
+    /// Where else a knob is set that it has no name for.
+    pub elsewhere: &'static [(Knob, &'static str)],
+}
+
+/// A scalar as it is.
+pub(super) fn json(value: &Value) -> Json {
+    match value {
+        Value::Bool(value) => json!(value),
+        Value::Int(value) => json!(value),
+        Value::Float(value) => json!(value),
+        Value::Text(value) => json!(value),
+    }
+}
+
+/// The precision that a setting names.
+pub(super) fn precision(value: &Value) -> Result<Precision, String> {
+    let named = match value {
+        Value::Text(text) => Precision::named(text),
+        Value::Bool(false) => Some(Precision::Fp32),
+        Value::Int(bits) => Precision::named(&bits.to_string()),
+        Value::Bool(true) | Value::Float(_) => None,
+    };
+    named.ok_or_else(|| "no framework has a precision of this name".to_owned())
+}
+
+impl Framework {
+    /// The settings under its names, in the order of its table, and what is to be said beside them.
+    pub(super) fn map(&self, chosen: &Chosen<'_>) -> (Vec<(String, Json)>, Vec<String>) {
+        let (entries, mut notes) = entries(chosen);
+        let mut found: Vec<(usize, String, Json)> = Vec::new();
+        for entry in &entries {
+            match self.place(entry) {
+                Ok(pairs) => {
+                    for (order, key, value) in pairs {
+                        if let Some((_, _, first)) = found.iter().find(|(_, known, _)| *known == key) {
+                            if *first != value {
+                                let Entry { name, value, .. } = entry;
+                                notes.push(format!("`{name}` = {value} is left out: another parameter sets `{key}`"));
+                            }
+                        } else {
+                            found.push((order, key, value));
+                        }
+                    }
+                }
+                Err(reason) => notes.push(format!("`{}` = {} is left out: {reason}", entry.name, entry.value)),
+            }
+        }
+        found.sort_by_key(|(order, ..)| *order);
+        (found.into_iter().map(|(_, key, value)| (key, value)).collect(), notes)
+    }
+
+    /// The keys and values of a setting, each with its place in the table.
+    fn place(&self, entry: &Entry) -> Result<Vec<(usize, String, Json)>, String> {
+        for (table, names) in self.own {
+            if names.contains(&entry.name.as_str()) {
+                let dot = if table.is_empty() { "" } else { "." };
+                return Ok(vec![(self.keys.len(), format!("{table}{dot}{}", entry.name), json(&entry.value))]);
+            }
+        }
+        let key = entry.knob.and_then(|knob| self.keys.iter().enumerate().find(|(_, key)| key.knob == knob));
+        if let Some((order, key)) = key {
+            let pairs = (key.write)(&entry.value)?;
+            return Ok(pairs.into_iter().map(|(key, value)| (order, key.to_owned(), value)).collect());
+        }
+        let elsewhere = self.elsewhere.iter().find(|(knob, _)| Some(*knob) == entry.knob);
+        Err(elsewhere.map_or_else(
+            || format!("{} has no setting for it; set it in the script", self.name),
+            |(_, place)| (*place).to_owned(),
+        ))
+    }
+
+    /// As one JSON object, dots as objects in objects.
+    pub(super) fn write_json(&self, chosen: &Chosen<'_>) -> Written {
+        let (pairs, notes) = self.map(chosen);
+        let mut object = Map::new();
+        for (key, value) in pairs {
+            insert(&mut object, &key, value);
+        }
+        // Objects of scalars always have a form.
+        Written { text: serde_json::to_string_pretty(&object).unwrap_or_default() + "\n", notes }
+    }
+
+    /// As YAML with notes as comments; `first` stands in front.
+    pub(super) fn write_yaml(&self, chosen: &Chosen<'_>, first: &[(&str, Json)], comments: &[&str]) -> Written {
+        let (pairs, notes) = self.map(chosen);
+        let mut text = String::new();
+        for line in comments.iter().map(|line| (*line).to_owned()).chain(notes.iter().cloned()) {
+            text += &format!("# {}\n", line.replace(['\n', '\r'], " "));
+        }
+        let mut object = Map::new();
+        let mut order: Vec<String> = Vec::new();
+        let given = first.iter().map(|(key, value)| ((*key).to_owned(), value.clone()));
+        for (key, value) in given.chain(pairs) {
+            let head = key.split('.').next().unwrap_or(&key).to_owned();
+            if !order.contains(&head) {
+                order.push(head);
+            }
+            insert(&mut object, &key, value);
+        }
+        for head in order {
+            yaml_lines(&head, object.get(&head).unwrap_or(&Json::Null), 0, &mut text);
+        }
+        Written { text, notes: Vec::new() }
+    }
+}
+
+fn insert(object: &mut Map<String, Json>, key: &str, value: Json) {
+    match key.split_once('.') {
+        None => {
+            object.insert(key.to_owned(), value);
+        }
+        Some((head, rest)) => {
+            let inner = object.entry(head).or_insert_with(|| Json::Object(Map::new()));
+            if let Json::Object(inner) = inner {
+                insert(inner, rest, value);
+            }
+        }
+    }
+}
+
+/// A key with its value; texts are quoted, which JSON and YAML do alike.
+fn yaml_lines(key: &str, value: &Json, depth: usize, text: &mut String) {
+    let indent = "  ".repeat(depth);
+    match value {
+        Json::Object(object) if !object.is_empty() => {
+            *text += &format!("{indent}{key}:\n");
+            for (key, value) in object {
+                yaml_lines(key, value, depth + 1, text);
+            }
+        }
+        Json::Number(number) if number.is_f64() => {
+            let number = yaml_float(number.as_f64().unwrap_or_default());
+            *text += &format!("{indent}{key}: {number}\n");
+        }
+        value => *text += &format!("{indent}{key}: {value}\n"),
+    }
+}

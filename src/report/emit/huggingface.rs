@@ -1,0 +1,132 @@
+//! The arguments of Hugging Face's `Trainer`, for `HfArgumentParser.parse_json_file`.
+
+use serde_json::json;
+
+use super::framework::{Framework, Key, json, precision};
+use super::knob::Knob;
+use super::{Chosen, Written};
+use crate::model::{Precision, Value};
+
+/// `TrainingArguments` of transformers 4.40 and later.
+pub(super) const HUGGINGFACE: Framework = Framework {
+    name: "TrainingArguments",
+    source: "https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments",
+    keys: &[
+        Key {
+            knob: Knob::Batch,
+            key: "per_device_train_batch_size",
+            write: |value| Ok(vec![("per_device_train_batch_size", json(value))]),
+        },
+        Key {
+            knob: Knob::Accumulation,
+            key: "gradient_accumulation_steps",
+            write: |value| Ok(vec![("gradient_accumulation_steps", json(value))]),
+        },
+        Key { knob: Knob::LearningRate, key: "learning_rate", write: |value| Ok(vec![("learning_rate", json(value))]) },
+        Key {
+            knob: Knob::Precision,
+            key: "bf16",
+            write: |value| match precision(value)? {
+                // Left out where it is not asked for: setting `tf32` fails where the GPU does not have it.
+                Precision::Fp32 => Ok(vec![("bf16", json!(false)), ("fp16", json!(false))]),
+                Precision::Tf32 => Ok(vec![("bf16", json!(false)), ("fp16", json!(false)), ("tf32", json!(true))]),
+                Precision::Bf16 => Ok(vec![("bf16", json!(true)), ("fp16", json!(false))]),
+                Precision::Fp16 => Ok(vec![("bf16", json!(false)), ("fp16", json!(true))]),
+                Precision::Fp8 => Err("the Trainer takes fp8 from Accelerate's configuration".to_owned()),
+            },
+        },
+        Key {
+            knob: Knob::Workers,
+            key: "dataloader_num_workers",
+            write: |value| Ok(vec![("dataloader_num_workers", json(value))]),
+        },
+        Key {
+            knob: Knob::Prefetch,
+            key: "dataloader_prefetch_factor",
+            write: |value| Ok(vec![("dataloader_prefetch_factor", json(value))]),
+        },
+        Key {
+            knob: Knob::PinMemory,
+            key: "dataloader_pin_memory",
+            write: |value| Ok(vec![("dataloader_pin_memory", json(value))]),
+        },
+        Key {
+            knob: Knob::PersistentWorkers,
+            key: "dataloader_persistent_workers",
+            write: |value| Ok(vec![("dataloader_persistent_workers", json(value))]),
+        },
+        Key {
+            knob: Knob::DropLast,
+            key: "dataloader_drop_last",
+            write: |value| Ok(vec![("dataloader_drop_last", json(value))]),
+        },
+        Key {
+            knob: Knob::Checkpoint,
+            key: "gradient_checkpointing",
+            write: |value| Ok(vec![("gradient_checkpointing", json(value))]),
+        },
+        Key {
+            knob: Knob::Compile,
+            key: "torch_compile",
+            write: |value| match value {
+                Value::Bool(is_on) => Ok(vec![("torch_compile", json!(is_on))]),
+                Value::Text(mode) if ["off", "none", "no"].contains(&mode.as_str()) => {
+                    Ok(vec![("torch_compile", json!(false))])
+                }
+                Value::Text(mode) => Ok(vec![("torch_compile", json!(true)), ("torch_compile_mode", json!(mode))]),
+                Value::Int(_) | Value::Float(_) => Err("it is no mode of torch.compile".to_owned()),
+            },
+        },
+        Key {
+            knob: Knob::FusedOptimizer,
+            key: "optim",
+            write: |value| {
+                let name = if *value == Value::Bool(true) { "adamw_torch_fused" } else { "adamw_torch" };
+                Ok(vec![("optim", json!(name))])
+            },
+        },
+    ],
+    own: &[(
+        "",
+        &[
+            "activation_checkpointing",
+            "auto_find_batch_size",
+            "bf16_full_eval",
+            "dataloader_in_order",
+            "ddp_backend",
+            "ddp_broadcast_buffers",
+            "ddp_bucket_cap_mb",
+            "ddp_find_unused_parameters",
+            "ddp_static_graph",
+            "deepspeed",
+            "eval_accumulation_steps",
+            "fp16_full_eval",
+            "fsdp",
+            "logging_steps",
+            "max_grad_norm",
+            "max_steps",
+            "optim",
+            "per_device_eval_batch_size",
+            "seed",
+            "torch_compile_backend",
+            "torch_empty_cache_steps",
+            "use_liger_kernel",
+            "warmup_steps",
+            "weight_decay",
+        ],
+    )],
+    elsewhere: &[
+        (Knob::CudnnBenchmark, "write torch.backends.cudnn.benchmark = True in the script"),
+        (Knob::Devices, "it belongs to the launcher: torchrun --nproc_per_node, or accelerate launch --num_processes"),
+        (Knob::Nodes, "it belongs to the launcher: torchrun --nnodes, or accelerate launch --num_machines"),
+        (Knob::ZeroStage, "it belongs into the DeepSpeed configuration: see --format deepspeed"),
+    ],
+};
+
+pub(super) fn write(chosen: &Chosen<'_>) -> Written {
+    let mut written = HUGGINGFACE.write_json(chosen);
+    if written.text.contains("\"adamw_torch") {
+        written.notes.push("`optim` is AdamW here; for another optimizer write its own name".to_owned());
+    }
+    written
+}

@@ -1,0 +1,213 @@
+//! What a parameter is to a training framework: by the target that it is applied to, else by its name, else by its role.
+
+use super::Chosen;
+use crate::model::{Parameter, Role, Value};
+
+/// Something that every framework has a name of its own for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Knob {
+    /// Samples of a batch.
+    Batch,
+    /// Batches, or parts of one, whose gradients are added up.
+    Accumulation,
+    /// Processes that load data.
+    Workers,
+    /// Batches that each of them loads ahead.
+    Prefetch,
+    /// Whether batches are put into page-locked memory.
+    PinMemory,
+    /// Whether the loader's processes live on from epoch to epoch.
+    PersistentWorkers,
+    /// Whether the last batch is left out where it is smaller.
+    DropLast,
+    /// The number format that is computed in.
+    Precision,
+    /// Whether and how the model is compiled.
+    Compile,
+    /// Whether cuDNN tries its algorithms.
+    CudnnBenchmark,
+    /// Whether the optimizer updates all weights in one kernel.
+    FusedOptimizer,
+    /// Whether activations are computed again in the backward pass.
+    Checkpoint,
+    /// Devices, or processes with one device each, of a machine.
+    Devices,
+    /// Machines.
+    Nodes,
+    /// The learning rate.
+    LearningRate,
+    /// The stage of the ZeRO optimizer.
+    ZeroStage,
+}
+
+/// How a knob is recognised.
+#[derive(Debug, Clone, Copy)]
+pub struct KnobFacts {
+    /// Which.
+    pub knob: Knob,
+    /// The adapter's target that is the same.
+    pub target: Option<&'static str>,
+    /// Names that mean it wherever they stand: those of frameworks' own settings, and of their examples' arguments.
+    pub names: &'static [&'static str],
+    /// The role that is the same.
+    pub role: Option<Role>,
+}
+
+/// All of them.
+pub const KNOBS: &[KnobFacts] = &[
+    KnobFacts {
+        knob: Knob::Batch,
+        target: Some("dataloader.batch_size"),
+        names: &["per_device_train_batch_size", "train_micro_batch_size_per_gpu", "train_batch_size", "batch_size"],
+        role: Some(Role::Batch),
+    },
+    KnobFacts {
+        knob: Knob::Accumulation,
+        target: None,
+        names: &["gradient_accumulation_steps", "accumulate_grad_batches", "grad_accum", "accumulation"],
+        role: Some(Role::Accumulation),
+    },
+    KnobFacts {
+        knob: Knob::Workers,
+        target: Some("dataloader.num_workers"),
+        names: &["dataloader_num_workers", "num_workers", "workers"],
+        role: Some(Role::Workers),
+    },
+    KnobFacts {
+        knob: Knob::Prefetch,
+        target: Some("dataloader.prefetch_factor"),
+        names: &["dataloader_prefetch_factor", "prefetch_factor", "prefetch"],
+        role: Some(Role::Prefetch),
+    },
+    KnobFacts {
+        knob: Knob::PinMemory,
+        target: Some("dataloader.pin_memory"),
+        names: &["dataloader_pin_memory", "pin_memory", "pin_mem"],
+        role: None,
+    },
+    KnobFacts {
+        knob: Knob::PersistentWorkers,
+        target: Some("dataloader.persistent_workers"),
+        names: &["dataloader_persistent_workers", "persistent_workers"],
+        role: None,
+    },
+    KnobFacts { knob: Knob::DropLast, target: None, names: &["dataloader_drop_last", "drop_last"], role: None },
+    KnobFacts {
+        knob: Knob::Precision,
+        target: Some("torch.precision"),
+        names: &["precision", "mixed_precision", "dtype", "amp_dtype"],
+        role: Some(Role::Precision),
+    },
+    KnobFacts {
+        knob: Knob::Compile,
+        target: Some("torch.compile"),
+        names: &["torch_compile", "compile", "compile_mode", "torch_compile_mode"],
+        role: None,
+    },
+    KnobFacts {
+        knob: Knob::CudnnBenchmark,
+        target: Some("torch.cudnn_benchmark"),
+        names: &["cudnn_benchmark", "benchmark"],
+        role: None,
+    },
+    KnobFacts {
+        knob: Knob::FusedOptimizer,
+        target: Some("torch.fused_optimizer"),
+        names: &["fused_optimizer", "fused"],
+        role: None,
+    },
+    KnobFacts {
+        knob: Knob::Checkpoint,
+        target: Some("torch.checkpoint"),
+        names: &["gradient_checkpointing", "activation_checkpointing", "checkpointing"],
+        role: None,
+    },
+    KnobFacts { knob: Knob::Nodes, target: None, names: &["num_nodes", "nnodes", "nodes", "num_machines"], role: None },
+    KnobFacts {
+        knob: Knob::Devices,
+        target: None,
+        names: &["devices", "gpus", "num_gpus", "nproc_per_node", "num_processes", "world_size"],
+        role: Some(Role::Devices),
+    },
+    KnobFacts { knob: Knob::LearningRate, target: None, names: &["learning_rate", "lr"], role: None },
+    KnobFacts { knob: Knob::ZeroStage, target: None, names: &["zero_stage"], role: None },
+];
+
+/// A setting that is to be written, and what it is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) value: Value,
+    pub(super) knob: Option<Knob>,
+}
+
+/// All settings with what they are. What one step takes in pieces is a smaller batch and accumulation to every framework.
+pub(super) fn entries(chosen: &Chosen<'_>) -> (Vec<Entry>, Vec<String>) {
+    let all = chosen.settings.iter().map(|(name, value)| {
+        let (knob, value) = match switch(name, value) {
+            Some(precision) => (Some(Knob::Precision), precision),
+            None => (knob_of(chosen, name, value), value.clone()),
+        };
+        Entry { name: name.to_owned(), value, knob }
+    });
+    let mut all: Vec<Entry> = all.collect();
+    let mut notes = Vec::new();
+    let is_pieces = |entry: &&mut Entry| is_pieces(chosen, &entry.name);
+    let Some((name, Some(pieces))) =
+        all.iter_mut().find(is_pieces).map(|entry| (entry.name.clone(), entry.value.as_i64()))
+    else {
+        return (all, notes);
+    };
+    let batch = all.iter_mut().find(|entry| entry.knob == Some(Knob::Batch));
+    if let Some((batch, size)) = batch.and_then(|entry| entry.value.as_i64().map(|size| (entry, size)))
+        && pieces > 0
+        && size % pieces == 0
+    {
+        let part = size / pieces;
+        if pieces > 1 {
+            notes.push(format!("`{}` = {size} in {name} = {pieces} pieces is a batch of {part} here", batch.name));
+        }
+        batch.value = Value::Int(part);
+        if let Some(entry) = all.iter_mut().find(|entry| entry.name == name) {
+            entry.knob = Some(Knob::Accumulation);
+        }
+    }
+    (all, notes)
+}
+
+/// A boolean with the name of a precision, as that precision.
+fn switch(name: &str, value: &Value) -> Option<Value> {
+    let Value::Bool(is_on) = value else { return None };
+    let is_one = ["bf16", "fp16", "tf32"].contains(&name);
+    is_one.then(|| Value::Text(if *is_on { name.to_owned() } else { "fp32".to_owned() }))
+}
+
+fn knob_of(chosen: &Chosen<'_>, name: &str, value: &Value) -> Option<Knob> {
+    let target = chosen.apply.iter().find(|applied| applied.parameter == name).map(|applied| applied.name.as_str());
+    let by_target = KNOBS.iter().find(|facts| target.is_some() && facts.target == target);
+    let plain = name.to_ascii_lowercase();
+    let by_name = || KNOBS.iter().find(|facts| facts.names.contains(&plain.as_str()));
+    let by_role = || {
+        let role = role(chosen, name, value)?;
+        KNOBS.iter().find(|facts| facts.role == Some(role))
+    };
+    // Another target is something that no framework has a name for.
+    let is_other = target.is_some_and(|target| target != "arg" && !target.starts_with("env."));
+    let found = by_target.or_else(|| if is_other { None } else { by_name().or_else(by_role) });
+    found.map(|facts| facts.knob)
+}
+
+fn role(chosen: &Chosen<'_>, name: &str, value: &Value) -> Option<Role> {
+    let parameter = chosen.space.and_then(|space| Some(&space.parameters()[space.parameter_index(name)?]));
+    parameter.map_or_else(|| Parameter::values(name, [value.clone()]).role(), Parameter::role)
+}
+
+fn is_pieces(chosen: &Chosen<'_>, name: &str) -> bool {
+    let is_target = |applied: &&crate::probe::adapter::Applied| applied.parameter == name;
+    let target = chosen.apply.iter().find(is_target).map(|applied| applied.name.as_str());
+    let stated = || {
+        let space = chosen.space?;
+        space.parameters()[space.parameter_index(name)?].role()
+    };
+    target == Some("torch.grad_accumulation") || stated() == Some(Role::Pieces)
+}

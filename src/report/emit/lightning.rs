@@ -1,0 +1,110 @@
+//! The configuration of `LightningCLI`, a YAML file.
+
+use serde_json::json;
+
+use super::framework::{Framework, Key, json, precision};
+use super::knob::Knob;
+use super::{Chosen, Written};
+use crate::model::{Precision, Value};
+
+/// The arguments of Lightning's `Trainer`, and of a data module that names its own as PyTorch's `DataLoader` does.
+pub(super) const LIGHTNING: Framework = Framework {
+    name: "Lightning",
+    source: "https://lightning.ai/docs/pytorch/stable/common/trainer.html#trainer-class-api",
+    keys: &[
+        Key {
+            knob: Knob::Accumulation,
+            key: "trainer.accumulate_grad_batches",
+            write: |value| Ok(vec![("trainer.accumulate_grad_batches", json(value))]),
+        },
+        Key {
+            knob: Knob::Precision,
+            key: "trainer.precision",
+            write: |value| {
+                // Lightning's own names say more than the precision: bf16-true is another than bf16-mixed.
+                const OWN: &[&str] = &["bf16-mixed", "bf16-true", "16-mixed", "16-true", "32-true", "64-true"];
+                let name = match value {
+                    Value::Text(text) if OWN.contains(&text.as_str()) => text,
+                    value => match precision(value)? {
+                        Precision::Fp32 => "32-true",
+                        Precision::Bf16 => "bf16-mixed",
+                        Precision::Fp16 => "16-mixed",
+                        Precision::Fp8 => "transformer-engine",
+                        Precision::Tf32 => {
+                            return Err("write torch.set_float32_matmul_precision(\"high\") in the script".to_owned());
+                        }
+                    },
+                };
+                Ok(vec![("trainer.precision", json!(name))])
+            },
+        },
+        Key { knob: Knob::Devices, key: "trainer.devices", write: |value| Ok(vec![("trainer.devices", json(value))]) },
+        Key {
+            knob: Knob::Nodes,
+            key: "trainer.num_nodes",
+            write: |value| Ok(vec![("trainer.num_nodes", json(value))]),
+        },
+        Key {
+            knob: Knob::CudnnBenchmark,
+            key: "trainer.benchmark",
+            write: |value| Ok(vec![("trainer.benchmark", json(value))]),
+        },
+        Key { knob: Knob::Batch, key: "data.batch_size", write: |value| Ok(vec![("data.batch_size", json(value))]) },
+        Key {
+            knob: Knob::Workers,
+            key: "data.num_workers",
+            write: |value| Ok(vec![("data.num_workers", json(value))]),
+        },
+        Key {
+            knob: Knob::Prefetch,
+            key: "data.prefetch_factor",
+            write: |value| Ok(vec![("data.prefetch_factor", json(value))]),
+        },
+        Key {
+            knob: Knob::PinMemory,
+            key: "data.pin_memory",
+            write: |value| Ok(vec![("data.pin_memory", json(value))]),
+        },
+        Key {
+            knob: Knob::PersistentWorkers,
+            key: "data.persistent_workers",
+            write: |value| Ok(vec![("data.persistent_workers", json(value))]),
+        },
+        Key { knob: Knob::DropLast, key: "data.drop_last", write: |value| Ok(vec![("data.drop_last", json(value))]) },
+    ],
+    own: &[
+        (
+            "trainer",
+            &[
+                "accelerator",
+                "deterministic",
+                "gradient_clip_val",
+                "inference_mode",
+                "log_every_n_steps",
+                "max_epochs",
+                "max_steps",
+                "strategy",
+                "sync_batchnorm",
+                "use_distributed_sampler",
+            ],
+        ),
+        ("model", &["learning_rate", "lr"]),
+    ],
+    elsewhere: &[
+        (Knob::Compile, "call torch.compile on the module in the script"),
+        (Knob::FusedOptimizer, "it belongs to configure_optimizers: torch.optim.AdamW(..., fused=True)"),
+        (Knob::Checkpoint, "the module turns it on: torch.utils.checkpoint, or gradient_checkpointing_enable()"),
+        (Knob::ZeroStage, "it belongs to the strategy: deepspeed_stage_2, deepspeed_stage_3"),
+    ],
+};
+
+pub(super) fn write(chosen: &Chosen<'_>) -> Written {
+    let written = LIGHTNING.write_yaml(chosen, &[], &[]);
+    let has_own = ["data:", "model:"].iter().any(|table| written.text.lines().any(|line| line == *table));
+    if !has_own {
+        return written;
+    }
+    let about = "# data and model hold the arguments of your own data module and module: rename them where yours differ\n\
+                 # (below init_args, where they are chosen by class_path)\n";
+    Written { text: format!("{about}{}", written.text), ..written }
+}

@@ -1,0 +1,402 @@
+//! The best config as text for other programs.
+
+mod accelerate;
+mod args;
+mod deepspeed;
+mod env;
+mod framework;
+mod huggingface;
+mod json;
+mod knob;
+mod lightning;
+mod route;
+mod shell;
+mod toml;
+mod yaml;
+
+use crate::model::{Settings, Space};
+use crate::probe::adapter::Applied;
+
+pub use framework::{Framework, Key, Pairs};
+pub use knob::{KNOBS, Knob, KnobFacts};
+pub use route::Run;
+pub use shell::shell_word;
+pub use yaml::yaml_scalar;
+
+/// The frameworks that have forms of their own.
+pub const FRAMEWORKS: &[(&str, Framework)] = &[
+    ("huggingface", huggingface::HUGGINGFACE),
+    ("deepspeed", deepspeed::DEEPSPEED),
+    ("lightning", lightning::LIGHTNING),
+    ("accelerate", accelerate::ACCELERATE),
+];
+
+/// A config that is to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct Chosen<'c> {
+    /// Its names and values.
+    pub settings: &'c Settings,
+    /// What they are applied to.
+    pub apply: &'c [Applied],
+    /// The space, where it is known: what a parameter is, its role there tells.
+    pub space: Option<&'c Space>,
+    /// The command that was tuned; none where a step in this process was.
+    pub run: Option<Run<'c>>,
+    /// What is to be run next, as reports show it; none where no command was tuned.
+    pub next: Option<&'c str>,
+}
+
+impl<'c> Chosen<'c> {
+    /// A config of which only names and values are known.
+    pub fn of(settings: &'c Settings) -> Self {
+        Self { settings, apply: &[], space: None, run: None, next: None }
+    }
+}
+
+/// A config as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// The text; ends with a line break unless it is empty.
+    pub text: String,
+    /// What the text has no place for, and why.
+    pub notes: Vec<String>,
+}
+
+/// Why a config cannot be written in a form: a sentence, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Unwritable {
+    /// Why not.
+    pub message: String,
+    /// What to do.
+    pub hint: String,
+}
+
+impl Unwritable {
+    fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: hint.into() }
+    }
+}
+
+/// Said of a form that only a command has.
+fn no_command() -> Unwritable {
+    Unwritable::new(
+        "nothing is known of a command here, so it is not known what it takes",
+        "that is in the folder of a search (study.json beside journal.jsonl); names and values alone are `--format toml`, json or yaml",
+    )
+}
+
+/// A form in which a config can be written.
+#[derive(Debug, Clone, Copy)]
+pub struct Format {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it looks like, in a few words.
+    pub about: &'static str,
+    /// Writes a config.
+    pub write: fn(&Chosen<'_>) -> Result<Written, Unwritable>,
+}
+
+/// All names and values, for a form that has a place for every one.
+fn whole(text: String) -> Result<Written, Unwritable> {
+    Ok(Written { text, notes: Vec::new() })
+}
+
+/// What is to be run next, as reports show it.
+fn next(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
+    chosen.next.map_or_else(|| Err(no_command()), |next| whole(format!("{next}\n")))
+}
+
+/// All forms, the default first. `docs/emit.md` describes each.
+pub const FORMATS: &[Format] = &[
+    Format { name: "toml", about: "batch_size = 64", write: |chosen| whole(toml::write(chosen.settings)) },
+    Format { name: "json", about: "{\"batch_size\": 64}", write: |chosen| whole(json::write(chosen.settings)) },
+    Format { name: "yaml", about: "batch_size: 64", write: |chosen| whole(yaml::write(chosen.settings)) },
+    Format {
+        name: "args",
+        about: "the arguments of the command that carry settings, quoted for a shell",
+        write: args::write,
+    },
+    Format {
+        name: "env",
+        about: "the variables of the command that carry settings, NAME=value, quoted for a shell",
+        write: env::write,
+    },
+    Format { name: "command", about: "the whole command, and what is to be written into the script", write: next },
+    Format {
+        name: "huggingface",
+        about: "TrainingArguments of Hugging Face's Trainer, as JSON",
+        write: |chosen| Ok(huggingface::write(chosen)),
+    },
+    Format {
+        name: "deepspeed",
+        about: "a DeepSpeed configuration, as JSON",
+        write: |chosen| Ok(deepspeed::write(chosen)),
+    },
+    Format {
+        name: "lightning",
+        about: "a configuration of LightningCLI, as YAML",
+        write: |chosen| Ok(lightning::write(chosen)),
+    },
+    Format {
+        name: "accelerate",
+        about: "a configuration of accelerate launch, as YAML",
+        write: |chosen| Ok(accelerate::write(chosen)),
+    },
+    Format { name: "none", about: "nothing", write: |_| whole(String::new()) },
+];
+
+/// The form of this name.
+pub fn format(name: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| format.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::model::{Parameter, Value};
+    use crate::probe::{StepTemplate, Template, adapter::Apply};
+
+    fn settings() -> Settings {
+        [
+            ("batch_size", Value::from(64)),
+            ("ratio", Value::from(0.5)),
+            ("whole", Value::from(2.0)),
+            ("pin_memory", Value::from(true)),
+            ("precision", Value::from("bf16")),
+            ("odd", Value::from("it's \"odd\": #1\n$HOME")),
+            ("looks_like_a_number", Value::from("12")),
+            ("looks_like_a_boolean", Value::from("yes")),
+            ("empty", Value::from("")),
+        ]
+        .into_iter()
+        .collect()
+    }
+
+    fn write(name: &str, chosen: &Chosen<'_>) -> Written {
+        (format(name).unwrap().write)(chosen).unwrap()
+    }
+
+    fn written(name: &str) -> String {
+        write(name, &Chosen::of(&settings())).text
+    }
+
+    #[test]
+    fn json_and_toml_read_back_as_the_same_settings() {
+        assert_eq!(serde_json::from_str::<Settings>(&written("json")).unwrap(), settings());
+        let table: std::collections::BTreeMap<String, Value> = ::toml::from_str(&written("toml")).unwrap();
+        for (name, value) in settings().iter() {
+            assert_eq!(table.get(name), Some(value), "{name}");
+        }
+    }
+
+    /// As an adapter's script has them, with names that say nothing.
+    fn applied() -> (Settings, Vec<Applied>) {
+        let all = [
+            ("a", "dataloader.batch_size", Value::from(256)),
+            ("b", "torch.grad_accumulation", Value::from(4)),
+            ("c", "dataloader.num_workers", Value::from(8)),
+            ("d", "torch.precision", Value::from("bf16")),
+            ("e", "torch.compile", Value::from("reduce-overhead")),
+            ("f", "torch.fused_optimizer", Value::from(true)),
+            ("g", "torch.sdpa", Value::from("flash")),
+            ("h", "dataloader.pin_memory", Value::from(true)),
+            ("i", "torch.checkpoint", Value::from(false)),
+            ("lr", "arg", Value::from(0.001)),
+        ];
+        let applied = all.iter().map(|(parameter, name, _)| Applied {
+            parameter: (*parameter).to_owned(),
+            name: (*name).to_owned(),
+            target: crate::probe::adapter::Target::parse(name).unwrap(),
+        });
+        (all.iter().map(|(name, _, value)| (*name, value.clone())).collect(), applied.collect())
+    }
+
+    #[test]
+    fn what_an_adapter_sets_has_the_frameworks_names_and_nothing_is_dropped_in_silence() {
+        let (settings, apply) = applied();
+        let all = FRAMEWORKS.iter().map(|(name, _)| {
+            let Written { text, notes } = write(name, &Chosen { apply: &apply, ..Chosen::of(&settings) });
+            let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
+            format!("# {name}\n{text}{notes}")
+        });
+        insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"));
+    }
+
+    #[test]
+    fn every_setting_is_in_the_text_or_in_a_note() {
+        let mut settings = settings();
+        settings = settings
+            .iter()
+            .map(|(name, value)| (name.to_owned(), value.clone()))
+            .chain([("num_gpus".to_owned(), Value::from(3))])
+            .collect();
+        for (name, _) in FRAMEWORKS {
+            let Written { text, notes } = write(name, &Chosen::of(&settings));
+            let all = format!("{text}{}", notes.join("\n"));
+            for (setting, value) in settings.iter().filter(|(setting, _)| *setting != "precision") {
+                let is_there = all.contains(&format!("`{setting}`")) || all.contains(&format!(": {value}"));
+                assert!(is_there, "{name} says nothing of {setting}:\n{all}");
+            }
+        }
+    }
+
+    /// A command of many forms, rendered for settings; what it gets, what its variables are, and what is said beside.
+    fn of_command(words: &[&str], env: &[(&str, &str)], settings: &Settings, apply: &[Applied], form: &str) -> String {
+        let step = StepTemplate {
+            command: words.iter().map(|word| Template::parse(word)).collect(),
+            env: env.iter().map(|(name, value)| ((*name).to_owned(), Template::parse(value))).collect(),
+            cwd: "/project".into(),
+            files: vec![("run.json".into(), Template::parse("{seed}"))],
+            apply: Apply { applied: apply.to_vec(), ..Apply::default() },
+        };
+        let parameters = settings.iter().map(|(name, value)| Parameter::values(name, [value.clone()]));
+        let space = parameters.fold(Space::builder(), crate::model::SpaceBuilder::parameter).build().unwrap();
+        let (gputune, probe_dir) = (Path::new("/bin/gputune"), Path::new("/out/probes/3"));
+        let run = Run { step: &step, space: Some(&space), gputune, probe_dir };
+        let next = run.command_line(settings);
+        let chosen = Chosen { apply, space: Some(&space), run: Some(run), next: Some(&next), ..Chosen::of(settings) };
+        match (format(form).unwrap().write)(&chosen) {
+            Ok(Written { text, notes }) => {
+                text + &notes.iter().map(|note| format!("note: {note}\n")).collect::<String>()
+            }
+            Err(Unwritable { message, hint }) => format!("error: {message}\nhint: {hint}\n"),
+        }
+    }
+
+    #[test]
+    fn arguments_have_the_commands_own_form() {
+        let settings: Settings = [
+            ("batch", Value::from(64)),
+            ("lr", Value::from(0.5)),
+            ("amp", Value::from(true)),
+            ("fast", Value::from(false)),
+            ("seed", Value::from(7)),
+            ("threads", Value::from(4)),
+            ("name", Value::from("it's $HOME")),
+        ]
+        .into_iter()
+        .collect();
+        let env = [("OMP_NUM_THREADS", "{threads}"), ("FIXED", "1")];
+        let commands: &[&[&str]] = &[
+            &[
+                "python3",
+                "train.py",
+                "--data",
+                "imgs",
+                "--batch-size",
+                "{batch}",
+                "--lr={lr}",
+                "{amp?--amp}",
+                "{fast?--fast}",
+            ],
+            &[
+                "python3",
+                "-m",
+                "package.train",
+                "model=resnet",
+                "trainer.batch={batch}",
+                "+optim.lr={lr}",
+                "name={name}",
+            ],
+            &[
+                "torchrun",
+                "--nproc-per-node",
+                "{batch}",
+                "train.py",
+                "-v",
+                "{amp?--amp}",
+                "--config",
+                "{probe_dir}/run.json",
+            ],
+            &["python3", "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py", "{batch}", "--", "{name}"],
+            &["{gputune}", "demo-step", "--batch-size", "{batch}", "--note", "{{batch}}"],
+            &["sh", "-c", "./train --batch {batch}"],
+            &["torchrun", "--nproc-per-node", "2", "--no-python", "./train", "{batch}"],
+            &["python3", "train.py", "--epochs", "3"],
+        ];
+        let all = commands.iter().map(|words| {
+            let [args, env, command] =
+                ["args", "env", "command"].map(|form| of_command(words, &env, &settings, &[], form));
+            format!("$ {}\n{args}--- env\n{env}--- command\n{command}", words.join(" "))
+        });
+        insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"));
+    }
+
+    #[test]
+    fn what_apply_puts_behind_the_command_or_into_variables_is_there() {
+        let settings: Settings = [
+            ("lr", Value::from(0.1)),
+            ("threads", 2.into()),
+            ("memory", "expandable-segments".into()),
+            ("workers", 4.into()),
+        ]
+        .into_iter()
+        .collect();
+        let targets = [
+            ("lr", "arg"),
+            ("threads", "env.OMP_NUM_THREADS"),
+            ("memory", "torch.allocator"),
+            ("workers", "dataloader.num_workers"),
+        ];
+        let apply = targets.map(|(parameter, name)| Applied {
+            parameter: parameter.to_owned(),
+            name: name.to_owned(),
+            target: crate::probe::adapter::Target::parse(name).unwrap(),
+        });
+        let env = [("OMP_NUM_THREADS", "1"), ("path", "{lr}"), ("odd-name", "{lr}"), ("Path", "{threads}")];
+        let [args, variables, command] =
+            ["args", "env", "command"].map(|form| of_command(&["python3", "train.py"], &env, &settings, &apply, form));
+        insta::assert_snapshot!(format!("{args}---\n{variables}---\n{command}"));
+    }
+
+    #[test]
+    fn numbers_with_an_exponent_are_numbers_in_yaml() {
+        for (number, expected) in [(1e-5, "1.0e-5"), (1.5e-7, "1.5e-7"), (1e20, "1.0e+20"), (0.5, "0.5")] {
+            let settings: Settings = [("lr", Value::from(number))].into_iter().collect();
+            assert_eq!(write("yaml", &Chosen::of(&settings)).text, format!("lr: {expected}\n"));
+            let lightning = write("lightning", &Chosen::of(&settings)).text;
+            assert!(lightning.ends_with(&format!("  lr: {expected}\n")), "{lightning}");
+        }
+    }
+
+    #[test]
+    fn precisions_and_switches_of_every_kind_are_flags() {
+        let flags = |name: &str, value: Value| {
+            let settings: Settings = [(name, value)].into_iter().collect();
+            write("huggingface", &Chosen::of(&settings))
+        };
+        assert!(flags("precision", "tf32".into()).text.contains("\"tf32\": true"));
+        assert!(flags("bf16", true.into()).text.contains("\"bf16\": true"));
+        assert!(flags("fp16", false.into()).text.contains("\"fp16\": false"));
+        assert!(flags("dtype", "float16".into()).text.contains("\"fp16\": true"));
+        let odd = flags("precision", "int3".into());
+        assert_eq!((odd.text.as_str(), odd.notes.len()), ("{}\n", 1));
+    }
+
+    #[test]
+    fn docs_name_every_form_and_every_key() {
+        let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/emit.md")).unwrap();
+        for format in FORMATS {
+            assert!(docs.contains(&format!("`{}`", format.name)), "docs/emit.md does not say `{}`", format.name);
+        }
+        for (name, framework) in FRAMEWORKS {
+            assert!(docs.contains(framework.source), "docs/emit.md has no link for {name}");
+            for key in framework.keys {
+                assert!(docs.contains(&format!("`{}`", key.key)), "docs/emit.md does not say `{}`", key.key);
+            }
+        }
+    }
+
+    #[test]
+    fn every_format_is_readable() {
+        let all = FORMATS.iter().map(|format| match (format.write)(&Chosen::of(&settings())) {
+            Ok(written) => format!("# {}\n{}", format.name, written.text),
+            Err(Unwritable { message, hint }) => format!("# {}\nerror: {message}\nhint: {hint}\n", format.name),
+        });
+        let all: Vec<String> = all.collect();
+        insta::assert_snapshot!(all.join("\n"));
+    }
+}

@@ -1,0 +1,157 @@
+//! How a setting reaches the command: what of it can stand in arguments, what in variables, and what in neither.
+
+use std::path::Path;
+
+use super::shell;
+use crate::model::{Settings, Space, Value};
+use crate::probe::{StepTemplate, Template, Word, adapter::By, protocol::CONFIG};
+
+/// A command that a config is run with.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'c> {
+    /// Before settings are filled in.
+    pub step: &'c StepTemplate,
+    /// The space, where it is known.
+    pub space: Option<&'c Space>,
+    /// The path of this program.
+    pub gputune: &'c Path,
+    /// The folder with the files that were rendered for the config.
+    pub probe_dir: &'c Path,
+}
+
+/// A way to the command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Route {
+    /// In an argument of the script.
+    Argument,
+    /// In a word up to the script: its launcher's, or the script's own name.
+    Launcher(String),
+    /// In a variable.
+    Variable(String),
+    /// In a file that is rendered.
+    File(String),
+    /// By an adapter's hook, in nothing that can be written in front of a command or behind it.
+    Hook,
+    /// In the variable that has the whole config.
+    Config,
+}
+
+/// Programs that start a script which need not be Python's: what stands in front of it belongs to them.
+const LAUNCHERS: &[&str] = &["torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec", "horovodrun"];
+/// Modules of Python that are such programs.
+const LAUNCHER_MODULES: &[&str] = &["torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"];
+/// Programs whose command line is one word of a command.
+const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish", "ksh"];
+
+impl Run<'_> {
+    /// The words of the command.
+    pub(super) fn words(&self, settings: &Settings) -> Vec<Word> {
+        self.step.words(settings, self.gputune, self.probe_dir)
+    }
+
+    /// Where the script's own arguments begin among the templates of the command, or why that cannot be told.
+    pub(super) fn arguments_from(&self) -> Result<usize, &'static str> {
+        let command: Vec<&str> = self.step.command.iter().map(Template::text).collect();
+        let base = |at: usize| command.get(at).map_or("", |word| word.rsplit('/').next().unwrap_or(word));
+        if SHELLS.contains(&base(0)) && command.get(1).is_some_and(|word| word.starts_with('-') && word.contains('c')) {
+            return Err("the command is a line for a shell");
+        }
+        let is_script = |word: &str| word.ends_with(".py") && !word.starts_with('-') && !word.contains('=');
+        let module = command.iter().enumerate().find_map(|(at, word)| {
+            let name = command.get(at + 1).filter(|name| !LAUNCHER_MODULES.contains(name))?;
+            (["-m", "--module"].contains(word) && !name.starts_with('-')).then_some(at + 1)
+        });
+        let script = command.iter().position(|word| is_script(word));
+        if let Some(at) = [module, script].into_iter().flatten().min() {
+            return Ok(at + 1);
+        }
+        let is_launched = LAUNCHERS.contains(&base(0)) || command.iter().any(|word| LAUNCHER_MODULES.contains(word));
+        if is_launched { Err("which of the command's words is the script cannot be told") } else { Ok(1) }
+    }
+
+    /// The ways of a setting; none where only others are derived from it.
+    pub(super) fn routes(&self, name: &str) -> Vec<Route> {
+        let has = |template: &Template| template.names().any(|(found, _)| found == name);
+        let behind = self.arguments_from().unwrap_or(usize::MAX);
+        let command = self.step.command.iter().enumerate().filter(|(_, template)| has(template));
+        let command = command.map(|(at, template)| match at < behind {
+            true => Route::Launcher(template.text().to_owned()),
+            false => Route::Argument,
+        });
+        let env = self.step.env.iter().filter(|(_, value)| has(value));
+        let env = env.map(|(variable, _)| Route::Variable(variable.clone()));
+        let files = self.step.files.iter().filter(|(_, text)| has(text));
+        let files = files.map(|(path, _)| Route::File(path.display().to_string()));
+        let applied = self.step.apply.applied.iter().filter(|applied| applied.parameter == name);
+        let applied = applied.flat_map(|applied| match applied.target.by {
+            By::Hook(_) => vec![Route::Hook],
+            By::Argument => vec![Route::Argument],
+            By::Environment => {
+                applied.variables().into_iter().map(|variable| Route::Variable(variable.to_owned())).collect()
+            }
+        });
+        let mut routes: Vec<Route> = command.chain(env).chain(files).chain(applied).collect();
+        if self.unheard().contains(&name) {
+            routes.push(Route::Config);
+        }
+        routes
+    }
+
+    fn unheard(&self) -> Vec<&str> {
+        self.space.map(|space| self.step.unheard(space)).unwrap_or_default()
+    }
+
+    /// The variables that settings reach the command by; the whole config is among them where some reach it no other way.
+    pub(super) fn variables(&self, settings: &Settings) -> Vec<(String, String)> {
+        let tuned = |name: &str| {
+            let template = self.step.env.iter().find(|(known, _)| known == name).map(|(_, value)| value);
+            let is_applied = || self.step.apply.applied.iter().any(|applied| applied.variables().contains(&name));
+            template.is_some_and(Template::has_settings) || is_applied() || name == CONFIG
+        };
+        let mut all = self.environment(settings);
+        all.retain(|(name, _)| tuned(name));
+        all
+    }
+
+    /// All variables of the command, each once.
+    fn environment(&self, settings: &Settings) -> Vec<(String, String)> {
+        let rendered = self.step.render(settings, self.gputune, self.probe_dir);
+        let is_heard = self.step.uses_settings() && self.unheard().iter().all(|name| settings.get(name).is_none());
+        let json = || serde_json::to_string(settings).unwrap_or_default();
+        let config = (!is_heard).then(|| (CONFIG.to_owned(), json()));
+        let mut all: Vec<(String, String)> = Vec::new();
+        for (name, value) in config.into_iter().chain(rendered.env) {
+            // The last one counts, as it does for a process.
+            all.retain(|(known, _)| *known != name);
+            all.push((name, value));
+        }
+        all
+    }
+
+    /// The command as a shell would take it, with its variables in front.
+    pub fn command_line(&self, settings: &Settings) -> String {
+        let words = self.words(settings);
+        let command = shell::command(words.iter().map(|word| word.text.as_str()));
+        shell::command_with(&self.environment(settings), &command)
+    }
+}
+
+/// What is said of settings that a form has no place for: each reason once, with what it holds for.
+#[derive(Debug, Default)]
+pub(super) struct Elsewhere(Vec<(String, Vec<String>)>);
+
+impl Elsewhere {
+    /// Adds a setting.
+    pub(super) fn add(&mut self, why: String, name: &str, value: &Value) {
+        let setting = format!("`{name}` = {value}");
+        match self.0.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, settings)) => settings.push(setting),
+            None => self.0.push((why, vec![setting])),
+        }
+    }
+
+    /// A sentence for each reason.
+    pub(super) fn notes(self) -> impl Iterator<Item = String> {
+        self.0.into_iter().map(|(why, settings)| format!("{why}: {}", settings.join(", ")))
+    }
+}

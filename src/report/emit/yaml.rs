@@ -1,0 +1,33 @@
+//! One `name: value` line for each setting; texts are quoted, so that `no` stays a text.
+
+use std::fmt::Write as _;
+
+use crate::model::{Settings, Value};
+
+pub(super) fn write(settings: &Settings) -> String {
+    let mut text = String::new();
+    for (name, value) in settings.iter() {
+        let _ = writeln!(text, "{name}: {}", yaml_scalar(value));
+    }
+    text
+}
+
+/// A value as every reader of YAML takes it: texts in quotes, and numbers with an exponent as YAML 1.1 has them, which
+/// takes `1e-5` for a text (<https://yaml.org/type/float.html>).
+pub fn yaml_scalar(value: &Value) -> String {
+    match value {
+        // A JSON string is a YAML double-quoted scalar.
+        Value::Text(text) => serde_json::Value::from(text.as_str()).to_string(),
+        Value::Float(number) => yaml_float(*number),
+        other => other.to_string(),
+    }
+}
+
+/// A number with a dot, and with a sign in its exponent.
+pub(super) fn yaml_float(number: f64) -> String {
+    let text = format!("{number:?}");
+    let Some((digits, exponent)) = text.split_once('e') else { return text };
+    let dot = if digits.contains('.') { "" } else { ".0" };
+    let sign = if exponent.starts_with('-') { "" } else { "+" };
+    format!("{digits}{dot}e{sign}{exponent}")
+}

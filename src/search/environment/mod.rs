@@ -1,0 +1,137 @@
+//! What a job's trials depend on beside its settings: the interpreter, the frameworks that it has, the script and what it
+//! imports from the project. It is found in the command, before anything of the job is run.
+
+mod digest;
+mod python;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::probe::StepTemplate;
+use crate::search::journal::{Conditions, Interpreter};
+
+/// The interpreter, the frameworks and the code of a job; limits and measuring are not its.
+///
+/// Words of the command that depend on settings are left out. Of what cannot be found nothing is said.
+pub fn conditions(template: &StepTemplate) -> Conditions {
+    let fixed = |text: &crate::probe::Template| text.names().next().is_none();
+    let command = template.command.iter().filter(|word| fixed(word)).map(|word| word.text().to_owned()).collect();
+    let env = template.env.iter().filter(|(_, text)| fixed(text));
+    let env: BTreeMap<String, String> = env.map(|(name, text)| (name.clone(), text.text().to_owned())).collect();
+    of_command(command, &env, &template.cwd)
+}
+
+fn of_command(command: Vec<String>, env: &BTreeMap<String, String>, cwd: &Path) -> Conditions {
+    let found = words::find(&command, env, cwd);
+    let asked = found.interpreter.as_ref().and_then(|program| python::ask(program, &found, env, cwd));
+    let mut files: BTreeSet<PathBuf> = found.files.iter().cloned().collect();
+    let interpreter = found.interpreter.as_ref().map(|program| Interpreter {
+        path: asked
+            .as_ref()
+            .map(|told| told.executable.clone())
+            .filter(|path| !path.is_empty())
+            .unwrap_or_else(|| program.display().to_string()),
+        version: asked.as_ref().map(|told| told.version.clone()).unwrap_or_default(),
+    });
+    let mut frameworks = BTreeMap::new();
+    if let Some(told) = asked {
+        files.extend(told.files);
+        frameworks = told.frameworks;
+    }
+    let code = files.into_iter().filter_map(|path| Some((shown(&path, cwd), digest::of(&path)?))).collect();
+    Conditions { interpreter, frameworks, code, ..Conditions::default() }
+}
+
+/// A path as seen from the job's folder, where it is below.
+fn shown(path: &Path, cwd: &Path) -> String {
+    path.strip_prefix(cwd).unwrap_or(path).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn conditions_of(folder: &Path, command: &[&str]) -> Conditions {
+        let cwd = folder.canonicalize().unwrap();
+        of_command(command.iter().map(|&word| word.to_owned()).collect(), &BTreeMap::new(), &cwd)
+    }
+
+    fn names(conditions: &Conditions) -> Vec<&str> {
+        conditions.code.keys().map(String::as_str).collect()
+    }
+
+    fn project() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("train.py", "import json, os\nimport model\nfrom data.loader import load\nfrom data import *\n");
+        write("model.py", "def f():\n    from layers import block\n");
+        write("layers/block.py", "from . import norm\n");
+        write("layers/norm.py", "x = 1\n");
+        write("data/__init__.py", "");
+        write("data/loader.py", "from ..nowhere import x\n");
+        write("data/unused.py", "");
+        write("conf.yaml", "lr: 1\n");
+        folder
+    }
+
+    fn has_python() -> bool {
+        std::process::Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success())
+    }
+
+    #[test]
+    fn the_script_and_what_it_imports_from_the_project_are_found_and_nothing_of_it_is_run() {
+        if !has_python() {
+            return;
+        }
+        let folder = project();
+        let found = conditions_of(folder.path(), &["python3", "train.py", "--config", "conf.yaml"]);
+        assert_eq!(
+            names(&found),
+            [
+                "conf.yaml",
+                "data/__init__.py",
+                "data/loader.py",
+                "layers/block.py",
+                "layers/norm.py",
+                "model.py",
+                "train.py"
+            ]
+        );
+        let interpreter = found.interpreter.clone().unwrap();
+        assert!(interpreter.path.contains("python") && interpreter.version.starts_with("3."), "{interpreter}");
+        fs::write(folder.path().join("layers/norm.py"), "x = 2\n").unwrap();
+        let changed = conditions_of(folder.path(), &["python3", "train.py", "--config", "conf.yaml"]);
+        let differs = |name: &&&str| found.code[**name] != changed.code[**name];
+        assert_eq!(names(&found).iter().filter(differs).collect::<Vec<_>>(), [&"layers/norm.py"]);
+        assert_eq!(
+            names(&conditions_of(folder.path(), &["python3", "-m", "layers.block"])),
+            ["layers/block.py", "layers/norm.py"]
+        );
+    }
+
+    #[test]
+    fn a_script_that_imports_by_name_depends_on_all_beside_it() {
+        if !has_python() {
+            return;
+        }
+        let folder = project();
+        fs::write(folder.path().join("train.py"), "import importlib\nimportlib.import_module('data.' + 'unused')\n")
+            .unwrap();
+        assert!(names(&conditions_of(folder.path(), &["python3", "train.py"])).contains(&"data/unused.py"));
+    }
+
+    #[test]
+    fn what_is_no_python_is_its_own_file() {
+        let folder = project();
+        fs::write(folder.path().join("train"), "\u{7f}ELF").unwrap();
+        let found = conditions_of(folder.path(), &["./train", "--fast"]);
+        assert_eq!((names(&found), &found.interpreter), (vec!["train"], &None));
+        assert_eq!(conditions_of(folder.path(), &["sleep", "1"]), Conditions::default());
+    }
+}

@@ -1,0 +1,56 @@
+//! One finished trial as the journal has it, with names and values.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Config, LocateError, Outcome, Purpose, Settings, Space, Trial, arrival};
+
+/// One finished trial, as a line of the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// The trial's number.
+    pub trial: u32,
+    /// Why it was run.
+    pub purpose: Purpose,
+    /// Names and values; of a job that was run as it is, what it says that it used.
+    pub config: Settings,
+    /// Where the job was run as it is, the few settings that it was run with, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_it_is: Option<Settings>,
+    /// Why the strategy proposed it, where it says. (A failure has a `reason` on the same line.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// The gain that the strategy expected of it, as a share of the best at that time, where it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_gain: Option<f64>,
+    /// Wall time of the probe in seconds.
+    pub elapsed_s: f64,
+    /// When it was over, in seconds of Unix time; absent in journals of before this was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<f64>,
+    /// How it ended.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+impl Line {
+    /// What was probed, as a config of the space.
+    ///
+    /// # Errors
+    /// The space does not have it.
+    pub fn locate(&self, space: &Space) -> Result<Config, LocateError> {
+        match &self.as_it_is {
+            Some(set) => space.as_it_is_with(set),
+            None => space.locate(&self.config.chosen(space)),
+        }
+    }
+}
+
+/// What a trial ran with: its settings, or what a job that sets nothing says that it used.
+pub fn settings_of(trial: &Trial, space: &Space) -> Settings {
+    match trial.outcome.partial_measurement() {
+        Some(measurement) if trial.config.is_as_it_is() => {
+            arrival::used(space, &measurement.facts, &space.settings(&trial.config))
+        }
+        _ => space.settings(&trial.config),
+    }
+}

@@ -1,0 +1,474 @@
+//! A search as its folder keeps it: `study.json` says what was searched for, the journal what was found.
+//!
+//! The two make the same [`Study`] again, of a search that runs, was interrupted or ended, in any folder and on any
+//! machine: nothing else is read.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Device;
+use crate::model::{LocateError, Objective, Settings, Space, Trial};
+use crate::probe::{
+    StepTemplate, Template,
+    adapter::{self, Applied, Apply, Target},
+};
+use crate::search::budget::{Budget, StopReason};
+use crate::search::journal::{self, Header, JournalError, Line};
+use crate::search::study::Study;
+
+/// The file that says what is searched for.
+pub const STUDY: &str = "study.json";
+
+/// The file that has the trials.
+pub const JOURNAL: &str = "journal.jsonl";
+
+/// The version of `study.json` that this program reads and writes.
+pub const FORMAT: u32 = 1;
+
+/// The contents of `study.json`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// The version of the format.
+    pub format: u32,
+    /// The program that wrote it.
+    pub gputune_version: String,
+    /// The spec, as it was named on the command line.
+    pub spec: String,
+    /// What is searched.
+    pub space: Space,
+    /// What better means.
+    pub objective: Objective,
+    /// What the speed-up is measured against.
+    pub baseline: Option<Settings>,
+    /// Whether that is the job as it is, with nothing else set.
+    #[serde(default)]
+    pub baseline_as_it_is: bool,
+    /// What the search may cost.
+    pub budget: Budget,
+    /// What trains.
+    pub device: Device,
+    /// What is run.
+    pub step: StepRecord,
+    /// Why the search ended; absent until it does.
+    pub stopped: Option<StopReason>,
+    /// Its wall time in seconds, once it ended.
+    pub elapsed_s: Option<f64>,
+}
+
+/// What is written as `study.json`, from the parts of a search.
+#[derive(Debug, Clone, Serialize)]
+pub struct Description<'s> {
+    format: u32,
+    gputune_version: &'static str,
+    spec: &'s str,
+    space: &'s Space,
+    objective: &'s Objective,
+    baseline: Option<&'s Settings>,
+    baseline_as_it_is: bool,
+    budget: Budget,
+    device: &'s Device,
+    step: StepRecord,
+    stopped: Option<StopReason>,
+    elapsed_s: Option<f64>,
+}
+
+impl<'s> Description<'s> {
+    /// Of a search that is about to begin; `spec` is its name on the command line.
+    pub fn new(
+        spec: &'s str,
+        (space, objective): (&'s Space, &'s Objective),
+        baseline: Option<&'s Settings>,
+        budget: Budget,
+        device: &'s Device,
+        step: &StepTemplate,
+    ) -> Self {
+        let (format, gputune_version, step) = (FORMAT, env!("CARGO_PKG_VERSION"), StepRecord::of(step));
+        Self {
+            format,
+            gputune_version,
+            spec,
+            space,
+            objective,
+            baseline,
+            baseline_as_it_is: false,
+            budget,
+            device,
+            step,
+            stopped: None,
+            elapsed_s: None,
+        }
+    }
+
+    /// The same of a search whose baseline is the job as it is.
+    #[must_use]
+    pub fn with_baseline_as_it_is(self, baseline_as_it_is: bool) -> Self {
+        Self { baseline_as_it_is, ..self }
+    }
+
+    /// The same of a search that ended.
+    #[must_use]
+    pub fn ended(self, stopped: StopReason, elapsed: Duration) -> Self {
+        Self { stopped: Some(stopped), elapsed_s: Some(elapsed.as_secs_f64()), ..self }
+    }
+
+    /// The contents of `study.json`.
+    ///
+    /// # Errors
+    /// A number in it is not finite, or a path is no text.
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        Ok(serde_json::to_string(self)? + "\n")
+    }
+}
+
+/// What is run, before settings are filled in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StepRecord {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Environment variables that are set beside the inherited ones.
+    pub env: Vec<(String, String)>,
+    /// The folder that it runs in.
+    pub cwd: PathBuf,
+    /// Files that are rendered into the probe's folder.
+    pub files: Vec<(PathBuf, String)>,
+    /// The adapter.
+    pub adapter: Option<String>,
+    /// What its hook seeds random numbers with.
+    pub seed: u64,
+    /// Parameters and the targets that they are applied to.
+    pub apply: Vec<(String, String)>,
+}
+
+impl StepRecord {
+    /// What is kept of a template.
+    pub fn of(template: &StepTemplate) -> Self {
+        let StepTemplate { command, env, cwd, files, apply } = template;
+        Self {
+            command: command.iter().map(|word| word.text().to_owned()).collect(),
+            env: env.iter().map(|(name, value)| (name.clone(), value.text().to_owned())).collect(),
+            cwd: cwd.clone(),
+            files: files.iter().map(|(path, text)| (path.clone(), text.text().to_owned())).collect(),
+            adapter: apply.adapter.map(|adapter| adapter.name.to_owned()),
+            seed: apply.seed,
+            apply: apply.applied.iter().map(|applied| (applied.parameter.clone(), applied.name.clone())).collect(),
+        }
+    }
+
+    /// The template again; targets that this program does not know are left out.
+    pub fn template(&self) -> StepTemplate {
+        let applied = |(parameter, name): &(String, String)| {
+            let target = Target::parse(name).ok()?;
+            Some(Applied { parameter: parameter.clone(), name: name.clone(), target })
+        };
+        StepTemplate {
+            command: self.command.iter().map(|word| Template::parse(word)).collect(),
+            env: self.env.iter().map(|(name, value)| (name.clone(), Template::parse(value))).collect(),
+            cwd: self.cwd.clone(),
+            files: self.files.iter().map(|(path, text)| (path.clone(), Template::parse(text))).collect(),
+            apply: Apply {
+                adapter: self.adapter.as_deref().and_then(adapter::adapter),
+                applied: self.apply.iter().filter_map(applied).collect(),
+                seed: self.seed,
+            },
+        }
+    }
+}
+
+/// Why the folder of a search cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeptError {
+    /// There is no such folder.
+    #[error("there is no folder {}", place.display())]
+    Missing {
+        /// What was given.
+        place: PathBuf,
+    },
+    /// It is no folder of a search.
+    #[error("{} is no folder of a search: it has no {JOURNAL}", place.display())]
+    NoJournal {
+        /// What was given.
+        place: PathBuf,
+    },
+    /// The search has only just begun, or was ended before it had.
+    #[error("{} is empty: no search has begun there", path.display())]
+    Empty {
+        /// The journal.
+        path: PathBuf,
+    },
+    /// `study.json` is not there.
+    #[error("{} has no {STUDY}", place.display())]
+    NoStudy {
+        /// The folder.
+        place: PathBuf,
+    },
+    /// `study.json` cannot be read.
+    #[error("cannot read {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// `study.json` is damaged.
+    #[error("{} is damaged", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// `study.json` is of another version of the program.
+    #[error("{} has format {found}, written by gputune {version}, and this gputune reads format {FORMAT}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The program that wrote it.
+        version: String,
+    },
+    /// The journal cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A trial's config is not in the space.
+    #[error("trial {trial} of {} has a config that is not in the space of {STUDY}", path.display())]
+    Foreign {
+        /// The journal.
+        path: PathBuf,
+        /// The trial's number.
+        trial: u32,
+        /// Why not.
+        source: LocateError,
+    },
+}
+
+impl KeptError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } | Self::NoJournal { .. } => {
+                "give the folder that `gputune search` names as `results`: the one of --out, else gputune-out/<name of the spec>"
+            }
+            Self::Empty { .. } => "wait for the first probe, or run `gputune search` with this folder as --out",
+            Self::NoStudy { .. } => "it was written by an older gputune: run its `gputune search` again, which adds it",
+            Self::Format { .. } | Self::Journal(JournalError::Format { .. }) => {
+                "read it with the gputune that wrote it, or a newer one"
+            }
+            Self::Damaged { .. } => "run its `gputune search` again, which writes it anew",
+            Self::Journal(JournalError::Damaged { .. }) => "take the damaged line out of a copy of the folder",
+            Self::Foreign { .. } => "the two files are of different searches: run `gputune search` with --fresh",
+            Self::Io { .. } | Self::Journal(_) => "is the path right, and may this user read it?",
+        }
+    }
+}
+
+/// A search as its folder keeps it.
+#[derive(Debug)]
+pub struct Kept {
+    /// The folder.
+    pub folder: PathBuf,
+    /// The spec, as it was named on the command line.
+    pub spec: String,
+    /// What the search may cost.
+    pub budget: Budget,
+    /// What trains.
+    pub device: Device,
+    /// What is run.
+    pub step: StepTemplate,
+    /// The first line of the journal.
+    pub header: Header,
+    /// The trials with all that the journal says of them, in the order of the study's.
+    pub lines: Vec<Line>,
+    /// What was found.
+    pub study: Study,
+}
+
+impl Kept {
+    /// Reads the folder of a search, or the journal in it. The search may be running: what it has finished counts.
+    ///
+    /// # Errors
+    /// It is no folder of a search, nothing has begun there, it was written by another version, or it is damaged.
+    pub fn read(place: &Path) -> Result<Self, KeptError> {
+        let (folder, path) = journal_of(place)?;
+        let path_of_record = folder.join(STUDY);
+        let text = match fs::read(&path_of_record) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(KeptError::NoStudy { place: folder }),
+            Err(source) => return Err(KeptError::Io { path: path_of_record, source }),
+        };
+        Self::with_record(folder, &path, parse_record(&path_of_record, &text)?)
+    }
+
+    /// The same with a record of the caller's, for a folder of before there was `study.json`.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn read_with(place: &Path, record: Record) -> Result<Self, KeptError> {
+        let (folder, path) = journal_of(place)?;
+        Self::with_record(folder, &path, record)
+    }
+
+    fn with_record(folder: PathBuf, path: &Path, record: Record) -> Result<Self, KeptError> {
+        // Before the trials: a search that ends meanwhile is still running, but none that was interrupted ended.
+        let is_running = journal::is_in_use(path) == Some(true);
+        let (header, lines) = journal::read(path)?;
+        let trial = |line: &Line| {
+            let config = line.locate(&record.space).map_err(|source| {
+                let path = path.to_owned();
+                KeptError::Foreign { path, trial: line.trial, source }
+            })?;
+            let elapsed = Duration::try_from_secs_f64(line.elapsed_s).unwrap_or_default();
+            let (number, purpose, outcome) = (line.trial, line.purpose, line.outcome.clone());
+            Ok::<_, KeptError>(Trial { number, purpose, config, outcome, elapsed })
+        };
+        let history = lines.iter().map(trial).collect::<Result<crate::model::History, KeptError>>()?;
+        let stated = || record.baseline.as_ref().and_then(|settings| record.space.locate(settings).ok());
+        let set = record.baseline.clone().unwrap_or_default();
+        let baseline = if record.baseline_as_it_is { record.space.as_it_is_with(&set).ok() } else { stated() };
+        let elapsed = record.elapsed_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let stopped = match record.stopped {
+            _ if is_running => StopReason::Running,
+            stopped => stopped.unwrap_or(StopReason::Interrupted),
+        };
+        let study = Study {
+            objective: record.objective.relative_to_first(&history, baseline.as_ref()),
+            space: record.space,
+            elapsed: elapsed.unwrap_or_else(|| history.elapsed()),
+            history,
+            baseline,
+            stopped,
+        };
+        let (spec, budget, device, step) = (record.spec, record.budget, record.device, record.step.template());
+        Ok(Self { folder, spec, budget, device, step, header, lines, study })
+    }
+}
+
+/// The folder and the journal that a place names.
+fn journal_of(place: &Path) -> Result<(PathBuf, PathBuf), KeptError> {
+    let (folder, path) = if place.is_dir() {
+        (place.to_owned(), place.join(JOURNAL))
+    } else if !place.exists() {
+        return Err(KeptError::Missing { place: place.to_owned() });
+    } else {
+        let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        (folder.to_owned(), place.to_owned())
+    };
+    let is_journal = place.is_dir() || path.file_name().is_some_and(|name| name == JOURNAL);
+    if !is_journal || !path.is_file() {
+        return Err(KeptError::NoJournal { place: place.to_owned() });
+    }
+    // A header that is half written is as good as none.
+    let has_line = fs::read(&path).map(|text| text.contains(&b'\n'));
+    match has_line {
+        Ok(true) => Ok((folder, path)),
+        Ok(false) => Err(KeptError::Empty { path }),
+        Err(source) => Err(KeptError::Io { path, source }),
+    }
+}
+
+/// Reads the format first, since another's record may have another form.
+fn parse_record(path: &Path, text: &[u8]) -> Result<Record, KeptError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        format: u32,
+        #[serde(default)]
+        gputune_version: String,
+    }
+    let damaged = |source| KeptError::Damaged { path: path.to_owned(), source };
+    let Versioned { format, gputune_version } = serde_json::from_slice(text).map_err(damaged)?;
+    if format != FORMAT {
+        return Err(KeptError::Format { path: path.to_owned(), found: format, version: gputune_version });
+    }
+    serde_json::from_slice(text).map_err(damaged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Estimate, Measurement, Outcome, Parameter, Purpose};
+    use crate::search::journal::{Fingerprint, Journal};
+
+    fn record() -> Record {
+        Record {
+            format: FORMAT,
+            gputune_version: "0.1.0".to_owned(),
+            spec: "spec.toml".to_owned(),
+            space: Space::new([Parameter::values("x", [1, 2, 3])]).unwrap(),
+            objective: Objective::default(),
+            baseline: Some([("x", 1)].into_iter().collect()),
+            baseline_as_it_is: false,
+            budget: Budget::default(),
+            device: Device { name: "cpu".to_owned(), driver: "none".to_owned(), is_gpu: false },
+            step: StepRecord { command: vec!["run".to_owned(), "{x}".to_owned()], ..StepRecord::default() },
+            stopped: None,
+            elapsed_s: None,
+        }
+    }
+
+    fn header() -> Header {
+        let (device, driver) = ("cpu".to_owned(), "none".to_owned());
+        Header::new(Fingerprint { device, driver, command: "run".into(), space: "x".into() })
+    }
+
+    /// A folder with two trials, and the journal that is still open.
+    fn folder() -> (tempfile::TempDir, Journal) {
+        let folder = tempfile::tempdir().unwrap();
+        let record = record();
+        let (mut journal, _) = Journal::open(&folder.path().join(JOURNAL), &header(), &record.space).unwrap();
+        for (number, x) in [(1, 1), (2, 3)] {
+            let config = record.space.locate(&[("x", x)].into_iter().collect()).unwrap();
+            let throughput = Some(Estimate::point(f64::from(x)));
+            let outcome = Outcome::Measured(Measurement { throughput, ..Measurement::default() });
+            let (purpose, elapsed) = (Purpose::Search, Duration::from_secs(2));
+            let trial = Trial { number, purpose, config, outcome, elapsed };
+            journal.record(&trial, &record.space, Some("because"), None).unwrap();
+        }
+        fs::write(folder.path().join(STUDY), serde_json::to_string(&record).unwrap()).unwrap();
+        (folder, journal)
+    }
+
+    #[test]
+    fn a_search_is_running_while_its_journal_is_open_and_interrupted_when_nobody_has_it() {
+        let (folder, journal) = folder();
+        let kept = Kept::read(folder.path()).unwrap();
+        assert_eq!(kept.study.stopped, StopReason::Running);
+        drop(journal);
+        let kept = Kept::read(&folder.path().join(JOURNAL)).unwrap();
+        assert_eq!(kept.study.stopped, StopReason::Interrupted);
+        assert_eq!(kept.study.elapsed, Duration::from_secs(4));
+        let best = kept.study.best().unwrap();
+        assert_eq!(kept.study.settings(&best.winner.config).line(), "x=3");
+        assert!(best.baseline.is_some());
+        assert_eq!(kept.lines[1].why.as_deref(), Some("because"));
+        assert_eq!(kept.step.command[1].text(), "{x}");
+    }
+
+    #[test]
+    fn what_is_no_folder_of_a_search_is_told_apart() {
+        let (folder, journal) = folder();
+        drop(journal);
+        let read = |place: &Path| Kept::read(place).unwrap_err();
+        assert!(matches!(read(Path::new("/nowhere/at/all")), KeptError::Missing { .. }));
+        assert!(matches!(read(&folder.path().join(STUDY)), KeptError::NoJournal { .. }));
+        let text = fs::read_to_string(folder.path().join(STUDY)).unwrap();
+        let write = |text: &str| fs::write(folder.path().join(STUDY), text).unwrap();
+        write(&text.replace("\"format\":1", "\"format\":7"));
+        assert!(matches!(read(folder.path()), KeptError::Format { found: 7, .. }));
+        write("{\"format\":1");
+        assert!(matches!(read(folder.path()), KeptError::Damaged { .. }));
+        write(&text.replace("[1,2,3]", "[1,2]"));
+        assert!(matches!(read(folder.path()), KeptError::Foreign { trial: 2, .. }));
+        fs::remove_file(folder.path().join(STUDY)).unwrap();
+        assert!(matches!(read(folder.path()), KeptError::NoStudy { .. }));
+        fs::write(folder.path().join(JOURNAL), "{\"for").unwrap();
+        assert!(matches!(read(folder.path()), KeptError::Empty { .. }));
+        fs::remove_file(folder.path().join(JOURNAL)).unwrap();
+        assert!(matches!(read(folder.path()), KeptError::NoJournal { .. }));
+    }
+}

@@ -1,0 +1,22 @@
+//! The loop: what to probe next, when to stop, what the best is, and the file in which all of it is kept.
+//!
+//! Start with [`tuner`]; [`strategy`] proposes, [`study`] judges, [`journal`] keeps.
+
+pub mod budget;
+pub mod environment;
+pub mod journal;
+pub mod kept;
+pub mod numerics;
+pub mod status;
+pub mod strategy;
+pub mod study;
+pub mod tuner;
+
+pub use budget::{Budget, StopReason};
+pub use journal::{Conditions, Fingerprint, Follower, Header, Journal, JournalError, Line, Recovered, WarmStart};
+pub use kept::{Kept, KeptError};
+pub use numerics::FullPrecision;
+pub use status::{BestSoFar, Ended, Running, Status, StatusFile, Watched};
+pub use strategy::{Earlier, EarlierError, EarlierStudy, STRATEGIES, Strategy};
+pub use study::{Alternatives, Best, Confirmed, OnFront, Part, Ranked, Study, Verdict};
+pub use tuner::{TuneError, Tuner};

@@ -1,0 +1,139 @@
+//! Whether a config still computes what full precision computes: the losses of the same first steps, side by side.
+
+use crate::model::{Settings, Space, Value};
+use crate::probe::stats;
+
+/// Fewer losses than this cannot be compared.
+const FEWEST: usize = 4;
+
+/// Which settings change what is computed, and what they are in full precision.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FullPrecision {
+    reference: Vec<(String, Value)>,
+    neutral: Vec<String>,
+}
+
+impl FullPrecision {
+    /// The parameters that change what is computed, each with its value in full precision, which the space need not
+    /// have.
+    pub fn new(reference: impl IntoIterator<Item = (String, Value)>) -> Self {
+        Self { reference: reference.into_iter().collect(), neutral: Vec::new() }
+    }
+
+    /// Adds parameters that change neither what is computed nor the data, such as pinned memory: losses of configs
+    /// that differ in them alone are the same.
+    #[must_use]
+    pub fn neutral(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.neutral.extend(names);
+        self
+    }
+
+    /// Adds the parameters of a space that say what they are in full precision; what they say goes first.
+    #[must_use]
+    pub fn with_space(mut self, space: &Space) -> Self {
+        for parameter in space.parameters() {
+            if let Some(value) = parameter.in_full_precision() {
+                self.reference.retain(|(name, _)| name != parameter.name());
+                self.reference.push((parameter.name().to_owned(), value.clone()));
+            }
+        }
+        self
+    }
+
+    /// The same settings in full precision; `None` where they are that already. What is left [as it
+    /// is](crate::model::AS_IT_IS) is the job's own numerics, which no comparison judges.
+    pub fn of(&self, settings: &Settings, space: &Space) -> Option<Settings> {
+        let changes: Vec<(&str, &Value)> = self
+            .reference
+            .iter()
+            .filter(|(name, value)| {
+                settings.get(name).is_some_and(|current| current != value && !current.is_as_it_is())
+            })
+            .map(|(name, value)| (name.as_str(), value))
+            .collect();
+        (!changes.is_empty()).then(|| settings.changed(&changes, space))
+    }
+
+    /// Whether two settings, both in full precision, take the same steps.
+    pub fn same_steps(&self, a: &Settings, b: &Settings) -> bool {
+        let counts = |(name, _): &(&str, &Value)| self.neutral.iter().all(|neutral| neutral != name);
+        a.iter().filter(counts).eq(b.iter().filter(counts))
+    }
+}
+
+/// How far losses are from those of full precision: 0 is no difference; infinite where one is no number.
+///
+/// It is the mean over the second half of the steps that both have, where a drift shows, of the difference of the
+/// losses as a share of the loss in full precision, or of a tenth of the range of its losses where that is larger: near
+/// a loss of zero a share of the loss alone would make rounding look like a drift. `None` where there are fewer than four
+/// steps.
+pub fn drift(losses: &[f64], reference: &[f64]) -> Option<f64> {
+    let count = losses.len().min(reference.len());
+    let (losses, reference) = (&losses[..count], &reference[..count]);
+    if losses.iter().any(|loss| !loss.is_finite()) {
+        return Some(f64::INFINITY);
+    }
+    if count < FEWEST || reference.iter().any(|loss| !loss.is_finite()) {
+        return None;
+    }
+    let (low, high) =
+        reference.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &loss| (low.min(loss), high.max(loss)));
+    let least = ((high - low) / 10.0).max(f64::MIN_POSITIVE);
+    let shares: Vec<f64> = losses
+        .iter()
+        .zip(reference)
+        .skip(count / 2)
+        .map(|(loss, reference)| (loss - reference).abs() / reference.abs().max(least))
+        .collect();
+    stats::mean(&shares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Expression, Parameter};
+
+    fn space() -> Space {
+        Space::builder()
+            .parameter(Parameter::values("precision", ["bf16", "fp16"]))
+            .parameter(Parameter::values("scaler", [true]).when(Expression::parse("precision == 'fp16'").unwrap()))
+            .parameter(Parameter::values("pin", [false, true]))
+            .derive("half", Expression::parse("precision != 'fp32'").unwrap())
+            .build()
+            .unwrap()
+    }
+
+    #[test]
+    fn full_precision_is_the_same_config_with_other_numerics() {
+        let space = space();
+        let full = FullPrecision::new([("precision".to_owned(), Value::from("fp32"))]).neutral(["pin".to_owned()]);
+        let config = space.locate(&Settings::from_iter([("precision", "fp16")])).unwrap();
+        let settings = space.settings(&config);
+        assert_eq!(settings.line(), "precision=fp16 scaler=true pin=false half=true");
+        let reference = full.of(&settings, &space).unwrap();
+        assert_eq!(reference.line(), "precision=fp32 pin=false half=false");
+        assert_eq!(full.of(&reference, &space), None);
+        let pinned: Settings =
+            [("precision", Value::from("fp32")), ("pin", true.into()), ("half", false.into())].into_iter().collect();
+        assert!(full.same_steps(&reference, &pinned));
+        assert!(!full.same_steps(&reference, &settings));
+    }
+
+    #[test]
+    fn rounding_is_no_drift_and_a_wrong_loss_is() {
+        let reference: Vec<f64> = (0..16).map(|step| 2.3 - 0.05 * f64::from(step)).collect();
+        let off = |share: f64| reference.iter().map(|loss| loss * (1.0 + share)).collect::<Vec<_>>();
+        assert!(drift(&off(0.004), &reference).unwrap() < 0.01);
+        assert!(drift(&off(0.5), &reference).unwrap() > 0.1);
+        assert_eq!(drift(&reference, &reference), Some(0.0));
+        let near_zero = [1.0, 0.1, 1e-4, 1e-6];
+        assert!(drift(&[1.0, 0.1, 2e-4, 3e-6], &near_zero).unwrap() < 0.01);
+    }
+
+    #[test]
+    fn what_is_no_number_is_far_off_and_too_little_says_nothing() {
+        assert_eq!(drift(&[1.0, f64::NAN, 1.0, 1.0], &[1.0; 4]), Some(f64::INFINITY));
+        assert_eq!(drift(&[1.0; 3], &[1.0; 3]), None);
+        assert_eq!(drift(&[1.0; 4], &[f64::NAN; 4]), None);
+    }
+}

@@ -1,0 +1,342 @@
+//! What a search is doing right now: for a view of it, and in a small file beside the journal for who watches from elsewhere.
+//!
+//! The journal says what was found; nothing is lost with this file. It is replaced whole, so a reader never sees a half.
+
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{DeviceReadings, Estimate, Event, Objective, Outcome, Purpose, Settings, Space, Trial};
+use crate::search::budget::{Budget, StopReason};
+
+/// The version of the format that this program writes.
+pub const FORMAT: u32 = 1;
+
+/// The name of the file in the folder of a search.
+pub const FILE: &str = "status.json";
+
+/// What a search is doing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The version of the format.
+    pub format: u32,
+    /// The program that writes it.
+    pub gputune_version: String,
+    /// What is searched, such as the path of the spec.
+    pub name: String,
+    /// The process of the search, and the name of its machine.
+    pub pid: u32,
+    /// The machine that it runs on.
+    pub machine: String,
+    /// When this was written, in milliseconds since 1970.
+    pub written_ms: u64,
+    /// Seconds that the search took until then, earlier runs of it included.
+    pub elapsed_s: f64,
+    /// Seconds that it may take.
+    pub time_s: f64,
+    /// Configs that were probed.
+    pub searched: u32,
+    /// Configs that may be probed.
+    pub probes: u32,
+    /// Leaders' confirmations that ended, and how many there will be, once it comes to that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirmations: Option<(u32, u32)>,
+    /// The probe that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Running>,
+    /// The best so far; absent where the result is a front.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<BestSoFar>,
+    /// How it ended, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ended>,
+}
+
+/// A probe that runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Running {
+    /// The number of the trial that it will be.
+    pub number: u32,
+    /// Why it is run.
+    pub purpose: Purpose,
+    /// Names and values.
+    pub config: Settings,
+    /// What speaks for the config, where the strategy says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Seconds since it began.
+    pub elapsed_s: f64,
+    /// Steps (or readings of a rate) so far.
+    pub steps: u64,
+    /// The throughput so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<Estimate>,
+    /// Its unit.
+    pub unit: String,
+    /// What the devices told of the last seconds.
+    #[serde(flatten)]
+    pub devices: DeviceReadings,
+}
+
+/// The best so far.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BestSoFar {
+    /// Its trial.
+    pub number: u32,
+    /// Names and values.
+    pub config: Settings,
+    /// What it reached of the metric that counts.
+    pub estimate: Estimate,
+    /// Its throughput, where that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<Estimate>,
+    /// The throughput's unit.
+    pub unit: String,
+    /// How many times better than the baseline, where that is known and something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times_better: Option<f64>,
+}
+
+/// How a search ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// As it should, or because someone stopped it.
+    Stopped(StopReason),
+    /// With an error.
+    Failed(String),
+}
+
+/// Keeps a status up to date from the events of a search.
+#[derive(Debug)]
+pub struct Watched {
+    status: Status,
+    objective: Objective,
+    begin: Instant,
+    earlier: Duration,
+    baseline: Option<f64>,
+    best_score: Option<f64>,
+}
+
+impl Watched {
+    /// Of a search that begins now, or goes on from the trials in `recovered`.
+    pub fn new(name: &str, space: &Space, objective: &Objective, budget: Budget, recovered: &[Trial]) -> Self {
+        let status = Status {
+            format: FORMAT,
+            gputune_version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: name.to_owned(),
+            pid: std::process::id(),
+            machine: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            written_ms: 0,
+            elapsed_s: 0.0,
+            time_s: budget.time.as_secs_f64(),
+            searched: 0,
+            probes: budget.probes,
+            confirmations: None,
+            probe: None,
+            best: None,
+            ended: None,
+        };
+        let earlier = recovered.iter().map(|trial| trial.elapsed).sum();
+        let (begin, objective) = (Instant::now(), objective.clone());
+        let mut watched = Self { status, objective, begin, earlier, baseline: None, best_score: None };
+        for trial in recovered {
+            watched.finished(trial, &space.settings(&trial.config));
+        }
+        watched
+    }
+
+    /// Takes note of an event.
+    pub fn hear(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Started { number, purpose, settings, reason, .. } => {
+                self.status.probe = Some(Running {
+                    number: *number,
+                    purpose: *purpose,
+                    config: (*settings).clone(),
+                    why: reason.map(str::to_owned),
+                    elapsed_s: 0.0,
+                    steps: 0,
+                    throughput: None,
+                    unit: String::new(),
+                    devices: DeviceReadings::default(),
+                });
+            }
+            Event::Progress { progress, .. } => {
+                if let Some(probe) = &mut self.status.probe {
+                    probe.elapsed_s = progress.elapsed.as_secs_f64();
+                    probe.steps = progress.steps;
+                    probe.throughput = progress.throughput;
+                    probe.unit.clone_from(&progress.unit);
+                    probe.devices = DeviceReadings::clone(&progress.devices);
+                }
+            }
+            Event::Finished { trial, settings, .. } => {
+                self.status.probe = None;
+                self.finished(trial, settings);
+            }
+            Event::Confirming { probes } => {
+                self.status.confirmations = Some((0, u32::try_from(*probes).unwrap_or(u32::MAX)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes note of the end.
+    pub fn end(&mut self, ended: Ended) {
+        self.status.probe = None;
+        self.status.ended = Some(ended);
+    }
+
+    /// The status as it is now.
+    pub fn status(&mut self) -> &Status {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.status.written_ms = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
+        self.status.elapsed_s = (self.earlier + self.begin.elapsed()).as_secs_f64();
+        &self.status
+    }
+
+    fn finished(&mut self, trial: &Trial, settings: &Settings) {
+        if trial.purpose == Purpose::Confirm {
+            if let Some((done, _)) = &mut self.status.confirmations {
+                *done += 1;
+            }
+            return;
+        }
+        self.status.searched += 1;
+        let estimate = trial.outcome.measurement().and_then(|measurement| self.objective.estimate(measurement));
+        if trial.purpose == Purpose::Baseline {
+            self.baseline = estimate.map(|estimate| estimate.value);
+        }
+        if self.objective.is_pareto() || trial.purpose.is_short() {
+            return;
+        }
+        let score = self.objective.score_of(&trial.outcome);
+        if let (Some(score), Some(estimate), Outcome::Measured(measurement)) = (score, estimate, &trial.outcome)
+            && self.best_score.is_none_or(|best| score > best)
+        {
+            self.best_score = Some(score);
+            let baseline = self.baseline.filter(|_| trial.purpose != Purpose::Baseline);
+            let is_more = self.objective.score(1.0) > 0.0;
+            let times = |baseline: f64| if is_more { estimate.value / baseline } else { baseline / estimate.value };
+            self.status.best = Some(BestSoFar {
+                number: trial.number,
+                config: settings.clone(),
+                estimate,
+                throughput: measurement.throughput,
+                unit: measurement.unit.clone(),
+                times_better: baseline.map(times).filter(|times| times.is_finite() && *times > 0.0),
+            });
+        }
+    }
+}
+
+/// The file beside the journal.
+#[derive(Debug)]
+pub struct StatusFile {
+    folder: PathBuf,
+    next: Instant,
+}
+
+impl StatusFile {
+    /// How often it is replaced at most.
+    pub const EVERY: Duration = Duration::from_millis(500);
+
+    /// In the folder of a search.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into(), next: Instant::now() }
+    }
+
+    /// Whether it is time to write it again.
+    pub fn is_due(&self) -> bool {
+        Instant::now() >= self.next
+    }
+
+    /// Replaces the file; a reader sees the old one or the new one.
+    ///
+    /// # Errors
+    /// It cannot be written. A search goes on without it.
+    pub fn write(&mut self, status: &Status) -> io::Result<()> {
+        self.next = Instant::now() + Self::EVERY;
+        let text = serde_json::to_string(status)?;
+        let mut file = tempfile::Builder::new().prefix(".status").tempfile_in(&self.folder)?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        file.persist(self.folder.join(FILE)).map_err(|error| error.error)?;
+        Ok(())
+    }
+
+    /// Reads the status of a search in a folder; `None` where there is none, or of another format.
+    pub fn read(folder: &Path) -> Option<Status> {
+        let text = std::fs::read(folder.join(FILE)).ok()?;
+        serde_json::from_slice::<Status>(&text).ok().filter(|status| status.format == FORMAT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Failure, Measurement, Parameter, Progress};
+
+    fn space() -> Space {
+        Space::new([Parameter::range("x", 1, 9, 1)]).unwrap()
+    }
+
+    fn trial(number: u32, purpose: Purpose, speed: Option<f64>) -> Trial {
+        let outcome = match speed {
+            Some(speed) => {
+                Outcome::Measured(Measurement { throughput: Some(Estimate::point(speed)), ..Measurement::default() })
+            }
+            None => Outcome::Crashed(Failure::new("why")),
+        };
+        let config = space().config(u128::from(number)).unwrap();
+        Trial { number, purpose, config, outcome, elapsed: Duration::from_secs(2) }
+    }
+
+    #[test]
+    fn the_status_follows_the_events_and_comes_back_from_its_file() {
+        let objective = Objective::default();
+        let earlier = [trial(1, Purpose::Baseline, Some(100.0)), trial(2, Purpose::Search, None)];
+        let mut watched = Watched::new("spec.toml", &space(), &objective, Budget::default(), &earlier);
+        let settings = space().settings(&trial(3, Purpose::Search, None).config);
+        let reason = Some("why not");
+        let purpose = Purpose::Search;
+        watched.hear(&Event::Started { number: 3, purpose, settings: &settings, searched: 2, reason });
+        let throughput = Some(Estimate::interval(150.0, 140.0, 160.0));
+        let progress = Progress { steps: 7, throughput, unit: "samples/s".to_owned(), ..Progress::default() };
+        watched.hear(&Event::Progress { number: 3, progress: &progress });
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = StatusFile::new(folder.path());
+        assert!(file.is_due() && StatusFile::read(folder.path()).is_none());
+        file.write(watched.status()).unwrap();
+        let read = StatusFile::read(folder.path()).unwrap();
+        assert_eq!((read.searched, read.best.as_ref().unwrap().number), (2, 1));
+        assert!(read.elapsed_s >= 4.0);
+        let probe = read.probe.unwrap();
+        assert_eq!((probe.number, probe.steps, probe.throughput), (3, 7, throughput));
+        assert_eq!(probe.why.as_deref(), Some("why not"));
+
+        let trial = trial(3, Purpose::Search, Some(150.0));
+        watched.hear(&Event::Finished { trial: &trial, settings: &settings, judgement: None, is_best: true });
+        watched.hear(&Event::Confirming { probes: 6 });
+        watched.end(Ended::Stopped(StopReason::ProbesSpent));
+        file.write(watched.status()).unwrap();
+        let read = StatusFile::read(folder.path()).unwrap();
+        assert_eq!(read.best.unwrap().times_better, Some(1.5));
+        assert_eq!((read.probe, read.confirmations), (None, Some((0, 6))));
+        assert_eq!(read.ended, Some(Ended::Stopped(StopReason::ProbesSpent)));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn what_is_no_status_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        for text in ["", "{", "{\"format\":1}", "[]", "\u{0}"] {
+            std::fs::write(folder.path().join(FILE), text).unwrap();
+            assert!(StatusFile::read(folder.path()).is_none());
+        }
+    }
+}

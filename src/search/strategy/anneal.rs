@@ -1,0 +1,199 @@
+//! Simulated annealing: a walk from neighbour to neighbour that also takes steps for the worse, ever more rarely.
+//!
+//! Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated annealing", Science 1983: a step for the worse by d is
+//! taken with the probability exp(-d / T) (Metropolis), and the temperature T falls geometrically. Here d is the
+//! logarithm of the ratio of both scores, so that a temperature is a share of the speed; where scores have no logarithm,
+//! the difference in units of their mean size.
+//!
+//! The walk is replayed from the history for every proposal, with a draw of its own for each trial. That is why `argmin`'s
+//! solver is not used: it keeps its state to itself, drives the search instead of answering, and draws from one
+//! generator, so that what it does next depends on more than the history.
+
+use super::{Entry, Proposal, Strategy, View, random};
+use crate::model::{Config, Outcome, Permutation, Space};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "anneal",
+    about: "simulated annealing: from neighbour to neighbour, for the worse too, ever more rarely",
+    build: || Box::new(Anneal),
+};
+
+#[derive(Debug)]
+struct Anneal;
+
+/// Random configs of which the best is where the walk begins, if nobody says where.
+const FIRST: usize = 5;
+
+/// The temperature at the beginning and at the end: what is worse by this share is taken with the probability 1/e.
+const HOT: f64 = 0.1;
+const COLD: f64 = 0.005;
+
+/// Trials over which the temperature falls where the budget has no end.
+const UNLIMITED: f64 = 200.0;
+
+impl Strategy for Anneal {
+    fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
+        next(view).map(Proposal::from)
+    }
+}
+
+fn next(view: &View<'_>) -> Option<Config> {
+    if let Some(start) = view.start.filter(|start| view.is_open(start)) {
+        return Some(start.clone());
+    }
+    let known = view.history.searched().count() + view.pending.len();
+    if view.start.is_none() && known < FIRST {
+        return random::propose(view);
+    }
+    let walk = Walk::of(view);
+    let draw = Draws(random::seed_of_draw(view));
+    let from = |config: &Config| near(view, config, 1, &draw).or_else(|| near(view, config, u32::MAX, &draw));
+    let best = || view.best().map(|(trial, _)| &trial.config);
+    // Where all around is known the best may have neighbours left; where it has none the walk starts anew.
+    walk.at.and_then(from).or_else(|| best().and_then(from)).or_else(|| random::propose(view))
+}
+
+/// An open config that differs in one parameter, by at most so many steps; every parameter has the same chance.
+fn near(view: &View<'_>, config: &Config, reach: u32, draw: &Draws) -> Option<Config> {
+    // A long range is not listed whole.
+    let reach = reach.min(8);
+    let parameters = view.space.parameters().len();
+    let order = Permutation::new(parameters as u128, draw.0);
+    let places = (0..parameters as u128).filter_map(|place| usize::try_from(order.at(place)?).ok());
+    let mut open = places.filter_map(|at| {
+        let around = view.space.moves(config, at, reach);
+        let first = Permutation::new(around.len() as u128, draw.0.wrapping_add(at as u64));
+        let mut order = (0..around.len() as u128).filter_map(|place| usize::try_from(first.at(place)?).ok());
+        order.find_map(|place| around.get(place).filter(|config| view.is_open(config)).cloned())
+    });
+    open.next()
+}
+
+/// Draws that belong to one proposal or trial.
+struct Draws(u64);
+
+impl Draws {
+    /// A number from 0 to 1.
+    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    fn share(&self) -> f64 {
+        const PARTS: u128 = 1 << 53;
+        Permutation::new(PARTS, self.0).at(0).unwrap_or(0) as f64 / PARTS as f64
+    }
+}
+
+/// The walk so far.
+struct Walk<'v> {
+    /// Where it stands: nowhere until something ran.
+    at: Option<&'v Config>,
+}
+
+impl<'v> Walk<'v> {
+    fn of(view: &View<'v>) -> Self {
+        let scored: Vec<(usize, &Config, f64)> = view
+            .history
+            .searched()
+            .enumerate()
+            .filter(|(_, trial)| !matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted))
+            .filter_map(|(number, trial)| {
+                Some((number, &trial.config, view.objective.partial_score_of(&trial.outcome)?))
+            })
+            .collect();
+        let scale = Scale::of(scored.iter().map(|(_, _, score)| *score));
+        #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
+        let planned = match view.probes_left {
+            u32::MAX => UNLIMITED,
+            left => (view.history.searched().count() + view.pending.len()) as f64 + f64::from(left),
+        };
+        let mut walk: Option<(&Config, f64)> = None;
+        for (number, config, score) in scored {
+            let Some((at, height)) = walk else {
+                walk = Some((config, score));
+                continue;
+            };
+            // A config that is far away began the walk anew; of the first ones the best counts.
+            let is_restart = number >= FIRST && !is_one_step(view.space, at, config);
+            #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
+            let share = (number as f64 / planned).min(1.0);
+            let temperature = if number < FIRST { 0.0 } else { HOT * libm::pow(COLD / HOT, share) };
+            let draw = Draws(view.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number as u64));
+            if is_restart || is_taken(scale.loss(height, score), temperature, draw.share()) {
+                walk = Some((config, score));
+            }
+        }
+        Self { at: walk.map(|(config, _)| config) }
+    }
+}
+
+/// Metropolis' rule.
+fn is_taken(loss: f64, temperature: f64, draw: f64) -> bool {
+    loss <= 0.0 || temperature > 0.0 && draw < libm::exp(-loss / temperature)
+}
+
+/// Whether two configs differ in one parameter that is active in both, as far as the walk reaches, or in those that rules
+/// change with it. Parameters that the change switches on or off do not count.
+fn is_one_step(space: &Space, from: &Config, to: &Config) -> bool {
+    let both = from.levels().zip(to.levels()).enumerate();
+    let changed: Vec<(usize, u32)> = both
+        .filter_map(|(at, (from, to))| from.zip(to).filter(|(from, to)| from != to).map(|(_, to)| (at, to)))
+        .collect();
+    let is_detour = |(at, level): &(usize, u32)| {
+        space.with_level(from, *at, *level).is_none() && space.detour(from, *at, *level).as_ref() == Some(to)
+    };
+    changed.len() <= 1 || changed.iter().any(is_detour)
+}
+
+/// How scores are compared.
+#[derive(Debug, Clone, Copy)]
+enum Scale {
+    /// By their logarithms.
+    Ratio,
+    /// By their difference, in units of this.
+    Difference(f64),
+}
+
+impl Scale {
+    fn of(scores: impl Iterator<Item = f64> + Clone) -> Self {
+        // Costs are negative throughout, and a ratio of them is as good.
+        let same_sign = scores.clone().all(|score| score > 0.0) || scores.clone().all(|score| score < 0.0);
+        if same_sign {
+            return Self::Ratio;
+        }
+        let (sum, count) = scores.fold((0.0, 0.0), |(sum, count), score| (sum + score.abs() / 1e3, count + 1.0));
+        Self::Difference((sum / count * 1e3).max(f64::MIN_POSITIVE))
+    }
+
+    /// By how much the second is worse; negative where it is better.
+    fn loss(self, from: f64, to: f64) -> f64 {
+        match self {
+            Self::Ratio if from > 0.0 => libm::log(from) - libm::log(to),
+            Self::Ratio => libm::log(-to) - libm::log(-from),
+            Self::Difference(size) => from / size - to / size,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_better_is_taken_always_and_what_is_worse_the_more_often_the_hotter_it_is() {
+        assert!(is_taken(-0.1, 0.0, 0.999));
+        assert!(!is_taken(0.1, 0.0, 0.0));
+        let taken = |temperature| (0..1000).filter(|&seed| is_taken(0.1, temperature, Draws(seed).share())).count();
+        // exp(-1) is 0.368; the standard deviation of the count is 15.
+        assert!((300..440).contains(&taken(0.1)), "{}", taken(0.1));
+        assert!(taken(0.02) < 30 && taken(1.0) > 850);
+    }
+
+    #[test]
+    fn losses_are_shares_whatever_the_unit_and_the_direction() {
+        let scores = [100.0, 50.0];
+        let loss = |scores: [f64; 2]| Scale::of(scores.iter().copied()).loss(scores[0], scores[1]);
+        assert!((loss(scores) - libm::log(2.0)).abs() < 1e-12);
+        assert!((loss(scores.map(|score| score * 1e6)) - loss(scores)).abs() < 1e-9);
+        assert!((loss([-50.0, -100.0]) - loss(scores)).abs() < 1e-12, "a cost that is twice as high");
+        assert_eq!(loss([1.0, -1.0]), 2.0);
+        assert!(loss([f64::MAX, -f64::MAX]).is_finite() && loss([0.0, 0.0]) == 0.0);
+    }
+}

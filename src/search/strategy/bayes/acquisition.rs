@@ -1,0 +1,375 @@
+//! Which of the candidates is worth most: the expected improvement, times the chance that the config runs.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use super::candidates::Chunk;
+use super::feasibility::Feasibility;
+use super::kernel::Factor;
+use super::normal::{Improvement, exp, ln, ln_expected_improvement};
+use super::process::{Belief, Process};
+use crate::model::Config;
+
+/// Adds other means that a config may have, as differences, with the chance of each.
+pub(super) type Others<'m> = dyn Fn(&Config, &mut Vec<(f64, f64)>) + 'm;
+
+/// What is known when candidates are compared.
+pub(super) struct Judge<'m> {
+    pub(super) process: &'m Process<'m>,
+    pub(super) feasibility: Option<(&'m Feasibility, &'m Process<'m>)>,
+    /// The best standardised value so far.
+    pub(super) best: f64,
+    /// By how much more than the process says every value may lie off its mean; 1 where it is believed.
+    pub(super) doubt: f64,
+    /// What the process's mean is added to, and the variance of that.
+    pub(super) offset: &'m dyn Fn(&Config) -> (f64, f64),
+    /// The parameters that the offset depends on.
+    pub(super) reads: &'m [usize],
+    /// The chance that a config fits into memory, which is apart from that of failing otherwise.
+    pub(super) fits: &'m dyn Fn(&Config) -> f64,
+    /// By how much the mean may be another, and how likely each of these is; the rest of one is the chance that it is not.
+    pub(super) others: &'m Others<'m>,
+    /// Whether there may be other means.
+    pub(super) is_unsure: bool,
+}
+
+/// The candidate that is worth most.
+#[derive(Debug, Clone)]
+pub(super) struct Choice {
+    pub(super) config: Config,
+    pub(super) belief: Belief,
+    /// The chance that it runs.
+    pub(super) chance: f64,
+    /// The part of this that is the chance to fit into memory.
+    pub(super) fits: f64,
+    /// The expected improvement in standard units, failures counting as none.
+    pub(super) improvement: f64,
+}
+
+/// Candidates whose deviation is computed in full; it costs far more than a bound of it.
+const MOST_EXACT: usize = 3000;
+/// The same where other means are weighed, which takes longer.
+const MOST_WEIGHED: usize = 1000;
+/// Closer looks altogether, those by a part of what is known included.
+const MOST_LOOKS: usize = 20_000;
+/// Places on all axes together up to which the kernel factors of a whole chunk are kept for a closer look; otherwise they
+/// are computed for each candidate that gets one.
+const FEW_PLACES: usize = 256;
+
+/// What the chance to fit into memory adds to the logarithm of a worth. To run out of memory costs more than a probe that
+/// gains nothing: it takes as long, says less, and may take other work on the device with it. So the chance counts twice;
+/// and what hardly fits comes behind all that may.
+pub(super) fn risk(fits: f64) -> f64 {
+    const HARDLY: f64 = 0.05;
+    const LAST: f64 = -1e6;
+    2.0 * ln(fits) + if fits < HARDLY { LAST } else { 0.0 }
+}
+
+/// A candidate with a bound of its worth.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Bounded {
+    bound: f64,
+    /// The chance that it runs.
+    chance: f64,
+    /// How closely it was looked at.
+    stage: Stage,
+    chunk: u32,
+    at: u32,
+}
+
+/// What a bound considers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// The mean, the chance to run, and a rough bound of the deviation.
+    Rough,
+    /// The chance to fit into memory as well.
+    Memory,
+    /// A bound of the deviation by a part of what is known.
+    Part,
+    /// Everything.
+    Exact,
+}
+
+impl Eq for Bounded {}
+
+impl Ord for Bounded {
+    /// By the bound; of equals what was looked at most closely, then what comes first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let place = |bounded: &Self| (bounded.chunk, bounded.at);
+        let by_bound = self.bound.total_cmp(&other.bound).then(self.stage.cmp(&other.stage));
+        by_bound.then(place(other).cmp(&place(self)))
+    }
+}
+
+impl PartialOrd for Bounded {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Judge<'_> {
+    /// The best of the open candidates.
+    ///
+    /// A quick bound of each one's worth comes first. The candidate with the highest bound is looked at more closely, step
+    /// by step, until one that was looked at fully is on top: the same candidate as if all were, unless that takes too
+    /// long, or one that only other means make worth most is passed over: the quick bound is by the likeliest mean alone.
+    pub(super) fn choose(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Option<Choice> {
+        let mut waiting = BinaryHeap::from(self.bounds(chunks));
+        let mut close = Close { judge: self, prepared: chunks.iter().map(|_| None).collect() };
+        let mut best: Option<(Bounded, Choice)> = None;
+        let most = if self.is_unsure { MOST_WEIGHED } else { MOST_EXACT };
+        let (mut looks, mut exact) = (0, 0);
+        while let Some(mut top) = waiting.pop() {
+            if best.as_ref().is_some_and(|(best, _)| top <= *best) || exact == most {
+                break;
+            }
+            let chunk = &chunks[top.chunk as usize];
+            if top.stage == Stage::Rough && !is_open(&chunk.configs[top.at as usize]) {
+                continue;
+            }
+            looks += 1;
+            if looks > MOST_LOOKS {
+                top.stage = Stage::Part;
+            }
+            if let Some(choice) = close.look(chunk, &mut top) {
+                exact += 1;
+                if best.as_ref().is_none_or(|(best, _)| top > *best) {
+                    best = Some((top, choice));
+                }
+            } else {
+                waiting.push(top);
+            }
+        }
+        best.map(|(_, choice)| choice)
+    }
+
+    /// The logarithm of the improvement that is expected of a config that runs, averaged over the means that it may have.
+    fn expected(&self, config: &Config, belief: Belief) -> f64 {
+        let expected = |shift: f64| ln_expected_improvement(belief.mean + shift, belief.deviation, self.best);
+        let mut others = Vec::new();
+        (self.others)(config, &mut others);
+        if others.is_empty() {
+            return expected(0.0);
+        }
+        let own = 1.0 - others.iter().map(|(_, weight)| weight).sum::<f64>();
+        others.push((0.0, own));
+        others.retain(|(_, weight)| *weight > 0.0);
+        others.iter_mut().for_each(|(shift, _)| *shift = expected(*shift));
+        // Without the largest, since all may be too small to be told from zero.
+        let largest = others.iter().map(|(each, _)| *each).fold(f64::NEG_INFINITY, f64::max);
+        if !largest.is_finite() {
+            return largest;
+        }
+        largest + ln(others.iter().map(|(each, weight)| weight * exp(each - largest)).sum())
+    }
+
+    fn bounds(&self, chunks: &[Chunk]) -> Vec<Bounded> {
+        let mut bounds = Vec::with_capacity(chunks.iter().map(|chunk| chunk.configs.len()).sum());
+        let improvement = Improvement::new();
+        for (number, chunk) in (0..).zip(chunks) {
+            let factors = self.process.factors(&chunk.points);
+            let mut sweep = self.process.sweep(&factors);
+            let runs = self.feasibility.map(|(model, process)| (model, process, process.factors(&chunk.points)));
+            let mut runs = runs.as_ref().map(|(model, process, factors)| (model, process.sweep(factors)));
+            let mut last: Option<(&[u32], (f64, f64))> = None;
+            for (at, config) in (0..).zip(&chunk.configs) {
+                let point = chunk.points.point(at as usize);
+                let is_same = |other: &[u32]| self.reads.iter().all(|&axis| other[axis] == point[axis]);
+                let (offset, variance) = match last {
+                    Some((other, offset)) if is_same(other) => offset,
+                    _ => (self.offset)(config),
+                };
+                last = Some((point, (offset, variance)));
+                let belief = sweep.at(point);
+                let widest = (belief.deviation * belief.deviation + variance).sqrt() * self.doubt;
+                let chance = runs.as_mut().map_or(1.0, |(model, sweep)| model.chance_of(sweep.at(point).mean));
+                let bound = improvement.bound(belief.mean + offset, widest, self.best) + ln(chance);
+                // What is not a number is worth nothing; it would come first otherwise.
+                let bound = if bound.is_nan() { f64::NEG_INFINITY } else { bound };
+                bounds.push(Bounded { bound, chance, stage: Stage::Rough, chunk: number, at });
+            }
+        }
+        bounds
+    }
+}
+
+/// Looks at single candidates closely.
+struct Close<'j, 'm> {
+    judge: &'j Judge<'m>,
+    /// The kernel factors of whole chunks.
+    prepared: Vec<Option<Vec<Factor>>>,
+}
+
+/// Values that are known from which on a part of them is worth a look of its own.
+const MANY: usize = 32;
+
+impl Close<'_, '_> {
+    /// Lowers a candidate's bound by one step; the candidate itself where the step was the last.
+    fn look(&mut self, chunk: &Chunk, bounded: &mut Bounded) -> Option<Choice> {
+        let (number, at) = (bounded.chunk as usize, bounded.at as usize);
+        if chunk.points.places.iter().map(Vec::len).sum::<usize>() <= FEW_PLACES {
+            if self.prepared[number].is_none() {
+                self.prepared[number] = Some(self.judge.process.factors(&chunk.points));
+            }
+            if let Some(prepared) = &self.prepared[number] {
+                return self.step(chunk, prepared, chunk.points.point(at), bounded);
+            }
+        }
+        let point = chunk.points.only(at);
+        self.step(chunk, &self.judge.process.factors(&point), point.point(0), bounded)
+    }
+
+    fn step(&self, chunk: &Chunk, factors: &[Factor], point: &[u32], bounded: &mut Bounded) -> Option<Choice> {
+        let Judge { process, offset, doubt, .. } = self.judge;
+        let config = &chunk.configs[bounded.at as usize];
+        let (runs, fits) = (bounded.chance, (self.judge.fits)(config));
+        let risk = ln(runs) + risk(fits);
+        if bounded.stage == Stage::Rough && fits < 1.0 {
+            // The chance to run is in the bound.
+            bounded.bound += risk - ln(runs);
+            bounded.stage = Stage::Memory;
+            return None;
+        }
+        let is_part = bounded.stage < Stage::Part && process.len() >= MANY;
+        let mut along = Vec::new();
+        let mean = process.mean(factors, point, &mut along) + offset(config).0;
+        let rows = if is_part { process.len() / 4 } else { process.len() };
+        let belief = Belief { mean, deviation: process.deviation(rows, &mut along) * doubt };
+        let improvement = self.judge.expected(config, belief);
+        let worth = improvement + risk;
+        let worth = if worth.is_nan() { f64::NEG_INFINITY } else { worth };
+        if is_part {
+            bounded.bound = bounded.bound.min(worth);
+            bounded.stage = Stage::Part;
+            return None;
+        }
+        (bounded.bound, bounded.stage) = (worth, Stage::Exact);
+        let chance = runs * fits;
+        Some(Choice { config: config.clone(), belief, chance, fits, improvement: exp(improvement + ln(chance)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Parameter, Space, Walk};
+    use crate::search::strategy::bayes::{
+        candidates::chunks,
+        kernel::Shape,
+        points::{Points, axes},
+        process::Data,
+    };
+
+    #[test]
+    fn the_choice_is_that_of_looking_at_every_candidate_fully() {
+        let knobs = [("a", 9), ("b", 6), ("c", 4), ("d", 7)];
+        let space = Space::new(knobs.map(|(name, last)| Parameter::range(name, 0, last, 1))).unwrap();
+        let configs: Vec<Config> = Walk::new(&space).collect();
+        let (axes, chunks) = (axes(&space), chunks(&space, configs.clone()));
+        let level = |config: &Config, at: usize| f64::from(config.level(at).unwrap());
+        for (known, doubt) in [(5, 1.0), (31, 1.5), (80, 1.0), (80, 2.0)] {
+            let some: Vec<&Config> = configs.iter().step_by(17).take(known).collect();
+            let values = some.iter().map(|config| (level(config, 0) - 6.0).sin() + 0.1 * level(config, 3)).collect();
+            let points = Points::of(&space, &axes, some.iter().copied());
+            let data = Data { points: points.clone(), values, noise: vec![0.0; known] };
+            let shape = Shape { lengths: vec![-0.3; 4], share: 0.9, variance: 1.0, noise: 0.01 };
+            let process = Process::new(&data, &axes, &shape).unwrap();
+            let ran: Vec<bool> = some.iter().map(|config| (level(config, 1) + level(config, 3)) % 3.0 < 2.0).collect();
+            assert!(ran.contains(&false) && ran.contains(&true), "{known}");
+            let feasibility = Feasibility::of(points, &ran, 4).unwrap();
+            let runs = feasibility.process(&axes).unwrap();
+            let offset = |config: &Config| (0.1 * level(config, 2), 0.0);
+            let judge = Judge {
+                process: &process,
+                feasibility: Some((&feasibility, &runs)),
+                best: 1.2,
+                doubt,
+                offset: &offset,
+                reads: &[2],
+                fits: &|_| 1.0,
+                others: &|_, _| (),
+                is_unsure: false,
+            };
+            let is_open = |config: &Config| !some.contains(&config);
+            let worth = |config: &Config, point: &[u32], prepared: &[Vec<Factor>; 2]| {
+                let belief = process.belief(&prepared[0], point);
+                let chance = feasibility.chance_of(runs.belief(&prepared[1], point).mean);
+                ln_expected_improvement(belief.mean + offset(config).0, doubt * belief.deviation, 1.2) + ln(chance)
+            };
+            let all = chunks.iter().flat_map(|chunk| {
+                let prepared = [process.factors(&chunk.points), runs.factors(&chunk.points)];
+                let each = chunk.configs.iter().enumerate();
+                let worths = each.map(move |(at, config)| (worth(config, chunk.points.point(at), &prepared), config));
+                worths.collect::<Vec<_>>()
+            });
+            let open = all.filter(|(_, config)| is_open(config));
+            let (top, config) = open.max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap();
+            let choice = judge.choose(&chunks, is_open).unwrap();
+            assert_eq!(&choice.config, config, "{known}");
+            assert!((choice.improvement - exp(top)).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn worths_that_are_far_too_small_for_a_number_are_told_apart() {
+        let space = Space::new([Parameter::range("a", 0, 9, 1)]).unwrap();
+        let configs: Vec<Config> = Walk::new(&space).collect();
+        let axes = axes(&space);
+        let data = Data {
+            points: Points::of(&space, &axes, configs.iter().take(2)),
+            values: vec![0.0, 1.0],
+            noise: vec![0.0; 2],
+        };
+        let shape = Shape { lengths: vec![0.0], share: 1.0, variance: 1.0, noise: 1e-4 };
+        let process = Process::new(&data, &axes, &shape).unwrap();
+        let judge = Judge {
+            process: &process,
+            feasibility: None,
+            best: 1.0,
+            doubt: 1.0,
+            offset: &|_| (0.0, 0.0),
+            reads: &[],
+            fits: &|_| 1.0,
+            others: &|_, into| into.extend([(0.0, 0.25), (-2.0, 0.25)]),
+            is_unsure: true,
+        };
+        for mean in [0.0, -20.0, -60.0, -200.0] {
+            let worth = |mean: f64| judge.expected(&configs[5], Belief { mean, deviation: 1.0 });
+            assert!(worth(mean) > worth(mean - 1.0) && worth(mean - 1.0).is_finite(), "{mean}");
+            // Three quarters have the mean itself, and the rest next to nothing.
+            let alone = ln_expected_improvement(mean, 1.0, 1.0);
+            assert!(worth(mean) <= alone && worth(mean) > alone + ln(0.75) - 1e-9, "{mean}");
+        }
+    }
+
+    #[test]
+    fn who_doubts_the_process_goes_farther_from_the_best() {
+        let space = Space::new([Parameter::range("a", 0, 99, 1)]).unwrap();
+        let configs: Vec<Config> = Walk::new(&space).collect();
+        let (axes, chunks) = (axes(&space), chunks(&space, configs.clone()));
+        let known: Vec<&Config> = configs.iter().step_by(10).take(4).collect();
+        let data = Data {
+            points: Points::of(&space, &axes, known.iter().copied()),
+            values: vec![0.0, 0.9, 1.0, 0.8],
+            noise: vec![0.0; 4],
+        };
+        let shape = Shape { lengths: vec![-0.7], share: 1.0, variance: 0.1, noise: 1e-4 };
+        let process = Process::new(&data, &axes, &shape).unwrap();
+        let chosen = |doubt: f64| {
+            let judge = Judge {
+                process: &process,
+                feasibility: None,
+                best: 1.0,
+                doubt,
+                offset: &|_| (0.0, 0.0),
+                reads: &[],
+                fits: &|_| 1.0,
+                others: &|_, _| (),
+                is_unsure: false,
+            };
+            let choice = judge.choose(&chunks, |config| !known.contains(&config)).unwrap();
+            choice.config.level(0).unwrap().abs_diff(20)
+        };
+        assert!(chosen(1.0) <= 10 && chosen(4.0) > 20, "{} {}", chosen(1.0), chosen(4.0));
+    }
+}

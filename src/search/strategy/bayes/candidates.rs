@@ -1,0 +1,101 @@
+//! The configs that are scored: all of a space that can be listed, else a sample and what lies around the best.
+
+use std::sync::Arc;
+
+use super::points::{Axis, Points, axes};
+use crate::model::{Advance, Config, Permutation, Space, Walk};
+use crate::search::strategy::{PATIENCE, View, random};
+
+/// Configs up to which all of a space are scored.
+const MOST_LISTED: u128 = 100_000;
+/// Configs whose kernel factors are kept at a time.
+const CHUNK: usize = 2048;
+
+/// All configs of a space, as points.
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// The space that was listed: a strategy may be used for another one.
+    identity: Arc<()>,
+    /// `None` where the list would be too long, or rules leave so little of so much that it takes too long to find.
+    pub(super) chunks: Option<Vec<Chunk>>,
+}
+
+/// Some configs as points.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) configs: Vec<Config>,
+    pub(super) points: Points,
+}
+
+impl Listed {
+    /// The list of a space.
+    pub(super) fn of(space: &Space) -> Self {
+        let chunks = listed(space).map(|configs| chunks(space, configs));
+        Self { identity: Arc::clone(space.identity()), chunks }
+    }
+
+    /// Whether this is the list of a space.
+    pub(super) fn is_of(&self, space: &Space) -> bool {
+        Arc::ptr_eq(&self.identity, space.identity())
+    }
+}
+
+fn listed(space: &Space) -> Option<Vec<Config>> {
+    if space.raw_size().is_none_or(|size| size > MOST_LISTED) && !space.count().fits(MOST_LISTED) {
+        return None;
+    }
+    let (mut fuel, mut walk, mut configs) = (PATIENCE, Walk::new(space), Vec::new());
+    loop {
+        match walk.advance(&mut fuel) {
+            Advance::Found(config) => configs.push(config),
+            Advance::End => return Some(configs),
+            Advance::OutOfFuel => return None,
+        }
+    }
+}
+
+pub(super) fn chunks(space: &Space, configs: Vec<Config>) -> Vec<Chunk> {
+    let axes: Vec<Axis> = axes(space);
+    let chunk = |configs: &[Config]| Chunk { points: Points::of(space, &axes, configs), configs: configs.to_vec() };
+    configs.chunks(CHUNK).map(chunk).collect()
+}
+
+/// A sample of a space that is too large to be listed: random configs, and those around the best ones.
+pub(super) fn sample(view: &View<'_>, best: &[&Config], seed: u64) -> Vec<Config> {
+    const DRAWS: usize = 1000;
+    const REACH: u32 = 3;
+    const LONGEST: usize = 4000;
+    let space = view.space;
+    let mut found: Vec<Config> = Vec::new();
+    for config in best {
+        for at in 0..space.parameters().len() {
+            found.extend(space.moves(config, at, REACH));
+        }
+    }
+    found.truncate(LONGEST);
+    if space.is_sparse() {
+        found.extend(space.draws(seed, DRAWS));
+    } else if let Some(size) = space.raw_size() {
+        let order = Permutation::new(size, seed);
+        found.extend((0..size.min(DRAWS as u128)).filter_map(|place| space.config(order.at(place)?)));
+    }
+    // Where draws come from what the rules leave, walks add nothing to them.
+    let walks = if space.is_sparse() && !found.is_empty() { 0 } else { SHUFFLED };
+    for walk in 0..walks {
+        let mut fuel = 2_000;
+        if let crate::model::Advance::Found(config) = Walk::shuffled(space, seed.wrapping_add(walk)).advance(&mut fuel)
+        {
+            found.push(config);
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found.retain(|config| view.is_open(config));
+    if found.is_empty() {
+        found.extend(random::propose(view));
+    }
+    found
+}
+
+/// Walks from random places, for spaces in which the rules leave little.
+const SHUFFLED: u64 = 16;

@@ -1,0 +1,136 @@
+//! What an earlier study makes expect of a config: a Gaussian process over the parameters that both have in common.
+//!
+//! Only the shape counts, not the level: another device or model has another level. Beyond the settings that the study
+//! tried, its edge counts. Failures are no part of it: what did not run there may run here.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::fit;
+use super::kernel::{Decays, Shape, factors};
+use super::matrix::dot;
+use super::points::{Axis, Points, axes};
+use super::process::{Data, Process};
+use super::scale::Scale;
+use crate::model::{Config, Objective, Parameter, Space};
+use crate::search::strategy::earlier::{Earlier, spread};
+
+/// Configs of a study that the kernel is fitted to.
+const MOST_FITTED: usize = 64;
+/// Configs whose means are kept.
+const MOST_KEPT: usize = 200_000;
+
+/// What was learned from a study.
+#[derive(Debug)]
+pub(super) struct Lesson {
+    /// For each parameter in common its place in the space, its axis, and what of it was tried.
+    axes: Vec<Common>,
+    points: Points,
+    decays: Vec<Decays<'static>>,
+    shape: Shape,
+    weights: Vec<f64>,
+    level: f64,
+    /// The deviation of the study's scores, as logarithms; `None` where there are no such.
+    spread: Option<f64>,
+    /// The means that were asked for.
+    means: Mutex<HashMap<Config, f64>>,
+}
+
+#[derive(Debug)]
+struct Common {
+    parameter: usize,
+    axis: Axis,
+    first: f64,
+    last: f64,
+}
+
+impl Lesson {
+    /// What is learned from a study; `None` where its configs cannot be told apart.
+    pub(super) fn of(space: &Space, objective: &Objective, earlier: &Earlier) -> Option<Self> {
+        let all = axes(space);
+        let known = earlier.points();
+        let scores: Vec<f64> = known.iter().map(|point| point.score).collect();
+        /// The deviation of throughputs, as logarithms, among the configs of a space.
+        const EXPECTED: f64 = 0.4;
+        let scale = Scale::of(objective, &scores, EXPECTED, true);
+        let place = |common: usize, level: f64| {
+            let at = earlier.parameters()[common];
+            between(all[at], &space.parameters()[at], level)
+        };
+        let row = |levels: &[f64]| levels.iter().enumerate().map(|(common, &level)| place(common, level)).collect();
+        let rows: Vec<Vec<f64>> = known.iter().map(|point| row(&point.levels)).collect();
+        let common = |(common, &parameter): (usize, &usize)| {
+            let tried = || rows.iter().map(|row| row[common]).filter(|place| !place.is_nan());
+            let (first, last) = (tried().fold(f64::INFINITY, f64::min), tried().fold(f64::NEG_INFINITY, f64::max));
+            Common { parameter, axis: all[parameter], first, last }
+        };
+        let common: Vec<Common> = earlier.parameters().iter().enumerate().map(common).collect();
+        let axes: Vec<Axis> = common.iter().map(|common| common.axis).collect();
+        let data = |of: &[usize]| Data {
+            points: Points::at(axes.len(), &of.iter().map(|&at| rows[at].clone()).collect::<Vec<_>>()),
+            values: of.iter().map(|&at| scale.value(scores[at])).collect(),
+            noise: vec![0.0; of.len()],
+        };
+        let shape = fit::fit(&data(&spread(rows.len(), MOST_FITTED)), &axes, false, true).shape;
+        let data = data(&(0..rows.len()).collect::<Vec<_>>());
+        let (weights, level) = {
+            let process = Process::new(&data, &axes, &shape)?;
+            let (weights, level) = process.weights();
+            (weights.to_vec(), level)
+        };
+        let spread = scale.is_of_ratios().then(|| scale.deviation());
+        let decays = Decays::of_all(&shape, &axes, &data.points).into_iter().map(Decays::into_owned).collect();
+        let (points, means) = (data.points, Mutex::default());
+        Some(Self { axes: common, points, decays, shape, weights, level, spread, means })
+    }
+
+    /// The deviation of the study's scores, as logarithms; `None` where there are no such.
+    pub(super) fn spread(&self) -> Option<f64> {
+        self.spread
+    }
+
+    /// What the study makes expect of a config, up to a constant, in its standard units.
+    pub(super) fn mean(&self, space: &Space, config: &Config) -> f64 {
+        let known = self.means.lock().unwrap_or_else(PoisonError::into_inner).get(config).copied();
+        if let Some(mean) = known {
+            return mean;
+        }
+        let mean = self.expected(space, config);
+        let mut means = self.means.lock().unwrap_or_else(PoisonError::into_inner);
+        if means.len() >= MOST_KEPT {
+            means.clear();
+        }
+        means.insert(config.clone(), mean);
+        mean
+    }
+
+    fn expected(&self, space: &Space, config: &Config) -> f64 {
+        let place = |common: &Common| {
+            let parameter = &space.parameters()[common.parameter];
+            let place = common.axis.place(parameter, config.level(common.parameter));
+            // The edge of what was tried; a parameter that was never active there has none.
+            if common.axis == Axis::Category || place.is_nan() || common.first > common.last {
+                place
+            } else {
+                place.clamp(common.first, common.last)
+            }
+        };
+        let own = Points::at(self.axes.len(), &[self.axes.iter().map(place).collect()]);
+        let mut along = vec![self.shape.variance; self.points.len()];
+        for (factor, &place) in factors(&self.shape, &self.decays, &self.points, &own).iter().zip(own.point(0)) {
+            along.iter_mut().zip(factor.column(place)).for_each(|(along, factor)| *along *= factor);
+        }
+        self.level + dot(&along, &self.weights)
+    }
+}
+
+/// Where a level lies that may be between two.
+fn between(axis: Axis, parameter: &Parameter, level: f64) -> f64 {
+    if level.is_nan() {
+        return axis.place(parameter, None);
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a level is not negative, and fits")]
+    let low = level.floor() as u32;
+    let (share, place) = (level - f64::from(low), |level| axis.place(parameter, Some(level)));
+    if share > 0.0 { (1.0 - share) * place(low) + share * place(low + 1) } else { place(low) }
+}

@@ -1,0 +1,100 @@
+//! The first configs, while nothing can be learned from the history.
+
+use super::Known;
+use super::candidates::Chunk;
+use super::points::{Points, axes};
+use crate::model::{Config, MemoryRole, Parameter, Permutation, Space};
+use crate::search::strategy::{View, random};
+
+/// Where nothing can be learned from yet: the start, then configs far from those that are known.
+pub(super) fn first(view: &View<'_>, known: &Known<'_>, candidates: &[Chunk]) -> Option<Config> {
+    // An earlier study's best config is no place to start from: it may be far from all that is good here.
+    let tried = view.history.trials().len() + view.pending.len();
+    if tried == 0 || tried == 1 && view.start.is_none() && !view.earlier.is_empty() {
+        let start = view.start.cloned().or_else(|| middle(view, candidates));
+        if start.as_ref().is_some_and(|start| view.is_open(start)) {
+            return start;
+        }
+    }
+    let retreat = if known.scored.is_empty() { retreat(view) } else { None };
+    retreat.or_else(|| farthest(view, candidates)).or_else(|| random::propose(view))
+}
+
+/// The open config nearest to the middle of every parameter.
+fn middle(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
+    /// So much farther from the middle a config may be that chance prefers.
+    const JITTER: f64 = 0.02;
+    let offset = |config: &Config| -> f64 {
+        let parameters = view.space.parameters().iter().zip(config.levels());
+        let square = |(parameter, level): (&Parameter, Option<u32>)| {
+            if !parameter.is_ordinal() {
+                return f64::from(u8::from(level != Some(0)));
+            }
+            #[expect(clippy::cast_precision_loss, reason = "a share")]
+            let share = |levels: u64| levels as f64 / parameter.len().saturating_sub(1).max(1) as f64;
+            // Of two in the middle the larger: most numbers are resources.
+            let place = share(level.unwrap_or(0).into()) - share(parameter.len() / 2);
+            place * place
+        };
+        parameters.map(square).sum()
+    };
+    let open = candidates.iter().flat_map(|chunk| &chunk.configs).filter(|config| view.is_open(config));
+    let order = Permutation::new(1 << 32, view.seed);
+    let mut number = 0_u128;
+    let mut jitter = || {
+        number += 1;
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        let share = order.at(number).unwrap_or(0) as f64 / (1_u64 << 32) as f64;
+        JITTER * share
+    };
+    open.map(|config| (offset(config) + jitter(), config))
+        .min_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, config)| config.clone())
+}
+
+/// What did not fit, with half of everything that memory grows with.
+fn retreat(view: &View<'_>) -> Option<Config> {
+    let (failed, _) = view.walls().last()?;
+    let mut config = (*failed).clone();
+    for (at, parameter) in view.space.parameters().iter().enumerate() {
+        if parameter.memory_role() == MemoryRole::Grows
+            && let Some(smaller) = config.level(at).filter(|level| *level > 0)
+            && let Some(changed) = smaller_at(view.space, &config, at, smaller / 2)
+        {
+            config = changed;
+        }
+    }
+    view.is_open(&config).then_some(config)
+}
+
+fn smaller_at(space: &Space, config: &Config, at: usize, level: u32) -> Option<Config> {
+    space.with_level(config, at, level).or_else(|| space.detour(config, at, level))
+}
+
+/// Of some open configs the one that is farthest from all that were tried.
+fn farthest(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
+    const DRAWS: u128 = 60;
+    let all: u128 = candidates.iter().map(|chunk| chunk.configs.len() as u128).sum();
+    let order = Permutation::new(all, random::seed_of_draw(view));
+    let drawn = (0..all).filter_map(|place| {
+        let mut at = usize::try_from(order.at(place)?).ok()?;
+        let mut chunks = candidates.iter();
+        loop {
+            let chunk = chunks.next()?;
+            match chunk.configs.get(at) {
+                Some(config) => return Some(config),
+                None => at -= chunk.configs.len(),
+            }
+        }
+    });
+    let drawn: Vec<&Config> = drawn.filter(|config| view.is_open(config)).take(DRAWS as usize).collect();
+    let tried: Vec<&Config> = view.history.trials().iter().map(|trial| &trial.config).chain(view.pending).collect();
+    let axes = axes(view.space);
+    let points = Points::of(view.space, &axes, drawn.iter().chain(&tried).copied());
+    let nearest = |at: usize| {
+        let distances = (drawn.len()..points.len()).map(|other| points.distances(&axes, at, other));
+        distances.fold(f64::INFINITY, f64::min)
+    };
+    let best = (0..drawn.len()).max_by(|&a, &b| nearest(a).total_cmp(&nearest(b)).then(b.cmp(&a)))?;
+    Some(drawn[best].clone())
+}

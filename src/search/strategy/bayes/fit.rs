@@ -1,0 +1,284 @@
+//! Fitting the kernel to the history: its most likely shape, priors considered.
+
+use std::cell::RefCell;
+
+use argmin::core::{CostFunction, Error, Executor, Gradient};
+use argmin::solver::linesearch::MoreThuenteLineSearch;
+use argmin::solver::quasinewton::LBFGS;
+
+use super::kernel::{Pairs, Shape};
+use super::matrix::{Triangle, dot};
+use super::normal::{exp, ln};
+use super::points::Axis;
+use super::process::{Data, LEVEL_PRECISION};
+
+/// A normal prior on a logarithm (of a share: on its logit).
+struct Prior {
+    mean: f64,
+    deviation: f64,
+}
+
+impl Prior {
+    /// Its part of the cost, and the slope of it.
+    fn cost(&self, x: f64) -> (f64, f64) {
+        let z = (x - self.mean) / self.deviation;
+        (0.5 * z * z, z / self.deviation)
+    }
+}
+
+/// Lengths in widths of the axis: ln 1.2. Shorter ones make a process that learns nothing from few trials; longer ones
+/// keep it from seeing a cliff in time. A deviation of 0.8 held them there too long: after 40 probes more was missing.
+const LENGTH: Prior = Prior { mean: 0.2, deviation: 1.0 };
+/// The logit of the interaction share: 0.88.
+const SHARE: Prior = Prior { mean: 2.0, deviation: 1.0 };
+/// The variance of standardised values, and of what a model of them leaves: ln 0.6.
+const VARIANCE: Prior = Prior { mean: 0.0, deviation: 1.0 };
+const VARIANCE_LEFT: Prior = Prior { mean: -0.5, deviation: 1.0 };
+/// The variance of noise beside what intervals tell: ln 0.0025.
+const NOISE: Prior = Prior { mean: -6.0, deviation: 1.5 };
+
+/// Evaluations that a fit may take from each start: the line search of `argmin` has no bound of its own.
+const EVALUATIONS: usize = 25;
+const ITERATIONS: u64 = 25;
+/// The cost of what has no likelihood.
+const NOWHERE: f64 = 1e10;
+
+/// A shape with the negative logarithm of its posterior density.
+pub(super) struct Fitted {
+    pub(super) shape: Shape,
+    pub(super) cost: f64,
+}
+
+/// The shape that the priors alone make most likely of what a model leaves.
+pub(super) fn unfitted(axes: &[Axis], share: bool) -> Shape {
+    shape(&start(axes, &VARIANCE_LEFT), share)
+}
+
+fn start(axes: &[Axis], variance: &Prior) -> Vec<f64> {
+    [vec![LENGTH.mean; axes.len()], vec![SHARE.mean, variance.mean, NOISE.mean]].concat()
+}
+
+/// The most likely shape of values, or of what a model leaves of them; the priors' own where the search for it fails.
+/// Without `share` parameters interact fully.
+pub(super) fn fit(data: &Data, axes: &[Axis], is_left: bool, share: bool) -> Fitted {
+    let variance = if is_left { &VARIANCE_LEFT } else { &VARIANCE };
+    let start = start(axes, variance);
+    // Divided by the slope at the start, the first step of the search is of length one, which priors are made for.
+    let pairs = Pairs::of(axes, &data.points);
+    let known = RefCell::new(Known::default());
+    let mut likelihood = Likelihood { data, axes, pairs, variance, share, unit: 1.0, known };
+    if let Some((_, slope)) = likelihood.evaluate(&start) {
+        likelihood.unit = dot(&slope, &slope).sqrt().max(1.0);
+    }
+    for start in starts(&start, axes.len()) {
+        likelihood.descend(&start);
+    }
+    let unit = likelihood.unit;
+    let (parameters, cost) = likelihood.known.into_inner().best.unwrap_or((start, NOWHERE));
+    Fitted { shape: shape(&parameters, share), cost: cost * unit }
+}
+
+fn shape(parameters: &[f64], share: bool) -> Shape {
+    let axes = parameters.len() - 3;
+    Shape {
+        lengths: parameters[..axes].to_vec(),
+        share: if share { 1.0 / (1.0 + exp(-parameters[axes])) } else { 1.0 },
+        variance: exp(parameters[axes + 1]),
+        noise: exp(parameters[axes + 2]),
+    }
+}
+
+/// The negative logarithm of the posterior density of a shape.
+struct Likelihood<'d> {
+    data: &'d Data,
+    axes: &'d [Axis],
+    pairs: Pairs<'d>,
+    variance: &'d Prior,
+    /// Whether the share is fitted.
+    share: bool,
+    /// What cost and slope are divided by.
+    unit: f64,
+    known: RefCell<Known>,
+}
+
+/// What was computed: cost and slope are asked for one after the other at the same place.
+#[derive(Default)]
+struct Known {
+    evaluations: usize,
+    last: Option<(Vec<f64>, f64, Vec<f64>)>,
+    best: Option<(Vec<f64>, f64)>,
+}
+
+struct Bounded<'l, 'd>(&'l Likelihood<'d>);
+
+impl CostFunction for Bounded<'_, '_> {
+    type Param = Vec<f64>;
+    type Output = f64;
+
+    fn cost(&self, parameters: &Vec<f64>) -> Result<f64, Error> {
+        self.0.at(parameters).map(|(cost, _)| cost)
+    }
+}
+
+impl Gradient for Bounded<'_, '_> {
+    type Param = Vec<f64>;
+    type Gradient = Vec<f64>;
+
+    fn gradient(&self, parameters: &Vec<f64>) -> Result<Vec<f64>, Error> {
+        self.0.at(parameters).map(|(_, slope)| slope)
+    }
+}
+
+/// Where the search for the most likely shape begins: at the priors' means, and where parameters hardly interact; the
+/// likelihood may have a valley at each. (A third start, at long lengths, brought nothing on recorded tables.)
+fn starts(priors: &[f64], axes: usize) -> [Vec<f64>; 2] {
+    let mut apart = priors.to_vec();
+    apart[axes] -= 2.0 * SHARE.deviation;
+    [priors.to_vec(), apart]
+}
+
+impl Likelihood<'_> {
+    /// Searches from one start; the best that is found is kept, so how the search ends does not matter.
+    fn descend(&self, start: &[f64]) {
+        self.known.borrow_mut().evaluations = 0;
+        if let Ok(solver) = LBFGS::new(MoreThuenteLineSearch::new(), 7)
+            .with_tolerance_grad(1e-4)
+            .and_then(|solver| solver.with_tolerance_cost(1e-8))
+        {
+            let configure = |state: argmin::core::IterState<_, _, (), (), (), f64>| {
+                state.param(start.to_vec()).max_iters(ITERATIONS)
+            };
+            let _ = Executor::new(Bounded(self), solver).configure(configure).timer(false).run();
+        }
+    }
+
+    /// Cost and slope; an error when the work is done that a start may take.
+    fn at(&self, parameters: &[f64]) -> Result<(f64, Vec<f64>), Error> {
+        let mut known = self.known.borrow_mut();
+        if let Some((at, cost, slope)) = &known.last
+            && at == parameters
+        {
+            return Ok((*cost, slope.clone()));
+        }
+        known.evaluations += 1;
+        if known.evaluations > EVALUATIONS {
+            return Err(Error::msg("the work for one start is done"));
+        }
+        let (cost, slope) = self.evaluate(parameters).unwrap_or_else(|| (NOWHERE, vec![0.0; parameters.len()]));
+        if known.best.as_ref().is_none_or(|(_, best)| cost < *best) {
+            known.best = Some((parameters.to_vec(), cost));
+        }
+        known.last = Some((parameters.to_vec(), cost, slope.clone()));
+        Ok((cost, slope))
+    }
+
+    fn evaluate(&self, parameters: &[f64]) -> Option<(f64, Vec<f64>)> {
+        let (axes, size) = (self.axes.len(), self.data.values.len());
+        let shape = shape(parameters, self.share);
+        let tables = self.pairs.tables(&shape, true);
+        let alike = self.pairs.covariances(&shape, &tables);
+        let diagonal: Vec<f64> = self.data.noise.iter().map(|noise| shape.variance + shape.noise + noise).collect();
+        let factor = Triangle::from_parts(&diagonal, &alike).cholesky()?;
+        let inverse = factor.inverse();
+        let (weights, mut cost) = self.level_and_weights(&factor);
+        let mut slope = vec![0.0; parameters.len()];
+        // What each entry of the covariances pulls at; those off the diagonal stand for two.
+        let mut pulls = alike;
+        let mut pairs = pulls.iter_mut();
+        for i in 0..size {
+            cost += ln(factor.row(i)[i]);
+            let row = inverse.row(i);
+            for (j, pair) in pairs.by_ref().take(i).enumerate() {
+                *pair *= row[j] - weights[i] * weights[j];
+            }
+            let own = 0.5 * (row[i] - weights[i] * weights[i]);
+            slope[axes + 1] += own * shape.variance;
+            slope[axes + 2] += own * shape.noise;
+        }
+        slope[axes + 1] += pulls.iter().sum::<f64>();
+        for (axis, table) in tables.iter().enumerate() {
+            let [by_length, by_share] = self.pairs.slopes(axis, table, &pulls);
+            slope[axis] += by_length;
+            slope[axes] += by_share * shape.share * (1.0 - shape.share);
+        }
+        let priors = std::iter::repeat_n(&LENGTH, axes).chain([&SHARE, self.variance, &NOISE]);
+        for (prior, (parameter, slope)) in priors.zip(parameters.iter().zip(&mut slope)) {
+            let (own, by) = prior.cost(*parameter);
+            cost += own;
+            *slope += by;
+        }
+        slope.iter_mut().for_each(|slope| *slope /= self.unit);
+        (cost.is_finite() && slope.iter().all(|slope| slope.is_finite())).then_some((cost / self.unit, slope))
+    }
+
+    /// The weights of the values around their most likely level, and the cost of both.
+    fn level_and_weights(&self, factor: &Triangle) -> (Vec<f64>, f64) {
+        let values = &self.data.values;
+        let mut ones = vec![1.0; values.len()];
+        factor.solve(&mut ones);
+        factor.solve_transposed(&mut ones);
+        let level = dot(&ones, values) / (ones.iter().sum::<f64>() + LEVEL_PRECISION);
+        let around: Vec<f64> = values.iter().map(|value| value - level).collect();
+        let mut weights = around.clone();
+        factor.solve(&mut weights);
+        factor.solve_transposed(&mut weights);
+        let cost = 0.5 * dot(&around, &weights) + 0.5 * LEVEL_PRECISION * level * level;
+        (weights, cost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Config, Parameter, Space, Walk};
+    use crate::search::strategy::bayes::points::{Points, axes};
+
+    fn data(space: &Space, value: impl Fn(&Config) -> f64) -> Data {
+        let configs: Vec<Config> = Walk::new(space).step_by(7).take(30).collect();
+        let points = Points::of(space, &axes(space), &configs);
+        Data { points, values: configs.iter().map(value).collect(), noise: vec![0.0; configs.len()] }
+    }
+
+    fn space() -> Space {
+        Space::new([
+            Parameter::range("a", 0, 9, 1),
+            Parameter::range("b", 0, 9, 1),
+            Parameter::values("c", ["x", "y", "z"]),
+        ])
+        .unwrap()
+    }
+
+    fn level(config: &Config, at: usize) -> f64 {
+        f64::from(config.level(at).unwrap())
+    }
+
+    #[test]
+    fn the_slope_is_that_of_the_cost() {
+        let space = space();
+        let data = data(&space, |config| (level(config, 0) - 3.0) / 4.0 + level(config, 2) * 0.2);
+        let axes = axes(&space);
+        let pairs = Pairs::of(&axes, &data.points);
+        let known = RefCell::default();
+        let likelihood =
+            Likelihood { data: &data, axes: &axes, pairs, variance: &VARIANCE, share: true, unit: 1.0, known };
+        let at = [-0.5, 0.2, -1.0, 0.7, 0.3, -4.0];
+        let (_, slope) = likelihood.evaluate(&at).unwrap();
+        for (place, slope) in slope.iter().enumerate() {
+            let moved = |by: f64| {
+                let mut there = at;
+                there[place] += by;
+                likelihood.evaluate(&there).unwrap().0
+            };
+            let expected = (moved(1e-5) - moved(-1e-5)) / 2e-5;
+            assert!((slope - expected).abs() < 1e-4 * expected.abs().max(1.0), "{place}: {slope}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_without_effect_gets_the_longest_length() {
+        let space = space();
+        let data = data(&space, |config| (level(config, 0) * 0.9).sin());
+        let lengths = fit(&data, &axes(&space), false, true).shape.lengths;
+        assert!(lengths[0] < lengths[1] && lengths[0] < lengths[2], "{lengths:?}");
+    }
+}

@@ -1,0 +1,305 @@
+//! Which configs fit into the device's memory: its need is affine in the batch, in each group of settings.
+//!
+//! A step needs memory for weights, gradients and the optimizer's state, whatever the batch, and for activations in
+//! proportion to it: what `accelerate` and others halve towards, a line through two measured peaks gives. What cannot be
+//! ordered (precision, checkpointing) changes both by a factor of its own. Peaks are observations; a config that ran out of
+//! memory, and one that ran without telling its peak, are bounds.
+
+use std::cell::RefCell;
+
+use super::normal::{cumulative, exp, ln};
+use super::physics::numbers::{Evidence, Found, Unknown, most_likely};
+use crate::model::{Config, MemoryRole, Objective, Outcome, Parameter, Precision, Role, Space, Trial, outcome};
+use crate::search::strategy::View;
+
+/// Which of the numbers are where; behind them stand two for each setting that makes a group.
+const BASE: usize = 0;
+const ACTIVATIONS: usize = 1;
+const SETTINGS: usize = 2;
+
+/// Settings that make groups: beyond these, groups are taken to be alike.
+const MOST_SETTINGS: usize = 16;
+/// Settings of one parameter that make groups.
+const MOST_LEVELS: u64 = 8;
+/// Combinations of settings that matter whose chances are kept.
+const MOST_CASES: u64 = 65_536;
+/// Trials that the model is fitted to, the latest, and failures before them.
+const MOST_TRIALS: usize = 300;
+const MOST_FAILURES: usize = 100;
+/// How far peaks are from the model, as a logarithm: allocators round up and fragment.
+const DISCREPANCY: f64 = 0.04;
+/// The same of the edge that failures show.
+const EDGE: f64 = 0.05;
+/// From this chance on the model says that a config fits.
+const HALF: f64 = 0.5;
+/// How much smaller than one that did not fit, as a logarithm, a config must be to be another case.
+const MUCH: f64 = 0.15;
+/// The chance that is left to any config: a model of memory is never sure.
+const LEAST: f64 = 0.001;
+
+/// The need for memory of a space's configs.
+#[derive(Debug)]
+pub(super) struct MemoryNeed {
+    parts: Vec<Part>,
+    unknowns: Vec<Unknown>,
+    /// The logarithm of the largest size.
+    largest: f64,
+    found: Option<Found>,
+    /// What did not fit although the model says that it should.
+    walls: Vec<Asked>,
+    /// Chances that were worked out, by the settings that matter; few do, so most configs share theirs.
+    chances: RefCell<Vec<Option<f64>>>,
+}
+
+/// What a parameter is to memory.
+#[derive(Debug, Clone)]
+enum Part {
+    Nothing,
+    /// A size that activations grow with, or the pieces that it is worked through in.
+    Size {
+        sign: f64,
+    },
+    /// Settings that make groups: the first number of each, none for the setting that the others are compared with.
+    Group(Vec<Option<usize>>),
+}
+
+/// A config as the model sees it.
+#[derive(Debug, Clone, Default)]
+struct Asked {
+    /// The logarithm of its size, as a share of the largest.
+    size: f64,
+    settings: Vec<usize>,
+}
+
+/// What a trial tells, as logarithms of shares of the memory that may be used.
+#[derive(Debug, Clone, Copy)]
+enum Told {
+    Peak(f64),
+    MoreThan(f64),
+    AtMost(f64),
+}
+
+impl MemoryNeed {
+    /// The model of a space, fitted to its trials; `None` where no parameter is known to grow memory.
+    pub(super) fn of(view: &View<'_>, trials: &[&Trial]) -> Option<Self> {
+        let mut need = Self::expected(view.space)?;
+        let evidence = need.evidence(view, trials);
+        let start: Vec<f64> = need.unknowns.iter().map(|unknown| unknown.mean).collect();
+        // From the priors' means, and from where memory is short.
+        let short = start.iter().enumerate().map(|(at, number)| number + if at == ACTIVATIONS { 2.0 } else { 0.0 });
+        let starts = [start.clone(), short.collect()];
+        need.found = Some(most_likely(&need.unknowns, &starts, &evidence));
+        let failed = evidence.told.iter().filter(|(_, told)| matches!(told, Told::MoreThan(_)));
+        need.walls = failed.map(|(asked, _)| asked).filter(|asked| need.by_model(asked) > HALF).cloned().collect();
+        Some(need)
+    }
+
+    /// What the latest trials tell, and the failures among those before.
+    fn evidence(&self, view: &View<'_>, trials: &[&Trial]) -> Trials {
+        let capacity =
+            trials.iter().filter_map(|trial| trial.outcome.partial_measurement()?.memory_capacity_bytes).max();
+        let (old, latest) = trials.split_at(trials.len().saturating_sub(MOST_TRIALS));
+        let told = |trial: &&Trial| told(&trial.outcome, view.objective, capacity);
+        let failed = old.iter().rev().filter(|trial| matches!(told(trial), Some(Told::MoreThan(_))));
+        let kept = failed.take(MOST_FAILURES).chain(latest);
+        Trials { told: kept.filter_map(|trial| Some((self.asked(view.space, &trial.config), told(trial)?))).collect() }
+    }
+
+    /// The model before anything is known.
+    fn expected(space: &Space) -> Option<Self> {
+        let grows = |parameter: &&Parameter| parameter.memory_role() == MemoryRole::Grows && parameter.is_ordinal();
+        let sizes: Vec<&Parameter> = space.parameters().iter().filter(grows).collect();
+        if sizes.is_empty() {
+            return None;
+        }
+        let largest = sizes.iter().map(|parameter| ln_of(parameter, u32::MAX)).sum();
+        // A quarter for what does not grow, and at the largest size two thirds for what does: both by a factor of three.
+        let mut unknowns = vec![Unknown::new(-1.4, 1.0), Unknown::new(-0.4, 1.2)];
+        let mut part = |parameter: &Parameter| {
+            if grows(&parameter) {
+                return Part::Size { sign: 1.0 };
+            }
+            if parameter.role() == Some(Role::Pieces) {
+                return Part::Size { sign: -1.0 };
+            }
+            let room = unknowns.len() + 2 * usize::try_from(parameter.len()).unwrap_or(usize::MAX / 4);
+            let is_group = parameter.memory_role() == MemoryRole::Unknown && parameter.len() <= MOST_LEVELS;
+            if !is_group || room > SETTINGS + 2 * MOST_SETTINGS {
+                return Part::Nothing;
+            }
+            let mut places = Vec::new();
+            for level in 0..u32::try_from(parameter.len()).unwrap_or(0) {
+                let is_measure = level == 0;
+                places.push((!is_measure).then_some(unknowns.len()));
+                if !is_measure {
+                    unknowns.extend(setting(parameter, level));
+                }
+            }
+            Part::Group(places)
+        };
+        let parts: Vec<Part> = space.parameters().iter().map(&mut part).collect();
+        let matter = parts.iter().zip(space.parameters()).filter(|(part, _)| !matches!(part, Part::Nothing));
+        let cases = matter.map(|(_, parameter)| parameter.len().saturating_add(1));
+        let cases = cases.fold(1_u64, u64::saturating_mul);
+        let chances = vec![None; if cases <= MOST_CASES { usize::try_from(cases).unwrap_or(0) } else { 0 }];
+        Some(Self { parts, unknowns, largest, found: None, walls: Vec::new(), chances: RefCell::new(chances) })
+    }
+
+    fn asked(&self, space: &Space, config: &Config) -> Asked {
+        let mut asked = Asked { size: -self.largest, settings: Vec::new() };
+        for ((part, parameter), level) in self.parts.iter().zip(space.parameters()).zip(config.levels()) {
+            let Some(level) = level else { continue };
+            match part {
+                Part::Nothing => {}
+                Part::Size { sign } => asked.size += sign * ln_of(parameter, level),
+                Part::Group(places) => asked.settings.extend(places.get(level as usize).copied().flatten()),
+            }
+        }
+        asked
+    }
+
+    /// The chance that a config fits.
+    pub(super) fn chance(&self, space: &Space, config: &Config) -> f64 {
+        let place = self.place(space, config);
+        if let Some(known) = self.chances.borrow().get(place).copied().flatten() {
+            return known;
+        }
+        let chance = self.worked_out(space, config);
+        if let Some(known) = self.chances.borrow_mut().get_mut(place) {
+            *known = Some(chance);
+        }
+        chance
+    }
+
+    /// The place of a config's chance among those that are kept.
+    fn place(&self, space: &Space, config: &Config) -> usize {
+        let all = self.parts.iter().zip(space.parameters()).zip(config.levels());
+        all.filter(|((part, _), _)| !matches!(part, Part::Nothing)).fold(0_usize, |place, ((_, parameter), level)| {
+            let levels = usize::try_from(parameter.len()).unwrap_or(usize::MAX).saturating_add(1);
+            place.wrapping_mul(levels).wrapping_add(level.map_or(levels - 1, |level| level as usize))
+        })
+    }
+
+    fn worked_out(&self, space: &Space, config: &Config) -> f64 {
+        let asked = self.asked(space, config);
+        let mut chance = self.by_model(&asked);
+        for wall in self.walls.iter().filter(|wall| wall.settings == asked.settings) {
+            // Where the model was wrong, what is not much smaller will not fit either.
+            let distance = ((wall.size - asked.size) / MUCH).max(0.0);
+            chance *= 1.0 - exp(-distance * distance);
+        }
+        chance.clamp(LEAST, 1.0)
+    }
+
+    fn by_model(&self, asked: &Asked) -> f64 {
+        let Some(found) = &self.found else { return 1.0 };
+        let mut slopes = vec![0.0; self.unknowns.len()];
+        let need = need(&found.numbers, asked, &mut slopes);
+        let mut variance = DISCREPANCY * DISCREPANCY;
+        if let Some(factor) = &found.precision {
+            slopes.iter_mut().zip(&self.unknowns).for_each(|(slope, unknown)| *slope *= unknown.deviation);
+            factor.solve(&mut slopes);
+            variance += slopes.iter().map(|slope| slope * slope).sum::<f64>();
+        }
+        cumulative(-need / variance.sqrt())
+    }
+
+    /// Whether a failure is one that the model accounts for: it needs no other explanation.
+    pub(super) fn explains(&self, space: &Space, objective: &Objective, trial: &Trial) -> bool {
+        let lacks = objective.lacks_memory(&trial.outcome) == Some(outcome::Memory::Device);
+        lacks && self.chance(space, &trial.config) < HALF
+    }
+}
+
+/// The factors of a setting on what does not grow and on what does. A precision of half the width takes less.
+fn setting(parameter: &Parameter, level: u32) -> [Unknown; 2] {
+    let name = |level: u32| Precision::named(&parameter.value(level).to_string());
+    let is_half = |level: u32| matches!(name(level), Some(Precision::Bf16 | Precision::Fp16 | Precision::Fp8));
+    let activations = match (is_half(0), is_half(level)) {
+        (false, true) => -0.4,
+        (true, false) => 0.4,
+        _ => 0.0,
+    };
+    [Unknown::new(0.0, 0.2), Unknown::new(activations, 0.4)]
+}
+
+/// The logarithm of a setting, those past the end being the last.
+fn ln_of(parameter: &Parameter, level: u32) -> f64 {
+    let number = parameter.value(level.min(u32::MAX - 1)).as_f64().unwrap_or(1.0);
+    // Zero means that the program chooses.
+    if number > 0.0 { ln(number) } else { 0.0 }
+}
+
+/// The logarithm of what a config needs, as a share of what may be used, and how it follows the numbers.
+fn need(numbers: &[f64], asked: &Asked, slopes: &mut [f64]) -> f64 {
+    let (mut base, mut activations) = (numbers[BASE], numbers[ACTIVATIONS] + asked.size);
+    for place in &asked.settings {
+        base += numbers[*place];
+        activations += numbers[place + 1];
+    }
+    let (base, activations) = (exp(base), exp(activations));
+    let sum = base + activations;
+    slopes.fill(0.0);
+    slopes[BASE] = base / sum;
+    slopes[ACTIVATIONS] = activations / sum;
+    for place in &asked.settings {
+        slopes[*place] = base / sum;
+        slopes[place + 1] = activations / sum;
+    }
+    ln(sum)
+}
+
+fn told(outcome: &Outcome, objective: &Objective, capacity: Option<u64>) -> Option<Told> {
+    #[expect(clippy::cast_precision_loss, reason = "sizes are compared as shares")]
+    let share = |bytes: u64, capacity: u64| {
+        let usable = capacity.saturating_sub(objective.headroom().of(capacity)).max(1);
+        ln((bytes.max(1)) as f64 / usable as f64)
+    };
+    if let Outcome::OutOfMemory { memory: outcome::Memory::Device, .. } = outcome {
+        return Some(Told::MoreThan(capacity.map_or(0.0, |capacity| share(capacity, capacity))));
+    }
+    let measurement = outcome.partial_measurement()?;
+    if measurement.allocator_retries.is_some_and(|retries| retries > 0) {
+        return Some(Told::MoreThan(0.0));
+    }
+    match (measurement.peak_memory_bytes, measurement.memory_capacity_bytes) {
+        (Some(peak), Some(capacity)) if capacity > 0 => Some(Told::Peak(share(peak, capacity))),
+        _ => Some(Told::AtMost(0.0)),
+    }
+}
+
+struct Trials {
+    told: Vec<(Asked, Told)>,
+}
+
+impl Trials {
+    fn each(&self, numbers: &[f64], mut each: impl FnMut(f64, f64, &[f64])) {
+        let mut slopes = vec![0.0; numbers.len()];
+        for (asked, told) in &self.told {
+            let need = need(numbers, asked, &mut slopes);
+            match *told {
+                Told::Peak(peak) => each(need - peak, DISCREPANCY, &slopes),
+                Told::MoreThan(least) => each((need - least - EDGE).min(0.0), EDGE, &slopes),
+                Told::AtMost(most) => each((need - most + EDGE).max(0.0), EDGE, &slopes),
+            }
+        }
+    }
+}
+
+impl Evidence for Trials {
+    fn differences(&self, numbers: &[f64], into: &mut Vec<f64>) {
+        into.clear();
+        self.each(numbers, |difference, deviation, _| into.push(difference / deviation));
+    }
+
+    fn slopes(&self, numbers: &[f64], into: &mut Vec<f64>) {
+        into.clear();
+        self.each(numbers, |difference, deviation, slopes| {
+            let is_met = difference == 0.0;
+            into.extend(slopes.iter().map(|slope| if is_met { 0.0 } else { slope / deviation }));
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,371 @@
+//! A Gaussian process over the space, and the config that is expected to improve most on the best.
+//!
+//! Every config that is not known yet is scored where the space can be listed; a sample and what lies around the best
+//! where it cannot. Failures never become numbers: a second process tells how likely a config is to run.
+
+mod acquisition;
+mod candidates;
+mod earlier;
+mod feasibility;
+mod first;
+mod fit;
+mod kernel;
+mod matrix;
+mod mean;
+mod memory;
+mod model;
+mod normal;
+mod parts;
+mod physics;
+mod points;
+mod process;
+mod scale;
+mod schedule;
+
+use std::sync::Arc;
+
+use candidates::{Chunk, Listed, chunks};
+use earlier::Lesson;
+use memory::MemoryNeed;
+use model::Model;
+pub use parts::Parts;
+use physics::Physics;
+use schedule::Kept;
+
+use super::{Earlier, EarlierStudy, Entry, Proposal, Strategy, View, random};
+use crate::model::{Config, Outcome, Trial};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "bayes",
+    about: "a Gaussian process: the config that is expected to improve most",
+    build: || Box::new(Bayes::with(Parts { physics: false, ..Parts::default() })),
+};
+
+/// Remembers the list of the space, what was learned from earlier studies, and what was fitted last.
+#[derive(Debug)]
+pub(super) struct Bayes {
+    fitted: Kept<Model>,
+    parts: Parts,
+    listed: Option<Listed>,
+    lessons: Vec<Arc<Lesson>>,
+    /// The space that the lessons are for, and the studies that they are of.
+    studies: Option<(Arc<()>, Vec<u64>)>,
+}
+
+impl Bayes {
+    pub(super) fn with(parts: Parts) -> Self {
+        Self { parts, fitted: Kept::default(), listed: None, lessons: Vec::new(), studies: None }
+    }
+
+    /// Learns from the earlier studies, unless that was done.
+    fn learn(&mut self, view: &View<'_>) {
+        let earlier = &view.earlier[..view.earlier.len().min(EarlierStudy::MOST)];
+        let studies: Vec<u64> = earlier.iter().map(Earlier::id).collect();
+        let is_known = self
+            .studies
+            .as_ref()
+            .is_some_and(|(space, known)| Arc::ptr_eq(space, view.space.identity()) && *known == studies);
+        if !is_known {
+            self.studies = Some((Arc::clone(view.space.identity()), studies));
+            self.lessons = earlier
+                .iter()
+                .filter_map(|study| Lesson::of(view.space, view.objective, study))
+                .map(Arc::new)
+                .collect();
+        }
+    }
+}
+
+/// The best config of the first earlier study, where nothing but the start is known.
+fn earliest(view: &View<'_>, known: &Known<'_>) -> Option<Proposal> {
+    let study = view.earlier.first()?;
+    let mut tried = known.trials.iter().map(|trial| &trial.config).chain(view.pending);
+    let waits_for_start = view.start.is_some_and(|start| view.is_open(start));
+    if waits_for_start || tried.any(|config| Some(config) != view.start) {
+        return None;
+    }
+    let config = study.leaders(view.space, view.start).find(|config| view.is_open(config))?;
+    Some(Proposal { reason: Some(format!("tries the best of {}", study.place())), ..Proposal::from(config) })
+}
+
+/// The method with only some of its parts.
+pub fn bayes_with(parts: Parts) -> Box<dyn Strategy> {
+    Box::new(Bayes::with(parts))
+}
+
+/// Trials before the process proposes: with fewer it knows of no difference.
+const FIRST_TRIALS: usize = 3;
+
+impl Strategy for Bayes {
+    fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
+        if let Some(narrow) = view.narrowed()
+            && let Some(proposal) = self.propose_in(&narrow)
+        {
+            return Some(proposal.among_first());
+        }
+        self.propose_in(view)
+    }
+}
+
+impl Bayes {
+    fn propose_in(&mut self, view: &View<'_>) -> Option<Proposal> {
+        let parts = self.parts;
+        if parts.every_config && self.listed.as_ref().is_none_or(|listed| !listed.is_of(view.space)) {
+            self.listed = Some(Listed::of(view.space));
+        }
+        self.learn(view);
+        let known = Known::of(view);
+        if let Some(proposal) = earliest(view, &known) {
+            return Some(proposal);
+        }
+        let sampled;
+        let candidates: &[Chunk] = match self.listed.as_ref().and_then(|listed| listed.chunks.as_ref()) {
+            Some(chunks) => chunks,
+            None => {
+                sampled = chunks(view.space, candidates::sample(view, &known.leaders(), random::seed_of_draw(view)));
+                &sampled
+            }
+        };
+        let physics = if parts.physics && parts.logarithm { Physics::of(view) } else { None };
+        let memory = if parts.physics { MemoryNeed::of(view, &known.trials) } else { None };
+        let has_at_least = |trials: usize, scored: usize| {
+            known.trials.len() + view.pending.len() >= trials && known.scored.len() >= scored
+        };
+        let is_short = match (&physics, self.lessons.is_empty()) {
+            (Some(_), _) => !has_at_least(1, 1),
+            (None, true) => !has_at_least(FIRST_TRIALS, 2),
+            // Those that an earlier study proposed tell little where it misleads.
+            (None, false) => !has_at_least(FIRST_TRIALS + 2, 2),
+        };
+        let by_physics = || physics.as_ref()?.first(view, candidates, memory.as_ref());
+        let first = || by_physics().or_else(|| first::first(view, &known, candidates).map(Proposal::from));
+        if is_short && (self.lessons.is_empty() || !has_at_least(1, 1)) {
+            return first();
+        }
+        // Failures count as turns, too, though the fit stays that of the last score.
+        let is_its_turn = !self.lessons.is_empty() && mean::is_its_turn(known.trials.len());
+        let lessons = (self.lessons.as_slice(), is_its_turn);
+        let model =
+            self.fitted.of(view, &known, is_its_turn, |known| Model::of(view, known, physics.as_ref(), lessons, parts));
+        if is_short && !model.learns_from_earlier() {
+            return first();
+        }
+        model.propose(view, &known, candidates, memory.as_ref()).or_else(|| random::propose(view).map(Proposal::from))
+    }
+}
+
+/// What the history says, trial by trial.
+struct Known<'v> {
+    /// Trials that say something about their config.
+    trials: Vec<&'v Trial>,
+    /// Those with a score, if only of a part.
+    scored: Vec<(&'v Trial, f64)>,
+}
+
+impl<'v> Known<'v> {
+    fn of(view: &View<'v>) -> Self {
+        let says_nothing = |trial: &&Trial| matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted);
+        let trials: Vec<&Trial> = view.history.searched().filter(|trial| !says_nothing(trial)).collect();
+        let score = |trial: &&'v Trial| Some((*trial, view.objective.partial_score_of(&trial.outcome)?));
+        Self { scored: trials.iter().filter_map(score).collect(), trials }
+    }
+
+    /// What was known when as many trials had a score.
+    fn up_to(&self, scored: usize) -> Self {
+        let scored = &self.scored[..scored.min(self.scored.len())];
+        let is_last = |trial: &&Trial| scored.last().is_some_and(|(last, _)| std::ptr::eq(*trial, *last));
+        let end = self.trials.iter().position(is_last).map_or(0, |place| place + 1);
+        Self { trials: self.trials[..end].to_vec(), scored: scored.to_vec() }
+    }
+
+    /// The configs that a sample is taken around, the best first.
+    fn leaders(&self) -> Vec<&'v Config> {
+        const LEADERS: usize = 4;
+        let mut scored: Vec<&(&Trial, f64)> = self.scored.iter().collect();
+        scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        scored.into_iter().take(LEADERS).map(|(trial, _)| &trial.config).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::{
+        Estimate, Expression, Failure, History, Measurement, Objective, Parameter, Purpose, Space, Walk,
+    };
+
+    fn space() -> Space {
+        let workers = Parameter::range("workers", 0, 8, 1);
+        let prefetch = Parameter::range("prefetch", 1, 6, 1).when(Expression::parse("workers > 0").unwrap());
+        let precision = Parameter::values("precision", ["fp32", "bf16"]);
+        Space::new([Parameter::powers_of_two("batch_size", 1, 512), workers, prefetch, precision]).unwrap()
+    }
+
+    fn push(history: &mut History, config: Config, outcome: Outcome) {
+        let number = u32::try_from(history.trials().len() + 1).unwrap();
+        history.push(Trial { number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO });
+    }
+
+    fn measured(value: f64, width: f64) -> Outcome {
+        let throughput = Some(Estimate::interval(value, value - width, value + width));
+        Outcome::Measured(Measurement { throughput, ..Measurement::default() })
+    }
+
+    fn answer(config: &Config) -> Outcome {
+        let sum: f64 = config.levels().map(|level| f64::from(level.unwrap_or(0)).sqrt()).sum();
+        if sum > 8.0 { Outcome::Crashed(Failure::new("as scripted")) } else { measured(1.0 + sum, 0.05) }
+    }
+
+    #[test]
+    fn one_that_lived_through_a_search_and_a_new_one_propose_the_same() {
+        let (space, objective) = (space(), Objective::default());
+        for parts in [Parts::default(), Parts { physics: false, ..Parts::default() }] {
+            let (mut lived, mut history) = (Bayes::with(parts), History::default());
+            for number in 1..=32 {
+                let view = View::new(&space, &objective, &history, &[], None).with(100, 4);
+                let proposal = lived.propose(&view).unwrap();
+                if number > 18 {
+                    assert_eq!(Some(&proposal), Bayes::with(parts).propose(&view).as_ref(), "{number}");
+                }
+                let outcome = answer(&proposal.config);
+                push(&mut history, proposal.config, outcome);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_kept_is_not_taken_for_another_search() {
+        let (objective, other) =
+            (Objective::default(), Objective::new("throughput", crate::model::Direction::Minimize));
+        let mut space = space();
+        let mut history = History::default();
+        Walk::new(&space).step_by(29).take(12).for_each(|config| push(&mut history, config.clone(), answer(&config)));
+        let mut changed = History::default();
+        for trial in history.trials() {
+            push(&mut changed, trial.config.clone(), measured(f64::from(trial.number), 0.1));
+        }
+        let mut lived = Bayes::with(Parts::default());
+        for (objective, history) in [(&objective, &history), (&other, &history), (&objective, &changed)] {
+            let view = View::new(&space, objective, history, &[], None);
+            assert_eq!(lived.propose(&view), Bayes::with(Parts::default()).propose(&view));
+        }
+        // At the same place in memory, with the same parameters and rules.
+        space = space.restricted(|config| config.level(0).is_some_and(|level| level < 2));
+        let view = View::new(&space, &objective, &history, &[], None);
+        assert!(space.allows(&lived.propose(&view).unwrap().config));
+    }
+
+    fn study(space: &Space, value: fn(&Config) -> f64) -> EarlierStudy {
+        let mut history = History::default();
+        let configs = Walk::new(space).step_by(17);
+        configs.for_each(|config| push(&mut history, config.clone(), measured(value(&config), 0.0)));
+        EarlierStudy::of("before", space, &history)
+    }
+
+    fn level(config: &Config) -> f64 {
+        1.0 + f64::from(config.level(0).unwrap_or(0))
+    }
+
+    #[test]
+    fn a_study_in_doubt_has_one_turn_whatever_fails_then() {
+        let (space, objective) = (space(), Objective::default());
+        let earlier = [study(&space, level).seen_from(&space, &objective).unwrap()];
+        let mut history = History::default();
+        let mut configs = Walk::new(&space).step_by(23);
+        (1..=2).for_each(|value| push(&mut history, configs.next().unwrap(), measured(f64::from(value), 0.0)));
+        let parts = Parts { physics: false, ..Parts::default() };
+        let mut lived = Bayes::with(parts);
+        let mut turns = Vec::new();
+        for _ in 0..7 {
+            let view = View::new(&space, &objective, &history, &[], None).with(100, 4).with_earlier(&earlier);
+            let mut new = Bayes::with(parts);
+            assert_eq!(lived.propose(&view), new.propose(&view));
+            let learns = |strategy: &mut Bayes| {
+                let known = Known::of(&view);
+                let turn = mean::is_its_turn(known.trials.len());
+                strategy.fitted.of(&view, &known, turn, |_| panic!("it is fitted")).learns_from_earlier()
+            };
+            let learned = learns(&mut lived);
+            assert_eq!(learned, learns(&mut new));
+            turns.push((history.trials().len(), learned));
+            push(&mut history, configs.next().unwrap(), Outcome::Crashed(Failure::new("as scripted")));
+        }
+        let learned: Vec<usize> = turns.into_iter().filter(|(_, learned)| *learned).map(|(trials, _)| trials).collect();
+        assert_eq!(learned, [2, 4, 8]);
+    }
+
+    #[test]
+    fn lessons_are_not_taken_for_another_search() {
+        let (spaces, parts) = ([space(), space()], Parts { every_config: false, ..Parts::default() });
+        let most = Objective::default();
+        let least = Objective::new("throughput", crate::model::Direction::Minimize);
+        let mut lived = Bayes::with(parts);
+        let mut lessons: Vec<Arc<Lesson>> = Vec::new();
+        for (space, objective) in [(&spaces[0], &most), (&spaces[1], &most), (&spaces[1], &least)] {
+            let earlier = [study(space, |_| 3.0).seen_from(space, objective).unwrap()];
+            let history = History::default();
+            lived.learn(&View::new(space, objective, &history, &[], None).with_earlier(&earlier));
+            let lesson = Arc::clone(&lived.lessons[0]);
+            assert!(!lessons.iter().any(|known| Arc::ptr_eq(known, &lesson)));
+            lived.learn(&View::new(space, objective, &history, &[], None).with_earlier(&earlier));
+            assert!(Arc::ptr_eq(&lived.lessons[0], &lesson));
+            lessons.push(lesson);
+        }
+    }
+
+    #[test]
+    fn a_study_without_logarithms_tells_no_ratio() {
+        let (space, objective) = (space(), Objective::default());
+        let lesson = |value| {
+            let earlier = study(&space, value).seen_from(&space, &objective).unwrap();
+            Lesson::of(&space, &objective, &earlier).unwrap().spread()
+        };
+        assert!(lesson(level).is_some());
+        assert_eq!(lesson(|config| -1e21 * level(config)), None);
+    }
+
+    #[test]
+    fn hundreds_of_trials_that_tell_nothing_are_no_trouble() {
+        let space = Space::new([Parameter::range("a", 0, 99, 1), Parameter::range("b", 0, 9, 1)]).unwrap();
+        let objective = Objective::default();
+        let outcomes: [fn(u32) -> Outcome; 4] = [
+            |_| measured(5.0, 0.0),
+            |number| measured(1.0 + f64::from(number % 3), f64::INFINITY),
+            |number| measured(if number % 2 == 0 { f64::MAX } else { f64::MIN_POSITIVE }, f64::NAN),
+            |number| if number < 2 { measured(f64::NAN, 0.0) } else { Outcome::Crashed(Failure::new("as scripted")) },
+        ];
+        for outcome in outcomes {
+            let mut history = History::default();
+            let configs = Walk::new(&space).step_by(2).take(350);
+            configs.zip(0..).for_each(|(config, number)| push(&mut history, config, outcome(number)));
+            let view = View::new(&space, &objective, &history, &[], None);
+            let proposal = Bayes::with(Parts::default()).propose(&view).unwrap();
+            assert!(view.is_open(&proposal.config));
+            assert!(proposal.gain.is_none_or(|gain| gain >= 0.0 && gain.is_finite()), "{proposal:?}");
+        }
+    }
+
+    #[test]
+    fn every_part_can_be_left_out() {
+        let (space, objective) = (space(), Objective::default());
+        let mut history = History::default();
+        Walk::new(&space).step_by(37).take(9).for_each(|config| push(&mut history, config.clone(), answer(&config)));
+        let view = View::new(&space, &objective, &history, &[], None);
+        let all = Parts::default();
+        let without = [
+            all,
+            Parts { physics: false, ..all },
+            Parts { noise: false, ..all },
+            Parts { feasibility: false, ..all },
+            Parts { every_config: false, ..all },
+            Parts { logarithm: false, ..all },
+            Parts { share: false, ..all },
+        ];
+        let proposals = without.map(|parts| bayes_with(parts).propose(&view).unwrap());
+        assert!(proposals.iter().all(|proposal| view.is_open(&proposal.config)));
+        let differ = |place: usize| proposals[place] != proposals[0];
+        assert!((1..without.len()).filter(|&place| differ(place)).count() >= 4, "{proposals:?}");
+    }
+}

@@ -1,0 +1,36 @@
+//! What the method is put together from, for measuring what each part brings.
+
+/// The parts of [`auto`](super::super::STRATEGIES), each of which can be left out.
+///
+/// Searches that people run have all of them (`bayes` all but the physics); an ablation leaves out one at a time.
+///
+/// ```
+/// use gputune::search::strategy::{Parts, bayes_with};
+///
+/// let without_noise = Parts { noise: false, ..Parts::default() };
+/// let strategy = bayes_with(without_noise);
+/// # drop(strategy);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a part of its own")]
+pub struct Parts {
+    /// The process starts from the model of a training step, where the space has parameters that it knows and
+    /// throughput counts; else from a constant. It needs `logarithm`.
+    pub physics: bool,
+    /// Each trial's noise is that of its own interval; else all trials have the same.
+    pub noise: bool,
+    /// A second process tells how likely a config is to run; else every open config counts as sure to run.
+    pub feasibility: bool,
+    /// Every open config is scored where the space can be listed; else a sample, as in larger spaces.
+    pub every_config: bool,
+    /// Scores are compared as logarithms where they are positive; else as they are.
+    pub logarithm: bool,
+    /// How much parameters interact is fitted; else they interact fully, as in a plain product over the parameters.
+    pub share: bool,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self { physics: true, noise: true, feasibility: true, every_config: true, logarithm: true, share: true }
+    }
+}

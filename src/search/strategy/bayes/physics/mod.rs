@@ -1,0 +1,333 @@
+//! What a training step is known to do: the mean that the process starts from.
+//!
+//! A step takes as long as the device or its data loader, whichever is slower, smoothed. The device needs a fixed time to
+//! launch and time in proportion to the batch: their norm of order two fits recorded training jobs best. More of a
+//! resource (threads, power, devices) makes it faster with an exponent below one. The loader takes time in proportion to
+//! the batch over its workers, up to some number of cores, which it shares with what computes on the host. What all of
+//! that comes to depends on a few numbers; those that the history makes most likely are taken, priors considered: how fast
+//! each config was, and which share of its time it waited for data. The form of the device's time is that of Pollux
+//! (Qiao and others, OSDI 2021), the law of the loader that of Plumber (Kuchnik and others, MLSys 2022).
+
+mod dual;
+pub(super) mod numbers;
+mod others;
+mod priors;
+mod step;
+
+use numbers::{Evidence, Found, Unknown, most_likely};
+pub(super) use step::Numbers;
+use step::{Asked, MOST_PRECISIONS};
+
+use super::acquisition::risk;
+use super::candidates::Chunk;
+use super::memory::MemoryNeed;
+use super::normal::{exp, ln};
+use crate::model::{Config, Parameter, Role, Space, Trial};
+use crate::search::strategy::{Proposal, View};
+
+/// The model of a space's training step.
+#[derive(Debug, Clone)]
+pub(super) struct Physics {
+    roles: Vec<Option<Role>>,
+    unknowns: Vec<Unknown>,
+    /// What each setting asks of a step, for parameters that do not have too many.
+    asked: Vec<Vec<Part>>,
+    /// Places of a precision's settings among the unknowns.
+    precisions: Vec<Vec<Option<u16>>>,
+    middle: f64,
+    has_workers: bool,
+}
+
+/// What one setting adds to what is asked of a step.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Nothing,
+    Batch(f64),
+    Pieces(f64),
+    Accumulation(f64),
+    Workers(f64),
+    Prefetch(f64),
+    Threads(f64),
+    Power(f64),
+    Devices(f64),
+    Precision(Option<u16>),
+}
+
+/// Settings of a parameter that are worked out beforehand.
+const MOST_SETTINGS: u64 = 4096;
+
+impl Physics {
+    /// The model of a space; `None` where the objective is another than throughput, or no parameter has a role in it.
+    pub(super) fn of(view: &View<'_>) -> Option<Self> {
+        let space = view.space;
+        let roles: Vec<Option<Role>> = space.parameters().iter().map(Parameter::role).collect();
+        let explains = roles.iter().any(|role| role.is_some_and(|role| role != Role::Precision));
+        if !view.objective.is_largest_throughput() || !explains {
+            return None;
+        }
+        let (unknowns, precisions) = priors::unknowns(view, &roles);
+        let has_workers = roles.contains(&Some(Role::Workers));
+        let middle = priors::middle(space, &roles);
+        let mut physics = Self { asked: Vec::new(), roles, unknowns, precisions, middle, has_workers };
+        let parts = |(at, parameter): (usize, &Parameter)| {
+            let count = if parameter.len() <= MOST_SETTINGS { parameter.len() } else { 0 };
+            (0..u32::try_from(count).unwrap_or(0)).map(|level| physics.worked_out(parameter, at, level)).collect()
+        };
+        physics.asked = space.parameters().iter().enumerate().map(parts).collect();
+        Some(physics)
+    }
+
+    /// The numbers that the history makes most likely, with what the priors say of them.
+    pub(super) fn fit(&self, known: &Known<'_>) -> (Numbers, f64) {
+        /// Other numbers that are less likely than this do not count.
+        const LEAST_WEIGHT: f64 = 0.005;
+        /// By how much worse throughput may be explained where waiting is explained too: with more, the two say different
+        /// things, and throughput is what counts.
+        const MISLED: f64 = 3.0;
+        /// Where to begin beside the priors' means: where the loader or the device is the slower one, and where threads
+        /// would be faster if they had more cores.
+        const STARTS: [&[(usize, f64)]; 4] = [
+            &[],
+            &[(step::LOADER, -1.5)],
+            &[(step::LOADER, 1.5)],
+            &[(step::CORES, -1.0), (step::BARRIER, 1.0), (step::THREADS, 1.0)],
+        ];
+        let mut observed = Observed {
+            asked: known.configs.iter().map(|config| self.asked(known.space, config)).collect(),
+            speeds: known.values.iter().map(|value| value * known.deviation).collect(),
+            waits: &known.waits,
+            middle: self.middle,
+        };
+        let mut unknowns = self.unknowns.clone();
+        let mut starts: Vec<Vec<f64>> = Vec::new();
+        for moves in STARTS {
+            let mut start: Vec<f64> = unknowns.iter().map(|unknown| unknown.mean).collect();
+            moves.iter().for_each(|(at, by)| start[*at] += by * unknowns[*at].deviation);
+            observed.set_unit(&mut start);
+            starts.push(start);
+        }
+        if let (Some(unit), Some(start)) = (unknowns.last_mut(), starts.first()) {
+            unit.mean = start.last().copied().unwrap_or(0.0);
+        }
+        let mut found = most_likely(&unknowns, &starts, &observed);
+        if known.waits.iter().any(Option::is_some) {
+            let silent = vec![None; known.waits.len()];
+            let alone =
+                Observed { waits: &silent, asked: observed.asked.clone(), speeds: observed.speeds.clone(), ..observed };
+            let other = most_likely(&unknowns, &starts, &alone);
+            let cost = |found: &Found| numbers::cost_at(&unknowns, &found.numbers, &alone);
+            if cost(&found) > cost(&other) + MISLED {
+                (found, observed) = (other, Observed { waits: &[], ..alone });
+            }
+        }
+        let mut drawn = vec![found.numbers.clone()];
+        for mut other in others::drawn(&found, &unknowns) {
+            // What was measured stays what it is.
+            observed.set_unit(&mut other);
+            drawn.push(other);
+        }
+        let costs: Vec<f64> = drawn.iter().map(|raw| numbers::cost_at(&unknowns, raw, &observed)).collect();
+        let others = drawn.iter().zip(others::weights(&costs)).skip(1).filter(|(_, weight)| *weight > LEAST_WEIGHT);
+        let others = others.map(|(raw, weight)| (Numbers::new(raw, self.middle), weight)).collect();
+        let prior = found.prior;
+        (Numbers::found(found, &unknowns, self.middle, others), prior)
+    }
+
+    /// Where nobody says where to begin: the config that is fastest by what is expected of training steps in general, and
+    /// likely to fit. The same where what was tried did not fit.
+    pub(super) fn first(&self, view: &View<'_>, candidates: &[Chunk], memory: Option<&MemoryNeed>) -> Option<Proposal> {
+        let trials = view.history.trials();
+        let none_fitted = trials.iter().all(|trial| view.objective.lacks_memory(&trial.outcome).is_some());
+        let is_lacking = !trials.is_empty() && none_fitted && memory.is_some();
+        let is_first = trials.is_empty() && view.pending.is_empty();
+        if !(is_first || is_lacking) || is_first && view.start.is_some_and(|start| view.is_open(start)) {
+            return None;
+        }
+        let drawn: Vec<Numbers> =
+            others::expected(&self.unknowns).iter().map(|raw| Numbers::new(raw, self.middle)).collect();
+        let speed = |config: &Config| {
+            let asked = self.asked(view.space, config);
+            let speeds: Vec<f64> = drawn.iter().map(|numbers| numbers.step(&asked).speed).collect();
+            crate::probe::stats::mean(&speeds).unwrap_or(0.0)
+        };
+        let chance = |config: &Config| memory.map_or(1.0, |memory| memory.chance(view.space, config));
+        let worth = |config: &Config| speed(config) + risk(chance(config));
+        let open = candidates.iter().flat_map(|chunk| &chunk.configs).filter(|config| view.is_open(config));
+        let all = open.map(|config| (worth(config), config));
+        let (_, config) = all.reduce(|best, other| if other.0 > best.0 { other } else { best })?;
+        let reason = match is_first {
+            true => "begins where training steps are fast more often than not".to_owned(),
+            false => format!("tries what is {:.0} % likely to fit", 100.0 * chance(config)),
+        };
+        Some(Proposal { reason: Some(reason), ..Proposal::from(config.clone()) })
+    }
+
+    /// The share of a step that was spent waiting for data, where the probe told. Where it did not tell the time of a step,
+    /// that follows from throughput and batch, unless several devices may take batches.
+    pub(super) fn wait_of(&self, space: &Space, trial: &Trial) -> Option<f64> {
+        let measurement = trial.outcome.partial_measurement()?;
+        let wait = measurement.phase_seconds.get("data_wait")?;
+        let asked = self.asked(space, &trial.config);
+        let by_batch = || {
+            let is_alone = !self.roles.contains(&Some(Role::Devices)) && self.roles.contains(&Some(Role::Batch));
+            let throughput = measurement.throughput.filter(|_| is_alone)?.value;
+            Some(exp(asked.ln_batch + asked.ln_accumulation) / throughput)
+        };
+        let share = wait / measurement.step_seconds.or_else(by_batch)?;
+        (0.0..=1.0).contains(&share).then_some(share)
+    }
+
+    /// The parameters that the mean depends on.
+    pub(super) fn reads(&self) -> Vec<usize> {
+        self.roles.iter().enumerate().filter(|(_, role)| role.is_some()).map(|(at, _)| at).collect()
+    }
+
+    /// The logarithm of the throughput of a config, up to a constant.
+    pub(super) fn mean(&self, space: &Space, config: &Config, numbers: &Numbers) -> f64 {
+        numbers.step(&self.asked(space, config)).speed
+    }
+
+    /// The same with its variance: the numbers are only so sure.
+    pub(super) fn uncertain_mean(&self, space: &Space, config: &Config, numbers: &Numbers) -> (f64, f64) {
+        numbers.uncertain_speed(&self.asked(space, config))
+    }
+
+    /// By how much the mean is another with other numbers that the history allows, and the weights of these.
+    pub(super) fn other_means(&self, space: &Space, config: &Config, numbers: &Numbers, into: &mut Vec<(f64, f64)>) {
+        numbers.other_speeds(&self.asked(space, config), into);
+    }
+
+    fn asked(&self, space: &Space, config: &Config) -> Asked {
+        let mut asked = Asked { workers: self.has_workers.then_some(1.0), ..Asked::default() };
+        let mut precisions = 0;
+        for (at, (parts, level)) in self.asked.iter().zip(config.levels()).enumerate() {
+            let Some(level) = level else { continue };
+            let part = match parts.get(level as usize) {
+                Some(part) => *part,
+                None => self.worked_out(&space.parameters()[at], at, level),
+            };
+            match part {
+                Part::Nothing => {}
+                Part::Batch(ln) => asked.ln_batch += ln,
+                Part::Pieces(ln) => asked.ln_pieces += ln,
+                Part::Accumulation(ln) => asked.ln_accumulation += ln,
+                Part::Workers(workers) => asked.workers = Some(workers),
+                Part::Prefetch(ln) => asked.ln_prefetch += ln,
+                Part::Threads(ln) => asked.ln_threads += ln,
+                Part::Power(ln) => asked.ln_power += ln,
+                Part::Devices(ln) => asked.ln_devices += ln,
+                Part::Precision(place) if precisions < MOST_PRECISIONS => {
+                    asked.precisions[precisions] = place;
+                    precisions += 1;
+                }
+                Part::Precision(_) => {}
+            }
+        }
+        asked
+    }
+
+    /// What a setting asks of a step.
+    fn worked_out(&self, parameter: &Parameter, at: usize, level: u32) -> Part {
+        let Some(role) = self.roles[at] else { return Part::Nothing };
+        if role == Role::Precision {
+            return Part::Precision(self.precisions[at].get(level as usize).copied().flatten());
+        }
+        let number = parameter.value(level).as_f64().unwrap_or(1.0);
+        // Zero means that the program chooses, but for workers.
+        let ln = if number > 0.0 { ln(number) } else { 0.0 };
+        match role {
+            Role::Batch => Part::Batch(ln),
+            Role::Pieces => Part::Pieces(ln),
+            Role::Accumulation => Part::Accumulation(ln),
+            Role::Workers => Part::Workers(number.max(0.0)),
+            Role::Prefetch => Part::Prefetch(ln),
+            Role::Threads => Part::Threads(ln),
+            Role::Power => Part::Power(ln - priors::last(parameter)),
+            Role::Devices => Part::Devices(ln),
+            Role::Precision => Part::Nothing,
+        }
+    }
+}
+
+/// What the model is fitted to: configs with their standardised values.
+pub(super) struct Known<'k> {
+    pub(super) space: &'k Space,
+    pub(super) configs: Vec<&'k Config>,
+    pub(super) values: &'k [f64],
+    /// How much of a logarithm one standard unit is.
+    pub(super) deviation: f64,
+    /// The share of each step that was spent waiting for data, where it was reported.
+    pub(super) waits: Vec<Option<f64>>,
+}
+
+/// What was measured, for the fit.
+struct Observed<'k> {
+    asked: Vec<Asked>,
+    /// The logarithms of throughputs, up to a constant.
+    speeds: Vec<f64>,
+    waits: &'k [Option<f64>],
+    middle: f64,
+}
+
+/// How far throughput is from the model, as a logarithm, where all is well.
+const DISCREPANCY: f64 = 0.08;
+/// The same of the odds of waiting for data: a device that works on while its host waits makes the wait look longer.
+const WAIT_DISCREPANCY: f64 = 0.5;
+
+impl Observed<'_> {
+    /// Sets the unit of speeds, which follows from the other numbers.
+    fn set_unit(&self, raw: &mut [f64]) {
+        let numbers = Numbers::new(raw, self.middle);
+        let differences = self.asked.iter().zip(&self.speeds).map(|(asked, speed)| numbers.step(asked).speed - speed);
+        let mean = crate::probe::stats::mean(&differences.collect::<Vec<f64>>()).unwrap_or(0.0);
+        if let Some(unit) = raw.last_mut() {
+            *unit += mean;
+        }
+    }
+}
+
+impl Evidence for Observed<'_> {
+    fn differences(&self, raw: &[f64], into: &mut Vec<f64>) {
+        let numbers = Numbers::new(raw, self.middle);
+        into.clear();
+        for (at, (asked, speed)) in self.asked.iter().zip(&self.speeds).enumerate() {
+            let step = numbers.step(asked);
+            into.push((step.speed - speed) / DISCREPANCY);
+            if let Some(Some(wait)) = self.waits.get(at) {
+                into.push((odds(step.wait) - odds(*wait)) / WAIT_DISCREPANCY);
+            }
+        }
+    }
+
+    fn slopes(&self, raw: &[f64], into: &mut Vec<f64>) {
+        let numbers = Numbers::new(raw, self.middle);
+        let (mut speed, mut wait) = (vec![0.0; raw.len()], vec![0.0; raw.len()]);
+        into.clear();
+        for (at, asked) in self.asked.iter().enumerate() {
+            let step = numbers.followed(asked, &mut speed, &mut wait);
+            into.extend(speed.iter().map(|slope| slope / DISCREPANCY));
+            if self.waits.get(at).is_some_and(Option::is_some) {
+                let steepness = 1.0 / (step.wait + SOFT) + 1.0 / (1.0 - step.wait + SOFT);
+                into.extend(wait.iter().map(|slope| slope * steepness / WAIT_DISCREPANCY));
+            }
+        }
+    }
+}
+
+/// What the model leaves of a value, in standard units, what lies far below drawn together: all that matters of a config
+/// that is much slower than it should be is that it is slow.
+pub(super) fn drawn(rest: f64) -> f64 {
+    const LIMIT: f64 = -2.5;
+    if rest < LIMIT { LIMIT - ln(1.0 + LIMIT - rest) } else { rest }
+}
+
+/// What is added to both sides of the odds, so that a few percent of the time at either end do not change them much.
+const SOFT: f64 = 0.05;
+
+/// The logarithm of the odds of a share.
+fn odds(share: f64) -> f64 {
+    ln((share + SOFT) / (1.0 - share + SOFT))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,325 @@
+//! How long a training step takes: the formula, for some numbers.
+
+use super::dual::Dual;
+use super::numbers::{Found, Unknown};
+use crate::search::strategy::bayes::{
+    matrix::Triangle,
+    normal::{exp, ln},
+};
+
+/// Which numbers of the formula are where. Behind them stand the speeds of the precisions, and last the unit of speeds.
+pub(super) const HALF_BATCH: usize = 0;
+pub(super) const LOADER: usize = 1;
+pub(super) const CORES: usize = 2;
+pub(super) const HOST: usize = 3;
+pub(super) const BARRIER: usize = 4;
+pub(super) const UPDATE: usize = 5;
+pub(super) const DEVICES: usize = 6;
+pub(super) const GROWTH: usize = 7;
+pub(super) const MIXED: usize = 8;
+pub(super) const THREADS: usize = 9;
+pub(super) const POWER: usize = 10;
+pub(super) const PREFETCH: usize = 11;
+pub(super) const PRECISIONS: usize = 12;
+
+/// Directions that the formula is followed along: the first seven numbers, and the linear part of the device's time.
+const DIRECTIONS: usize = 8;
+const LINEAR: usize = 7;
+
+/// What a config asks of a step. Logarithms are natural.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Asked {
+    /// The logarithm of the samples in a batch of the loader.
+    pub(super) ln_batch: f64,
+    /// The logarithm of the pieces that the batch is worked through in.
+    pub(super) ln_pieces: f64,
+    /// The logarithm of the batches that an update of the weights takes.
+    pub(super) ln_accumulation: f64,
+    /// Loader workers; `None` where the config has none to choose.
+    pub(super) workers: Option<f64>,
+    pub(super) ln_prefetch: f64,
+    pub(super) ln_threads: f64,
+    pub(super) ln_power: f64,
+    pub(super) ln_devices: f64,
+    /// Settings of precisions, as places among the numbers; those of full precision are not among them.
+    pub(super) precisions: [Option<u16>; MOST_PRECISIONS],
+}
+
+/// Parameters that may be a precision.
+pub(super) const MOST_PRECISIONS: usize = 3;
+
+/// Numbers, ready to be used often.
+#[derive(Debug, Clone)]
+pub(in crate::search::strategy::bayes) struct Numbers {
+    raw: Vec<f64>,
+    /// The logarithm of the batch that the growth is counted from.
+    middle: f64,
+    launch: f64,
+    mixed: f64,
+    loader: f64,
+    cores: f64,
+    host: f64,
+    update: f64,
+    unit: f64,
+    /// The covariance of the numbers, row after row; empty where nothing is known of it.
+    covariance: Vec<f64>,
+    /// Other numbers that the history allows, and their weights; the own weight is the rest of one.
+    others: Vec<(Numbers, f64)>,
+}
+
+/// What a step comes to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    /// The logarithm of samples per second, up to what fitting leaves open.
+    pub(super) speed: f64,
+    /// The share of the time that is spent waiting for data.
+    pub(super) wait: f64,
+}
+
+impl Numbers {
+    /// Numbers in the order of the unknowns, the unit of speeds behind them.
+    pub(super) fn new(raw: &[f64], middle: f64) -> Self {
+        Self {
+            launch: exp(raw[HALF_BATCH]),
+            mixed: exp(raw[MIXED]),
+            loader: exp(raw[LOADER]),
+            cores: exp(raw[CORES]),
+            host: exp(raw[HOST]),
+            update: exp(raw[UPDATE]),
+            unit: raw.last().copied().unwrap_or(0.0),
+            raw: raw.to_vec(),
+            middle,
+            covariance: Vec::new(),
+            others: Vec::new(),
+        }
+    }
+
+    /// Numbers that were found, with what is known of their uncertainty.
+    pub(super) fn found(found: Found, unknowns: &[Unknown], middle: f64, others: Vec<(Self, f64)>) -> Self {
+        let covariance = found.precision.map_or_else(Vec::new, |factor| covariance(&factor, unknowns));
+        Self { covariance, others, ..Self::new(&found.numbers, middle) }
+    }
+
+    /// A step of a config.
+    pub(super) fn step(&self, asked: &Asked) -> Step {
+        let (time, own) = self.time::<0>(asked);
+        Step { speed: self.speed(asked, time.value), wait: wait(time, own) }
+    }
+
+    /// A step with the slopes of its speed and of its share of waiting along the numbers.
+    pub(super) fn followed(&self, asked: &Asked, speed: &mut [f64], waiting: &mut [f64]) -> Step {
+        let (time, own) = self.time::<DIRECTIONS>(asked);
+        self.follow(asked, &time, 1.0, speed);
+        let computing = own.value / time.value;
+        let mut difference = time;
+        for (slope, own) in difference.slope.iter_mut().zip(&own.slope) {
+            *slope = if computing < 1.0 { computing * (*slope - own) } else { 0.0 };
+        }
+        self.follow(asked, &difference, -1.0, waiting);
+        if let Some(unit) = speed.last_mut() {
+            *unit = -1.0;
+        }
+        speed[PREFETCH] = asked.ln_prefetch;
+        Step { speed: self.speed(asked, time.value), wait: wait(time, own) }
+    }
+
+    /// The slopes of a time's logarithm along the numbers, or of what falls with it.
+    fn follow(&self, asked: &Asked, time: &Dual<DIRECTIONS>, sign: f64, into: &mut [f64]) {
+        let sign = -sign;
+        into.fill(0.0);
+        for (into, slope) in into.iter_mut().zip(&time.slope[..LINEAR]) {
+            *into = sign * slope;
+        }
+        let (linear, ln_piece) = (sign * time.slope[LINEAR], asked.ln_batch - asked.ln_pieces);
+        into[GROWTH] = linear * (ln_piece - self.middle);
+        into[THREADS] = -linear * asked.ln_threads;
+        into[POWER] = -linear * asked.ln_power;
+        for place in asked.precisions.iter().flatten() {
+            into[usize::from(*place)] = -linear;
+            into[MIXED] = into[HALF_BATCH];
+        }
+    }
+
+    /// The same speed, with the variance that it has since the numbers are not known better.
+    pub(super) fn uncertain_speed(&self, asked: &Asked) -> (f64, f64) {
+        if self.covariance.is_empty() {
+            return (self.step(asked).speed, 0.0);
+        }
+        let (time, _) = self.time::<DIRECTIONS>(asked);
+        let speed = self.speed(asked, time.value);
+        let (linear, ln_piece) = (time.slope[LINEAR], asked.ln_batch - asked.ln_pieces);
+        // Only numbers that matter for the config are looked at.
+        let mut slopes = [(0, 0.0); DIRECTIONS + MOST_PRECISIONS + 5];
+        let mut count = 0;
+        let mut add = |at: usize, slope: f64| {
+            if slope != 0.0 {
+                slopes[count] = (at, slope);
+                count += 1;
+            }
+        };
+        for (at, slope) in time.slope[..LINEAR].iter().enumerate() {
+            add(at, *slope);
+        }
+        add(GROWTH, linear * (ln_piece - self.middle));
+        add(THREADS, -linear * asked.ln_threads);
+        add(POWER, -linear * asked.ln_power);
+        add(PREFETCH, -asked.ln_prefetch);
+        let mut is_mixed = false;
+        for place in asked.precisions.iter().flatten() {
+            add(usize::from(*place), -linear);
+            is_mixed = true;
+        }
+        add(MIXED, if is_mixed { time.slope[HALF_BATCH] } else { 0.0 });
+        let last = self.raw.len() - 1;
+        add(last, 1.0);
+        let mut variance = 0.0;
+        for (i, (row, slope)) in slopes[..count].iter().enumerate() {
+            let row = &self.covariance[row * (last + 1)..][..=last];
+            let others: f64 = slopes[..i].iter().map(|(column, other)| row[*column] * other).sum();
+            variance += slope * (2.0 * others + slope * row[slopes[i].0]);
+        }
+        (speed, variance.max(0.0))
+    }
+
+    /// By how much the speed is another with other numbers that the history allows, and the weights of these.
+    pub(super) fn other_speeds(&self, asked: &Asked, into: &mut Vec<(f64, f64)>) {
+        let own = self.step(asked).speed;
+        into.extend(self.others.iter().map(|(other, weight)| (other.step(asked).speed - own, *weight)));
+    }
+
+    fn speed(&self, asked: &Asked, time: f64) -> f64 {
+        asked.ln_batch - ln(time) + self.raw[PREFETCH] * asked.ln_prefetch - self.unit
+    }
+
+    /// The time of a batch, in units of what the device takes for a sample in full precision, and the part of it that is not
+    /// spent waiting for data.
+    fn time<const N: usize>(&self, asked: &Asked) -> (Dual<N>, Dual<N>) {
+        let device = self.device::<N>(asked);
+        let load = Dual::along(exp(asked.ln_batch) * self.loader, LOADER);
+        let Some(workers) = asked.workers else {
+            return (device.larger(load), device);
+        };
+        if workers < 0.5 {
+            // Nobody loads ahead: the one waits for the other.
+            return (device.plus(load), device);
+        }
+        let (workers, cores) = (Dual::constant(workers), Dual::along(self.cores, CORES));
+        // Workers that are busy while the device computes, and threads that do its work on the host, share the cores.
+        let on_host = Dual::along(self.host * exp(asked.ln_threads), HOST);
+        let crowd = workers.smaller(load.over(device)).plus(on_host).over(cores);
+        let mut own = device;
+        if asked.ln_threads > 0.0 && crowd.value > 1.0 {
+            // Threads wait for the slowest of them at each barrier.
+            own = own.times(crowd.power(self.raw[BARRIER].max(0.0), BARRIER));
+        }
+        let all = load.plus(on_host.times(device)).over(cores);
+        let part = if self.host < 1.0 { Dual::along(self.host, HOST) } else { Dual::constant(1.0) };
+        own = own.larger(all.times(part));
+        (own.larger(load.over(workers.smaller(cores)).larger(all)), own)
+    }
+
+    /// The device: a fixed time to launch each piece, or time in proportion to its size.
+    fn device<const N: usize>(&self, asked: &Asked) -> Dual<N> {
+        let mut speed = self.raw[THREADS] * asked.ln_threads + self.raw[POWER] * asked.ln_power;
+        let mut launch = Dual::along(self.launch, HALF_BATCH);
+        for place in asked.precisions.iter().flatten() {
+            speed += self.raw[usize::from(*place)];
+            launch.value = self.launch * self.mixed;
+        }
+        let ln_piece = asked.ln_batch - asked.ln_pieces;
+        let linear = exp(ln_piece + self.raw[GROWTH] * (ln_piece - self.middle) - speed);
+        let mut device = launch.beside(Dual::along(linear, LINEAR));
+        if asked.ln_pieces != 0.0 || asked.ln_accumulation != 0.0 {
+            let update = launch.times(Dual::along(self.update, UPDATE)).scaled(exp(-asked.ln_accumulation));
+            device = device.scaled(exp(asked.ln_pieces)).plus(update);
+        }
+        if asked.ln_devices != 0.0 {
+            // More devices take more samples, less what communication costs.
+            device.value *= exp(-self.raw[DEVICES] * asked.ln_devices);
+            if let Some(slope) = device.slope.get_mut(DEVICES) {
+                *slope -= asked.ln_devices;
+            }
+        }
+        device
+    }
+}
+
+/// The inverse of a precision that counts in the deviations of the priors.
+fn covariance(factor: &Triangle, unknowns: &[Unknown]) -> Vec<f64> {
+    let size = unknowns.len();
+    let mut entries = Vec::with_capacity(size * size);
+    for (at, row) in unknowns.iter().enumerate() {
+        let mut column = vec![0.0; size];
+        column[at] = row.deviation;
+        factor.solve(&mut column);
+        factor.solve_transposed(&mut column);
+        entries.extend(column.iter().zip(unknowns).map(|(entry, unknown)| entry * unknown.deviation));
+    }
+    entries
+}
+
+fn wait<const N: usize>(time: Dual<N>, own: Dual<N>) -> f64 {
+    (1.0 - own.value / time.value).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw() -> Vec<f64> {
+        // Half batch, loader, cores, host, barrier, update, devices, growth, mixed, threads, power, prefetch, bf16, unit.
+        vec![3.0, -0.5, 0.7, -0.2, 1.1, -1.0, 0.8, 0.03, 0.1, 0.5, 0.4, 0.02, 0.4, 0.3]
+    }
+
+    #[test]
+    fn slopes_are_those_of_the_formula_and_make_the_variance() {
+        let deviations: Vec<f64> = (0..14).map(|at| 0.2 + 0.05 * f64::from(at)).collect();
+        let unknowns: Vec<Unknown> = deviations.iter().map(|deviation| Unknown::new(0.0, *deviation)).collect();
+        let identity = Triangle::symmetric(14, |i, j| f64::from(u8::from(i == j)));
+        let found = Found { numbers: raw(), prior: 0.0, precision: Some(identity), ends: Vec::new() };
+        let numbers = Numbers::found(found, &unknowns, 4.0, Vec::new());
+        let asked = |workers: Option<f64>, threads: f64, batch: f64| Asked {
+            ln_batch: batch,
+            ln_pieces: 0.7,
+            workers,
+            ln_threads: threads,
+            ln_power: 0.2,
+            ln_devices: 1.0,
+            ln_prefetch: 0.7,
+            precisions: [Some(12), None, None],
+            ..Asked::default()
+        };
+        for asked in
+            [asked(None, 0.0, 3.0), asked(Some(0.0), 0.7, 2.0), asked(Some(2.0), 0.7, 5.0), asked(Some(4.0), 0.0, 4.0)]
+        {
+            let (speed, variance) = numbers.uncertain_speed(&asked);
+            assert!((speed - numbers.step(&asked).speed).abs() < 1e-12);
+            let (mut slopes, mut waits) = (vec![0.0; 14], vec![0.0; 14]);
+            let _ = numbers.followed(&asked, &mut slopes, &mut waits);
+            for at in 0..14 {
+                let moved = |by: f64| {
+                    let mut there = raw();
+                    there[at] += by;
+                    Numbers::new(&there, 4.0).step(&asked)
+                };
+                let (up, down) = (moved(1e-5), moved(-1e-5));
+                let (speed, wait) = ((up.speed - down.speed) / 2e-5, (up.wait - down.wait) / 2e-5);
+                assert!((speed - slopes[at]).abs() < 1e-5, "{asked:?} {at}: {}, not {speed}", slopes[at]);
+                assert!((wait - waits[at]).abs() < 1e-5, "{asked:?} {at}: {}, not {wait}", waits[at]);
+            }
+            let expected: f64 = slopes.iter().zip(&deviations).map(|(slope, by)| (slope * by) * (slope * by)).sum();
+            assert!((variance - expected).abs() < 1e-4 * expected, "{asked:?}: {variance}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn without_workers_the_one_waits_for_the_other_and_with_them_the_longer_counts() {
+        let numbers = Numbers::new(&raw(), 4.0);
+        let at = |workers: f64, batch: f64| {
+            numbers.step(&Asked { ln_batch: batch, workers: Some(workers), ..Asked::default() })
+        };
+        assert!(at(0.0, 5.0).speed < at(1.0, 5.0).speed && at(1.0, 5.0).speed < at(2.0, 5.0).speed);
+        assert!(at(0.0, 5.0).wait > at(2.0, 5.0).wait);
+        assert!(at(0.0, 1.0).wait < at(0.0, 5.0).wait, "small batches wait for launches, not for data");
+    }
+}

@@ -1,0 +1,290 @@
+//! The Gaussian process: what the values that are known say about those that are not.
+
+use super::kernel::{Decays, Factor, Pairs, Shape, factors};
+use super::matrix::{Triangle, dot, sum};
+use super::points::{Axis, Points};
+
+/// What is known: points with standardised values.
+#[derive(Debug, Clone)]
+pub(super) struct Data {
+    pub(super) points: Points,
+    pub(super) values: Vec<f64>,
+    /// The variance of each value's own noise.
+    pub(super) noise: Vec<f64>,
+}
+
+/// The precision of the level that all values have in common, before anything is known: values are standardised, so it
+/// lies within a few units of zero.
+pub(super) const LEVEL_PRECISION: f64 = 0.3;
+
+/// A process that knows its data.
+pub(super) struct Process<'d> {
+    data: &'d Data,
+    shape: Shape,
+    decays: Vec<Decays<'d>>,
+    factor: Triangle,
+    /// The solution of L x = 1.
+    ones: Vec<f64>,
+    weights: Vec<f64>,
+    level: f64,
+    /// One over the variance of each value that is known.
+    certainty: Vec<f64>,
+}
+
+/// A value that is not known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Belief {
+    pub(super) mean: f64,
+    pub(super) deviation: f64,
+}
+
+impl<'d> Process<'d> {
+    /// With more noise where it takes that to tell the points apart; `None` where no noise helps, as with values that are
+    /// not numbers.
+    pub(super) fn new(data: &'d Data, axes: &'d [Axis], shape: &Shape) -> Option<Self> {
+        const TRIES: usize = 4;
+        let mut shape = shape.clone();
+        for _ in 0..TRIES {
+            if let Some(process) = Self::with(data, axes, &shape) {
+                return Some(process);
+            }
+            shape.noise = (100.0 * shape.noise).max(1e-8 * shape.variance);
+        }
+        None
+    }
+
+    fn with(data: &'d Data, axes: &'d [Axis], shape: &Shape) -> Option<Self> {
+        let pairs = Pairs::of(axes, &data.points);
+        let alike = pairs.covariances(shape, &pairs.tables(shape, false));
+        let variances: Vec<f64> = data.noise.iter().map(|noise| shape.variance + shape.noise + noise).collect();
+        let factor = Triangle::from_parts(&variances, &alike).cholesky()?;
+        let mut ones = vec![1.0; data.values.len()];
+        factor.solve(&mut ones);
+        let mut solved = data.values.clone();
+        factor.solve(&mut solved);
+        let level = dot(&ones, &solved) / (dot(&ones, &ones) + LEVEL_PRECISION);
+        let mut weights: Vec<f64> = solved.iter().zip(&ones).map(|(value, one)| value - level * one).collect();
+        factor.solve_transposed(&mut weights);
+        let certainty = variances.iter().map(|variance| 1.0 / variance).collect();
+        let decays = Decays::of_all(shape, axes, &data.points);
+        let is_sound = level.is_finite() && weights.iter().all(|weight| weight.is_finite());
+        is_sound.then_some(Self { data, shape: shape.clone(), decays, factor, ones, weights, level, certainty })
+    }
+
+    /// How little the process, with these values instead of its own, expects them: the negative logarithm of their density,
+    /// up to a constant.
+    pub(super) fn surprise(&self, values: &[f64]) -> f64 {
+        let ones = &self.ones;
+        let mut solved = values.to_vec();
+        self.factor.solve(&mut solved);
+        let level = dot(ones, &solved) / (dot(ones, ones) + LEVEL_PRECISION);
+        let square: f64 = solved.iter().zip(ones).map(|(value, one)| (value - level * one).powi(2)).sum();
+        0.5 * square + 0.5 * LEVEL_PRECISION * level * level
+    }
+
+    /// How many values are known.
+    pub(super) fn len(&self) -> usize {
+        self.data.values.len()
+    }
+
+    /// The weight of each known value in the mean anywhere, and what the mean goes back to far from all of them.
+    pub(super) fn weights(&self) -> (&[f64], f64) {
+        (&self.weights, self.level)
+    }
+
+    /// Prepares for the points of a set.
+    pub(super) fn factors(&self, others: &Points) -> Vec<Factor> {
+        factors(&self.shape, &self.decays, &self.data.points, others)
+    }
+
+    /// How the values of all data go along with that of a point, and the mean there.
+    pub(super) fn mean(&self, factors: &[Factor], point: &[u32], along: &mut Vec<f64>) -> f64 {
+        along.clear();
+        along.resize(self.len(), self.shape.variance);
+        for (factor, &place) in factors.iter().zip(point) {
+            for (along, factor) in along.iter_mut().zip(factor.column(place)) {
+                *along *= factor;
+            }
+        }
+        self.level + dot(along, &self.weights)
+    }
+
+    /// A deviation that the true one does not exceed: what the first `rows` of the data leave. It replaces as many numbers
+    /// of `along`, and is the true one where those are all.
+    pub(super) fn deviation(&self, rows: usize, along: &mut [f64]) -> f64 {
+        self.factor.solve_first(rows, along);
+        let told = &along[..rows.min(along.len())];
+        (self.shape.variance - dot(told, told)).max(SMALLEST).sqrt()
+    }
+
+    /// What is expected at a point.
+    pub(super) fn belief(&self, factors: &[Factor], point: &[u32]) -> Belief {
+        let mut along = Vec::new();
+        let mean = self.mean(factors, point, &mut along);
+        Belief { mean, deviation: self.deviation(self.len(), &mut along) }
+    }
+
+    /// Goes over the points of a set in their order.
+    pub(super) fn sweep<'s>(&'s self, factors: &'s [Factor]) -> Sweep<'s, 'd> {
+        let products = vec![vec![self.shape.variance; self.len()]; factors.len().max(1)];
+        Sweep { process: self, factors, products, last: Vec::new() }
+    }
+}
+
+/// Means and bounds for one point after the other. What neighbours have in common of the product over the axes is kept, so
+/// that points in the order of a walk take little more than one multiplication for each value that is known.
+pub(super) struct Sweep<'s, 'd> {
+    process: &'s Process<'d>,
+    factors: &'s [Factor],
+    /// The products over the axes before each one.
+    products: Vec<Vec<f64>>,
+    last: Vec<u32>,
+}
+
+impl Sweep<'_, '_> {
+    /// The mean at a point, and a deviation that the true one does not exceed: what the value that goes along most tells
+    /// alone.
+    pub(super) fn at(&mut self, point: &[u32]) -> Belief {
+        let is_shared = |(a, b): &(&u32, &u32)| a == b;
+        let shared = point.iter().zip(&self.last).take_while(is_shared).count();
+        self.last.clear();
+        self.last.extend_from_slice(point);
+        let last = self.factors.len().saturating_sub(1);
+        for axis in shared..last {
+            let (before, after) = self.products.split_at_mut(axis + 1);
+            let factor = self.factors[axis].column(point[axis]);
+            for (product, (before, factor)) in after[0].iter_mut().zip(before[axis].iter().zip(factor)) {
+                *product = before * factor;
+            }
+        }
+        let before = &self.products[last];
+        let (sum, most) = match self.factors.last() {
+            Some(factor) => self.process.summed(before, factor.column(point[last])),
+            None => self.process.summed(before, &vec![1.0; before.len()]),
+        };
+        let variance = (self.process.shape.variance - most).max(SMALLEST);
+        Belief { mean: self.process.level + sum, deviation: variance.sqrt() }
+    }
+}
+
+impl Process<'_> {
+    /// With what goes along as a product of two: its sum by the weights, and the most that one value tells.
+    fn summed(&self, before: &[f64], factor: &[f64]) -> (f64, f64) {
+        const LANES: usize = 8;
+        let (mut sums, mut most) = ([0.0_f64; LANES], [0.0_f64; LANES]);
+        let parts = before.chunks(LANES).zip(factor.chunks(LANES));
+        let known = self.weights.chunks(LANES).zip(self.certainty.chunks(LANES));
+        for ((before, factor), (weights, certainty)) in parts.zip(known) {
+            let mut add = |lane: usize| {
+                let along = before[lane] * factor[lane];
+                sums[lane] += along * weights[lane];
+                let told = along * along * certainty[lane];
+                most[lane] = if told > most[lane] { told } else { most[lane] };
+            };
+            if before.len() == LANES && factor.len() == LANES && weights.len() == LANES && certainty.len() == LANES {
+                (0..LANES).for_each(add);
+            } else {
+                (0..before.len()).for_each(&mut add);
+            }
+        }
+        (sum(sums), most.into_iter().fold(0.0, f64::max))
+    }
+}
+
+/// The smallest variance that is told from rounding.
+const SMALLEST: f64 = 1e-12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Config, Expression, Parameter, Permutation, Space, Walk};
+    use crate::search::strategy::bayes::points::axes;
+
+    /// Numbers from 0 to 1 that look random.
+    fn chance(seed: u64) -> impl FnMut() -> f64 {
+        let order = Permutation::new(1 << 32, seed);
+        let mut place = 0;
+        move || {
+            place += 1;
+            order.at(place).unwrap() as f64 / (1_u64 << 32) as f64
+        }
+    }
+
+    /// Parameters that are active or not depending on those before.
+    fn conditional(seed: u64) -> Space {
+        let mut chance = chance(seed);
+        let parameters = (0..5_u32).map(|at| {
+            let parameter = if chance() < 0.3 {
+                Parameter::values(format!("p{at}"), ["x", "y", "z"])
+            } else {
+                Parameter::range(format!("p{at}"), 0, 2 + (chance() * 3.0) as i64, 1)
+            };
+            let other = (chance() * f64::from(at)) as u32;
+            let condition = format!("p{other} != {}", if chance() < 0.5 { "0" } else { "'x'" });
+            let depends = at > 0 && chance() < 0.7;
+            if depends { parameter.when(Expression::parse(&condition).unwrap()) } else { parameter }
+        });
+        Space::new(parameters).unwrap()
+    }
+
+    fn data(space: &Space, configs: &[Config], seed: u64) -> Data {
+        let mut chance = chance(seed);
+        let values = configs.iter().map(|_| 2.0 * chance() - 1.0).collect();
+        let points = Points::of(space, &axes(space), configs);
+        Data { points, values, noise: vec![0.0; configs.len()] }
+    }
+
+    #[test]
+    fn covariances_are_positive_definite_where_parameters_are_not_active() {
+        for seed in 0..40 {
+            let space = conditional(seed);
+            let mut configs: Vec<Config> = Walk::new(&space).collect();
+            configs.truncate(200);
+            let (axes, data, mut chance) = (axes(&space), data(&space, &configs, seed), chance(seed + 99));
+            for _ in 0..3 {
+                let lengths = axes.iter().map(|_| 5.0 * chance() - 1.0).collect();
+                let share = 0.2 + 0.8 * chance();
+                let shape = Shape { lengths, share, variance: 1.0, noise: 1e-9 };
+                assert!(Process::with(&data, &axes, &shape).is_some(), "{seed}: {shape:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sweep_finds_what_each_point_alone_would() {
+        let space = conditional(3);
+        let configs: Vec<Config> = Walk::new(&space).collect();
+        let some: Vec<Config> = configs.iter().step_by(5).take(37).cloned().collect();
+        let (axes, data) = (axes(&space), data(&space, &some, 1));
+        let shape = Shape { lengths: vec![-0.5; axes.len()], share: 0.8, variance: 1.3, noise: 0.01 };
+        let process = Process::new(&data, &axes, &shape).unwrap();
+        let points = Points::of(&space, &axes, &configs);
+        let factors = process.factors(&points);
+        let mut sweep = process.sweep(&factors);
+        for at in (0..points.len()).chain((0..points.len()).rev()) {
+            let (rough, exact) = (sweep.at(points.point(at)), process.belief(&factors, points.point(at)));
+            assert!((rough.mean - exact.mean).abs() < 1e-9, "{at}");
+            assert!(rough.deviation >= exact.deviation - 1e-9, "{at}");
+            let mut along = Vec::new();
+            process.mean(&factors, points.point(at), &mut along);
+            let part = process.deviation(9, &mut along);
+            assert!(part >= exact.deviation - 1e-9, "{at}");
+            let alone = points.only(at);
+            let exact_alone = process.belief(&process.factors(&alone), alone.point(0));
+            assert!((exact_alone.deviation - exact.deviation).abs() < 1e-12, "{at}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_gets_noise_and_what_is_no_number_no_process() {
+        let space = Space::new([Parameter::range("a", 0, 99, 1)]).unwrap();
+        let configs: Vec<Config> = Walk::new(&space).collect();
+        let mut data = data(&space, &configs, 1);
+        let shape = Shape { lengths: vec![9.0], share: 1.0, variance: 1.0, noise: 0.0 };
+        assert!(Process::with(&data, &axes(&space), &shape).is_none());
+        let axes = axes(&space);
+        assert!(Process::new(&data, &axes, &shape).is_some());
+        data.values[3] = f64::NAN;
+        assert!(Process::new(&data, &axes, &shape).is_none());
+    }
+}

@@ -1,0 +1,400 @@
+//! Results of an earlier study, on another device or with another model, as a search can learn from them.
+//!
+//! A study is kept by names and values. What a search sees of it is a trial's place among its own settings, parameter by
+//! parameter, and a score: where the study has no such parameter, it says nothing of it; where the search has no such
+//! parameter, trials that differ in nothing else are one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use crate::model::{
+    Config, Direction, History, Judgement, LocateError, Objective, Outcome, Parameter, Purpose, Settings, Space, Value,
+};
+use crate::search::journal::{self, JournalError, Line, WarmStart};
+
+/// The file of a search's folder that its trials are in.
+const JOURNAL: &str = "journal.jsonl";
+
+/// Why an earlier study cannot be learned from.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EarlierError {
+    /// There is no journal.
+    #[error("{} is no folder of a search and no journal", place.display())]
+    NoJournal {
+        /// What was given.
+        place: PathBuf,
+    },
+    /// It is what the search itself writes.
+    #[error("{} is the folder of this search itself", place.display())]
+    Own {
+        /// What was given.
+        place: PathBuf,
+    },
+    /// The journal cannot be read.
+    #[error("the earlier study cannot be read")]
+    Journal(#[from] JournalError),
+    /// Nothing was tried.
+    #[error("{place} has no finished trial")]
+    Empty {
+        /// The study.
+        place: String,
+    },
+    /// The search is for a front: what it compares changes from proposal to proposal.
+    #[error("a search for a front of several metrics does not learn from earlier studies")]
+    Front,
+    /// The search's objective is not known of any trial.
+    #[error("no trial of {place} has a `{metric}` to learn from")]
+    NotMeasured {
+        /// The study.
+        place: String,
+        /// What the search optimises.
+        metric: String,
+    },
+    /// Other parameters were tried.
+    #[error("{place} has no parameter in common with this search: there {there}; here {here}")]
+    NothingInCommon {
+        /// The study.
+        place: String,
+        /// Its parameters.
+        there: String,
+        /// Those of the search.
+        here: String,
+    },
+    /// Other settings were tried.
+    #[error("no trial of {place} is among the settings of this search: {settings}")]
+    NoneWithin {
+        /// The study.
+        place: String,
+        /// The settings of the search, of the parameters in common.
+        settings: String,
+    },
+}
+
+impl EarlierError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NoJournal { .. } => "give the folder that `gputune search --out` named, or the journal.jsonl in it",
+            Self::Own { .. } => {
+                "its trials count as it is; after --fresh, give the folder that the old ones were kept in"
+            }
+            Self::Journal(JournalError::Format { .. }) => "read it with the gputune that wrote it, or leave it out",
+            Self::Journal(JournalError::Damaged { .. }) => {
+                "take the damaged line out of a copy, or leave the study out"
+            }
+            Self::Journal(_) => "is the path right, and may this user read it?",
+            Self::Empty { .. } => "let that search finish a probe, or leave it out",
+            Self::Front => "leave the earlier studies out, or write weights instead of pareto",
+            Self::NotMeasured { .. } => "leave it out, or optimise what its steps report",
+            Self::NothingInCommon { .. } => "parameters are compared by name: rename them, or leave the study out",
+            Self::NoneWithin { .. } => "leave the study out, or widen the space",
+        }
+    }
+}
+
+/// The trials of an earlier study, by names and values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EarlierStudy {
+    place: String,
+    trials: Vec<(Settings, Outcome)>,
+}
+
+impl EarlierStudy {
+    /// Studies that one search learns from, the first ones of more.
+    pub const MOST: usize = 5;
+
+    /// Reads the folder of a search, or its journal. Another search may be writing to it.
+    ///
+    /// # Errors
+    /// There is no journal, or it cannot be read.
+    pub fn read(place: &Path) -> Result<Self, EarlierError> {
+        let path = if place.is_dir() { place.join(JOURNAL) } else { place.to_owned() };
+        if !path.is_file() {
+            return Err(EarlierError::NoJournal { place: place.to_owned() });
+        }
+        if path.metadata().is_ok_and(|file| file.len() == 0) {
+            return Err(EarlierError::Empty { place: place.display().to_string() });
+        }
+        let (_, lines) = journal::read(&path)?;
+        let trials = lines
+            .into_iter()
+            .filter(|line| line.as_it_is.is_none())
+            .map(|Line { purpose, config, outcome, .. }| (purpose, config, outcome));
+        Ok(Self::new(place.display().to_string(), trials.collect()))
+    }
+
+    /// The same for a search with the folder `own`, which cannot learn from itself.
+    ///
+    /// # Errors
+    /// It is that folder or its journal, there is no journal, or it cannot be read.
+    pub fn read_for(place: &Path, own: &Path) -> Result<Self, EarlierError> {
+        let absolute = |path: &Path| {
+            path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+        };
+        let own = absolute(&own.join(JOURNAL));
+        if absolute(place) == own || absolute(&place.join(JOURNAL)) == own {
+            return Err(EarlierError::Own { place: place.to_owned() });
+        }
+        Self::read(place)
+    }
+
+    /// A study of this process, with a name for it.
+    pub fn of(name: impl Into<String>, space: &Space, history: &History) -> Self {
+        // What sets nothing says nothing of any setting.
+        let set = history.trials().iter().filter(|trial| !trial.config.is_as_it_is());
+        let trials = set.map(|trial| (trial.purpose, space.settings(&trial.config), trial.outcome.clone()));
+        Self::new(name.into(), trials.collect())
+    }
+
+    /// Without the short probes of configs that had longer ones.
+    fn new(place: String, mut trials: Vec<(Purpose, Settings, Outcome)>) -> Self {
+        let parts = |purpose: Purpose| if let Purpose::Screen { one_in } = purpose { one_in.get() } else { 1 };
+        let mut longest: HashMap<String, u32> = HashMap::new();
+        for (purpose, config, outcome) in &trials {
+            if !matches!(outcome, Outcome::Disturbed(_) | Outcome::Interrupted) {
+                let entry = longest.entry(config.line()).or_insert(u32::MAX);
+                *entry = parts(*purpose).min(*entry);
+            }
+        }
+        trials.retain(|(purpose, config, _)| longest.get(&config.line()).is_none_or(|most| parts(*purpose) <= *most));
+        Self { place, trials: trials.into_iter().map(|(_, config, outcome)| (config, outcome)).collect() }
+    }
+
+    /// The folder or journal as it was given, or the name.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// What a journal keeps of it.
+    pub fn record(&self) -> WarmStart {
+        let mut digest = Digest::default();
+        for trial in &self.trials {
+            digest.add(serde_json::to_string(trial).unwrap_or_default().as_bytes());
+        }
+        WarmStart { place: self.place.clone(), trials: self.trials.len(), digest: format!("{:016x}", digest.0) }
+    }
+
+    /// What a search of this space can learn from it.
+    ///
+    /// # Errors
+    /// The objective is a front; or the study has no trial, none with the objective's metric, no parameter of the space, or
+    /// none of its settings.
+    pub fn seen_from(&self, space: &Space, objective: &Objective) -> Result<Earlier, EarlierError> {
+        let place = || self.place.clone();
+        if objective.is_pareto() {
+            return Err(EarlierError::Front);
+        }
+        if self.trials.is_empty() {
+            return Err(EarlierError::Empty { place: place() });
+        }
+        let has = |name: &str| self.trials.iter().any(|(settings, _)| settings.get(name).is_some());
+        let common: Vec<usize> =
+            (0..space.parameters().len()).filter(|&at| has(space.parameters()[at].name())).collect();
+        if common.is_empty() {
+            let here: Vec<&str> = space.parameters().iter().map(Parameter::name).collect();
+            let (there, here) = (self.names().join(", "), here.join(", "));
+            return Err(EarlierError::NothingInCommon { place: place(), there, here });
+        }
+        let measured =
+            self.trials.iter().filter_map(|(settings, outcome)| Some((settings, score(objective, outcome)?)));
+        let measured: Vec<(&Settings, f64)> = measured.collect();
+        if measured.is_empty() {
+            return Err(EarlierError::NotMeasured { place: place(), metric: objective.metric().to_owned() });
+        }
+        let mut within = 0;
+        let mut found: BTreeMap<Vec<u64>, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+        for (settings, score) in measured {
+            let levels = common.iter().map(|&at| level(&space.parameters()[at], settings));
+            let Some(levels) = levels.collect::<Option<Vec<f64>>>() else { continue };
+            within += 1;
+            let key = levels.iter().map(|level| level.to_bits()).collect();
+            found.entry(key).or_insert_with(|| (levels, Vec::new())).1.push(score);
+        }
+        if found.is_empty() {
+            let settings = common.iter().map(|&at| &space.parameters()[at]);
+            let settings = settings.map(|parameter| format!("{} = {}", parameter.name(), parameter.summary()));
+            let settings = settings.collect::<Vec<_>>().join("; ");
+            return Err(EarlierError::NoneWithin { place: place(), settings });
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
+        let mean = |scores: &[f64]| scores.iter().map(|score| score / scores.len() as f64).sum::<f64>();
+        let points = found.into_values().map(|(levels, scores)| Point { levels, score: mean(&scores) });
+        Ok(Earlier::new(self.place.clone(), within, common, points.collect(), objective.direction()))
+    }
+
+    /// The names of all parameters and derived values.
+    fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for (name, _) in self.trials.iter().flat_map(|(settings, _)| settings.iter()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+/// The score of a trial. What lacked memory there may have enough here, so a number that was measured nevertheless counts.
+fn score(objective: &Objective, outcome: &Outcome) -> Option<f64> {
+    let measurement = outcome.partial_measurement()?;
+    match objective.judge(measurement) {
+        Judgement::Feasible(score) => Some(score),
+        Judgement::Infeasible { lacks_memory: true, .. } => {
+            let score = objective.score(objective.estimate(measurement)?.value);
+            score.is_finite().then_some(score)
+        }
+        Judgement::Infeasible { lacks_memory: false, .. } => None,
+    }
+}
+
+/// Where a trial lies among the settings of a parameter: the level, between two of them a share of the step from one to the
+/// next, not a number where the parameter was not active; `None` where it lies outside.
+fn level(parameter: &Parameter, settings: &Settings) -> Option<f64> {
+    let Some(value) = settings.get(parameter.name()) else { return Some(f64::NAN) };
+    match parameter.level(value) {
+        Some(level) => Some(f64::from(level)),
+        None if parameter.is_ordinal() => between(parameter, value.as_f64()?),
+        None => None,
+    }
+}
+
+/// Where a number lies between two settings: by ratio where there are ratios, since what a step makes of a size changes with
+/// them.
+fn between(parameter: &Parameter, number: f64) -> Option<f64> {
+    let setting = |level: u32| parameter.value(level).as_f64();
+    let (mut low, mut high) = (0, u32::try_from(parameter.len().checked_sub(1)?).ok()?);
+    if !(setting(low)?..=setting(high)?).contains(&number) {
+        return None;
+    }
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if setting(middle)? <= number { low = middle } else { high = middle }
+    }
+    let (from, to) = (setting(low)?, setting(high)?);
+    let share =
+        if from > 0.0 { libm::log(number / from) / libm::log(to / from) } else { (number - from) / (to - from) };
+    share.is_finite().then(|| f64::from(low) + share.clamp(0.0, 1.0))
+}
+
+/// An earlier study as a search of one space sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Earlier {
+    place: String,
+    trials: usize,
+    /// The places of the parameters in common, in the order of the space.
+    parameters: Vec<usize>,
+    /// The best first.
+    points: Vec<Point>,
+    id: u64,
+}
+
+/// A config of the study, as far as the search has its parameters.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Point {
+    /// The level of each parameter in common; see [`level`].
+    pub(super) levels: Vec<f64>,
+    /// The mean of its scores.
+    pub(super) score: f64,
+}
+
+impl Earlier {
+    /// Configs of a study that are learned from: the work grows with their number.
+    const MOST: usize = 300;
+
+    fn new(place: String, trials: usize, parameters: Vec<usize>, mut points: Vec<Point>, direction: Direction) -> Self {
+        points.sort_by(|a, b| b.score.total_cmp(&a.score));
+        if points.len() > Self::MOST {
+            points = spread(points.len(), Self::MOST).into_iter().map(|at| points[at].clone()).collect();
+        }
+        let mut digest = Digest::default();
+        digest.add(&[u8::from(direction == Direction::Minimize)]);
+        parameters.iter().for_each(|&at| digest.add(&(at as u64).to_le_bytes()));
+        for point in &points {
+            point.levels.iter().chain([&point.score]).for_each(|number| digest.add(&number.to_bits().to_le_bytes()));
+        }
+        Self { place, trials, parameters, points, id: digest.0 }
+    }
+
+    /// The folder or journal of the study as it was given, or its name.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// The trials that say something about configs of the space.
+    pub fn trials(&self) -> usize {
+        self.trials
+    }
+
+    /// How many parameters of the space the study has.
+    pub fn in_common(&self) -> usize {
+        self.parameters.len()
+    }
+
+    /// The same for studies that say the same.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The places of the parameters in common, in the order of the space.
+    pub(super) fn parameters(&self) -> &[usize] {
+        &self.parameters
+    }
+
+    /// Its configs, the best first.
+    pub(super) fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    /// The configs of the space that are nearest to the study's best ones, the best first. Parameters that the study does
+    /// not have are as in `start`, or at their first settings.
+    pub(super) fn leaders(&self, space: &Space, start: Option<&Config>) -> impl Iterator<Item = Config> {
+        const MOST: usize = 10;
+        self.points.iter().take(MOST).filter_map(move |point| self.nearest(space, start, point))
+    }
+
+    fn nearest(&self, space: &Space, start: Option<&Config>, point: &Point) -> Option<Config> {
+        let setting = |(at, parameter): (usize, &Parameter)| {
+            let level = match self.parameters.binary_search(&at) {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a level, or not a number")]
+                Ok(common) => Some(point.levels[common]).filter(|level| !level.is_nan()).map(|l| l.round() as u32),
+                Err(_) => start.and_then(|start| start.level(at)),
+            };
+            level.map(|level| (parameter.name().to_owned(), parameter.value(level)))
+        };
+        let mut settings: Vec<(String, Value)> = space.parameters().iter().enumerate().filter_map(setting).collect();
+        loop {
+            match space.locate(&settings.iter().cloned().collect()) {
+                Ok(config) => return Some(config),
+                Err(LocateError::Inactive { name, .. }) => settings.retain(|(known, _)| *known != name),
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// Places of so many of a list that begins with the best: its best half, and an even share of the rest.
+pub(super) fn spread(len: usize, most: usize) -> Vec<usize> {
+    if len <= most {
+        return (0..len).collect();
+    }
+    let best = most / 2;
+    (0..best).chain((0..most - best).map(|at| best + at * (len - best) / (most - best))).collect()
+}
+
+/// A sum that other contents do not have: FNV-1a (<https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>).
+struct Digest(u64);
+
+impl Default for Digest {
+    fn default() -> Self {
+        Self(0xCBF2_9CE4_8422_2325)
+    }
+}
+
+impl Digest {
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        }
+    }
+}

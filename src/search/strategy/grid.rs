@@ -1,0 +1,70 @@
+//! Every config, small memory first.
+//!
+//! The parameters that memory grows with change slowest, from their smallest setting: the edge of what fits is met
+//! once in each group, and what lies behind it is ruled out instead of tried. Those that memory does not depend on
+//! change fastest, so that what is ruled out is passed over as a whole.
+
+use super::{Entry, PATIENCE, Proposal, Strategy, View, random};
+use crate::model::{Config, MemoryRole, Space, Walk};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "grid",
+    about: "every config, those that need little memory first",
+    build: || Box::new(Grid::default()),
+};
+
+/// Remembers how far everything is probed or ruled out.
+#[derive(Debug, Default)]
+pub(super) struct Grid {
+    /// The first config that was neither, and how many trials there were.
+    reached: Option<(Config, usize)>,
+}
+
+impl Strategy for Grid {
+    fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
+        // Rules can make a dead end that is larger than all patience; what lies behind it chance may still find.
+        self.next(view).or_else(|| random::drawn(view, &|config| view.is_open(config))).map(Proposal::from)
+    }
+}
+
+impl Grid {
+    /// The first config that is open.
+    fn next(&mut self, view: &View<'_>) -> Option<Config> {
+        self.next_among(view, &|config| view.is_open(config))
+    }
+
+    /// The first config that is wanted, all of which must be open.
+    pub(super) fn next_among(&mut self, view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
+        let trials = view.history.trials().len();
+        let mut walk = Walk::over(view.space, &order(view.space));
+        match self.reached.take_if(|(_, then)| trials < *then) {
+            // Trials are taken back only where an instance is used for another search.
+            Some(_) => {}
+            None => self.reached.iter().for_each(|(config, _)| walk.seek(config)),
+        }
+        let mut is_first = true;
+        while let Some(config) = walk.next_around(view.walls(), PATIENCE) {
+            if view.history.is_settled(&config) {
+                continue;
+            }
+            if std::mem::take(&mut is_first) {
+                self.reached = Some((config.clone(), trials));
+            }
+            if is_wanted(&config) {
+                return Some(config);
+            }
+        }
+        None
+    }
+}
+
+/// The order of the walk, those that change slowest first.
+fn order(space: &Space) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..space.parameters().len()).collect();
+    order.sort_by_key(|&at| match space.parameters()[at].memory_role() {
+        MemoryRole::Grows => 0,
+        MemoryRole::Unknown => 1,
+        MemoryRole::Same => 2,
+    });
+    order
+}

@@ -1,0 +1,167 @@
+//! Configs in random order, each at most once.
+//!
+//! Every proposal is a draw of its own among what is open, so that it needs no memory of earlier ones.
+
+use super::{Entry, Proposal, Strategy, View, grid::Grid};
+use crate::model::{Config, Permutation, Walk};
+
+pub(super) const ENTRY: Entry =
+    Entry { name: "random", about: "uniformly at random, without replacement", build: || Box::new(Random) };
+
+#[derive(Debug)]
+struct Random;
+
+impl Strategy for Random {
+    fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
+        propose(view).map(Proposal::from)
+    }
+}
+
+/// A random config among the open ones.
+pub(super) fn propose(view: &View<'_>) -> Option<Config> {
+    propose_among(view, &|config| view.is_open(config))
+}
+
+/// A random config among the wanted ones, all of which must be open.
+pub(super) fn propose_among(view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
+    drawn(view, is_wanted).or_else(|| rare(view, seed_of_draw(view), is_wanted))
+}
+
+/// Draws before open configs are taken to be rare, and before those are that the rules allow and that may fit.
+const DRAWS: u128 = 1 << 17;
+const FIRST_DRAWS: u128 = 1 << 12;
+
+/// Draws from what the rules leave, where that is little of the whole.
+const SPARSE_DRAWS: usize = 256;
+
+/// A random config among the wanted ones, unless they are rare.
+pub(super) fn drawn(view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
+    if view.space.is_sparse() {
+        return view.space.draws(seed_of_draw(view), SPARSE_DRAWS).into_iter().find(|config| is_wanted(config));
+    }
+    let size = view.space.raw_size()?;
+    let order = Permutation::new(size, seed_of_draw(view));
+    let mut is_any_allowed = false;
+    for place in 0..size.min(DRAWS) {
+        if place == FIRST_DRAWS && !is_any_allowed {
+            return None;
+        }
+        let Some(config) = order.at(place).and_then(|index| view.space.config(index)) else { continue };
+        is_any_allowed |= !view.is_ruled_out(&config);
+        if is_wanted(&config) {
+            return Some(config);
+        }
+    }
+    None
+}
+
+/// Another one for each proposal of each search.
+pub(super) fn seed_of_draw(view: &View<'_>) -> u64 {
+    let number = view.history.trials().len() + view.pending.len();
+    let draw = Permutation::new(1 << 64, view.seed).at(number as u128).unwrap_or(0);
+    u64::try_from(draw).unwrap_or(0)
+}
+
+/// Where the rules leave so little that chance does not hit it: walks with settings in random order, dead ends cut.
+///
+/// A few short ones, some of which may start where nothing is; then the walk of `grid`, which misses nothing.
+fn rare(view: &View<'_>, seed: u64, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
+    const WALKS: u64 = 8;
+    const PATIENCE: u64 = 4_000;
+    let by_chance = (0..WALKS).find_map(|number| {
+        let mut walk = Walk::shuffled(view.space, seed.wrapping_add(number));
+        std::iter::from_fn(|| walk.next_around(view.walls(), PATIENCE)).find(|config| is_wanted(config))
+    });
+    by_chance.or_else(|| Grid::default().next_among(view, is_wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::super::STRATEGIES;
+    use super::*;
+    use crate::model::{
+        Estimate, Expression, History, Measurement, Objective, Outcome, Parameter, Purpose, Space, Trial,
+    };
+
+    /// Of 12 million combinations 32 are left: sixteen ways to share 64 devices, and one batch with two numbers of workers.
+    fn needles() -> Space {
+        Space::builder()
+            .parameter(Parameter::powers_of_two("batch_size", 1, 1024))
+            .parameter(Parameter::powers_of_two("dp", 1, 64))
+            .parameter(Parameter::values("tp", [1, 2, 4, 8]))
+            .parameter(Parameter::values("pp", [1, 2, 4, 8]))
+            .parameter(Parameter::range("workers", 0, 9_999, 1))
+            .rule(Expression::parse("dp * tp * pp == 64").unwrap())
+            .rule(Expression::parse("batch_size == 1024 and workers % 5000 == 17").unwrap())
+            .build()
+            .unwrap()
+    }
+
+    /// What a strategy proposes, each config once, as it is probed.
+    fn proposed(space: &Space, name: &str, seed: u64, most: usize) -> Vec<Config> {
+        let mut strategy = STRATEGIES.iter().find(|entry| entry.name == name).map(|entry| (entry.build)()).unwrap();
+        let objective = Objective::default();
+        let mut trials: Vec<Trial> = Vec::new();
+        let mut found = Vec::new();
+        while found.len() < most {
+            let history: History = trials.iter().cloned().collect();
+            let view = View::new(space, &objective, &history, &[], None).with(1000, seed);
+            let Some(proposal) = strategy.propose(&view) else { break };
+            let score = 100.0 + f64::from(proposal.config.level(1).unwrap());
+            let measured = Measurement { throughput: Some(Estimate::point(score)), ..Measurement::default() };
+            trials.push(Trial {
+                number: u32::try_from(trials.len()).unwrap() + 1,
+                purpose: Purpose::Search,
+                config: proposal.config.clone(),
+                outcome: Outcome::Measured(measured),
+                elapsed: std::time::Duration::ZERO,
+            });
+            found.push(proposal.config);
+        }
+        found
+    }
+
+    #[test]
+    fn every_strategy_finds_all_that_rules_leave_of_a_large_space() {
+        let space = needles();
+        // Halving proposes the same configs anew, for longer.
+        for entry in STRATEGIES.iter().filter(|entry| entry.name != "halving") {
+            let found = proposed(&space, entry.name, 3, 40);
+            let different: HashSet<&Config> = found.iter().collect();
+            assert!(found.iter().all(|config| space.allows(config)), "{}", entry.name);
+            assert_eq!(different.len(), found.len(), "{}", entry.name);
+            assert_eq!(found.len(), 32, "{}", entry.name);
+            assert_eq!(found, proposed(&space, entry.name, 3, 40), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn a_step_in_one_parameter_takes_along_those_that_an_equation_ties_to_it() {
+        let space = needles();
+        let settings = [("batch_size", 1024), ("dp", 16), ("tp", 4), ("pp", 1), ("workers", 17)];
+        let config = space.locate(&settings.into_iter().collect()).unwrap();
+        assert!(space.variations(&config, 1, 1).is_empty(), "nothing can change alone");
+        let moved: Vec<String> = space.moves(&config, 1, 1).iter().map(|moved| space.settings(moved).line()).collect();
+        let expected = ["batch_size=1024 dp=32 tp=2 pp=1 workers=17", "batch_size=1024 dp=8 tp=4 pp=2 workers=17"];
+        assert_eq!(moved, expected);
+    }
+
+    #[test]
+    fn draws_are_uniform_where_configs_are_listed() {
+        let space = Space::builder()
+            .parameter(Parameter::range("a", 0, 99, 1))
+            .parameter(Parameter::range("b", 0, 99, 1))
+            .rule(Expression::parse("a + b <= 3").unwrap())
+            .build()
+            .unwrap();
+        let mut counts = std::collections::BTreeMap::new();
+        for config in space.draws(5, 10_000) {
+            *counts.entry(config).or_insert(0_u32) += 1;
+        }
+        // 1000 expected of each of the ten, with a standard deviation of 30.
+        assert_eq!(counts.len(), 10);
+        assert!(counts.values().all(|count| (880..=1120).contains(count)), "{counts:?}");
+    }
+}

@@ -1,0 +1,115 @@
+//! The configs that are known to need too much memory: only those that say more than others.
+
+use std::collections::HashMap;
+
+use crate::model::{Config, History, Memory, Objective, Space};
+
+/// What did not fit, without what follows from the rest of it.
+#[derive(Debug, Clone)]
+pub(super) struct Walls<'a> {
+    walls: Vec<(&'a Config, Memory)>,
+    /// Those that can rule out the same configs, each with its place among all failures.
+    groups: HashMap<Group, Vec<(usize, &'a Config)>>,
+}
+
+/// Which memory, and what configs must have in common for one to need as much of it as another.
+type Group = (Memory, Box<[u32]>);
+
+impl<'a> Walls<'a> {
+    pub(super) fn of(space: &Space, objective: &Objective, history: &'a History) -> Self {
+        let group_of = |config: &Config, memory| (memory, space.memory_group(config, memory));
+        let mut walls: Vec<(usize, &Config, Memory)> = Vec::new();
+        let mut groups: HashMap<Group, Vec<(usize, &Config)>> = HashMap::new();
+        for (place, trial) in history.trials().iter().enumerate() {
+            let Some(memory) = objective.lacks_memory(&trial.outcome) else { continue };
+            let config = &trial.config;
+            let group = groups.entry(group_of(config, memory)).or_default();
+            if group.iter().any(|(_, wall)| space.needs_as_much_memory(config, wall, memory)) {
+                continue;
+            }
+            group.retain(|(_, wall)| !space.needs_as_much_memory(wall, config, memory));
+            group.push((place, config));
+            walls.push((place, config, memory));
+        }
+        let stands = |&(place, config, memory): &(usize, &Config, Memory)| {
+            let group = groups.get(&group_of(config, memory));
+            group.is_some_and(|group| group.iter().any(|(other, _)| *other == place))
+        };
+        walls.retain(stands);
+        Self { walls: walls.into_iter().map(|(_, config, memory)| (config, memory)).collect(), groups }
+    }
+
+    /// All of them, in the order of the history.
+    pub(super) fn all(&self) -> &[(&'a Config, Memory)] {
+        &self.walls
+    }
+
+    /// Whether a config needs at least as much memory as one of them.
+    pub(super) fn rule_out(&self, space: &Space, config: &Config) -> bool {
+        /// With so few, comparing with each is faster than looking for the group.
+        const FEW: usize = 16;
+        let needs = |(wall, memory): &(&Config, Memory)| space.needs_as_much_memory(config, wall, *memory);
+        if self.walls.len() <= FEW {
+            return self.walls.iter().any(needs);
+        }
+        [Memory::Device, Memory::Host, Memory::Shared].into_iter().any(|memory| {
+            let group = self.groups.get(&(memory, space.memory_group(config, memory)));
+            group.into_iter().flatten().any(|(_, wall)| needs(&(*wall, memory)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::{Expression, Failure, MemoryRole, Outcome, Parameter, Permutation, Purpose, Trial, Walk};
+
+    fn space() -> Space {
+        Space::new([
+            Parameter::powers_of_two("batch_size", 8, 256),
+            Parameter::range("workers", 0, 3, 1),
+            Parameter::range("cache", 1, 3, 1)
+                .memory(MemoryRole::Grows)
+                .when(Expression::parse("workers > 1").unwrap()),
+            Parameter::values("precision", ["fp32", "tf32", "bf16"]),
+        ])
+        .unwrap()
+    }
+
+    #[test]
+    fn they_rule_out_what_all_failures_do_and_none_follows_from_another() {
+        let space = space();
+        let configs: Vec<Config> = Walk::new(&space).collect();
+        let kinds = [Memory::Device, Memory::Host, Memory::Shared];
+        for (seed, count) in [(1, 3), (2, 12), (3, 40), (4, 130)] {
+            let order = Permutation::new(configs.len() as u128, seed);
+            let failed: Vec<(&Config, Memory)> = (0..count)
+                .map(|at| (&configs[usize::try_from(order.at(at).unwrap()).unwrap()], kinds[at as usize % 3]))
+                .collect();
+            let history: History = (1..)
+                .zip(&failed)
+                .map(|(number, &(config, memory))| Trial {
+                    number,
+                    purpose: Purpose::Search,
+                    config: config.clone(),
+                    outcome: Outcome::OutOfMemory { memory, failure: Failure::new("full") },
+                    elapsed: Duration::ZERO,
+                })
+                .collect();
+            let walls = Walls::of(&space, &Objective::default(), &history);
+            assert!(walls.all().len() <= failed.len());
+            for config in &configs {
+                let by_all = failed.iter().any(|(wall, memory)| space.needs_as_much_memory(config, wall, *memory));
+                assert_eq!(walls.rule_out(&space, config), by_all);
+            }
+            for (at, (wall, memory)) in walls.all().iter().enumerate() {
+                let follows = walls.all().iter().enumerate().any(|(other, (from, kind))| {
+                    other != at && kind == memory && space.needs_as_much_memory(wall, from, *memory)
+                });
+                assert!(!follows, "{wall:?}");
+            }
+        }
+    }
+}

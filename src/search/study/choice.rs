@@ -1,0 +1,156 @@
+//! Which config is named: the baseline unless another is faster beyond the noise, and of what cannot be told apart the
+//! cheapest that is not likely to cost speed.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Best, NORMAL, Noise, Ranked, Study, TAIL, is_tied, ratio};
+use crate::model::{Estimate, OnTie};
+
+/// What the comparison of the named config with the baseline came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It is better than the baseline beyond the noise, and both were measured again. (Of a front: in one metric at
+    /// least.)
+    Faster,
+    /// No config is better than the baseline beyond the noise, so the baseline stays.
+    TiedWithBaseline,
+    /// It looks better than the baseline, but it or the baseline was not measured again.
+    Unconfirmed,
+    /// There is no baseline, or it is not feasible.
+    NoBaseline,
+}
+
+impl Verdict {
+    /// The word of the verdict in `best.json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::TiedWithBaseline => "tied_with_baseline",
+            Self::Unconfirmed => "unconfirmed",
+            Self::NoBaseline => "no_baseline",
+        }
+    }
+}
+
+/// The loss of speed, as a share, that a cheaper config may be expected to cost where it cannot be told from the best.
+///
+/// What is expected is the mean of the loss where there is one: of two equal configs whose difference is known to within a
+/// standard error of 5 % it is 2 %.
+const LIKELY_LOSS: f64 = 0.03;
+
+/// The probability that a config which is as fast as the baseline is called faster, over all configs that are compared with it
+/// together (Bonferroni's inequality: the best of several looks better than it is). Where the interval that is reported,
+/// with 2.5 % at each end, holds 1 this one does, too.
+const CLAIM_TAIL: f64 = 0.01;
+
+/// What is named of a ranking, the best first; `None` when it is empty.
+pub(super) fn choose(study: &Study, ranking: &[Ranked], noise: &Noise) -> Option<Best> {
+    let is_confirmed = |entry: &&Ranked| entry.confirmations > 0;
+    let any_confirmed = ranking.iter().any(|entry| entry.confirmations > 0);
+    // Only what was confirmed is named, where anything was.
+    let top = ranking.iter().find(is_confirmed).or(ranking.first())?;
+    let baseline = study.baseline.as_ref().and_then(|config| ranking.iter().find(|entry| entry.config == *config));
+    let others = |entry: &&Ranked| baseline.is_none_or(|baseline| entry.config != baseline.config);
+    let compared = ranking.iter().filter(is_confirmed).filter(others).count().max(1);
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let over_baseline =
+        |entry: &Ranked, tail: f64| ratio(&study.objective, entry, baseline?, noise, tail / compared as f64);
+    let is_better = |entry: &Ranked| match baseline {
+        Some(baseline) => is_beyond_noise(over_baseline(entry, CLAIM_TAIL), study, entry, baseline, noise),
+        None => true,
+    };
+    let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| is_tied(top, entry, noise)).collect();
+    if study.objective.tie_rule() == OnTie::Cheapest {
+        // Memory can be compared only where all of them tell theirs.
+        let by_memory = tied.iter().all(|entry| entry.measurement.peak_memory_bytes.is_some());
+        // The ranking is the order of those that cost the same.
+        tied.sort_by_cached_key(|entry| study.cost(entry, by_memory));
+    }
+    let may_be_named = |entry: &&&Ranked| {
+        (entry.confirmations > 0 || !any_confirmed) && loses_little(top, entry, noise) && is_better(entry)
+    };
+    let winner = match baseline {
+        Some(baseline) if !is_better(top) => baseline,
+        _ => tied.iter().find(may_be_named).copied().unwrap_or(top),
+    };
+    let is_tie = |entry: &&&Ranked| entry.config != winner.config;
+    let mut ties: Vec<Ranked> = tied.iter().filter(is_tie).map(|entry| (*entry).clone()).collect();
+    ties.retain(|tie| is_tied(winner, tie, noise) || tie.config == top.config || is_tied(top, winner, noise));
+    let verdict = match baseline {
+        None => Verdict::NoBaseline,
+        Some(baseline) if baseline.config == winner.config => Verdict::TiedWithBaseline,
+        Some(baseline) if winner.confirmations > 0 && baseline.confirmations > 0 => Verdict::Faster,
+        Some(_) => Verdict::Unconfirmed,
+    };
+    let seen = over_baseline(winner, TAIL);
+    let is_claimed = verdict != Verdict::Unconfirmed;
+    Some(Best {
+        winner: winner.clone(),
+        ties,
+        baseline: baseline.cloned(),
+        verdict,
+        speedup: seen.filter(|_| is_claimed),
+        unconfirmed_speedup: seen.filter(|_| !is_claimed),
+    })
+}
+
+/// Whether a config is better than the baseline with an interval that leaves out their being equal; by the numbers alone
+/// where nothing tells an interval.
+fn is_beyond_noise(times: Option<Estimate>, study: &Study, entry: &Ranked, baseline: &Ranked, noise: &Noise) -> bool {
+    match times {
+        Some(times) => times.low.unwrap_or(times.value) > 1.0,
+        // A metric with zero or negative numbers has no ratio.
+        None => study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise),
+    }
+}
+
+/// Whether naming a config in place of the top is not likely to cost much.
+fn loses_little(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
+    if entry.config == top.config {
+        return true;
+    }
+    let by_intervals = || {
+        let half = |of: &Ranked| of.mean().error * NORMAL;
+        let halves = half(top).hypot(half(entry));
+        (top.errors_are_known && entry.errors_are_known).then(|| (top.mean_point() - entry.mean_point(), halves))
+    };
+    // Where nothing tells how far numbers can be trusted, only equal ones are tied, and those lose nothing.
+    let known = noise.difference(top, entry).or_else(by_intervals);
+    let Some((difference, half)) = known else { return true };
+    // The sign of a difference of points follows the objective's direction, and the top is the better one.
+    let scale = top.scale.loss_scale(top.mean_point());
+    expected_loss(difference.abs() / scale, half / NORMAL / scale) <= LIKELY_LOSS
+}
+
+/// The mean of a normally distributed loss where it is one, and of zero where it is a gain.
+fn expected_loss(mean: f64, error: f64) -> f64 {
+    if error <= 0.0 {
+        return mean.max(0.0);
+    }
+    let place = mean / error;
+    let density = libm::exp(-0.5 * place * place) / (2.0 * std::f64::consts::PI).sqrt();
+    let below = 0.5 * libm::erfc(-place / std::f64::consts::SQRT_2);
+    error * density + mean * below
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expected_loss_is_the_mean_of_what_is_lost() {
+        assert!((expected_loss(0.0, 0.05) - 0.05 / (2.0 * std::f64::consts::PI).sqrt()).abs() < 1e-12);
+        assert!((expected_loss(0.1, 1e-6) - 0.1).abs() < 1e-9);
+        assert!(expected_loss(-0.5, 0.1) < 1e-6);
+        assert_eq!(expected_loss(0.02, 0.0), 0.02);
+    }
+
+    #[test]
+    fn names_are_those_of_the_file() {
+        for verdict in [Verdict::Faster, Verdict::TiedWithBaseline, Verdict::Unconfirmed, Verdict::NoBaseline] {
+            assert_eq!(serde_json::to_value(verdict).unwrap(), verdict.name());
+        }
+    }
+}

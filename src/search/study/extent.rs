@@ -1,0 +1,54 @@
+//! How much a search has seen: of the space, and of its leaders once more.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Study, leaders};
+use crate::model::Config;
+
+/// What was tried beside the baseline, of what there is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alternatives {
+    /// Configs that were probed, however that ended.
+    pub tried: usize,
+    /// How many there are: `363`, or `about 1.20e9`.
+    pub of: String,
+}
+
+/// Of the leaders (the baseline among them), how many were measured again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirmed {
+    /// Those that were.
+    pub configs: usize,
+    /// All of them.
+    pub leaders: usize,
+}
+
+impl Study {
+    /// What was tried beside the baseline.
+    pub fn alternatives(&self) -> Alternatives {
+        let is_baseline = |config: &Config| self.baseline.as_ref() == Some(config);
+        let tried: HashSet<&Config> = self.history.searched().map(|trial| &trial.config).collect();
+        let tried = tried.into_iter().filter(|config| !is_baseline(config)).count();
+        // The job as it is is none of the space's configs.
+        let has_baseline = self.baseline.as_ref().is_some_and(|baseline| self.space.allows(baseline));
+        Alternatives { tried, of: self.space.count().less(u128::from(has_baseline)).to_string() }
+    }
+
+    /// How many of the leaders were measured again.
+    pub fn confirmed(&self) -> Confirmed {
+        let wanted = leaders::leaders(&self.objective, &self.history, self.baseline.as_ref());
+        let configs = wanted.iter().filter(|config| leaders::confirmed(&self.history, config) > 0).count();
+        Confirmed { configs, leaders: wanted.len() }
+    }
+
+    /// Whether other programs kept the machine busy in most of the probes.
+    pub fn is_machine_busy(&self) -> bool {
+        let measured = self.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
+        let (busy, all) = measured.fold((0, 0), |(busy, all), measurement| {
+            (busy + usize::from(measurement.foreign_cpu_share.is_some()), all + 1)
+        });
+        busy * 2 > all
+    }
+}

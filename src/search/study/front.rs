@@ -1,0 +1,267 @@
+//! The front: feasible configs that no other beats, with the noise of every metric considered, and the one to take.
+//!
+//! One config beats another when it is clearly better in some metric (beyond the 95 % interval of their difference, as for
+//! ties) and clearly worse in none. Of configs that differ clearly in nothing the tie rule keeps one. So a config that is
+//! ahead in one metric by noise alone does not stay when it is clearly behind in another.
+
+use super::{Best, Noise, Ranked, Study, TAIL, Verdict, is_tied, ratio};
+use crate::model::{
+    Config, Estimate, Goal, Measurement, Objective, OnTie, Trial,
+    objective::front::{by_compromise, non_dominated},
+};
+
+/// A config of the front.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OnFront {
+    /// The config.
+    pub config: Config,
+    /// Each metric that counts, in the order of [`Objective::goals`].
+    pub numbers: Vec<Estimate>,
+    /// How many confirmations there are.
+    pub confirmations: usize,
+    /// Its last good measurement.
+    pub measurement: Measurement,
+    /// Whether it is the one that is named where one must be.
+    pub is_recommended: bool,
+    /// Configs that cannot be told from it in any metric.
+    pub ties: Vec<Config>,
+}
+
+/// One metric of a config, beside the baseline's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// The metric.
+    pub goal: Goal,
+    /// Its share of the score, where metrics are weighed.
+    pub weight: Option<f64>,
+    /// Its number.
+    pub estimate: Estimate,
+    /// How many times better than the baseline's it is, where there is a baseline.
+    pub times_better: Option<Estimate>,
+}
+
+/// Of the trials that may win, the configs that are measured again, the first to be named first: with one number the best
+/// ones; of a front the recommended one, then the ends, then what is near the recommended one.
+pub(super) fn leaders<'t>(objective: &Objective, trials: impl Iterator<Item = &'t Trial>, most: usize) -> Vec<Config> {
+    let feasible: Vec<(&Trial, Vec<f64>)> =
+        trials.filter_map(|trial| Some((trial, objective.scores_of(&trial.outcome)?))).collect();
+    if !objective.is_pareto() {
+        let mut scored: Vec<(&Trial, f64)> =
+            feasible.iter().filter_map(|(trial, _)| Some((*trial, objective.score_of(&trial.outcome)?))).collect();
+        scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        return scored.into_iter().take(most).map(|(trial, _)| trial.config.clone()).collect();
+    }
+    let rows: Vec<Vec<f64>> = feasible.iter().map(|(_, scores)| scores.clone()).collect();
+    let on_front = non_dominated(&rows);
+    let of_front: Vec<Vec<f64>> = on_front.iter().map(|&row| rows[row].clone()).collect();
+    let near = by_compromise(&of_front);
+    let end = |at: usize| (0..of_front.len()).max_by(|&a, &b| of_front[a][at].total_cmp(&of_front[b][at]));
+    let ends = (0..objective.goals().len()).filter_map(end);
+    let mut chosen: Vec<usize> = Vec::new();
+    for place in near.first().copied().into_iter().chain(ends).chain(near.iter().copied()) {
+        if !chosen.contains(&place) {
+            chosen.push(place);
+        }
+    }
+    chosen.into_iter().take(most).map(|place| feasible[on_front[place]].0.config.clone()).collect()
+}
+
+/// All feasible configs with one metric.
+struct Column {
+    goal: Goal,
+    ranked: Vec<Ranked>,
+    noise: Noise,
+}
+
+impl Column {
+    fn score(&self, at: usize) -> f64 {
+        self.goal.score(self.ranked[at].estimate.value)
+    }
+
+    fn is_tied(&self, a: usize, b: usize) -> bool {
+        is_tied(&self.ranked[a], &self.ranked[b], &self.noise)
+    }
+
+    fn is_clearly_better(&self, a: usize, b: usize) -> bool {
+        self.score(a) > self.score(b) && !self.is_tied(a, b)
+    }
+}
+
+impl Study {
+    /// The feasible configs that no other beats, the best in the first metric first. With one metric, or several that are
+    /// weighed, it is the best config alone.
+    ///
+    /// One beats another when it is better in some metric beyond the noise, and worse beyond the noise in none; of those
+    /// that cannot be told apart in any metric one stays, by [the tie rule](OnTie).
+    pub fn front(&self) -> Vec<OnFront> {
+        let columns = self.columns();
+        if !self.objective.is_pareto() {
+            let Some(best) = self.best() else { return Vec::new() };
+            let place = columns.first().and_then(|column| place_of(column, &best.winner.config));
+            let ties = best.ties.into_iter().map(|tie| tie.config).collect();
+            return place.map(|at| member(&columns, at, ties, true)).into_iter().collect();
+        }
+        let (kept, tied) = self.unbeaten(&columns);
+        let rows: Vec<Vec<f64>> = kept.iter().map(|&at| scores(&columns, at)).collect();
+        let near = by_compromise(&rows);
+        let is_confirmed = |at: &&usize| columns.iter().all(|column| column.ranked[kept[**at]].confirmations > 0);
+        // Only what was confirmed is named, where anything was.
+        let recommended = near.iter().find(is_confirmed).or(near.first()).copied();
+        let configs = |ties: &[usize]| ties.iter().map(|&at| columns[0].ranked[at].config.clone()).collect();
+        let members = kept.iter().zip(&tied).enumerate();
+        members.map(|(place, (&at, ties))| member(&columns, at, configs(ties), recommended == Some(place))).collect()
+    }
+
+    /// Each metric that counts of a config, beside the baseline's; empty where it is not feasible.
+    pub fn parts(&self, config: &Config) -> Vec<Part> {
+        let weight = |at: usize| self.objective.weights().and_then(|weights| weights.get(at)).copied();
+        let part = |(at, column): (usize, Column)| {
+            let entry = &column.ranked[place_of(&column, config)?];
+            let baseline = self.baseline.as_ref().and_then(|baseline| place_of(&column, baseline));
+            let times_better = baseline.and_then(|place| {
+                ratio(&self.objective.alone(&column.goal), entry, &column.ranked[place], &column.noise, TAIL)
+            });
+            Some(Part { weight: weight(at), estimate: entry.estimate, times_better, goal: column.goal })
+        };
+        self.columns().into_iter().enumerate().filter_map(part).collect()
+    }
+
+    /// The config of the front that is named where one must be.
+    pub(super) fn recommended(&self) -> Option<Best> {
+        let member = self.front().into_iter().find(|member| member.is_recommended)?;
+        let ranked = self.ranked_by(&self.objective);
+        let find = |config: &Config| ranked.iter().find(|entry| entry.config == *config).cloned();
+        let (winner, baseline) = (find(&member.config)?, self.baseline.as_ref().and_then(find));
+        Some(Best {
+            ties: member.ties.iter().filter_map(find).collect(),
+            verdict: self.verdict_on_front(&winner, baseline.as_ref()),
+            winner,
+            baseline,
+            speedup: None,
+            unconfirmed_speedup: None,
+        })
+    }
+
+    /// A config of a front is better than the baseline where it is clearly so in one metric at least.
+    fn verdict_on_front(&self, winner: &Ranked, baseline: Option<&Ranked>) -> Verdict {
+        let is_clear = |part: &Part| part.times_better.and_then(|times| times.low).is_some_and(|low| low > 1.0);
+        match baseline {
+            None => Verdict::NoBaseline,
+            Some(baseline) if baseline.config == winner.config => Verdict::TiedWithBaseline,
+            Some(baseline) if winner.confirmations == 0 || baseline.confirmations == 0 => Verdict::Unconfirmed,
+            Some(_) if self.parts(&winner.config).iter().any(is_clear) => Verdict::Faster,
+            Some(_) => Verdict::TiedWithBaseline,
+        }
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        let column = |goal: &Goal| {
+            let ranked = self.ranked_by(&self.objective.alone(goal));
+            Column { goal: goal.clone(), noise: Noise::of(&ranked), ranked }
+        };
+        self.objective.goals().iter().map(column).collect()
+    }
+
+    /// The places that no other kept one beats, the best in the first metric first, each with those that are tied with it.
+    fn unbeaten(&self, columns: &[Column]) -> (Vec<usize>, Vec<Vec<usize>>) {
+        let count = columns.first().map_or(0, |column| column.ranked.len());
+        let rows: Vec<Vec<f64>> = (0..count).map(|at| scores(columns, at)).collect();
+        let are_tied = |a: usize, b: usize| columns.iter().all(|column| column.is_tied(a, b));
+        // What a config of the front is at least as good as in all metrics matters only where it is tied with it.
+        let exact = non_dominated(&rows);
+        let mut candidates: Vec<usize> =
+            (0..count).filter(|at| exact.contains(at) || exact.iter().any(|&other| are_tied(other, *at))).collect();
+        self.sort_by_tie_rule(&mut candidates, columns);
+        let beats = |a: usize, b: usize| {
+            let (first, second) = (candidates[a], candidates[b]);
+            let is_clear = columns.iter().any(|column| column.is_clearly_better(first, second));
+            // Those that are tied in everything stand in the order of the tie rule.
+            (is_clear || (a < b && are_tied(first, second)))
+                && !columns.iter().any(|column| column.is_clearly_better(second, first))
+        };
+        let mut kept: Vec<usize> = kernel(candidates.len(), beats).into_iter().map(|at| candidates[at]).collect();
+        kept.sort_by(|&a, &b| rows[b][0].total_cmp(&rows[a][0]).then(a.cmp(&b)));
+        let mut tied: Vec<Vec<usize>> = vec![Vec::new(); kept.len()];
+        for &at in candidates.iter().filter(|at| !kept.contains(at)) {
+            if let Some(place) = kept.iter().position(|&other| are_tied(other, at)) {
+                tied[place].push(at);
+            }
+        }
+        (kept, tied)
+    }
+
+    /// What is named first of those that cannot be told apart: what was confirmed, then the cheapest, or the best in the
+    /// first metric.
+    fn sort_by_tie_rule(&self, places: &mut [usize], columns: &[Column]) {
+        let Some(first) = columns.first() else { return };
+        let entry = |at: usize| &first.ranked[at];
+        let by_memory = places.iter().all(|&at| entry(at).measurement.peak_memory_bytes.is_some());
+        places.sort_by(|&a, &b| first.score(b).total_cmp(&first.score(a)));
+        if self.objective.tie_rule() == OnTie::Cheapest {
+            places.sort_by_cached_key(|&at| self.cost(entry(at), by_memory));
+        }
+        places.sort_by_key(|&at| entry(at).confirmations == 0);
+    }
+}
+
+fn member(columns: &[Column], at: usize, ties: Vec<Config>, is_recommended: bool) -> OnFront {
+    let entry = &columns[0].ranked[at];
+    OnFront {
+        config: entry.config.clone(),
+        numbers: columns.iter().map(|column| column.ranked[at].estimate).collect(),
+        confirmations: entry.confirmations,
+        measurement: entry.measurement.clone(),
+        is_recommended,
+        ties,
+    }
+}
+
+fn scores(columns: &[Column], at: usize) -> Vec<f64> {
+    columns.iter().map(|column| column.score(at)).collect()
+}
+
+fn place_of(column: &Column, config: &Config) -> Option<usize> {
+    column.ranked.iter().position(|entry| entry.config == *config)
+}
+
+/// Of so many, those that none of the kept ones beats: what nobody beats is kept, what it beats goes, and so on. Where all
+/// that is left goes round in a circle, the first of it is kept.
+fn kernel(count: usize, beats: impl Fn(usize, usize) -> bool) -> Vec<usize> {
+    let beaten: Vec<Vec<usize>> = (0..count).map(|a| (0..count).filter(|&b| a != b && beats(a, b)).collect()).collect();
+    let mut beaters = vec![0_usize; count];
+    beaten.iter().flatten().for_each(|&b| beaters[b] += 1);
+    let mut is_left = vec![true; count];
+    let mut kept = Vec::new();
+    let first = |is_left: &[bool], beaters: &[usize]| {
+        let unbeaten = (0..count).find(|&at| is_left[at] && beaters[at] == 0);
+        unbeaten.or_else(|| (0..count).find(|&at| is_left[at]))
+    };
+    while let Some(next) = first(&is_left, &beaters) {
+        kept.push(next);
+        // In a circle it is beaten itself: what beats it goes, too.
+        let gone: Vec<usize> = (0..count)
+            .filter(|&at| is_left[at] && (at == next || beaten[next].contains(&at) || beaten[at].contains(&next)))
+            .collect();
+        for at in gone {
+            is_left[at] = false;
+            for &other in &beaten[at] {
+                beaters[other] = beaters[other].saturating_sub(1);
+            }
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_beats_a_kept_one_through_something_that_is_gone_does_not_count() {
+        // 0 beats 1, 1 beats 2.
+        assert_eq!(kernel(3, |a, b| (a, b) == (0, 1) || (a, b) == (1, 2)), [0, 2]);
+        // A circle keeps its first.
+        assert_eq!(kernel(3, |a, b| (a + 1) % 3 == b), [0]);
+        assert_eq!(kernel(0, |_, _| true), Vec::<usize>::new());
+    }
+}

@@ -1,0 +1,342 @@
+//! What a search is made of, and its start: the loop and what belongs to it are in the modules below.
+
+mod checks;
+mod confirm;
+mod gain;
+mod put_back;
+mod search;
+mod seen;
+mod stated;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use gain::SmallGains;
+use search::Search;
+
+use crate::diagnosis::Around;
+use crate::model::{Config, Event, History, LocateError, Objective, Precision, Settings, Space};
+use crate::probe::{InProcess, Limits, ProbeError, Prober, TrainingStep};
+use crate::search::budget::{Budget, Round, StopReason};
+use crate::search::journal::{Journal, JournalError, Recovered};
+use crate::search::numerics::FullPrecision;
+use crate::search::strategy::{self, Earlier, EarlierError, EarlierStudy, Strategy};
+use crate::search::study::Study;
+
+/// Why a search could not go on. What was found until then is in the journal.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TuneError {
+    /// No config can be probed.
+    #[error("probing is impossible")]
+    Probe(#[from] ProbeError),
+    /// A trial cannot be kept.
+    #[error("a trial cannot be kept")]
+    Journal(#[from] JournalError),
+    /// The step fails in the same way whatever the config.
+    #[error("every config so far failed in the same way: {reason}")]
+    SameFailure {
+        /// How.
+        reason: String,
+        /// Whether a limit on time ended them.
+        ran_out_of_time: bool,
+        /// The last lines that the step printed.
+        last_lines: Vec<String>,
+    },
+    /// Something outside disturbed every try, of several configs in a row.
+    #[error("something disturbs the probes: {reason}")]
+    Disturbed {
+        /// What.
+        reason: String,
+    },
+    /// The rules leave no config.
+    #[error("the space has no config that satisfies every rule")]
+    EmptySpace,
+    /// An earlier study says nothing about this search.
+    #[error("this search cannot start from an earlier study")]
+    WarmStart(#[from] EarlierError),
+    /// No strategy has this name.
+    #[error("there is no strategy `{name}`")]
+    UnknownStrategy {
+        /// The name.
+        name: String,
+    },
+}
+
+/// Searches a space with a prober.
+///
+/// ```
+/// use gputune::probe::{Step, StepError};
+/// use gputune::model::space::{Parameter, Settings, Space};
+/// use gputune::search::tuner::Tuner;
+///
+/// let space = Space::new([Parameter::values("batch_size", [8, 16, 32])])?;
+/// let study = Tuner::new(space, |settings: &Settings| -> Result<Step, StepError> {
+///     let batch_size = settings.integer("batch_size").unwrap_or(8).unsigned_abs();
+///     std::thread::sleep(std::time::Duration::from_millis(2)); // train on one batch
+///     Ok(Step::new(batch_size))
+/// })
+/// .measure_time(std::time::Duration::from_millis(100))
+/// .run(|_event| ())?;
+/// let best = study.best().ok_or("nothing fits")?;
+/// assert_eq!(study.settings(&best.winner.config).line(), "batch_size=32");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Tuner<'p> {
+    space: Space,
+    prober: Box<dyn Prober + 'p>,
+    objective: Objective,
+    budget: Budget,
+    limits: Limits,
+    strategy: Box<dyn Strategy>,
+    seed: u64,
+    precision_speeds: BTreeMap<Precision, f64>,
+    warm_start: Vec<EarlierStudy>,
+    around: Around,
+    baseline: Option<Config>,
+    checks_stated_baseline: bool,
+    full_precision: FullPrecision,
+    journal: Option<Journal>,
+    recovered: Recovered,
+    stop: Arc<AtomicBool>,
+}
+
+impl<'p> Tuner<'p> {
+    /// Searches the space for the config that trains fastest; everything else has a default.
+    pub fn new(space: Space, step: impl TrainingStep + 'p) -> Self {
+        Self::with_prober(space, InProcess(step))
+    }
+
+    /// Searches with another prober than one that runs a step in this process.
+    pub fn with_prober(space: Space, prober: impl Prober + 'p) -> Self {
+        let auto = &strategy::STRATEGIES[0];
+        Self {
+            space,
+            prober: Box::new(prober),
+            objective: Objective::default(),
+            budget: Budget::default(),
+            limits: Limits::default(),
+            strategy: (auto.build)(),
+            seed: 0,
+            precision_speeds: BTreeMap::new(),
+            warm_start: Vec::new(),
+            around: Around::processors(),
+            baseline: None,
+            checks_stated_baseline: false,
+            full_precision: FullPrecision::default(),
+            journal: None,
+            recovered: Recovered::default(),
+            stop: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// Sets what better means.
+    #[must_use]
+    pub fn objective(mut self, objective: Objective) -> Self {
+        self.objective = objective;
+        self
+    }
+
+    /// Sets what the search may cost.
+    #[must_use]
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = budget;
+        self
+    }
+
+    /// Sets how far a probe may go.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets the longest time spent measuring a config, warm-up not counted.
+    #[must_use]
+    pub fn measure_time(mut self, time: Duration) -> Self {
+        self.limits.measure_time = time;
+        self
+    }
+
+    /// Sets the strategy by its name in [`strategy::STRATEGIES`].
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn strategy(mut self, name: &str) -> Result<Self, TuneError> {
+        let entry = strategy::strategy(name).ok_or_else(|| TuneError::UnknownStrategy { name: name.to_owned() })?;
+        self.strategy = (entry.build)();
+        Ok(self)
+    }
+
+    /// Sets a strategy of the caller's own.
+    #[must_use]
+    pub fn with_strategy(mut self, strategy: impl Strategy + 'static) -> Self {
+        self.strategy = Box::new(strategy);
+        self
+    }
+
+    /// Sets what chance depends on.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets the current settings: probed first, and what the speed-up is measured against.
+    ///
+    /// # Errors
+    /// They are not in the space.
+    pub fn baseline(mut self, settings: &Settings) -> Result<Self, LocateError> {
+        self.baseline = Some(self.space.locate(settings)?);
+        Ok(self)
+    }
+
+    /// Takes the job as it is for the baseline: the first probe sets nothing but `set`, which is often nothing at all, and what
+    /// it used is what the speed-up is measured against. Steps in this process have no such thing, unless they know what to
+    /// do without settings.
+    ///
+    /// # Errors
+    /// What is set is not in the space.
+    pub fn baseline_as_it_is(mut self, set: &Settings) -> Result<Self, LocateError> {
+        self.baseline = Some(self.space.as_it_is_with(set)?);
+        Ok(self)
+    }
+
+    /// Has the job run as it is for a moment before a new search, so that a [baseline](Self::baseline) that is not what it does is
+    /// [told](Event::BaselineDiffers).
+    #[must_use]
+    pub fn check_stated_baseline(mut self) -> Self {
+        self.checks_stated_baseline = true;
+        self
+    }
+
+    /// Sets which parameters change what is computed, beside those that [say so
+    /// themselves](crate::model::Parameter::full_precision). A config that sets one of them wins only when the losses of its
+    /// first steps are those of full precision, within [`Limits::loss_tolerance`]; where the search has none to compare
+    /// with, a few steps in full precision are run.
+    #[must_use]
+    pub fn full_precision(mut self, full_precision: FullPrecision) -> Self {
+        self.full_precision = full_precision;
+        self
+    }
+
+    /// Sets how many times as fast as in fp32 the device multiplies matrices in each precision
+    /// ([`Ceilings::relative_speeds`](crate::machine::Ceilings::relative_speeds)): what is tried first depends on it.
+    #[must_use]
+    pub fn precision_speeds(mut self, speeds: BTreeMap<Precision, f64>) -> Self {
+        self.precision_speeds = speeds;
+        self
+    }
+
+    /// Adds an earlier study, on another device or with another model, that the strategy learns from where it is one that
+    /// [does](strategy::LEARNING). Parameters are compared by name; the best config of the first study is probed right
+    /// after the baseline. One that misleads fades as trials come in.
+    ///
+    /// ```
+    /// use gputune::probe::{Step, StepError};
+    /// use gputune::model::space::{Parameter, Settings, Space};
+    /// use gputune::search::strategy::EarlierStudy;
+    /// use gputune::search::tuner::Tuner;
+    ///
+    /// let space = || Space::new([Parameter::values("batch_size", [8, 16, 32])]);
+    /// let step = |settings: &Settings| -> Result<Step, StepError> {
+    ///     std::thread::sleep(std::time::Duration::from_millis(2)); // train on one batch
+    ///     Ok(Step::new(settings.integer("batch_size").unwrap_or(8).unsigned_abs()))
+    /// };
+    /// let measure_time = std::time::Duration::from_millis(50);
+    /// let small = Tuner::new(space()?, step).measure_time(measure_time).run(|_event| ())?;
+    /// let earlier = EarlierStudy::of("the small model", &small.space, &small.history);
+    /// let large = Tuner::new(space()?, step).measure_time(measure_time).warm_start(earlier).run(|_event| ())?;
+    /// assert_eq!(large.settings(&large.history.trials()[0].config).line(), "batch_size=32");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn warm_start(mut self, study: EarlierStudy) -> Self {
+        self.warm_start.push(study);
+        self
+    }
+
+    /// Sets what is known of the machine, by default its processors: with it the baseline is [diagnosed](crate::diagnosis), which decides what is varied
+    /// first.
+    #[must_use]
+    pub fn around(mut self, around: Around) -> Self {
+        self.around = around;
+        self
+    }
+
+    /// Keeps trials in a journal and goes on from what was in it.
+    #[must_use]
+    pub fn journal(mut self, journal: Journal, recovered: Recovered) -> Self {
+        (self.journal, self.recovered) = (Some(journal), recovered);
+        self
+    }
+
+    /// Stops the search, with everything found until then, as soon as the flag is set.
+    #[must_use]
+    pub fn stop_flag(mut self, stop: Arc<AtomicBool>) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    /// Runs the search to its end.
+    ///
+    /// # Errors
+    /// Probing is impossible, trials cannot be kept, every config fails in the same way, there is no config, or an earlier
+    /// study says nothing about the search.
+    pub fn run(self, mut on_event: impl FnMut(Event<'_>)) -> Result<Study, TuneError> {
+        let begin = Instant::now();
+        if self.baseline.is_none() && self.space.first().is_none() && self.space.is_empty() {
+            return Err(TuneError::EmptySpace);
+        }
+        let seen = |study: &EarlierStudy| study.seen_from(&self.space, &self.objective);
+        let warm_start: Vec<Earlier> = self.warm_start.iter().map(seen).collect::<Result<_, _>>()?;
+        for study in &warm_start {
+            let (place, trials, in_common) = (study.place(), study.trials(), study.in_common());
+            on_event(Event::WarmStart { place, trials, in_common, parameters: self.space.parameters().len() });
+        }
+        let Recovered { trials, expected_gains, healed, last_number, changes, older } = self.recovered;
+        if !changes.is_empty() {
+            on_event(Event::NewEra { differences: &changes, trials: older.trials });
+        }
+        let history: History = trials.into_iter().collect();
+        if self.journal.is_some() && !history.trials().is_empty() || healed {
+            on_event(Event::Resumed { trials: history.trials().len(), healed });
+        }
+        let earlier = history.elapsed();
+        let mut search = Search {
+            space: &self.space,
+            objective: &self.objective,
+            budget: self.budget,
+            limits: &self.limits,
+            precision_speeds: &self.precision_speeds,
+            warm_start: &warm_start,
+            around: &self.around,
+            full_precision: self.full_precision.with_space(&self.space),
+            prober: self.prober,
+            journal: self.journal,
+            stop: &self.stop,
+            begin,
+            earlier,
+            open: seen::Open::default(),
+            confirmation: Round::Usual,
+            put_back: put_back::PutBack::default(),
+            last_number,
+            gains: SmallGains::after(&history, &expected_gains, &self.objective, self.budget.least_gain),
+            history,
+        };
+        if let Some(baseline) = self.baseline.as_ref().filter(|_| self.checks_stated_baseline && search.is_new()) {
+            search.check_stated(baseline, &mut on_event)?;
+        }
+        let mut strategy = self.strategy;
+        let stopped = search.search(strategy.as_mut(), self.baseline.as_ref(), self.seed, &mut on_event)?;
+        let stopped = match stopped {
+            StopReason::Interrupted => stopped,
+            _ => search.confirm(self.baseline.as_ref(), &mut on_event)?.unwrap_or(stopped),
+        };
+        let (elapsed, history) = (search.elapsed(), search.history);
+        let objective = self.objective.clone().relative_to_first(&history, self.baseline.as_ref());
+        Ok(Study { space: self.space, objective, history, baseline: self.baseline, stopped, elapsed })
+    }
+}

@@ -1,0 +1,161 @@
+//! What a measured probe must stand before it counts: its setting had an effect, and it computes the same.
+
+use super::TuneError;
+use super::search::{OnEvent, Search};
+use crate::model::{
+    Event, Failure, Measurement, MemoryRole, Numerics, Outcome, Parameter, Purpose, Settings, Trial, arrival,
+};
+use crate::probe::{Effort, Job};
+use crate::search::journal::settings_of;
+use crate::search::numerics;
+use crate::search::strategy::View;
+use crate::search::study::WIDEST_TIE as TIE;
+
+impl Search<'_, '_> {
+    /// The outcome, or what a measured one turns out to be.
+    pub(super) fn checked(
+        &mut self,
+        outcome: Outcome,
+        job: &Job<'_>,
+        purpose: Purpose,
+        on_event: OnEvent<'_>,
+    ) -> Result<Outcome, TuneError> {
+        let Outcome::Measured(measurement) = outcome else { return Ok(outcome) };
+        if let Some(mismatch) = arrival::mismatch(self.space, job.settings, &measurement) {
+            return Ok(Outcome::Rejected(Failure::new(mismatch.to_string())));
+        }
+        if let Some(reason) = self.no_effect(&measurement, job) {
+            return Ok(Outcome::Rejected(Failure::new(reason)));
+        }
+        match self.full_precision.of(job.settings, self.space) {
+            Some(full) if self.could_win(&measurement, purpose) => self.compared(measurement, &full, job, on_event),
+            _ => Ok(Outcome::Measured(measurement)),
+        }
+    }
+
+    /// Whether the config would lead, or be tied with what does; only then is a comparison worth its time. One that was
+    /// measured for a short time does not lead once something whole may win, and is compared when it is measured longer.
+    fn could_win(&self, measurement: &Measurement, purpose: Purpose) -> bool {
+        let may_win = |trial: &Trial| self.objective.score_of(&trial.outcome).is_some();
+        if purpose.is_short() && self.history.searched().any(|trial| !trial.purpose.is_short() && may_win(trial)) {
+            return false;
+        }
+        let outcome = Outcome::Measured(measurement.clone());
+        let Some(scores) = self.objective.scores_of(&outcome) else { return false };
+        if purpose == Purpose::Confirm {
+            return true;
+        }
+        if self.objective.is_pareto() {
+            // On a front it wins that nothing known is clearly better than in every metric.
+            let is_far = |(known, score): (&f64, &f64)| *score <= known - TIE * known.abs().max(score.abs());
+            let beats = |known: &Vec<f64>| known.iter().zip(&scores).all(is_far);
+            return !self
+                .history
+                .searched()
+                .filter_map(|trial| self.objective.scores_of(&trial.outcome))
+                .any(|k| beats(&k));
+        }
+        let Some(score) = self.objective.score_of(&outcome) else { return false };
+        let view = View::new(self.space, self.objective, &self.history, &[], None);
+        let is_near = |best: f64| score > best - TIE * best.abs().max(score.abs());
+        view.best().is_none_or(|(_, best)| is_near(best))
+    }
+
+    /// The measurement with its losses beside those of full precision, or `Diverged`.
+    fn compared(
+        &mut self,
+        mut measurement: Measurement,
+        full: &Settings,
+        job: &Job<'_>,
+        on_event: OnEvent<'_>,
+    ) -> Result<Outcome, TuneError> {
+        let numerics = match self.known_losses(full) {
+            _ if measurement.first_losses.is_empty() => {
+                Numerics { not_compared: Some("the step reports no loss".to_owned()), ..Numerics::default() }
+            }
+            Some(reference) => compare(&measurement.first_losses, reference),
+            None => {
+                on_event(Event::Comparing { number: job.number, settings: full });
+                let reference = Job { settings: full, effort: Effort::Losses, rival: None, ..*job };
+                match self.run_undisturbed(&reference, on_event)? {
+                    says_nothing @ (Outcome::Interrupted | Outcome::Disturbed(_)) => return Ok(says_nothing),
+                    Outcome::Measured(reference) => compare(&measurement.first_losses, reference.first_losses),
+                    other => Numerics { not_compared: Some(failed_in_full_precision(&other)), ..Numerics::default() },
+                }
+            }
+        };
+        let drift = numerics.drift.unwrap_or(0.0);
+        if drift > self.limits.loss_tolerance {
+            let reason = if drift.is_finite() {
+                format!(
+                    "the losses of the first steps are {:.0} % off those of full precision ({:.0} % may be)",
+                    drift * 100.0,
+                    self.limits.loss_tolerance * 100.0
+                )
+            } else {
+                "a loss of the first steps is no finite number".to_owned()
+            };
+            return Ok(Outcome::Diverged(Failure::new(reason)));
+        }
+        measurement.numerics = Some(numerics);
+        Ok(Outcome::Measured(measurement))
+    }
+
+    /// Losses of the same steps in full precision that a trial has.
+    fn known_losses(&self, full: &Settings) -> Option<Vec<f64>> {
+        self.history.trials().iter().rev().find_map(|trial| {
+            let measurement = trial.outcome.partial_measurement()?;
+            let settings = self.space.settings(&trial.config);
+            match (self.full_precision.of(&settings, self.space), &measurement.numerics) {
+                (None, _) if self.full_precision.same_steps(&settings, full) => Some(measurement.first_losses.clone()),
+                (Some(own), Some(numerics)) if self.full_precision.same_steps(&own, full) => {
+                    Some(numerics.reference_losses.clone())
+                }
+                _ => None,
+            }
+            .filter(|losses| !losses.is_empty())
+        })
+    }
+
+    /// Why a setting provably had no effect: another batch size, and a step still takes as many samples.
+    ///
+    /// It is a proof only between configs that differ in nothing else that a step's samples could depend on, so both
+    /// have the same setting in every parameter but those that are known to need no memory, and the same derived values.
+    /// Of micro-batches a step may take as many as make up the same batch.
+    fn no_effect(&self, measurement: &Measurement, job: &Job<'_>) -> Option<String> {
+        let samples = measurement.samples_per_step?;
+        let parameters = self.space.parameters();
+        let whole_batch = |parameter: &Parameter| parameter.is_batch_size() && !parameter.name().contains("micro");
+        let batch = parameters.iter().position(whole_batch)?;
+        let name = parameters[batch].name();
+        let own = job.settings.get(name)?;
+        let differs = |trial: &&Trial| {
+            let (other, settings) = (&trial.config, settings_of(trial, self.space));
+            let is_derived_alike = |name: &str| settings.get(name) == job.settings.get(name);
+            // Of a job that was left as it is, what it says of itself counts.
+            settings.get(name).is_some_and(|value| value != own)
+                && self.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
+                && parameters.iter().enumerate().all(|(at, parameter)| {
+                    let same = other.level(at) == job.config.level(at);
+                    at == batch || same || parameter.memory_role() == MemoryRole::Same
+                })
+        };
+        let same_samples = |trial: &&Trial| {
+            trial.outcome.partial_measurement().and_then(|other| other.samples_per_step) == Some(samples)
+        };
+        let other = self.history.trials().iter().filter(differs).find(same_samples)?;
+        let value = settings_of(other, self.space).get(name).map(ToString::to_string).unwrap_or_default();
+        Some(format!("`{name}` has no effect: a step takes {samples} samples with {own} as with {value}"))
+    }
+}
+
+fn compare(losses: &[f64], reference: Vec<f64>) -> Numerics {
+    let drift = numerics::drift(losses, &reference);
+    let not_compared = drift.is_none().then(|| "too few losses were reported".to_owned());
+    Numerics { drift, reference_losses: reference, not_compared }
+}
+
+fn failed_in_full_precision(outcome: &Outcome) -> String {
+    let reason = outcome.failure().map_or("", |failure| failure.reason.as_str());
+    format!("full precision could not be run here: {}: {reason}", outcome.name().replace('_', " "))
+}

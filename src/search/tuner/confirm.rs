@@ -1,0 +1,81 @@
+//! Measuring the leaders and the baseline again before one is named.
+
+use super::TuneError;
+use super::search::{OnEvent, Search};
+use crate::model::{Config, Event, Purpose};
+use crate::search::budget::{Round, StopReason};
+use crate::search::study;
+
+impl Search<'_, '_> {
+    /// Measures the leaders and the baseline again, in turn; the reason if that is cut short.
+    pub(super) fn confirm(
+        &mut self,
+        baseline: Option<&Config>,
+        on_event: OnEvent<'_>,
+    ) -> Result<Option<StopReason>, TuneError> {
+        let wanted = self.budget.confirmations as usize;
+        let left: usize =
+            self.leaders(baseline).iter().map(|config| wanted.saturating_sub(self.confirmed(config))).sum();
+        if left > 0 && !self.waiting(baseline).is_empty() {
+            on_event(Event::Confirming { probes: left });
+        }
+        loop {
+            let waiting = self.waiting(baseline);
+            if waiting.is_empty() {
+                return Ok(None);
+            }
+            if self.is_stopped() {
+                return Ok(Some(StopReason::Interrupted));
+            }
+            let Some((config, length)) = self.next_confirmation(&waiting, baseline) else {
+                return Ok(Some(StopReason::TimeSpent));
+            };
+            self.confirmation = length;
+            if !self.probe(config.into(), Purpose::Confirm, on_event)? {
+                return Ok(Some(StopReason::Interrupted));
+            }
+        }
+    }
+
+    /// The leaders that are still to be measured in this round, in its order; a function of the history, as a strategy is.
+    ///
+    /// Rounds go forwards and backwards in turn, so that a slow drift of the machine favours nobody. A leader that fails
+    /// is out, and the next best takes its place.
+    fn waiting(&self, baseline: Option<&Config>) -> Vec<Config> {
+        let mut leaders = self.leaders(baseline);
+        let round = leaders.iter().map(|config| self.confirmed(config)).min().unwrap_or(0);
+        if leaders.len() < 2 || round >= self.budget.confirmations as usize {
+            return Vec::new();
+        }
+        if !round.is_multiple_of(2) {
+            leaders.reverse();
+        }
+        leaders.retain(|config| self.confirmed(config) == round);
+        leaders
+    }
+
+    /// Which of those that wait is measured next, and how long: of a round that there is no time for the first leader and
+    /// the baseline alone.
+    fn next_confirmation(&self, waiting: &[Config], baseline: Option<&Config>) -> Option<(Config, Round)> {
+        let is_first = waiting.iter().all(|config| self.confirmed(config) == 0);
+        let length = |count: usize| {
+            self.budget.round(&self.history, self.elapsed(), u32::try_from(count).unwrap_or(u32::MAX), is_first)
+        };
+        if let Some(length) = length(waiting.len()) {
+            return Some((waiting.first()?.clone(), length));
+        }
+        let leaders = self.leaders(baseline);
+        let rival = baseline.filter(|baseline| leaders.first() != Some(baseline)).or(leaders.get(1));
+        let matters = |config: &&Config| Some(*config) == leaders.first() || Some(*config) == rival;
+        let few: Vec<&Config> = waiting.iter().filter(matters).collect();
+        Some(((*few.first()?).clone(), length(few.len())?))
+    }
+
+    fn confirmed(&self, config: &Config) -> usize {
+        study::confirmed(&self.history, config)
+    }
+
+    fn leaders(&self, baseline: Option<&Config>) -> Vec<Config> {
+        study::leaders(self.objective, &self.history, baseline)
+    }
+}

@@ -1,0 +1,133 @@
+//! Configs whose probes were disturbed again and again: they are put back and tried later, while the search goes on.
+
+use super::TuneError;
+use crate::model::{Config, Purpose};
+use crate::search::strategy::Proposal;
+
+/// Other probes between two turns of a config that was put back.
+const OTHERS: usize = 3;
+
+/// Turns of a config after which it is not tried any more in this run. A turn is three tries with pauses between them.
+const MOST_TURNS: u32 = 3;
+
+/// Turns in a row, of whatever configs, that were all disturbed: then nothing can be measured here for now.
+const MOST_IN_A_ROW: u32 = 4;
+
+/// What waits for another turn.
+#[derive(Debug, Default)]
+pub(super) struct PutBack {
+    waiting: Vec<Waiting>,
+    in_a_row: u32,
+    /// Probes that were not disturbed.
+    done: usize,
+    /// Whether nothing but what was put back is left to try.
+    is_last: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    proposal: Proposal,
+    purpose: Purpose,
+    turns: u32,
+    /// How many probes must be done first; `None` while it has its turn, and when it has no further one.
+    due: Option<usize>,
+}
+
+impl PutBack {
+    /// Keeps a config for later.
+    ///
+    /// # Errors
+    /// Everything has been disturbed for long.
+    pub(super) fn put(&mut self, proposal: Proposal, purpose: Purpose, reason: String) -> Result<(), TuneError> {
+        self.in_a_row += 1;
+        if self.in_a_row >= MOST_IN_A_ROW && (self.done == 0 || !self.is_last) {
+            return Err(TuneError::Disturbed { reason });
+        }
+        // A confirmation comes again by itself: who leads may have changed by then.
+        if purpose == Purpose::Confirm {
+            return Ok(());
+        }
+        let due = Some(self.done + OTHERS);
+        match self.waiting.iter_mut().find(|waiting| waiting.proposal.config == proposal.config) {
+            Some(waiting) => {
+                waiting.turns += 1;
+                waiting.due = due.filter(|_| waiting.turns < MOST_TURNS);
+            }
+            None => self.waiting.push(Waiting { proposal, purpose, turns: 1, due }),
+        }
+        Ok(())
+    }
+
+    /// Takes note of a probe of a config that was not disturbed.
+    pub(super) fn is_undisturbed(&mut self, config: &Config) {
+        self.in_a_row = 0;
+        self.done += 1;
+        self.waiting.retain(|waiting| waiting.proposal.config != *config);
+    }
+
+    /// The config whose turn it is again: one that is due, or any where there is `nothing_else`.
+    pub(super) fn next(&mut self, nothing_else: bool) -> Option<(Proposal, Purpose)> {
+        self.is_last |= nothing_else;
+        let done = self.done;
+        let is_due = |waiting: &&mut Waiting| waiting.due.is_some_and(|due| nothing_else || due <= done);
+        let waiting = self.waiting.iter_mut().find(is_due)?;
+        waiting.due = None;
+        Some((waiting.proposal.clone(), waiting.purpose))
+    }
+
+    /// Whether a config was put back.
+    pub(super) fn has(&self, config: &Config) -> bool {
+        self.waiting.iter().any(|waiting| waiting.proposal.config == *config)
+    }
+
+    /// The configs that were put back: nobody need propose them.
+    pub(super) fn configs(&self) -> Vec<Config> {
+        self.waiting.iter().map(|waiting| waiting.proposal.config.clone()).collect()
+    }
+
+    /// Whether the last turn was disturbed.
+    pub(super) fn is_disturbed(&self) -> bool {
+        self.in_a_row > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Parameter, Space};
+
+    fn config(at: u128) -> Config {
+        Space::new([Parameter::values("x", [1, 2, 3, 4, 5])]).unwrap().config(at).unwrap()
+    }
+
+    fn put(back: &mut PutBack, at: u128) -> bool {
+        back.put(config(at).into(), Purpose::Search, "heat".to_owned()).is_ok()
+    }
+
+    #[test]
+    fn a_config_waits_for_others_and_has_a_few_turns() {
+        let mut back = PutBack::default();
+        assert!(put(&mut back, 0) && back.has(&config(0)) && back.next(false).is_none());
+        for turn in 1..MOST_TURNS {
+            (0..OTHERS).for_each(|_| back.is_undisturbed(&config(4)));
+            assert!(back.next(false).is_some_and(|(next, _)| next.config == config(0)), "turn {turn}");
+            assert!(back.next(false).is_none(), "it has its turn");
+            assert!(put(&mut back, 0));
+        }
+        assert!(back.next(true).is_none() && back.has(&config(0)), "it has no further turn, and nobody proposes it");
+        back.is_undisturbed(&config(0));
+        assert!(!back.has(&config(0)));
+    }
+
+    #[test]
+    fn it_is_over_when_everything_is_disturbed_and_not_when_the_rest_is() {
+        let mut back = PutBack::default();
+        assert!((0..3).all(|at| put(&mut back, at)) && !put(&mut back, 3), "four in a row");
+        let mut back = PutBack::default();
+        back.is_undisturbed(&config(4));
+        assert!(put(&mut back, 0) && put(&mut back, 1));
+        while let Some((next, purpose)) = back.next(true) {
+            back.put(next, purpose, "heat".to_owned()).unwrap();
+        }
+    }
+}
