@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gputune::machine::{GpuMeter, GpuState, telemetry::nvml::Visible};
+use gputune::machine::{GpuMeter, GpuState, nvml::Visible};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 

@@ -5,9 +5,12 @@
 use std::error::Error;
 use std::time::Duration;
 
+use gputune::Parameter;
+use gputune::Settings;
+use gputune::Space;
+use gputune::Tuner;
 use gputune::demo::{DemoOptions, DemoTraining};
 use gputune::model::Event;
-use gputune::{Parameter, Settings, Space, Tuner};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let space = Space::new([

@@ -9,8 +9,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gputune::model::{Failure, Memory, Objective, Outcome, Purpose};
-use gputune::search::Line;
+use gputune::model::{Failure, Line, Memory, Objective, Outcome, Purpose};
 
 /// Writes the page of a kept search with the real binary.
 fn page(folder: &Path) -> PathBuf {

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use gputune::model::{Measurement, Outcome};
-use gputune::search::{Line, journal};
+use gputune::model::{Line, Measurement, Outcome};
+use gputune::search::journal;
 use support::python::{python_with, python_with_old_torch};
 use support::{stderr, stdout};
 

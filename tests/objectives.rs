@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gputune::model::{
     Config, Constraint, Direction, Estimate, Failure, Goal, History, Judgement, Measurement, Memory, Objective,
-    ObjectiveError, OnTie, Outcome, Parameter, Purpose, Settings, Space, Trial, Walk, objective::front,
+    ObjectiveError, OnTie, Outcome, Parameter, Purpose, Settings, Space, Trial, Walk, front,
 };
 use gputune::probe::{Replay, Table};
 use gputune::search::{

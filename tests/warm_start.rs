@@ -408,7 +408,7 @@ fn the_program_starts_from_an_earlier_search_tells_so_and_keeps_it() {
     let lines = after.lines();
     assert_eq!(lines[0].purpose, Purpose::Baseline);
     let best = before.lines().into_iter().max_by(|a, b| {
-        let value = |line: &gputune::search::Line| line.outcome.measurement().unwrap().throughput.unwrap().value;
+        let value = |line: &gputune::model::Line| line.outcome.measurement().unwrap().throughput.unwrap().value;
         value(a).total_cmp(&value(b))
     });
     assert_eq!(lines[1].config, best.unwrap().config);

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gputune::model::{Estimate, Failure, Measurement, Memory, Outcome, Permutation, Purpose, Settings, Space};
+use gputune::model::{Estimate, Failure, Line, Measurement, Memory, Outcome, Permutation, Purpose, Settings, Space};
 use gputune::probe::{Step, StepError};
-use gputune::search::{Budget, Header, Journal, Line, STRATEGIES, Tuner};
+use gputune::search::{Budget, Header, Journal, STRATEGIES, Tuner};
 use gputune::spec::Spec;
 
 const SPEC: &str = r#"

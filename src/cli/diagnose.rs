@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gputune::diagnosis::{self, Around, Examined, Ran, Session, SessionError};
-use gputune::machine::{Device, DeviceChoice, Machine, telemetry::nvml::Visible};
+use gputune::machine::{Device, DeviceChoice, Machine, nvml::Visible};
 use gputune::model::{Outcome, Parameter, Settings, Space, quantity};
 use gputune::probe::{
     CommandProber, CommandStep, Effort, Limits, ProbeError, Prober, Rate, StepTemplate, Template, WritesWish,

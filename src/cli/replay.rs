@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gputune::model::{
-    Direction, Goal, History, Objective, Parameter, Purpose, Space, Trial, objective::front, quantity::show_number,
+    Direction, Goal, History, Objective, Parameter, Purpose, Space, Trial, front, quantity::show_number,
 };
 use gputune::probe::{Replay, Table, TableError, stats};
 use gputune::search::{

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gputune::model::{Objective, Purpose, quantity::show_duration};
+use gputune::model::{Line, Objective, Purpose, quantity::show_duration};
 use gputune::report::{self, Tone};
-use gputune::search::{Ended, Follower, JournalError, Kept, Line, Status, StatusFile, journal::is_in_use};
+use gputune::search::{Ended, Follower, JournalError, Kept, Status, StatusFile, journal::is_in_use};
 
 use super::exit::{Exit, Failed};
 use super::live::{self, Live};

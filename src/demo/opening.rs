@@ -47,7 +47,7 @@ mod gpu {
     use super::super::scalar::Scalar;
     use super::super::tf32::Tf32;
     use super::{DataSet, DemoError, DemoOptions, DeviceChoice, Ledger, OnGpu, Opened};
-    use crate::machine::foreign::cuda::CudaError;
+    use crate::machine::cuda::CudaError;
     use crate::model::Precision as Format;
 
     pub(super) fn open(

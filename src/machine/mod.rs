@@ -4,15 +4,17 @@
 //! Start with [`Machine`], what there is; [`telemetry`] reads it again and again.
 
 pub mod ceilings;
-pub(crate) mod foreign;
+mod foreign;
 mod inventory;
 pub(crate) mod process_table;
 pub mod telemetry;
 
 pub use ceilings::{Ceiling, Ceilings};
+pub(crate) use foreign::{cuda, namespaces};
 pub use inventory::{BUSY, Disk, FORMAT, Hardware, Host, Library, Machine, Processors, RULES, Rule, Warning};
 pub use telemetry::{
     Device, DeviceChoice, GpuFacts, GpuMemory, GpuMeter, GpuProcess, GpuState, Holder, HostMemory, HostMeter,
     MeterState, Mig, NoGpu, OomKills, Pcie, Power, ProcessorShares, ProcessorTimes, SharedMemory, UNEXPLAINED_BYTES,
     VISIBLE_GPUS,
 };
+pub use telemetry::{nvml, shared};

@@ -5,6 +5,7 @@
 pub mod arrival;
 pub mod event;
 pub mod fact;
+mod line;
 pub mod metric;
 pub mod objective;
 pub mod outcome;
@@ -15,8 +16,10 @@ pub mod trial;
 
 pub use event::{DeviceReadings, Event, Progress};
 pub use fact::{FACTS, Fact, Facts};
+pub use line::{Line, settings_of};
 pub(crate) use metric::Together;
 pub use metric::{GpuUse, METRICS, Metric, Reading, Readings, Source, Unit};
+pub use objective::front;
 pub use objective::{
     COST, Constraint, ConstraintError, Direction, Goal, Headroom, Judgement, Objective, ObjectiveError, OnTie, Price,
 };

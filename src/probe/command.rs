@@ -34,7 +34,7 @@ use super::timeline::Timeline;
 use super::trackers;
 use super::writes::{ProbeScratch, Protection, WritesError, WritesWish};
 use super::{Effort, Experiment, Job, Mode, ProbeError, Prober, Rate, StepTemplate, Watch};
-use crate::machine::{GpuMeter, GpuState, telemetry::nvml::Visible};
+use crate::machine::{GpuMeter, GpuState, nvml::Visible};
 use crate::model::{Expression, Failure, Outcome, Progress, STEPS_PER_SECOND};
 pub use demands::as_it_is_needs;
 use environment::KnownWords;

@@ -8,7 +8,7 @@ use super::measuring::throughput::Throughput;
 use super::timeline::Timeline;
 use crate::machine::{
     GpuMeter, GpuState,
-    telemetry::nvml::{Metered, NoNvml, Visible, Window},
+    nvml::{Metered, NoNvml, Visible, Window},
 };
 use crate::model::{Failure, GpuUse, Measurement, Metric, Outcome, metric::together};
 

@@ -14,7 +14,8 @@ use super::shared_watch::SharedWatch;
 use crate::machine::{
     HostMemory, HostMeter, OomKills, ProcessorTimes, SharedMemory,
     process_table::descendants,
-    telemetry::{anonymous_memory_of, memory_of, pause_after, shared::files_of, thread_time},
+    shared::files_of,
+    telemetry::{anonymous_memory_of, memory_of, pause_after, thread_time},
 };
 use crate::model::{DeviceReadings, Headroom, Readings, quantity::show_bytes};
 

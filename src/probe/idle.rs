@@ -10,11 +10,9 @@ use std::time::{Duration, Instant};
 use super::{ProbeError, Watch};
 use crate::machine::{
     GpuMemory, GpuMeter, GpuProcess, GpuState, SharedMemory, UNEXPLAINED_BYTES,
+    nvml::Visible,
     process_table::{all, named},
-    telemetry::{
-        nvml::Visible,
-        shared::{FOLDER, files_of},
-    },
+    shared::{FOLDER, files_of},
 };
 use crate::model::{Failure, Memory, Outcome, Progress, quantity::show_bytes};
 

@@ -14,7 +14,7 @@ use super::measuring::window::{StepReport, Window};
 use super::memory_peaks::MemoryReport;
 use super::totals::Totals;
 use super::{Effort, Job, ProbeError, Prober, Watch};
-use crate::machine::{GpuMeter, HostMeter, telemetry::nvml::Visible};
+use crate::machine::{GpuMeter, HostMeter, nvml::Visible};
 use crate::model::{FLOPS, Failure, Memory, Outcome, Progress, Settings};
 
 /// What one training step did.

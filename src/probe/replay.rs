@@ -13,10 +13,9 @@ use std::sync::Arc;
 
 use super::{Job, ProbeError, Prober, Watch};
 use crate::model::{
-    Config, Estimate, Failure, Measurement, Memory, MemoryRole, Objective, Outcome, Parameter, Purpose, Settings,
+    Config, Estimate, Failure, Line, Measurement, Memory, MemoryRole, Objective, Outcome, Parameter, Purpose, Settings,
     Space, SpaceError, Value,
 };
-use crate::search::Line;
 
 /// A table of configs with what each came to.
 #[derive(Debug, Clone, Default)]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::scratch::write_whole;
 use crate::machine::{
     SharedMemory, process_table,
-    telemetry::shared::{FOLDER, SharedFile, files_of},
+    shared::{FOLDER, SharedFile, files_of},
 };
 use crate::model::quantity::show_bytes;
 

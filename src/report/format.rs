@@ -7,8 +7,9 @@ use super::screen::{Screen, Tone};
 use super::table::{table, verdict};
 use super::{front_table, optuna, summary, tensorboard, trials_csv};
 use crate::machine::Device;
+use crate::model::Line;
 use crate::probe::StepTemplate;
-use crate::search::{Header, Line, Study};
+use crate::search::{Header, Study};
 
 /// Everything that a report can tell of: a search as it is kept, with the report on its best config.
 #[derive(Debug, Clone, Copy)]

@@ -9,8 +9,8 @@ mod wire;
 use std::path::PathBuf;
 
 use super::format::{Output, Subject};
-use crate::model::{Measurement, Outcome, Parameter, Value};
-use crate::search::{Line, Study};
+use crate::model::{Line, Measurement, Outcome, Parameter, Value};
+use crate::search::Study;
 use wire::{Message, record};
 
 /// The name of every event file: the time is that of no machine, so that a second export replaces the first.

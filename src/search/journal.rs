@@ -8,7 +8,6 @@ mod conditions;
 mod eras;
 mod follow;
 mod guard;
-mod line;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -19,10 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{LocateError, Space, Trial};
 
+pub use crate::model::{Line, settings_of};
 pub use conditions::{Conditions, Interpreter};
 pub use eras::OlderEras;
 pub use follow::{Follower, News, is_in_use};
-pub use line::{Line, settings_of};
 
 /// The version of the file format that this program writes.
 pub const FORMAT: u32 = 2;

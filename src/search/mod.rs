@@ -13,7 +13,7 @@ pub mod study;
 pub mod tuner;
 
 pub use budget::{Budget, StopReason};
-pub use journal::{Conditions, Fingerprint, Follower, Header, Journal, JournalError, Line, Recovered, WarmStart};
+pub use journal::{Conditions, Fingerprint, Follower, Header, Journal, JournalError, Recovered, WarmStart};
 pub use kept::{Kept, KeptError};
 pub use numerics::FullPrecision;
 pub use status::{BestSoFar, Ended, Running, Status, StatusFile, Watched};

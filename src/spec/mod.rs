@@ -31,7 +31,7 @@ pub use hardware::LeftOut;
 pub use space::SHIPPED_SPACES;
 pub use step::StepSpec;
 
-use crate::machine::{Device, Hardware, NoGpu, VISIBLE_GPUS, telemetry::nvml::Visible};
+use crate::machine::{Device, Hardware, NoGpu, VISIBLE_GPUS, nvml::Visible};
 use crate::model::{Headroom, Objective, Settings, Space, Value, quantity};
 use crate::probe::{
     Limits, Template,

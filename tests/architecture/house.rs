@@ -100,20 +100,21 @@ impl House {
     pub fn uses(&self) -> BTreeMap<&[String], BTreeSet<Vec<String>>> {
         let of = |module: &Vec<String>| {
             let mut homes: BTreeSet<_> = self.named(module).iter().filter_map(|path| self.home(path)).collect();
-            homes.remove(module);
+            // What a file defines, the files below it may use: they are one idea in several files.
+            homes.retain(|home| !module.starts_with(home));
             homes
         };
         self.files.keys().map(|module| (module.as_slice(), of(module))).collect()
     }
 
     /// Files that use one another in a circle, each circle once.
-    pub fn circles(&self) -> BTreeSet<Vec<String>> {
+    pub fn circles(&self) -> BTreeSet<Vec<Vec<String>>> {
         let uses = self.uses();
         let reached: BTreeMap<&[String], BTreeSet<&[String]>> =
             uses.keys().map(|module| (*module, reachable(module, &uses))).collect();
-        let circle = |module: &&[String]| -> Vec<String> {
+        let circle = |module: &&[String]| -> Vec<Vec<String>> {
             let back = reached[module].iter().filter(|other| reached[*other].contains(module));
-            back.map(|module| module.join("::")).collect()
+            back.map(|module| module.to_vec()).collect()
         };
         uses.keys().map(circle).filter(|circle| !circle.is_empty()).collect()
     }
@@ -185,7 +186,8 @@ fn branches(tree: &str) -> Vec<String> {
 
 /// Paths in the code itself, such as `super::shown(...)` and `child::shown(...)`.
 fn paths(code: &str) -> Vec<Vec<String>> {
-    let code: Vec<&str> = code.split_inclusive(';').filter(|statement| !statement.trim_start().starts_with("use ")).collect();
+    let code: Vec<&str> =
+        code.split_inclusive(';').filter(|statement| !statement.trim_start().starts_with("use ")).collect();
     let code = code.concat();
     let words = code.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
     let words = words.filter(|word| word.contains("::") && !word.starts_with("::"));

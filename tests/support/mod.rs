@@ -14,7 +14,8 @@ use std::process::{Command, Output};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use gputune::search::{Line, journal};
+use gputune::model::Line;
+use gputune::search::journal;
 
 /// Whether what takes minutes and shows little that other tests do not is run, too: with `GPUTUNE_TEST_ALL=1`.
 pub(crate) fn is_thorough() -> bool {

@@ -5,7 +5,7 @@ use super::super::error::DemoError;
 use super::super::scalar::{Scalar, Storage};
 use super::device::{Argument, Device, KERNELS, Kernel, Mark};
 use super::source::device_source;
-use crate::machine::foreign::cuda::{
+use crate::machine::cuda::{
     self, Blas, Buffer, Compiler, CudaError, DeviceFacts, Driver, Element, Event, Gpu, Grid, MatrixProduct, Module,
     Pinned, ProductShape, Stream,
 };

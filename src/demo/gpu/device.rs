@@ -3,7 +3,7 @@
 use super::super::batch::Batch;
 use super::super::error::DemoError;
 use super::super::scalar::Scalar;
-use crate::machine::foreign::cuda::ProductShape;
+use crate::machine::cuda::ProductShape;
 
 /// A device: its memory, products of matrices, kernels, and the way of batches to it.
 ///

@@ -13,7 +13,7 @@ use super::super::error::DemoError;
 use super::super::scalar::{Scalar, Storage};
 use super::device::{Argument, Device, Kernel, Mark};
 use super::source::{KERNEL_SOURCE, storage_source};
-use crate::machine::foreign::cuda::ProductShape;
+use crate::machine::cuda::ProductShape;
 
 /// Sanitizers find a kernel that reaches beyond its memory; not every compiler has them.
 const SANITIZERS: [&[&str]; 2] = [&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], &[]];

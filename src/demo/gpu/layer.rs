@@ -5,7 +5,7 @@ use super::super::parameters::{LARGEST_GRADIENT, MOMENTUM, Parameters};
 use super::super::scalar::Scalar;
 use super::account::{Account, Held};
 use super::device::{Argument, Device, Kernel};
-use crate::machine::foreign::cuda::ProductShape;
+use crate::machine::cuda::ProductShape;
 
 /// The parts that columns are summed in: enough threads for a device where there are few columns.
 const MOST_PARTS: usize = 1024;

@@ -9,7 +9,7 @@ use super::super::shared_watch::SharedWatch;
 use super::{Supervised, pid_of};
 use crate::machine::{
     process_table::{descendants, is_stopped, parent, started},
-    telemetry::shared::files_of,
+    shared::files_of,
 };
 
 /// How long ending processes without their supervisor may take: SIGKILL is a matter of milliseconds, unless a process waits

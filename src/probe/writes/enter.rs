@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use super::layout::{Layer, Layout, Refused, Stage, Step};
-use crate::machine::foreign::namespaces;
+use crate::machine::namespaces;
 
 /// Leaves for a namespace of its own. The process has one thread.
 pub(in crate::probe) fn enter(layout: &Layout) -> Result<(), Refused> {

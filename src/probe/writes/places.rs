@@ -123,7 +123,7 @@ pub(super) fn mount_of<'m>(folder: &Path, mounts: &'m [Mount]) -> Option<&'m Mou
 /// Folders in shared memory: data that somebody put there to read it fast. Segments beside them are shared with other
 /// programs, and stay.
 fn shared_memory_folders() -> impl Iterator<Item = (PathBuf, Kind)> {
-    let entries = fs::read_dir(crate::machine::telemetry::shared::FOLDER).into_iter().flatten().flatten();
+    let entries = fs::read_dir(crate::machine::shared::FOLDER).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
     folders.filter(|folder| rustix::fs::access(folder, Access::WRITE_OK).is_ok()).map(|folder| (folder, Kind::Memory))
 }

@@ -7,7 +7,7 @@
 use super::{Best, Noise, Ranked, Study, TAIL, Verdict, is_tied, ratio};
 use crate::model::{
     Config, Estimate, Goal, Measurement, Objective, OnTie, Trial,
-    objective::front::{by_compromise, non_dominated},
+    front::{by_compromise, non_dominated},
 };
 
 /// A config of the front.

@@ -12,7 +12,7 @@ use super::seen::{Open, Seen};
 use crate::diagnosis::{self, Around};
 use crate::model::{
     Config, Count, Estimate, Event, Failure, History, Objective, Outcome, Precision, Purpose, Space, Trial, arrival,
-    objective::front,
+    front,
 };
 use crate::probe::{Effort, Job, Limits, Prober};
 use crate::search::budget::{Budget, Round, StopReason};

@@ -2,7 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Config, LocateError, Outcome, Purpose, Settings, Space, Trial, arrival};
+use crate::model::Config;
+use crate::model::LocateError;
+use crate::model::Outcome;
+use crate::model::Purpose;
+use crate::model::Settings;
+use crate::model::Space;
+use crate::model::Trial;
+use crate::model::arrival;
 
 /// One finished trial, as a line of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
