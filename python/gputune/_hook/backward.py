@@ -7,7 +7,6 @@ from typing import Any, Callable
 import torch
 
 from gputune._hook.patching import Function, is_compiling, replace
-from gputune._hook.scaling import scaler_classes
 from gputune._hook.steps import Steps
 from gputune._hook.timeline import Phases
 
@@ -73,6 +72,13 @@ class Backward:
             return scaled
 
         return scale
+
+
+def scaler_classes() -> list[Any]:
+    """The classes that define a GradScaler: one for all devices since torch 2.3, one for CUDA before."""
+    modules = (getattr(torch, "amp", None), getattr(torch.cuda, "amp", None))
+    found = (getattr(module, "GradScaler", None) for module in modules)
+    return [kind for kind in found if kind is not None][:1]
 
 
 def _only(tensors: Any) -> Any:

@@ -9,17 +9,11 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grad
 
+from gputune._hook.backward import scaler_classes
 from gputune._hook.patching import Function, replace
 
 if TYPE_CHECKING:
     from gputune._hook.install import Hook
-
-
-def scaler_classes() -> list[Any]:
-    """The classes that define a GradScaler: one for all devices since torch 2.3, one for CUDA before."""
-    modules = (getattr(torch, "amp", None), getattr(torch.cuda, "amp", None))
-    found = (getattr(module, "GradScaler", None) for module in modules)
-    return [kind for kind in found if kind is not None][:1]
 
 
 class LossScaling:
