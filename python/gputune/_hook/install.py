@@ -30,7 +30,7 @@ from gputune._hook.transfers import Transfers
 class Hook:
     """All parts of the hook in one process. A target changes what it needs of them."""
 
-    def __init__(self, probe: dict[str, Any], folder: str) -> None:
+    def __init__(self, probe: dict[str, Any]) -> None:
         self.session = Session(probe)
         self.marks = Marks()
         self.phases = Phases()
@@ -43,46 +43,46 @@ class Hook:
         self.optimizers = Optimizers(self.session, self.phases, self.steps)
         self.modules = Modules(self.phases, self.steps, self.marks)
         self.transfers = Transfers(self.phases)
-        self.by_hand = ByHand(self)
         self.errors = Errors(self.session, self.stopping)
-        asked = self.session.experiment
-        self.observer = observer.make(self, folder, asked is not None and asked.mode == experiment.OBSERVE)
 
     def install(self) -> None:
-        _seed(self.session.seed)
         parts = (self.errors, self.marks, self.loaders, self.transfers, self.backward, self.modules, self.optimizers)
         for part in parts:
             part.install()
         self.phases.changed.append(self.memory.begin)
         self.optimizers.after_step.append(lambda optimizer: self.modules.end_search())
         self.steps.graphs.install()
-        self.by_hand.install()
         self.steps.samples.modules = lambda: self.modules.found
-        self.observer.install()
-        self.steps.checks.append(self._check_experiment)
-        for target in TARGETS:
-            if target.name in self.session.settings:
-                self.steps.reasons[target.name] = target.nothing
-                target.install(self)
-
-
-    def _check_experiment(self) -> None:
-        """At the first step: an experiment with the loader needs one."""
-        asked = self.session.experiment
-        if asked is None or asked.mode == experiment.OBSERVE:
-            return
-        if asked.mode == experiment.LOADER_ONLY or not self.loaders.is_replaying:
-            message = (
-                f"{asked.mode} needs a torch.utils.data.DataLoader that gives batches before the first step of the "
-                "optimizer, with gradients on; none did"
-            )
-            self.session.send("error", kind="rejected", message=message)
 
 
 def install(probe: dict[str, Any]) -> None:
     """Hooks this process, which has imported torch."""
     reporter = Reporter.current()
-    Hook(probe, (reporter.folder if reporter is not None else None) or "").install()
+    folder = (reporter.folder if reporter is not None else None) or ""
+    hook = Hook(probe)
+    _seed(hook.session.seed)
+    hook.install()
+    ByHand(hook).install()
+    asked = hook.session.experiment
+    observer.make(hook, folder, asked is not None and asked.mode == experiment.OBSERVE).install()
+    hook.steps.checks.append(lambda: _check_experiment(hook))
+    for target in TARGETS:
+        if target.name in hook.session.settings:
+            hook.steps.reasons[target.name] = target.nothing
+            target.install(hook)
+
+
+def _check_experiment(hook: Hook) -> None:
+    """At the first step: an experiment with the loader needs one."""
+    asked = hook.session.experiment
+    if asked is None or asked.mode == experiment.OBSERVE:
+        return
+    if asked.mode == experiment.LOADER_ONLY or not hook.loaders.is_replaying:
+        message = (
+            f"{asked.mode} needs a torch.utils.data.DataLoader that gives batches before the first step of the "
+            "optimizer, with gradients on; none did"
+        )
+        hook.session.send("error", kind="rejected", message=message)
 
 
 def _seed(seed: Any) -> None:
