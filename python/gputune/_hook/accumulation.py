@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import torch
 from torch import nn
@@ -13,10 +13,8 @@ from torch.optim import Optimizer
 
 from gputune._hook.loader_settings import ACCUMULATION
 from gputune._hook.modules import Treatment
+from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, replace
-
-if TYPE_CHECKING:
-    from gputune._hook.install import Hook
 
 #: Trainers that accumulate themselves, and how the user sets it there. The first that is at work counts: that of
 #: transformers uses Accelerate.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from gputune._hook.modules import Treatment
+from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, map_tensors, replace
-
-if TYPE_CHECKING:
-    from gputune._hook.install import Hook
 
 CHANNELS_LAST = "torch.channels_last"
 CUDNN_BENCHMARK = "torch.cudnn_benchmark"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
 from gputune._hook.loader_settings import ACCUMULATION
+from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, replace
 from gputune._hook.precision import PRECISION
-
-if TYPE_CHECKING:
-    from gputune._hook.install import Hook
 
 #: Times that gradients are computed and zeroed again, without a step, after which no optimizer is expected any more.
 #: Scripts with several optimizers zero the gradients of one model before another's first step.

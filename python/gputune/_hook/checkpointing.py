@@ -5,17 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from gputune._hook.modules import Treatment
+from gputune._hook.parts import Hook
 from gputune._hook.patching import Function
-
-if TYPE_CHECKING:
-    from gputune._hook.install import Hook
 
 CHECKPOINT = "torch.checkpoint"
 

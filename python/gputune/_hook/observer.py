@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import torch
 
@@ -14,10 +14,8 @@ from gputune._hook.communication import Communication
 from gputune._hook.data_files import DataFiles, FilesFound
 from gputune._hook.facts import Facts
 from gputune._hook.logs import Logs
+from gputune._hook.parts import Hook
 from gputune._hook.syncs import Syncs
-
-if TYPE_CHECKING:
-    from gputune._hook.install import Hook
 
 #: Seconds between two reports.
 _REPORT_SECONDS = 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import torch
 from torch import nn
@@ -13,12 +13,10 @@ from torch import nn
 from gputune._hook.backward import scaler_classes
 from gputune._hook.devices import is_in_use
 from gputune._hook.modules import Treatment
+from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, map_tensors, replace
 from gputune._hook.replaying import tensors_in
 from gputune._hook.scaling import LossScaling
-
-if TYPE_CHECKING:
-    from gputune._hook.install import Hook
 
 PRECISION = "torch.precision"
 

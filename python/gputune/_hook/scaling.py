@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import torch
 from torch import nn
 from torch.nn.utils import clip_grad
 
 from gputune._hook.backward import scaler_classes
+from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, replace
-
-if TYPE_CHECKING:
-    from gputune._hook.install import Hook
 
 
 class LossScaling:

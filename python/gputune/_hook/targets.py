@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable
+from typing import Callable
 
 from gputune._hook.accumulation import Accumulation
 from gputune._hook.backends import CHANNELS_LAST, CUDNN_BENCHMARK, SDPA, Attention, ChannelsLast, CudnnBenchmark
@@ -11,10 +11,8 @@ from gputune._hook.checkpointing import CHECKPOINT, Checkpointing
 from gputune._hook.compiling import COMPILE, Compiling
 from gputune._hook.loader_settings import ACCUMULATION
 from gputune._hook.optimizers import FUSED
+from gputune._hook.parts import Hook
 from gputune._hook.precision import PRECISION, Precision
-
-if TYPE_CHECKING:
-    from gputune._hook.install import Hook
 
 
 @dataclass(frozen=True)

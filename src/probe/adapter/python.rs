@@ -53,6 +53,7 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_hook/native_writers.py"
     "gputune/_hook/observer.py"
     "gputune/_hook/optimizers.py"
+    "gputune/_hook/parts.py"
     "gputune/_hook/patching.py"
     "gputune/_hook/precision.py"
     "gputune/_hook/refusals.py"

@@ -1,0 +1,47 @@
+"""The parts of the hook in one process, on which the targets and the observer act."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gputune._hook.backward import Backward
+from gputune._hook.errors import Errors
+from gputune._hook.facts import Facts
+from gputune._hook.loader import Loaders
+from gputune._hook.marks import Marks
+from gputune._hook.memory import Memory
+from gputune._hook.modules import Modules
+from gputune._hook.optimizers import Optimizers
+from gputune._hook.session import Session
+from gputune._hook.steps import Steps
+from gputune._hook.stopping import Stopping
+from gputune._hook.timeline import Phases
+from gputune._hook.transfers import Transfers
+
+
+class Hook:
+    """All parts of the hook in one process. A target changes what it needs of them."""
+
+    def __init__(self, probe: dict[str, Any]) -> None:
+        self.session = Session(probe)
+        self.marks = Marks()
+        self.phases = Phases()
+        self.stopping = Stopping()
+        self.memory = Memory(self.session)
+        self.facts = Facts(self.session)
+        self.loaders = Loaders(self.session, self.marks, self.stopping, self.facts, self.phases)
+        self.steps = Steps(self.session, self.phases, self.loaders, self.marks, self.memory, self.stopping)
+        self.backward = Backward(self.phases, self.steps)
+        self.optimizers = Optimizers(self.session, self.phases, self.steps)
+        self.modules = Modules(self.phases, self.steps, self.marks)
+        self.transfers = Transfers(self.phases)
+        self.errors = Errors(self.session, self.stopping)
+
+    def install(self) -> None:
+        parts = (self.errors, self.marks, self.loaders, self.transfers, self.backward, self.modules, self.optimizers)
+        for part in parts:
+            part.install()
+        self.phases.changed.append(self.memory.begin)
+        self.optimizers.after_step.append(lambda optimizer: self.modules.end_search())
+        self.steps.graphs.install()
+        self.steps.samples.modules = lambda: self.modules.found
