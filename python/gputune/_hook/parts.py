@@ -20,28 +20,28 @@ from gputune._hook.transfers import Transfers
 
 
 class Hook:
-    """All parts of the hook in one process. A target changes what it needs of them."""
+    """All parts of the hook in one process. What is public here may be touched by the targets and the observer."""
 
     def __init__(self, probe: dict[str, Any]) -> None:
         self.session = Session(probe)
-        self.marks = Marks()
+        self._marks = Marks()
         self.phases = Phases()
-        self.stopping = Stopping()
-        self.memory = Memory(self.session)
+        stopping = Stopping()
+        self._memory = Memory(self.session)
         self.facts = Facts(self.session)
-        self.loaders = Loaders(self.session, self.marks, self.stopping, self.facts, self.phases)
-        self.steps = Steps(self.session, self.phases, self.loaders, self.marks, self.memory, self.stopping)
+        self.loaders = Loaders(self.session, self._marks, stopping, self.facts, self.phases)
+        self.steps = Steps(self.session, self.phases, self.loaders, self._marks, self._memory, stopping)
         self.backward = Backward(self.phases, self.steps)
         self.optimizers = Optimizers(self.session, self.phases, self.steps)
-        self.modules = Modules(self.phases, self.steps, self.marks)
-        self.transfers = Transfers(self.phases)
-        self.errors = Errors(self.session, self.stopping)
+        self.modules = Modules(self.phases, self.steps, self._marks)
+        self._transfers = Transfers(self.phases)
+        self._errors = Errors(self.session, stopping)
 
     def install(self) -> None:
-        parts = (self.errors, self.marks, self.loaders, self.transfers, self.backward, self.modules, self.optimizers)
+        parts = (self._errors, self._marks, self.loaders, self._transfers, self.backward, self.modules, self.optimizers)
         for part in parts:
             part.install()
-        self.phases.changed.append(self.memory.begin)
+        self.phases.changed.append(self._memory.begin)
         self.optimizers.after_step.append(lambda optimizer: self.modules.end_search())
         self.steps.graphs.install()
         self.steps.samples.modules = lambda: self.modules.found
