@@ -25,9 +25,9 @@ def _silence_trackers():
 
 def _await_torch():
     try:
-        from gputune._hook import importing
+        from gputune._hook import entry
 
-        importing.await_torch()
+        entry.await_torch()
     except Exception:  # the script runs without us; gputune notices that nothing is reported
         pass
 

@@ -1,11 +1,22 @@
-"""Where the hook begins: called once torch is imported."""
+"""Where the hook begins: once torch is imported.
+
+Torch loads the hook by itself since 2.5, unless its entry points are off; else the hook waits for the import.
+"""
 
 from __future__ import annotations
 
+import sys
+
 from gputune._client import Reporter
-from gputune._hook import writes
+from gputune._hook import importing, writes
 
 _is_installed = False
+
+
+def await_torch() -> None:
+    """Has the hook installed after torch; does nothing outside a probe."""
+    if Reporter.current() is not None and "torch" not in sys.modules:
+        importing.after("torch", lambda module: torch_backend())
 
 
 def torch_backend() -> None:

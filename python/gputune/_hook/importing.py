@@ -1,7 +1,4 @@
-"""Runs functions after the import of modules: the hook after that of torch, where torch does not do so itself.
-
-Torch loads the hook since 2.5, unless its entry points are off.
-"""
+"""Runs functions after the import of modules."""
 
 from __future__ import annotations
 
@@ -10,21 +7,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Callable, Optional
 
-from gputune._client import Reporter
-
 Function = Callable[[ModuleType], None]
-
-
-def await_torch() -> None:
-    """Has the hook installed after torch; does nothing outside a probe."""
-    if Reporter.current() is not None and "torch" not in sys.modules:
-        after("torch", _run_hook)
-
-
-def _run_hook(module: ModuleType) -> None:
-    from gputune._hook import entry
-
-    entry.torch_backend()
 
 
 def after(name: str, function: Function) -> None:
