@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gputune::model::{Estimate, Failure, Measurement, Memory, Objective, Outcome, Parameter, Purpose, Settings, Space};
+use gputune::model::{
+    Estimate, Failure, Line, Measurement, Memory, Objective, Outcome, Parameter, Purpose, Settings, Space,
+};
 use gputune::probe::{Step, StepError};
 use gputune::search::{
-    Budget, Fingerprint, Header, Journal, Line, Recovered, StopReason, Strategy, Study, Tuner,
+    Budget, Fingerprint, Header, Journal, Recovered, StopReason, Strategy, Study, Tuner,
     strategy::{self, Proposal, View},
 };
 

@@ -9,7 +9,7 @@ use gputune::probe::{CommandProber, StepTemplate};
 use gputune::report::{self, BestReport, Compute, LearningRate, emit::Run};
 use gputune::search::{Study, WarmStart};
 
-use super::search;
+use super::paths;
 
 /// What a command is rendered with beside its settings.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Ran {
 impl Ran {
     /// For the trial of this number of a search with the folder `out`.
     pub(super) fn new(out: &Path, number: u32) -> Self {
-        Self { gputune: search::gputune_path(), probe_dir: CommandProber::probe_dir(out, number) }
+        Self { gputune: paths::gputune_path(), probe_dir: CommandProber::probe_dir(out, number) }
     }
 
     /// For the trial that found a config.

@@ -13,7 +13,7 @@ use gputune::spec::{Spec, SpecError};
 
 use super::best::Ran;
 use super::exit::Exit;
-use super::{diagnostic, folder, search, stdout, writes};
+use super::{diagnostic, folder, paths, stdout, writes};
 
 /// Show the space, the baseline and the first commands of a search; start nothing
 #[derive(Debug, clap::Args)]
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     }
     describe_commands(&spec, &earlier, &out, &mut text);
     let supervisor = Path::new("/proc/self/exe");
-    let protection = Protection::find(spec.step.template(), spec.step.writes(), supervisor, &search::absolute(&out));
+    let protection = Protection::find(spec.step.template(), spec.step.writes(), supervisor, &paths::absolute(&out));
     let protection = protection.map_err(|error| writes::impossible(&error))?;
     let _ = writeln!(text, "{}", writes::line(&protection));
     describe_time(&spec, &mut text);
@@ -166,7 +166,7 @@ fn describe_commands(spec: &Spec, earlier: &[Earlier], out: &Path, text: &mut St
     for (at, config) in first.iter().enumerate() {
         let settings = spec.space.settings(config);
         let number = u32::try_from(at + 1).unwrap_or(u32::MAX);
-        let ran = Ran::new(&search::absolute(out), number);
+        let ran = Ran::new(&paths::absolute(out), number);
         let rendered = template.render(&settings, &ran.gputune, &ran.probe_dir);
         let label = if at == 0 { "commands" } else { "" };
         let _ = writeln!(text, "{label:<10} {}", ran.with(template, &spec.space).command_line(&settings));

@@ -15,7 +15,7 @@ use gputune::report::{self, Occasion, emit::shell_word};
 use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
-use super::{diagnostic, folder, interrupt, probe, search, stdout, writes};
+use super::{diagnostic, folder, interrupt, paths, probe, search, stdout, writes};
 
 mod one_rank;
 mod said;
@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     args.write.as_ref().map_or(Ok(()), |path| opener.check(path))?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(args));
     folder::prepare(&out)?;
-    let out = search::absolute(&out);
+    let out = paths::absolute(&out);
     let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
@@ -157,7 +157,7 @@ fn of_spec(path: &Path, args: &Args) -> Result<Subject, Failed> {
         let config = probe::chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
         spec.space.settings(&config).chosen(&spec.space)
     };
-    let mut step = spec.step.into_command(search::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
+    let mut step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
     step.may_count_steps = true;
     let line = settings.line();
     let job = if line.is_empty() { path.display().to_string() } else { format!("{}, {line}", path.display()) };
@@ -196,7 +196,7 @@ fn of_command(command: &[String]) -> Result<Subject, Failed> {
         samples_per_step: None,
         may_count_steps: true,
         ranks: None,
-        gputune: search::gputune_path(),
+        gputune: paths::gputune_path(),
         supervisor: PathBuf::from("/proc/self/exe"),
         is_gpu: device.is_gpu,
         writes: WritesWish::default(),

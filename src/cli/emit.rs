@@ -14,7 +14,7 @@ use gputune::spec::Spec;
 use super::apply::{Change, Language, difference};
 use super::best::Ran;
 use super::exit::{Exit, Failed};
-use super::{diagnostic, folder, report, search, stdout};
+use super::{diagnostic, folder, paths, report, stdout};
 
 /// Print the best config of a search again, in any form
 ///
@@ -111,7 +111,7 @@ impl Found {
     fn print(&self, format: &Format) -> Result<(), Failed> {
         let Self { best, kept } = self;
         match kept {
-            Some(kept) => print(format, best, &kept.study, &kept.step, &search::absolute(&kept.folder)),
+            Some(kept) => print(format, best, &kept.study, &kept.step, &paths::absolute(&kept.folder)),
             None => {
                 let next = best.next();
                 write(format, &Chosen { next: next.as_deref(), ..Chosen::of(&settings_for(format, best)) })

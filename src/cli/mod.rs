@@ -17,6 +17,7 @@ mod folder;
 mod init;
 mod interrupt;
 mod live;
+mod paths;
 mod probe;
 mod progress;
 mod questions;

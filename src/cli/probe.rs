@@ -10,7 +10,7 @@ use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
-use super::{diagnostic, folder, interrupt, samples, search, stdout, writes};
+use super::{diagnostic, folder, interrupt, paths, samples, search, stdout, writes};
 
 /// Probe one config and show everything that was measured
 ///
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> super::Result {
         folder.into()
     });
     folder::prepare(&out)?;
-    let out = search::absolute(&out);
+    let out = paths::absolute(&out);
     if !args.quiet {
         spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
     }
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     let settings = spec.space.settings(&config).chosen(&spec.space);
     let as_it_is =
         (spec.is_baseline_as_it_is && args.set.is_empty()).then(|| spec.baseline.clone().unwrap_or_default());
-    let step = spec.step.into_command(search::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
+    let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
     let mut prober = CommandProber::new(step, &out);
     writes::announce(&mut prober, args.quiet)?;
     let tuner = Tuner::with_prober(spec.space, prober)

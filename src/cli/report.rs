@@ -15,7 +15,7 @@ use gputune::search::{
 use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
-use super::{best, colour, folder, search, stdout};
+use super::{best, colour, folder, paths, stdout};
 
 /// Show what a search found, in any form; or two searches side by side
 ///
@@ -163,7 +163,7 @@ fn older_record(folder: &Path) -> Option<Record> {
 
 /// The report on the best config of a search that is kept.
 pub(super) fn best_of(kept: &Kept) -> Option<BestReport> {
-    let folder = search::absolute(&kept.folder);
+    let folder = paths::absolute(&kept.folder);
     let best = best::report(&kept.study, &kept.device, &kept.step, &kept.header.warm_start, &folder)?;
     // How far it is from the device's ceilings only the machine knows that measured them.
     let then = std::fs::read_to_string(folder.join(folder::BEST_JSON)).ok();

@@ -17,7 +17,7 @@ use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
-use super::{best, colour, diagnostic, emit, folder, interrupt, samples, writes};
+use super::{best, colour, diagnostic, emit, folder, interrupt, paths, samples, writes};
 
 /// Find the config that trains fastest, by probing the real training step
 ///
@@ -66,7 +66,7 @@ pub(super) fn run(args: Args) -> super::Result {
         start_over(&out, &header, &spec, args.quiet)?;
     }
     folder::prepare(&out)?;
-    let out = absolute(&out);
+    let out = paths::absolute(&out);
     let open = if args.accept_changes { Journal::open_accepting_changes } else { Journal::open };
     let (journal, recovered) =
         open(&out.join(folder::JOURNAL), &header, &spec.space).map_err(|error| journal_failed(&error))?;
@@ -84,7 +84,7 @@ pub(super) fn run(args: Args) -> super::Result {
     folder::describe(&out, &description.with_baseline_as_it_is(is_as_it_is))?;
     let mut progress = Progress::new(args.quiet, &spec, &recovered, &stop).with_status_file(&out);
     // The link in /proc leads to the running executable, even if its file was replaced meanwhile.
-    let step = spec.step.into_command(gputune_path(), PathBuf::from("/proc/self/exe"), &device);
+    let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
     let mut prober = CommandProber::new(step, &out);
     writes::announce(&mut prober, args.quiet)?;
     if !args.quiet {
@@ -114,7 +114,7 @@ pub(super) fn run(args: Args) -> super::Result {
     folder::describe(&out, &description.ended(study.stopped, study.elapsed))?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     if !args.quiet {
-        eprintln!("{}", report::terminal(&study, best.as_ref(), relative(&out), colour::stderr()));
+        eprintln!("{}", report::terminal(&study, best.as_ref(), paths::relative(&out), colour::stderr()));
     }
     print_warnings(&study, &device);
     if args.quiet && best.is_none() {
@@ -233,7 +233,7 @@ fn journal_failed(error: &JournalError) -> Failed {
 }
 
 pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
-    let kept = format!("finished trials are kept in {}", relative(out).display());
+    let kept = format!("finished trials are kept in {}", paths::relative(out).display());
     match error {
         TuneError::Probe(probe) => {
             let failed = Failed::because(Exit::Impossible, probe).last_lines(probe.last_lines().to_vec());
@@ -252,7 +252,7 @@ pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
         TuneError::SameFailure { last_lines, .. } => {
             Failed::because(Exit::Impossible, error).last_lines(last_lines.clone()).hint(format!(
                 "the whole output is in {}; mend the step and run again with --fresh",
-                relative(&out.join("logs")).display()
+                paths::relative(&out.join("logs")).display()
             ))
         }
         TuneError::Journal(journal @ JournalError::Changed { .. }) => journal_failed(journal),
@@ -320,20 +320,4 @@ fn crowded(study: &Study) -> Option<String> {
          the numbers hold for a machine that is as busy. Threads that wait by spinning, as OpenMP's do, then cost many \
          times their share; OMP_NUM_THREADS limits them"
     ))
-}
-
-/// The path of this executable, as `{gputune}` gives it to a step.
-pub(super) fn gputune_path() -> PathBuf {
-    std::env::current_exe().unwrap_or_else(|_| PathBuf::from("gputune"))
-}
-
-/// The path from the root; of a folder that is not there yet, as far as it can be told.
-pub(super) fn absolute(path: &Path) -> PathBuf {
-    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
-}
-
-/// The path as seen from here, which is shorter to read.
-fn relative(path: &Path) -> &Path {
-    let here = std::env::current_dir().ok();
-    here.and_then(|here| path.strip_prefix(here).ok()).filter(|path| !path.as_os_str().is_empty()).unwrap_or(path)
 }

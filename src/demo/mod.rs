@@ -16,6 +16,7 @@ mod choice;
 mod columns;
 mod data_set;
 mod decode;
+mod engine;
 mod error;
 #[cfg(feature = "cuda")]
 mod gpu;
@@ -43,9 +44,10 @@ mod training;
 mod workers;
 
 pub use choice::DeviceChoice;
+pub use engine::DemoStep;
 pub use error::DemoError;
 pub use memory::DemoMemory;
 pub use options::DemoOptions;
 pub use precision::Precision;
-pub use trainer::{DemoStep, DemoTrainer};
+pub use trainer::DemoTrainer;
 pub use training::DemoTraining;

@@ -2,10 +2,10 @@
 
 use super::choice::DeviceChoice;
 use super::data_set::DataSet;
+use super::engine::Engine;
 use super::error::DemoError;
 use super::memory::Ledger;
 use super::options::DemoOptions;
-use super::trainer::Engine;
 
 /// A training that is ready on a GPU.
 pub(super) struct OnGpu {

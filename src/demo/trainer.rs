@@ -1,12 +1,13 @@
 //! The training loop, one step at a time.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use half::{bf16, f16};
 
 use super::batch::Batch;
 use super::data_set::DataSet;
+use super::engine::{DemoStep, Engine};
 use super::error::DemoError;
 use super::loader::Loader;
 use super::machine::available_memory_bytes;
@@ -18,23 +19,6 @@ use super::precision::Precision;
 use super::scalar::Scalar;
 use super::shape::Shape;
 use super::tf32::Tf32;
-
-/// What one training step did and how long its parts took.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct DemoStep {
-    /// The samples in the batch.
-    pub samples: u64,
-    /// The mean cross-entropy of the batch before the update.
-    pub loss: f64,
-    /// The wait for the batch; without workers, the loading itself. On a GPU, what its work did not hide of it.
-    pub data_wait: Duration,
-    /// The computation of the loss.
-    pub forward: Duration,
-    /// The computation of the gradients.
-    pub backward: Duration,
-    /// The update of all parameters.
-    pub update: Duration,
-}
 
 /// A running job: a data set, loader threads and a network in training.
 ///
@@ -122,12 +106,6 @@ impl fmt::Debug for DemoTrainer {
     }
 }
 
-/// A training of any precision.
-pub(super) trait Engine: Send {
-    /// Trains one batch.
-    fn step(&mut self) -> Result<DemoStep, DemoError>;
-}
-
 /// A training on the processor.
 pub(super) struct Training<S> {
     network: Network<S>,
@@ -173,6 +151,7 @@ impl<S: Scalar> Engine for Training<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
     use std::{fs, thread};
 
     use super::super::choice::DeviceChoice;

@@ -10,6 +10,9 @@ use crate::model::{
     quantity::show_number,
 };
 
+/// The facts that hold the rates of the loader alone: this, and the number of workers.
+pub(super) const LOADER_RATES: &str = "loader_only.rate.";
+
 /// A probe that differs from the observed one in one thing, so that the difference tells what that thing costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -300,7 +303,7 @@ impl Evidence {
         let run = self.run(Differential::LoaderOnly).filter(|_| !self.is_in_steps());
         let Some(run) = run else { return BTreeMap::new() };
         let ranks = f64::from(self.observed.ranks.unwrap_or(1).max(1));
-        let rates = run.facts.numbered(super::starvation::LOADER_RATES).into_iter();
+        let rates = run.facts.numbered(LOADER_RATES).into_iter();
         rates.filter_map(|(workers, rate)| Some((workers, positive(rate)? * ranks))).collect()
     }
 

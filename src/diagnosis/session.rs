@@ -4,10 +4,10 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::evidence::{Around, Differential, Evidence, Ran};
+use super::cache;
+use super::evidence::{Around, Differential, Evidence, LOADER_RATES, Ran};
 use super::plan::{self, Allowed, Next};
 use super::verdict::{Verdict, diagnose};
-use super::{cache, starvation};
 use crate::model::{Config, Outcome, Progress, Settings};
 use crate::probe::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober};
 
@@ -214,7 +214,7 @@ impl Session<'_> {
 
 fn is_of_use(differential: Differential, measurement: &crate::model::Measurement) -> bool {
     match differential {
-        Differential::LoaderOnly => !measurement.facts.numbered(starvation::LOADER_RATES).is_empty(),
+        Differential::LoaderOnly => !measurement.facts.numbered(LOADER_RATES).is_empty(),
         _ => measurement.throughput.is_some() || measurement.step_seconds.is_some(),
     }
 }

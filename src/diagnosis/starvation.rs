@@ -17,9 +17,6 @@ pub(super) static WITHOUT_LOADER: Threshold = Threshold {
     source: "DS-Analyzer (VLDB 2021): prep stall is what synthetic data saves; 5 % as above",
 };
 
-/// The facts that hold the rates of the loader alone: this, and the number of workers.
-pub(super) const LOADER_RATES: &str = "loader_only.rate.";
-
 /// The share of the time in which the device has nothing to do because data is missing: what replayed batches save where
 /// that was measured, else what the step waits.
 pub(super) fn exposed_wait(evidence: &Evidence) -> f64 {

@@ -3,6 +3,7 @@
 mod demands;
 mod ending;
 mod environment;
+mod step;
 mod surroundings;
 mod verdict;
 
@@ -32,40 +33,15 @@ use super::supervisor::{Care, Supervised};
 use super::sweep;
 use super::timeline::Timeline;
 use super::trackers;
-use super::writes::{ProbeScratch, Protection, WritesError, WritesWish};
-use super::{Effort, Experiment, Job, Mode, ProbeError, Prober, Rate, StepTemplate, Watch};
+use super::writes::{ProbeScratch, Protection, WritesError};
+use super::{Effort, Experiment, Job, Mode, ProbeError, Prober, Rate, Watch};
 use crate::machine::{GpuMeter, GpuState, nvml::Visible};
-use crate::model::{Expression, Failure, Outcome, Progress, STEPS_PER_SECOND};
+use crate::model::{Failure, Outcome, Progress, STEPS_PER_SECOND};
 pub use demands::as_it_is_needs;
 use environment::KnownWords;
-pub(super) use surroundings::io_error;
+pub use step::CommandStep;
 use surroundings::{environment, rendered_folder, write_rendered, writes_of};
 use verdict::Verdict;
-
-/// What a command prober runs and how it reads it.
-#[derive(Debug)]
-pub struct CommandStep {
-    /// The command, its environment and its files.
-    pub template: StepTemplate,
-    /// How throughput is read.
-    pub rate: Rate,
-    /// Samples per step, where the step does not tell.
-    pub samples_per_step: Option<Expression>,
-    /// Whether steps are counted where nobody knows their samples; else that is an error.
-    pub may_count_steps: bool,
-    /// How many processes of a distributed job must report, where that is stated.
-    pub ranks: Option<Expression>,
-    /// What `{gputune}` stands for.
-    pub gputune: PathBuf,
-    /// The executable that supervises: `gputune`, or one that calls [`supervisor::run_if_asked`].
-    ///
-    /// [`supervisor::run_if_asked`]: super::supervisor::run_if_asked
-    pub supervisor: PathBuf,
-    /// Whether the device is a GPU; if not, the memory of the probe's processes is device memory.
-    pub is_gpu: bool,
-    /// What is to become of the probes' writes.
-    pub writes: WritesWish,
-}
 
 /// Runs a command for each probe; logs and rendered files go below a folder.
 #[derive(Debug)]
@@ -240,17 +216,17 @@ impl<'r> Run<'r> {
         let program = rendered.command.first().cloned().unwrap_or_default();
         let log = folder.join(CommandProber::log_name(job.number, job.effort));
         let logs = log.parent().unwrap_or(folder);
-        fs::create_dir_all(logs).map_err(io_error("create", logs))?;
+        fs::create_dir_all(logs).map_err(ProbeError::io("create", logs))?;
         let own_dir = step.template.uses_probe_dir().then_some(probe_dir.as_path());
         write_rendered(&rendered, &probe_dir, own_dir.is_some())?;
         let scratch = Scratch::new()?;
         let socket_path = scratch.path().join("events");
-        let socket = EventSocket::bind(&socket_path, sender).map_err(io_error("listen on", &socket_path))?;
+        let socket = EventSocket::bind(&socket_path, sender).map_err(ProbeError::io("listen on", &socket_path))?;
         let mut env = environment(rendered.env, job);
         trackers::silence(&mut env, scratch.path());
         let theirs = env.get(PYTHONPATH).map(Into::into).or_else(|| std::env::var_os(PYTHONPATH));
         let laid_down = hook::lay_down(scratch.path(), &socket_path, job, &step.template.apply, theirs);
-        let path = laid_down.map_err(io_error("write the hook to", scratch.path()))?;
+        let path = laid_down.map_err(ProbeError::io("write the hook to", scratch.path()))?;
         env.insert(PYTHONPATH.to_owned(), path.to_string_lossy().into_owned());
         env.insert(protocol::SOCKET.to_owned(), socket_path.display().to_string());
         env.insert(protocol::CONFIG.to_owned(), serde_json::to_string(job.settings).unwrap_or_default());
@@ -265,7 +241,7 @@ impl<'r> Run<'r> {
             Rate::Events => None,
         };
         let settings = OutputSettings { log: log.clone(), log_size: job.limits.log_size, pattern };
-        let output = Output::read(reader, settings, sender.clone()).map_err(io_error("write the log", &log))?;
+        let output = Output::read(reader, settings, sender.clone()).map_err(ProbeError::io("write the log", &log))?;
         let grace_ms = u64::try_from(job.limits.grace_time.as_millis()).unwrap_or(u64::MAX);
         let store = protection.and_then(Protection::store).map(Path::to_owned);
         let order = Order {
@@ -280,7 +256,7 @@ impl<'r> Run<'r> {
         let shared = SharedWatch::begin(scratch.path());
         let begin = Instant::now();
         let supervised = Supervised::start(&step.supervisor, &order, &writer, sender.clone(), Message::Supervisor)
-            .map_err(io_error("start the supervisor", &step.supervisor))?;
+            .map_err(ProbeError::io("start the supervisor", &step.supervisor))?;
         scratch.note(supervised.pid());
         Ok(Self {
             step,

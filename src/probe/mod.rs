@@ -34,9 +34,10 @@ mod totals;
 mod trackers;
 mod writes;
 
+use std::io;
 use std::num::NonZeroU32;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use brief::{Brief, Printed, PrintedEnd};
@@ -239,6 +240,14 @@ pub enum ProbeError {
         /// Its reason.
         reason: String,
     },
+}
+
+impl ProbeError {
+    /// What failed, for `map_err`: an action such as `create`, and what it was done to.
+    fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path: Some(path), source }
+    }
 }
 
 impl ProbeError {

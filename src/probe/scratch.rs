@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use super::ProbeError;
 use super::cgroup::Cgroup;
-use super::command::io_error;
 use crate::machine::process_table;
 
 /// What the names of all scratch folders begin with.
@@ -74,7 +73,7 @@ impl Scratch {
             fs::rename(unlocked, folder.path().join(OWNER))?;
             Ok(Self { folder, _owner: owner })
         };
-        made().map_err(io_error("create a folder in", &parent))
+        made().map_err(ProbeError::io("create a folder in", &parent))
     }
 
     pub(super) fn path(&self) -> &Path {

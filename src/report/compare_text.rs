@@ -7,8 +7,8 @@ use super::escape::{as_markdown, plain};
 use super::gpus::gpu_summary;
 use super::layout::{Column, lay_out};
 use super::row::shown_metric;
+use super::row::shown_ratio;
 use super::screen::{Screen, Tone, wrap};
-use super::table::shown_ratio;
 use crate::model::{
     Direction, Estimate, Measurement,
     quantity::{show_bytes, show_duration},

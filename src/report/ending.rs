@@ -1,7 +1,7 @@
 //! What a search came to, in words: the comparison with the baseline, how much was seen, which settings nobody vouches for.
 
 use super::difference::without_difference;
-use super::table::shown_ratio;
+use super::row::shown_ratio;
 use crate::model::{Direction, arrival};
 use crate::search::{Alternatives, Best, Confirmed, Ranked, Study, Verdict};
 

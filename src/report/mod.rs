@@ -31,6 +31,7 @@ mod probe;
 mod redact;
 mod row;
 mod screen;
+mod subject;
 mod svg;
 mod table;
 mod tensorboard;
@@ -52,7 +53,7 @@ pub use figure::{
     Strand, Tick, Unit,
 };
 pub use figures::{FIGURES, FigureRow, figures};
-pub use format::{Output, Place, REPORTS, ReportFormat, Subject, report_format, terminal};
+pub use format::{REPORTS, ReportFormat, report_format, terminal};
 pub use front::front_table;
 pub use learning_rate::{LearningRate, Rate};
 pub use machine::{ceilings_text, machine_text};
@@ -62,6 +63,7 @@ pub use page::page;
 pub use probe::{ProbeReport, probe_json, probe_text};
 pub use row::{shown_estimate, shown_outcome, shown_result};
 pub use screen::{Screen, Tone, shortened, wrap};
+pub use subject::{Output, Place, Subject};
 pub use svg::svg;
 pub use table::{table, verdict};
 pub use trials::trials_csv;

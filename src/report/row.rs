@@ -19,6 +19,14 @@ pub fn shown_estimate(estimate: Estimate, unit: &str) -> String {
     }
 }
 
+/// A ratio with its interval: `1.42x (1.38 to 1.47)`.
+pub(super) fn shown_ratio(ratio: Estimate) -> String {
+    match (ratio.low, ratio.high) {
+        (Some(low), Some(high)) => format!("{:.2}x ({low:.2} to {high:.2})", ratio.value),
+        _ => format!("{:.2}x", ratio.value),
+    }
+}
+
 /// What the comparison with full precision came to, in words.
 pub(super) fn shown_numerics(numerics: &Numerics) -> String {
     match (numerics.drift, &numerics.not_compared) {

@@ -16,7 +16,7 @@ use super::row::{
 };
 use super::screen::{Screen, Tone, wrap};
 use crate::model::{
-    Config, Estimate, Metric, Parameter, Settings, Trial,
+    Config, Metric, Parameter, Settings, Trial,
     metric::together,
     quantity::{show_bytes, show_duration, show_number},
 };
@@ -288,13 +288,5 @@ fn memory_words(best: &Best) -> String {
         }
         (Some(peak), None) => format!(", {} of memory at the peak", show_bytes(peak)),
         _ => String::new(),
-    }
-}
-
-/// A ratio with its interval: `1.42x (1.38 to 1.47)`.
-pub(super) fn shown_ratio(ratio: Estimate) -> String {
-    match (ratio.low, ratio.high) {
-        (Some(low), Some(high)) => format!("{:.2}x ({low:.2} to {high:.2})", ratio.value),
-        _ => format!("{:.2}x", ratio.value),
     }
 }

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use super::collected::Collected;
 use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{Located, StepTable};
 use super::parameter::{Definition, Part, part};
-use super::space::Collected;
 use super::step::some_settings;
 use crate::model::{Space, Value};
 use crate::probe::{

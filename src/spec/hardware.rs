@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
+use super::collected::Collected;
 use super::error::SpecError;
 use super::file::{Located, StepTable};
-use super::space::Collected;
 use crate::machine::{DeviceChoice, Hardware, VISIBLE_GPUS};
 use crate::model::{Precision, Value};
 use crate::probe::{Template, adapter::Applied};

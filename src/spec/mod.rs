@@ -4,6 +4,7 @@
 
 mod apply;
 mod baseline;
+mod collected;
 mod error;
 mod file;
 mod goals;
@@ -15,6 +16,7 @@ mod pattern;
 mod places;
 mod quoted;
 mod reading;
+mod shipped;
 mod space;
 mod step;
 mod syntax;
@@ -28,7 +30,7 @@ use std::time::Duration;
 
 pub use error::{SpecError, suggestion};
 pub use hardware::LeftOut;
-pub use space::SHIPPED_SPACES;
+pub use shipped::SHIPPED_SPACES;
 pub use step::StepSpec;
 
 use crate::machine::{Device, Hardware, NoGpu, VISIBLE_GPUS, nvml::Visible};

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use super::collected::Collected;
 use super::error::{SourceFile, SpecError, suggestion};
 use super::file::Located;
 use super::parameter::{expression, functions};
-use super::space::Collected;
 use crate::model::{ExpressionError, Owner, SpaceError};
 
 /// Points a mistake in the space at its place in a file.

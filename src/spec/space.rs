@@ -1,47 +1,13 @@
 //! From `[space]` and `[[rules]]`, with what they import, to a [`Space`].
 
-use std::path::{Path, PathBuf};
-
-use super::apply;
-use super::error::{SourceFile, SpecError, suggestion};
-use super::file::{Located, RuleTable, SpaceFile, SpaceTable, StepTable};
+use super::collected::Collected;
+use super::error::{SourceFile, SpecError};
+use super::file::{Located, RuleTable, SpaceTable, StepTable};
 use super::hardware::{self, LeftOut};
-use super::parameter::{Definition, Part, expression, part};
-use super::{places, reading};
+use super::{apply, places};
 use crate::machine::Hardware;
-use crate::model::{Owner, Space, SpaceBuilder};
+use crate::model::Space;
 use crate::probe::adapter::Applied;
-
-/// The spaces that come along, by name.
-pub const SHIPPED_SPACES: &[(&str, &str)] = &[
-    ("accelerate", include_str!("../../search-spaces/accelerate.toml")),
-    ("batch", include_str!("../../search-spaces/batch.toml")),
-    ("dataloader", include_str!("../../search-spaces/dataloader.toml")),
-    ("deepspeed", include_str!("../../search-spaces/deepspeed.toml")),
-    ("huggingface", include_str!("../../search-spaces/huggingface.toml")),
-    ("jax", include_str!("../../search-spaces/jax.toml")),
-    ("keras", include_str!("../../search-spaces/keras.toml")),
-    ("lightning", include_str!("../../search-spaces/lightning.toml")),
-    ("nccl", include_str!("../../search-spaces/nccl.toml")),
-    ("precision", include_str!("../../search-spaces/precision.toml")),
-    ("torch", include_str!("../../search-spaces/torch.toml")),
-    ("torch-adapter", include_str!("../../search-spaces/torch-adapter.toml")),
-    ("torchrun", include_str!("../../search-spaces/torchrun.toml")),
-];
-
-/// Parameters and rules of all files, each with the file that it stands in.
-#[derive(Default)]
-pub(super) struct Collected {
-    pub(super) files: Vec<SourceFile>,
-    pub(super) parameters: Vec<Definition>,
-    pub(super) rules: Vec<(usize, Located<String>)>,
-    /// How many of the last rules follow from what the parameters are applied to; their place is that of the target.
-    pub(super) implied_rules: usize,
-    /// The files that are being read, so that one that imports itself is found.
-    open: Vec<PathBuf>,
-    /// The files that were read: a second import adds nothing.
-    done: Vec<PathBuf>,
-}
 
 /// The space of a spec's tables, what its parameters are applied to, and what the hardware does not have of it.
 pub(super) fn build(
@@ -63,132 +29,4 @@ pub(super) fn build(
     }
     apply::check_settings(&collected, &space, &applied)?;
     Ok((space, applied, left_out))
-}
-
-impl Collected {
-    fn add(&mut self, file: &SourceFile, table: &SpaceTable, rules: &[RuleTable]) -> Result<(), SpecError> {
-        let at = self.files.len();
-        self.files.push(file.clone());
-        self.open.push(identity(&file.path));
-        for import in &table.import {
-            self.import(file, import)?;
-        }
-        for (name, table) in &table.parameters {
-            let definition = Definition { file: at, name: name.clone(), table: table.clone() };
-            match self.parameters.iter_mut().find(|known| known.name.value == name.value) {
-                Some(known) => *known = definition,
-                None => self.parameters.push(definition),
-            }
-        }
-        self.rules.extend(rules.iter().map(|rule| (at, rule.condition.clone())));
-        self.done.extend(self.open.pop());
-        Ok(())
-    }
-
-    fn import(&mut self, file: &SourceFile, import: &Located<String>) -> Result<(), SpecError> {
-        let imported = imported(file, import)?;
-        let identity = identity(&imported.path);
-        if self.open.contains(&identity) {
-            let message = if identity == self::identity(&file.path) {
-                "this file imports itself".to_owned()
-            } else {
-                format!("`{}` imports this file, so each imports the other", import.value)
-            };
-            return Err(file.error(import.span.clone(), message, "take this import out"));
-        }
-        if self.done.contains(&identity) {
-            return Ok(());
-        }
-        let parsed: SpaceFile = reading::read(&imported)?;
-        self.add(&imported, &parsed.space, &parsed.rules)
-    }
-
-    /// The parts of the space, with some of the rules.
-    fn builder(&self, rules: &[usize]) -> Result<SpaceBuilder, SpecError> {
-        let mut builder = Space::builder();
-        for definition in &self.parameters {
-            builder = match part(&self.files[definition.file], definition)? {
-                Part::Parameter(parameter) => builder.parameter(parameter),
-                Part::Derived(name, expression) => builder.derive(name, expression),
-            };
-        }
-        for (file, text) in rules.iter().filter_map(|rule| self.rules.get(*rule)) {
-            builder = builder.rule(expression(&self.files[*file], text)?);
-        }
-        Ok(builder)
-    }
-
-    pub(super) fn definition(&self, name: &str) -> Option<(&SourceFile, &Definition)> {
-        let definition = self.parameters.iter().find(|known| known.name.value == name)?;
-        Some((&self.files[definition.file], definition))
-    }
-
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.parameters.iter().map(|definition| definition.name.value.as_str())
-    }
-
-    pub(super) fn expression_at(&self, owner: &Owner) -> Option<(&SourceFile, &Located<String>)> {
-        match owner {
-            Owner::When(name) => self.definition(name).and_then(|(file, at)| Some((file, at.table.when.as_ref()?))),
-            Owner::Derive(name) => self.definition(name).and_then(|(file, at)| Some((file, at.table.derive.as_ref()?))),
-            Owner::Rule(place) => self.rules.get(*place).map(|(file, text)| (&self.files[*file], text)),
-        }
-    }
-
-    /// Names the first rule with which it is shown that nothing is left, and those without which it would not be.
-    fn nothing_allowed(&self, file: &SourceFile, table: &Located<SpaceTable>, space: &Space) -> SpecError {
-        let settings: Vec<String> =
-            space.parameters().iter().map(|p| format!("{} = {}", p.name(), p.summary())).collect();
-        let hint = format!("loosen it; the settings are {}", settings.join("; "));
-        let leaves_nothing = |rules: &[usize]| {
-            let space = self.builder(rules).map(SpaceBuilder::build);
-            space.is_ok_and(|space| space.is_ok_and(|space| space.is_empty()))
-        };
-        let up_to = |last: usize| (0..=last).collect::<Vec<usize>>();
-        let culprit = (0..self.rules.len()).find(|&last| leaves_nothing(&up_to(last)));
-        let Some((place, (source, text))) = culprit.and_then(|place| Some((place, self.rules.get(place)?))) else {
-            return file.error(table.span.clone(), "no config of the space can be evaluated", hint);
-        };
-        // What can be taken away while nothing is left is no part of the conflict.
-        let mut conflict = up_to(place);
-        for other in 0..place {
-            let rest: Vec<usize> = conflict.iter().copied().filter(|rule| *rule != other).collect();
-            if leaves_nothing(&rest) {
-                conflict = rest;
-            }
-        }
-        conflict.pop();
-        let others: Vec<String> = conflict.iter().map(|rule| format!("`{}`", self.rules[*rule].1.value)).collect();
-        let others =
-            if others.is_empty() { String::new() } else { format!(", together with {},", others.join(" and ")) };
-        let message = if place + self.implied_rules >= self.rules.len() {
-            let follows = if others.is_empty() { "," } else { &others };
-            format!("the rule `{}`, which follows from this{follows} excludes every config", text.value)
-        } else {
-            format!("this rule{others} excludes every config")
-        };
-        self.files[*source].error(text.span.clone(), message, hint)
-    }
-}
-
-/// What tells whether two paths lead to the same file.
-fn identity(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
-}
-
-/// Reads what an import names: a space that comes along, or a file.
-fn imported(file: &SourceFile, import: &Located<String>) -> Result<SourceFile, SpecError> {
-    // The names under which the shared spaces stand in the source do as well, where no such file is beside the spec.
-    let in_source = import.value.strip_prefix("search-spaces/").and_then(|name| name.strip_suffix(".toml"));
-    let is_there = file.path.parent().unwrap_or(Path::new("")).join(&import.value).exists();
-    let wanted = in_source.filter(|_| !is_there).unwrap_or(&import.value);
-    if let Some((name, text)) = SHIPPED_SPACES.iter().find(|(name, _)| *name == wanted) {
-        return Ok(SourceFile { path: PathBuf::from(format!("search-spaces/{name}.toml")), text: (*text).to_owned() });
-    }
-    if import.value.contains('/') || import.value.ends_with(".toml") {
-        return file.read_beside(Path::new(&import.value), &import.span);
-    }
-    let hint = suggestion(&import.value, SHIPPED_SPACES.iter().map(|(name, _)| *name));
-    let message = format!("no search space `{}` comes along", import.value);
-    Err(file.error(import.span.clone(), message, format!("{hint} (a file has a path such as \"./space.toml\")")))
 }

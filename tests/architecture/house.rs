@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A file of `src` by its module's path, such as `["probe", "measuring", "window"]`.
-pub struct File {
-    pub path: PathBuf,
+pub(crate) struct File {
+    pub(crate) path: PathBuf,
     /// Its text without comments and without the tests at its foot.
     code: String,
     /// Names that it hands on, with the path that each stands for.
@@ -15,15 +15,15 @@ pub struct File {
 }
 
 /// All files of `src`.
-pub struct House {
-    pub files: BTreeMap<Vec<String>, File>,
+pub(crate) struct House {
+    pub(crate) files: BTreeMap<Vec<String>, File>,
 }
 
-pub fn source() -> PathBuf {
+pub(crate) fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-pub fn rust_files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
@@ -37,7 +37,7 @@ pub fn rust_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 impl House {
-    pub fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let mut files = BTreeMap::new();
         for path in rust_files(&source()) {
             let code = code_of(&fs::read_to_string(&path).unwrap());
@@ -90,14 +90,22 @@ impl House {
     }
 
     /// Every path from the root that a file names.
-    pub fn named(&self, module: &[String]) -> BTreeSet<Vec<String>> {
+    pub(crate) fn named(&self, module: &[String]) -> BTreeSet<Vec<String>> {
         let code = &self.files[module].code;
         let imported = imports(code).into_iter().filter(|(visible, _)| !visible).map(|(_, path)| path);
-        imported.chain(paths(code)).filter_map(|path| self.absolute(module, &path)).collect()
+        imported.chain(paths(code)).filter_map(|path| self.found(module, &path)).collect()
+    }
+
+    /// A path from the root that a module is known for. In a module within the file the first `super` is the file itself.
+    fn found(&self, module: &[String], path: &[String]) -> Option<Vec<String>> {
+        [path, &path[1..]].into_iter().find_map(|path| {
+            let path = self.absolute(module, path)?;
+            self.home(&path).map(|_| path)
+        })
     }
 
     /// The modules that each module uses.
-    pub fn uses(&self) -> BTreeMap<&[String], BTreeSet<Vec<String>>> {
+    pub(crate) fn uses(&self) -> BTreeMap<&[String], BTreeSet<Vec<String>>> {
         let of = |module: &Vec<String>| {
             let mut homes: BTreeSet<_> = self.named(module).iter().filter_map(|path| self.home(path)).collect();
             // What a file defines, the files below it may use: they are one idea in several files.
@@ -108,7 +116,7 @@ impl House {
     }
 
     /// Files that use one another in a circle, each circle once.
-    pub fn circles(&self) -> BTreeSet<Vec<Vec<String>>> {
+    pub(crate) fn circles(&self) -> BTreeSet<Vec<Vec<String>>> {
         let uses = self.uses();
         let reached: BTreeMap<&[String], BTreeSet<&[String]>> =
             uses.keys().map(|module| (*module, reachable(module, &uses))).collect();
@@ -142,7 +150,7 @@ fn module_of(file: &Path) -> Vec<String> {
 }
 
 /// A file's text without comments and without the tests at its foot.
-pub fn code_of(text: &str) -> String {
+pub(crate) fn code_of(text: &str) -> String {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
     lines.fold(String::new(), |code, line| code + line + "\n")

@@ -3,6 +3,7 @@
 use half::{bf16, f16};
 
 use super::super::data_set::DataSet;
+use super::super::engine::{DemoStep, Engine};
 use super::super::error::DemoError;
 use super::super::memory::Ledger;
 use super::super::options::DemoOptions;
@@ -11,7 +12,7 @@ use super::super::scalar::Scalar;
 use super::super::scratch::ScratchFolder;
 use super::super::shape::Shape;
 use super::super::tf32::Tf32;
-use super::super::trainer::{DemoStep, Engine, Training};
+use super::super::trainer::Training;
 use super::cuda::CudaDevice;
 use super::device::Device;
 use super::host_device::HostDevice;

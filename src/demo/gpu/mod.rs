@@ -22,11 +22,11 @@ mod training;
 pub(super) use cuda::CudaDevice;
 
 use super::data_set::DataSet;
+use super::engine::Engine;
 use super::error::DemoError;
 use super::memory::Ledger;
 use super::options::DemoOptions;
 use super::scalar::Scalar;
-use super::trainer::Engine;
 
 /// Makes a training on a GPU; its memory is booked in the first ledger, that of the loaders in the second.
 pub(super) fn training<S: Scalar>(

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::super::batch::Batch;
 use super::super::data_set::DataSet;
+use super::super::engine::{DemoStep, Engine};
 use super::super::error::DemoError;
 use super::super::loader::Loader;
 use super::super::memory::{Charge, Ledger};
 use super::super::options::DemoOptions;
 use super::super::scalar::Scalar;
-use super::super::trainer::{DemoStep, Engine};
 use super::account::Account;
 use super::device::{Device, Mark};
 use super::network::DeviceNetwork;

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use super::super::hang;
 use super::super::heard::Message;
 use super::super::protocol::Event;
-use super::surroundings::io_error;
 use super::verdict::Verdict;
 use super::{ProbeError, Run, Watch};
 
@@ -68,7 +67,7 @@ impl Run<'_> {
             return Err(ProbeError::Survivors { count: self.heard.survivors.len(), pids });
         }
         match self.output.log_error() {
-            Some(error) => Err(io_error("write the log", &self.log)(error)),
+            Some(error) => Err(ProbeError::io("write the log", &self.log)(error)),
             None => Ok(()),
         }
     }

@@ -13,11 +13,6 @@ use super::{CommandProber, Effort, Experiment, Job, ProbeError};
 /// The variable that makes Python print at once (its documentation, "Command line and environment").
 const UNBUFFERED: &str = "PYTHONUNBUFFERED";
 
-pub(in super::super) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ProbeError {
-    let path = path.to_owned();
-    move |source| ProbeError::Io { action, path: Some(path), source }
-}
-
 /// The variables of the spec and of an experiment.
 pub(super) fn environment(of_spec: Vec<(String, String)>, job: &Job<'_>) -> BTreeMap<String, String> {
     let of_experiment = job.experiment.map(Experiment::environment).unwrap_or_default();
@@ -40,15 +35,17 @@ pub(super) fn write_rendered(rendered: &Rendered, probe_dir: &Path, has_folder: 
     if has_folder {
         // What an interrupted try of the same trial left would change this one.
         match fs::remove_dir_all(probe_dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("empty", probe_dir)(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(ProbeError::io("empty", probe_dir)(error));
+            }
             _ => {}
         }
-        fs::create_dir_all(probe_dir).map_err(io_error("create", probe_dir))?;
+        fs::create_dir_all(probe_dir).map_err(ProbeError::io("create", probe_dir))?;
     }
     for (path, text) in &rendered.files {
         let parent = path.parent().unwrap_or(probe_dir);
-        fs::create_dir_all(parent).map_err(io_error("create", parent))?;
-        fs::write(path, text).map_err(io_error("write", path))?;
+        fs::create_dir_all(parent).map_err(ProbeError::io("create", parent))?;
+        fs::write(path, text).map_err(ProbeError::io("write", path))?;
     }
     Ok(())
 }
@@ -61,7 +58,7 @@ pub(super) fn writes_of(
 ) -> Result<Option<ProbeScratch>, ProbeError> {
     let Some(protection) = protection else { return Ok(None) };
     let folder = protection.store().unwrap_or(Path::new(""));
-    let scratch = protection.for_probe("probe", own).map_err(io_error("make the scratch layer in", folder))?;
+    let scratch = protection.for_probe("probe", own).map_err(ProbeError::io("make the scratch layer in", folder))?;
     env.insert(protocol::WRITES.to_owned(), protection.name().to_owned());
     if let Some(scratch) = scratch.as_ref().filter(|scratch| scratch.layout.is_none()) {
         env.insert(protocol::SCRATCH.to_owned(), scratch.folder.display().to_string());

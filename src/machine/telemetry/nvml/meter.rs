@@ -5,41 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nvml_wrapper::Nvml;
 
 use super::ask::{NoNvml, Told};
+use super::metered::{Metered, Window};
 use super::worker::{Request, Worker};
 use super::{GpuIdentity, Visible};
 use crate::machine::telemetry::{GpuFacts, GpuState};
-use crate::model::GpuUse;
-
-/// The time that was measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
-    /// The end of warm-up.
-    pub begin: Instant,
-    /// The end of the last step.
-    pub end: Instant,
-}
-
-impl Window {
-    pub(super) fn length(&self) -> Duration {
-        self.end.saturating_duration_since(self.begin)
-    }
-}
-
-/// What the meter says of a probe.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Metered {
-    /// Each GPU that the probe used.
-    pub gpus: Vec<GpuUse>,
-    /// What disturbed it from outside, each in a sentence.
-    pub disturbances: Vec<String>,
-    /// Xid errors of all GPUs that it might have used, such as `Xid 79 of GPU 0`.
-    pub xids: Vec<String>,
-}
 
 /// Asks NVML, in a thread of its own. One probe can be watched at a time.
 #[derive(Debug)]

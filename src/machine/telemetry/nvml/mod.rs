@@ -13,6 +13,7 @@ mod facts;
 mod gpm;
 mod list;
 mod meter;
+mod metered;
 mod owners;
 mod samples;
 mod ticks;
@@ -22,5 +23,6 @@ mod worker;
 
 pub use ask::NoNvml;
 pub use list::GpuIdentity;
-pub use meter::{GpuMeter, Metered, Window};
+pub use meter::GpuMeter;
+pub use metered::{Metered, Window};
 pub use visible::Visible;

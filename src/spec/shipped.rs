@@ -1,0 +1,18 @@
+//! Search spaces that come along.
+
+/// The spaces that come along, by name.
+pub const SHIPPED_SPACES: &[(&str, &str)] = &[
+    ("accelerate", include_str!("../../search-spaces/accelerate.toml")),
+    ("batch", include_str!("../../search-spaces/batch.toml")),
+    ("dataloader", include_str!("../../search-spaces/dataloader.toml")),
+    ("deepspeed", include_str!("../../search-spaces/deepspeed.toml")),
+    ("huggingface", include_str!("../../search-spaces/huggingface.toml")),
+    ("jax", include_str!("../../search-spaces/jax.toml")),
+    ("keras", include_str!("../../search-spaces/keras.toml")),
+    ("lightning", include_str!("../../search-spaces/lightning.toml")),
+    ("nccl", include_str!("../../search-spaces/nccl.toml")),
+    ("precision", include_str!("../../search-spaces/precision.toml")),
+    ("torch", include_str!("../../search-spaces/torch.toml")),
+    ("torch-adapter", include_str!("../../search-spaces/torch-adapter.toml")),
+    ("torchrun", include_str!("../../search-spaces/torchrun.toml")),
+];
