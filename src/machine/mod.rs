@@ -10,7 +10,9 @@ pub(crate) mod process_table;
 pub mod telemetry;
 
 pub use ceilings::{Ceiling, Ceilings};
-pub(crate) use foreign::{cuda, namespaces};
+#[cfg(feature = "cuda")]
+pub(crate) use foreign::cuda;
+pub(crate) use foreign::namespaces;
 pub use inventory::{BUSY, Disk, FORMAT, Hardware, Host, Library, Machine, Processors, RULES, Rule, Warning};
 pub use telemetry::{
     Device, DeviceChoice, GpuFacts, GpuMemory, GpuMeter, GpuProcess, GpuState, Holder, HostMemory, HostMeter,
