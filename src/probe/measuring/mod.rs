@@ -2,6 +2,7 @@
 //!
 //! Start with [`throughput`]; `window` keeps what was told, `patience` decides when it is enough.
 
+mod observation;
 pub(super) mod patience;
 pub(super) mod printed;
 mod rate;

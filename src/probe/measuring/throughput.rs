@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::window::Observation;
+use super::observation::Observation;
 use crate::model::{Estimate, Outliers};
 use crate::probe::stats::{self, MeanRate, Work};
 

@@ -99,13 +99,6 @@ pub(super) enum Stage {
     Rehearsal,
 }
 
-impl Refused {
-    /// What was refused, and why, in words.
-    pub(in crate::probe) fn words(&self, in_user_namespace: bool) -> String {
-        super::reason::words(self, in_user_namespace)
-    }
-}
-
 impl Layout {
     /// Whether it needs a user namespace.
     pub(in crate::probe) fn has_user_namespace(&self) -> bool {

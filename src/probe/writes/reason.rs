@@ -6,10 +6,13 @@ use rustix::io::Errno;
 
 use super::layout::{Refused, Stage};
 
-/// Why a namespace or a layer was refused.
-pub(super) fn words(refused: &Refused, in_user_namespace: bool) -> String {
-    let setting = |name: &str| fs::read_to_string(format!("/proc/sys/{name}")).ok().map(|text| text.trim().to_owned());
-    words_with(refused, in_user_namespace, &setting)
+impl Refused {
+    /// What was refused, and why, in words.
+    pub(in crate::probe) fn words(&self, in_user_namespace: bool) -> String {
+        let setting =
+            |name: &str| fs::read_to_string(format!("/proc/sys/{name}")).ok().map(|text| text.trim().to_owned());
+        words_with(self, in_user_namespace, &setting)
+    }
 }
 
 fn words_with(refused: &Refused, in_user_namespace: bool, setting: &dyn Fn(&str) -> Option<String>) -> String {

@@ -82,7 +82,7 @@ impl Scratch {
                 let mut scratch = Self::planned(own, user, around, &mounts, (most.min(free), free));
                 match scratch.settle(around, supervisor) {
                     Ok(()) => return Ok(scratch),
-                    Err(refused) => reasons.push(reason::words(&refused, user.is_some())),
+                    Err(refused) => reasons.push(refused.words(user.is_some())),
                 }
                 store = Some(scratch.store);
             }
