@@ -209,7 +209,7 @@ fn memory_of_others_on_the_device_counts() {
     let memory = "send:{\"event\":\"memory\",\"allocated\":100,\"reserved\":300,\"other\":50,\"capacity\":1000}";
     let search = Search::of(&[memory, "steps:400:{x}:1000"], SHORT);
     search.run();
-    assert_eq!(first(&search).measurement().unwrap().peak_memory_bytes, Some(350));
+    assert_eq!(first(&search).measurement().unwrap().memory.peak_bytes, Some(350));
 }
 
 /// All files below a folder of the source, relative to `python/`.
@@ -319,7 +319,7 @@ fn search_unmodified(python: &Path) {
     for line in &lines[1..] {
         let Outcome::Measured(measurement) = &line.outcome else { panic!("{line:?} {}", stderr(&output)) };
         let batch_size = line.config.get("batch_size").unwrap().as_f64().unwrap();
-        assert_eq!(measurement.samples_per_step, Some(batch_size), "{measurement:?}");
+        assert_eq!(measurement.timing.samples_per_step, Some(batch_size), "{measurement:?}");
         assert_eq!(measurement.first_losses.len(), 16);
         assert!(measurement.framework.as_ref().unwrap().starts_with("torch "), "{measurement:?}");
         assert!(measurement.phase_seconds.contains_key("data_wait"), "{measurement:?}");

@@ -83,7 +83,7 @@ fn a_loader_alone_is_measured_without_a_step() {
     // The precision matters to no loader, so nobody has to say that it was applied.
     let outcome = probe(folder.path(), &child(&words), ADAPTER, SPACE, Some(&experiment));
     let Outcome::Measured(measurement) = outcome else { panic!("{outcome:?}") };
-    assert_eq!((measurement.throughput, measurement.steps), (None, 0));
+    assert_eq!((measurement.throughput, measurement.timing.steps), (None, 0));
     assert_eq!(measurement.facts.numbered("loader_only.rate."), [(0, 100.5), (2, 190.0)].into());
     assert_eq!(measurement.framework.as_deref(), Some("torch 2"));
 

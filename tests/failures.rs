@@ -447,7 +447,7 @@ fn processors_that_other_programs_fill_are_told_of() {
         output
     });
     let measured = first(&search, &output);
-    let share = measured.measurement().unwrap().foreign_cpu_share.unwrap();
+    let share = measured.measurement().unwrap().machine.foreign_cpu_share.unwrap();
     assert!((0.5..=1.0).contains(&share), "{share}");
     assert!(stderr(&output).contains("in 1 of 1 probes other programs used up to "), "{}", stderr(&output));
 }
@@ -478,7 +478,7 @@ fn what_a_step_leaves_in_shared_memory_is_removed_and_nothing_else() {
     let search = Search::of(&[&format!("shared:{}:1048576", name("left")), "forever:{x}:1000"], ONE_PROBE);
     let output = search.run();
     let measured = first(&search, &output);
-    assert_eq!(measured.measurement().unwrap().shared_memory_peak_bytes, Some(1 << 20));
+    assert_eq!(measured.measurement().unwrap().machine.shared_memory_peak_bytes, Some(1 << 20));
     assert!(!path("left").exists() && path("other").exists());
     fs::remove_file(path("other")).unwrap();
 }

@@ -77,7 +77,7 @@ impl Example {
                 panic!("{}", stderr(&searched.output))
             };
             let size = line.config.get("batch_size").and_then(gputune::model::Value::as_i64).unwrap();
-            assert_eq!(measurement.samples_per_step, Some(samples(size)), "batch size {size}: {measurement:?}");
+            assert_eq!(measurement.timing.samples_per_step, Some(samples(size)), "batch size {size}: {measurement:?}");
             sizes.push(size);
             measurements.push(measurement.clone());
         }

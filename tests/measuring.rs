@@ -62,7 +62,7 @@ fn a_config_that_is_slower_for_sure_is_given_up_and_never_wins() {
     let outcomes: Vec<&Outcome> = slow.map(|line| &line.outcome).collect();
     let [Outcome::Pruned(measurement)] = outcomes[..] else { panic!("once, and not confirmed: {outcomes:?}") };
     assert!(measurement.throughput.unwrap().value < 100.0);
-    assert!(measurement.saved_seconds.unwrap() > 0.0 && measurement.steps >= 6, "{measurement:?}");
+    assert!(measurement.timing.saved_seconds.unwrap() > 0.0 && measurement.timing.steps >= 6, "{measurement:?}");
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn peaks_of_memory_in_warm_up_and_after_it_are_told_apart() {
     run(&search);
     let journal = search.lines();
     let measurement = journal[0].outcome.measurement().unwrap();
-    assert_eq!(measurement.peak_memory_bytes, Some(21_000), "{measurement:?}");
-    assert_eq!(measurement.warmup_peak_memory_bytes, Some(51_000), "{measurement:?}");
-    assert_eq!(measurement.samples_per_step, Some(8.0));
-    assert!(measurement.measured_seconds.is_some());
+    assert_eq!(measurement.memory.peak_bytes, Some(21_000), "{measurement:?}");
+    assert_eq!(measurement.memory.warmup_peak_bytes, Some(51_000), "{measurement:?}");
+    assert_eq!(measurement.timing.samples_per_step, Some(8.0));
+    assert!(measurement.timing.measured_seconds.is_some());
 }

@@ -608,7 +608,7 @@ fn a_step_in_this_process_is_metered_too() {
         let tuner = Tuner::new(space, step).measure_time(std::time::Duration::from_secs(1));
         let study = tuner.run(|_| ()).unwrap();
         let measurement = study.history.trials()[0].outcome.measurement().unwrap();
-        let readings = &measurement.gpus[0].readings;
+        let readings = &measurement.machine.gpus[0].readings;
         assert!((readings[&gputune::model::Metric::SmActive].value - 0.62).abs() < 0.02, "{readings:?}");
         assert_eq!(readings[&gputune::model::Metric::MemoryOwn].source, gputune::model::Source::NvmlProcesses);
         return;

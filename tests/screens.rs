@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use gputune::model::{
-    Constraint, Estimate, Failure, Measurement, Memory, Objective, Outcome, Parameter, Purpose, Space, Trial,
+    Constraint, Estimate, Failure, Measurement, Memory, MemoryUse, Objective, Outcome, Parameter, Purpose, Space,
+    Timing, Trial,
 };
 use gputune::report::{self, Screen};
 use gputune::search::{StopReason, Study};
@@ -16,11 +17,9 @@ fn measurement(speed: f64, half: f64, memory: u64) -> Measurement {
     Measurement {
         throughput: Some(Estimate::interval(speed, speed * (1.0 - half), speed * (1.0 + half))),
         unit: "samples/s".to_owned(),
-        peak_memory_bytes: Some(memory),
-        memory_capacity_bytes: Some(80 * GIB),
-        step_seconds: Some(0.1),
         phase_seconds: [("data_wait".to_owned(), 0.03)].into(),
-        is_unstable: half > 0.05,
+        memory: MemoryUse { peak_bytes: Some(memory), capacity_bytes: Some(80 * GIB), ..Default::default() },
+        timing: Timing { step_seconds: Some(0.1), is_unstable: half > 0.05, ..Default::default() },
         ..Measurement::default()
     }
 }

@@ -9,8 +9,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use gputune::model::{
-    Config, Constraint, Direction, Estimate, Expression, Failure, History, Measurement, Memory, MemoryRole, Objective,
-    Outcome, Parameter, Precision, Purpose, Space, Trial, Walk,
+    Config, Constraint, Direction, Estimate, Expression, Failure, History, Measurement, Memory, MemoryRole, MemoryUse,
+    Objective, Outcome, Parameter, Precision, Purpose, Space, Trial, Walk,
 };
 use gputune::search::{
     STRATEGIES,
@@ -55,9 +55,8 @@ fn mixed(_: &Space, config: &Config) -> Outcome {
         5 => measured(f64::INFINITY),
         6 => Outcome::Measured(Measurement::default()),
         7 => Outcome::Measured(Measurement {
-            peak_memory_bytes: Some(99),
-            memory_capacity_bytes: Some(100),
             throughput: Some(Estimate::point(1e9)),
+            memory: MemoryUse { peak_bytes: Some(99), capacity_bytes: Some(100), ..Default::default() },
             ..Measurement::default()
         }),
         8 => Outcome::Diverged(failure),

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use gputune::model::{
-    Config, Constraint, Direction, Estimate, Failure, Measurement, Memory, Objective, OnTie, Outcome, Parameter,
-    Purpose, Settings, Space, Trial,
+    Config, Constraint, Direction, Estimate, Failure, Measurement, Memory, MemoryUse, Objective, OnTie, Outcome,
+    Parameter, Purpose, Settings, Space, Trial,
 };
 use gputune::search::{Best, StopReason, Study, Verdict};
 
@@ -29,7 +29,11 @@ fn speed_within(value: f64, half: f64) -> Outcome {
 
 fn with_memory(value: f64, peak: u64) -> Outcome {
     let throughput = Some(Estimate::point(value));
-    Outcome::Measured(Measurement { throughput, peak_memory_bytes: Some(peak), ..Measurement::default() })
+    Outcome::Measured(Measurement {
+        throughput,
+        memory: MemoryUse { peak_bytes: Some(peak), ..Default::default() },
+        ..Measurement::default()
+    })
 }
 
 fn loss(value: f64) -> Outcome {

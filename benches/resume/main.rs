@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gputune::model::{Estimate, Failure, Line, Measurement, Memory, Outcome, Permutation, Purpose, Settings, Space};
+use gputune::model::{
+    Estimate, Failure, Line, Measurement, Memory, MemoryUse, Outcome, Permutation, Purpose, Settings, Space, Timing,
+};
 use gputune::probe::{Step, StepError};
 use gputune::search::{Budget, Header, Journal, STRATEGIES, Tuner};
 use gputune::spec::Spec;
@@ -143,11 +145,14 @@ fn outcome(settings: &Settings, number: u32) -> Outcome {
     Outcome::Measured(Measurement {
         throughput: Some(Estimate::interval(speed, speed * 0.98, speed * 1.02)),
         unit: "samples/s".to_owned(),
-        steps: 100,
-        step_seconds: Some(batch / speed),
-        samples_per_step: Some(batch),
-        measured_seconds: Some(10.0),
-        peak_memory_bytes: Some(1 << 30),
+        timing: Timing {
+            steps: 100,
+            step_seconds: Some(batch / speed),
+            samples_per_step: Some(batch),
+            measured_seconds: Some(10.0),
+            ..Default::default()
+        },
+        memory: MemoryUse { peak_bytes: Some(1 << 30), ..Default::default() },
         ..Measurement::default()
     })
 }

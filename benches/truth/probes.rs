@@ -72,12 +72,12 @@ impl Bench<'_> {
             None => self.run(config, settings, Some(FIXED))?.0,
         };
         let measurement = measurement.ok_or("a probe that was not measured to its end")?;
-        let seconds = measurement.measured_seconds.ok_or("no time was measured")? * LONGER;
+        let seconds = measurement.timing.measured_seconds.ok_or("no time was measured")? * LONGER;
         let usual = self.limits;
         self.limits = Limits { measure_time: Duration::from_secs_f64(seconds), precision: 1e-9, ..usual };
         let long = self.run(config, settings, None);
         self.limits = usual;
-        let is_unstable = measurement.is_unstable;
+        let is_unstable = measurement.timing.is_unstable;
         Ok(Compared { settings: settings.line(), probe, fixed, long: long?.0, is_unstable })
     }
 

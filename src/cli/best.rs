@@ -72,7 +72,7 @@ fn with_command(best: BestReport, study: &Study, template: &StepTemplate, device
 /// Adds how far the config is from what its GPUs reached, where that was measured.
 fn with_compute(best: BestReport, study: &Study, template: &StepTemplate, device: &Device) -> BestReport {
     let Some(winner) = study.best().map(|best| best.winner) else { return best };
-    let known = known_ceilings(device, &winner.measurement.gpus);
+    let known = known_ceilings(device, &winner.measurement.machine.gpus);
     let precision = template.apply.precision(&best.config);
     BestReport { compute: Compute::of(&winner.measurement, precision, known.as_ref()), ..best }
 }

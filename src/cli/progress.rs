@@ -153,7 +153,7 @@ pub(super) fn trial_line(
     is_best: bool,
 ) -> (String, Tone) {
     let result = shown_outcome(objective, purpose, outcome);
-    let memory = outcome.partial_measurement().and_then(|m| m.peak_memory_bytes);
+    let memory = outcome.partial_measurement().and_then(|m| m.memory.peak_bytes);
     let memory = memory.map(|bytes| format!(", {}", show_bytes(bytes))).unwrap_or_default();
     let mark = match (purpose, is_best) {
         (Purpose::Baseline, _) => "  (baseline)",

@@ -306,13 +306,13 @@ fn print_warnings(study: &Study, device: &Device) {
 /// Whether anything was measured, and none of it with the memory that it took.
 fn measured_without_memory(study: &Study) -> bool {
     let mut measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement()).peekable();
-    measured.peek().is_some() && measured.all(|measurement| measurement.peak_memory_bytes.is_none())
+    measured.peek().is_some() && measured.all(|measurement| measurement.memory.peak_bytes.is_none())
 }
 
 /// That other programs kept the processors full, if they did.
 fn crowded(study: &Study) -> Option<String> {
     let measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
-    let shares: Vec<f64> = measured.clone().filter_map(|measurement| measurement.foreign_cpu_share).collect();
+    let shares: Vec<f64> = measured.clone().filter_map(|measurement| measurement.machine.foreign_cpu_share).collect();
     let most = shares.iter().copied().max_by(f64::total_cmp)? * 100.0;
     let (crowded, all) = (shares.len(), measured.count());
     Some(format!(

@@ -225,13 +225,13 @@ impl Evidence {
     pub fn is_gpu(&self) -> bool {
         match self.text("device") {
             Some(device) => device != "cpu",
-            None => !self.observed.gpus.is_empty(),
+            None => !self.observed.machine.gpus.is_empty(),
         }
     }
 
     /// Wall time of a step in seconds.
     pub fn step(&self) -> Option<f64> {
-        positive(self.observed.step_seconds?)
+        positive(self.observed.timing.step_seconds?)
     }
 
     /// The share of a step that a phase takes, at most 1.
@@ -345,18 +345,19 @@ impl Evidence {
 
     /// A reading of the machine.
     pub fn host(&self, metric: Metric) -> Option<f64> {
-        reading(&self.observed.host, metric)
+        reading(&self.observed.machine.host, metric)
     }
 
     /// A reading of the GPUs, the mean over those that tell.
     pub fn gpu(&self, metric: Metric) -> Option<f64> {
-        let told: Vec<f64> = self.observed.gpus.iter().filter_map(|gpu| reading(&gpu.readings, metric)).collect();
+        let told: Vec<f64> =
+            self.observed.machine.gpus.iter().filter_map(|gpu| reading(&gpu.readings, metric)).collect();
         crate::probe::stats::mean(&told)
     }
 
     /// Share of the processors' time that other programs took, where next to none was left idle; 0 where it was.
     pub fn foreign(&self) -> f64 {
-        self.observed.foreign_cpu_share.and_then(sound).map_or(0.0, |share| share.min(1.0))
+        self.observed.machine.foreign_cpu_share.and_then(sound).map_or(0.0, |share| share.min(1.0))
     }
 
     /// Processor cores that are left to the job.
@@ -397,7 +398,7 @@ fn rate(measurement: &Measurement) -> Option<Estimate> {
     {
         return Some(throughput);
     }
-    Some(Estimate::point(ratio(measurement.samples_per_step?, measurement.step_seconds?)?))
+    Some(Estimate::point(ratio(measurement.timing.samples_per_step?, measurement.timing.step_seconds?)?))
 }
 
 /// How many times as fast something is, with the least that the intervals allow.
@@ -421,6 +422,7 @@ impl Gain {
 mod tests {
     use super::*;
     use crate::model::Fact;
+    use crate::model::Timing;
 
     #[test]
     fn numbers_that_cannot_be_meant_are_not_there() {
@@ -428,10 +430,10 @@ mod tests {
         evidence.observed.facts =
             [("loader.workers", Fact::from(-1.0)), ("threads", Fact::from(2.0))].into_iter().collect();
         assert_eq!((evidence.number("loader.workers"), evidence.number("threads")), (None, Some(2.0)));
-        evidence.observed.step_seconds = Some(0.0);
+        evidence.observed.timing.step_seconds = Some(0.0);
         evidence.observed.phase_seconds.insert("data_wait".to_owned(), 1.0);
         assert_eq!(evidence.share("data_wait"), None);
-        evidence.observed.step_seconds = Some(0.5);
+        evidence.observed.timing.step_seconds = Some(0.5);
         assert_eq!(evidence.share("data_wait"), Some(1.0));
     }
 
@@ -449,8 +451,7 @@ mod tests {
         let mut measurement = Measurement {
             throughput: Some(Estimate::point(9000.0)),
             unit: "tokens/s".to_owned(),
-            samples_per_step: Some(8.0),
-            step_seconds: Some(0.5),
+            timing: Timing { samples_per_step: Some(8.0), step_seconds: Some(0.5), ..Default::default() },
             ..Measurement::default()
         };
         assert_eq!(rate(&measurement).unwrap().value, 16.0);

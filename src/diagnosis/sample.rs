@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::evidence::{Around, Differential, Evidence, Ran};
-use crate::model::{Estimate, Fact, Facts, GpuUse, Measurement, Memory, Metric, Reading, Source};
+use crate::model::{Estimate, Fact, Facts, GpuUse, Measurement, Memory, Metric, Reading, Source, Timing};
 
 /// A job whose evidence a test makes up.
 #[derive(Debug, Clone)]
@@ -30,13 +30,16 @@ impl Job {
     fn healthy(device: &str) -> Self {
         let rate = 100.0;
         let observed = Measurement {
-            steps: 100,
-            step_seconds: Some(0.32),
-            samples_per_step: Some(32.0),
-            measured_seconds: Some(32.0),
             phase_seconds: [("data_wait", 0.003), ("forward", 0.1), ("backward", 0.18), ("optimizer", 0.02)]
                 .map(|(name, seconds)| (name.to_owned(), seconds))
                 .into(),
+            timing: Timing {
+                steps: 100,
+                step_seconds: Some(0.32),
+                samples_per_step: Some(32.0),
+                measured_seconds: Some(32.0),
+                ..measured(rate).timing
+            },
             ..measured(rate)
         };
         let around = Around {
@@ -68,7 +71,7 @@ impl Job {
             .flag("loader.pin_memory", true)
             .flag("optimizer_fused", false)
             .text("precision", "bf16");
-        job.evidence.observed.gpus = vec![GpuUse::default()];
+        job.evidence.observed.machine.gpus = vec![GpuUse::default()];
         job.evidence.around.compute_capability = Some((9, 0));
         job.gpu_reading(Metric::GpuBusy, 0.99)
             .gpu_reading(Metric::SmActive, 0.9)
@@ -106,18 +109,18 @@ impl Job {
     }
 
     pub(crate) fn phase(mut self, name: &str, share: f64) -> Self {
-        let step = self.evidence.observed.step_seconds.unwrap_or(1.0);
+        let step = self.evidence.observed.timing.step_seconds.unwrap_or(1.0);
         self.evidence.observed.phase_seconds.insert(name.to_owned(), share * step);
         self
     }
 
     pub(crate) fn host(mut self, metric: Metric, value: f64) -> Self {
-        self.evidence.observed.host.insert(metric, reading(value));
+        self.evidence.observed.machine.host.insert(metric, reading(value));
         self
     }
 
     pub(crate) fn gpu_reading(mut self, metric: Metric, value: f64) -> Self {
-        for gpu in &mut self.evidence.observed.gpus {
+        for gpu in &mut self.evidence.observed.machine.gpus {
             gpu.readings.insert(metric, reading(value));
         }
         self
@@ -148,7 +151,7 @@ impl Job {
     pub(crate) fn replay_cpu(mut self, cores: f64) -> Self {
         for (which, ran) in &mut self.evidence.runs {
             if let (Differential::Replay, Ran::Measured(run)) = (which, ran) {
-                run.host.insert(Metric::CpuCores, reading(cores));
+                run.machine.host.insert(Metric::CpuCores, reading(cores));
             }
         }
         self

@@ -215,6 +215,6 @@ impl Session<'_> {
 fn is_of_use(differential: Differential, measurement: &crate::model::Measurement) -> bool {
     match differential {
         Differential::LoaderOnly => !measurement.facts.numbered(LOADER_RATES).is_empty(),
-        _ => measurement.throughput.is_some() || measurement.step_seconds.is_some(),
+        _ => measurement.throughput.is_some() || measurement.timing.step_seconds.is_some(),
     }
 }

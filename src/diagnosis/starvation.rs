@@ -191,7 +191,7 @@ fn joined(evidence: &Evidence, workers: u32, loader: f64) -> Option<f64> {
 pub(super) fn core_limit(evidence: &Evidence) -> Option<f64> {
     let cores = evidence.cores()? * (1.0 - evidence.foreign()).max(0.05);
     let replay = evidence.run(Differential::Replay)?;
-    let busy = replay.host.get(&Metric::CpuCores)?.value;
+    let busy = replay.machine.host.get(&Metric::CpuCores)?.value;
     let training = ratio(busy, evidence.rate_of(Differential::Replay)?.value)?;
     let loading = evidence.item_cpu()?;
     ratio(cores, training + loading)

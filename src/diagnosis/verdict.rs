@@ -79,7 +79,7 @@ fn overall(evidence: &Evidence, causes: &[Diagnosed]) -> f64 {
     if first.cause.kind != Kind::Validity {
         sureness *= 1.0 - evidence.foreign() / 2.0;
     }
-    if evidence.observed.is_unstable {
+    if evidence.observed.timing.is_unstable {
         sureness *= UNSTABLE;
     }
     if causes.get(1).is_some_and(|second| second.score > CLOSE * first.score) {

@@ -223,12 +223,12 @@ fn batch_arrived(space: &Space, settings: &Settings, set: &Value, measurement: &
     };
     let ranks = f64::from(measurement.ranks.unwrap_or(1));
     #[expect(clippy::cast_precision_loss, reason = "a few devices")]
-    let devices = measurement.gpus.len().max(1) as f64;
+    let devices = measurement.machine.gpus.len().max(1) as f64;
     let updates = measurement.facts.number("accumulation").or_else(|| of_role(Role::Accumulation)).unwrap_or(1.0);
     let pieces = of_role(Role::Pieces).unwrap_or(1.0);
     let factors = [1.0, ranks, devices, of_role(Role::Devices).unwrap_or(1.0)];
     let parts = [1.0, updates, pieces];
-    let sizes = [Some(loader), measurement.samples_per_step].into_iter().flatten();
+    let sizes = [Some(loader), measurement.timing.samples_per_step].into_iter().flatten();
     let is_same = |a: f64, b: f64| (a - b).abs() < 1e-6 * a.abs().max(1.0);
     let explains = |size: f64| {
         factors.iter().any(|factor| {

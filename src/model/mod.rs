@@ -6,6 +6,7 @@ pub mod arrival;
 pub mod event;
 pub mod fact;
 mod line;
+mod measurement;
 pub mod metric;
 pub mod objective;
 pub mod outcome;
@@ -17,15 +18,17 @@ pub mod trial;
 pub use event::{DeviceReadings, Event, Progress};
 pub use fact::{FACTS, Fact, Facts};
 pub use line::{Line, settings_of};
+pub use measurement::{
+    Estimate, FLOPS, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND, STEPS_PER_SECOND,
+    Timing,
+};
 pub(crate) use metric::Together;
 pub use metric::{GpuUse, METRICS, Metric, Reading, Readings, Source, Unit};
 pub use objective::front;
 pub use objective::{
     COST, Constraint, ConstraintError, Direction, Goal, Headroom, Judgement, Objective, ObjectiveError, OnTie, Price,
 };
-pub use outcome::{
-    Estimate, FLOPS, Failure, Measurement, Memory, Numerics, Outcome, Outliers, SAMPLES_PER_SECOND, STEPS_PER_SECOND,
-};
+pub use outcome::{Failure, Memory, Outcome};
 pub use precision::{PRECISIONS, Precision, PrecisionFacts};
 pub use space::{
     AS_IT_IS, Advance, Config, Count, Derived, Expression, ExpressionError, FUNCTIONS, LocateError, MemoryRole, Owner,

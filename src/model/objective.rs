@@ -371,10 +371,10 @@ impl Objective {
     /// Whether a measurement is feasible, and how good.
     pub fn judge(&self, measurement: &Measurement) -> Judgement {
         let infeasible = |reason: String, lacks_memory| Judgement::Infeasible { reason, lacks_memory };
-        if measurement.allocator_retries.is_some_and(|retries| retries > 0) {
+        if measurement.memory.allocator_retries.is_some_and(|retries| retries > 0) {
             return infeasible("does not fit: the allocator had to free its caches and try again".to_owned(), true);
         }
-        if let (Some(peak), Some(capacity)) = (measurement.peak_memory_bytes, measurement.memory_capacity_bytes) {
+        if let (Some(peak), Some(capacity)) = (measurement.memory.peak_bytes, measurement.memory.capacity_bytes) {
             let free = capacity.saturating_sub(peak);
             if free < self.memory_headroom.of(capacity) {
                 let free = quantity::show_bytes(free);
@@ -465,9 +465,9 @@ mod tests {
         let objective = Objective::default();
         let mut measurement = measured(10.0);
         assert_eq!(objective.judge(&measurement), Judgement::Feasible(10.0));
-        (measurement.peak_memory_bytes, measurement.memory_capacity_bytes) = (Some(95), Some(100));
+        (measurement.memory.peak_bytes, measurement.memory.capacity_bytes) = (Some(95), Some(100));
         assert!(matches!(objective.judge(&measurement), Judgement::Infeasible { lacks_memory: true, .. }));
-        (measurement.peak_memory_bytes, measurement.allocator_retries) = (Some(50), Some(1));
+        (measurement.memory.peak_bytes, measurement.memory.allocator_retries) = (Some(50), Some(1));
         assert!(matches!(objective.judge(&measurement), Judgement::Infeasible { lacks_memory: true, .. }));
     }
 

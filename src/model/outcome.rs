@@ -1,222 +1,11 @@
-//! How a probe ended, and what was measured when it ended well.
-
-use std::collections::BTreeMap;
+//! How a probe ended.
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::fact::Facts;
-use crate::model::metric::{GpuUse, Metric, Readings};
-
-/// A number with what is known of its uncertainty.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
-    /// The best single number.
-    pub value: f64,
-    /// Lower end of the 95 % interval; absent when one observation says nothing about spread.
-    pub low: Option<f64>,
-    /// Upper end of the 95 % interval; absent together with `low`.
-    pub high: Option<f64>,
-}
-
-impl Estimate {
-    /// A number whose uncertainty is unknown.
-    pub fn point(value: f64) -> Self {
-        Self { value, low: None, high: None }
-    }
-
-    /// A number with its 95 % interval.
-    pub fn interval(value: f64, low: f64, high: f64) -> Self {
-        Self { value, low: Some(low), high: Some(high) }
-    }
-
-    /// Half the width of the interval as a share of the value.
-    pub fn relative_half_width(&self) -> Option<f64> {
-        Some((self.high? - self.low?) / 2.0 / self.value.abs())
-    }
-}
-
-/// The numbers of a probe that ended well.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Measurement {
-    /// Work per second in [`unit`](Self::unit); larger is faster.
-    pub throughput: Option<Estimate>,
-    /// The unit of the throughput, such as `samples/s`.
-    pub unit: String,
-    /// Framework and version, as the step names itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub framework: Option<String>,
-    /// Steps (or readings of a rate) that the throughput was taken from, warm-up not counted.
-    pub steps: u64,
-    /// Steps (or readings) dropped as warm-up.
-    pub warmup_steps: u64,
-    /// Wall time of a step, data wait included, in seconds; absent where only a rate was read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub step_seconds: Option<f64>,
-    /// Samples per step, all ranks together, as the step reports them; the median.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub samples_per_step: Option<f64>,
-    /// Wall time that was measured after warm-up, in seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub measured_seconds: Option<f64>,
-    /// Seconds of measuring that were left of the limit when the probe stopped by itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub saved_seconds: Option<f64>,
-    /// Whether the interval was still wider than asked for when the time for measuring was over.
-    #[serde(skip_serializing_if = "is_false")]
-    pub is_unstable: bool,
-    /// Steps that were left out of the throughput because something else happened in them, by what it was: `epoch`,
-    /// `evaluation`, `checkpoint`, `recompile`, or `other` where nobody says.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub outliers: BTreeMap<String, Outliers>,
-    /// The losses of the first steps, in their order, to compare numerics with.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub first_losses: Vec<f64>,
-    /// Largest device memory in use after warm-up, in bytes: what the step reports, and on a machine without a GPU the
-    /// memory of its processes where it reports nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub peak_memory_bytes: Option<u64>,
-    /// The same during warm-up, where it was larger: compilers and autotuners take memory that is given back.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub warmup_peak_memory_bytes: Option<u64>,
-    /// Device memory that there is, in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory_capacity_bytes: Option<u64>,
-    /// How often the allocator had to free caches and try again; more than none means that the config does not fit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub allocator_retries: Option<u64>,
-    /// Largest memory of the probe's processes together, in bytes; pages that they share count once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host_peak_bytes: Option<u64>,
-    /// Largest use of `/dev/shm` by the probe's processes, in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shared_memory_peak_bytes: Option<u64>,
-    /// Share of the processors' time that other programs used during the probe, and other machines on the same host, where
-    /// next to none was left idle; absent where there was.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub foreign_cpu_share: Option<f64>,
-    /// What each GPU that the probe used told of the measured window.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub gpus: Vec<GpuUse>,
-    /// What the machine told of the probe's processes in the measured window.
-    #[serde(skip_serializing_if = "Readings::is_empty")]
-    pub host: Readings,
-    /// Processes of a distributed job that reported.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ranks: Option<u32>,
-    /// Seconds per step in each phase that the step reports, such as `data_wait`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub phase_seconds: BTreeMap<String, f64>,
-    /// Further numbers that the step reports, the median of each; the last reported `loss` is among them.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub metrics: BTreeMap<String, f64>,
-    /// What the step says of itself: settings that it runs with, and signs of what it waits for.
-    #[serde(skip_serializing_if = "Facts::is_empty")]
-    pub facts: Facts,
-    /// What a comparison of the losses with full precision's came to, where the config changes the numerics.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub numerics: Option<Numerics>,
-    /// Event lines that could not be read.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub bad_lines: u64,
-}
-
-/// The losses of a config beside those of full precision.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Numerics {
-    /// How far they are apart, as a share: see [`numerics::drift`](crate::search::numerics::drift).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub drift: Option<f64>,
-    /// The losses of full precision's first steps, in their order.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub reference_losses: Vec<f64>,
-    /// Why they could not be compared.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub not_compared: Option<String>,
-}
-
-/// Steps that were left out of a throughput.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outliers {
-    /// How many.
-    pub steps: u64,
-    /// Their wall time together, in seconds.
-    pub seconds: f64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-/// The metrics that every measurement may have, beside the phases and those that the step reports.
-pub const METRICS: &[(&str, &str)] = &[
-    ("throughput", "work per second, in the unit that the step reports"),
-    ("step_time", "seconds per step, data wait included"),
-    ("peak_memory", "largest device memory in use, in bytes"),
-    ("memory_headroom", "share of device memory left free at the peak"),
-    ("host_memory", "largest memory of the probe's processes together, in bytes"),
-    ("power", "mean power of all GPUs that the probe used together, in watts, or what the step reports"),
-    ("energy_per_sample", "power over throughput, in joules, or what the step reports"),
-];
-
-/// The unit of a throughput that counts samples.
-pub const SAMPLES_PER_SECOND: &str = "samples/s";
-/// The unit of a throughput that counts steps, since nobody knows their samples.
-pub const STEPS_PER_SECOND: &str = "steps/s";
-
-/// The metric that holds the floating-point operations of a step, where the step reports them.
-pub const FLOPS: &str = "flops";
-
-impl Measurement {
-    /// Floating-point operations per second, where the step reports how many it has.
-    pub fn flops_per_second(&self) -> Option<f64> {
-        let rate = self.metrics.get(FLOPS)? / self.step_seconds?;
-        (rate.is_finite() && rate > 0.0).then_some(rate)
-    }
-
-    /// The number of a metric by its name: one of [`METRICS`], a phase, or one that the step reports.
-    pub fn metric(&self, name: &str) -> Option<f64> {
-        #[expect(clippy::cast_precision_loss, reason = "sizes are compared, not added up")]
-        let bytes = |size: Option<u64>| size.map(|size| size as f64);
-        match name {
-            "throughput" => self.throughput.map(|throughput| throughput.value),
-            "step_time" => self.step_seconds,
-            "peak_memory" => bytes(self.peak_memory_bytes),
-            "memory_headroom" => self.memory_headroom(),
-            "host_memory" => bytes(self.host_peak_bytes),
-            // What the step reports itself may come from a meter that sees more than the boards do.
-            "power" => self.metrics.get(name).copied().or_else(|| self.gpu_power()),
-            "energy_per_sample" => self.metrics.get(name).copied().or_else(|| self.energy_per_sample()),
-            _ => self.metrics.get(name).or_else(|| self.phase_seconds.get(name)).copied(),
-        }
-    }
-
-    /// Mean power of all GPUs together, in watts; absent where there are none, or one of them does not tell.
-    fn gpu_power(&self) -> Option<f64> {
-        let watts = self.gpus.iter().map(|gpu| Some(gpu.readings.get(&Metric::Power)?.value));
-        watts.sum::<Option<f64>>().filter(|_| !self.gpus.is_empty())
-    }
-
-    /// Joules for each unit of work that the throughput counts.
-    fn energy_per_sample(&self) -> Option<f64> {
-        let energy = self.metric("power")? / self.throughput?.value;
-        energy.is_finite().then_some(energy)
-    }
-
-    /// The share of device memory that stayed free at the peak, from 0 to 1.
-    pub fn memory_headroom(&self) -> Option<f64> {
-        let (peak, capacity) = (self.peak_memory_bytes?, self.memory_capacity_bytes?);
-        #[expect(clippy::cast_precision_loss, reason = "a share")]
-        (capacity > 0).then(|| capacity.saturating_sub(peak) as f64 / capacity as f64)
-    }
-}
+pub use super::measurement::{
+    Estimate, FLOPS, METRICS, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND,
+    STEPS_PER_SECOND, Timing,
+};
 
 /// Which memory ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -382,7 +171,10 @@ mod tests {
             Outcome::Crashed(failure.clone()),
             Outcome::Rejected(failure.clone()),
             Outcome::Diverged(failure.clone()),
-            Outcome::Pruned(Measurement { is_unstable: true, ..Default::default() }),
+            Outcome::Pruned(Measurement {
+                timing: Timing { is_unstable: true, ..Default::default() },
+                ..Default::default()
+            }),
             Outcome::Disturbed(failure),
             Outcome::Interrupted,
         ];
@@ -399,13 +191,5 @@ mod tests {
         assert_eq!(crash("exit code 1: bad size 8"), crash("exit code 1: bad size 1024"));
         assert_ne!(crash("exit code 1: bad size"), crash("exit code 1: no module"));
         assert_eq!(Outcome::OutOfMemory { memory: Memory::Device, failure: Failure::default() }.signature(), None);
-    }
-
-    #[test]
-    fn headroom_is_a_share_of_what_there_is() {
-        let measurement =
-            Measurement { peak_memory_bytes: Some(75), memory_capacity_bytes: Some(100), ..Default::default() };
-        assert_eq!(measurement.metric("memory_headroom"), Some(0.25));
-        assert_eq!(measurement.metric("no such metric"), None);
     }
 }

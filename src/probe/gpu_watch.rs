@@ -102,9 +102,9 @@ impl GpuWatch {
             None => {}
             Some(Err(reason)) => {
                 let nothing = vec![format!("SM activity and all else: {reason}")];
-                measurement.gpus = vec![GpuUse { absent: nothing, ..GpuUse::default() }];
+                measurement.machine.gpus = vec![GpuUse { absent: nothing, ..GpuUse::default() }];
             }
-            Some(Ok(metered)) if metered.disturbances.is_empty() => measurement.gpus = metered.gpus,
+            Some(Ok(metered)) if metered.disturbances.is_empty() => measurement.machine.gpus = metered.gpus,
             Some(Ok(metered)) => return Outcome::Disturbed(Failure::new(metered.disturbances.join("; "))),
         }
         Outcome::Measured(measurement)

@@ -228,7 +228,7 @@ fn run(
         patience.conclude(&mut measurement, sufficiency != Sufficiency::TooLittle);
         host.look();
         let (from, to) = throughput.span(begin);
-        measurement.host = host.readings(from, to);
+        measurement.machine.host = host.readings(from, to);
         gpu.look();
         return Ok(match (gpu.measured(measurement, &throughput), sufficiency) {
             (Outcome::Measured(partial), Sufficiency::Loses) => Outcome::Pruned(partial),
@@ -289,7 +289,7 @@ mod tests {
         // On a busy machine 2 ms may well be 50.
         assert!((50.0..2000.0).contains(&rate), "4 samples in 2 ms or more: {rate}");
         assert_eq!(measurement.metrics["loss"], 0.5);
-        assert!(measurement.host.contains_key(&crate::model::Metric::CpuCores), "{measurement:?}");
+        assert!(measurement.machine.host.contains_key(&crate::model::Metric::CpuCores), "{measurement:?}");
     }
 
     #[test]

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use super::{Job, ProbeError, Prober, Watch};
 use crate::model::{
-    Config, Estimate, Failure, Line, Measurement, Memory, MemoryRole, Objective, Outcome, Parameter, Purpose, Settings,
-    Space, SpaceError, Value,
+    Config, Estimate, Failure, Line, MachineUse, Measurement, Memory, MemoryRole, MemoryUse, Objective, Outcome,
+    Parameter, Purpose, Settings, Space, SpaceError, Timing, Value,
 };
 
 /// A table of configs with what each came to.
@@ -167,15 +167,24 @@ impl Table {
                         if is_one { Some(estimate.value) } else { measured.throughput.map(|measured| measured.value) };
                     Outcome::Measured(Measurement {
                         throughput: throughput.map(Estimate::point),
-                        step_seconds: measured.step_seconds,
                         phase_seconds: measured.phase_seconds,
-                        peak_memory_bytes: measured.peak_memory_bytes,
-                        memory_capacity_bytes: measured.memory_capacity_bytes,
-                        host_peak_bytes: measured.host_peak_bytes,
-                        gpus: measured.gpus,
-                        host: measured.host,
                         ranks: measured.ranks,
                         metrics: measured.metrics,
+                        timing: Timing {
+                            step_seconds: measured.timing.step_seconds,
+                            ..measurement(estimate.value).timing
+                        },
+                        memory: MemoryUse {
+                            peak_bytes: measured.memory.peak_bytes,
+                            capacity_bytes: measured.memory.capacity_bytes,
+                            ..measurement(estimate.value).memory
+                        },
+                        machine: MachineUse {
+                            host_peak_bytes: measured.machine.host_peak_bytes,
+                            gpus: measured.machine.gpus,
+                            host: measured.machine.host,
+                            ..measurement(estimate.value).machine
+                        },
                         ..measurement(estimate.value)
                     })
                 }
@@ -276,7 +285,7 @@ fn measurement(value: f64) -> Measurement {
     Measurement {
         throughput: Some(Estimate::point(value)),
         unit: "recorded".to_owned(),
-        steps: 1,
+        timing: Timing { steps: 1, ..Default::default() },
         ..Measurement::default()
     }
 }
@@ -355,11 +364,13 @@ mod tests {
         let told: Vec<&Measurement> = crate::model::Walk::new(&space)
             .map(|config| replay.answer(&config).unwrap().measurement().unwrap())
             .collect();
-        assert_eq!((told[0].step_seconds, told[0].phase_seconds["data_wait"]), (Some(0.1), 0.04));
-        assert_eq!((told[0].peak_memory_bytes, told[0].memory_capacity_bytes), (Some(700), Some(1000)));
+        assert_eq!((told[0].timing.step_seconds, told[0].phase_seconds["data_wait"]), (Some(0.1), 0.04));
+        assert_eq!((told[0].memory.peak_bytes, told[0].memory.capacity_bytes), (Some(700), Some(1000)));
         for silent in &told[1..] {
             assert!(
-                silent.step_seconds.is_none() && silent.phase_seconds.is_empty() && silent.peak_memory_bytes.is_none()
+                silent.timing.step_seconds.is_none()
+                    && silent.phase_seconds.is_empty()
+                    && silent.memory.peak_bytes.is_none()
             );
         }
     }
@@ -384,9 +395,9 @@ mod tests {
     fn a_journal_keeps_each_metric_of_a_front() {
         let measured = Measurement {
             throughput: Some(Estimate::interval(500.0, 490.0, 510.0)),
-            host_peak_bytes: Some(3),
             ranks: Some(2),
             metrics: [("loss".to_owned(), 0.5)].into_iter().collect(),
+            machine: MachineUse { host_peak_bytes: Some(3), ..Default::default() },
             ..Measurement::default()
         };
         let line = Line {
@@ -408,7 +419,7 @@ mod tests {
             let (space, replay) = table.into_replay(&[]).unwrap();
             let told = replay.answer(&space.first().unwrap()).unwrap().measurement().unwrap();
             assert_eq!(told.throughput.unwrap().value, throughput);
-            assert_eq!((told.metrics["loss"], told.host_peak_bytes, told.ranks), (0.5, Some(3), Some(2)));
+            assert_eq!((told.metrics["loss"], told.machine.host_peak_bytes, told.ranks), (0.5, Some(3), Some(2)));
         }
     }
 

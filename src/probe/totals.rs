@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::FIRST_LOSSES;
 use super::measuring::throughput::Throughput;
 use super::memory_peaks::{MemoryPeaks, MemoryReport};
-use crate::model::Measurement;
+use crate::model::{Measurement, MemoryUse, Timing};
 use crate::probe::stats;
 
 /// Values kept of each phase and metric; older ones are dropped.
@@ -104,19 +104,24 @@ impl Totals {
         Measurement {
             throughput: Some(throughput.estimate),
             unit: unit.to_owned(),
-            steps: throughput.steps,
-            warmup_steps: throughput.warmup_steps,
-            step_seconds: Some(throughput.step_seconds),
-            samples_per_step: Some(throughput.amount),
-            measured_seconds: Some(throughput.measured.as_secs_f64()),
-            outliers: throughput.outliers.clone(),
             first_losses: self.first_losses.clone(),
-            peak_memory_bytes: memory.steady,
-            warmup_peak_memory_bytes: memory.warmup.filter(|warmup| Some(*warmup) > memory.steady),
-            memory_capacity_bytes: self.memory.capacity_bytes,
-            allocator_retries: self.memory.retries,
             phase_seconds: phase_seconds.collect(),
             metrics,
+            timing: Timing {
+                steps: throughput.steps,
+                warmup_steps: throughput.warmup_steps,
+                step_seconds: Some(throughput.step_seconds),
+                samples_per_step: Some(throughput.amount),
+                measured_seconds: Some(throughput.measured.as_secs_f64()),
+                outliers: throughput.outliers.clone(),
+                ..Default::default()
+            },
+            memory: MemoryUse {
+                peak_bytes: memory.steady,
+                warmup_peak_bytes: memory.warmup.filter(|warmup| Some(*warmup) > memory.steady),
+                capacity_bytes: self.memory.capacity_bytes,
+                allocator_retries: self.memory.retries,
+            },
             ..Measurement::default()
         }
     }
@@ -174,7 +179,7 @@ mod tests {
             totals.memory(0, report(60));
         }
         let measurement = measured(&totals, 1, 8);
-        assert_eq!((measurement.peak_memory_bytes, measurement.warmup_peak_memory_bytes), (Some(60), Some(90)));
+        assert_eq!((measurement.memory.peak_bytes, measurement.memory.warmup_peak_bytes), (Some(60), Some(90)));
         assert_eq!(measurement.memory_headroom(), Some(0.4));
     }
 

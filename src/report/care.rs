@@ -31,13 +31,13 @@ impl Care {
         for trial in study.history.trials() {
             let Some(measurement) = trial.outcome.partial_measurement() else { continue };
             let is_pruned = matches!(trial.outcome, Outcome::Pruned(_));
-            if let Some(saved) = measurement.saved_seconds.filter(|saved| *saved > 0.0) {
+            if let Some(saved) = measurement.timing.saved_seconds.filter(|saved| *saved > 0.0) {
                 care.stopped_early += 1;
                 care.saved_s += saved;
             }
             care.pruned += usize::from(is_pruned);
-            care.unstable += usize::from(measurement.is_unstable && !is_pruned);
-            for (kind, outliers) in &measurement.outliers {
+            care.unstable += usize::from(measurement.timing.is_unstable && !is_pruned);
+            for (kind, outliers) in &measurement.timing.outliers {
                 let sum = care.outliers.entry(kind.clone()).or_default();
                 sum.steps += outliers.steps;
                 sum.seconds += outliers.seconds;
@@ -78,6 +78,6 @@ pub(super) fn shown_outliers(outliers: &BTreeMap<String, Outliers>) -> String {
 
 /// The steps that one trial left out, for a cell of a table.
 pub(super) fn left_out(measurement: Option<&Measurement>) -> String {
-    let outliers = measurement.map(|measurement| &measurement.outliers).filter(|outliers| !outliers.is_empty());
+    let outliers = measurement.map(|measurement| &measurement.timing.outliers).filter(|outliers| !outliers.is_empty());
     outliers.map(shown_outliers).unwrap_or_default()
 }

@@ -323,17 +323,17 @@ fn side(side: &Side<'_>, metric: &str) -> SideReport {
                 config: study.settings(&best.winner.config),
                 estimate: if is_own { Some(best.winner.estimate) } else { other() },
                 unit: measurement.unit.clone(),
-                peak_memory_bytes: measurement.peak_memory_bytes,
+                peak_memory_bytes: measurement.memory.peak_bytes,
                 memory_headroom: measurement.memory_headroom(),
                 data_wait: data_wait(measurement),
-                gpus: measurement.gpus.clone(),
+                gpus: measurement.machine.gpus.clone(),
             }
         }),
     }
 }
 
 fn data_wait(measurement: &Measurement) -> Option<f64> {
-    let share = measurement.phase_seconds.get("data_wait")? / measurement.step_seconds?;
+    let share = measurement.phase_seconds.get("data_wait")? / measurement.timing.step_seconds?;
     share.is_finite().then_some(share)
 }
 

@@ -25,7 +25,9 @@ impl Compute {
     pub fn of(measurement: &Measurement, precision: Option<Precision>, ceilings: Option<&Ceilings>) -> Option<Self> {
         let flops_per_second = measurement.flops_per_second()?;
         let ranks = measurement.ranks.and_then(|ranks| usize::try_from(ranks).ok());
-        let gpus = if measurement.gpus.is_empty() { ranks.unwrap_or(1) } else { measurement.gpus.len() }.max(1);
+        let gpus =
+            if measurement.machine.gpus.is_empty() { ranks.unwrap_or(1) } else { measurement.machine.gpus.len() }
+                .max(1);
         let share = precision.zip(ceilings).and_then(|(p, ceilings)| ceilings.share(p, flops_per_second, gpus));
         let ceiling_flops_per_second = share.map(|share| flops_per_second / share);
         Some(Self { flops_per_second, precision, gpus, ceiling_flops_per_second, share })
@@ -55,11 +57,12 @@ mod tests {
         ceilings::{FORMAT, Kind},
     };
     use crate::model::FLOPS;
+    use crate::model::Timing;
 
     fn measured(flops: f64, seconds: f64) -> Measurement {
         Measurement {
-            step_seconds: Some(seconds),
             metrics: BTreeMap::from([(FLOPS.to_owned(), flops)]),
+            timing: Timing { step_seconds: Some(seconds), ..Default::default() },
             ..Measurement::default()
         }
     }

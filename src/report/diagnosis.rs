@@ -79,12 +79,12 @@ fn measured(evidence: &Evidence) -> String {
     };
     if let Some(seconds) = evidence.step() {
         let _ = write!(words, ", {} a step", show_seconds(seconds));
-        if let Some(samples) = observed.samples_per_step {
+        if let Some(samples) = observed.timing.samples_per_step {
             let _ = write!(words, " of {} samples", show_count(samples));
         }
     }
-    let _ = write!(words, ", {} steps", observed.steps);
-    if observed.is_unstable {
+    let _ = write!(words, ", {} steps", observed.timing.steps);
+    if observed.timing.is_unstable {
         words += "; it did not settle";
     }
     words
@@ -125,8 +125,8 @@ fn device_lines(evidence: &Evidence) -> Vec<(&'static str, String)> {
         lines.push(("CPU", format!("{} cores{of} busy", show_number(cores))));
     }
     let observed = &evidence.observed;
-    if let Some(peak) = observed.peak_memory_bytes {
-        let of = observed.memory_capacity_bytes.map(|all| format!(" of {}", show_bytes(all))).unwrap_or_default();
+    if let Some(peak) = observed.memory.peak_bytes {
+        let of = observed.memory.capacity_bytes.map(|all| format!(" of {}", show_bytes(all))).unwrap_or_default();
         lines.push(("memory", format!("{}{of} at the peak", show_bytes(peak))));
     }
     lines
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn phases_that_are_told_are_not_said_to_be_unknown() {
         let mut evidence = Evidence::default();
-        evidence.observed.step_seconds = Some(1.0);
+        evidence.observed.timing.step_seconds = Some(1.0);
         evidence.observed.phase_seconds =
             [("forward", 0.62), ("backward", 0.3)].map(|(name, seconds)| (name.to_owned(), seconds)).into();
         let screen = screen_of(evidence, Verdict::default());

@@ -152,8 +152,8 @@ fn by_roles(study: &Study, step: Option<&StepTemplate>, baseline: &Config, best:
 /// The samples of a step, where no parameter is known to be the batch.
 fn by_measurement(study: &Study, baseline: &Config, after: &Measurement) -> Option<(f64, f64)> {
     let measured = study.history.of(baseline).filter_map(|trial| trial.outcome.partial_measurement());
-    let before = measured.filter_map(|measurement| measurement.samples_per_step).last()?;
-    Some((before, after.samples_per_step?)).filter(|(before, after)| *before > 0.0 && *after > 0.0)
+    let before = measured.filter_map(|measurement| measurement.timing.samples_per_step).last()?;
+    Some((before, after.timing.samples_per_step?)).filter(|(before, after)| *before > 0.0 && *after > 0.0)
 }
 
 /// What parameters and derived values are to a step.
@@ -206,6 +206,7 @@ fn known_rate(baseline: &Settings, step: Option<&StepTemplate>) -> Option<(Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Timing;
     use crate::model::{Estimate, Expression, Objective, Outcome, Purpose, Trial};
     use crate::probe::{Template, adapter::Apply};
     use crate::search::StopReason;
@@ -216,7 +217,11 @@ mod tests {
         let trial = |(number, (settings, samples)): (u32, &(Settings, Option<f64>))| {
             let config = space.locate(&settings.chosen(&space)).unwrap();
             let throughput = Some(Estimate::point(f64::from(number)));
-            let measurement = Measurement { throughput, samples_per_step: *samples, ..Measurement::default() };
+            let measurement = Measurement {
+                throughput,
+                timing: Timing { samples_per_step: *samples, ..Default::default() },
+                ..Measurement::default()
+            };
             let (purpose, outcome) = (Purpose::Search, Outcome::Measured(measurement));
             Trial { number, purpose, config, outcome, elapsed: Duration::from_secs(1) }
         };

@@ -42,7 +42,7 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
         let values = names
             .iter()
             .map(|name| settings.get(name).map_or_else(|| "-".to_owned(), |value| as_markdown(&value.to_string())));
-        let memory = trial.outcome.partial_measurement().and_then(|measurement| measurement.peak_memory_bytes);
+        let memory = trial.outcome.partial_measurement().and_then(|measurement| measurement.memory.peak_bytes);
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} |",

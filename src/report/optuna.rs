@@ -108,7 +108,7 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
     // What was measured until then; only a study of one value has such.
     let until = measurement.zip(values.as_deref()).filter(|_| state == State::Pruned);
     let intermediate = match until {
-        Some((measurement, [value])) => json!({ measurement.steps.to_string(): value }),
+        Some((measurement, [value])) => json!({ measurement.timing.steps.to_string(): value }),
         _ => json!({}),
     };
     let settings = study.settings(&trial.config);
@@ -205,14 +205,14 @@ fn measured(measurement: &Measurement) -> Vec<(String, Json)> {
         ("throughput_low", json!(throughput.and_then(|t| t.low))),
         ("throughput_high", json!(throughput.and_then(|t| t.high))),
         ("throughput_unit", json!(measurement.unit)),
-        ("unstable", json!(measurement.is_unstable.then_some(true))),
-        ("step_time_s", json!(measurement.step_seconds)),
-        ("samples_per_step", json!(measurement.samples_per_step)),
-        ("peak_memory_bytes", json!(measurement.peak_memory_bytes)),
-        ("memory_capacity_bytes", json!(measurement.memory_capacity_bytes)),
+        ("unstable", json!(measurement.timing.is_unstable.then_some(true))),
+        ("step_time_s", json!(measurement.timing.step_seconds)),
+        ("samples_per_step", json!(measurement.timing.samples_per_step)),
+        ("peak_memory_bytes", json!(measurement.memory.peak_bytes)),
+        ("memory_capacity_bytes", json!(measurement.memory.capacity_bytes)),
         ("memory_headroom", json!(measurement.memory_headroom())),
-        ("host_peak_memory_bytes", json!(measurement.host_peak_bytes)),
-        ("steps", json!(measurement.steps)),
+        ("host_peak_memory_bytes", json!(measurement.machine.host_peak_bytes)),
+        ("steps", json!(measurement.timing.steps)),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();

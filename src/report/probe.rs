@@ -88,31 +88,36 @@ pub fn probe_text(study: &Study, trial: &Trial, device: &Device, log: &Path) -> 
 fn measured(measurement: &Measurement) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if let Some(throughput) = measurement.throughput {
-        let unstable = if measurement.is_unstable { "; it did not settle" } else { "" };
+        let unstable = if measurement.timing.is_unstable { "; it did not settle" } else { "" };
         lines.push(("throughput", format!("{} (95 %){unstable}", shown_estimate(throughput, &measurement.unit))));
     }
-    let time = measurement.measured_seconds.map(|seconds| format!(" in {}", show_seconds(seconds)));
+    let time = measurement.timing.measured_seconds.map(|seconds| format!(" in {}", show_seconds(seconds)));
     lines.push((
         "steps",
-        format!("{}{}, after {} of warm-up", measurement.steps, time.unwrap_or_default(), measurement.warmup_steps),
+        format!(
+            "{}{}, after {} of warm-up",
+            measurement.timing.steps,
+            time.unwrap_or_default(),
+            measurement.timing.warmup_steps
+        ),
     ));
-    for (kind, outliers) in &measurement.outliers {
+    for (kind, outliers) in &measurement.timing.outliers {
         let text = format!("{} steps left out ({kind}), {}", outliers.steps, show_seconds(outliers.seconds));
         lines.push(("", text));
     }
-    if let Some(samples) = measurement.samples_per_step {
+    if let Some(samples) = measurement.timing.samples_per_step {
         let by = measurement.facts.text("samples.counted_by").map(|by| format!(", counted by the {}", plain(by)));
         lines.push(("samples", format!("{} per step{}", show_count(samples), by.unwrap_or_default())));
         lines.extend(measurement.facts.text("samples.mismatch").map(|words| ("", plain(words))));
     }
-    if let Some(seconds) = measurement.step_seconds {
+    if let Some(seconds) = measurement.timing.step_seconds {
         lines.push(("step", format!("{}, data wait included", show_seconds(seconds))));
         for (name, phase) in &measurement.phase_seconds {
             lines.push(("", format!("{name} {} ({:.0} %)", show_seconds(*phase), 100.0 * phase / seconds)));
         }
     }
     lines.extend(memory(measurement));
-    lines.extend(host_words(&measurement.host).map(|words| ("host", words)));
+    lines.extend(host_words(&measurement.machine.host).map(|words| ("host", words)));
     if let (Some(first), Some(last)) = (measurement.first_losses.first(), measurement.first_losses.last()) {
         let count = measurement.first_losses.len();
         lines.push(("loss", format!("{first:.4} to {last:.4} over the first {count} steps")));
@@ -126,7 +131,7 @@ fn measured(measurement: &Measurement) -> Vec<(&'static str, String)> {
     if let Some(ranks) = measurement.ranks.filter(|&ranks| ranks > 1) {
         lines.push(("ranks", ranks.to_string()));
     }
-    if let Some(share) = measurement.foreign_cpu_share {
+    if let Some(share) = measurement.machine.foreign_cpu_share {
         lines.push(("disturbed", format!("other programs used {:.0} % of the CPU", share * 100.0)));
     }
     lines.extend(measurement.framework.as_ref().map(|framework| ("framework", framework.clone())));
@@ -138,22 +143,22 @@ fn measured(measurement: &Measurement) -> Vec<(&'static str, String)> {
 
 fn memory(measurement: &Measurement) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
-    if let Some(peak) = measurement.peak_memory_bytes {
-        let capacity = measurement.memory_capacity_bytes.map(|bytes| format!(" of {}", show_bytes(bytes)));
+    if let Some(peak) = measurement.memory.peak_bytes {
+        let capacity = measurement.memory.capacity_bytes.map(|bytes| format!(" of {}", show_bytes(bytes)));
         let free = measurement.memory_headroom().map(|share| format!(", {:.0} % free", share * 100.0));
-        let warmup = measurement.warmup_peak_memory_bytes.filter(|&bytes| bytes > peak);
+        let warmup = measurement.memory.warmup_peak_bytes.filter(|&bytes| bytes > peak);
         let warmup = warmup.map(|bytes| format!("; {} during warm-up", show_bytes(bytes)));
         let rest = [capacity, free, warmup].into_iter().flatten().collect::<String>();
         lines.push(("peak memory", format!("{}{rest}", show_bytes(peak))));
     }
-    if let Some(retries) = measurement.allocator_retries {
+    if let Some(retries) = measurement.memory.allocator_retries {
         lines.push(("", format!("{retries} allocator retries")));
     }
-    lines.extend(gpu_lines(&measurement.gpus));
-    if let Some(host) = measurement.host_peak_bytes {
+    lines.extend(gpu_lines(&measurement.machine.gpus));
+    if let Some(host) = measurement.machine.host_peak_bytes {
         lines.push(("host memory", show_bytes(host)));
     }
-    if let Some(shared) = measurement.shared_memory_peak_bytes {
+    if let Some(shared) = measurement.machine.shared_memory_peak_bytes {
         lines.push(("/dev/shm", show_bytes(shared)));
     }
     lines

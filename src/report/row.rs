@@ -124,7 +124,8 @@ pub fn shown_outcome(objective: &Objective, purpose: Purpose, outcome: &Outcome)
     if matches!(outcome, Outcome::Pruned(_)) {
         return format!("pruned: {number}, slower than the best");
     }
-    let number = if measurement.is_unstable && !number.is_empty() { format!("{number} (unstable)") } else { number };
+    let number =
+        if measurement.timing.is_unstable && !number.is_empty() { format!("{number} (unstable)") } else { number };
     let number = if purpose.is_short() { format!("{number} (short probe)") } else { number };
     match objective.judge(measurement) {
         Judgement::Feasible(_) => number,
@@ -143,7 +144,7 @@ pub(super) fn shown_cell(objective: &Objective, trial: &Trial, unit_is_known: bo
         Some(throughput) => shown_estimate(throughput, ""),
         None => shown_numbers(objective, measurement),
     };
-    let is_unstable = measurement.is_unstable && matches!(trial.outcome, Outcome::Measured(_));
+    let is_unstable = measurement.timing.is_unstable && matches!(trial.outcome, Outcome::Measured(_));
     match number.is_empty() {
         true => "-".to_owned(),
         false if is_unstable => format!("{number} {UNSTABLE}"),

@@ -81,7 +81,7 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
         let failed = if failed > 0 { format!(", {failed} of which failed,") } else { String::new() };
         below.push((Tone::Plain, format!("... and {} more{failed} in trials.csv", trials.len() - shown.len())));
     }
-    if shown.iter().any(|trial| trial.outcome.measurement().is_some_and(|m| m.is_unstable)) {
+    if shown.iter().any(|trial| trial.outcome.measurement().is_some_and(|m| m.timing.is_unstable)) {
         below.push((Tone::Faint, format!("{UNSTABLE} measuring ended before the interval was as narrow as asked")));
     }
     for (tone, line) in below {
@@ -149,7 +149,7 @@ fn one_unit(study: &Study, trials: &[&Trial]) -> Option<String> {
 }
 
 fn memory(trial: &Trial) -> Option<u64> {
-    trial.outcome.partial_measurement()?.peak_memory_bytes
+    trial.outcome.partial_measurement()?.memory.peak_bytes
 }
 
 fn free(trial: &Trial) -> Option<String> {
@@ -160,13 +160,13 @@ fn free(trial: &Trial) -> Option<String> {
 /// The share of a step that waits for data.
 fn data_wait(trial: &Trial) -> Option<String> {
     let measurement = trial.outcome.partial_measurement()?;
-    let share = measurement.phase_seconds.get("data_wait")? / measurement.step_seconds?;
+    let share = measurement.phase_seconds.get("data_wait")? / measurement.timing.step_seconds?;
     share.is_finite().then(|| format!("{:.0} %", share * 100.0))
 }
 
 /// How busy the multiprocessors of all GPUs were, where they tell.
 fn activity(trial: &Trial) -> Option<String> {
-    let share = together(&trial.outcome.partial_measurement()?.gpus, Metric::SmActive)?;
+    let share = together(&trial.outcome.partial_measurement()?.machine.gpus, Metric::SmActive)?;
     Some(format!("{:.0} %", share.mean * 100.0))
 }
 
@@ -217,7 +217,7 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     let number = |entry: &Ranked| shown_entry(study, entry);
     let _ = writeln!(text, "best      {}", line(&best.winner.config));
     let _ = writeln!(text, "          {}{}", number(&best.winner), memory_words(best));
-    if let Some(words) = host_words(&best.winner.measurement.host) {
+    if let Some(words) = host_words(&best.winner.measurement.machine.host) {
         let _ = writeln!(text, "          {words}");
     }
     for (at, tie) in best.ties.iter().take(TIES).enumerate() {
@@ -227,7 +227,7 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     if best.ties.len() > TIES {
         let _ = writeln!(text, "          and {} more, in best.json", best.ties.len() - TIES);
     }
-    for (at, line) in gpu_summary(&best.winner.measurement.gpus).iter().enumerate() {
+    for (at, line) in gpu_summary(&best.winner.measurement.machine.gpus).iter().enumerate() {
         let _ = writeln!(text, "{:10}{line}", if at == 0 { "GPU" } else { "" });
     }
     if let Some(line) = noise_line(best) {
@@ -282,7 +282,7 @@ fn noise_line(best: &Best) -> Option<String> {
 
 fn memory_words(best: &Best) -> String {
     let measurement = &best.winner.measurement;
-    match (measurement.peak_memory_bytes, measurement.memory_headroom()) {
+    match (measurement.memory.peak_bytes, measurement.memory_headroom()) {
         (Some(peak), Some(headroom)) => {
             format!(", {} of memory at the peak ({} % free)", show_bytes(peak), show_number(headroom * 100.0))
         }

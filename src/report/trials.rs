@@ -31,7 +31,7 @@ pub fn trials_csv(study: &Study) -> String {
     let metrics: BTreeSet<&str> = measurements().flat_map(|m| m.metrics.keys()).map(String::as_str).collect();
 
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let has_gpus = measurements().any(|m| !m.gpus.is_empty());
+    let has_gpus = measurements().any(|m| !m.machine.gpus.is_empty());
     let gpu_columns = if has_gpus { GPU_COLUMNS } else { &[] };
     let goals = GoalColumns::of(study);
     let header = header(&names, gpu_columns, &goals, &phases, &metrics);
@@ -60,19 +60,21 @@ pub fn trials_csv(study: &Study) -> String {
         row.push(number(m.throughput.and_then(|t| t.low)));
         row.push(number(m.throughput.and_then(|t| t.high)));
         row.push(m.unit.clone());
-        row.push(measurement.map(|m| m.is_unstable.to_string()).unwrap_or_default());
-        row.extend([m.step_seconds, m.samples_per_step].map(number));
-        row.extend([m.peak_memory_bytes, m.warmup_peak_memory_bytes, m.memory_capacity_bytes].map(whole));
-        row.extend([m.host_peak_bytes, m.shared_memory_peak_bytes].map(whole));
-        row.extend(gpu_columns.iter().map(|(_, metric)| number(together(&m.gpus, *metric).map(|all| all.mean))));
+        row.push(measurement.map(|m| m.timing.is_unstable.to_string()).unwrap_or_default());
+        row.extend([m.timing.step_seconds, m.timing.samples_per_step].map(number));
+        row.extend([m.memory.peak_bytes, m.memory.warmup_peak_bytes, m.memory.capacity_bytes].map(whole));
+        row.extend([m.machine.host_peak_bytes, m.machine.shared_memory_peak_bytes].map(whole));
+        row.extend(
+            gpu_columns.iter().map(|(_, metric)| number(together(&m.machine.gpus, *metric).map(|all| all.mean))),
+        );
         row.extend(goals.cells(study, trial));
         row.extend(phases.iter().map(|phase| number(m.phase_seconds.get(*phase).copied())));
         row.extend(metrics.iter().map(|metric| number(m.metrics.get(*metric).copied())));
-        row.extend([measurement.map(|m| m.steps), measurement.map(|m| m.warmup_steps)].map(whole));
+        row.extend([measurement.map(|m| m.timing.steps), measurement.map(|m| m.timing.warmup_steps)].map(whole));
         row.push(left_out(measurement));
-        row.extend([m.measured_seconds, m.saved_seconds].map(number));
+        row.extend([m.timing.measured_seconds, m.timing.saved_seconds].map(number));
         row.push(number(m.numerics.as_ref().and_then(|numerics| numerics.drift)));
-        row.push(number(m.foreign_cpu_share));
+        row.push(number(m.machine.foreign_cpu_share));
         row.push(whole(measurement.map(|m| m.bad_lines)));
         row.push(format!("{:.3}", trial.elapsed.as_secs_f64()));
         row.push(redacted(&reason));

@@ -217,7 +217,7 @@ impl Study {
         const MEMORY_STEP: f64 = 1.02;
         /// Parts of a level, so that sums in another order come to the same.
         const PARTS: f64 = 1e9;
-        let bytes = entry.measurement.peak_memory_bytes.filter(|_| by_memory).unwrap_or(0);
+        let bytes = entry.measurement.memory.peak_bytes.filter(|_| by_memory).unwrap_or(0);
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_precision_loss,

@@ -33,6 +33,11 @@ def stop(*_, **__):
     raise Enough
 
 
+def of_autocast(_, device_type, dtype=None, enabled=True, **__):
+    seen["precision"] = {torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype] if enabled else "fp32"
+    raise Enough
+
+
 def of_lightning(trainer, *_, **__):
     seen["precision"] = PRECISIONS[trainer.precision]
     raise Enough
@@ -51,7 +56,10 @@ def of_accelerate(accelerator, *_, **__):
 
 def replaced(text):
     yield DataLoader, "__init__", around_init(DataLoader.__init__)
-    yield DataLoader, "__iter__", stop
+    if "torch.autocast(" in text:
+        yield torch.autocast, "__init__", of_autocast  # in the first step, behind the loader's first batch
+    else:
+        yield DataLoader, "__iter__", stop
     if "import lightning" in text:
         import lightning
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gputune::model::{
     Advance, Config, Constraint, Direction, Estimate, Expression, Failure, History, Measurement, Memory, MemoryRole,
-    Objective, Outcome, Parameter, Permutation, Purpose, Space, Trial, Walk,
+    MemoryUse, Objective, Outcome, Parameter, Permutation, Purpose, Space, Trial, Walk,
 };
 use gputune::search::{
     STRATEGIES,
@@ -116,8 +116,7 @@ fn outcome(code: u8, at: usize) -> Outcome {
         19 => Outcome::Measured(Measurement::default()),
         20 => Outcome::Measured(Measurement {
             throughput: Some(Estimate::point(value)),
-            peak_memory_bytes: Some(99),
-            memory_capacity_bytes: Some(100),
+            memory: MemoryUse { peak_bytes: Some(99), capacity_bytes: Some(100), ..Default::default() },
             ..Measurement::default()
         }),
         21..=24 => measured(Estimate::point(100.0)),

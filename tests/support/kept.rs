@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use gputune::machine::Device;
 use gputune::model::{
-    Estimate, Expression, Failure, Goal, Measurement, Memory, Objective, Outcome, Parameter, Purpose, Role, Settings,
-    Space, Trial, Value,
+    Estimate, Expression, Failure, Goal, Measurement, Memory, MemoryUse, Objective, Outcome, Parameter, Purpose, Role,
+    Settings, Space, Timing, Trial, Value,
 };
 use gputune::probe::{
     StepTemplate, Template,
@@ -75,16 +75,22 @@ pub(crate) fn measured(speed: f64, batch: u32) -> Measurement {
     Measurement {
         throughput: Some(Estimate::interval(speed, speed * 0.98, speed * 1.02)),
         unit: "samples/s".to_owned(),
-        steps: 100,
-        warmup_steps: 5,
-        step_seconds: Some(batch / speed),
-        samples_per_step: Some(batch),
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size")]
-        peak_memory_bytes: Some((batch * 1e6) as u64 + 500_000_000),
-        memory_capacity_bytes: Some(8_000_000_000),
         phase_seconds: [("data_wait".to_owned(), 0.1 * batch / speed), ("forward".to_owned(), 0.4 * batch / speed)]
             .into(),
         metrics: [("power".to_owned(), 200.0), ("loss".to_owned(), 2.5)].into(),
+        timing: Timing {
+            steps: 100,
+            warmup_steps: 5,
+            step_seconds: Some(batch / speed),
+            samples_per_step: Some(batch),
+            ..Default::default()
+        },
+        memory: MemoryUse {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size")]
+            peak_bytes: Some((batch * 1e6) as u64 + 500_000_000),
+            capacity_bytes: Some(8_000_000_000),
+            ..Default::default()
+        },
         ..Measurement::default()
     }
 }

@@ -215,7 +215,7 @@ fn fresh(path: &Path, command: &[String], cwd: &Path, openings: &[Opening], exam
     }
     // Nothing here changes how many samples a step has.
     let has_batch = openings.iter().any(|opening| opening.parameter == "batch_size");
-    if examined.evidence.observed.samples_per_step.is_none() && !has_batch {
+    if examined.evidence.observed.timing.samples_per_step.is_none() && !has_batch {
         text +=
             "samples_per_step = 1 # nobody counts its samples, so steps are compared: write how many samples one has\n";
     }

@@ -137,7 +137,7 @@ fn does_not_fit_twice(evidence: &Evidence) -> bool {
 }
 
 fn memory_limited(evidence: &Evidence) -> Option<Found> {
-    let retries = evidence.observed.allocator_retries.filter(|retries| *retries > 0);
+    let retries = evidence.observed.memory.allocator_retries.filter(|retries| *retries > 0);
     let used = evidence.observed.memory_headroom().map(|free| 1.0 - free).filter(|used| *used >= NEARLY_FULL.value);
     let failed = does_not_fit_twice(evidence);
     if retries.is_none() && used.is_none() && !failed {
@@ -163,7 +163,7 @@ fn memory_limited(evidence: &Evidence) -> Option<Found> {
         let shown = show_number(retries as f64);
         found.add(0.7, format!("the allocator freed its caches and tried again {shown} times"));
     }
-    if let (Some(used), Some(peak)) = (used, evidence.observed.peak_memory_bytes) {
+    if let (Some(used), Some(peak)) = (used, evidence.observed.memory.peak_bytes) {
         found.add(0.45, format!("{} of the memory is in use at the peak ({})", shown_share(used), show_bytes(peak)));
     }
     if failed {
@@ -223,6 +223,7 @@ fn shared_memory(evidence: &Evidence) -> Option<Found> {
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     let used = evidence
         .observed
+        .machine
         .shared_memory_peak_bytes
         .zip(total)
         .map(|(used, total)| used as f64 / total as f64)

@@ -35,7 +35,7 @@ fn sick(name: &str) -> Job {
             job.loader(&[(0, 900.0), (1, 60.0), (2, 110.0), (4, 120.0)])
         }
         "worker_start" => Job::cpu().with(|job| {
-            job.outliers.insert("epoch".to_owned(), Outliers { steps: 4, seconds: 12.0 });
+            job.timing.outliers.insert("epoch".to_owned(), Outliers { steps: 4, seconds: 12.0 });
         }),
         "host_to_device" => Job::gpu().phase("host_to_device", 0.3).flag("loader.batch_pinned", false),
         "synchronising_calls" => Job::gpu()
@@ -44,11 +44,13 @@ fn sick(name: &str) -> Job {
             .gpu_reading(Metric::SmActive, 0.6),
         "logging" => Job::cpu().number("logs_per_step", 2.0).number("log_seconds_per_step", 0.1),
         "cpu_quota" => Job::cpu().host(Metric::CpuThrottled, 0.5),
-        "crowded_cores" => Job::cpu().host(Metric::CpuPressure, 0.6).with(|job| job.foreign_cpu_share = Some(0.5)),
+        "crowded_cores" => {
+            Job::cpu().host(Metric::CpuPressure, 0.6).with(|job| job.machine.foreign_cpu_share = Some(0.5))
+        }
         "shared_gpu" => Job::gpu().warning("foreign_process", "GPU 0 has process 4711 (python)"),
-        "memory_limited" => Job::gpu().with(|job| job.allocator_retries = Some(3)),
+        "memory_limited" => Job::gpu().with(|job| job.memory.allocator_retries = Some(3)),
         "host_memory" => Job::cpu().host(Metric::MemoryPressure, 0.4),
-        "shared_memory" => Job::cpu().with(|job| job.shared_memory_peak_bytes = Some(8 << 30)),
+        "shared_memory" => Job::cpu().with(|job| job.machine.shared_memory_peak_bytes = Some(8 << 30)),
         "launch_bound" => Job::cpu().replay(101.0).ran(Differential::DoubleBatch, 180.0),
         "memory_bandwidth" => {
             let job = Job::gpu().gpu_reading(Metric::DramActive, 0.72).gpu_reading(Metric::TensorActive, 0.08);
@@ -104,7 +106,7 @@ fn a_healthy_job_has_no_cause_but_that() {
 #[test]
 fn what_needs_a_gpu_is_not_found_without_one() {
     for cause in causes().filter(|cause| cause.scope == Scope::Gpu) {
-        let evidence = sick(cause.name).text("device", "cpu").with(|job| job.gpus.clear()).evidence();
+        let evidence = sick(cause.name).text("device", "cpu").with(|job| job.machine.gpus.clear()).evidence();
         assert!((cause.find)(&evidence).is_none(), "{}", cause.name);
     }
 }
@@ -157,8 +159,8 @@ fn thresholds_are_where_they_are_said_to_be() {
         ("cpu_quota", Job::cpu().host(Metric::CpuThrottled, 0.099), Job::cpu().host(Metric::CpuThrottled, 0.1)),
         (
             "crowded_cores",
-            Job::cpu().with(|job| job.foreign_cpu_share = Some(0.19)),
-            Job::cpu().with(|job| job.foreign_cpu_share = Some(0.2)),
+            Job::cpu().with(|job| job.machine.foreign_cpu_share = Some(0.19)),
+            Job::cpu().with(|job| job.machine.foreign_cpu_share = Some(0.2)),
         ),
         ("host_memory", Job::cpu().host(Metric::MemoryPressure, 0.09), Job::cpu().host(Metric::MemoryPressure, 0.1)),
         (
@@ -196,7 +198,8 @@ fn what_is_worth_more_comes_first() {
     assert_eq!(names(&verdict)[0], "cpu_preprocessing");
     assert!(names(&verdict).contains(&"logging"));
     // A hog that takes less than the loader costs does not hide it, but makes it less sure.
-    let crowded = diagnose(&sick("cpu_preprocessing").with(|job| job.foreign_cpu_share = Some(0.25)).evidence());
+    let crowded =
+        diagnose(&sick("cpu_preprocessing").with(|job| job.machine.foreign_cpu_share = Some(0.25)).evidence());
     assert_eq!(names(&crowded)[0], "cpu_preprocessing");
     assert!(crowded.sureness < verdict.sureness);
 }
@@ -239,7 +242,9 @@ mod arbitrary {
     use crate::diagnosis::Ran;
     use crate::diagnosis::experiment;
     use crate::diagnosis::next;
-    use crate::model::{Estimate, FACTS, Fact, GpuUse, METRICS, Measurement, Reading, Source, fact::Kind};
+    use crate::model::{
+        Estimate, FACTS, Fact, GpuUse, METRICS, MachineUse, Measurement, Reading, Source, Timing, fact::Kind,
+    };
 
     const NUMBERS: [f64; 12] =
         [0.0, -1.0, 1e-300, 1e300, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.5, 1.0, 2.0, 4.0, 1e9];
@@ -276,13 +281,15 @@ mod arbitrary {
             Measurement {
                 throughput: numbers[0].map(|value| Estimate { value, low: numbers[1], high: numbers[2] }),
                 unit: "samples/s".to_owned(),
-                step_seconds: numbers[3],
-                samples_per_step: numbers[4],
-                foreign_cpu_share: numbers[5],
                 phase_seconds: phases.into_iter().map(|(at, seconds)| (names[at].to_owned(), seconds)).collect(),
                 facts: facts.into_iter().collect(),
-                host: readings,
-                gpus: if is_gpu { vec![gpu] } else { Vec::new() },
+                timing: Timing { step_seconds: numbers[3], samples_per_step: numbers[4], ..Default::default() },
+                machine: MachineUse {
+                    foreign_cpu_share: numbers[5],
+                    host: readings,
+                    gpus: if is_gpu { vec![gpu] } else { Vec::new() },
+                    ..Default::default()
+                },
                 ..Measurement::default()
             }
         })
@@ -339,7 +346,7 @@ fn the_reason_comes_before_what_goes_with_it() {
     // Short epochs: while samples come they come fast, with computing alone.
     let short = Job::cpu().cores(2.0).host(Metric::CpuCores, 1.32).wait(0.29).item(0.00094, 0.00086).replay(213.0);
     let short = short.loader(&[(0, 10_400.0), (2, 470.0)]).number("loader.first_batch_seconds", 4.0).with(|job| {
-        job.outliers.insert("epoch".to_owned(), Outliers { steps: 10, seconds: 18.0 });
+        job.timing.outliers.insert("epoch".to_owned(), Outliers { steps: 10, seconds: 18.0 });
     });
     for (job, cause) in
         [(taking_turns, "single_threaded_loader"), (uneven, "worker_imbalance"), (short, "worker_start")]

@@ -83,7 +83,7 @@ impl Price {
         match self {
             Self::PerHour(price) => Some(price),
             Self::PerGpuHour(price) => {
-                let gpus = u32::try_from(measurement.gpus.len()).ok().filter(|gpus| *gpus > 0);
+                let gpus = u32::try_from(measurement.machine.gpus.len()).ok().filter(|gpus| *gpus > 0);
                 Some(price * f64::from(gpus.or(measurement.ranks)?))
             }
         }
@@ -136,6 +136,7 @@ pub(super) fn shown(metric: &str, number: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::MachineUse;
     use crate::model::metric::{GpuUse, Metric, Reading, Source};
 
     fn gpu(watts: f64) -> GpuUse {
@@ -144,7 +145,11 @@ mod tests {
     }
 
     fn measured(gpus: Vec<GpuUse>) -> Measurement {
-        Measurement { throughput: Some(Estimate::interval(200.0, 190.0, 210.0)), gpus, ..Measurement::default() }
+        Measurement {
+            throughput: Some(Estimate::interval(200.0, 190.0, 210.0)),
+            machine: MachineUse { gpus, ..Default::default() },
+            ..Measurement::default()
+        }
     }
 
     #[test]
@@ -154,7 +159,7 @@ mod tests {
         assert_eq!(energy.value, 2.0);
         assert_eq!((energy.low, energy.high), (Some(1.9), Some(2.1)));
         let mut one_is_silent = measurement.clone();
-        one_is_silent.gpus.push(GpuUse::default());
+        one_is_silent.machine.gpus.push(GpuUse::default());
         assert_eq!(estimate("energy_per_sample", &one_is_silent, None), None);
         // What the step reports itself may know more than the boards do.
         one_is_silent.metrics.insert("power".to_owned(), 600.0);

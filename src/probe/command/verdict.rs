@@ -7,7 +7,7 @@ use super::super::heard::News;
 use super::super::orders::Ending;
 use super::super::writes;
 use super::{Effort, Mode, Rate, Run};
-use crate::model::{Failure, Measurement, Memory, Outcome, fact::LOADER_RATE};
+use crate::model::{Failure, MachineUse, Measurement, Memory, Outcome, fact::LOADER_RATE};
 
 impl From<News> for Verdict {
     fn from(news: News) -> Self {
@@ -181,22 +181,22 @@ impl Run<'_> {
         }
         let mut measurement = self.heard.totals.measurement(&throughput, &self.unit());
         if matches!(self.step.rate, Rate::Pattern { .. }) {
-            (measurement.step_seconds, measurement.samples_per_step) = (None, None);
+            (measurement.timing.step_seconds, measurement.timing.samples_per_step) = (None, None);
         }
         if self.heard.is_in_steps {
-            measurement.samples_per_step = None;
+            measurement.timing.samples_per_step = None;
         }
         measurement.framework = self.heard.framework.clone();
         measurement.facts = self.heard.facts.clone();
         measurement.ranks = Some(self.heard.ranks.count()).filter(|count| *count > 0);
         measurement.bad_lines = self.heard.bad_lines;
-        measurement.host_peak_bytes = self.host.peak_bytes();
-        measurement.foreign_cpu_share = self.host.foreign_cpu_share();
-        measurement.host = self.host.readings(throughput.span(self.begin));
-        measurement.shared_memory_peak_bytes = Some(self.host.shared_peak_bytes());
-        if !self.step.is_gpu && measurement.peak_memory_bytes.is_none() {
-            measurement.peak_memory_bytes = self.host.peak_bytes();
-            measurement.memory_capacity_bytes = self.host.total_bytes();
+        measurement.machine.host_peak_bytes = self.host.peak_bytes();
+        measurement.machine.foreign_cpu_share = self.host.foreign_cpu_share();
+        measurement.machine.host = self.host.readings(throughput.span(self.begin));
+        measurement.machine.shared_memory_peak_bytes = Some(self.host.shared_peak_bytes());
+        if !self.step.is_gpu && measurement.memory.peak_bytes.is_none() {
+            measurement.memory.peak_bytes = self.host.peak_bytes();
+            measurement.memory.capacity_bytes = self.host.total_bytes();
         }
         self.patience.conclude(&mut measurement, stopped_itself);
         Some(self.gpu.measured(measurement, &throughput))
@@ -217,10 +217,13 @@ impl Run<'_> {
                 ranks: Some(self.heard.ranks.count()).filter(|count| *count > 0),
                 facts: self.heard.facts.clone(),
                 bad_lines: self.heard.bad_lines,
-                host_peak_bytes: self.host.peak_bytes(),
-                foreign_cpu_share: self.host.foreign_cpu_share(),
-                host: self.host.readings((self.begin, Instant::now())),
-                shared_memory_peak_bytes: Some(self.host.shared_peak_bytes()),
+                machine: MachineUse {
+                    host_peak_bytes: self.host.peak_bytes(),
+                    foreign_cpu_share: self.host.foreign_cpu_share(),
+                    host: self.host.readings((self.begin, Instant::now())),
+                    shared_memory_peak_bytes: Some(self.host.shared_peak_bytes()),
+                    ..Default::default()
+                },
                 ..Measurement::default()
             })
         }))

@@ -160,9 +160,9 @@ impl Patience {
     /// Adds what the end of measuring says.
     pub(in crate::probe) fn conclude(&self, measurement: &mut Measurement, stopped_itself: bool) {
         let half = measurement.throughput.and_then(|throughput| throughput.relative_half_width());
-        measurement.is_unstable = half.is_some_and(|half| half > self.precision);
-        let measured = measurement.measured_seconds.unwrap_or_default();
-        measurement.saved_seconds = stopped_itself.then(|| (self.longest.as_secs_f64() - measured).max(0.0));
+        measurement.timing.is_unstable = half.is_some_and(|half| half > self.precision);
+        let measured = measurement.timing.measured_seconds.unwrap_or_default();
+        measurement.timing.saved_seconds = stopped_itself.then(|| (self.longest.as_secs_f64() - measured).max(0.0));
     }
 }
 
@@ -241,16 +241,16 @@ pub(in crate::probe) mod tests {
         assert_eq!(decided, Sufficiency::Enough);
         assert!(throughput.measured >= Duration::from_secs(10));
         conclusion.throughput = Some(throughput.estimate);
-        conclusion.measured_seconds = Some(throughput.measured.as_secs_f64());
+        conclusion.timing.measured_seconds = Some(throughput.measured.as_secs_f64());
         Patience::within(&Limits::default(), Effort::Probe).conclude(&mut conclusion, true);
-        assert!(conclusion.is_unstable);
-        assert_eq!(conclusion.saved_seconds, Some(0.0));
+        assert!(conclusion.timing.is_unstable);
+        assert_eq!(conclusion.timing.saved_seconds, Some(0.0));
         conclusion.throughput = Some(Estimate::interval(10.0, 9.9, 10.1));
-        conclusion.measured_seconds = Some(1.5);
+        conclusion.timing.measured_seconds = Some(1.5);
         Patience::within(&Limits::default(), Effort::Probe).conclude(&mut conclusion, true);
-        assert_eq!((conclusion.is_unstable, conclusion.saved_seconds), (false, Some(8.5)));
+        assert_eq!((conclusion.timing.is_unstable, conclusion.timing.saved_seconds), (false, Some(8.5)));
         Patience::within(&Limits::default(), Effort::Probe).conclude(&mut conclusion, false);
-        assert_eq!(conclusion.saved_seconds, None);
+        assert_eq!(conclusion.timing.saved_seconds, None);
     }
 
     #[test]

@@ -32,10 +32,10 @@ pub(super) fn beside(
     };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size that is not negative")]
     let bytes = |column: &str| number(column).map(|bytes| bytes as u64);
-    measurement.step_seconds = number("x_step_s");
+    measurement.timing.step_seconds = number("x_step_s");
     measurement.phase_seconds.extend(number("x_data_wait_s").map(|wait| (DATA_WAIT.to_owned(), wait)));
-    measurement.peak_memory_bytes = bytes("x_peak_memory_bytes");
-    measurement.memory_capacity_bytes = bytes("x_memory_capacity_bytes");
+    measurement.memory.peak_bytes = bytes("x_peak_memory_bytes");
+    measurement.memory.capacity_bytes = bytes("x_memory_capacity_bytes");
     measurement.metrics = metrics(headers, record);
     measurement
 }

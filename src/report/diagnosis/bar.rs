@@ -98,12 +98,12 @@ pub(super) fn legend(parts: &[Part]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Measurement;
+    use crate::model::{Measurement, Timing};
 
     fn evidence(phases: &[(&str, f64)]) -> Evidence {
         let observed = Measurement {
-            step_seconds: Some(1.0),
             phase_seconds: phases.iter().map(|(name, seconds)| ((*name).to_owned(), *seconds)).collect(),
+            timing: Timing { step_seconds: Some(1.0), ..Default::default() },
             ..Measurement::default()
         };
         Evidence { observed, ..Evidence::default() }

@@ -17,8 +17,8 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
         let Some(place) = along.place(&trial.config) else { continue };
         let mark = studied.mark(trial);
         let measurement = trial.outcome.partial_measurement();
-        let peak = measurement.and_then(|measurement| measurement.peak_memory_bytes);
-        capacity = measurement.and_then(|measurement| measurement.memory_capacity_bytes).max(capacity);
+        let peak = measurement.and_then(|measurement| measurement.memory.peak_bytes);
+        capacity = measurement.and_then(|measurement| measurement.memory.capacity_bytes).max(capacity);
         most = most.max(peak.unwrap_or(0));
         match peak {
             Some(peak) => scatter.push(mark, trial.number, place, Some(Estimate::point(bytes(peak)))),

@@ -55,7 +55,7 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
 /// What a step takes; where only a rate was read, what its phases take.
 fn step_seconds(measurement: &Measurement) -> Option<f64> {
     let phases: f64 = measurement.phase_seconds.values().sum();
-    measurement.step_seconds.map(|seconds| seconds.max(phases)).or(Some(phases)).filter(|seconds| *seconds > 0.0)
+    measurement.timing.step_seconds.map(|seconds| seconds.max(phases)).or(Some(phases)).filter(|seconds| *seconds > 0.0)
 }
 
 fn bar(studied: &Studied<'_>, trial: &Trial, parts: &[String]) -> Option<Bar> {

@@ -72,16 +72,16 @@ fn measured(m: &Measurement, facts: &mut Facts) {
             facts.add("95 % interval", &format!("{} to {} {}", show_number(low), show_number(high), m.unit));
         }
     }
-    let steps = format!("{} measured, {} of warm-up before them", m.steps, m.warmup_steps);
+    let steps = format!("{} measured, {} of warm-up before them", m.timing.steps, m.timing.warmup_steps);
     facts.add("steps", &steps);
-    if let Some(seconds) = m.step_seconds {
+    if let Some(seconds) = m.timing.step_seconds {
         facts.add("step time", &show_seconds(seconds));
     }
     for (phase, seconds) in &m.phase_seconds {
         facts.add(phase, &show_seconds(*seconds));
     }
-    if let Some(peak) = m.peak_memory_bytes {
-        let of = m.memory_capacity_bytes.map(|bytes| format!(" of {}", show_bytes(bytes))).unwrap_or_default();
+    if let Some(peak) = m.memory.peak_bytes {
+        let of = m.memory.capacity_bytes.map(|bytes| format!(" of {}", show_bytes(bytes))).unwrap_or_default();
         facts.add("peak memory", &format!("{}{of}", show_bytes(peak)));
     }
     for (name, number) in &m.metrics {
@@ -95,11 +95,11 @@ fn measured(m: &Measurement, facts: &mut Facts) {
         facts.add("numerics", &shown_numerics(numerics));
     }
     let mut label = "GPU";
-    for (name, line) in gpu_lines(&m.gpus) {
+    for (name, line) in gpu_lines(&m.machine.gpus) {
         label = if name.is_empty() { label } else { name };
         facts.add(label, &line);
     }
-    readings(&m.host, facts);
+    readings(&m.machine.host, facts);
     if let Some(framework) = &m.framework {
         facts.add("framework", framework);
     }

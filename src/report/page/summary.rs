@@ -136,10 +136,10 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     if let Some((number, why)) = reason {
         summary.lines.push(("proposed for".to_owned(), format!("{why} (probe {number})")));
     }
-    for line in gpu_summary(&measurement.gpus) {
+    for line in gpu_summary(&measurement.machine.gpus) {
         summary.lines.push(("GPU".to_owned(), line));
     }
-    if let Some(words) = host_words(&measurement.host) {
+    if let Some(words) = host_words(&measurement.machine.host) {
         summary.lines.push(("host".to_owned(), words));
     }
     if let Some(compute) = subject.best.and_then(|best| best.compute) {
@@ -197,7 +197,7 @@ fn headline(study: &Study, best: &Best) -> (String, String) {
 }
 
 fn memory_card(measurement: &Measurement) -> Option<Card> {
-    let value = show_bytes(measurement.peak_memory_bytes?);
+    let value = show_bytes(measurement.memory.peak_bytes?);
     let note = measurement
         .memory_headroom()
         .map_or_else(|| "at the peak".to_owned(), |free| format!("at the peak; {} % free", show_number(free * 100.0)));
@@ -227,8 +227,8 @@ fn compared(settings: &Settings, before: Option<&Settings>) -> Vec<Setting> {
 fn why(before: &Measurement, now: &Measurement) -> Option<String> {
     /// A change that explains less is no explanation.
     const NOTABLE: f64 = 0.2;
-    let each = |m: &Measurement, phase: &str| Some(m.phase_seconds.get(phase)? / m.samples_per_step?);
-    let whole = |m: &Measurement| Some(m.step_seconds? / m.samples_per_step?);
+    let each = |m: &Measurement, phase: &str| Some(m.phase_seconds.get(phase)? / m.timing.samples_per_step?);
+    let whole = |m: &Measurement| Some(m.timing.step_seconds? / m.timing.samples_per_step?);
     let saved = whole(before)? - whole(now)?;
     let gains = before.phase_seconds.keys().filter_map(|phase| {
         let (then, now) = (each(before, phase)?, each(now, phase)?);

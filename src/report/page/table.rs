@@ -49,12 +49,12 @@ type Told = (&'static str, Unit, fn(&Measurement) -> Option<f64>);
 const TOLD: &[Told] = &[
     ("peak memory", Unit::Bytes, |m| m.metric("peak_memory")),
     ("memory free", Unit::Share, Measurement::memory_headroom),
-    ("step time", Unit::Seconds, |m| m.step_seconds),
+    ("step time", Unit::Seconds, |m| m.timing.step_seconds),
     ("data wait", Unit::Seconds, |m| m.phase_seconds.get("data_wait").copied()),
-    ("SM activity", Unit::Share, |m| together(&m.gpus, Metric::SmActive).map(|all| all.mean)),
-    ("GPU busy", Unit::Share, |m| together(&m.gpus, Metric::GpuBusy).map(|all| all.mean)),
+    ("SM activity", Unit::Share, |m| together(&m.machine.gpus, Metric::SmActive).map(|all| all.mean)),
+    ("GPU busy", Unit::Share, |m| together(&m.machine.gpus, Metric::GpuBusy).map(|all| all.mean)),
     ("power", Unit::Number, |m| m.metric("power")),
-    ("CPU cores", Unit::Number, |m| m.host.get(&Metric::CpuCores).map(|reading| reading.value)),
+    ("CPU cores", Unit::Number, |m| m.machine.host.get(&Metric::CpuCores).map(|reading| reading.value)),
 ];
 
 impl Rows {

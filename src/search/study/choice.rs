@@ -64,7 +64,7 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked], noise: &Noise) -> Option
     let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| is_tied(top, entry, noise)).collect();
     if study.objective.tie_rule() == OnTie::Cheapest {
         // Memory can be compared only where all of them tell theirs.
-        let by_memory = tied.iter().all(|entry| entry.measurement.peak_memory_bytes.is_some());
+        let by_memory = tied.iter().all(|entry| entry.measurement.memory.peak_bytes.is_some());
         // The ranking is the order of those that cost the same.
         tied.sort_by_cached_key(|entry| study.cost(entry, by_memory));
     }

@@ -47,7 +47,7 @@ impl Study {
     pub fn is_machine_busy(&self) -> bool {
         let measured = self.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
         let (busy, all) = measured.fold((0, 0), |(busy, all), measurement| {
-            (busy + usize::from(measurement.foreign_cpu_share.is_some()), all + 1)
+            (busy + usize::from(measurement.machine.foreign_cpu_share.is_some()), all + 1)
         });
         busy * 2 > all
     }

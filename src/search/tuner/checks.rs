@@ -123,7 +123,7 @@ impl Search<'_, '_> {
     /// have the same setting in every parameter but those that are known to need no memory, and the same derived values.
     /// Of micro-batches a step may take as many as make up the same batch.
     fn no_effect(&self, measurement: &Measurement, job: &Job<'_>) -> Option<String> {
-        let samples = measurement.samples_per_step?;
+        let samples = measurement.timing.samples_per_step?;
         let parameters = self.space.parameters();
         let whole_batch = |parameter: &Parameter| parameter.is_batch_size() && !parameter.name().contains("micro");
         let batch = parameters.iter().position(whole_batch)?;
@@ -141,7 +141,7 @@ impl Search<'_, '_> {
                 })
         };
         let same_samples = |trial: &&Trial| {
-            trial.outcome.partial_measurement().and_then(|other| other.samples_per_step) == Some(samples)
+            trial.outcome.partial_measurement().and_then(|other| other.timing.samples_per_step) == Some(samples)
         };
         let other = self.history.trials().iter().filter(differs).find(same_samples)?;
         let value = settings_of(other, self.space).get(name).map(ToString::to_string).unwrap_or_default();

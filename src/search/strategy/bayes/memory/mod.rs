@@ -97,7 +97,7 @@ impl MemoryNeed {
     /// What the latest trials tell, and the failures among those before.
     fn evidence(&self, view: &View<'_>, trials: &[&Trial]) -> Trials {
         let capacity =
-            trials.iter().filter_map(|trial| trial.outcome.partial_measurement()?.memory_capacity_bytes).max();
+            trials.iter().filter_map(|trial| trial.outcome.partial_measurement()?.memory.capacity_bytes).max();
         let (old, latest) = trials.split_at(trials.len().saturating_sub(MOST_TRIALS));
         let told = |trial: &&Trial| told(&trial.outcome, view.objective, capacity);
         let failed = old.iter().rev().filter(|trial| matches!(told(trial), Some(Told::MoreThan(_))));
@@ -259,10 +259,10 @@ fn told(outcome: &Outcome, objective: &Objective, capacity: Option<u64>) -> Opti
         return Some(Told::MoreThan(capacity.map_or(0.0, |capacity| share(capacity, capacity))));
     }
     let measurement = outcome.partial_measurement()?;
-    if measurement.allocator_retries.is_some_and(|retries| retries > 0) {
+    if measurement.memory.allocator_retries.is_some_and(|retries| retries > 0) {
         return Some(Told::MoreThan(0.0));
     }
-    match (measurement.peak_memory_bytes, measurement.memory_capacity_bytes) {
+    match (measurement.memory.peak_bytes, measurement.memory.capacity_bytes) {
         (Some(peak), Some(capacity)) if capacity > 0 => Some(Told::Peak(share(peak, capacity))),
         _ => Some(Told::AtMost(0.0)),
     }

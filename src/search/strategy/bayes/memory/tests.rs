@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::{Estimate, Failure, History, Measurement, Purpose, Settings};
+use crate::model::{Estimate, Failure, History, Measurement, MemoryUse, Purpose, Settings};
 use crate::search::strategy::strategy;
 
 const GIB: f64 = 1_073_741_824.0;
@@ -32,8 +32,7 @@ fn probe(settings: &Settings, need: impl Fn(f64, f64) -> f64) -> Outcome {
     let bytes = |gib: f64| Some((gib * GIB) as u64);
     Outcome::Measured(Measurement {
         throughput: Some(Estimate::point(1000.0 * speed * batch / (40.0 + batch))),
-        peak_memory_bytes: bytes(need),
-        memory_capacity_bytes: bytes(CAPACITY),
+        memory: MemoryUse { peak_bytes: bytes(need), capacity_bytes: bytes(CAPACITY), ..Default::default() },
         ..Measurement::default()
     })
 }
@@ -145,7 +144,7 @@ fn without_peaks_what_ran_and_what_did_not_are_bounds() {
     let need = |batch: f64, factor: f64| 10.0 + 0.3 * factor * batch;
     let mut trials = [trial(&space, 1, 64, "fp32", need), trial(&space, 2, 400, "fp32", need)];
     if let Outcome::Measured(measurement) = &mut trials[0].outcome {
-        (measurement.peak_memory_bytes, measurement.memory_capacity_bytes) = (None, None);
+        (measurement.memory.peak_bytes, measurement.memory.capacity_bytes) = (None, None);
     }
     let model = MemoryNeed::of(&view, &trials.iter().collect::<Vec<_>>()).unwrap();
     let chance = |batch: i64| model.chance(&space, &trial(&space, 3, batch, "fp32", need).config);

@@ -173,7 +173,7 @@ impl Physics {
             let throughput = measurement.throughput.filter(|_| is_alone)?.value;
             Some(exp(asked.ln_batch + asked.ln_accumulation) / throughput)
         };
-        let share = wait / measurement.step_seconds.or_else(by_batch)?;
+        let share = wait / measurement.timing.step_seconds.or_else(by_batch)?;
         (0.0..=1.0).contains(&share).then_some(share)
     }
 

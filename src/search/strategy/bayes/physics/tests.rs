@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::{
-    Config, Estimate, History, Measurement, Objective, Outcome, Parameter, Purpose, Role, Settings, Space, Trial, Walk,
+    Config, Estimate, History, Measurement, Objective, Outcome, Parameter, Purpose, Role, Settings, Space, Timing,
+    Trial, Walk,
 };
 use crate::search::strategy::{View, strategy};
 
@@ -86,8 +87,8 @@ fn measured(job: Job, settings: &Settings, is_swapped: bool) -> Outcome {
     let wait = if is_swapped { step - wait } else { wait };
     Outcome::Measured(Measurement {
         throughput: Some(Estimate::point(number(settings, "batch_size") / step)),
-        step_seconds: Some(step),
         phase_seconds: BTreeMap::from([("data_wait".to_owned(), wait)]),
+        timing: Timing { step_seconds: Some(step), ..Default::default() },
         ..Measurement::default()
     })
 }

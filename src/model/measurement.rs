@@ -1,0 +1,261 @@
+//! What was measured of a probe.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::fact::Facts;
+use super::metric::{GpuUse, Metric, Readings};
+
+/// A number with what is known of its uncertainty.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The best single number.
+    pub value: f64,
+    /// Lower end of the 95 % interval; absent when one observation says nothing about spread.
+    pub low: Option<f64>,
+    /// Upper end of the 95 % interval; absent together with `low`.
+    pub high: Option<f64>,
+}
+
+impl Estimate {
+    /// A number whose uncertainty is unknown.
+    pub fn point(value: f64) -> Self {
+        Self { value, low: None, high: None }
+    }
+
+    /// A number with its 95 % interval.
+    pub fn interval(value: f64, low: f64, high: f64) -> Self {
+        Self { value, low: Some(low), high: Some(high) }
+    }
+
+    /// Half the width of the interval as a share of the value.
+    pub fn relative_half_width(&self) -> Option<f64> {
+        Some((self.high? - self.low?) / 2.0 / self.value.abs())
+    }
+}
+
+/// The numbers of a probe that ended well. In JSON the fields of its parts stand beside its own.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Measurement {
+    /// Work per second in [`unit`](Self::unit); larger is faster.
+    pub throughput: Option<Estimate>,
+    /// The unit of the throughput, such as `samples/s`.
+    pub unit: String,
+    /// Framework and version, as the step names itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub framework: Option<String>,
+    /// The steps that the throughput was taken from: filled from the window of a probe.
+    #[serde(flatten)]
+    pub timing: Timing,
+    /// The losses of the first steps, in their order, to compare numerics with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub first_losses: Vec<f64>,
+    /// Device memory: filled from what the step or the driver tells.
+    #[serde(flatten)]
+    pub memory: MemoryUse,
+    /// The probe's share of the machine: filled by the meters.
+    #[serde(flatten)]
+    pub machine: MachineUse,
+    /// Processes of a distributed job that reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u32>,
+    /// Seconds per step in each phase that the step reports, such as `data_wait`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub phase_seconds: BTreeMap<String, f64>,
+    /// Further numbers that the step reports, the median of each; the last reported `loss` is among them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
+    /// What the step says of itself: settings that it runs with, and signs of what it waits for.
+    #[serde(skip_serializing_if = "Facts::is_empty")]
+    pub facts: Facts,
+    /// What a comparison of the losses with full precision's came to, where the config changes the numerics.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numerics: Option<Numerics>,
+    /// Event lines that could not be read.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub bad_lines: u64,
+}
+
+/// The steps that a throughput was taken from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Timing {
+    /// Steps (or readings of a rate) that the throughput was taken from, warm-up not counted.
+    pub steps: u64,
+    /// Steps (or readings) dropped as warm-up.
+    pub warmup_steps: u64,
+    /// Wall time of a step, data wait included, in seconds; absent where only a rate was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_seconds: Option<f64>,
+    /// Samples per step, all ranks together, as the step reports them; the median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub samples_per_step: Option<f64>,
+    /// Wall time that was measured after warm-up, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured_seconds: Option<f64>,
+    /// Seconds of measuring that were left of the limit when the probe stopped by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved_seconds: Option<f64>,
+    /// Whether the interval was still wider than asked for when the time for measuring was over.
+    #[serde(skip_serializing_if = "is_false")]
+    pub is_unstable: bool,
+    /// Steps that were left out of the throughput because something else happened in them, by what it was: `epoch`,
+    /// `evaluation`, `checkpoint`, `recompile`, or `other` where nobody says.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub outliers: BTreeMap<String, Outliers>,
+}
+
+/// The device memory of a probe.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryUse {
+    /// Largest device memory in use after warm-up, in bytes: what the step reports, and on a machine without a GPU the
+    /// memory of its processes where it reports nothing.
+    #[serde(rename = "peak_memory_bytes", skip_serializing_if = "Option::is_none")]
+    pub peak_bytes: Option<u64>,
+    /// The same during warm-up, where it was larger: compilers and autotuners take memory that is given back.
+    #[serde(rename = "warmup_peak_memory_bytes", skip_serializing_if = "Option::is_none")]
+    pub warmup_peak_bytes: Option<u64>,
+    /// Device memory that there is, in bytes.
+    #[serde(rename = "memory_capacity_bytes", skip_serializing_if = "Option::is_none")]
+    pub capacity_bytes: Option<u64>,
+    /// How often the allocator had to free caches and try again; more than none means that the config does not fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocator_retries: Option<u64>,
+}
+
+/// What the meters told of the machine while a probe ran.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MachineUse {
+    /// Largest memory of the probe's processes together, in bytes; pages that they share count once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_peak_bytes: Option<u64>,
+    /// Largest use of `/dev/shm` by the probe's processes, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_memory_peak_bytes: Option<u64>,
+    /// Share of the processors' time that other programs used during the probe, and other machines on the same host, where
+    /// next to none was left idle; absent where there was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub foreign_cpu_share: Option<f64>,
+    /// What each GPU that the probe used told of the measured window.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuUse>,
+    /// What the machine told of the probe's processes in the measured window.
+    #[serde(skip_serializing_if = "Readings::is_empty")]
+    pub host: Readings,
+}
+
+/// The losses of a config beside those of full precision.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Numerics {
+    /// How far they are apart, as a share: see [`numerics::drift`](crate::search::numerics::drift).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drift: Option<f64>,
+    /// The losses of full precision's first steps, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reference_losses: Vec<f64>,
+    /// Why they could not be compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_compared: Option<String>,
+}
+
+/// Steps that were left out of a throughput.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outliers {
+    /// How many.
+    pub steps: u64,
+    /// Their wall time together, in seconds.
+    pub seconds: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// The metrics that every measurement may have, beside the phases and those that the step reports.
+pub const METRICS: &[(&str, &str)] = &[
+    ("throughput", "work per second, in the unit that the step reports"),
+    ("step_time", "seconds per step, data wait included"),
+    ("peak_memory", "largest device memory in use, in bytes"),
+    ("memory_headroom", "share of device memory left free at the peak"),
+    ("host_memory", "largest memory of the probe's processes together, in bytes"),
+    ("power", "mean power of all GPUs that the probe used together, in watts, or what the step reports"),
+    ("energy_per_sample", "power over throughput, in joules, or what the step reports"),
+];
+
+/// The unit of a throughput that counts samples.
+pub const SAMPLES_PER_SECOND: &str = "samples/s";
+/// The unit of a throughput that counts steps, since nobody knows their samples.
+pub const STEPS_PER_SECOND: &str = "steps/s";
+
+/// The metric that holds the floating-point operations of a step, where the step reports them.
+pub const FLOPS: &str = "flops";
+
+impl Measurement {
+    /// Floating-point operations per second, where the step reports how many it has.
+    pub fn flops_per_second(&self) -> Option<f64> {
+        let rate = self.metrics.get(FLOPS)? / self.timing.step_seconds?;
+        (rate.is_finite() && rate > 0.0).then_some(rate)
+    }
+
+    /// The number of a metric by its name: one of [`METRICS`], a phase, or one that the step reports.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        #[expect(clippy::cast_precision_loss, reason = "sizes are compared, not added up")]
+        let bytes = |size: Option<u64>| size.map(|size| size as f64);
+        match name {
+            "throughput" => self.throughput.map(|throughput| throughput.value),
+            "step_time" => self.timing.step_seconds,
+            "peak_memory" => bytes(self.memory.peak_bytes),
+            "memory_headroom" => self.memory_headroom(),
+            "host_memory" => bytes(self.machine.host_peak_bytes),
+            // What the step reports itself may come from a meter that sees more than the boards do.
+            "power" => self.metrics.get(name).copied().or_else(|| self.gpu_power()),
+            "energy_per_sample" => self.metrics.get(name).copied().or_else(|| self.energy_per_sample()),
+            _ => self.metrics.get(name).or_else(|| self.phase_seconds.get(name)).copied(),
+        }
+    }
+
+    /// Mean power of all GPUs together, in watts; absent where there are none, or one of them does not tell.
+    fn gpu_power(&self) -> Option<f64> {
+        let watts = self.machine.gpus.iter().map(|gpu| Some(gpu.readings.get(&Metric::Power)?.value));
+        watts.sum::<Option<f64>>().filter(|_| !self.machine.gpus.is_empty())
+    }
+
+    /// Joules for each unit of work that the throughput counts.
+    fn energy_per_sample(&self) -> Option<f64> {
+        let energy = self.metric("power")? / self.throughput?.value;
+        energy.is_finite().then_some(energy)
+    }
+
+    /// The share of device memory that stayed free at the peak, from 0 to 1.
+    pub fn memory_headroom(&self) -> Option<f64> {
+        let (peak, capacity) = (self.memory.peak_bytes?, self.memory.capacity_bytes?);
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        (capacity > 0).then(|| capacity.saturating_sub(peak) as f64 / capacity as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headroom_is_a_share_of_what_there_is() {
+        let measurement = Measurement {
+            memory: MemoryUse { peak_bytes: Some(75), capacity_bytes: Some(100), ..Default::default() },
+            ..Default::default()
+        };
+        assert_eq!(measurement.metric("memory_headroom"), Some(0.25));
+        assert_eq!(measurement.metric("no such metric"), None);
+    }
+}
