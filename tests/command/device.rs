@@ -1,0 +1,420 @@
+//! `gputune device` and what the space knows of the GPU, with stand-ins for the CUDA driver's library.
+#![cfg(feature = "cuda")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::support::stand_in::{StandIn, hide};
+use crate::support::{self, stderr, stdout};
+use serde_json::{Value, json};
+
+/// A folder with a library in the driver's place, and a cache.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn with(library: &Path) -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap() };
+        fs::create_dir(place.path().join("lib")).unwrap();
+        place.put(library, "libcuda.so.1");
+        place
+    }
+
+    /// With a driver that lacks some functions.
+    fn without(functions: &[&str]) -> Self {
+        let mut library = fs::read(stand_in()).unwrap();
+        hide(functions, &mut library);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), library).unwrap();
+        Self::with(file.path())
+    }
+
+    fn put(&self, library: &Path, name: &str) {
+        fs::copy(library, self.path().join("lib").join(name)).unwrap();
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn run(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+        let mut command = Command::new(support::gputune());
+        command.args(arguments).current_dir(self.path()).env("LD_LIBRARY_PATH", self.path().join("lib"));
+        command.env("XDG_CACHE_HOME", self.path().join("cache")).env("PATH", "/usr/bin:/bin").env("COLUMNS", "80");
+        for name in ["VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES"] {
+            command.env_remove(name);
+        }
+        command.envs(environment.iter().copied()).output().unwrap()
+    }
+}
+
+fn stand_in() -> PathBuf {
+    support::library("stand_in_cuda")
+}
+
+fn without_panic(output: &Output) -> String {
+    let text = stderr(output);
+    assert!(!text.contains("panicked"), "{text}");
+    text
+}
+
+#[test]
+fn a_gpu_is_shown_with_its_precisions() {
+    let place = Place::with(&stand_in());
+    for (capability, lacking) in [("7.0", "not tf32, bf16, fp8"), ("8.0", "not fp8"), ("9.0", "")] {
+        let output = place.run(&["device"], &[("STAND_IN_CUDA", capability)]);
+        let text = stdout(&output);
+        assert_eq!(output.status.code(), Some(0), "{}", without_panic(&output));
+        assert!(text.contains("Stand-in GPU") && text.contains(&format!("compute capability {capability}")), "{text}");
+        assert!(text.contains(lacking) && text.contains("CUDA 13.0"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}
+
+#[test]
+fn json_says_the_same() {
+    let place = Place::with(&stand_in());
+    let output = place.run(&["device", "--json"], &[("STAND_IN_CUDA", "8.0,9.0")]);
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(report["format"], 1);
+    assert_eq!(report["cuda"], "13.0");
+    let capabilities: Vec<&str> =
+        report["gpus"].as_array().unwrap().iter().map(|gpu| gpu["compute_capability"].as_str().unwrap()).collect();
+    assert_eq!(capabilities, ["8.0", "9.0"]);
+    assert_eq!(report["gpus"][1]["uuid"], "GPU-07070707-0707-0707-0707-070707070701");
+}
+
+#[test]
+fn whatever_is_wrong_with_the_driver_is_told_in_a_line() {
+    let text = tempfile::NamedTempFile::new().unwrap();
+    fs::write(text.path(), "no library at all").unwrap();
+    let gpu = ("STAND_IN_CUDA", "9.0");
+    for (place, environment, reason) in [
+        (Place::with(&stand_in()), vec![], "the driver shows no GPU"),
+        (Place::with(&stand_in()), vec![("STAND_IN_CUDA_INIT", "999")], "cuInit failed: CUDA_ERROR_UNKNOWN (999)"),
+        (Place::with(&stand_in()), vec![("STAND_IN_CUDA_INIT", "803")], "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)"),
+        (Place::with(&stand_in()), vec![("STAND_IN_CUDA_INIT", "4711")], "unknown code (4711)"),
+        (Place::without(&["cuInit"]), vec![gpu], "libcuda.so.1 has no cuInit"),
+        (Place::without(&["cuDeviceGetCount", "cuGetErrorName"]), vec![gpu], "libcuda.so.1 has no cuDeviceGetCount"),
+        (Place::with(text.path()), vec![], "libcuda.so.1 cannot be loaded"),
+    ] {
+        let output = place.run(&["device"], &environment);
+        let shown = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(shown.contains("GPU none can be used") && shown.contains(reason), "{reason}: {shown}");
+        assert_eq!(output.status.code(), Some(0), "{}", without_panic(&output));
+        let output = place.run(&["device", "--bench"], &environment);
+        let error = without_panic(&output);
+        assert!(error.starts_with("error: no GPU can be measured") && error.contains(reason), "{error}");
+        assert_eq!(output.status.code(), Some(3));
+        assert!(stdout(&output).is_empty());
+    }
+}
+
+/// What it measures is the host's memory, so the numbers mean nothing; that they are kept and shown does.
+#[test]
+fn ceilings_are_kept_and_shown_again() {
+    let place = Place::with(&stand_in());
+    let environment = [("STAND_IN_CUDA", "7.0")];
+    let output = place.run(&["device", "--bench", "--json"], &environment);
+    assert_eq!(output.status.code(), Some(0), "{}", without_panic(&output));
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let measured = &report["ceilings"][0];
+    for kind in ["device_memory", "host_to_device_pinned", "host_to_device_pageable", "kernel_launches"] {
+        assert!(measured["measured"][kind]["median"].as_f64().unwrap() > 0.0, "{kind}");
+    }
+    assert_eq!(measured["absent"]["matmul_bf16"], "compute capability 7.0 has no bf16");
+    assert!(measured["absent"]["matmul_fp32"].as_str().unwrap().starts_with("libcublasLt was not found"));
+    assert!(measured["elapsed_s"].as_f64().unwrap() < 30.0);
+    let again = place.run(&["device"], &environment);
+    assert!(stdout(&again).contains("ceilings   of Stand-in GPU"), "{}", stdout(&again));
+    let other = place.run(&["device"], &[("STAND_IN_CUDA", "7.0"), ("STAND_IN_CUDA_VERSION", "12040")]);
+    assert!(!stdout(&other).contains("ceilings"), "another driver has ceilings of its own");
+    let missing = place.run(&["device", "--bench", "--gpu", "5"], &environment);
+    assert_eq!(missing.status.code(), Some(3), "{}", without_panic(&missing));
+}
+
+#[test]
+fn what_a_driver_lacks_costs_what_needs_it_and_no_more() {
+    let place = Place::without(&["cuDeviceGetUuid_v2", "cuMemHostAlloc", "cuEventElapsedTime", "cuModuleLoadData"]);
+    let output = place.run(&["device", "--bench", "--json"], &[("STAND_IN_CUDA", "8.0")]);
+    assert_eq!(output.status.code(), Some(0), "{}", without_panic(&output));
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let ceilings = &report["ceilings"][0];
+    assert_eq!(report["gpus"][0]["uuid"], Value::Null);
+    assert!(ceilings["measured"]["host_to_device_pageable"].is_object());
+    for (kind, function) in [
+        ("host_to_device_pinned", "cuMemHostAlloc"),
+        ("device_memory", "cuEventElapsedTime"),
+        ("kernel_launches", "cuModuleLoadData"),
+    ] {
+        let reason = ceilings["absent"][kind].as_str().unwrap();
+        assert_eq!(reason, format!("libcuda.so.1 has no {function}: update the NVIDIA driver"), "{kind}");
+    }
+}
+
+/// An H200 as NVML tells of it, with what is changed.
+fn nvml(change: impl FnOnce(&mut Value)) -> StandIn {
+    let mut gpu = json!({
+        "uuid": "GPU-a1", "name": "NVIDIA H200",
+        "state": {
+            "memory_total": 150e9, "memory_reserved": 1e9, "memory_other": 3e6, "compute_major": 9, "compute_minor": 0,
+            "processes": [{ "pid": 1, "bytes": 4e9, "share": 90 }], "shares": true,
+            "power": 512, "energy": 500, "power_limit": 500, "power_default": 700, "busy": 97, "busy_samples": 97,
+            "pcie_generation": 3, "pcie_max_generation": 5, "pcie_width": 8, "pcie_max_width": 16, "nvlinks": 18,
+            "persistence": 0, "rows_pending": 1, "sm": 62, "occupancy": 31, "tensor": 40, "dram": 35,
+            "pcie_received": 1000, "pcie_sent": 10, "nvlink_received": 0, "nvlink_sent": 0
+        }
+    });
+    change(&mut gpu);
+    StandIn::of(&json!({ "driver": "580.95.05", "gpus": [gpu] }))
+}
+
+/// `gputune device` where there is NVML alone.
+fn with_nvml(stand_in: &StandIn, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(support::gputune());
+    command.arg("device").args(arguments).current_dir(stand_in.folder.path()).env("PATH", "/usr/bin:/bin");
+    command.env("COLUMNS", "80").env_remove("CUDA_VISIBLE_DEVICES").envs(environment.iter().copied());
+    stand_in.before(&mut command).env("XDG_CACHE_HOME", stand_in.folder.path()).output().unwrap()
+}
+
+#[test]
+fn what_nvml_knows_is_shown_with_warnings() {
+    let stand_in = nvml(|_| {});
+    let output = with_nvml(&stand_in, &[], &[]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{}", without_panic(&output));
+    for part in [
+        "GPU 0      NVIDIA H200; GPU-a1",
+        "compute capability 9.0",
+        "PCIe generation 3 of 5, 8 of 16 lanes; 18 NVLinks",
+        "now 512 W, at most 500 W, by default 700 W",
+        "GPM, GPU busy, memory, processes, power, energy",
+        "driver     580.95.05",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let output = with_nvml(&stand_in, &["--json"], &[]);
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let rules: Vec<&str> = report["warnings"].as_array().unwrap().iter().map(|w| w["rule"].as_str().unwrap()).collect();
+    for rule in ["power_capped", "pcie_narrow", "pcie_slow", "persistence_off", "foreign_process", "rows_pending"] {
+        assert!(rules.contains(&rule), "{rule}: {rules:?}");
+    }
+    assert_eq!(report["gpus"][0]["remapped_rows"], json!({ "is_pending": true, "has_failed": false }));
+}
+
+/// The step says how many floating-point operations it has; what the GPU reaches at best was measured before.
+#[test]
+fn a_search_tells_how_far_the_best_config_is_from_the_ceiling() {
+    let stand_in = nvml(|_| {});
+    let kept = stand_in.path("gputune/ceilings");
+    fs::create_dir_all(&kept).unwrap();
+    let ceilings = json!({
+        "format": 1, "uuid": "GPU-a1", "name": "NVIDIA H200", "driver": "580.95.05", "gputune_version": "0.1.0",
+        "measured_at": 1, "elapsed_s": 20,
+        "measured": { "matmul_bf16": { "median": 8e14, "low": 8e14, "high": 8e14, "samples": 9 } }
+    });
+    fs::write(kept.join("a1_580.95.05.json"), ceilings.to_string()).unwrap();
+    let step = "send:{\"event\":\"step\",\"samples\":8,\"flops\":8e11}";
+    let search = support::Search::of(&[step, "forever:8:2000"], "[space]\nprecision = { values = [\"bf16\"] }\n");
+    let mut command = Command::new(support::gputune());
+    command.args(["search", "spec.toml", "--out", "out"]).current_dir(search.folder.path());
+    stand_in.before(&mut command).env("XDG_CACHE_HOME", stand_in.folder.path());
+    let output = command.output().unwrap();
+    let text = without_panic(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("of what this GPU reached in bf16 products (800 TFLOP/s)"), "{text}");
+    let best: Value = serde_json::from_slice(&fs::read(search.folder.path().join("out/best.json")).unwrap()).unwrap();
+    let compute = &best["compute"];
+    let (rate, share) = (compute["flops_per_second"].as_f64().unwrap(), compute["share"].as_f64().unwrap());
+    assert!((rate / 8e14 - share).abs() < 1e-9 && share > 0.0, "{compute}");
+    assert_eq!(compute["precision"], "bf16");
+    let summary = fs::read_to_string(search.folder.path().join("out/summary.md")).unwrap();
+    assert!(summary.contains("of what this GPU reached in bf16 products (800 TFLOP/s)"), "{summary}");
+}
+
+#[test]
+fn meters_that_do_not_work_say_why() {
+    let without_gpm = nvml(|gpu| {
+        gpu["state"]["errors"] = json!({ "nvmlGpmSampleGet": 3, "nvmlDeviceGetTotalEnergyConsumption": 4 });
+    });
+    let output = with_nvml(&without_gpm, &[], &[]);
+    let text = stdout(&output);
+    for part in
+        ["not GPM: not supported by this device", "not DCGM: dcgmi is not installed", "not energy: no permission"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    without_panic(&output);
+}
+
+/// However many GPUs there are, a host engine that hangs is waited for once.
+#[test]
+fn a_host_engine_that_hangs_costs_no_gpu() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let mut gpus = Vec::new();
+    drop(nvml(|gpu| {
+        gpu["state"]["errors"] = json!({ "nvmlGpmSampleGet": 3 });
+        gpus = (0..12)
+            .map(|number| {
+                let mut gpu = gpu.clone();
+                gpu["uuid"] = format!("GPU-{number}").into();
+                gpu
+            })
+            .collect();
+    }));
+    let stand_in = StandIn::of(&json!({ "gpus": gpus }));
+    let (program, calls) = (stand_in.path("dcgmi"), stand_in.path("calls"));
+    fs::write(&program, format!("#!/bin/sh\necho \"$@\" >> '{}'\nexec sleep 600\n", calls.display())).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", stand_in.folder.path().display());
+    let output = with_nvml(&stand_in, &["--json"], &[("PATH", &path)]);
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(report["gpus"].as_array().unwrap().len(), 12, "{}", without_panic(&output));
+    for gpu in report["gpus"].as_array().unwrap() {
+        assert_eq!(gpu["meters"][1], json!({ "name": "DCGM", "absent": "no host engine answers" }), "{gpu}");
+    }
+    assert_eq!(fs::read_to_string(calls).unwrap(), "discovery -l\n");
+}
+
+#[test]
+fn what_helps_depends_on_why_there_is_no_nvml() {
+    let init = |code: u32| StandIn::of(&json!({ "init": code }));
+    let old = StandIn::without(&["nvmlInit_v2"], &json!({}));
+    let unreachable = nvml(|gpu| gpu["state"]["errors"] = json!({ "nvmlDeviceGetHandleByIndex_v2": 4 }));
+    let missing = gputune::machine::GpuMeter::open(old.path("no.so").as_os_str()).unwrap_err();
+    assert!(missing.cure.starts_with("install the NVIDIA driver"), "{missing}");
+    for (stand_in, cure) in [
+        (StandIn::broken(b"no library"), "the file is broken"),
+        (old, "update the NVIDIA driver"),
+        (init(4), "check the permissions of /dev/nvidia*"),
+        (unreachable, "check the permissions of /dev/nvidia*"),
+        (init(9), "load the kernel module"),
+        (init(18), "restart the machine"),
+        (init(999), "look into the kernel's log"),
+    ] {
+        let output = with_nvml(&stand_in, &["--json"], &[]);
+        let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let library = &report["libraries"][0];
+        assert_eq!(library["name"], "libnvidia-ml.so.1");
+        assert!(library["cure"].as_str().unwrap().contains(cure), "{cure}: {library}");
+        without_panic(&output);
+    }
+}
+
+#[test]
+fn a_gpu_that_is_hidden_is_shown_as_hidden_and_not_warned_of() {
+    let output = with_nvml(&nvml(|_| {}), &[], &[("CUDA_VISIBLE_DEVICES", "")]);
+    let text = stdout(&output);
+    assert!(text.contains("hidden by CUDA_VISIBLE_DEVICES") && !text.contains("persistence"), "{text}");
+    assert!(text.contains("none can be used: none of the GPUs is visible to programs"), "{text}");
+    assert_eq!(with_nvml(&nvml(|_| {}), &["--bench"], &[]).status.code(), Some(3));
+}
+
+/// Where CUDA and the list of the variable could be read differently, what programs get is what counts.
+#[test]
+fn cuda_tells_which_gpus_programs_see() {
+    let uuid = |number: usize| format!("GPU-07070707-0707-0707-0707-07070707070{number}");
+    let mut gpus = Vec::new();
+    drop(nvml(|gpu| {
+        gpus = (0..2)
+            .map(|number| {
+                let mut gpu = gpu.clone();
+                gpu["uuid"] = uuid(number).into();
+                gpu
+            })
+            .collect();
+    }));
+    let stand_in = StandIn::of(&json!({ "gpus": gpus }));
+    fs::copy(support::library("stand_in_cuda"), stand_in.path("libcuda.so.1")).unwrap();
+    for (cuda, variable, expected) in [
+        ("9.0", Some("0,1"), [true, false]),
+        ("9.0,9.0", Some("0"), [true, true]),
+        ("", Some("0,1"), [false, false]),
+        ("", None, [true, true]),
+    ] {
+        let mut environment = vec![("STAND_IN_CUDA", cuda)];
+        environment.extend(variable.map(|list| ("CUDA_VISIBLE_DEVICES", list)));
+        let output = with_nvml(&stand_in, &["--json"], &environment);
+        let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let seen = [0, 1].map(|at: usize| report["gpus"][at]["is_visible"].as_bool().unwrap());
+        assert_eq!(seen, expected, "{cuda:?} {variable:?}: {report}");
+        without_panic(&output);
+    }
+}
+
+const SPEC: &str = r#"
+[step]
+command = ["python3", "train.py"]
+adapter = "torch"
+[space]
+precision = { values = ["fp32", "tf32", "bf16", "fp16"], apply = "torch.precision" }
+batch_size = { values = [8, 16], apply = "dataloader.batch_size" }
+[baseline]
+precision = "fp32"
+batch_size = 8
+"#;
+
+#[test]
+fn precisions_that_the_hardware_lacks_are_not_searched() {
+    let place = Place::with(&stand_in());
+    let check = |text: &str, capability: &str| {
+        fs::write(place.path().join("spec.toml"), text).unwrap();
+        place.run(&["check", "spec.toml"], &[("STAND_IN_CUDA", capability)])
+    };
+    let output = check(SPEC, "7.0");
+    let note = without_panic(&output);
+    assert!(
+        note.contains(
+            "note: `precision` is searched without tf32, bf16: Stand-in GPU has compute capability 7.0, and tf32 begins \
+             with 8.0, bf16 begins with 8.0"
+        ),
+        "{note}"
+    );
+    assert!(stdout(&output).contains("configs    4 "), "{}", stdout(&output));
+    for spec in [SPEC.to_owned(), SPEC.replace("adapter = ", "device = \"cpu\"\nadapter = ")] {
+        let capability = if spec == SPEC { "8.0" } else { "7.0" };
+        let output = check(&spec, capability);
+        assert!(stdout(&output).contains("configs    8 ") && !stderr(&output).contains("note"), "{}", stdout(&output));
+    }
+    let demo = "[step]\ncommand = [\"{gputune}\", \"demo-step\", \"--precision\", \"{p}\"]\n\
+                [space]\np = { values = [\"f32\", \"bf16\", \"f16\"] }\n";
+    assert!(stdout(&check(demo, "7.5")).contains("configs    2 "));
+    let own = demo.replace("{gputune}", "./train").replace("demo-step", "now");
+    assert!(stdout(&check(&own, "7.5")).contains("configs    3 "), "another program's words may mean anything");
+}
+
+#[test]
+fn nvml_alone_tells_which_precisions_the_hardware_lacks() {
+    let stand_in = nvml(|gpu| gpu["state"]["compute_major"] = json!(7));
+    fs::write(stand_in.path("spec.toml"), SPEC).unwrap();
+    let mut command = Command::new(support::gputune());
+    command.args(["check", "spec.toml"]).current_dir(stand_in.folder.path()).env_remove("CUDA_VISIBLE_DEVICES");
+    let output = stand_in.before(&mut command).output().unwrap();
+    let note = without_panic(&output);
+    assert!(
+        note.contains("`precision` is searched without tf32, bf16: NVIDIA H200 has compute capability 7.0"),
+        "{note}"
+    );
+}
+
+#[test]
+fn a_baseline_or_an_only_setting_that_the_hardware_lacks_is_a_mistake_with_its_place() {
+    let place = Place::with(&stand_in());
+    let spec = SPEC.replace("precision = \"fp32\"", "precision = \"bf16\"");
+    fs::write(place.path().join("spec.toml"), spec).unwrap();
+    let output = place.run(&["check", "spec.toml"], &[("STAND_IN_CUDA", "7.0")]);
+    let error = without_panic(&output);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error.contains("the baseline's `precision` = \"bf16\" is not in this GPU's hardware"), "{error}");
+    assert!(error.contains("spec.toml:9") && error.contains("device = \"cpu\""), "{error}");
+    fs::write(place.path().join("spec.toml"), SPEC.replace("\"fp32\", \"tf32\", \"bf16\", \"fp16\"", "\"bf16\""))
+        .unwrap();
+    let output = place.run(&["check", "spec.toml"], &[("STAND_IN_CUDA", "7.0")]);
+    let error = without_panic(&output);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error.contains("no setting of `precision` is in this GPU's hardware"), "{error}");
+}

@@ -1,0 +1,31 @@
+//! The real `gputune` as its users drive it, with steps that misbehave on demand and stand-ins for what is not here.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod acceptance;
+mod as_it_is;
+mod cli;
+mod compare;
+mod dcgm;
+mod demo_gpu;
+mod device;
+mod experiments;
+mod halving;
+mod host_meter;
+mod init;
+mod init_wild;
+mod knocks;
+mod live;
+mod measuring;
+mod meters;
+mod objectives;
+mod probe;
+mod probes;
+mod replay;
+mod report;
+mod search;
+mod sharing;
+mod spec;
+mod warm_start;
+mod writes;

@@ -1,0 +1,98 @@
+//! What a probe makes of its steps, through the real binary: marks, isolated steps, giving up, not settling.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+
+use crate::support::{self, Search};
+use gputune::model::Outcome;
+
+const LIMITS: &str =
+    "[limits]\nprobe_time = \"30s\"\nstall_time = \"10s\"\ngrace_time = \"300ms\"\nmeasure_time = \"2s\"\n";
+
+fn steps(count: u32, micros: u32) -> String {
+    format!("steps:{count}:8:{micros}")
+}
+
+fn run(search: &Search) -> (String, serde_json::Value) {
+    let shown = support::stderr(&search.run());
+    let best = fs::read(search.out().join("best.json")).unwrap_or_else(|error| panic!("{error}: {shown}"));
+    (shown, serde_json::from_slice(&best).unwrap())
+}
+
+#[test]
+fn marked_steps_are_left_out_and_told_everywhere() {
+    let (few, mark) = (steps(25, 5_000), r#"send:{"event":"mark","name":"evaluation"}"#);
+    let late = steps(1, 5_000);
+    // Again and again, since on a busy machine the first ones may be taken for warm-up.
+    let arguments = [few.as_str(), mark, "sleep:100", &late].repeat(20);
+    let search = Search::of(&arguments, &format!("[space]\nx = {{ values = [1] }}\n{LIMITS}"));
+    let (shown, best) = run(&search);
+    let left_out = &best["outliers"]["evaluation"];
+    let count = left_out["steps"].as_u64().unwrap_or_else(|| panic!("{best}"));
+    assert!(count >= 1 && left_out["seconds"].as_f64().unwrap() > 0.1, "{best}");
+    let words = format!("{count} evaluation");
+    assert!(shown.contains("left out  ") && shown.contains(&words), "{shown}");
+    for name in ["summary.md", "trials.csv"] {
+        let text = fs::read_to_string(search.out().join(name)).unwrap();
+        assert!(text.contains(&words), "{text}");
+    }
+}
+
+#[test]
+fn a_config_that_is_slower_for_sure_is_given_up_and_never_wins() {
+    // Steps of one and of two units in no order, so that the time for measuring is over before the interval is narrow.
+    let order = "1211222121112212111221221112122111212211212211";
+    let arguments: Vec<String> =
+        order.chars().map(|unit| format!("steps:1:8:{{{}}}", if unit == '1' { "x" } else { "y" })).collect();
+    let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    arguments.push("forever:8:{x}");
+    let more = format!(
+        "[space]\nx = {{ values = [2000, 80000] }}\ny = {{ derive = \"2 * x\" }}\n[baseline]\nx = 2000\n[search]\nstrategy = \"grid\"\n{LIMITS}"
+    );
+    let search = Search::of(&arguments, &more);
+    let (shown, best) = run(&search);
+    assert_eq!(best["config"]["x"], 2000);
+    assert_eq!(best["measuring"]["pruned"], 1, "{shown}");
+    assert!(shown.contains(", slower than the best"), "{shown}");
+    assert!(shown.contains("saved     "), "{shown}");
+    let journal = search.lines();
+    let slow = journal.iter().filter(|line| line.config.integer("x") == Some(80_000));
+    let outcomes: Vec<&Outcome> = slow.map(|line| &line.outcome).collect();
+    let [Outcome::Pruned(measurement)] = outcomes[..] else { panic!("once, and not confirmed: {outcomes:?}") };
+    assert!(measurement.throughput.unwrap().value < 100.0);
+    assert!(measurement.timing.saved_seconds.unwrap() > 0.0 && measurement.timing.steps >= 6, "{measurement:?}");
+}
+
+#[test]
+fn what_does_not_settle_in_its_time_is_called_unstable() {
+    // Ever slower, so that no interval becomes narrow.
+    let slower: Vec<String> = (1..60).map(|at| steps(1, at * at * 100)).collect();
+    let arguments: Vec<&str> = slower.iter().map(String::as_str).collect();
+    let search = Search::of(&arguments, &format!("[space]\nx = {{ values = [1] }}\n{LIMITS}"));
+    let (shown, best) = run(&search);
+    assert_eq!(best["is_unstable"], true, "{best}");
+    assert!(shown.contains("(unstable)") && shown.contains("unstable  1 probe"), "{shown}");
+    assert_eq!(best["measuring"]["unstable"], 1);
+}
+
+#[test]
+fn peaks_of_memory_in_warm_up_and_after_it_are_told_apart() {
+    let memory = |bytes: u64| {
+        format!(r#"send:{{"event":"memory","reserved":{bytes},"other":1000,"capacity":100000,"retries":0}}"#)
+    };
+    // Three slow steps, which no noise of the machine hides.
+    let mut arguments = vec![memory(50_000), steps(1, 1000)];
+    (0..3).for_each(|_| arguments.extend(["sleep:300".to_owned(), steps(1, 1000)]));
+    for _ in 0..12 {
+        arguments.extend([memory(20_000), steps(10, 5000)]);
+    }
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let search = Search::of(&arguments, &format!("[space]\nx = {{ values = [1] }}\n{LIMITS}"));
+    run(&search);
+    let journal = search.lines();
+    let measurement = journal[0].outcome.measurement().unwrap();
+    assert_eq!(measurement.memory.peak_bytes, Some(21_000), "{measurement:?}");
+    assert_eq!(measurement.memory.warmup_peak_bytes, Some(51_000), "{measurement:?}");
+    assert_eq!(measurement.timing.samples_per_step, Some(8.0));
+    assert!(measurement.timing.measured_seconds.is_some());
+}

@@ -1,0 +1,18 @@
+//! What needs a Python with packages: real frameworks, scripts and browsers. Where they are not there a line says what was not run.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod adapter;
+mod browser;
+mod diagnose;
+mod diagnosing;
+mod emit;
+mod examples;
+mod exports;
+mod failures;
+mod frameworks;
+mod init_frameworks;
+mod wheel;
+mod wild;
+mod wild_samples;

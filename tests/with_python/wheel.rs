@@ -1,0 +1,66 @@
+//! `pip install .` brings the command and the Python package. Without Python or the package index a line says that this
+//! was not run.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::support::{self, python::python_with};
+use crate::support::{stderr, stdout};
+
+fn run(program: &Path, arguments: &[&str]) -> Output {
+    Command::new(program).args(arguments).env_remove("PYTHONPATH").output().unwrap()
+}
+
+/// What it printed; it must end well.
+fn printed(program: &Path, arguments: &[&str]) -> String {
+    let output = run(program, arguments);
+    assert!(output.status.success(), "{} {arguments:?}: {}", program.display(), stderr(&output));
+    stdout(&output).trim().to_owned()
+}
+
+/// A fresh environment, with pip.
+fn environment(folder: &Path) -> Option<PathBuf> {
+    let python = python_with(&["venv", "ensurepip"])?;
+    printed(&python, &["-m", "venv", folder.to_str().unwrap()]);
+    Some(folder.join("bin/python"))
+}
+
+/// Whether the package index answers: it has what the wheel is built with.
+fn index_answers(python: &Path, folder: &Path) -> bool {
+    let folder = folder.join("downloads").display().to_string();
+    run(python, &["-m", "pip", "download", "--quiet", "--no-deps", "--dest", &folder, "maturin>=1.9,<2"])
+        .status
+        .success()
+}
+
+#[test]
+fn pip_installs_the_command_and_the_package() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(python) = environment(&folder.path().join("venv")) else { return };
+    // As these tests are: what is compiled for them is used again.
+    let build = Path::new(support::gputune()).parent().unwrap();
+    let profile = if build.ends_with("release") { "release" } else { "dev" };
+    let output = Command::new(&python)
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "."])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("CARGO_TARGET_DIR", build.parent().unwrap())
+        .env("MATURIN_PEP517_ARGS", format!("--profile {profile}"))
+        .env_remove("PYTHONPATH")
+        .output()
+        .unwrap();
+    if !output.status.success() && !index_answers(&python, folder.path()) {
+        return eprintln!("NOT RUN: the package index cannot be reached, so no wheel can be built");
+    }
+    assert!(output.status.success(), "{}", stderr(&output));
+
+    let command = folder.path().join("venv/bin/gputune");
+    assert_eq!(printed(&command, &["--version"]), concat!("gputune ", env!("CARGO_PKG_VERSION")));
+    let script = "import gputune; gputune.step(samples=1); print(gputune.config(batch_size=8))";
+    assert_eq!(printed(&python, &["-c", script]), "{'batch_size': 8}");
+    let files = printed(&python, &["-m", "pip", "show", "--files", "gputune"]);
+    for file in ["gputune/__init__.py", "gputune/_client.py", "gputune/py.typed", "bin/gputune"] {
+        assert!(files.contains(file), "{file} is missing: {files}");
+    }
+    assert!(!files.contains("sitecustomize"), "it would run in every Python: {files}");
+    assert!(files.contains(concat!("Version: ", env!("CARGO_PKG_VERSION"))), "{files}");
+}
