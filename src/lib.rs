@@ -13,8 +13,11 @@ pub mod report;
 pub mod search;
 pub mod spec;
 
-pub use model::{Config, Objective, Outcome, Parameter, Settings, Space, Trial};
-pub use probe::{Limits, Prober, Step, StepError, TrainingStep};
+#[doc(inline)]
+pub use model::{Objective, Parameter, Settings, Space};
+#[doc(inline)]
+pub use probe::{Step, StepError, TrainingStep};
+#[doc(inline)]
 pub use search::{Budget, Study, Tuner};
 
 // The paths of releases before the wings.

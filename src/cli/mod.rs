@@ -1,4 +1,6 @@
-//! The command line: what is asked for, and which part of the library answers.
+//! The command line: what is asked for, and which part of the library answers. It alone prints, exits and handles signals.
+//!
+//! Each command is a file of its name; start with `search`.
 
 mod apply;
 mod asking;

@@ -1,7 +1,8 @@
-//! A first spec for a script: what can be set, how, and what it is today.
+//! A first spec for a script, and what to change in the script for the best config.
 //!
-//! [`help`] reads what a script prints for `--help`, [`Source`] reads its text; neither runs it. [`preset`] says which framework it
-//! is, [`plan`] decides what is searched and how it reaches the script, and [`draft`] writes the spec.
+//! Start with [`plan`], which decides what is searched and how it reaches the script. [`help`] reads what a script prints for
+//! `--help`, [`Source`] reads its text; neither runs it. [`preset`] says which framework it is, and [`draft`] writes the spec.
+//! [`edits`] names the lines of the script that the best config changes.
 
 mod argument;
 mod calls;

@@ -1,6 +1,8 @@
-//! What is talked about: spaces and configs, how a probe ends and what it measured, what better means. No files, no processes.
+//! What everything else talks about: a space and its configs, how a probe ends and what it measured, and what better means.
+//! No file is opened here and no process started.
 //!
-//! Start with [`space`], then [`outcome`] and [`objective`].
+//! Start with [`space`] (what may be tried), then [`outcome`] and `measurement` (what came of it) and [`objective`] (what is
+//! better). A metric or a fact is a row in a table: [`metric`], [`fact`].
 
 pub mod arrival;
 pub mod event;

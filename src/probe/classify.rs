@@ -5,8 +5,8 @@
 mod elastic;
 mod ended_by;
 mod environment;
+mod failure_texts;
 mod lines;
-mod signatures;
 mod torch_memory;
 mod traceback;
 
@@ -16,8 +16,8 @@ use super::orders::Ending;
 use super::protocol::ErrorKind;
 use crate::model::{Failure, Memory, Outcome};
 pub(super) use environment::{first_ending, missing_module, says_usage_error, with_last_words};
+use failure_texts::Meaning;
 use lines::Line;
-use signatures::Meaning;
 use torch_memory::Shortage;
 use traceback::Exception;
 
@@ -168,7 +168,7 @@ fn killed_rank(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)
 /// Indented lines are a second choice, and for memory only: in a Python traceback they quote the source, and the error
 /// itself comes below.
 fn decisive_line(lines: &[String]) -> Option<(Meaning, &str)> {
-    let known = |line: &Line<'_>| signatures::meaning(line.text.trim_start());
+    let known = |line: &Line<'_>| failure_texts::meaning(line.text.trim_start());
     let all = || lines.iter().map(|line| Line::of(line));
     let plain = all().filter(|line| !line.is_indented()).filter_map(|line| Some((known(&line)?, line.text)));
     let lost = |(meaning, _): &(Meaning, &str)| *meaning == Meaning::WorkerLost;

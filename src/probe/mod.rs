@@ -1,4 +1,8 @@
-//! Running one config for a short while and saying how it ended.
+//! One short run of one config: started, listened to, measured, ended, and said how it ended.
+//!
+//! Start with [`Prober`], the seam, and [`CommandProber`], which runs a command under the `supervisor`. `measuring` makes a
+//! throughput with its interval from what the steps tell, `classify` says why a probe failed, `writes` protects the user's files,
+//! and [`adapter`] is the way of settings into an unmodified script. [`InProcess`] does the same for a step in this program.
 
 pub mod adapter;
 mod brief;

@@ -1,6 +1,7 @@
-//! The loop: what to probe next, when to stop, what the best is, and the file in which all of it is kept.
+//! The loop: what is probed next, when it ends, what is best, and the file in which all of it is kept.
 //!
-//! Start with [`tuner`]; [`strategy`] proposes, [`study`] judges, [`journal`] keeps.
+//! Start with [`tuner`], the loop. [`strategy`] proposes configs: a new one is a file there and a row in its table. [`study`] says
+//! what the trials come to, [`journal`] keeps them, and [`kept`] reads the folder of a search again.
 
 pub mod budget;
 pub mod environment;

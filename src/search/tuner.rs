@@ -3,7 +3,7 @@
 mod checks;
 mod confirm;
 mod gain;
-mod put_back;
+mod retries;
 mod search;
 mod seen;
 mod stated;
@@ -321,7 +321,7 @@ impl<'p> Tuner<'p> {
             earlier,
             open: seen::Open::default(),
             confirmation: Round::Usual,
-            put_back: put_back::PutBack::default(),
+            put_back: retries::PutBack::default(),
             last_number,
             gains: SmallGains::after(&history, &expected_gains, &self.objective, self.budget.least_gain),
             history,

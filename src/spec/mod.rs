@@ -1,6 +1,7 @@
-//! The user's TOML file: read, checked, and turned into the parts that a search needs.
+//! The user's TOML file: read, checked, and turned into the parts that a search needs. It dies there.
 //!
-//! `docs/spec.md` describes the file. Every mistake is a [`SpecError`] with its place.
+//! Start with [`Spec`] and `keys`, the table of keys; `docs/spec.md` describes the file. Every mistake is a [`SpecError`] with its
+//! place.
 
 mod apply;
 mod baseline;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::lines::{self, Line};
-use super::{elastic, is_complaint, signatures, traceback};
+use super::{elastic, failure_texts, is_complaint, traceback};
 
 /// The lines from the exception on that ended the program, with those that Python says caused it (`raise ... from ...`).
 ///
@@ -35,7 +35,7 @@ fn has_peers(lines: &[String], ranks: u32) -> bool {
 /// that a peer is, or that a collective failed, of which NCCL prints the cause itself (`NCCL WARN ...`).
 fn follows_from_another(text: &str) -> bool {
     let lower = text.to_lowercase();
-    signatures::meaning(text) == Some(signatures::Meaning::WorkerLost)
+    failure_texts::meaning(text) == Some(failure_texts::Meaning::WorkerLost)
         || is_complaint(text)
         || lower.contains("nccl error")
         || lower.contains("unhandled cuda error")
@@ -52,7 +52,7 @@ fn bare_error(lines: &[String]) -> usize {
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
         (class.ends_with("Error") || class.ends_with("Exception")) && class.chars().all(is_name)
     });
-    if has_form && signatures::meaning(last).is_none() && !follows_from_another(last) { at } else { 0 }
+    if has_form && failure_texts::meaning(last).is_none() && !follows_from_another(last) { at } else { 0 }
 }
 
 #[cfg(test)]

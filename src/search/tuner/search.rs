@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::TuneError;
 use super::gain::{self, SmallGains};
-use super::put_back::PutBack;
+use super::retries::PutBack;
 use super::seen::{Open, Seen};
 use crate::diagnosis::{self, Around};
 use crate::model::{

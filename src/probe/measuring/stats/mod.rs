@@ -4,15 +4,15 @@ mod isolated;
 mod period;
 #[cfg(test)]
 pub(crate) mod simulation;
-mod steady;
 mod student;
+mod throughput_interval;
 mod warmup;
 
 use crate::model::Estimate;
 
 pub use isolated::isolated_above;
-pub use steady::{MeanRate, Work};
 pub use student::student_quantile;
+pub use throughput_interval::{MeanRate, Work};
 pub use warmup::warmup_length;
 
 /// The middle of the numbers; `None` without any.

@@ -12,7 +12,7 @@ mod fit;
 mod kernel;
 mod matrix;
 mod mean;
-mod memory;
+mod memory_model;
 mod model;
 mod normal;
 mod parts;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use candidates::{Chunk, Listed, chunks};
 use earlier::Lesson;
-use memory::MemoryNeed;
+use memory_model::MemoryNeed;
 use model::Model;
 pub use parts::Parts;
 use physics::Physics;

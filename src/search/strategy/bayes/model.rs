@@ -9,7 +9,7 @@ use super::feasibility::Feasibility;
 use super::fit;
 use super::kernel::Shape;
 use super::mean::{History, Mean};
-use super::memory::MemoryNeed;
+use super::memory_model::MemoryNeed;
 use super::physics::Physics;
 use super::points::{Axis, Points, axes};
 use super::process::{Data, Process};

@@ -20,7 +20,7 @@ use step::{Asked, MOST_PRECISIONS};
 
 use super::acquisition::risk;
 use super::candidates::Chunk;
-use super::memory::MemoryNeed;
+use super::memory_model::MemoryNeed;
 use super::normal::{exp, ln};
 use crate::model::{Config, Parameter, Role, Space, Trial};
 use crate::search::strategy::{Proposal, View};
