@@ -23,7 +23,7 @@ pub use evidence::{Around, DIFFERENTIALS, Differential, DifferentialRow, Evidenc
 pub use openings::{Openable, Opening, PARAMETERS, openable};
 pub use plan::{Allowed, Next, experiment, next};
 pub use search::{evidence_of, first_parameters, of_config, opens};
-pub use session::{Examined, Note, Session, SessionError, USUAL_TIME};
+pub use session::{Examined, Note, Session, SessionError};
 pub use verdict::{Diagnosed, SURE, Verdict, diagnose};
 
 use crate::model::Measurement;

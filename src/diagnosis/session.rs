@@ -11,9 +11,6 @@ use super::verdict::{Verdict, diagnose};
 use crate::model::{Config, Outcome, Progress, Settings};
 use crate::probe::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober};
 
-/// The time that a diagnosis takes at most, unless it is told otherwise.
-pub const USUAL_TIME: Duration = Duration::from_secs(110);
-
 /// What the session tells while it runs.
 #[derive(Debug)]
 #[non_exhaustive]

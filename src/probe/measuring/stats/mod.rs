@@ -8,8 +8,6 @@ mod student;
 mod throughput_interval;
 mod warmup;
 
-use crate::model::Estimate;
-
 pub use isolated::isolated_above;
 pub use student::student_quantile;
 pub use throughput_interval::{MeanRate, Work};
@@ -28,33 +26,6 @@ pub fn median(numbers: &[f64]) -> Option<f64> {
 pub fn mean(numbers: &[f64]) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>() / numbers.len() as f64)
-}
-
-/// The median with the 95 % interval that order statistics give it, whatever the distribution.
-///
-/// The ends are the order statistics at `n/2 ± 1.96 √n / 2` (Conover, "Practical Nonparametric Statistics", 3rd ed.,
-/// section 3.2). Below six numbers no pair of them reaches 95 %; there the interval is Student's for the mean.
-pub fn median_with_interval(numbers: &[f64]) -> Option<Estimate> {
-    const SMALLEST: usize = 6;
-    let value = median(numbers)?;
-    if numbers.len() < 2 {
-        return Some(Estimate::point(value));
-    }
-    let mut sorted = numbers.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    let count = sorted.len() as f64;
-    if sorted.len() < SMALLEST {
-        let mean = mean(numbers)?;
-        let variance = numbers.iter().map(|number| (number - mean).powi(2)).sum::<f64>() / (count - 1.0);
-        let half = student_quantile(sorted.len() - 1, 0.025) * (variance / count).sqrt();
-        return Some(Estimate::interval(value, value - half, value + half));
-    }
-    let half = 1.96 * count.sqrt() / 2.0;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the list")]
-    let (low, high) =
-        ((count / 2.0 - half).floor().max(0.0) as usize, ((count / 2.0 + half).ceil() as usize).min(sorted.len() - 1));
-    Some(Estimate::interval(value, sorted[low], sorted[high]))
 }
 
 /// A number with its standard error; the errors of several need only be right in proportion to each other.
@@ -98,27 +69,6 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(&[]), None);
-    }
-
-    #[test]
-    fn one_number_has_no_interval() {
-        assert_eq!(median_with_interval(&[5.0]), Some(Estimate::point(5.0)));
-    }
-
-    /// 2,000 samples of an exponential distribution, whose median is ln 2.
-    #[test]
-    fn the_interval_covers_the_true_median_about_as_often_as_it_says() {
-        let mut random = simulation::Random(1);
-        for size in [8, 20, 101] {
-            let covered = (0..2000)
-                .filter(|_| {
-                    let sample: Vec<f64> = (0..size).map(|_| -random.uniform().ln()).collect();
-                    let estimate = median_with_interval(&sample).unwrap();
-                    (estimate.low.unwrap()..=estimate.high.unwrap()).contains(&2_f64.ln())
-                })
-                .count();
-            assert!(covered >= 1880, "{size}: {covered} of 2000");
-        }
     }
 
     #[test]
