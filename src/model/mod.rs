@@ -1,4 +1,5 @@
-//! What is talked about: spaces and configs, how a probe ends and what it measured, what better means. No files, no processes.
+//! The terms of the domain: spaces and configs, how a probe ends and what it measured, and what "better" means. It uses
+//! no files and no processes.
 //!
 //! Start with [`space`], then [`outcome`] and [`objective`].
 

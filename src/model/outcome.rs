@@ -62,14 +62,14 @@ pub struct Measurement {
     /// Seconds of measuring that were left of the limit when the probe stopped by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_seconds: Option<f64>,
-    /// Whether the interval was still wider than asked for when the time for measuring was over.
+    /// Whether the interval was still wider than asked for when the time for measuring ran out.
     #[serde(skip_serializing_if = "is_false")]
     pub is_unstable: bool,
     /// Steps that were left out of the throughput because something else happened in them, by what it was: `epoch`,
     /// `evaluation`, `checkpoint`, `recompile`, or `other` where nobody says.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub outliers: BTreeMap<String, Outliers>,
-    /// The losses of the first steps, in their order, to compare numerics with.
+    /// The losses of the first steps, in their order, for comparing numerics.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub first_losses: Vec<f64>,
     /// Largest device memory in use after warm-up, in bytes: what the step reports, and on a machine without a GPU the
@@ -79,10 +79,10 @@ pub struct Measurement {
     /// The same during warm-up, where it was larger: compilers and autotuners take memory that is given back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warmup_peak_memory_bytes: Option<u64>,
-    /// Device memory that there is, in bytes.
+    /// The device's memory capacity in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_capacity_bytes: Option<u64>,
-    /// How often the allocator had to free caches and try again; more than none means that the config does not fit.
+    /// How often the allocator had to free its caches and try again; any retry means that the config does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator_retries: Option<u64>,
     /// Largest memory of the probe's processes together, in bytes; pages that they share count once.
@@ -91,17 +91,17 @@ pub struct Measurement {
     /// Largest use of `/dev/shm` by the probe's processes, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_memory_peak_bytes: Option<u64>,
-    /// Share of the processors' time that other programs used during the probe, and other machines on the same host, where
-    /// next to none was left idle; absent where there was.
+    /// The share of the processors' time that other programs, and other machines on the same host, used during the
+    /// probe. Absent where a notable part of the processors was idle, so that nobody had to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub foreign_cpu_share: Option<f64>,
-    /// What each GPU that the probe used told of the measured window.
+    /// The readings of each GPU that the probe used, over the measured window.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuUse>,
-    /// What the machine told of the probe's processes in the measured window.
+    /// The readings of the probe's processes on the host, over the measured window.
     #[serde(skip_serializing_if = "Readings::is_empty")]
     pub host: Readings,
-    /// Processes of a distributed job that reported.
+    /// The number of processes of a distributed job that reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
     /// Seconds per step in each phase that the step reports, such as `data_wait`.
@@ -110,18 +110,18 @@ pub struct Measurement {
     /// Further numbers that the step reports, the median of each; the last reported `loss` is among them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
-    /// What the step says of itself: settings that it runs with, and signs of what it waits for.
+    /// The facts that the step reports about itself: the settings it runs with, and signs of what it waits for.
     #[serde(skip_serializing_if = "Facts::is_empty")]
     pub facts: Facts,
-    /// What a comparison of the losses with full precision's came to, where the config changes the numerics.
+    /// The result of comparing the losses with those in full precision, where the config changes the numerics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numerics: Option<Numerics>,
-    /// Event lines that could not be read.
+    /// The number of event lines that could not be read.
     #[serde(skip_serializing_if = "is_zero")]
     pub bad_lines: u64,
 }
 
-/// The losses of a config beside those of full precision.
+/// The losses of a config beside those in full precision.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Numerics {
@@ -139,7 +139,7 @@ pub struct Numerics {
 /// Steps that were left out of a throughput.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outliers {
-    /// How many.
+    /// Their number.
     pub steps: u64,
     /// Their wall time together, in seconds.
     pub seconds: f64,
@@ -168,7 +168,7 @@ pub const METRICS: &[(&str, &str)] = &[
 
 /// The unit of a throughput that counts samples.
 pub const SAMPLES_PER_SECOND: &str = "samples/s";
-/// The unit of a throughput that counts steps, since nobody knows their samples.
+/// The unit of a throughput that counts steps because nobody reports their samples.
 pub const STEPS_PER_SECOND: &str = "steps/s";
 
 /// The metric that holds the floating-point operations of a step, where the step reports them.
@@ -181,7 +181,7 @@ impl Measurement {
         (rate.is_finite() && rate > 0.0).then_some(rate)
     }
 
-    /// The number of a metric by its name: one of [`METRICS`], a phase, or one that the step reports.
+    /// Returns a metric by its name: one of [`METRICS`], a phase, or a number that the step reports.
     pub fn metric(&self, name: &str) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "sizes are compared, not added up")]
         let bytes = |size: Option<u64>| size.map(|size| size as f64);
@@ -191,20 +191,21 @@ impl Measurement {
             "peak_memory" => bytes(self.peak_memory_bytes),
             "memory_headroom" => self.memory_headroom(),
             "host_memory" => bytes(self.host_peak_bytes),
-            // What the step reports itself may come from a meter that sees more than the boards do.
+            // A `power` that the step reports may come from a meter that sees more than the boards do.
             "power" => self.metrics.get(name).copied().or_else(|| self.gpu_power()),
             "energy_per_sample" => self.metrics.get(name).copied().or_else(|| self.energy_per_sample()),
             _ => self.metrics.get(name).or_else(|| self.phase_seconds.get(name)).copied(),
         }
     }
 
-    /// Mean power of all GPUs together, in watts; absent where there are none, or one of them does not tell.
+    /// Returns the mean power of all GPUs together, in watts; `None` where there are no GPUs or one of them does not
+    /// report.
     fn gpu_power(&self) -> Option<f64> {
         let watts = self.gpus.iter().map(|gpu| Some(gpu.readings.get(&Metric::Power)?.value));
         watts.sum::<Option<f64>>().filter(|_| !self.gpus.is_empty())
     }
 
-    /// Joules for each unit of work that the throughput counts.
+    /// Returns the joules per unit of work that the throughput counts.
     fn energy_per_sample(&self) -> Option<f64> {
         let energy = self.metric("power")? / self.throughput?.value;
         energy.is_finite().then_some(energy)
@@ -248,7 +249,7 @@ pub struct Failure {
     /// The last lines that the step printed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_lines: Vec<String>,
-    /// Parameters that found nothing to act on in the step, whatever their settings.
+    /// Parameters that the step showed to have no effect whatever their settings: nothing in it takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub closes: Vec<String>,
 }
@@ -277,15 +278,16 @@ pub enum Outcome {
     },
     /// The time for a probe passed before anything could be measured.
     TimedOut(Failure),
-    /// Nothing happened for as long as the limit on time without progress allows.
+    /// Nothing happened for longer than the limit on time without progress.
     Stalled(Failure),
-    /// The step ended by itself with an error, by a signal or without reporting anything.
+    /// The step ended by itself: with an error, by a signal, or without having reported anything.
     Crashed(Failure),
     /// The step refused the config.
     Rejected(Failure),
     /// The loss is not a finite number.
     Diverged(Failure),
-    /// It was stopped early because it is worse than the best with 99 % confidence; what was measured until then.
+    /// The probe was stopped early because the config is worse than the best with 99 % confidence; has what was
+    /// measured until then.
     Pruned(Measurement),
     /// Something outside disturbed the measurement.
     Disturbed(Failure),
@@ -318,7 +320,8 @@ impl Outcome {
         }
     }
 
-    /// The numbers of a probe that ended well or was stopped because it was going to lose.
+    /// Returns the numbers of a probe that ended well, or of one that was stopped early because the config could not
+    /// win.
     pub fn partial_measurement(&self) -> Option<&Measurement> {
         match self {
             Self::Measured(measurement) | Self::Pruned(measurement) => Some(measurement),
@@ -326,7 +329,7 @@ impl Outcome {
         }
     }
 
-    /// Why there are no numbers, if there are none.
+    /// Returns why there are no numbers, if there are none.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::OutOfMemory { failure, .. }
@@ -340,14 +343,15 @@ impl Outcome {
         }
     }
 
-    /// The parameters that it shows to have nothing to act on; such a probe says nothing else of its config.
+    /// Returns the parameters that nothing in the step takes. Such a probe says nothing else about its config.
     pub fn closes(&self) -> &[String] {
         self.failure().map_or(&[], |failure| failure.closes.as_slice())
     }
 
-    /// What two failures have in common when the config is not to blame: the outcome and its reason without numbers.
+    /// Returns a text that is equal for two failures if the config is not to blame for them: the outcome and its reason
+    /// without numbers.
     ///
-    /// Running out of memory always depends on the config, so it has none.
+    /// Running out of memory always depends on the config, so it has no signature.
     pub fn signature(&self) -> Option<String> {
         if matches!(self, Self::OutOfMemory { .. } | Self::Pruned(_) | Self::Disturbed(_)) {
             return None;
