@@ -92,7 +92,7 @@ pub struct Measurement {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_memory_peak_bytes: Option<u64>,
     /// The share of the processors' time that other programs, and other machines on the same host, used during the
-    /// probe. Absent where a notable part of the processors was idle, so that nobody had to wait.
+    /// probe. Absent where a tenth of that time or more was idle, or where the others used less than a tenth.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub foreign_cpu_share: Option<f64>,
     /// The readings of each GPU that the probe used, over the measured window.
