@@ -182,7 +182,8 @@ impl HostWatch {
     /// then the probe lacked what others used. Returns `None` if at least a tenth of the time was idle, since then
     /// there was room for both.
     pub(super) fn foreign_cpu_share(&self) -> Option<f64> {
-        /// Round numbers: with a tenth idle nobody has to wait, and less than a tenth used by others is not worth a mention.
+        /// Round numbers: with a tenth idle nobody has to wait, and less than a tenth used by others is not worth a
+        /// mention.
         const IDLE: f64 = 0.1;
         const FOREIGN: f64 = 0.1;
         let shares = self.seen().last_times?.since(&self.first_times?)?;

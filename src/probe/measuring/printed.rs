@@ -52,7 +52,8 @@ impl Printed {
     /// as much work as usual would have been done. Lines that come at fixed times never meet the first condition
     /// without a pause; lines that come after fixed numbers of steps never meet the second.
     fn without_pause(&self, seconds: f64, rates: &[f64]) -> f64 {
-        /// Round numbers: how many times longer than usual a pause makes a stretch, and how many stretches show what is usual.
+        /// Round numbers: how many times longer than usual a pause makes a stretch, and how many stretches show what is
+        /// usual.
         const LONG: f64 = 3.0;
         const FEWEST: usize = 5;
         let usual = self.usual(|stretch| stretch.seconds).zip(self.usual(|stretch| stretch.seconds * stretch.rate));

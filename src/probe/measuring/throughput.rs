@@ -115,7 +115,8 @@ fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&
 /// Leaves out the steps right after the end of an epoch while they take unusual times: a loader that starts anew is
 /// slow or fast at first, until its queue is as full as before.
 fn leave_out_refills(observations: &[Observation], left_out: &mut [Option<&str>]) {
-    /// The most steps left out after an epoch: the queue of a loader with many workers (such as 32 with two batches each).
+    /// The most steps left out after an epoch: the queue of a loader with many workers (such as 32 with two batches
+    /// each).
     const LONGEST: usize = 64;
     /// The number of steps after an epoch's end that do not count as usual, and the fewest other steps that show what
     /// is usual.
