@@ -1,6 +1,6 @@
-//! The loop: what to probe next, when to stop, what the best is, and the file in which all of it is kept.
+//! The loop of a search: what to probe next, when to stop, which config is best, and the files that keep it all.
 //!
-//! Start with [`tuner`]; [`strategy`] proposes, [`study`] judges, [`journal`] keeps.
+//! Start with [`tuner`]; [`strategy`] proposes configs, [`study`] judges them, [`journal`] keeps them.
 
 pub mod budget;
 pub mod environment;
