@@ -1,4 +1,4 @@
-//! Files of a data set, dropped from the page cache so that storage can be told from it.
+//! Drops the files of a data set from the page cache, so that storage can be told apart from it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,23 +7,25 @@ use std::time::{Duration, Instant};
 
 use super::evidence::Evidence;
 
-/// The folder in which a data set opens files.
+/// The folder in which a data set opens its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Files {
     folder: PathBuf,
 }
 
 impl Files {
-    /// The folder that the job told of, where there is one.
+    /// Returns the folder that the job reported, if it reported one.
     pub(super) fn of(evidence: &Evidence) -> Option<Self> {
         let folder = PathBuf::from(evidence.text("files.path").filter(|path| !path.is_empty())?);
         let folder = if folder.is_file() { folder.parent()?.to_owned() } else { folder };
         folder.is_dir().then_some(Self { folder })
     }
 
-    /// Drops what of the files the kernel keeps in memory, as posix_fadvise(2) with `POSIX_FADV_DONTNEED` does, which any
-    /// user may who can read them. What is not written yet or mapped by somebody stays. Returns how many files it asked for.
+    /// Drops the files from the kernel's memory by posix_fadvise(2) with `POSIX_FADV_DONTNEED`, which any user may do
+    /// who can read them. Parts that are not written yet, or that somebody has mapped, stay. Returns how many files
+    /// were dropped.
     pub(super) fn drop_from_cache(&self, stop: &AtomicBool) -> usize {
+        /// Round numbers: bounds on the time that this step of a diagnosis takes.
         const MOST: usize = 200_000;
         const LONGEST: Duration = Duration::from_secs(5);
         let begin = Instant::now();

@@ -1,47 +1,48 @@
-//! What a cause is: a signature with its thresholds, what it is worth, what to open, and what no parameter cures.
+//! Defines a cause: its signature with thresholds, what removing it is worth, the parameters to open, and cures that
+//! are no parameter.
 
 use serde::Serialize;
 
 use super::evidence::{Differential, Evidence};
 
-/// What holds a job back, and how it shows.
+/// Something that holds a job back, and how to recognise it.
 #[derive(Debug)]
 pub struct Cause {
     /// Its name in JSON.
     pub name: &'static str,
     /// What a screen calls it.
     pub title: &'static str,
-    /// What it means, in one sentence.
+    /// Its name on the screen.
     pub about: &'static str,
-    /// What the signature looks at.
+    /// A description of what the signature checks.
     pub signature: &'static str,
     /// The thresholds of the signature.
     pub thresholds: &'static [&'static Threshold],
     /// What kind of cause it is.
     pub kind: Kind,
-    /// Where it can be found.
+    /// The jobs in which it can be found.
     pub scope: Scope,
     /// The signature.
     pub find: fn(&Evidence) -> Option<Found>,
     /// Names of [`PARAMETERS`](super::PARAMETERS) that are worth opening, the most promising first.
     pub opens: &'static [&'static str],
-    /// What no parameter can cure.
+    /// Cures that no parameter can bring.
     pub cures: &'static [Cure],
 }
 
-/// What kind of cause.
+/// The kind of a cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Something outside the job falsifies what is measured, so it comes first of what is worth as much.
+    /// Something outside the job falsifies the measurement; it comes before other causes that are worth as much.
     Validity,
-    /// Something of the job holds it back.
+    /// Something in the job holds it back.
     Bottleneck,
-    /// Nothing does.
+    /// Nothing holds the job back.
     Healthy,
 }
 
-/// Where a cause can be found.
+/// The jobs in which a cause can be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
@@ -56,7 +57,7 @@ pub enum Scope {
 /// A number that a signature compares with.
 #[derive(Debug)]
 pub struct Threshold {
-    /// What is compared, in words.
+    /// A description of the compared quantity.
     pub what: &'static str,
     /// The number.
     pub value: f64,
@@ -64,7 +65,7 @@ pub struct Threshold {
     pub source: &'static str,
 }
 
-/// A way out that is no parameter.
+/// A cure that is no parameter.
 #[derive(Debug)]
 pub struct Cure {
     /// What to do.
@@ -78,9 +79,9 @@ pub struct Cure {
 /// What a signature found.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Found {
-    /// What speaks for the cause, and against it.
+    /// The evidence for the cause, and against it.
     pub clues: Vec<Clue>,
-    /// What it is worth.
+    /// What removing the cause is worth.
     pub worth: Worth,
 }
 
@@ -89,14 +90,14 @@ pub struct Found {
 pub struct Clue {
     /// What was seen, with its numbers.
     pub text: String,
-    /// From -1 to 1: what it contributes to how sure the cause is; negative where it speaks against it.
+    /// Its contribution to how sure the cause is, from -1 to 1; negative if it speaks against it.
     pub weight: f64,
 }
 
-/// What would be gained if a cause went away.
+/// The gain if a cause went away.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Worth {
-    /// How many times as fast the job would be at most; absent where nobody can say.
+    /// How many times as fast the job would be at most; `None` where that cannot be known.
     pub times: Option<f64>,
     /// Where the number comes from.
     pub basis: Basis,
@@ -112,7 +113,7 @@ pub struct Worth {
 pub enum Basis {
     /// A differential probe measured it.
     Measured,
-    /// It follows from seconds, shares or counts that the observed probe measured.
+    /// It was computed from seconds, shares or counts that the observed probe measured.
     Estimated,
     /// It is not known.
     #[default]
@@ -120,22 +121,22 @@ pub enum Basis {
 }
 
 impl Worth {
-    /// A differential probe's.
+    /// Makes a worth that a differential probe measured.
     pub(super) fn measured(times: f64, words: impl Into<String>) -> Self {
         Self { times: sensible(times), basis: Basis::Measured, by_parameters: None, words: words.into() }
     }
 
-    /// One that follows from what the observed probe measured.
+    /// Makes a worth that was computed from what the observed probe measured.
     pub(super) fn estimated(times: f64, words: impl Into<String>) -> Self {
         Self { times: sensible(times), basis: Basis::Estimated, by_parameters: None, words: words.into() }
     }
 
-    /// One that nobody can say, and why.
+    /// Makes a worth that cannot be known, with the reason.
     pub(super) fn unknown(words: impl Into<String>) -> Self {
         Self { words: words.into(), ..Self::default() }
     }
 
-    /// Or what a differential probe measured, where that is more.
+    /// Returns the larger of this and what a differential probe measured.
     pub(super) fn or_more(self, times: f64, by: &str) -> Self {
         if self.times.is_some_and(|known| known >= times) {
             return self;
@@ -144,7 +145,7 @@ impl Worth {
         Self { times: sensible(times), basis: Basis::Measured, words, ..self }
     }
 
-    /// With what parameters alone should bring.
+    /// Adds what parameters alone should bring.
     pub(super) fn by_parameters(mut self, times: Option<f64>) -> Self {
         let most = self.times.unwrap_or(f64::INFINITY);
         self.by_parameters = times.and_then(sensible).map(|times| times.min(most));
@@ -152,8 +153,9 @@ impl Worth {
     }
 }
 
-/// A factor that can be meant.
+/// Returns the factor if it is a number that makes sense.
 fn sensible(times: f64) -> Option<f64> {
+    /// A guard against division by nearly zero: no cause slows a job down a thousandfold.
     const MOST: f64 = 1000.0;
     times.is_finite().then(|| times.clamp(1.0, MOST))
 }
@@ -163,16 +165,16 @@ impl Found {
         Self { clues: Vec::new(), worth }
     }
 
-    /// Adds what speaks for the cause.
+    /// Adds a piece of evidence.
     pub(super) fn add(&mut self, weight: f64, text: impl Into<String>) {
         self.clues.push(Clue { text: text.into(), weight: weight.clamp(-1.0, 1.0) });
     }
 
-    /// How sure the cause is, from 0 to 1.
+    /// Returns how sure the cause is, from 0 to 1.
     ///
-    /// Pieces of evidence are taken as independent: what is left of the doubt after each is a product, as in a noisy-or
-    /// (Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988, section 4.3.2). What speaks against the cause takes
-    /// its share off what the others came to.
+    /// Pieces of evidence are taken as independent, so the remaining doubt is the product of what each leaves, as in a
+    /// noisy-or (Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988, section 4.3.2). Evidence against the
+    /// cause then reduces the result by its share.
     pub fn sureness(&self) -> f64 {
         let (mut doubt, mut kept) = (1.0, 1.0);
         for clue in self.clues.iter().filter(|clue| clue.weight.is_finite()) {
@@ -186,18 +188,18 @@ impl Found {
     }
 }
 
-/// A number of times for people: `1.8x`.
+/// Formats a factor for people: `1.8x`.
 pub(super) fn shown_times(times: f64) -> String {
     if times >= 9.95 { format!("{times:.0}x") } else { format!("{times:.1}x") }
 }
 
-/// A share for people: `34 %`.
+/// Formats a share for people: `34 %`.
 pub(super) fn shown_share(share: f64) -> String {
     let percent = share * 100.0;
     if percent > 0.0 && percent < 0.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-/// What a differential probe's gain is in words.
+/// Describes a differential probe's gain in words.
 pub(super) fn shown_gain(evidence: &Evidence, differential: Differential, times: f64) -> String {
     let rate = evidence
         .rate_of(differential)

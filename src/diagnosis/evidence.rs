@@ -1,4 +1,4 @@
-//! What is known of a job: an observed probe, differential probes, and the machine around it.
+//! The evidence about a job: an observed probe, differential probes, and the machine.
 
 use std::collections::BTreeMap;
 
@@ -10,40 +10,40 @@ use crate::model::{
     quantity::show_number,
 };
 
-/// The facts that hold the rates of the loader alone: this, and the number of workers.
+/// The prefix of the facts with the rates of the loader alone; the number of workers follows it.
 pub(super) const LOADER_RATES: &str = "loader_only.rate.";
 
-/// A probe that differs from the observed one in one thing, so that the difference tells what that thing costs.
+/// A probe that differs from the observed one in one thing, so that the difference shows what that thing costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Differential {
-    /// The first batches again and again: nothing is loaded.
+    /// Trains on the first batches again and again, so that nothing is loaded.
     Replay,
-    /// The loader alone, for several numbers of workers.
+    /// Runs the loader alone, with several numbers of workers.
     LoaderOnly,
-    /// The same probe after the data's files were dropped from the page cache.
+    /// Repeats the probe after the data's files were dropped from the page cache.
     Cold,
-    /// Replayed batches of twice the size.
+    /// Trains on replayed batches of twice the size.
     DoubleBatch,
-    /// Replayed batches of half the size, where twice the size does not fit.
+    /// Trains on replayed batches of half the size, where twice the size does not fit.
     HalfBatch,
-    /// Replayed batches in another number format.
+    /// Trains on replayed batches in another number format.
     OtherPrecision,
-    /// Batches in page-locked memory.
+    /// Trains with batches in page-locked memory.
     Pinned,
-    /// One rank instead of many.
+    /// Trains with one rank instead of many.
     OneRank,
 }
 
-/// A differential probe in words.
+/// The description of a differential probe.
 #[derive(Debug)]
 pub struct DifferentialRow {
     /// Which one.
     pub differential: Differential,
     /// Its name, as JSON has it.
     pub name: &'static str,
-    /// What a screen calls it.
+    /// Its name on the screen.
     pub label: &'static str,
     /// What it measures.
     pub measures: &'static str,
@@ -102,49 +102,49 @@ pub const DIFFERENTIALS: &[DifferentialRow] = &[
 ];
 
 impl Differential {
-    /// What there is to say about it.
+    /// Returns its description.
     pub fn row(self) -> &'static DifferentialRow {
         DIFFERENTIALS.iter().find(|row| row.differential == self).unwrap_or(&DIFFERENTIALS[0])
     }
 }
 
-/// What came of a differential probe.
+/// The result of a differential probe.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ran {
     /// It was measured.
     Measured(Box<Measurement>),
-    /// It ran out of memory, which tells something as well.
+    /// It ran out of memory, which is evidence, too.
     OutOfMemory(Memory),
-    /// It could not be run or came to nothing, and why.
+    /// It could not be run or gave no result; has the reason.
     Failed(String),
-    /// It was left out, and why.
+    /// It was left out; has the reason.
     LeftOut(String),
 }
 
-/// What is known of the machine beside what probes measure.
+/// Facts about the machine besides those that probes measure.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Around {
-    /// Processor cores that the job may use, within the control group's quota.
+    /// Processor cores that the job may use, within the quota of its control group.
     pub cores: Option<f64>,
-    /// Memory that can be had without swapping, in bytes.
+    /// Memory that is available without swapping, in bytes.
     pub memory_available: Option<u64>,
-    /// All memory, within the control group's limit, in bytes.
+    /// Total memory, within the limit of the control group, in bytes.
     pub memory: Option<u64>,
-    /// `/dev/shm`, in bytes.
+    /// The size of `/dev/shm` in bytes.
     pub shared_memory: Option<u64>,
     /// Compute capability of the least able visible GPU.
     pub compute_capability: Option<(i32, i32)>,
-    /// What [`machine`](crate::machine) warns of: the rule's name and the message.
+    /// The warnings of [`machine`](crate::machine): the rule's name and the message.
     pub warnings: Vec<(String, String)>,
 }
 
 impl Around {
-    /// The processors alone, which take no time to look at.
+    /// Returns facts about the processors only, which takes no time.
     pub fn processors() -> Self {
         Self { cores: Some(Processors::look().effective()), ..Self::default() }
     }
 
-    /// What was found out about the machine.
+    /// Returns the facts that were found about the machine.
     pub fn of(machine: &Machine) -> Self {
         let host = &machine.host;
         let visible = machine.gpus.iter().filter(|gpu| gpu.is_visible);
@@ -159,7 +159,7 @@ impl Around {
     }
 }
 
-/// Everything that a diagnosis rests on.
+/// All evidence of a diagnosis.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evidence {
     /// The job as it is.
@@ -170,7 +170,7 @@ pub struct Evidence {
     pub around: Around,
 }
 
-/// Keeps numbers that can be meant: finite, and not below zero.
+/// Returns the number if it makes sense: finite and not negative.
 fn sound(number: f64) -> Option<f64> {
     (number.is_finite() && number >= 0.0).then_some(number)
 }
@@ -179,13 +179,13 @@ fn positive(number: f64) -> Option<f64> {
     sound(number).filter(|number| *number > 0.0)
 }
 
-/// The quotient, where it is a finite positive number.
+/// Returns the quotient if it is a finite positive number.
 pub(super) fn ratio(above: f64, below: f64) -> Option<f64> {
     positive(positive(above)? / positive(below)?)
 }
 
 impl Evidence {
-    /// What one probe tells by itself.
+    /// Returns the evidence of a single probe.
     pub fn of(measurement: &Measurement, around: Around) -> Self {
         Self { observed: measurement.clone(), runs: Vec::new(), around }
     }
@@ -206,17 +206,17 @@ impl Evidence {
         })
     }
 
-    /// A number that the job said of itself.
+    /// Returns a number that the job reported about itself.
     pub fn number(&self, name: &str) -> Option<f64> {
         sound(self.observed.facts.number(name)?)
     }
 
-    /// A yes or no that the job said of itself.
+    /// Returns a flag that the job reported about itself.
     pub fn flag(&self, name: &str) -> Option<bool> {
         self.observed.facts.flag(name)
     }
 
-    /// A text that the job said of itself.
+    /// Returns a text that the job reported about itself.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.observed.facts.text(name)
     }
@@ -240,7 +240,7 @@ impl Evidence {
         Some((seconds / self.step()?).min(1.0))
     }
 
-    /// The share of a step that no phase has: the host's own work between them.
+    /// Returns the share of a step that belongs to no phase: the host's own work between the phases.
     pub fn overhead(&self) -> Option<f64> {
         let phases = &self.observed.phase_seconds;
         if phases.is_empty() {
@@ -250,29 +250,30 @@ impl Evidence {
         Some((1.0 - told / self.step()?).clamp(0.0, 1.0))
     }
 
-    /// The share of a step that a fact in seconds per step takes, at most 1.
+    /// Returns the share of a step, at most 1, for a fact that is given in seconds per step.
     pub fn share_of_fact(&self, name: &str) -> Option<f64> {
         Some((self.number(name)? / self.step()?).min(1.0))
     }
 
-    /// Whether nobody knows the samples of a step, so that rates are those of steps.
+    /// Whether rates are in steps because nobody reports the samples of a step.
     pub fn is_in_steps(&self) -> bool {
         self.observed.unit == STEPS_PER_SECOND
     }
 
-    /// A rate for people, in what rates count here.
+    /// Formats a rate for people, in the unit of rates here.
     pub fn shown_rate(&self, rate: f64) -> String {
         let unit = if self.is_in_steps() { STEPS_PER_SECOND } else { SAMPLES_PER_SECOND };
         format!("{} {unit}", show_number(rate))
     }
 
-    /// Samples per second of the job as it is, all ranks together; by steps where throughput counts something else, and
-    /// steps per second where nobody knows their samples.
+    /// Returns the samples per second of the observed job, all ranks together. If the throughput counts something else,
+    /// they follow from the steps; if nobody reports the samples, this is steps per second.
     pub fn rate(&self) -> Option<Estimate> {
         rate(&self.observed)
     }
 
-    /// Samples per second of a differential probe. Steps of other sizes, or of fewer ranks, cannot be compared.
+    /// Returns the samples per second of a differential probe; `None` if its steps have another size or fewer ranks,
+    /// and cannot be compared.
     pub fn rate_of(&self, differential: Differential) -> Option<Estimate> {
         const OTHER_STEPS: [Differential; 3] =
             [Differential::DoubleBatch, Differential::HalfBatch, Differential::OneRank];
@@ -282,7 +283,7 @@ impl Evidence {
         rate(run).filter(|_| compares)
     }
 
-    /// How many times as fast as the job a differential probe was, with the least that it may be.
+    /// Returns how many times as fast as the job a differential probe was, with a lower bound.
     pub fn gain_of(&self, differential: Differential) -> Option<Gain> {
         Gain::between(self.rate_of(differential)?, self.rate()?)
     }
@@ -292,13 +293,13 @@ impl Evidence {
         self.gain_of(Differential::Replay)
     }
 
-    /// How many times as many samples per second a differential probe with replayed batches has as replayed batches of
-    /// the job as it is.
+    /// Returns how many times as many samples per second a differential probe with replayed batches has as replayed
+    /// batches of the observed job.
     pub fn gain_over_replay(&self, differential: Differential) -> Option<Gain> {
         Gain::between(self.rate_of(differential)?, self.rate_of(Differential::Replay)?)
     }
 
-    /// Samples per second of the loader alone, all ranks together, by the number of workers of each.
+    /// Returns the samples per second of the loader alone, all ranks together, by its number of workers.
     pub fn loader_rates(&self) -> BTreeMap<u32, f64> {
         let run = self.run(Differential::LoaderOnly).filter(|_| !self.is_in_steps());
         let Some(run) = run else { return BTreeMap::new() };
@@ -322,20 +323,20 @@ impl Evidence {
         whole(self.number("loader.batch_size")?).filter(|size| *size > 0)
     }
 
-    /// Batches that wait at most, all workers together.
+    /// Returns how many batches wait at most, all workers together.
     pub fn queue(&self) -> Option<f64> {
         let prefetch = self.number("loader.prefetch_factor").unwrap_or(2.0);
         Some(self.number("loader.workers")? * prefetch)
     }
 
-    /// Processor time to load one sample, making batches included, in seconds.
+    /// Returns the processor time to load one sample, including its part in making batches, in seconds.
     pub fn item_cpu(&self) -> Option<f64> {
         let collate = self.number("loader.collate_seconds").unwrap_or(0.0);
         let each = ratio(collate, self.number("loader.batch_size").unwrap_or(1.0)).unwrap_or(0.0);
         Some(self.number("loader.item_cpu_seconds")? + each)
     }
 
-    /// The share of a sample's time in the data set in which it computed.
+    /// Returns the share of a sample's time in the data set that was computing, not waiting.
     pub fn item_cpu_share(&self) -> Option<f64> {
         let share = ratio(self.number("loader.item_cpu_seconds")?, self.number("loader.item_seconds")?);
         share
@@ -348,14 +349,14 @@ impl Evidence {
         reading(&self.observed.machine.host, metric)
     }
 
-    /// A reading of the GPUs, the mean over those that tell.
+    /// Returns a reading of the GPUs, as the mean over those that report it.
     pub fn gpu(&self, metric: Metric) -> Option<f64> {
         let told: Vec<f64> =
             self.observed.machine.gpus.iter().filter_map(|gpu| reading(&gpu.readings, metric)).collect();
         crate::probe::stats::mean(&told)
     }
 
-    /// Share of the processors' time that other programs took, where next to none was left idle; 0 where it was.
+    /// Returns the share of the processors' time that other programs took while next to none was idle; 0 otherwise.
     pub fn foreign(&self) -> f64 {
         self.observed.machine.foreign_cpu_share.and_then(sound).map_or(0.0, |share| share.min(1.0))
     }
@@ -401,12 +402,12 @@ fn rate(measurement: &Measurement) -> Option<Estimate> {
     Some(Estimate::point(ratio(measurement.timing.samples_per_step?, measurement.timing.step_seconds?)?))
 }
 
-/// How many times as fast something is, with the least that the intervals allow.
+/// How many times as fast something is, with the lower bound that the intervals allow.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Gain {
     /// The best single number.
     pub times: f64,
-    /// What it is at least: the slow end of the one over the fast end of the other.
+    /// The lower bound: the slow end of one interval over the fast end of the other.
     pub at_least: f64,
 }
 

@@ -1,8 +1,9 @@
-//! What a training job waits for, how sure that is, what it is worth, and what helps.
+//! Finds out what a training job waits for, how sure that is, what a cure is worth, and what helps.
 //!
-//! [`Evidence`] is what an observed probe, [differential probes](Differential) and the machine tell. Each [`Cause`] of the
-//! table has a signature over it. What is found is ranked by what it is worth. [`of`] does that for a single measurement,
-//! and [`Session`] runs the probes. `docs/diagnosis.md` has the method and the table.
+//! [`Evidence`] has what an observed probe, [differential probes](Differential) and the machine report. Each [`Cause`]
+//! of the table has a signature that checks the evidence. Causes that are found are ranked by what they are worth.
+//! [`of`] does that for a single measurement, and [`Session`] runs the probes. `docs/diagnosis.md` has the method and
+//! the table.
 
 mod cache;
 mod cause;
@@ -28,7 +29,7 @@ pub use verdict::{Diagnosed, SURE, Verdict, diagnose};
 
 use crate::model::Measurement;
 
-/// The diagnosis of a single measurement: what it tells by itself, without differential probes.
+/// Returns the diagnosis of a single measurement, without differential probes.
 pub fn of(measurement: &Measurement, around: Around) -> Verdict {
     diagnose(&Evidence::of(measurement, around))
 }

@@ -1,4 +1,4 @@
-//! The parameters that a diagnosis may open: adapter targets with values that suit the job.
+//! The parameters that a diagnosis may recommend to open: adapter targets with values that suit the job.
 
 use serde::Serialize;
 
@@ -9,17 +9,17 @@ use crate::model::{Precision, Role, Value};
 /// A parameter that may be opened.
 #[derive(Debug)]
 pub struct Openable {
-    /// Its name, in causes and in the spec that is written.
+    /// Its name in the table of causes and in the written spec.
     pub name: &'static str,
     /// The adapter target that it is applied to.
     pub target: &'static str,
-    /// What a parameter of this kind is to a training step, where it has such a role.
+    /// Its role in a training step, where it has one.
     pub role: Option<Role>,
     /// Why it is worth trying, in one line.
     pub why: &'static str,
-    /// Settings for a job; fewer than two where it has nothing to offer there.
+    /// Returns settings for a job; fewer than two if there is nothing to try in that job.
     values: fn(&Evidence) -> Vec<Value>,
-    /// What the job has today.
+    /// Returns what the job uses today.
     today: fn(&Evidence) -> Option<Value>,
 }
 
@@ -30,9 +30,9 @@ pub struct Opening {
     pub parameter: &'static str,
     /// The adapter target that it is applied to.
     pub target: &'static str,
-    /// The settings to try, today's among them.
+    /// The settings to try, including today's.
     pub values: Vec<Value>,
-    /// What the job has today, where it says.
+    /// What the job uses today, where it reports that.
     pub today: Option<Value>,
     /// Why it is worth trying.
     pub why: &'static str,
@@ -54,7 +54,7 @@ fn integer(number: u32) -> Value {
     Value::Int(i64::from(number))
 }
 
-/// The parameters, the harmless before those that change what is computed.
+/// The parameters: first the harmless ones, then those that change the numerical results.
 pub const PARAMETERS: &[Openable] = &[
     Openable {
         name: "num_workers",
@@ -192,9 +192,9 @@ pub fn openable(name: &str) -> Option<&'static Openable> {
 }
 
 impl Openable {
-    /// The parameter as it is worth opening for a job; `None` where it has nothing to offer.
+    /// Returns the parameter with settings for a job; `None` if there is nothing to try in that job.
     pub fn for_job(&self, evidence: &Evidence) -> Option<Opening> {
-        // A job without a loader has nothing that these could be set on: a search would end with each of them rejected.
+        // In a job without a loader these could be set on nothing: a search would end with each of them rejected.
         if self.target.starts_with("dataloader.") && evidence.workers().is_none() {
             return None;
         }
@@ -230,7 +230,7 @@ fn cores(evidence: &Evidence) -> u32 {
     evidence.cores().map_or(4, |cores| cores.clamp(1.0, 1024.0).ceil() as u32)
 }
 
-/// Powers of two up to the cores, or beyond them where samples mostly wait.
+/// Returns powers of two up to the number of cores, or beyond it if samples mostly wait.
 fn workers(evidence: &Evidence) -> Vec<Value> {
     const MOST: u32 = 32;
     let waits = evidence.item_cpu_share().is_some_and(|share| share < 0.6);
@@ -258,7 +258,7 @@ fn threads(evidence: &Evidence) -> Vec<Value> {
     (0..).map(|power| 1 << power).take_while(|threads| *threads <= cores).map(integer).collect()
 }
 
-/// From half the batch to eight times of it.
+/// Returns batch sizes from half to eight times today's.
 fn batches(evidence: &Evidence) -> Vec<Value> {
     let Some(size) = evidence.batch_size() else { return Vec::new() };
     let is_full = evidence.observed.memory_headroom().is_some_and(|free| free < 0.1);

@@ -1,4 +1,4 @@
-//! Which differential probe comes next: the one that tells most, until the cause is clear or the time is over.
+//! Decides which differential probe comes next: the most informative one, until the cause is clear or the time is over.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::verdict::{Verdict, diagnose};
 use crate::model::Precision;
 use crate::probe::{Experiment, Mode};
 
-/// What a job allows to be run.
+/// What can be run with a job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Allowed {
-    /// Whether an adapter's hook comes in, without which only the observed probe can be run.
+    /// Whether an adapter's hook is loaded; without it only the observed probe can be run.
     pub has_adapter: bool,
     /// Whether the command can be run with one rank.
     pub can_run_one_rank: bool,
@@ -19,16 +19,16 @@ pub struct Allowed {
     pub can_drop_cache: bool,
 }
 
-/// What to do about a differential probe.
+/// The decision about a differential probe.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
     /// Run it.
     Run(Differential),
-    /// Leave it out, and why.
+    /// Leave it out, for this reason.
     LeaveOut(Differential, String),
 }
 
-/// The order in which differential probes are looked at: by how much the others depend on them.
+/// The order in which differential probes are considered: those that others depend on first.
 const ORDER: [Differential; 8] = [
     Differential::Replay,
     Differential::LoaderOnly,
@@ -40,10 +40,11 @@ const ORDER: [Differential; 8] = [
     Differential::Cold,
 ];
 
-/// The shortest time that another probe is begun for.
+/// The shortest remaining time for which another probe is begun: a round number.
 const SHORTEST: Duration = Duration::from_secs(4);
 
-/// What comes next; `None` when everything was looked at. `left` is the time that is left, `each` what a probe took so far.
+/// Decides what comes next; `None` when every probe has been considered. `left` is the remaining time, `each` the time
+/// that a probe has taken so far.
 ///
 /// A pure function of what is known.
 pub fn next(evidence: &Evidence, allowed: &Allowed, left: Duration, each: Duration) -> Option<Next> {
@@ -55,7 +56,7 @@ pub fn next(evidence: &Evidence, allowed: &Allowed, left: Duration, each: Durati
     })
 }
 
-/// Why a differential probe is not run.
+/// Returns why a differential probe is not run.
 fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -> Option<String> {
     let reason = |text: &str| Some(text.to_owned());
     let needs_adapter = !matches!(differential, Differential::OneRank | Differential::Cold);
@@ -117,16 +118,17 @@ fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -
     }
 }
 
-/// Below this gain the loader's own rate tells nothing more.
+/// Below this gain from replayed batches, the loader's own rate is not informative: the 5 % of
+/// [`WITHOUT_LOADER`](super::starvation::WITHOUT_LOADER).
 const ENOUGH_DATA: f64 = 1.05;
-/// From this gain on nothing else can be the first cause.
+/// From this gain with replayed batches on, data is taken as the first cause. A round number.
 const CLEAR: f64 = 1.5;
 
 fn is_clear(verdict: &Verdict) -> bool {
     verdict.sureness >= 0.9 && verdict.top().is_some_and(|top| top.cause.kind == Kind::Bottleneck)
 }
 
-/// The number format to compare with.
+/// Returns the number format to compare with.
 fn other_precision(evidence: &Evidence) -> Result<Precision, &'static str> {
     let Some(capability) = evidence.around.compute_capability.filter(|_| evidence.is_gpu()) else {
         return Err("no GPU");
@@ -142,7 +144,7 @@ fn other_precision(evidence: &Evidence) -> Result<Precision, &'static str> {
     formats.into_iter().find(|format| format.is_in_hardware(capability)).ok_or("the GPU has no half precision")
 }
 
-/// The experiment that a differential probe is, and settings that it needs.
+/// Returns the experiment for a differential probe, with the settings that it needs.
 pub fn experiment(differential: Differential, evidence: &Evidence) -> Experiment {
     match differential {
         Differential::LoaderOnly => {
@@ -167,7 +169,7 @@ pub fn experiment(differential: Differential, evidence: &Evidence) -> Experiment
     }
 }
 
-/// Numbers of workers to try: none, today's, and powers of two up to the cores, or beyond them where samples wait.
+/// Returns numbers of workers to try: none, today's, and powers of two up to the cores, or beyond them if samples wait.
 fn sweep(evidence: &Evidence) -> Vec<u32> {
     const MOST: u32 = 16;
     const TRIES: usize = 5;
@@ -178,7 +180,7 @@ fn sweep(evidence: &Evidence) -> Vec<u32> {
     let today = evidence.workers().filter(|workers| *workers <= 64);
     let mut workers: Vec<u32> = (1..=4).rev().map(|power| 1_u32 << power).filter(|count| *count <= most).collect();
     workers.push(1);
-    // The large ones tell more than those in between.
+    // The large numbers are more informative than those in between.
     workers.truncate(TRIES - 2);
     workers.push(0);
     workers.extend(today);
@@ -196,7 +198,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
     const ALL: Allowed = Allowed { has_adapter: true, can_run_one_rank: false, can_drop_cache: true };
 
-    /// Everything that is decided when each probe that is asked for fails.
+    /// Returns all decisions when each requested probe fails.
     fn decided(job: &Job, allowed: &Allowed) -> Vec<(Differential, bool)> {
         let (mut evidence, mut decided) = (job.evidence(), Vec::new());
         while let Some(what) = next(&evidence, allowed, LONG, Duration::ZERO) {

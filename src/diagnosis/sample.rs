@@ -1,4 +1,4 @@
-//! Jobs for tests: a healthy one, and what may be wrong with it.
+//! Jobs for tests: healthy ones, and changes that give them a problem.
 
 use std::collections::BTreeMap;
 
@@ -136,7 +136,7 @@ impl Job {
         self
     }
 
-    /// A differential probe with this rate, as a percentage of the job's.
+    /// Adds a differential probe with this rate, as a percentage of the job's.
     pub(crate) fn ran(mut self, differential: Differential, percent: f64) -> Self {
         let run = measured(self.rate * percent / 100.0);
         self.evidence.runs.push((differential, Ran::Measured(Box::new(run))));
@@ -147,7 +147,7 @@ impl Job {
         self.ran(Differential::Replay, percent)
     }
 
-    /// Cores that the replayed batches kept busy.
+    /// Sets how many cores the replayed batches kept busy.
     pub(crate) fn replay_cpu(mut self, cores: f64) -> Self {
         for (which, ran) in &mut self.evidence.runs {
             if let (Differential::Replay, Ran::Measured(run)) = (which, ran) {
@@ -162,7 +162,7 @@ impl Job {
         self
     }
 
-    /// Rates of the loader alone, by workers.
+    /// Sets the rates of the loader alone, by workers.
     pub(crate) fn loader(mut self, rates: &[(u32, f64)]) -> Self {
         let facts: Facts =
             rates.iter().map(|(workers, rate)| (format!("loader_only.rate.{workers}"), Fact::Number(*rate))).collect();

@@ -1,11 +1,11 @@
-//! What a diagnosis is to a search: which parameters come first, and what a config is held back by.
+//! Uses a diagnosis in a search: which parameters to vary first, and what holds a config back.
 
 use super::evidence::{Around, Evidence};
 use super::openings::openable;
 use super::verdict::{Verdict, diagnose};
 use crate::model::{Fact, Facts, Measurement, Parameter, Role, Settings, Space, Value};
 
-/// What the settings of a config say of a job, for facts that its step does not tell.
+/// The facts that the settings of a config stand in for where its step does not report them.
 const ROLES: &[(Role, &str)] = &[
     (Role::Batch, "loader.batch_size"),
     (Role::Workers, "loader.workers"),
@@ -14,7 +14,7 @@ const ROLES: &[(Role, &str)] = &[
     (Role::Precision, "precision"),
 ];
 
-/// The evidence of a probe of a config: what it measured, and what its settings say.
+/// Returns the evidence of a probe of a config: its measurement, completed by its settings.
 pub fn evidence_of(space: &Space, settings: &Settings, measurement: &Measurement, around: Around) -> Evidence {
     let mut evidence = Evidence::of(measurement, around);
     let parameters = space.parameters().iter();
@@ -35,15 +35,16 @@ pub fn evidence_of(space: &Space, settings: &Settings, measurement: &Measurement
     evidence
 }
 
-/// The diagnosis of a config by one of its probes.
+/// Returns the diagnosis of a config from one of its probes.
 pub fn of_config(space: &Space, settings: &Settings, measurement: &Measurement, around: Around) -> Verdict {
     diagnose(&evidence_of(space, settings, measurement, around))
 }
 
-/// The parameters of a space that the bottleneck speaks for, the most promising first; none where the job is healthy, nothing
+/// Returns the parameters of a space that the bottleneck suggests, the most promising first. Returns none if the job is
+/// healthy, if nothing is sure enough, or if all of the space's parameters are among them.
 /// is sure enough, or all of them are.
 pub fn first_parameters(space: &Space, verdict: &Verdict) -> Vec<usize> {
-    /// A guess is no reason to put the rest off.
+    /// Below this sureness a finding is a guess, which is no reason to put the other parameters off. A round number.
     const SURE_ENOUGH: f64 = 0.35;
     let Some(top) = verdict.top().filter(|_| !verdict.is_healthy() && verdict.sureness >= SURE_ENOUGH) else {
         return Vec::new();
@@ -60,7 +61,7 @@ pub fn first_parameters(space: &Space, verdict: &Verdict) -> Vec<usize> {
     if first.len() == space.parameters().len() { Vec::new() } else { first }
 }
 
-/// Whether a space has the parameter that is worth opening under this name, by its role or its name.
+/// Whether a space has the parameter that is worth opening under this name, by its role or name.
 pub fn opens(space: &Space, name: &str) -> bool {
     let role = openable(name).and_then(|openable| openable.role);
     let is_it = |parameter: &Parameter| parameter.name() == name || (role.is_some() && parameter.role() == role);

@@ -1,4 +1,4 @@
-//! The probes of a diagnosis, one after the other, within a time.
+//! Runs the probes of a diagnosis, one after the other, within a time limit.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,30 +11,30 @@ use super::verdict::{Verdict, diagnose};
 use crate::model::{Config, Outcome, Progress, Settings};
 use crate::probe::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober};
 
-/// What the session tells while it runs.
+/// News of a running session.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Note<'n> {
-    /// A probe begins; the job as it is where there is no differential.
+    /// A probe begins: a differential one, or without one the observed job.
     Begins(Option<Differential>),
-    /// It runs.
+    /// A probe is running.
     Progress(&'n Progress),
-    /// It ended.
+    /// A probe ended.
     Ended(Option<Differential>, &'n Ran, Duration),
     /// A differential probe was left out, and why.
     LeftOut(Differential, &'n str),
 }
 
-/// What came of a session.
+/// The result of a session.
 #[derive(Debug)]
 pub struct Examined {
     /// What is known.
     pub evidence: Evidence,
-    /// What that comes to.
+    /// The verdict on it.
     pub verdict: Verdict,
     /// How long it took.
     pub elapsed: Duration,
-    /// Whether it was stopped before everything was looked at.
+    /// Whether it was stopped before every probe was considered.
     pub is_interrupted: bool,
 }
 
@@ -45,50 +45,50 @@ pub enum SessionError {
     /// No probe can be run.
     #[error("probing is impossible")]
     Probe(#[from] ProbeError),
-    /// The job as it is could not be measured.
+    /// The observed job could not be measured.
     #[error("the job could not be measured: {}", .0.failure().map_or_else(|| .0.name().to_owned(), |failure| failure.reason.clone()))]
     NotMeasured(Box<Outcome>),
-    /// It was stopped before anything was known.
+    /// It was stopped before there was any evidence.
     #[error("it was stopped before anything was known")]
     Interrupted,
 }
 
 /// A job under examination.
 pub struct Session<'s> {
-    /// What runs a probe of the job.
+    /// The prober of the job.
     pub prober: &'s mut dyn Prober,
-    /// What runs a probe of it with one rank, where that can be done.
+    /// The prober of the job with one rank, if it can be run so.
     pub with_one_rank: Option<&'s mut dyn Prober>,
     /// The config that is examined.
     pub config: &'s Config,
     /// Its names and values.
     pub settings: &'s Settings,
-    /// How far a probe may go; what is longer than the session's time allows is cut.
+    /// The limits of a probe; cut where they exceed the session's time.
     pub limits: Limits,
-    /// Whether an adapter's hook comes in.
+    /// Whether an adapter's hook is loaded.
     pub has_adapter: bool,
     /// The machine.
     pub around: Around,
-    /// How long all of it may take.
+    /// The time limit of the whole session.
     pub time: Duration,
-    /// Stops it, with what is known by then.
+    /// Stops the session; it then ends with the evidence so far.
     pub stop: &'s AtomicBool,
 }
 
-/// How long is measured, beside what the spec allows at most.
+/// How long to measure at most, besides the limit of the spec: round numbers.
 const OBSERVED: Duration = Duration::from_secs(8);
 const DIFFERENTIAL: Duration = Duration::from_secs(4);
 
 impl Session<'_> {
-    /// Runs the probes that tell most.
+    /// Runs the most informative probes.
     ///
     /// # Errors
-    /// Probing is impossible, the job as it is gave no measurement, or it was stopped before that.
+    /// Probing is impossible, the observed job gave no measurement, or the session was stopped before that.
     pub fn run(mut self, on_note: &mut dyn FnMut(&Note<'_>)) -> Result<Examined, SessionError> {
         let begin = Instant::now();
         on_note(&Note::Begins(None));
         let experiment = self.has_adapter.then(|| Experiment::new(Mode::Observe));
-        // Whatever is left of the time, the job itself comes first.
+        // The observed job comes first, whatever the time left.
         let outcome = self.probe(1, experiment.as_ref(), OBSERVED, self.time, None, on_note)?;
         let measurement = match outcome {
             Outcome::Measured(measurement) => measurement,
@@ -195,7 +195,7 @@ impl Session<'_> {
             _ => &mut *self.prober,
         };
         let stop = self.stop;
-        // What disturbs one probe need not disturb the next; a third try is not worth the time.
+        // A disturbance of one probe need not recur in the next; a third try is not worth the time.
         for _ in 0..2 {
             let outcome = prober.probe(&job, &mut |progress| {
                 on_note(&Note::Progress(progress));

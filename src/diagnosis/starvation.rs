@@ -1,24 +1,25 @@
-//! Whether a step waits for data, and what the loader could give: the arithmetic behind the causes that are about data.
+//! Decides whether a step waits for data and what the loader could deliver: the arithmetic behind the causes about
+//! data.
 
 use super::cause::{Basis, Found, Threshold, Worth, shown_share, shown_times};
 use super::evidence::{Differential, Evidence, ratio};
 use crate::model::Metric;
 
-/// From which share of a step on waiting for data counts.
+/// The share of a step from which on waiting for data counts.
 pub(super) static WAIT: Threshold = Threshold {
     what: "share of a step that waits for data, at least",
     value: 0.05,
     source: "TensorFlow's input-pipeline analyzer (moderate; from 20 % high) and the PyTorch profiler's plugin: 5 %",
 };
-/// From which gain on the loader counts.
+/// The gain from which on the loader counts.
 pub(super) static WITHOUT_LOADER: Threshold = Threshold {
     what: "how many times as fast with replayed batches, at least",
     value: 1.05,
     source: "DS-Analyzer (VLDB 2021): prep stall is what synthetic data saves; 5 % as above",
 };
 
-/// The share of the time in which the device has nothing to do because data is missing: what replayed batches save where
-/// that was measured, else what the step waits.
+/// Returns the share of the time in which the device is idle because data is missing: what replayed batches save, if
+/// that was measured; else the share of the step that waits.
 pub(super) fn exposed_wait(evidence: &Evidence) -> f64 {
     let saved = evidence.gain_without_loader().map(|gain| 1.0 - 1.0 / gain.times.max(1.0));
     saved.or_else(|| evidence.share("data_wait")).unwrap_or(0.0).clamp(0.0, 1.0)
@@ -34,7 +35,7 @@ pub(super) struct Starvation {
 }
 
 impl Starvation {
-    /// Whether a step waits for data, by replayed batches where that was measured, else by its own word.
+    /// Detects whether a step waits for data: by replayed batches if they were measured, else by the step's own report.
     pub(super) fn of(evidence: &Evidence) -> Option<Self> {
         let wait = evidence.share("data_wait");
         let Some(gain) = evidence.gain_without_loader() else {
@@ -44,7 +45,7 @@ impl Starvation {
             return Some(Self { wait: Some(wait), worth, weight: 0.0, words: None });
         };
         let waits = wait.is_some_and(|wait| wait >= WAIT.value);
-        // A device that works on while its host waits loses nothing, which replaying shows.
+        // If the device keeps working while its host waits, nothing is lost, and replaying shows that.
         if gain.times < WITHOUT_LOADER.value || (!waits && gain.at_least < WITHOUT_LOADER.value) {
             return None;
         }
@@ -60,7 +61,7 @@ impl Starvation {
         Some(Self { wait, worth: Worth::measured(gain.times, words.clone()), weight, words: Some(words) })
     }
 
-    /// One that shows only while the cache is cold.
+    /// Makes the starvation of a job that waits only while the cache is cold.
     pub(super) fn when_cold(evidence: &Evidence, times: f64) -> Option<Self> {
         let words = format!("with a warm cache it is {} as fast as with a cold one", shown_times(times));
         let wait = evidence.share("data_wait");
@@ -72,7 +73,7 @@ impl Starvation {
         self.worth.times.unwrap_or(1.0)
     }
 
-    /// What is found of any cause that is about data.
+    /// Returns the common part of the findings of all causes about data.
     pub(super) fn found(&self, evidence: &Evidence) -> Found {
         let mut found = Found::new(self.worth.clone());
         if let Some(wait) = self.wait.filter(|wait| *wait >= WAIT.value) {
@@ -106,14 +107,14 @@ pub(super) fn shown_workers(workers: u32) -> String {
     if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") }
 }
 
-/// How the loader's own rate rises with workers.
+/// How the loader's own rate rises with the number of workers.
 pub(super) struct Scaling {
-    /// The best rate over that with the job's own number of workers.
+    /// The best rate divided by the rate with the job's own number of workers.
     pub(super) times: f64,
     pub(super) words: String,
 }
 
-/// By how much more workers speed the loader up.
+/// Returns by how much more workers speed the loader up.
 pub(super) fn scaling(evidence: &Evidence) -> Option<Scaling> {
     let rates = evidence.loader_rates();
     let today = evidence.loader_rate()?;
@@ -122,7 +123,7 @@ pub(super) fn scaling(evidence: &Evidence) -> Option<Scaling> {
     Some(Scaling { times: ratio(best, today)?, words })
 }
 
-/// What a number of workers should bring.
+/// The expected effect of a number of workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Expected {
     pub(super) workers: u32,
@@ -130,8 +131,9 @@ pub(super) struct Expected {
     pub(super) times: f64,
 }
 
-/// The smallest number of workers that is within 5 % of the best that is expected of any.
+/// Returns the smallest number of workers whose expected speed is within 5 % of the best expected.
 pub(super) fn with_workers(evidence: &Evidence) -> Option<Expected> {
+    /// A round number: 5 % is also what counts as waiting, see [`WAIT`].
     const ENOUGH: f64 = 0.95;
     let all: Vec<Expected> = evidence
         .loader_rates()
@@ -142,10 +144,10 @@ pub(super) fn with_workers(evidence: &Evidence) -> Option<Expected> {
     all.into_iter().find(|expected| expected.times >= best * ENOUGH)
 }
 
-/// How many times as fast the job should be with a number of workers, by the rates of its parts.
+/// Returns how many times as fast the job should be with a number of workers, by the rates of its parts.
 ///
-/// The model is tested against the job as it is: where it would have it faster than it was, it is as much too good about
-/// the others with workers; without any, nothing competes with the step.
+/// The model is compared with the observed job. If it would have that job faster than it was, its results with workers
+/// are reduced by the same factor; without workers nothing competes with the step.
 pub(super) fn expected(evidence: &Evidence, workers: u32) -> Option<f64> {
     let job = evidence.rate()?.value;
     let then = modelled(evidence, workers)?;
@@ -156,15 +158,16 @@ pub(super) fn expected(evidence: &Evidence, workers: u32) -> Option<f64> {
     ratio(then, now)
 }
 
-/// The rate of the whole job with a number of workers.
+/// Returns the modelled rate of the whole job with a number of workers.
 ///
-/// In the training process, loading and training take turns. With workers the slowest of loader, device and cores counts
-/// (Plumber's law of the minimum, MLSys 2022), rounded off where two are alike, since a queue is empty now and then.
+/// In the training process, loading and training take turns. With workers the slowest of loader, device and cores
+/// decides (Plumber's law of the minimum, MLSys 2022). Where two are about equal the result is somewhat lower, since a
+/// queue is empty now and then.
 pub(super) fn modelled(evidence: &Evidence, workers: u32) -> Option<f64> {
     joined(evidence, workers, *evidence.loader_rates().get(&workers)?)
 }
 
-/// The rate of the whole job with the workers that it has, if samples took nothing but the time in which they compute.
+/// Returns the rate of the whole job with its own workers if samples took only their computing time.
 pub(super) fn without_waiting(evidence: &Evidence) -> Option<f64> {
     let workers = evidence.workers()?;
     let collate = evidence.number("loader.collate_seconds").zip(evidence.number("loader.batch_size"));
@@ -173,21 +176,22 @@ pub(super) fn without_waiting(evidence: &Evidence) -> Option<f64> {
     joined(evidence, workers, loader)
 }
 
-/// The rate of the whole job with a loader that gives so many samples per second by itself.
+/// Returns the rate of the whole job with a loader that alone delivers this many samples per second.
 fn joined(evidence: &Evidence, workers: u32, loader: f64) -> Option<f64> {
     let device = evidence.rate_of(Differential::Replay)?.value;
     if workers == 0 {
         return ratio(1.0, 1.0 / device + 1.0 / loader);
     }
     let limits = [Some(device), Some(loader), core_limit(evidence)];
-    /// How sharply the slowest one counts.
+    /// How sharply the slowest part decides: the order of a norm. A round number, as in the model of a step (`larger`
+    /// in `dual.rs`).
     const SHARPNESS: f64 = 4.0;
     let sum: f64 = limits.into_iter().flatten().map(|limit| limit.powf(-SHARPNESS)).sum();
     let rate = sum.powf(-1.0 / SHARPNESS);
     (rate.is_finite() && rate > 0.0).then_some(rate)
 }
 
-/// Samples per second that the cores allow, where loading and training share them.
+/// Returns the samples per second that the cores allow where loading and training share them.
 pub(super) fn core_limit(evidence: &Evidence) -> Option<f64> {
     let cores = evidence.cores()? * (1.0 - evidence.foreign()).max(0.05);
     let replay = evidence.run(Differential::Replay)?;
@@ -229,7 +233,7 @@ mod tests {
     #[test]
     fn cores_that_are_shared_hold_workers_back() {
         let idle = Job::cpu().workers(0).wait(0.5).replay(200.0).loader(&[(0, 200.0), (2, 400.0)]).cores(2.0);
-        // Training keeps both cores busy, and a sample takes 5 ms of one to load.
+        // Training keeps both cores busy, and loading a sample takes 5 ms of one of them.
         let evidence = idle.replay_cpu(2.0).item(0.005, 0.005).evidence();
         let best = with_workers(&evidence).unwrap();
         assert!(best.times < 1.4, "{best:?}");

@@ -1,4 +1,4 @@
-//! From evidence to a verdict: all that is found, the worst first.
+//! Turns evidence into a verdict: all causes that are found, the worst first.
 
 use super::cause::{Basis, Cause, Cure, Found, Kind};
 use super::causes::causes;
@@ -10,37 +10,39 @@ use super::openings::{Opening, openable};
 pub struct Diagnosed {
     /// Which cause.
     pub cause: &'static Cause,
-    /// The evidence, and what it is worth.
+    /// The evidence for it, and its worth.
     pub found: Found,
     /// How sure it is, from 0 to 1.
     pub sureness: f64,
-    /// What it ranks by.
+    /// The number that it is ranked by.
     score: f64,
 }
 
-/// What was found, the worst first.
+/// The causes that were found, the worst first.
 #[derive(Debug, Clone, Default)]
 pub struct Verdict {
     /// The causes.
     pub causes: Vec<Diagnosed>,
-    /// How sure the first is, from 0 to 1: less where others disturbed the probes, or another cause is close.
+    /// How sure the first is, from 0 to 1; lower if others disturbed the probes, or if another cause is close.
     pub sureness: f64,
 }
 
-/// What a bottleneck must be worth to come before `healthy`.
+/// The worth that a bottleneck must have to come before `healthy`.
 ///
-/// The promises of the thresholds add up to about this on a good job: 5 % of waiting, 3 % each of other things.
+/// This is about the sum of what the thresholds let pass in a good job: 5 % of waiting, and 3 % for each of a few other
+/// things.
 const SLACK: f64 = 1.1;
-/// What is taken for a cause whose worth nobody can say.
+/// The worth that is assumed for a cause where it is not known. The two are round numbers: a little above [`SLACK`],
+/// and more for a cause that falsifies the measurement.
 const UNKNOWN: f64 = 1.15;
 const UNKNOWN_VALIDITY: f64 = 1.3;
-/// What is at most taken for the worth of what falsifies the measurement: it is an estimate of the most, and must not hide what
-/// differential probes measured under the same conditions.
+/// The largest worth that counts for a cause that falsifies the measurement. Its worth is an estimate from above, and
+/// must not hide what differential probes measured under the same conditions. A round number.
 const MOST_VALIDITY: f64 = 1.5;
-/// How much more what falsifies the measurement counts.
+/// The factor by which causes that falsify the measurement count more: a round number.
 const VALIDITY: f64 = 1.25;
 
-/// What holds a job back, by what is known of it.
+/// Finds what holds a job back, from the evidence.
 pub fn diagnose(evidence: &Evidence) -> Verdict {
     let mut causes: Vec<Diagnosed> = causes()
         .filter_map(|cause| Some((cause, (cause.find)(evidence)?)))
@@ -50,7 +52,7 @@ pub fn diagnose(evidence: &Evidence) -> Verdict {
             Diagnosed { cause, found, sureness, score }
         })
         .collect();
-    // The table's order decides between equals.
+    // The sort is stable: among equals, the order of the table decides.
     causes.sort_by(|a, b| b.score.total_cmp(&a.score));
     let sureness = overall(evidence, &causes);
     Verdict { causes, sureness }
@@ -68,14 +70,16 @@ fn score(cause: &Cause, found: &Found, sureness: f64) -> f64 {
     times.max(1.0).ln() * sureness * bonus
 }
 
-/// How sure the first of the causes is.
+/// Returns how sure the first of the causes is.
 fn overall(evidence: &Evidence, causes: &[Diagnosed]) -> f64 {
+    /// Round numbers: when a score is close to the first, what that leaves of the sureness, and what unsteady probes
+    /// leave.
     const CLOSE: f64 = 0.8;
     const AMBIGUOUS: f64 = 0.85;
     const UNSTABLE: f64 = 0.9;
     let Some(first) = causes.first() else { return 0.0 };
     let mut sureness = first.sureness;
-    // What others do to the cores falsifies everything but the finding that they do.
+    // If others took the cores, that falsifies everything except the finding that they did.
     if first.cause.kind != Kind::Validity {
         sureness *= 1.0 - evidence.foreign() / 2.0;
     }
@@ -94,19 +98,19 @@ impl Diagnosed {
         self.cause.opens.iter().filter_map(|name| openable(name)?.for_job(evidence)).collect()
     }
 
-    /// What no parameter can cure, as far as it applies to the job.
+    /// Returns the cures that no parameter can bring, as far as they apply to the job.
     pub fn cures(&self, evidence: &Evidence) -> Vec<&'static Cure> {
         self.cause.cures.iter().filter(|cure| (cure.applies)(evidence)).collect()
     }
 }
 
 impl Verdict {
-    /// The bottleneck, or that there is none; `None` where nothing can be told.
+    /// Returns the bottleneck, or `healthy`; `None` where the evidence shows neither.
     pub fn top(&self) -> Option<&Diagnosed> {
         self.causes.first()
     }
 
-    /// The other causes that were found, `healthy` left out.
+    /// Returns the other causes that were found, without `healthy`.
     pub fn others(&self) -> impl Iterator<Item = &Diagnosed> {
         self.causes.iter().skip(1).filter(|diagnosed| diagnosed.cause.kind != Kind::Healthy)
     }
@@ -135,7 +139,7 @@ impl Verdict {
     }
 }
 
-/// How sure a verdict is, in words, from which sureness on.
+/// Words for how sure a verdict is, each with the lowest sureness it is used for.
 pub const SURE: &[(f64, &str)] = &[(0.8, "sure"), (0.55, "likely"), (0.0, "a guess")];
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! What a step really ran with, by its own facts, beside what it was told to.
+//! Compares the settings that a step was given with those that it reports to have used.
 
 use crate::model::fact::{Fact, Facts};
 use crate::model::outcome::Measurement;
 use crate::model::precision::Precision;
 use crate::model::space::{AS_IT_IS, Config, Parameter, Role, Settings, Shape, Space, Value};
 
-/// What says that a setting took effect without telling its value: the word of an adapter's hook.
+/// The fact of a setting whose arrival the adapter's hook confirms without reporting its value.
 pub const APPLIED: &str = "applied";
 
-/// Facts of what plays a role.
+/// The fact that reports the setting of each role.
 const BY_ROLE: &[(Role, &str)] = &[
     (Role::Batch, "loader.batch_size"),
     (Role::Workers, "loader.workers"),
@@ -18,7 +18,8 @@ const BY_ROLE: &[(Role, &str)] = &[
     (Role::Accumulation, "accumulation"),
 ];
 
-/// Facts of parameters without a role, by the names that frameworks and their examples give to them.
+/// The facts that report settings without a role, by the names that frameworks and their examples give to the
+/// parameters.
 const BY_NAME: &[(&[&str], &str)] = &[
     (&["pin_memory", "pin_mem", "dataloader_pin_memory"], "loader.pin_memory"),
     (&["persistent_workers", "dataloader_persistent_workers"], "loader.persistent_workers"),
@@ -26,23 +27,23 @@ const BY_NAME: &[(&[&str], &str)] = &[
     (&["fused", "fused_optimizer"], "optimizer_fused"),
 ];
 
-/// The fact that has a parameter's setting again once it took effect, if one has.
+/// Returns the name of the fact that reports a parameter's setting once it has taken effect, if there is one.
 pub fn fact_of(parameter: &Parameter) -> Option<&str> {
     let by_role = || BY_ROLE.iter().find(|(role, _)| parameter.role() == Some(*role)).map(|(_, fact)| *fact);
     let by_name = || BY_NAME.iter().find(|(names, _)| names.contains(&parameter.name())).map(|(_, fact)| *fact);
     parameter.fact().or_else(by_role).or_else(by_name)
 }
 
-/// A setting that did not arrive.
+/// A setting that the step did not take over.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mismatch {
     /// The parameter.
     pub parameter: String,
     /// What it was set to.
     pub set: Value,
-    /// What the step says.
+    /// What the step reports instead.
     pub found: String,
-    /// The name of the fact that says so.
+    /// The name of the fact that reports it.
     pub fact: String,
 }
 
@@ -53,8 +54,9 @@ impl std::fmt::Display for Mismatch {
     }
 }
 
-/// What a job used that is run as it is but for some settings, as far as it says: each parameter of the space with a value
-/// that the space need not have, or [as it is](AS_IT_IS). What is not active beside the others is left out.
+/// Returns what a job reports to have used when only the settings in `set` were given to it: for each parameter of the
+/// space a value, which need not be one of its settings, or [as it is](AS_IT_IS) if nothing is known. Leaves out
+/// parameters that are not active beside the others.
 pub fn used(space: &Space, facts: &Facts, set: &Settings) -> Settings {
     let mut used = Settings::default();
     for parameter in space.parameters() {
@@ -72,7 +74,7 @@ pub fn used(space: &Space, facts: &Facts, set: &Settings) -> Settings {
     used
 }
 
-/// What the facts tell of a parameter, in the words of its own settings.
+/// Returns the value that the facts report for a parameter, as one of the parameter's own settings where possible.
 fn told(parameter: &Parameter, facts: &Facts) -> Option<Value> {
     let fact = facts.get(fact_of(parameter)?)?;
     match (fact, parameter.shape()) {
@@ -92,7 +94,7 @@ fn told(parameter: &Parameter, facts: &Facts) -> Option<Value> {
             Some(same.cloned().unwrap_or_else(|| Value::Text(text.clone())))
         }
         (Fact::Text(text), _) => Some(Value::Text(text.clone())),
-        // Of a mode only "off" can be told.
+        // A flag cannot say which mode is on; it can only say that none is ("off").
         (Fact::Flag(is_on), Shape::Listed(listed)) if listed.iter().all(|value| matches!(value, Value::Text(_))) => {
             let off = Value::Text("off".to_owned());
             (!is_on && listed.contains(&off)).then_some(off)
@@ -104,8 +106,8 @@ fn told(parameter: &Parameter, facts: &Facts) -> Option<Value> {
     }
 }
 
-/// The config of the space that uses the same as a job that sets nothing, where each parameter's setting is told or left as
-/// it is, and the space has it.
+/// Returns the config of the space with exactly these settings. `None` where a setting is unknown or is none of the
+/// space's.
 pub fn same(space: &Space, used: &Settings) -> Option<Config> {
     let level = |parameter: &Parameter| match used.get(parameter.name()) {
         Some(value) => parameter.level(value),
@@ -114,7 +116,7 @@ pub fn same(space: &Space, used: &Settings) -> Option<Config> {
     space.with_levels(&space.parameters().iter().map(level).collect::<Option<Vec<u32>>>()?)
 }
 
-/// The config of the space that is nearest to what a job used, where a search may begin.
+/// Returns the config of the space that is nearest to what a job used; a search may begin there.
 pub fn nearest(space: &Space, used: &Settings) -> Option<Config> {
     let level = |parameter: &Parameter| {
         let value = used.get(parameter.name())?;
@@ -123,9 +125,9 @@ pub fn nearest(space: &Space, used: &Settings) -> Option<Config> {
     space.with_levels(&space.parameters().iter().map(|parameter| level(parameter).unwrap_or(0)).collect::<Vec<_>>())
 }
 
-/// The level whose number is nearest, by ratio where all are positive.
+/// Finds the level whose number is nearest to the wanted one: by ratio where both are positive, else by difference.
 fn nearest_level(parameter: &Parameter, wanted: f64) -> Option<u32> {
-    /// Ranges are longer only by mistake.
+    /// A guard against endless ranges: a parameter has more levels only by mistake.
     const MOST: u32 = 1 << 16;
     let count = u32::try_from(parameter.len()).unwrap_or(MOST).min(MOST);
     let distance = |level: &u32| {
@@ -137,7 +139,7 @@ fn nearest_level(parameter: &Parameter, wanted: f64) -> Option<u32> {
     known.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(level, _)| level)
 }
 
-/// The first setting that provably did not arrive: its fact says something else.
+/// Finds the first setting that provably did not arrive, because its fact reports something else.
 pub fn mismatch(space: &Space, settings: &Settings, measurement: &Measurement) -> Option<Mismatch> {
     let facts = &measurement.facts;
     space.parameters().iter().find_map(|parameter| {
@@ -149,13 +151,13 @@ pub fn mismatch(space: &Space, settings: &Settings, measurement: &Measurement) -
             (Some(Role::Batch), _) => batch_arrived(space, settings, set, measurement)?,
             (Some(Role::Workers), _) => workers_arrived(set, fact, measurement)?,
             (Some(Role::Prefetch), _) => number(fact)? == set.as_f64()?,
-            // Several losses of one step are differentiated one after the other.
+            // A step with several losses runs several backward passes, so the count may be a multiple of the setting.
             (Some(Role::Accumulation), _) => number(fact)? % set.as_f64()? == 0.0,
             (None, "loader.pin_memory" | "loader.persistent_workers") => match (set, fact) {
                 (Value::Bool(set), Fact::Flag(found)) => set == found,
                 _ => return None,
             },
-            // What the hook says of its own targets is enough, and names alone prove nothing of the others.
+            // For its own targets the hook has already checked; for the others a matching name alone proves nothing.
             _ => return None,
         };
         (!arrived).then(|| Mismatch {
@@ -167,7 +169,7 @@ pub fn mismatch(space: &Space, settings: &Settings, measurement: &Measurement) -
     })
 }
 
-/// The active parameters of which nothing says whether their settings arrived.
+/// Returns the names of the active parameters for which nothing reports whether the setting arrived.
 pub fn unverified(space: &Space, settings: &Settings, measurement: &Measurement) -> Vec<String> {
     let is_told = |parameter: &Parameter| match fact_of(parameter) {
         Some(APPLIED) => true,
@@ -194,17 +196,17 @@ fn shown(fact: &Fact) -> String {
     }
 }
 
-/// `None` where the setting names no precision, or one that no fact tells.
+/// Returns whether a precision arrived; `None` where the setting names no precision, or one that no fact can report.
 fn precision_arrived(parameter: &Parameter, set: &Value, fact: &Fact) -> Option<bool> {
     let Fact::Text(text) = fact else { return None };
     let found = Precision::named(text)?;
     let is_half = matches!(found, Precision::Bf16 | Precision::Fp16);
     match set {
-        // A switch that is off may leave a model that is in half precision by itself.
+        // With the switch off, the model may still be in half precision by itself.
         Value::Bool(is_on) => (*is_on).then_some(is_half),
         Value::Text(name) => {
             let wanted = Precision::named(name).filter(|wanted| *wanted != Precision::Fp8)?;
-            // A script's own full precision is torch's default, which may multiply in TF32.
+            // Full precision is torch's default in a script, and that may multiply in TF32.
             let is_full = |precision| matches!(precision, Precision::Fp32 | Precision::Tf32);
             Some(wanted == found || (parameter.fact().is_none() && is_full(wanted) && is_full(found)))
         }
@@ -212,7 +214,8 @@ fn precision_arrived(parameter: &Parameter, set: &Value, fact: &Fact) -> Option<
     }
 }
 
-/// A batch may be that of a loader, of all ranks or devices together, of an update, or of one of its pieces.
+/// Returns whether a batch size arrived. It may be that of a loader, of all ranks or devices together, of an update, or
+/// of one of its pieces.
 fn batch_arrived(space: &Space, settings: &Settings, set: &Value, measurement: &Measurement) -> Option<bool> {
     let set = set.as_f64()?;
     let loader = measurement.facts.number("loader.batch_size")?;
@@ -238,7 +241,8 @@ fn batch_arrived(space: &Space, settings: &Settings, set: &Value, measurement: &
     Some(sizes.into_iter().any(explains))
 }
 
-/// Launchers with a process for each device often divide the workers among them.
+/// Returns whether a number of workers arrived. Launchers with one process per device often divide the workers among
+/// them.
 fn workers_arrived(set: &Value, fact: &Fact, measurement: &Measurement) -> Option<bool> {
     let (set, found) = (set.as_f64()?, number(fact)?);
     let ranks = f64::from(measurement.ranks.unwrap_or(1));

@@ -1,4 +1,4 @@
-//! What the loop tells while it runs.
+//! What a search reports while it runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::model::outcome::Estimate;
 use crate::model::space::Settings;
 use crate::model::trial::{Purpose, Trial};
 
-/// What a running probe has to say.
+/// News of a running probe.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Progress {
     /// Time since the probe began.
@@ -22,23 +22,23 @@ pub struct Progress {
     pub throughput: Option<Estimate>,
     /// Its unit.
     pub unit: String,
-    /// What the devices told of the last seconds; read anew about once a second.
+    /// What the devices reported over the last seconds; read anew about once a second.
     pub devices: Arc<DeviceReadings>,
 }
 
-/// What the devices of a running probe told of the last seconds, as far as they tell anything yet.
+/// What the devices of a running probe reported over the last seconds, as far as they report anything yet.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceReadings {
-    /// Of the probe's processes: processors, memory, reads from storage.
+    /// Readings of the probe's processes: processors, memory, reads from storage.
     #[serde(skip_serializing_if = "Readings::is_empty")]
     pub host: Readings,
-    /// Of each GPU that the probe uses.
+    /// Readings of each GPU that the probe uses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuUse>,
 }
 
-/// What the loop tells.
+/// One report of a running search.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -49,7 +49,7 @@ pub enum Event<'a> {
         /// Whether a line that was cut off in writing had to be dropped.
         healed: bool,
     },
-    /// Trials that are to come cannot be compared with those that are in the journal: a new era begins in it.
+    /// The trials to come cannot be compared with those in the journal, so a new era begins in it.
     NewEra {
         /// What is different, one entry each.
         differences: &'a [String],
@@ -60,9 +60,9 @@ pub enum Event<'a> {
     WarmStart {
         /// Its folder or journal as it was given, or its name.
         place: &'a str,
-        /// The trials that say something about configs of the space.
+        /// The number of earlier trials that say something about configs of the space.
         trials: usize,
-        /// How many of the space's parameters it has.
+        /// The number of the space's parameters that the earlier study has, too.
         in_common: usize,
         /// How many parameters the space has.
         parameters: usize,
@@ -77,7 +77,7 @@ pub enum Event<'a> {
         settings: &'a Settings,
         /// Configs probed before it.
         searched: usize,
-        /// What speaks for the config, where the strategy says.
+        /// Why the strategy proposed the config, where it says so.
         reason: Option<&'a str>,
     },
     /// A running probe has news.
@@ -95,21 +95,21 @@ pub enum Event<'a> {
         settings: &'a Settings,
         /// What the objective makes of it, where it was measured.
         judgement: Option<&'a Judgement>,
-        /// Whether it is the best so far; where the result is a front, whether it is on that of the trials so far.
+        /// Whether it is the best so far; if the result is a front, whether it is on the front of the trials so far.
         is_best: bool,
     },
     /// Something outside disturbed a probe, and the same config is probed again.
     Disturbed {
         /// The probe.
         number: u32,
-        /// Who or what.
+        /// Who or what disturbed it.
         reason: &'a str,
     },
     /// The job runs as it is for a moment, to compare a stated baseline with it.
     LookingAtJob,
-    /// The baseline that is stated is not what the job does when nothing is set.
+    /// The stated baseline is not what the job does when nothing is set.
     BaselineDiffers {
-        /// What is stated and what the job has, a clause for each parameter.
+        /// What was stated and what the job has, one clause for each parameter.
         differences: &'a [String],
     },
     /// A config was disturbed at every try: it is put back and tried later.

@@ -1,4 +1,5 @@
-//! What a training step says of itself beside its numbers: settings that it runs with, and signs of what it waits for.
+//! What a training step reports about itself besides its numbers: the settings it runs with, and signs of what it waits
+//! for.
 
 mod table;
 
@@ -8,12 +9,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub use table::{FACTS, FactRow, KINDS_OF_FILES, Kind};
 
-/// What the names of the loader's rates begin with; the number of workers follows.
+/// The prefix of the facts with the loader's rates; the number of workers follows it.
 pub const LOADER_RATE: &str = "loader_only.rate.";
 
-/// Most facts that a measurement keeps.
+/// The largest number of facts that a measurement keeps: a round number, as a bound on memory.
 const MOST: usize = 512;
-/// Bytes of the longest name and of the longest text.
+/// The largest number of bytes in a name or a text (4 KiB): longer ones are no sensible text.
 const LONGEST: usize = 4096;
 
 /// One fact: a number, a yes or no, or a text.
@@ -22,7 +23,7 @@ const LONGEST: usize = 4096;
 pub enum Fact {
     /// In the unit that [`FACTS`] gives.
     Number(f64),
-    /// Whether it is so.
+    /// Whether the fact holds.
     Flag(bool),
     /// A word, or a list for people to read.
     Text(String),
@@ -30,7 +31,7 @@ pub enum Fact {
 
 impl<'de> Deserialize<'de> for Fact {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// Numbers that are not finite come as texts.
+        /// The forms in which a fact is written; numbers that are not finite come as texts.
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "a number, a boolean or a text")]
         enum Written {
@@ -52,7 +53,7 @@ impl<'de> Deserialize<'de> for Fact {
 pub struct Facts(BTreeMap<String, Fact>);
 
 impl Facts {
-    /// Whether nothing was said.
+    /// Whether there are no facts.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -70,7 +71,7 @@ impl Facts {
         }
     }
 
-    /// Whether what the name says is so.
+    /// Returns whether the fact of this name holds.
     pub fn flag(&self, name: &str) -> Option<bool> {
         match self.get(name)? {
             Fact::Flag(flag) => Some(*flag),
@@ -91,7 +92,8 @@ impl Facts {
         self.0.iter().map(|(name, fact)| (name.as_str(), fact))
     }
 
-    /// The numbers whose names are `prefix` and a whole number, such as `loader_only.rate.4`, by that number.
+    /// Returns the numbers whose names are `prefix` followed by a whole number, such as `loader_only.rate.4`, keyed by
+    /// that number.
     pub fn numbered(&self, prefix: &str) -> BTreeMap<u32, f64> {
         let of_it = |(name, fact): (&str, &Fact)| match fact {
             Fact::Number(number) => Some((name.strip_prefix(prefix)?.parse().ok()?, *number)),
@@ -100,7 +102,7 @@ impl Facts {
         self.iter().filter_map(of_it).collect()
     }
 
-    /// A number as each rank said it, by rank; rank 0 is there if it said it.
+    /// Returns a number as each rank reported it, keyed by rank; rank 0 is included if it reported it.
     pub fn by_rank(&self, name: &str) -> BTreeMap<u32, f64> {
         let of_rank = |(full, fact): (&str, &Fact)| {
             let Fact::Number(number) = fact else { return None };
@@ -110,8 +112,8 @@ impl Facts {
         self.iter().filter_map(of_rank).collect()
     }
 
-    /// Takes a fact of a rank; the last one of a name counts. A number that is not finite, and what is longer than any
-    /// sensible text, is left out.
+    /// Adds a fact of a rank, replacing an earlier one of the same name. Drops numbers that are not finite and names or
+    /// texts that are too long.
     pub fn insert(&mut self, rank: u32, name: &str, fact: Fact) {
         let is_sound = match &fact {
             Fact::Number(number) => number.is_finite(),
@@ -150,13 +152,13 @@ impl From<&str> for Fact {
     }
 }
 
-/// The rank in a name such as `rank3.loader.workers`, and the rest.
+/// Splits a name such as `rank3.loader.workers` into the rank and the rest.
 fn rank_and_name(full: &str) -> (u32, &str) {
     let parts = full.strip_prefix("rank").and_then(|rest| rest.split_once('.'));
     parts.and_then(|(rank, name)| Some((rank.parse().ok()?, name))).unwrap_or((0, full))
 }
 
-/// The row of a fact, by its full name; none for a name that gputune does not know.
+/// Returns the row of a fact by its full name; `None` for a name that gputune does not know.
 pub fn row(name: &str) -> Option<&'static FactRow> {
     let (_, name) = rank_and_name(name);
     FACTS.iter().find(|row| match row.name.strip_suffix('W') {

@@ -1,4 +1,4 @@
-//! One finished trial as the journal has it, with names and values.
+//! One finished trial as it is kept in the journal, with names and values instead of levels.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,20 +18,20 @@ pub struct Line {
     pub trial: u32,
     /// Why it was run.
     pub purpose: Purpose,
-    /// Names and values; of a job that was run as it is, what it says that it used.
+    /// Names and values; for a job that was run as it is, those that it reports to have used.
     pub config: Settings,
-    /// Where the job was run as it is, the few settings that it was run with, if any.
+    /// If the job was run as it is, the few settings that it was given, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_it_is: Option<Settings>,
     /// Why the strategy proposed it, where it says. (A failure has a `reason` on the same line.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// The gain that the strategy expected of it, as a share of the best at that time, where it says.
+    /// The gain that the strategy expected from it, as a share of the best at that time, where it says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_gain: Option<f64>,
     /// Wall time of the probe in seconds.
     pub elapsed_s: f64,
-    /// When it was over, in seconds of Unix time; absent in journals of before this was kept.
+    /// When it was over, in seconds of Unix time; absent in journals that were written before this was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<f64>,
     /// How it ended.
@@ -40,10 +40,10 @@ pub struct Line {
 }
 
 impl Line {
-    /// What was probed, as a config of the space.
+    /// Returns the probed config, as a config of the space.
     ///
     /// # Errors
-    /// The space does not have it.
+    /// The space has no such config.
     pub fn locate(&self, space: &Space) -> Result<Config, LocateError> {
         match &self.as_it_is {
             Some(set) => space.as_it_is_with(set),
@@ -52,7 +52,7 @@ impl Line {
     }
 }
 
-/// What a trial ran with: its settings, or what a job that sets nothing says that it used.
+/// Returns what a trial ran with: its settings, or, for a job that sets nothing, those that it reports to have used.
 pub fn settings_of(trial: &Trial, space: &Space) -> Settings {
     match trial.outcome.partial_measurement() {
         Some(measurement) if trial.config.is_as_it_is() => {

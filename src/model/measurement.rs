@@ -49,7 +49,7 @@ pub struct Measurement {
     /// The steps that the throughput was taken from: filled from the window of a probe.
     #[serde(flatten)]
     pub timing: Timing,
-    /// The losses of the first steps, in their order, to compare numerics with.
+    /// The losses of the first steps, in their order, for comparing numerics.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub first_losses: Vec<f64>,
     /// Device memory: filled from what the step or the driver tells.
@@ -58,7 +58,7 @@ pub struct Measurement {
     /// The probe's share of the machine: filled by the meters.
     #[serde(flatten)]
     pub machine: MachineUse,
-    /// Processes of a distributed job that reported.
+    /// The number of processes of a distributed job that reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
     /// Seconds per step in each phase that the step reports, such as `data_wait`.
@@ -67,13 +67,13 @@ pub struct Measurement {
     /// Further numbers that the step reports, the median of each; the last reported `loss` is among them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
-    /// What the step says of itself: settings that it runs with, and signs of what it waits for.
+    /// The facts that the step reports about itself: the settings it runs with, and signs of what it waits for.
     #[serde(skip_serializing_if = "Facts::is_empty")]
     pub facts: Facts,
-    /// What a comparison of the losses with full precision's came to, where the config changes the numerics.
+    /// The result of comparing the losses with those in full precision, where the config changes the numerics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numerics: Option<Numerics>,
-    /// Event lines that could not be read.
+    /// The number of event lines that could not be read.
     #[serde(skip_serializing_if = "is_zero")]
     pub bad_lines: u64,
 }
@@ -98,7 +98,7 @@ pub struct Timing {
     /// Seconds of measuring that were left of the limit when the probe stopped by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_seconds: Option<f64>,
-    /// Whether the interval was still wider than asked for when the time for measuring was over.
+    /// Whether the interval was still wider than asked for when the time for measuring ran out.
     #[serde(skip_serializing_if = "is_false")]
     pub is_unstable: bool,
     /// Steps that were left out of the throughput because something else happened in them, by what it was: `epoch`,
@@ -118,10 +118,10 @@ pub struct MemoryUse {
     /// The same during warm-up, where it was larger: compilers and autotuners take memory that is given back.
     #[serde(rename = "warmup_peak_memory_bytes", skip_serializing_if = "Option::is_none")]
     pub warmup_peak_bytes: Option<u64>,
-    /// Device memory that there is, in bytes.
+    /// The device's memory capacity in bytes.
     #[serde(rename = "memory_capacity_bytes", skip_serializing_if = "Option::is_none")]
     pub capacity_bytes: Option<u64>,
-    /// How often the allocator had to free caches and try again; more than none means that the config does not fit.
+    /// How often the allocator had to free its caches and try again; any retry means that the config does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator_retries: Option<u64>,
 }
@@ -136,14 +136,14 @@ pub struct MachineUse {
     /// Largest use of `/dev/shm` by the probe's processes, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_memory_peak_bytes: Option<u64>,
-    /// Share of the processors' time that other programs used during the probe, and other machines on the same host, where
-    /// next to none was left idle; absent where there was.
+    /// The share of the processors' time that other programs, and other machines on the same host, used during the
+    /// probe. Absent where a tenth of that time or more was idle, or where the others used less than a tenth.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub foreign_cpu_share: Option<f64>,
-    /// What each GPU that the probe used told of the measured window.
+    /// The readings of each GPU that the probe used, over the measured window.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuUse>,
-    /// What the machine told of the probe's processes in the measured window.
+    /// The readings of the probe's processes on the host, over the measured window.
     #[serde(skip_serializing_if = "Readings::is_empty")]
     pub host: Readings,
 }
@@ -195,7 +195,7 @@ pub const METRICS: &[(&str, &str)] = &[
 
 /// The unit of a throughput that counts samples.
 pub const SAMPLES_PER_SECOND: &str = "samples/s";
-/// The unit of a throughput that counts steps, since nobody knows their samples.
+/// The unit of a throughput that counts steps because nobody reports their samples.
 pub const STEPS_PER_SECOND: &str = "steps/s";
 
 /// The metric that holds the floating-point operations of a step, where the step reports them.
@@ -208,7 +208,7 @@ impl Measurement {
         (rate.is_finite() && rate > 0.0).then_some(rate)
     }
 
-    /// The number of a metric by its name: one of [`METRICS`], a phase, or one that the step reports.
+    /// Returns a metric by its name: one of [`METRICS`], a phase, or a number that the step reports.
     pub fn metric(&self, name: &str) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "sizes are compared, not added up")]
         let bytes = |size: Option<u64>| size.map(|size| size as f64);
@@ -218,20 +218,21 @@ impl Measurement {
             "peak_memory" => bytes(self.memory.peak_bytes),
             "memory_headroom" => self.memory_headroom(),
             "host_memory" => bytes(self.machine.host_peak_bytes),
-            // What the step reports itself may come from a meter that sees more than the boards do.
+            // A `power` that the step reports may come from a meter that sees more than the boards do.
             "power" => self.metrics.get(name).copied().or_else(|| self.gpu_power()),
             "energy_per_sample" => self.metrics.get(name).copied().or_else(|| self.energy_per_sample()),
             _ => self.metrics.get(name).or_else(|| self.phase_seconds.get(name)).copied(),
         }
     }
 
-    /// Mean power of all GPUs together, in watts; absent where there are none, or one of them does not tell.
+    /// Returns the mean power of all GPUs together, in watts; `None` where there are no GPUs or one of them does not
+    /// report.
     fn gpu_power(&self) -> Option<f64> {
         let watts = self.machine.gpus.iter().map(|gpu| Some(gpu.readings.get(&Metric::Power)?.value));
         watts.sum::<Option<f64>>().filter(|_| !self.machine.gpus.is_empty())
     }
 
-    /// Joules for each unit of work that the throughput counts.
+    /// Returns the joules per unit of work that the throughput counts.
     fn energy_per_sample(&self) -> Option<f64> {
         let energy = self.metric("power")? / self.throughput?.value;
         energy.is_finite().then_some(energy)

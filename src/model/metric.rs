@@ -1,4 +1,4 @@
-//! What devices tell of themselves during a probe: each number with its unit and its source, or not at all.
+//! What devices report about themselves during a probe. Each number comes with its unit and its source, or is absent.
 
 mod table;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub use table::{METRICS, MetricRow, Origin, SOURCES, SourceRow};
 
-/// Numbers of one device over the measured window; what the device did not tell is not in it.
+/// The numbers of one device over the measured window; numbers that the device did not report are absent.
 pub type Readings = BTreeMap<Metric, Reading>;
 
 /// One number and where it comes from.
@@ -16,36 +16,36 @@ pub type Readings = BTreeMap<Metric, Reading>;
 pub struct Reading {
     /// In the metric's [`Unit`].
     pub value: f64,
-    /// Who told it.
+    /// Where the number comes from.
     pub source: Source,
 }
 
-/// What is read. [`METRICS`] says of each what it means and what it does not.
+/// A metric that is read from a device. [`METRICS`] says of each what it means and what it does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Metric {
-    /// Time in which a multiprocessor had a warp, mean over all of them.
+    /// Share of time in which a multiprocessor had a warp, as the mean over all multiprocessors.
     SmActive,
-    /// Warps on the multiprocessors, of those that they could hold.
+    /// Warps on the multiprocessors, as a share of those that they could hold.
     SmOccupancy,
     /// Cycles in which the tensor cores worked.
     TensorActive,
     /// Use of the device memory's bandwidth.
     DramActive,
-    /// Time in which some kernel ran.
+    /// Time in which at least one kernel ran.
     GpuBusy,
-    /// From the host to the device.
+    /// Bytes from the host to the device.
     PcieReceived,
-    /// From the device to the host.
+    /// Bytes from the device to the host.
     PcieSent,
-    /// From other GPUs.
+    /// Bytes from other GPUs.
     NvlinkReceived,
-    /// To other GPUs.
+    /// Bytes to other GPUs.
     NvlinkSent,
-    /// Largest device memory of the probe's own processes.
+    /// The largest amount of device memory that the probe's own processes held.
     MemoryOwn,
-    /// Largest device memory that others held.
+    /// The largest amount of device memory that other processes held.
     MemoryOthers,
     /// Mean power.
     Power,
@@ -65,21 +65,21 @@ pub enum Metric {
     XidErrors,
     /// Processor time of the probe's processes, in cores.
     CpuCores,
-    /// Largest memory of the probe's processes, shared pages once.
+    /// The largest memory of the probe's processes together; pages that they share count once.
     HostMemory,
     /// Bytes per second that the probe's processes read from storage.
     ReadRate,
-    /// Time in which some task waited for a processor.
+    /// Time in which at least one task waited for a processor.
     CpuPressure,
-    /// Time in which some task waited for storage.
+    /// Time in which at least one task waited for storage.
     IoPressure,
-    /// Time in which some task waited for memory.
+    /// Time in which at least one task waited for memory.
     MemoryPressure,
-    /// Periods of the control group's processor quota in which it held the probe back.
+    /// Periods of the control group's processor quota in which it throttled the probe.
     CpuThrottled,
 }
 
-/// What a metric's value is counted in.
+/// The unit of a metric's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unit {
@@ -95,14 +95,14 @@ pub enum Unit {
     Joules,
     /// Megahertz.
     Megahertz,
-    /// How many.
+    /// A count.
     Count,
     /// Processor cores.
     Cores,
 }
 
 impl Unit {
-    /// How values in JSON are counted, in words.
+    /// Describes in words how values are counted in JSON.
     pub fn words(self) -> &'static str {
         match self {
             Self::Share => "share, 0 to 1",
@@ -117,7 +117,7 @@ impl Unit {
     }
 }
 
-/// Who told a number.
+/// Where a number comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -132,7 +132,7 @@ pub enum Source {
     NvmlSamples,
     /// NVML's list of processes.
     NvmlProcesses,
-    /// What is in use more than before the probe.
+    /// Memory that is in use beyond what was in use before the probe.
     Difference,
     /// The kernel's files of processes and pressure.
     Proc,
@@ -148,17 +148,17 @@ pub struct GpuUse {
     pub uuid: String,
     /// The model.
     pub name: String,
-    /// What it told.
+    /// The numbers that it reported.
     pub readings: Readings,
     /// Codes of the Xid errors, in their order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub xids: Vec<u64>,
-    /// Why numbers that one would expect are not there, such as `GPM: not supported by this device`.
+    /// Why expected numbers are missing, such as `GPM: not supported by this device`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<String>,
 }
 
-/// A number of several GPUs together.
+/// One number taken over several GPUs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Together {
     pub(crate) mean: f64,
@@ -166,7 +166,7 @@ pub(crate) struct Together {
     pub(crate) most: f64,
 }
 
-/// The mean and the spread over the GPUs; absent where one does not tell.
+/// Returns the mean and the spread over the GPUs; `None` if one of them does not report the metric.
 pub(crate) fn together(gpus: &[GpuUse], metric: Metric) -> Option<Together> {
     let told: Option<Vec<f64>> = gpus.iter().map(|gpu| Some(gpu.readings.get(&metric)?.value)).collect();
     let told = told.filter(|told| !told.is_empty())?;

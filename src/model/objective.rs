@@ -1,4 +1,4 @@
-//! What better means, and what is feasible.
+//! Defines which of two measurements is better, and which are feasible.
 
 mod constraint;
 pub mod front;
@@ -43,66 +43,66 @@ pub struct Objective {
     on_tie: OnTie,
 }
 
-/// What counts.
+/// The quantity that is optimised.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
     /// One metric.
     Single(Goal),
-    /// A product of several.
+    /// A weighted product of several metrics.
     Weighted(Weighted),
-    /// Several that nothing weighs against each other.
+    /// Several metrics without weights; the result is a front.
     Pareto(Vec<Goal>),
-    /// One of the questions that a search for a front consists of; never kept.
+    /// One weighting out of those that a search for a front goes through; never kept in a file.
     #[serde(skip)]
     Scalarised(Scalarised),
 }
 
-/// Why goals make no objective.
+/// Why goals do not make an objective.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectiveError {
-    /// One or none.
+    /// Fewer goals than the objective needs.
     #[error("a front needs at least two metrics, and there {}", if *.found == 0 { "is none" } else { "is one" })]
     TooFew {
         /// How many there are.
         found: usize,
     },
-    /// No weight.
+    /// No goal has a weight.
     #[error("there is no weight")]
     NoWeights,
-    /// The same metric again.
+    /// A metric is named twice.
     #[error("the metric `{metric}` is there twice")]
     Twice {
-        /// Which.
+        /// The metric.
         metric: String,
     },
-    /// Something else than a number larger than zero, or one that no sum can hold.
+    /// A weight that is not larger than zero, or too large or too small for a finite sum.
     #[error("the weight of `{metric}` must be a number {}, and this is {}", weights_are(*weight), shown(*weight))]
     Weight {
-        /// Whose.
+        /// The metric of the weight.
         metric: String,
-        /// What it is.
+        /// The weight.
         weight: f64,
     },
 }
 
-/// The smallest and the largest weight: sums beyond these would not be finite.
+/// The smallest and the largest weight. Round numbers, chosen so that sums and products of weights stay finite.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 1e-100..=1e100;
 
-/// What a weight has to be, where this one is not.
+/// Describes what a weight must be, for a message about one that is not.
 fn weights_are(weight: f64) -> String {
     let is_size = weight > 0.0 && weight.is_finite();
     if is_size { format!("from {:e} to {:e}", WEIGHTS.start(), WEIGHTS.end()) } else { "larger than 0".to_owned() }
 }
 
-/// A number without hundreds of digits.
+/// Formats a number without hundreds of digits.
 fn shown(number: f64) -> String {
     let is_long = number != 0.0 && !(1e-4..1e16).contains(&number.abs());
     if is_long { format!("{number:e}") } else { number.to_string() }
 }
 
-/// What an objective makes of a measurement.
+/// What an objective concludes from a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Judgement {
     /// It may win; larger is better.
@@ -124,7 +124,7 @@ impl Default for Objective {
 }
 
 impl Objective {
-    /// The most or least of a metric.
+    /// The objective to make one metric as large, or as small, as possible.
     pub fn new(metric: impl Into<String>, direction: Direction) -> Self {
         Self::of(Kind::Single(Goal::new(metric, direction)))
     }
@@ -160,7 +160,8 @@ impl Objective {
     /// Several metrics of which none is given up for another: the result is the [front](crate::search::Study::front) of
     /// configs that no other is better than in all of them.
     ///
-    /// Where one number is needed (the order of a list, a strategy that is asked without a tuner), the first metric is it.
+    /// Where one number is needed (to order a list, or for a strategy that is asked without a tuner), it is the first
+    /// metric.
     ///
     /// # Errors
     /// There are fewer than two, or a metric is there twice.
@@ -216,8 +217,8 @@ impl Objective {
         self
     }
 
-    /// The name of the number that is made as large or small as possible: that of the metric; of a product of several
-    /// `score`; where none is given up for another, the first.
+    /// Returns the name of the number to optimise: the metric's; `score` for a product of several; the first metric's
+    /// if the result is a front.
     pub fn metric(&self) -> &str {
         match &self.kind {
             Kind::Single(goal) => &goal.metric,
@@ -245,7 +246,7 @@ impl Objective {
         }
     }
 
-    /// The weights of the goals, which add up to one; none where they are not weighed.
+    /// Returns the weights of the goals, which add up to one; `None` where goals have no weights.
     pub fn weights(&self) -> Option<&[f64]> {
         match &self.kind {
             Kind::Weighted(weighted) => Some(&weighted.weights),
@@ -259,12 +260,12 @@ impl Objective {
         matches!(self.kind, Kind::Pareto(_))
     }
 
-    /// Whether scores of a weighted product are relative to some measurement; other objectives have none.
+    /// Whether scores are relative to some measurement: true of a weighted product only.
     pub fn is_relative(&self) -> bool {
         matches!(&self.kind, Kind::Weighted(weighted) if weighted.reference.is_some())
     }
 
-    /// What happens on a tie.
+    /// Returns which of several configs within the noise is named.
     pub fn tie_rule(&self) -> OnTie {
         self.on_tie
     }
@@ -274,13 +275,13 @@ impl Objective {
         &self.constraints
     }
 
-    /// One of the goals alone, with the same price.
+    /// Returns the objective of one of the goals alone, with the same price.
     pub fn alone(&self, goal: &Goal) -> Self {
         Self { kind: Kind::Single(goal.clone()), ..self.clone() }
     }
 
-    /// What the next proposal is to make as large as possible: where several metrics count and none is given up for another,
-    /// each time another weighting of them, which follows from the history and the seed; else what it always is.
+    /// Returns the objective for the next proposal. If the result is a front, this is a new weighting of the metrics
+    /// each time, which follows from the history and the seed; else it is the objective itself.
     pub fn scalarised(&self, history: &History, seed: u64) -> Cow<'_, Self> {
         let Kind::Pareto(goals) = &self.kind else { return Cow::Borrowed(self) };
         let known: Vec<Vec<f64>> = history.searched().filter_map(|trial| self.numbers_of(&trial.outcome)).collect();
@@ -288,7 +289,7 @@ impl Objective {
         Cow::Owned(Self { kind: Kind::Scalarised(question), ..self.clone() })
     }
 
-    /// The same with scores of a weighted product that are relative to a measurement; what is better stays as it is.
+    /// Makes the scores of a weighted product relative to a measurement; the order of configs stays as it is.
     #[must_use]
     pub fn relative_to(mut self, measurement: &Measurement) -> Self {
         let numbers = self.numbers(measurement);
@@ -298,8 +299,8 @@ impl Objective {
         self
     }
 
-    /// The same with scores relative to the baseline, as it was first measured in full, or to the first trial that may win
-    /// where there is no baseline that may.
+    /// Makes scores relative to the baseline as it was first measured in full. If there is no feasible baseline, they
+    /// are relative to the first feasible trial.
     #[must_use]
     pub fn relative_to_first(self, history: &History, baseline: Option<&Config>) -> Self {
         let is_feasible = |trial: &&Trial| self.score_of(&trial.outcome).is_some();
@@ -312,7 +313,8 @@ impl Objective {
         }
     }
 
-    /// What speaks for a proposal, with what it is proposed for, where that is one of several questions.
+    /// Adds to the reason for a proposal which weighting it was proposed for, if the objective is one of several
+    /// weightings.
     pub fn with_question(&self, reason: String) -> String {
         let Kind::Scalarised(question) = &self.kind else { return reason };
         let weighed = question.goals.iter().zip(&question.weights);
@@ -321,7 +323,7 @@ impl Objective {
         format!("{reason}; weighs {}", parts.join(", "))
     }
 
-    /// The number that is made as large or small as possible, with its interval where there is one.
+    /// Returns the number that is optimised, with its interval where there is one.
     pub fn estimate(&self, measurement: &Measurement) -> Option<Estimate> {
         let numbers = || self.numbers(measurement).ok();
         match &self.kind {
@@ -332,7 +334,7 @@ impl Objective {
         }
     }
 
-    /// A metric of a measurement by its name, what an hour costs included, with its interval where there is one.
+    /// Returns a metric of a measurement by its name, the cost included, with its interval where there is one.
     pub fn estimate_of(&self, metric: &str, measurement: &Measurement) -> Option<Estimate> {
         goal::estimate(metric, measurement, self.price)
     }
@@ -345,7 +347,7 @@ impl Objective {
         }
     }
 
-    /// The goals' numbers, or why a measurement without them may not win.
+    /// Returns the goals' numbers, or why a measurement that lacks one is infeasible.
     fn numbers(&self, measurement: &Measurement) -> Result<Vec<Estimate>, String> {
         let must_be_positive = matches!(self.kind, Kind::Weighted(_));
         let number = |goal: &Goal| match self.estimate_of(&goal.metric, measurement) {
@@ -368,7 +370,7 @@ impl Objective {
         }
     }
 
-    /// Whether a measurement is feasible, and how good.
+    /// Judges whether a measurement is feasible, and how good it is.
     pub fn judge(&self, measurement: &Measurement) -> Judgement {
         let infeasible = |reason: String, lacks_memory| Judgement::Infeasible { reason, lacks_memory };
         if measurement.memory.allocator_retries.is_some_and(|retries| retries > 0) {
@@ -401,7 +403,7 @@ impl Objective {
         }
     }
 
-    /// The score of an outcome that may win.
+    /// Returns the score of a feasible outcome.
     pub fn score_of(&self, outcome: &Outcome) -> Option<f64> {
         match self.judge(outcome.measurement()?) {
             Judgement::Feasible(score) => Some(score),
@@ -409,14 +411,14 @@ impl Objective {
         }
     }
 
-    /// The score of each goal of an outcome that may win: the larger, the better.
+    /// Returns the score of each goal of a feasible outcome; larger is better.
     pub fn scores_of(&self, outcome: &Outcome) -> Option<Vec<f64>> {
         let numbers = self.numbers_of(outcome)?;
         Some(self.goals().iter().zip(numbers).map(|(goal, number)| goal.score(number)).collect())
     }
 
-    /// The score of an outcome that was measured, if only in part: one that was stopped early cannot win, but says where
-    /// the better ones are not.
+    /// Returns the score of an outcome that was measured, if only in part. A probe that was stopped early cannot win,
+    /// but its score shows where better configs are not.
     pub fn partial_score_of(&self, outcome: &Outcome) -> Option<f64> {
         match self.judge(outcome.partial_measurement()?) {
             Judgement::Feasible(score) => Some(score),
@@ -424,12 +426,13 @@ impl Objective {
         }
     }
 
-    /// Whether it is throughput that counts and nothing else, and the more the better.
+    /// Whether the objective is the largest throughput and nothing else.
     pub fn is_largest_throughput(&self) -> bool {
         matches!(&self.kind, Kind::Single(goal) if goal.metric == "throughput" && goal.direction == Direction::Maximize)
     }
 
-    /// Which memory an outcome shows to be too small, if it does: configs that need as much are then ruled out.
+    /// Returns the memory that an outcome shows to be too small, if any; configs that need as much of it are then ruled
+    /// out.
     pub fn lacks_memory(&self, outcome: &Outcome) -> Option<Memory> {
         match outcome {
             Outcome::OutOfMemory { memory, .. } => Some(*memory),

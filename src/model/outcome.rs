@@ -37,7 +37,7 @@ pub struct Failure {
     /// The last lines that the step printed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_lines: Vec<String>,
-    /// Parameters that found nothing to act on in the step, whatever their settings.
+    /// Parameters that the step showed to have no effect whatever their settings: nothing in it takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub closes: Vec<String>,
 }
@@ -66,15 +66,16 @@ pub enum Outcome {
     },
     /// The time for a probe passed before anything could be measured.
     TimedOut(Failure),
-    /// Nothing happened for as long as the limit on time without progress allows.
+    /// Nothing happened for longer than the limit on time without progress.
     Stalled(Failure),
-    /// The step ended by itself with an error, by a signal or without reporting anything.
+    /// The step ended by itself: with an error, by a signal, or without having reported anything.
     Crashed(Failure),
     /// The step refused the config.
     Rejected(Failure),
     /// The loss is not a finite number.
     Diverged(Failure),
-    /// It was stopped early because it is worse than the best with 99 % confidence; what was measured until then.
+    /// The probe was stopped early because the config is worse than the best with 99 % confidence; has what was
+    /// measured until then.
     Pruned(Measurement),
     /// Something outside disturbed the measurement.
     Disturbed(Failure),
@@ -107,7 +108,8 @@ impl Outcome {
         }
     }
 
-    /// The numbers of a probe that ended well or was stopped because it was going to lose.
+    /// Returns the numbers of a probe that ended well, or of one that was stopped early because the config could not
+    /// win.
     pub fn partial_measurement(&self) -> Option<&Measurement> {
         match self {
             Self::Measured(measurement) | Self::Pruned(measurement) => Some(measurement),
@@ -115,7 +117,7 @@ impl Outcome {
         }
     }
 
-    /// Why there are no numbers, if there are none.
+    /// Returns why there are no numbers, if there are none.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::OutOfMemory { failure, .. }
@@ -129,14 +131,15 @@ impl Outcome {
         }
     }
 
-    /// The parameters that it shows to have nothing to act on; such a probe says nothing else of its config.
+    /// Returns the parameters that nothing in the step takes. Such a probe says nothing else about its config.
     pub fn closes(&self) -> &[String] {
         self.failure().map_or(&[], |failure| failure.closes.as_slice())
     }
 
-    /// What two failures have in common when the config is not to blame: the outcome and its reason without numbers.
+    /// Returns a text that is equal for two failures if the config is not to blame for them: the outcome and its reason
+    /// without numbers.
     ///
-    /// Running out of memory always depends on the config, so it has none.
+    /// Running out of memory always depends on the config, so it has no signature.
     pub fn signature(&self) -> Option<String> {
         if matches!(self, Self::OutOfMemory { .. } | Self::Pruned(_) | Self::Disturbed(_)) {
             return None;

@@ -1,4 +1,4 @@
-//! Number formats that a device computes in, and which devices have them.
+//! The number formats that devices compute in, and which devices have them.
 
 use std::fmt;
 
@@ -8,34 +8,34 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
-    /// 32 bits throughout.
+    /// 32-bit floating point throughout.
     Fp32,
-    /// Stored in 32 bits, multiplied with 10 bits of mantissa on tensor cores.
+    /// Stored in 32 bits, multiplied on tensor cores with a mantissa of 10 bits.
     Tf32,
-    /// 16 bits with the range of 32.
+    /// 16 bits with the exponent range of 32-bit floats.
     Bf16,
-    /// 16 bits with 10 of mantissa.
+    /// 16 bits with a mantissa of 10 bits.
     Fp16,
-    /// 8 bits, 4 of exponent and 3 of mantissa (E4M3).
+    /// 8 bits: 4 of exponent, 3 of mantissa (E4M3).
     Fp8,
 }
 
-/// What is known of a precision.
+/// The facts about one precision.
 #[derive(Debug, Clone, Copy)]
 pub struct PrecisionFacts {
-    /// Which.
+    /// The precision.
     pub precision: Precision,
-    /// Its name here.
+    /// Its name in gputune.
     pub name: &'static str,
     /// Other names that specs give to it, lower case.
     pub also: &'static [&'static str],
-    /// The first compute capability whose hardware has it: CUDA C++ Programming Guide, "Arithmetic Instructions" for fp16
-    /// (throughput of 16-bit operations begins at 5.3) and "Tensor Cores" for the others; fp8 by the `e4m3` types of
-    /// `mma` in the PTX ISA, which ask for `sm_89`.
+    /// The first compute capability whose hardware has it. The source is the CUDA C++ Programming Guide: "Arithmetic
+    /// Instructions" for fp16 (throughput of 16-bit operations begins at 5.3), "Tensor Cores" for the others. For fp8
+    /// it is the PTX ISA: the `e4m3` types of `mma` require `sm_89`.
     pub since: (i32, i32),
 }
 
-/// All of them.
+/// All precisions.
 pub const PRECISIONS: &[PrecisionFacts] = &[
     PrecisionFacts {
         precision: Precision::Fp32,
@@ -75,12 +75,12 @@ impl Precision {
         PRECISIONS.iter().find(same).unwrap_or(&PRECISIONS[0])
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         self.facts().name
     }
 
-    /// The precision that a name means, in any case of letters.
+    /// Returns the precision that a name means, in upper or lower case.
     pub fn named(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         let facts = PRECISIONS.iter().find(|facts| facts.name == name || facts.also.contains(&name.as_str()));
@@ -92,7 +92,7 @@ impl Precision {
         self.facts().since
     }
 
-    /// Whether the hardware of a compute capability has it.
+    /// Whether the hardware of this compute capability has it.
     pub fn is_in_hardware(self, compute_capability: (i32, i32)) -> bool {
         compute_capability >= self.since()
     }

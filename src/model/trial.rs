@@ -1,4 +1,4 @@
-//! A probed config with its outcome, and all of them so far.
+//! A probed config with its outcome, and the list of all of them so far.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,16 +17,16 @@ use crate::model::space::Config;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Purpose {
-    /// It is what the user runs today.
+    /// It is the config that the user runs today.
     Baseline,
     /// The strategy proposed it.
     Search,
-    /// The strategy proposed to measure it for a part of the usual time, to see whether it is worth more.
+    /// The strategy proposed to measure it for a part of the usual time, to find out whether it deserves more.
     Screen {
-        /// Of how many equal parts of the time it got one.
+        /// The number of equal parts of the usual time, of which it got one.
         one_in: NonZeroU32,
     },
-    /// It is a leader (or the baseline) that is measured again before one is named.
+    /// It is a leader (or the baseline) and is measured again before a winner is named.
     Confirm,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// A word that is no purpose.
+/// The error for a word that is no purpose.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no purpose of a probe")]
 pub struct PurposeError(String);
@@ -84,10 +84,10 @@ impl From<Purpose> for String {
     }
 }
 
-/// A config, its outcome, a number.
+/// A config with its outcome and number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
-    /// Trials count from 1; a log has the same number.
+    /// Its number, counted from 1; its log has the same number.
     pub number: u32,
     /// Why it was probed.
     pub purpose: Purpose,
@@ -128,15 +128,16 @@ impl History {
         self.by_config.contains_key(config)
     }
 
-    /// Whether a probe of the usual length would tell nothing new of the config: it had one, or failed in a shorter one. One
-    /// that closed a parameter told nothing of the others.
+    /// Whether a probe of the usual length would tell nothing new of the config, because it had one or failed in a
+    /// shorter one. A probe that closed a parameter does not count: it says nothing of the others.
     pub fn is_settled(&self, config: &Config) -> bool {
         let says_all = |trial: &Trial| !trial.purpose.is_short() || trial.outcome.measurement().is_none();
         self.of(config).any(|trial| trial.outcome.closes().is_empty() && says_all(trial))
     }
 
-    /// Searched trials that can be the best: those that were measured for the usual time, and short ones of configs that
-    /// were confirmed. As long as no whole one may win, a short one is better than nothing; of a config's the last counts.
+    /// Returns the searched trials that can be the best: those that were measured for the usual time, and short ones of
+    /// configs that were confirmed. While no full-length trial is feasible, all short ones are included. Of the short
+    /// trials of a config only the last counts.
     pub fn contenders(&self, may_win: impl Fn(&Outcome) -> bool) -> impl Iterator<Item = &Trial> {
         let is_whole = |trial: &&Trial| !trial.purpose.is_short();
         let any_short = self.searched().any(|trial| trial.purpose.is_short());
@@ -149,12 +150,13 @@ impl History {
         })
     }
 
-    /// Trials that looked for a better config, the baseline and short ones included; confirmations are not among them.
+    /// Returns the trials that looked for a better config, including the baseline and short ones, but not
+    /// confirmations.
     pub fn searched(&self) -> impl Iterator<Item = &Trial> {
         self.trials.iter().filter(|trial| trial.purpose != Purpose::Confirm)
     }
 
-    /// The parameters that found nothing to act on in some probe: they are closed for all that follow.
+    /// Returns the parameters that nothing took in some probe; they are closed for all probes that follow.
     pub fn closed(&self) -> Vec<&str> {
         let mut closed: Vec<&str> = Vec::new();
         for name in self.trials.iter().flat_map(|trial| trial.outcome.closes()) {

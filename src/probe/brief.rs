@@ -1,4 +1,4 @@
-//! A command that is run for what it prints, such as its help: supervised like a probe, and for a short time.
+//! Runs a command for its printed output, such as its help: supervised like a probe, and for a short time.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use super::scratch::Scratch;
 use super::start_error::start_error;
 use super::supervisor::{Care, Supervised};
 
-/// A command that is to be run for what it prints.
+/// A command that is run for its printed output.
 #[derive(Debug, Clone)]
 pub struct Brief {
     /// Program and arguments.
@@ -28,31 +28,32 @@ pub struct Brief {
 /// What a command printed, and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Printed {
-    /// Standard output and standard error, the first megabyte of both; what is no UTF-8 is replaced.
+    /// Standard output and standard error, the first megabyte of both together; bytes that are not UTF-8 are replaced.
     pub text: String,
     /// How it ended.
     pub end: PrintedEnd,
 }
 
-/// How a command ended that was run for what it prints.
+/// How a command ended that was run for its printed output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PrintedEnd {
     /// By itself, with exit code 0.
     Success,
     /// By itself, otherwise: `exit code 2`.
     Failure(String),
-    /// It was ended, since its time was up.
+    /// It was ended because its time was up.
     TimeIsUp,
-    /// It was ended, since it printed more than a megabyte.
+    /// It was ended because it printed more than a megabyte.
     TooMuch,
 }
 
-/// The bytes of output that are kept: a long help has some ten thousands.
+/// The bytes of output that are kept. A round number: a long help has some tens of thousands.
 const MOST_BYTES: u64 = 1024 * 1024;
-/// Between SIGTERM and SIGKILL for what does not end by itself.
+/// The time between SIGTERM and SIGKILL for a command that does not end by itself: a round number, since a command that
+/// prints its help has nothing to save.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How often it is looked whether the supervisor does its work, and how long it may take for it.
+/// How often to check whether the supervisor has ended the command, and how long it may take for that.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(40);
 
@@ -62,8 +63,8 @@ enum Message {
 }
 
 impl Brief {
-    /// Runs the command under a supervisor (see [`supervisor`](super::supervisor)) that is this executable. When it
-    /// returns, nothing of it is left.
+    /// Runs the command under a supervisor (see [`supervisor`](super::supervisor)), for which `supervisor` is the
+    /// executable. When it returns, none of the command's processes is left.
     ///
     /// # Errors
     /// The command cannot be started, or its processes cannot be ended.

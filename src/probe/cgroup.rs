@@ -1,7 +1,7 @@
-//! A control group of the probe's own, where the kernel permits, so that one write ends all of its processes.
+//! Gives a probe a control group of its own, where the kernel permits, so that one write ends all of its processes.
 //!
-//! Version 2 only (kernel documentation, admin-guide/cgroup-v2.rst; `cgroup.kill` since Linux 5.14). Nothing depends on
-//! it: where it cannot be had, the supervisor's own means remain.
+//! Uses version 2 only (kernel documentation, admin-guide/cgroup-v2.rst; `cgroup.kill` exists since Linux 5.14).
+//! Nothing depends on the group: without it, the supervisor ends the processes by its own means.
 
 use std::fs;
 use std::io;
@@ -23,7 +23,7 @@ impl Cgroup {
     pub(super) fn create() -> Option<Self> {
         let group = Self::of(std::process::id())?;
         fs::create_dir(&group.path).ok()?;
-        // Dropping removes the folder again where the kernel is too old to kill by group.
+        // On a kernel that is too old to kill by group, dropping the group removes the folder again.
         group.path.join("cgroup.kill").exists().then_some(group)
     }
 
@@ -44,7 +44,7 @@ impl Cgroup {
         let _ = fs::write(self.path.join("cgroup.procs"), process.as_raw_nonzero().to_string());
     }
 
-    /// Ends every member at once; without permission nothing happens.
+    /// Ends every member at once; without permission it does nothing.
     pub(super) fn kill(&self) {
         let _ = fs::write(self.path.join("cgroup.kill"), "1");
     }
@@ -56,10 +56,10 @@ impl Drop for Cgroup {
     }
 }
 
-/// What the names of all groups begin with; the supervisor's number follows.
+/// The prefix of all group names; the supervisor's process id follows.
 const PREFIX: &str = "gputune-";
 
-/// Removes a group, which the kernel allows once its members are gone, and that may take a moment.
+/// Removes a group. The kernel allows that only once its members are gone, which may take a moment.
 fn remove(path: &Path) {
     const ROUNDS: u32 = 100;
     for _ in 0..ROUNDS {
@@ -72,7 +72,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// Whether a group has no member that could go on: none, or only such as end.
+/// Whether a group has no member that could go on: it has none, or all are ending.
 fn was_killed(path: &Path) -> bool {
     let members = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
     members.lines().filter_map(|pid| pid.parse().ok()).all(process_table::is_ending)
@@ -87,7 +87,7 @@ pub(super) fn end(path: &Path) {
     }
 }
 
-/// Removes groups beside this process's own children's that are empty and whose supervisor is gone.
+/// Removes empty groups, next to those of this process's children, whose supervisor is gone.
 pub(super) fn remove_empty() {
     let Some(parent) = Cgroup::folder_of(std::process::id()).and_then(|path| path.parent().map(Path::to_owned)) else {
         return;
@@ -95,7 +95,7 @@ pub(super) fn remove_empty() {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let supervisor = entry.file_name().to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
         if supervisor.is_some_and(|pid| process_table::started(pid).is_none()) {
-            // It fails while there is a member.
+            // This fails while the group has a member.
             let _ = fs::remove_dir(entry.path());
         }
     }

@@ -1,6 +1,6 @@
-//! What a process that ended by itself died of.
+//! Finds out why a process ended by itself.
 //!
-//! `docs/failures.md` has a row for everything that is told apart here.
+//! `docs/failures.md` has a row for every cause that is distinguished here.
 
 mod elastic;
 mod ended_by;
@@ -21,11 +21,11 @@ use lines::Line;
 use torch_memory::Shortage;
 use traceback::Exception;
 
-/// What the kernel tells about a probe's memory.
+/// What the kernel reports about a probe's memory.
 pub(super) struct MemoryFacts {
     /// Whether the kernel killed a process for lack of memory meanwhile.
     pub(super) oom_killed: bool,
-    /// That shared memory was full, in words, if it was.
+    /// A message that shared memory was full, if it was.
     pub(super) shared_is_full: Option<String>,
     /// The probe's processes.
     pub(super) own: BTreeSet<u32>,
@@ -39,13 +39,13 @@ pub(super) struct Evidence<'e> {
     pub(super) last_lines: &'e [String],
     pub(super) reported: Option<(ErrorKind, String)>,
     pub(super) memory: MemoryFacts,
-    /// What was there to measure, in words: `a step`, or `a line that matches the pattern`.
+    /// What the probe waited for, in words: `a step`, or `a line that matches the pattern`.
     pub(super) awaited: &'static str,
-    /// How many processes said which rank they are.
+    /// The number of processes that reported their rank.
     pub(super) ranks: u32,
-    /// Processes that were still there when the command ended.
+    /// The number of processes that were still there when the command ended.
     pub(super) leftovers: usize,
-    /// Lines on the socket that were no events.
+    /// The number of lines on the socket that were no events.
     pub(super) bad_lines: u64,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
     if evidence.ending.is_success() {
         return Outcome::Crashed(failure(nothing_seen(evidence)));
     }
-    // A lack of memory that the program got over did not end it.
+    // If the program recovered from a lack of memory, that did not end it.
     let deciding = ended_by::deciding(evidence.last_lines, evidence.ranks);
     if let Some((memory, reason)) = out_of_memory(deciding, &evidence.memory) {
         return Outcome::OutOfMemory { memory, failure: failure(reason) };
@@ -76,7 +76,8 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
     Outcome::Crashed(failure(crash_reason(evidence.ending, deciding) + &bad_lines_words(evidence.bad_lines)))
 }
 
-/// What a step says of its own end. Its message is read as its output would be, and its output for what led to it.
+/// Classifies a step that reported its own end. Its message is read like output, and its output is searched for the
+/// cause.
 fn reported(
     kind: ErrorKind,
     message: &str,
@@ -92,7 +93,7 @@ fn reported(
     };
     let said = traceback::exceptions(output).iter().rev().find(|own| said.ends_with(&own.text)).map_or(said, in_words);
     if matches!(decisive_line(&lines), Some((Meaning::WorkerLost, _))) || fetched_in_vain(output).is_some() {
-        // The main process knows that a worker is gone; why was printed.
+        // The main process only knows that a worker is gone; the reason was printed.
         lines.extend_from_slice(output);
     }
     match kind {
@@ -126,12 +127,13 @@ fn processes(count: usize) -> String {
     if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
 }
 
-/// What is added to a reason when the socket got lines that are no events: often why nothing was seen.
+/// Returns an addition to a reason when the socket got lines that are no events, since that is often why nothing was
+/// seen.
 pub(super) fn bad_lines_words(count: u64) -> String {
     if count == 0 { String::new() } else { format!("; {count} lines on the socket were no events") }
 }
 
-/// Which memory ran out, and what says so.
+/// Finds out which memory ran out, and the evidence for it.
 pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)> {
     match decisive_line(lines) {
         Some((Meaning::OutOfMemory(memory), line)) => {
@@ -155,17 +157,18 @@ pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts) -> Option<(Me
     }
 }
 
-/// That the kernel killed a rank of a distributed job for lack of memory.
+/// Recognises that the kernel killed a rank of a distributed job for lack of memory.
 fn killed_rank(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)> {
     let cause = elastic::root_cause(lines).filter(|cause| cause.ending.killed()).map(|cause| cause.rank);
     let rank = cause.or(facts.lost_rank).filter(|_| facts.oom_killed)?;
     Some((Memory::Host, format!("the kernel killed rank {rank} because memory ran out")))
 }
 
-/// The line that tells what went wrong: the first with a known text, for in a distributed job the peers' complaints come
-/// later. That a data worker is gone is said of many causes; whatever else is said counts more.
+/// Finds the line that says what went wrong: the first with a known text, because in a distributed job the complaints
+/// of other ranks come later. A message that a data worker is gone can have many causes, so any other known text takes
+/// precedence.
 ///
-/// Indented lines are a second choice, and for memory only: in a Python traceback they quote the source, and the error
+/// Indented lines are a second choice, and only for memory: in a Python traceback they quote the source, and the error
 /// itself comes below.
 fn decisive_line(lines: &[String]) -> Option<(Meaning, &str)> {
     let known = |line: &Line<'_>| failure_texts::meaning(line.text.trim_start());
@@ -177,13 +180,14 @@ fn decisive_line(lines: &[String]) -> Option<(Meaning, &str)> {
     plain.clone().find(|found| !lost(found)).or_else(|| plain.clone().find(lost)).or_else(|| quoted.clone().next())
 }
 
-/// How a program died that is not known to have run out of memory.
+/// Describes how a program crashed that is not known to have run out of memory.
 fn crash_reason(ending: Ending, lines: &[String]) -> String {
     if let Some(words) = first_rank(lines) {
         return words;
     }
     let words = match ending {
-        // Programs that exit with an error say why last; one that a signal ends had no time to, unless it asked for it.
+        // A program that exits with an error says why at the end. One that a signal ends has no time for that, unless
+        // it aborted itself.
         Ending::Exited(_) => known_crash(lines).or_else(|| exception_words(lines)).or_else(|| last_words(lines)),
         Ending::Signalled(6) => abort_words(lines),
         Ending::Signalled(_) => None,
@@ -191,11 +195,11 @@ fn crash_reason(ending: Ending, lines: &[String]) -> String {
     words.map_or_else(|| ending.to_string(), |words| format!("{ending}: {words}"))
 }
 
-/// The rank that torchrun says failed first, and why.
+/// Returns the rank that failed first according to torchrun, and why.
 fn first_rank(lines: &[String]) -> Option<String> {
     let cause = elastic::root_cause(lines)?;
     let mut own = traceback::exceptions(lines);
-    // torchrun's own exception says less than the rank's.
+    // torchrun's own exception says less than that of the rank.
     own.retain(|own| !own.text.contains("ChildFailedError"));
     let words = traceback::fatal(&own, Some(cause.rank)).or_else(|| traceback::fatal(&own, None)).map(in_words);
     let words = words.filter(|_| matches!(cause.ending, Ending::Exited(_)));
@@ -203,7 +207,7 @@ fn first_rank(lines: &[String]) -> Option<String> {
     Some(format!("rank {} failed first: {}{words}", cause.rank, cause.ending))
 }
 
-/// Whether an error only says that another rank went away: Gloo's and NCCL's words for a connection that broke.
+/// Whether an error only says that another rank is gone, in the words of Gloo and NCCL for a broken connection.
 fn is_complaint(said: &str) -> bool {
     const COMPLAINTS: &[&str] = &[
         "connection closed by peer",
@@ -217,14 +221,14 @@ fn is_complaint(said: &str) -> bool {
     COMPLAINTS.iter().any(|complaint| said.contains(complaint))
 }
 
-/// That a batch was fetched from a data worker that was gone by then.
+/// Recognises that a batch was fetched from a data worker that was already gone.
 fn fetched_in_vain(lines: &[String]) -> Option<String> {
     let exceptions = traceback::exceptions(lines);
     let is_fetching = traceback::fatal(&exceptions, None)?.while_fetching;
     is_fetching.then(|| lost_worker(&exceptions))
 }
 
-/// Causes that a program tells in a line that need not be its last.
+/// Returns a known cause that a program prints in any line, not only its last.
 pub(super) fn known_crash(lines: &[String]) -> Option<String> {
     match decisive_line(lines) {
         Some((Meaning::DeviceFault, line)) => Some(line.trim().to_owned()),
@@ -260,14 +264,14 @@ fn in_words(exception: &Exception) -> String {
     }
 }
 
-/// The last line that means something.
+/// Returns the last line that is not noise.
 fn last_words(lines: &[String]) -> Option<String> {
     let words = |line: &&String| !line.trim().is_empty();
     let last = lines.iter().rev().filter(words).find(|line| !lines::is_noise(line));
     last.or_else(|| lines.iter().rev().find(words)).map(|line| Line::of(line).text.trim().to_owned())
 }
 
-/// Why a program aborted: as libstdc++ says it of an exception that nobody caught, CPython, or glibc.
+/// Returns why a program aborted, as libstdc++ (for an exception that nobody caught), CPython or glibc prints it.
 fn abort_words(lines: &[String]) -> Option<String> {
     const STARTS: &[&str] = &["what():", "Fatal Python error:", "Assertion ", "free(): ", "double free", "malloc(): "];
     let words = lines.iter().rev().map(|line| Line::of(line).text.trim());
@@ -275,14 +279,14 @@ fn abort_words(lines: &[String]) -> Option<String> {
     words.map(|line| line.trim_start_matches("what():").trim().to_owned()).next()
 }
 
-/// The lines that go into the journal and onto the screen.
+/// Returns the last lines to keep in the journal and show on the screen.
 pub(super) fn shown(last_lines: &[String]) -> Vec<String> {
     const SHOWN: usize = 10;
     let from = last_lines.len().saturating_sub(SHOWN);
     last_lines[from..].iter().map(|line| cut(line)).collect()
 }
 
-/// A text of a length that can be read.
+/// Cuts a text to a readable length.
 fn cut(text: &str) -> String {
     const LONGEST: usize = 500;
     match text.char_indices().nth(LONGEST) {

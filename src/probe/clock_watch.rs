@@ -1,8 +1,9 @@
 //! Notices when gputune itself stood still: stopped by a signal (Ctrl-Z), or with the whole machine (a laptop asleep).
 //!
-//! What arrives in that time is seen too late and all at once, so rates and limits are wrong. Two clocks tell: a thread that
-//! does nothing but sleep wakes much later than it should, beyond the time that it waited for a processor; and
-//! `CLOCK_BOOTTIME` goes on while the machine sleeps, `CLOCK_MONOTONIC` does not (clock_gettime(2)).
+//! Anything that arrives during a standstill is seen too late and all at once, so rates and limits are wrong. Two
+//! clocks show it. A thread that only sleeps wakes much later than it should, even after the time is subtracted that it
+//! waited for a processor. And `CLOCK_BOOTTIME` goes on while the machine sleeps, `CLOCK_MONOTONIC` does not
+//! (clock_gettime(2)).
 
 use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,17 +15,18 @@ use rustix::time::{ClockId, clock_gettime};
 /// How often the thread wakes.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// The shortest standstill that counts: a thirtieth of the usual measuring time. The kernel's own delays in waking a thread
-/// that it has a processor for are far below.
+/// The shortest standstill that counts: a thirtieth of the usual measuring time. The kernel's own delays in waking a
+/// thread for which a processor is free are far shorter.
 const SHORTEST: Duration = Duration::from_millis(300);
 
-/// Where the kernel does not tell how long a thread waited for a processor, a busy machine may look stopped for less.
+/// The shortest standstill where the kernel does not report how long a thread waited for a processor: a round number.
+/// A busy machine may look stopped for less.
 const SHORTEST_UNTOLD: Duration = Duration::from_secs(2);
 
-/// The least difference of the two clocks that is a sleep: both are read within microseconds.
+/// The smallest difference of the two clocks that counts as sleep; they are read within microseconds of each other.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(50);
 
-/// Watches from its beginning on.
+/// A watch that runs from its creation on.
 #[derive(Debug)]
 pub(super) struct ClockWatch {
     seen: Arc<Mutex<Seen>>,
@@ -49,7 +51,7 @@ impl ClockWatch {
         Self { seen, slept_before: slept(), _end: end }
     }
 
-    /// That this process or the machine stood still since the beginning, in words.
+    /// Returns a message that this process or the machine stood still since the beginning, if it did.
     pub(super) fn stood_still(&self) -> Option<String> {
         let slept = slept().saturating_sub(self.slept_before);
         if slept >= SHORTEST_SLEEP {
@@ -59,7 +61,8 @@ impl ClockWatch {
         (!stopped.is_zero()).then(|| format!("gputune was stopped for {:.1} s", stopped.as_secs_f64()))
     }
 
-    /// The thread may not have had its turn yet when all go on again, so one that is late is waited for.
+    /// Returns how long this process was stopped. The thread may not have run yet when everything goes on, so a late
+    /// one is waited for.
     fn stopped(&self) -> Duration {
         const TURNS: u32 = 20;
         for _ in 0..TURNS {
@@ -74,7 +77,7 @@ impl ClockWatch {
     }
 }
 
-/// How long the machine has slept since it was started.
+/// Returns how long the machine has slept since it was booted.
 fn slept() -> Duration {
     let read = |clock| {
         let time = clock_gettime(clock);
@@ -84,7 +87,7 @@ fn slept() -> Duration {
     read(ClockId::Boottime).saturating_sub(monotonic)
 }
 
-/// Adds up the time by which it wakes too late.
+/// Sleeps in short intervals and adds up by how much it wakes too late.
 fn beat(seen: &Mutex<Seen>, ended: &Receiver<()>) {
     let mut last = (Instant::now(), waited_for_processor());
     while ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
@@ -98,7 +101,7 @@ fn beat(seen: &Mutex<Seen>, ended: &Receiver<()>) {
     }
 }
 
-/// What of a delay is no wait for a processor, if that is long enough to count.
+/// Returns the part of a delay that was no wait for a processor, if it is long enough to count.
 fn standstill(late: Duration, waited: Option<Duration>) -> Duration {
     let (rest, shortest) = match waited {
         Some(waited) => (late.saturating_sub(waited), SHORTEST),
@@ -107,7 +110,7 @@ fn standstill(late: Duration, waited: Option<Duration>) -> Duration {
     if rest >= shortest { rest } else { Duration::ZERO }
 }
 
-/// How long this thread has been ready to run without a processor (`/proc/PID/schedstat`, kernel documentation,
+/// Returns how long this thread was ready to run but had no processor (`/proc/PID/schedstat`, kernel documentation,
 /// scheduler/sched-stats.rst).
 fn waited_for_processor() -> Option<Duration> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;

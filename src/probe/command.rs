@@ -1,4 +1,4 @@
-//! Probes of a command: started under a supervisor, listened to, ended.
+//! Runs probes of a command: starts it under a supervisor, listens to it, ends it.
 
 mod demands;
 mod ending;
@@ -48,11 +48,11 @@ use verdict::Verdict;
 pub struct CommandProber {
     step: CommandStep,
     folder: PathBuf,
-    /// What was in use before the first probe.
+    /// The memory that was in use before the first probe.
     idle: Option<Idle>,
-    /// The words of commands that got as far as a step.
+    /// The words of commands that reached a step.
     known_words: KnownWords,
-    /// What keeps probes from changing what is not theirs, once that was found out.
+    /// The protection of files that are not the probe's, once it has been found.
     protection: Option<Protection>,
 }
 
@@ -62,7 +62,7 @@ impl CommandProber {
         Self { step, folder: folder.into(), idle: None, known_words: KnownWords::default(), protection: None }
     }
 
-    /// Finds out what keeps probes from changing files of others; the first probe does so otherwise.
+    /// Finds the protection for files of others; if it is not called, the first probe does it.
     ///
     /// # Errors
     /// What the step asks for cannot be had.
@@ -74,8 +74,8 @@ impl CommandProber {
         self.protection.as_ref().ok_or(WritesError::NoHook)
     }
 
-    /// Remembers what is in use before the first probe, and waits for it before each further one; `Break` when the
-    /// caller does not want to wait any more.
+    /// Records the memory in use before the first probe, and before each further one waits until it is back to that.
+    /// `Break` when the caller does not want to wait any longer.
     fn settle(&mut self, visible: &Visible, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
         if let Some(idle) = &mut self.idle {
             return idle.wait(visible, watch);
@@ -123,7 +123,7 @@ impl Prober for CommandProber {
         self.protect()?;
         loop {
             let outcome = match self.probe_once(job, &visible, watch) {
-                // Only of a job that is run as it is: with settings the search cannot go on either.
+                // Only for a job that is run as it is: with settings the search cannot go on either.
                 Err(error @ ProbeError::NoSamples)
                     if job.config.is_as_it_is() && self.step.samples_per_step.is_some() =>
                 {
@@ -133,7 +133,7 @@ impl Prober for CommandProber {
                 outcome => outcome?,
             };
             let lines: Vec<String> = outcome.failure().map(demands::said).unwrap_or_default();
-            // A folder of data that is written to is none: with a layer over it the same probe may succeed.
+            // A folder that the probe writes to is no data folder: with a layer over it the same probe may succeed.
             if !self.protection.as_mut().is_some_and(|protection| protection.cover_written(&lines)) {
                 return Ok(outcome);
             }
@@ -143,7 +143,7 @@ impl Prober for CommandProber {
 
 impl CommandProber {
     fn probe_once(&mut self, job: &Job<'_>, visible: &Visible, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
-        // Before the step can hold anything.
+        // This must happen before the step can hold any memory.
         let idle_gpus = self.idle.as_ref().filter(|_| self.step.is_gpu).map(|idle| idle.gpu_state(visible));
         let (sender, messages) = sync_channel(1024);
         let mut run = Run::start(&self.step, (&self.folder, self.protection.as_ref()), job, &sender)?;
@@ -183,21 +183,21 @@ struct Run<'r> {
     unit: String,
     begin: Instant,
     supervised: Option<Supervised>,
-    /// Looks after the supervisor, which somebody may stop.
+    /// Checks whether somebody has stopped the supervisor.
     care: Care,
     /// Notices when this process, or the machine, stood still.
     clock: ClockWatch,
     socket: EventSocket,
     /// The folder of the socket; the supervisor removes it when this process is killed.
     scratch: Scratch,
-    /// Where its writes go; after the processes, for they may still write.
+    /// The folder for its writes. It is dropped after the processes, because they may still write.
     writes: Option<ProbeScratch>,
     output: Output,
     log: PathBuf,
     host: HostWatch,
     gpu: GpuWatch,
     heard: Heard<'r>,
-    /// Where it hangs, if it does.
+    /// Where the probe hangs, if it does.
     hang: Hang,
     patience: Patience,
     output_bytes: u64,
@@ -252,7 +252,7 @@ impl<'r> Run<'r> {
             to_remove: [scratch.path().to_owned()].into_iter().chain(store).collect(),
             layout: writes.as_ref().and_then(|writes| writes.layout.clone()),
         };
-        // Before the step can make any, and for who tidies up if gputune is killed at any time from now on.
+        // Before the step can make any files, and so that they can be removed even if gputune is killed from now on.
         let shared = SharedWatch::begin(scratch.path());
         let begin = Instant::now();
         let supervised = Supervised::start(&step.supervisor, &order, &writer, sender.clone(), Message::Supervisor)
@@ -286,7 +286,7 @@ impl<'r> Run<'r> {
         if self.heard.is_in_steps { STEPS_PER_SECOND.to_owned() } else { self.unit.clone() }
     }
 
-    /// Watches the GPUs, too, from here on; `idle` is what was in use before the probe.
+    /// Starts to watch the GPUs, too; `idle` is what was in use before the probe.
     fn watch_gpus(&mut self, visible: &Visible, idle: GpuState) {
         if let Some(supervised) = &self.supervised {
             self.gpu = GpuWatch::begin(visible, supervised.pid(), idle, self.begin);
@@ -306,7 +306,7 @@ impl<'r> Run<'r> {
             if let Some(verdict) = verdict {
                 return Ok(verdict);
             }
-            // Also between messages: a flood of them must not keep the limits from being looked at.
+            // The limits are checked between messages too, so that a flood of messages cannot prevent it.
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 if let Some(verdict) = self.tick(watch) {
@@ -316,13 +316,13 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// What it did until it was to end.
+    /// Returns what the probe did until it was to end.
     fn timeline(&self, ended: Instant) -> Timeline {
         let host = |from, to| self.host.readings((from, to));
         Timeline::of((self.begin, ended), &self.heard.window, host, |moment| self.gpu.around(moment))
     }
 
-    /// What there is to tell while it runs.
+    /// Returns the news of the running probe.
     fn progress(&mut self, now: Instant) -> Progress {
         Progress {
             elapsed: now.duration_since(self.begin),
@@ -333,8 +333,8 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// The verdict, unless this process or the machine stood still meanwhile: what was measured then is wrong, and what
-    /// failed may have failed for that.
+    /// Returns the verdict, unless this process or the machine stood still meanwhile: then measurements are wrong, and
+    /// a failure may be due to the standstill.
     fn in_time(&self, verdict: Verdict) -> Verdict {
         if matches!(verdict, Verdict::Interrupted | Verdict::Disturbed(_)) {
             return verdict;
@@ -342,12 +342,12 @@ impl<'r> Run<'r> {
         self.clock.stood_still().map_or(verdict, Verdict::Disturbed)
     }
 
-    /// Looks at limits, memory and the caller's wish.
+    /// Checks limits, memory and whether the caller wants to stop.
     fn tick(&mut self, watch: Watch<'_>) -> Option<Verdict> {
         let now = Instant::now();
         let bytes = self.output.bytes();
-        // Before the first step, anything printed is a sign of life; after it only steps are. A step that prints its
-        // rate now and then has no other way to show any.
+        // Before the first step, any printed text shows progress; after it only steps do. A step that prints its rate
+        // now and then has no other way to show progress.
         let counts = !self.heard.any_step() || matches!(self.step.rate, Rate::Pattern { .. });
         if counts && bytes > self.output_bytes {
             self.heard.last_progress = now;

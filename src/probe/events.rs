@@ -1,4 +1,4 @@
-//! The socket that a probe's processes report to.
+//! The socket to which a probe's processes report.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use super::heard::Message;
 use super::protocol::{Event, LONGEST_LINE, Order};
 
-/// A socket whose connections are read by a thread each. Lines go, parsed, into one channel; while that is full,
-/// whoever floods the socket waits.
+/// A socket whose connections are each read by a thread. Parsed lines go into one channel; while it is full, a process
+/// that floods the socket has to wait.
 pub(super) struct EventSocket {
     listener: Arc<UnixListener>,
     closing: Arc<AtomicBool>,
@@ -37,7 +37,7 @@ impl EventSocket {
         let acceptor = std::thread::Builder::new().name("events".to_owned()).spawn(move || {
             while let Some(stream) = accept(&theirs, &flag) {
                 let (messages, reading, listeners) = (messages.clone(), Reading::new(&count), Arc::clone(&known));
-                // Without a thread the connection is closed, which its writer sees.
+                // If no thread can be started, the connection is closed, and the writer sees that.
                 let _ = std::thread::Builder::new().name("event reader".to_owned()).spawn(move || {
                     read(stream, &messages, &listeners);
                     drop(reading);
@@ -47,9 +47,9 @@ impl EventSocket {
         Ok(Self { listener, closing, open, listeners, acceptor })
     }
 
-    /// Tells all processes that read orders to end the run; whether there is any.
+    /// Tells all processes that read orders to end the run; returns whether there is any.
     pub(super) fn order_stop(&self) -> bool {
-        // It fits into any socket's buffer; one that is full belongs to a process that does not read.
+        // The order fits into any socket's buffer; if a buffer is full, its process does not read.
         const PATIENCE: Duration = Duration::from_millis(10);
         let Ok(mut line) = serde_json::to_vec(&Order::Stop) else { return false };
         line.push(b'\n');
@@ -61,10 +61,10 @@ impl EventSocket {
         told
     }
 
-    /// Takes no further connections, after those that are waiting.
+    /// Accepts no further connections after those that are waiting.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        // It wakes the acceptor behind all connections that wait, whatever became of the socket's name.
+        // This wakes the acceptor after all waiting connections, even if the socket's file is gone.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
     }
 
@@ -74,10 +74,10 @@ impl EventSocket {
     }
 }
 
-/// The next connection of this user's; `None` when there will be no more.
+/// Returns the next connection of this user; `None` when there will be no more.
 ///
-/// Another user's is closed: the folder keeps others out, and who got the socket all the same is no part of the probe. Root
-/// may do anything.
+/// Closes connections of other users: the folder keeps them out, so one that gets in anyway is no part of the probe.
+/// Root is accepted.
 fn accept(listener: &UnixListener, closing: &AtomicBool) -> Option<UnixStream> {
     const PAUSE: Duration = Duration::from_millis(10);
     loop {
@@ -86,7 +86,7 @@ fn accept(listener: &UnixListener, closing: &AtomicBool) -> Option<UnixStream> {
             Ok(_) => {}
             Err(_) if closing.load(Ordering::Acquire) => return None,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Such as too many open files: later there may be fewer.
+            // An error such as too many open files may pass later.
             Err(_) => std::thread::sleep(PAUSE),
         }
     }
@@ -153,7 +153,7 @@ fn read(stream: UnixStream, messages: &SyncSender<Message>, listeners: &Listener
     }
 }
 
-/// What the process at the other end said about itself.
+/// What the process at the other end reported about itself.
 #[derive(Debug, Default)]
 struct Introduced {
     rank: Option<u32>,
@@ -162,7 +162,7 @@ struct Introduced {
 }
 
 impl Introduced {
-    /// Takes note of an event; one that changes the rank closes the connection for the old one.
+    /// Records an event; one that changes the rank closes the connection for the old rank.
     fn hear(&mut self, event: &Event) -> Option<Message> {
         match event {
             Event::Hello { rank, orders, .. } => {
@@ -191,7 +191,7 @@ enum Line {
     End,
 }
 
-/// Reads up to the next line break; of a line beyond the limit only its end is looked for.
+/// Reads up to the next line break; the rest of a line beyond the limit is skipped.
 fn next_line(lines: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
     line.clear();
     let mut too_long = false;

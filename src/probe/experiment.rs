@@ -1,4 +1,4 @@
-//! Probes that find out something else than how fast a config is: what an adapter's hook is asked to do differently.
+//! Probes that find out something other than a config's speed, by asking an adapter's hook to do something different.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::model::{Settings, Value};
 use crate::probe::adapter::{Adapter, Applied, Apply, By, Target};
 
-/// What a probe does beside, or instead of, training.
+/// What a probe does in addition to training, or instead of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Experiment {
     /// What is done.
@@ -17,10 +17,11 @@ pub struct Experiment {
     pub batches: u32,
     /// The numbers of workers that [`Mode::LoaderOnly`] tries, in this order.
     pub workers: Vec<u32>,
-    /// How long [`Mode::LoaderOnly`] iterates with each, from its first batches on.
+    /// How long [`Mode::LoaderOnly`] iterates with each number, counted from its first batches.
     #[serde(serialize_with = "seconds")]
     pub seconds: Duration,
-    /// Settings that no parameter has, by target, as `apply` would set them; they come before those of the config.
+    /// Settings by target, as `apply` would set them, that no parameter of the space has; they come before those of the
+    /// config.
     pub set: BTreeMap<String, Value>,
 }
 
@@ -29,11 +30,11 @@ pub struct Experiment {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Mode {
-    /// Trains as ever, and gathers what tells what training waits for.
+    /// Trains as usual, and gathers facts that show what training waits for.
     Observe,
-    /// Trains on the first batches again and again: nothing is loaded.
+    /// Trains on the first batches again and again, so that nothing is loaded.
     Replay,
-    /// Iterates the training loader and trains nothing.
+    /// Iterates over the training loader without training.
     LoaderOnly,
 }
 
@@ -50,14 +51,14 @@ impl Experiment {
         Self { mode, batches: 8, workers: vec![0, 1, 2, 4], seconds: Duration::from_millis(2500), set: BTreeMap::new() }
     }
 
-    /// The same with a setting more.
+    /// Adds a setting to the experiment.
     #[must_use]
     pub fn with(mut self, target: &str, value: impl Into<Value>) -> Self {
         self.set.insert(target.to_owned(), value.into());
         self
     }
 
-    /// What is set, as if each target were a parameter of its own name.
+    /// Returns the settings as if each target were a parameter of the same name.
     fn applied(&self) -> (Apply, Settings) {
         let of_target = |name: &String| {
             let target = Target::parse(name).ok()?;
@@ -79,7 +80,7 @@ impl Experiment {
         apply.by_hook(&settings).map(|(applied, _)| applied.name.clone()).collect()
     }
 
-    /// Why it cannot be made with this adapter.
+    /// Returns why the experiment cannot be made with this adapter.
     pub(super) fn refusal(&self, adapter: Option<&Adapter>) -> Option<String> {
         if adapter.is_none() {
             return Some("an experiment needs an adapter: set `adapter = \"torch\"` in [step]".to_owned());

@@ -1,4 +1,4 @@
-//! The GPUs while a probe runs: what they did in the measured time, and who disturbed them.
+//! Watches the GPUs while a probe runs: what they did in the measured time, and which other programs disturbed them.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -18,13 +18,13 @@ pub(super) struct GpuWatch {
     /// When the probe began.
     begin: Instant,
     metered: Option<Metered>,
-    /// The answer to a question that was asked without waiting, and the time that it is about.
+    /// The pending answer to a question that was asked without waiting, with the time span it is about.
     asked: Option<(Window, Receiver<Result<Metered, String>>)>,
-    /// What the answers said, for the timeline.
+    /// The answers so far, for the timeline.
     looks: Vec<Look>,
 }
 
-/// What all GPUs together did in some seconds.
+/// The readings of all GPUs together over some seconds.
 #[derive(Debug)]
 struct Look {
     window: Window,
@@ -46,12 +46,12 @@ impl Look {
 }
 
 impl GpuWatch {
-    /// Of a device that has none.
+    /// Makes a watch for a machine without a GPU.
     pub(super) fn none() -> Self {
         Self { meter: None, begin: Instant::now(), metered: None, asked: None, looks: Vec::new() }
     }
 
-    /// Of a probe whose processes are `root` and all below it; `idle` is what was in use before it.
+    /// Makes a watch for a probe whose processes are `root` and its descendants; `idle` is what was in use before it.
     pub(super) fn begin(visible: &Visible, root: u32, idle: GpuState, begin: Instant) -> Self {
         let meter = GpuMeter::shared();
         if let Ok(meter) = meter {
@@ -60,12 +60,12 @@ impl GpuWatch {
         Self { meter: Some(meter), begin, metered: None, asked: None, looks: Vec::new() }
     }
 
-    /// What the GPUs did between two moments, as it was when it was asked for last; asks anew, without waiting. None where
-    /// there is no answer yet.
+    /// Returns what the GPUs did between two moments, according to the last answer, and asks anew without waiting.
+    /// `None` while there is no answer yet.
     pub(super) fn live(&mut self, from: Instant, to: Instant) -> Option<Vec<GpuUse>> {
         let meter = self.meter?.ok()?;
         let answer = match self.asked.as_ref().map(|(window, answer)| (*window, answer.try_recv())) {
-            // Still under way.
+            // The answer is still pending.
             Some((_, Err(TryRecvError::Empty))) => return None,
             Some((window, Ok(answer))) => answer.ok().map(|metered| (window, metered.gpus)),
             Some((_, Err(TryRecvError::Disconnected))) | None => None,
@@ -77,7 +77,7 @@ impl GpuWatch {
         Some(gpus)
     }
 
-    /// What all GPUs together did around a moment, as far as they were asked.
+    /// Returns what all GPUs together did around a moment, if they were asked then.
     pub(super) fn around(&self, moment: Instant) -> Option<&BTreeMap<Metric, f64>> {
         let distance = |look: &Look| {
             let middle = look.middle();
@@ -94,7 +94,7 @@ impl GpuWatch {
         }
     }
 
-    /// The measurement with what the GPUs did meanwhile, or `Disturbed`.
+    /// Adds to the measurement what the GPUs did meanwhile, or returns `Disturbed`.
     pub(super) fn measured(&mut self, mut measurement: Measurement, throughput: &Throughput) -> Outcome {
         let end = self.begin + throughput.ended;
         let begin = end.checked_sub(throughput.measured).unwrap_or(self.begin);
@@ -110,7 +110,7 @@ impl GpuWatch {
         Outcome::Measured(measurement)
     }
 
-    /// The outcome, with the errors that the driver reported where the probe failed.
+    /// Adds to the outcome the errors that the driver reported, where the probe failed.
     pub(super) fn explained(mut self, mut outcome: Outcome) -> Outcome {
         let now = Instant::now();
         let metered = self.end(Window { begin: self.begin, end: now });
@@ -123,7 +123,7 @@ impl GpuWatch {
         outcome
     }
 
-    /// Ends to watch; what is known then is known when it is asked for again.
+    /// Stops watching; later calls return the same answer.
     fn end(&mut self, window: Window) -> Option<Result<Metered, String>> {
         if let Some(metered) = &self.metered {
             return Some(Ok(metered.clone()));

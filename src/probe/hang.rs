@@ -1,4 +1,4 @@
-//! Where a probe hangs that makes no progress, by asking its processes.
+//! Finds out where a probe without progress hangs, by asking its processes.
 //!
 //! A process that said `hello` with its `pid` writes the stacks of all its threads, on SIGUSR2, to the file
 //! `python/stacks-PID.txt` in the probe's folder, as Python's `faulthandler.register` does.
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What was found out.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Hang {
-    /// Where, in words: `waiting for the data loader (train.py:45)`.
+    /// The place, in words: `waiting for the data loader (train.py:45)`.
     pub(super) reason: Option<String>,
     /// The main threads' stacks, as Python writes them.
     pub(super) lines: Vec<String>,
@@ -32,8 +32,8 @@ fn stacks_file(folder: &Path, pid: u32) -> PathBuf {
     folder.join("python").join(format!("stacks-{pid}.txt"))
 }
 
-/// Asks processes, by their ranks, where they are. Only those among `living` are signalled: SIGUSR2 ends one that does
-/// not expect it. `go_on` is asked all the while.
+/// Asks processes, by their ranks, where they are. Signals only those among `living`, because SIGUSR2 ends a process
+/// that does not expect it. Keeps calling `go_on` meanwhile.
 pub(super) fn ask(folder: &Path, pids: &BTreeMap<u32, u32>, living: &[u32], go_on: &mut dyn FnMut() -> bool) -> Hang {
     let mut waiting: Vec<Asked> = Vec::new();
     let mut answers: BTreeMap<u32, Answer> = BTreeMap::new();
@@ -70,7 +70,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Its main thread's stack, once it has written and no more is coming.
+    /// Returns its main thread's stack, once it is written completely.
     fn answer(&mut self) -> Option<Stack> {
         let size = fs::metadata(&self.file).ok()?.len();
         if size == self.before || size != std::mem::replace(&mut self.size, size) {
@@ -93,7 +93,7 @@ fn send(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::kill_process(pid, Signal::USR2).is_ok())
 }
 
-/// What the answers say together; ranks that say the same are named once.
+/// Combines the answers; ranks with the same answer are named once.
 fn told(answers: &BTreeMap<u32, Answer>) -> Hang {
     let is_distributed = answers.len() > 1;
     let mut ranks_at: Vec<(String, Vec<u32>)> = Vec::new();
@@ -123,7 +123,7 @@ fn told(answers: &BTreeMap<u32, Answer>) -> Hang {
     Hang { reason: Some(words.collect::<Vec<_>>().join("; ")), lines }
 }
 
-/// Without anybody to ask: whether a signal has stopped a process.
+/// Finds out, without an answer from anybody, whether a signal has stopped a process.
 fn stopped(living: &[u32]) -> Hang {
     let reason = living.iter().find(|pid| is_stopped(**pid)).map(|&pid| match command(pid) {
         Some(command) => format!("process {pid} (`{command}`) is stopped by a signal"),
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn nobody_is_asked_who_did_not_say_hello() {
         assert_eq!(ask(Path::new("/nowhere"), &BTreeMap::new(), &[], &mut || true), Hang::default());
-        // Not among the living: not signalled, or this process would die.
+        // It is not among the living, so it is not signalled; otherwise this process would die.
         let own = BTreeMap::from([(0, std::process::id())]);
         assert_eq!(ask(Path::new("/nowhere"), &own, &[], &mut || true), Hang::default());
     }

@@ -1,4 +1,4 @@
-//! What a probe says while it runs: steps, rates, memory, errors, and how its process ended.
+//! Collects what a probe reports while it runs: steps, rates, memory, errors, and how its process ended.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,17 +13,17 @@ use super::totals::Totals;
 use super::{CommandStep, ProbeError, Rate};
 use crate::model::{FLOPS, Facts};
 
-/// What reaches the loop of a probe.
+/// A message to the loop of a probe.
 pub(super) enum Message {
     /// A rank reported.
     Event { event: Event, rank: u32, at: Instant },
     /// A line on the socket that is no event.
     BadLine,
-    /// A connection on which a rank had said `hello` was closed; in an orderly way, if `bye` was said or was not to be.
+    /// A connection on which a rank had said `hello` was closed; orderly if the rank said `bye` or need not say it.
     Closed { rank: u32, is_orderly: bool, at: Instant },
-    /// The pattern found numbers, in lines that came together.
+    /// The pattern found numbers in lines that arrived together.
     Readings { numbers: Vec<f64>, at: Instant },
-    /// The supervisor has news, or is gone.
+    /// The supervisor reported something, or is gone.
     Supervisor(Option<Report>),
 }
 
@@ -45,17 +45,17 @@ pub(super) struct Heard<'s> {
     pub(super) totals: Totals,
     pub(super) facts: Facts,
     last_step: Option<StepTime>,
-    /// What else happens in the step that is under way.
+    /// The mark of the step that is under way, if it has one.
     mark: Option<String>,
     pub(super) last_progress: Instant,
     pub(super) framework: Option<String>,
-    /// The processes that can say where they hang, by rank.
+    /// The processes that can report where they hang, by rank.
     pub(super) pids: BTreeMap<u32, u32>,
-    /// Who reports.
+    /// The processes that report.
     pub(super) ranks: Ranks,
     /// The hook's targets that have not taken effect yet, each with its parameter.
     pub(super) wanted: BTreeMap<String, String>,
-    /// Whether the window counts steps, since nobody knows their samples.
+    /// Whether the window counts steps because nobody reports their samples.
     pub(super) is_in_steps: bool,
     /// A loss that was not finite.
     pub(super) diverged: Option<f64>,
@@ -63,7 +63,7 @@ pub(super) struct Heard<'s> {
     pub(super) is_done: bool,
     pub(super) bad_lines: u64,
     pub(super) reported: Option<(ErrorKind, String)>,
-    /// The parameters that found nothing to act on.
+    /// The parameters that nothing in the step takes.
     pub(super) closes: Vec<String>,
     pub(super) ending: Option<Ending>,
     pub(super) leftovers: usize,
@@ -117,7 +117,7 @@ impl<'s> Heard<'s> {
         }
     }
 
-    /// Whether a step was reported, if only one, which gives no time yet.
+    /// Whether any step was reported, even a single one that gives no time yet.
     pub(super) fn any_step(&self) -> bool {
         self.last_step.is_some() || self.window.steps() > 0
     }
@@ -141,7 +141,7 @@ impl<'s> Heard<'s> {
     }
 
     fn hear_event(&mut self, event: Event, rank: u32, at: Instant) -> Result<Option<News>, ProbeError> {
-        // Before the first step any event is a sign of life; after it only steps are.
+        // Before the first step any event shows progress; after it only steps do.
         if !self.any_step() {
             self.last_progress = at;
         }
@@ -167,15 +167,15 @@ impl<'s> Heard<'s> {
             }
             Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds.0),
             Event::Memory { allocated, reserved, other, capacity, retries } => {
-                // What is not the framework's takes its share of the same device.
+                // Memory outside the framework takes its share of the same device.
                 let peak_bytes = allocated.max(reserved).map(|peak| peak.saturating_add(other.unwrap_or(0)));
                 self.totals.memory(rank, MemoryReport { peak_bytes, capacity_bytes: capacity, retries });
             }
-            // Of several marks in a step the first tells what it was.
+            // If a step has several marks, the first says what it was.
             Event::Mark { name } if rank == 0 => {
                 self.mark.get_or_insert(name);
             }
-            // What a step says while it is ended does not undo that it was done.
+            // An error that a step reports while it is being ended does not undo that it was done.
             Event::Error { .. } if self.is_done => {}
             Event::Error { kind, message, parameters } => {
                 if kind == ErrorKind::NotApplied && self.reported.is_none() {
@@ -206,7 +206,7 @@ impl<'s> Heard<'s> {
             return Ok(());
         }
         let stated = self.samples_per_step;
-        // A step that tells its samples knows them; a hook can only guess what a batch's samples are.
+        // A step that reports its samples knows them; a hook can only guess how many samples a batch has.
         let is_hooked = self.step.template.apply.adapter.is_some();
         let amount = if is_hooked { stated.or(samples) } else { samples.or(stated) };
         let amount = self.counted(amount)?;
@@ -215,7 +215,7 @@ impl<'s> Heard<'s> {
             (Some(before), Some(now)) => now - before,
             _ => now.arrived.duration_since(before.arrived).as_secs_f64(),
         });
-        // The time before the first step is start-up, unless the step itself says how long it took.
+        // The time before the first step is start-up, unless the step itself reports how long it took.
         if let Some(seconds) = seconds.or(between) {
             self.window.push(StepReport {
                 at: now.arrived.duration_since(self.begin),
@@ -228,7 +228,8 @@ impl<'s> Heard<'s> {
         Ok(())
     }
 
-    /// What a step did: its samples, or one step. Of samples that are known of some steps only no rate can be made.
+    /// Returns what a step did: its samples, or one step. If the samples of only some steps are known, there is no
+    /// rate.
     fn counted(&mut self, samples: Option<f64>) -> Result<f64, ProbeError> {
         match samples {
             Some(samples) if !self.is_in_steps => Ok(samples),

@@ -1,4 +1,4 @@
-//! What an adapter's hook finds in a probe: its Python files, and the settings that it is to apply.
+//! Prepares what an adapter's hook needs in a probe: its Python files, and the settings that it is to apply.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,7 +17,7 @@ const VERSION: u32 = 1;
 /// The variable whose folders Python imports from first (its documentation, "Command line and environment").
 pub(super) const PYTHONPATH: &str = "PYTHONPATH";
 
-/// What the hook reads, since environment variables may be lost on the way to it.
+/// The file that the hook reads, because environment variables may be lost on the way to it.
 #[derive(Serialize)]
 struct ProbeFile<'p> {
     version: u32,
@@ -31,9 +31,9 @@ struct ProbeFile<'p> {
     experiment: Option<&'p Experiment>,
 }
 
-/// Lays the hook down below a folder that goes with the probe; returns the value of `PYTHONPATH` that brings it in, in
-/// front of `theirs`. Without an adapter nothing is set and no step is counted: files are guarded, where that is asked for,
-/// and trackers stay silent.
+/// Writes the hook below a folder that is removed with the probe. Returns the value of `PYTHONPATH` that loads it, in
+/// front of `theirs`. Without an adapter the hook sets nothing and counts no step; it guards files where that is asked
+/// for, and keeps trackers silent.
 pub(super) fn lay_down(
     scratch: &Path,
     socket: &Path,

@@ -1,5 +1,5 @@
-//! The machine while a probe runs: the memory of its processes and its peak, whether the machine is about to run out,
-//! who uses the processors, and the counters of the processes over the measured part.
+//! Watches the machine while a probe runs: the memory of the probe's processes, whether the machine is about to run out
+//! of memory, who uses the processors, and the counters of the processes over the measured time.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -19,9 +19,9 @@ use crate::machine::{
 };
 use crate::model::{DeviceReadings, Headroom, Readings, quantity::show_bytes};
 
-/// Host memory that runs short.
+/// A shortage of host memory.
 pub(super) struct Shortage {
-    /// Whether the probe's own processes hold a good part of what is used.
+    /// Whether the probe's own processes hold a large part of the used memory.
     pub(super) by_probe: bool,
     pub(super) reason: String,
 }
@@ -47,7 +47,7 @@ struct Walk {
     pids: Vec<u32>,
     held_bytes: u64,
     anonymous_bytes: u64,
-    /// What was free in shared memory.
+    /// The shared memory that was free.
     shared_free_bytes: Option<u64>,
 }
 
@@ -62,12 +62,12 @@ struct Seen {
     /// Every process that was ever seen below the root.
     own: BTreeSet<u32>,
     last_times: Option<ProcessorTimes>,
-    /// How long the last walk through their memory took.
+    /// The processor time that the last walk through their memory took.
     cost: Duration,
 }
 
 impl HostWatch {
-    /// A watch on everything below a process; `shared` is from before it began.
+    /// Makes a watch on a process and its descendants; `shared` was made before the probe began.
     pub(super) fn new(root: u32, headroom: Headroom, shared: SharedWatch) -> Self {
         let seen = Arc::new(Mutex::new(Seen {
             held_bytes: 0,
@@ -83,7 +83,7 @@ impl HostWatch {
         let (end, ended) = channel();
         let (theirs, their_meter) = (Arc::clone(&seen), Arc::clone(&meter));
         let watch = move || watch(&theirs, &their_meter, &ended);
-        // Without the thread a few numbers are missing; the probe goes on.
+        // Without the thread a few numbers are missing, but the probe can go on.
         let _ = std::thread::Builder::new().name("host watch".to_owned()).spawn(watch);
         Self {
             root,
@@ -173,14 +173,17 @@ impl HostWatch {
         self.seen().shared.peak_bytes()
     }
 
-    /// That `/dev/shm` was full, in words, if it was.
+    /// Returns a message that `/dev/shm` was full, if it was.
     pub(super) fn shared_is_full(&self) -> Option<String> {
         self.seen().shared.full()
     }
 
-    /// The share of the processors' time that others used while the probe ran, where the processors were full: what
-    /// others used then was not there for the probe. With a tenth idle there was room for both.
+    /// Returns the share of the processors' time that others used while the probe ran, if the processors were full:
+    /// then the probe lacked what others used. Returns `None` if at least a tenth of the time was idle, since then
+    /// there was room for both.
     pub(super) fn foreign_cpu_share(&self) -> Option<f64> {
+        /// Round numbers: with a tenth idle nobody has to wait, and less than a tenth used by others is not worth a
+        /// mention.
         const IDLE: f64 = 0.1;
         const FOREIGN: f64 = 0.1;
         let shares = self.seen().last_times?.since(&self.first_times?)?;
@@ -209,13 +212,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Looks at the processes until the watch is over: at their counters four times a second, at their memory often at first,
+/// Watches the processes until the watch is dropped: their counters four times a second, their memory often at first,
 /// then once a second.
 ///
-/// The kernel walks all page tables of a process to add its memory up, 17 ms for a GiB of small pages on a Xeon of 2023.
-/// So there is a thread for it, it walks only where something has changed, and what is anonymous is followed without. All
-/// of it is done less often where it takes long: counters, what is followed, and walks are three of the parts that
-/// [`pause_after`] spaces.
+/// To add up a process's memory the kernel walks all of its page tables, which takes 17 ms per GiB of small pages on a
+/// Xeon of 2023. That is why it has a thread of its own, walks only where something has changed, and follows anonymous
+/// memory without a walk. Everything is done less often where it takes long: counters, following and walks are three of
+/// the parts whose intervals [`pause_after`] sets.
 fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
     let mut looks = 0_u32;
     let (mut memory_at, mut walk_at) = (Instant::now(), Instant::now());
@@ -242,24 +245,25 @@ fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
     }
 }
 
-/// What something gives, and the processor time that it took, which on a busy machine is far less than the time.
+/// Returns the result of an action and the processor time that it took; on a busy machine that is far less than the
+/// elapsed time.
 fn timed<T>(action: impl FnOnce() -> T) -> (T, Duration) {
     let before = thread_time();
     let given = action();
     (given, thread_time().saturating_sub(before))
 }
 
-/// Looks at the counters once; the processes that there are.
+/// Reads the counters once; returns the processes that exist.
 fn look_at_counters(meter: &Mutex<HostMeter>) -> Vec<u32> {
     let mut meter = locked(meter);
     meter.look();
     meter.pids().to_vec()
 }
 
-/// Takes note of who there is and of what memory has been added since it was last walked through; whether that calls for
-/// a walk.
+/// Records the processes and the memory that was added since the last walk; returns whether a walk is due.
 fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> bool {
-    /// Processes that share pages make copies of them, which the count of what is anonymous does not show.
+    /// Processes that share pages copy them over time, which the count of anonymous memory does not show; so a walk is
+    /// repeated after this time.
     const OLD: Duration = Duration::from_secs(10);
     let (times, anonymous) = (ProcessorTimes::read(pids), anonymous_memory_of(pids));
     let shared_free_bytes = SharedMemory::read().map(|memory| memory.free_bytes);
@@ -269,7 +273,7 @@ fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> 
     seen.last_times = times.or(seen.last_times);
     let Some(walk) = seen.walk.as_ref().filter(|walk| walk.pids == pids) else { return !pids.is_empty() };
     let held = (walk.held_bytes + anonymous).saturating_sub(walk.anonymous_bytes);
-    // The first is the supervisor, which shares nothing.
+    // The first process is the supervisor, which shares nothing.
     let is_old = pids.len() > 2 && walk.at.elapsed() > OLD;
     let has_changed = is_old || walk.shared_free_bytes != shared_free_bytes;
     seen.holds(held);
@@ -278,7 +282,7 @@ fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> 
     has_changed
 }
 
-/// Adds the memory of the processes up.
+/// Adds up the memory of the processes.
 fn walk_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) {
     let begin = Instant::now();
     let shared_free_bytes = SharedMemory::read().map(|memory| memory.free_bytes);

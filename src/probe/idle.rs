@@ -1,7 +1,7 @@
-//! Memory between two probes: back to what it was before the first.
+//! Waits between two probes until memory is back to what it was before the first.
 //!
-//! Host memory is not waited for: it is the processes', and those are gone; what others take of a shared machine's is no
-//! reason to stop, and a probe that runs short of it for their sake is disturbed.
+//! It does not wait for host memory. That belongs to the processes, and they are gone. If other programs take memory of
+//! a shared machine, that is no reason to stop; a probe that runs short because of them counts as disturbed.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -16,20 +16,20 @@ use crate::machine::{
 };
 use crate::model::{Failure, Memory, Outcome, Progress, quantity::show_bytes};
 
-/// How long memory may take to come back: a driver takes a process apart after its end.
+/// How long memory may take to come back after a process ends, while the driver releases it: a round number.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The share of the shared memory that was free before the first probe that must be free again. What the probes left is
-/// removed, so the rest is other programs', which a machine may well have.
+/// removed, so the rest belongs to other programs, which may well use some. A round number.
 const SHARED_FREE: f64 = 0.5;
 
-/// What was in use before the first probe.
+/// The memory that was in use before the first probe.
 #[derive(Debug)]
 pub(super) struct Idle {
     shared: Option<SharedMemory>,
     meter: Option<&'static GpuMeter>,
     gpu: Option<GpuState>,
-    /// Processes that came onto a GPU since, and stayed.
+    /// Processes that came onto a GPU later and stayed.
     settled: BTreeSet<u32>,
     patience: Duration,
 }
@@ -54,12 +54,12 @@ impl Idle {
         Self { shared: SharedMemory::read(), meter, gpu, settled: BTreeSet::new(), patience: PATIENCE }
     }
 
-    /// Waits until memory is back; `Break` when the caller does not want to wait any more.
+    /// Waits until memory is back; `Break` when the caller does not want to wait any longer.
     ///
-    /// A program that came onto a GPU is waited for once. If it stays, what it holds is its own from then on.
+    /// Waits for a newly arrived program on a GPU only once. If it stays, its memory counts as its own from then on.
     ///
     /// # Errors
-    /// It does not come back.
+    /// The memory does not come back.
     pub(super) fn wait(&mut self, visible: &Visible, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
         let mut begin = Instant::now();
         while let Some(held) = self.held(visible) {
@@ -85,13 +85,14 @@ impl Idle {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// What GPUs hold now.
+    /// Returns the memory in use on the GPUs now.
     pub(super) fn gpu_state(&self, visible: &Visible) -> GpuState {
         self.meter.and_then(|meter| meter.read(visible).ok()).unwrap_or_default()
     }
 
-    /// The outcome, unless GPU memory ran out while somebody held a part who was not there before the first probe: then
-    /// it says nothing about the config. `own` are the probe's processes, which a driver may list after their end.
+    /// Returns the outcome, or `Disturbed` if GPU memory ran out while a program held a part that was not there before
+    /// the first probe: such an outcome says nothing about the config. `own` are the probe's processes, which a driver
+    /// may list after their end.
     pub(super) fn judge(&self, outcome: Outcome, visible: &Visible, own: &BTreeSet<u32>) -> Outcome {
         let Outcome::OutOfMemory { memory: Memory::Device, failure } = outcome else { return outcome };
         let now = self.gpu_state(visible);
@@ -123,11 +124,11 @@ impl Idle {
     }
 }
 
-/// GPU memory that is in use beyond what was before the first probe and what other programs have taken since, or that a
-/// program holds which came since and has not settled.
+/// Finds GPU memory in use that neither was in use before the first probe nor belongs to other programs seen since, or
+/// that is held by a program that came since and has not settled.
 fn held_on_gpu(before: &GpuState, now: &GpuState, settled: &BTreeSet<u32>) -> Option<Held> {
     now.gpus.iter().find_map(|gpu| {
-        // A GPU that was not there before the first probe tells nothing.
+        // A GPU that was not seen before the first probe cannot be compared.
         let grown = gpu.used_bytes.checked_sub(before.used_of(&gpu.uuid)?)?;
         let of_it = |process: &&GpuProcess| process.uuid == gpu.uuid;
         let newcomer = now.processes.iter().filter(of_it).find(|process| {
@@ -144,7 +145,8 @@ fn held_on_gpu(before: &GpuState, now: &GpuState, settled: &BTreeSet<u32>) -> Op
     })
 }
 
-/// What processes that can be seen hold more of a GPU than before. One that does not tell may hold all of it.
+/// Returns how much more of a GPU visible processes hold than before. A process that does not report its memory may
+/// hold all of the growth.
 fn taken_by_others(before: &GpuState, now: &GpuState, gpu: &GpuMemory, grown: u64) -> u64 {
     let held_before = |pid: u32| {
         let same = before.processes.iter().find(|process| process.pid == pid && process.uuid == gpu.uuid);
@@ -158,7 +160,7 @@ fn taken_by_others(before: &GpuState, now: &GpuState, gpu: &GpuMemory, grown: u6
     taken.fold(0, u64::saturating_add)
 }
 
-/// The process that holds most of those that were not there before, and where.
+/// Finds the process that holds most among those that were not there before, and on which GPU.
 fn largest_newcomer<'n>(
     before: &GpuState,
     now: &'n GpuState,
@@ -170,7 +172,7 @@ fn largest_newcomer<'n>(
     Some((&gpu.place, largest))
 }
 
-/// The process that holds most of shared memory.
+/// Finds the process that holds most of the shared memory.
 fn largest_in_shared() -> Option<String> {
     let held = |pid: u32| files_of(&[pid]).values().map(|file| file.bytes).sum::<u64>();
     let (bytes, pid) = all().into_iter().map(|pid| (held(pid), pid)).max()?;
@@ -183,7 +185,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A GPU on which so much is in use, with its processes.
+    /// Makes a GPU with this much memory in use and these processes.
     fn state(used: u64, processes: &[(u32, Option<u64>)]) -> GpuState {
         let (place, uuid) = ("GPU 0".to_owned(), "GPU-a1".to_owned());
         let process = |&(pid, held): &(u32, Option<u64>)| GpuProcess {
@@ -229,7 +231,7 @@ mod tests {
     #[test]
     fn shared_memory_is_waited_for_and_its_holder_named() {
         let Some(now) = SharedMemory::read() else { return };
-        // As if more had been free than there is now.
+        // Pretends that more was free before than there is now.
         let before = SharedMemory { total_bytes: now.total_bytes * 4, free_bytes: now.total_bytes * 4 };
         let patience = Duration::from_millis(100);
         let visible = Visible::default();

@@ -1,4 +1,4 @@
-//! A training step inside this process.
+//! Probes of a training step inside this process.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -30,7 +30,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// A step over so many samples.
+    /// Makes a step over this many samples.
     pub fn new(samples: u64) -> Self {
         Self { samples, ..Self::default() }
     }
@@ -42,7 +42,7 @@ impl Step {
         self
     }
 
-    /// Adds how many floating-point operations the step has, a multiplication and an addition being two.
+    /// Adds the number of floating-point operations of the step; a multiplication and an addition count as two.
     #[must_use]
     pub fn flops(mut self, flops: f64) -> Self {
         self.flops = Some(flops);
@@ -63,8 +63,8 @@ impl Step {
         self
     }
 
-    /// Says that something out of the ordinary happened in the step, such as `epoch`, `evaluation` or `checkpoint`: its
-    /// time says nothing about the others and is left out of the throughput.
+    /// Marks that something out of the ordinary happened in the step, such as `epoch`, `evaluation` or `checkpoint`.
+    /// Its time says nothing about other steps and is left out of the throughput.
     #[must_use]
     pub fn mark(mut self, name: &'static str) -> Self {
         self.mark = Some(name);
@@ -92,8 +92,8 @@ pub enum StepError {
 
 /// A training step inside this process.
 ///
-/// A closure that takes the settings and runs one step is one. A step cannot be cut short: one that never returns
-/// stops the search, where a command would be ended.
+/// A closure that takes the settings and runs one step implements it. A step cannot be interrupted: one that never
+/// returns stops the search, whereas a command would be ended.
 pub trait TrainingStep {
     /// Builds what the config needs: model, optimiser, data loader.
     ///
@@ -127,7 +127,7 @@ pub struct InProcess<S>(pub S);
 impl<S: TrainingStep> Prober for InProcess<S> {
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
         let step = &mut self.0;
-        // A panic in the user's step is that config's failure, not the search's; the step is released either way.
+        // A panic in the user's step is a failure of that config, not of the search; the step is released either way.
         let begin = Instant::now();
         let mut gpu = watch_gpus(begin);
         let ended = catch_unwind(AssertUnwindSafe(|| match step.prepare(job.settings) {
@@ -237,7 +237,7 @@ fn run(
     }
 }
 
-/// Adds what a step did to what is known.
+/// Adds a step to the window and the totals.
 fn hear(done: &Step, at: Duration, took: Duration, window: &mut Window, totals: &mut Totals) {
     for (name, time) in &done.phases {
         totals.phase(name, time.as_secs_f64());

@@ -1,4 +1,4 @@
-//! What the devices told of the last seconds, for whoever watches a probe while it runs.
+//! The devices' readings over the last seconds, for whoever watches a running probe.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,22 +9,22 @@ use crate::model::{DeviceReadings, Readings};
 /// How often the devices are asked; their meters look at them four times a second themselves.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The time that the numbers are of: short enough to see a change, long enough for several looks.
+/// The time span that the numbers cover: short enough to see a change, long enough for several readings.
 const SPAN: Duration = Duration::from_secs(3);
 
-/// Keeps the numbers until it is time for new ones.
+/// Keeps the numbers until new ones are due.
 pub(super) struct Live {
     next: Instant,
     latest: Arc<DeviceReadings>,
 }
 
 impl Live {
-    /// Of a probe that begins now.
+    /// Makes one for a probe that begins now.
     pub(super) fn new(begin: Instant) -> Self {
         Self { next: begin + EVERY, latest: Arc::default() }
     }
 
-    /// The numbers now; `host` gives those of the machine between two moments. Nothing is waited for.
+    /// Returns the current numbers without waiting; `host` returns those of the machine between two moments.
     pub(super) fn look(
         &mut self,
         now: Instant,

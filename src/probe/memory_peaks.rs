@@ -1,13 +1,14 @@
-//! Peaks of device memory, and whether they belong to warm-up.
+//! Keeps peaks of device memory, and decides whether they belong to warm-up.
 
 use std::collections::BTreeMap;
 
 /// One report of device memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MemoryReport {
-    /// Largest use since the rank's last report, or since its start, in bytes; what is not the framework's included.
+    /// The largest use since the rank's last report, or since its start, in bytes; includes memory outside the
+    /// framework.
     pub(super) peak_bytes: Option<u64>,
-    /// What there is, in bytes.
+    /// The device's memory capacity in bytes.
     pub(super) capacity_bytes: Option<u64>,
     /// How often so far the allocator had to free its caches and try again.
     pub(super) retries: Option<u64>,
@@ -16,12 +17,12 @@ pub(super) struct MemoryReport {
 /// A peak and the steps in which it was reached.
 #[derive(Debug, Clone, Copy)]
 struct Peak {
-    /// Steps that had ended before.
+    /// The number of steps that had ended before.
     after: usize,
     bytes: u64,
 }
 
-/// All reports of one probe, in bounded memory.
+/// All memory reports of one probe, in bounded memory.
 #[derive(Debug, Default)]
 pub(super) struct MemoryPeaks {
     peaks: Vec<Peak>,
@@ -31,7 +32,7 @@ pub(super) struct MemoryPeaks {
     pub(super) retries: Option<u64>,
 }
 
-/// The peaks before and after a step; of several ranks the fullest counts.
+/// The peaks before and after a step; of several ranks, those of the fullest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Split {
     pub(super) warmup: Option<u64>,
@@ -39,7 +40,7 @@ pub(super) struct Split {
 }
 
 impl MemoryPeaks {
-    /// Takes a report that a rank makes after so many steps.
+    /// Adds a report that a rank makes after this many steps.
     pub(super) fn push(&mut self, rank: u32, steps: usize, report: MemoryReport) {
         const KEPT: usize = 8192;
         self.capacity_bytes = report.capacity_bytes.or(self.capacity_bytes);
@@ -48,7 +49,7 @@ impl MemoryPeaks {
         let after = self.reported.insert(rank, steps).unwrap_or(0);
         self.peaks.push(Peak { after, bytes });
         if self.peaks.len() >= KEPT {
-            // Of two neighbours the larger counts from the earlier step on: a peak may count as warm-up for it.
+            // Of two neighbours the larger is kept with the earlier step, so a peak may be counted as warm-up.
             let larger = |pair: &[Peak]| Peak {
                 after: pair.iter().map(|peak| peak.after).min().unwrap_or(0),
                 bytes: pair.iter().map(|peak| peak.bytes).max().unwrap_or(0),
@@ -57,10 +58,10 @@ impl MemoryPeaks {
         }
     }
 
-    /// The peaks of what began before the end of so many steps, and of what began later.
+    /// Splits peaks into those that began before the end of this many steps, and later ones.
     ///
-    /// A report that spans the end of warm-up may tell a peak of either side and counts as warm-up's, unless there is
-    /// no other: then there is no telling, and it counts for both.
+    /// A report that spans the end of warm-up may have its peak on either side and is counted as warm-up. If there is
+    /// no other report, it counts for both.
     pub(super) fn split_at(&self, warmup_steps: usize) -> Split {
         let largest = |is_warmup: bool| {
             let of_it = self.peaks.iter().filter(|peak| (peak.after < warmup_steps) == is_warmup);

@@ -58,18 +58,18 @@ pub use writes::{Protection, Writes, WritesError, WritesWish};
 
 use crate::model::{Config, Estimate, Headroom, Outcome, Progress, Settings, quantity::show_bytes};
 
-/// How far a probe may go.
+/// The limits of a probe.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Wall time of one probe, start-up included. Where enough was measured by then, it counts.
+    /// Wall time of one probe, start-up included. If enough has been measured by then, the measurement counts.
     pub probe_time: Duration,
-    /// Time without progress after which a probe is given up.
+    /// Time without progress after which a probe is ended.
     pub stall_time: Duration,
     /// Time between asking processes to end and ending them.
     pub grace_time: Duration,
     /// Longest time spent measuring after warm-up.
     pub measure_time: Duration,
-    /// Half the width of the throughput's 95 % interval, as a share, at which measuring ends sooner.
+    /// Half the width of the throughput's 95 % interval, as a share, at which measuring ends early.
     pub precision: f64,
     /// Host memory that must stay available; a probe that leaves less is ended.
     pub host_memory_headroom: Headroom,
@@ -80,12 +80,12 @@ pub struct Limits {
     pub log_size: Option<u64>,
 }
 
-/// The version of the way in which probes are measured: which steps count, how their rates become a throughput with an
-/// interval, what disturbs. Whoever changes that so that the same run comes to another number raises it.
+/// The version of the measuring method: which steps count, how their rates become a throughput with an interval, what
+/// counts as a disturbance. Raise it with every change after which the same run gives another number.
 pub const MEASURING: u32 = 2;
 
 impl Limits {
-    /// What of them trials depend on, for a journal: sizes of logs are none.
+    /// Returns the limits that trials depend on, for a journal; the size of logs is not among them.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
             "probe_time_s": self.probe_time.as_secs_f64(),
@@ -119,15 +119,15 @@ impl Default for Limits {
 pub enum Effort {
     /// As a candidate among many.
     Probe,
-    /// As one of very many: for at most one of so many equal parts of the usual time.
+    /// As one of very many: for at most one of this many equal parts of the usual time.
     Screen {
         /// How many parts there are.
         one_in: NonZeroU32,
     },
     /// As a leader, twice as long and twice as precise.
     Confirm,
-    /// Only until the losses of the first steps are known, to compare another config's with; its log has a name of
-    /// its own.
+    /// Only until the losses of the first steps are known, to compare with those of another config; its log has its own
+    /// name.
     Losses,
 }
 
@@ -140,25 +140,25 @@ pub struct Job<'a> {
     pub config: &'a Config,
     /// Its names and values.
     pub settings: &'a Settings,
-    /// How far to go.
+    /// The limits of the probe.
     pub limits: &'a Limits,
     /// How carefully to measure.
     pub effort: Effort,
-    /// The throughput of the best config so far: a probe that is worse with 99 % confidence may stop. None where
-    /// something else than throughput counts, or this config must be measured in full.
+    /// The throughput of the best config so far; a probe that is worse with 99 % confidence may stop. `None` where
+    /// something other than throughput counts, or this config must be measured in full.
     pub rival: Option<Estimate>,
-    /// What the probe does beside, or instead of, training; none for a probe like any other. Only command probers with
-    /// an adapter can make one.
+    /// What the probe does in addition to training, or instead of it; `None` for an ordinary probe. Only a command
+    /// prober with an adapter supports it.
     pub experiment: Option<&'a Experiment>,
 }
 
-/// Losses of the first steps that a measurement keeps.
+/// The number of losses of the first steps that a measurement keeps.
 pub const FIRST_LOSSES: usize = 16;
 
-/// What a prober tells while it works; the answer says whether to go on.
+/// The function that receives a prober's progress; its answer says whether to go on.
 pub type Watch<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
-/// What can run a probe.
+/// A prober runs probes.
 ///
 /// A probe that fails is an [`Outcome`]; an error means that probing itself is impossible, whatever the config.
 pub trait Prober {
@@ -168,7 +168,7 @@ pub trait Prober {
     /// `Break`, the probe ends at once with [`Outcome::Interrupted`].
     ///
     /// # Errors
-    /// No config can be probed, and why.
+    /// No config can be probed; the error says why.
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError>;
 }
 
@@ -179,14 +179,14 @@ pub enum ProbeError {
     /// The command does not exist or may not be run.
     #[error("cannot start `{program}`: {reason}")]
     Start {
-        /// The first word of the command.
+        /// The program: the first word of the command.
         program: String,
         /// Why not.
         reason: String,
         /// What to do about it.
         hint: String,
     },
-    /// The step does not run here, whatever the config: a module or a program is missing, or its command line is wrong.
+    /// The step cannot run here, whatever the config: a module or a program is missing, or its command line is wrong.
     #[error("the step cannot run in this environment: {reason}")]
     Environment {
         /// What is missing or wrong.
@@ -196,10 +196,10 @@ pub enum ProbeError {
         /// The last lines that the step printed.
         last_lines: Vec<String>,
     },
-    /// Steps were reported without saying how many samples they took.
+    /// Steps were reported without their number of samples.
     #[error("nobody says how many samples a step takes, so batch sizes cannot be compared")]
     NoSamples,
-    /// The samples of a step cannot be computed.
+    /// The samples per step cannot be computed.
     #[error("`samples_per_step = \"{expression}\"` is no positive number for {settings}")]
     SamplesPerStep {
         /// The expression.
@@ -207,7 +207,7 @@ pub enum ProbeError {
         /// The settings, in one line.
         settings: String,
     },
-    /// Processes of a probe cannot be ended.
+    /// Processes of a probe do not end.
     #[error("{count} processes of the probe do not end, even by SIGKILL: {}", listed(.pids))]
     Survivors {
         /// How many.
@@ -215,7 +215,7 @@ pub enum ProbeError {
         /// The first of them.
         pids: Vec<u32>,
     },
-    /// Memory that a probe used, or somebody else took meanwhile, is not free again.
+    /// Memory that a probe used, or that somebody else took meanwhile, is not free again.
     #[error("{} more of {place} than before the first probe are in use{}", show_bytes(*.bytes), held_by(.holder.as_deref()))]
     MemoryHeld {
         /// Which memory, such as `GPU 0`.
@@ -235,10 +235,10 @@ pub enum ProbeError {
         /// Why it failed.
         source: std::io::Error,
     },
-    /// What the probe's writes are to be kept from cannot be.
+    /// The requested protection against writes is not possible.
     #[error(transparent)]
     Writes(#[from] WritesError),
-    /// A step in this process asked for the search to end.
+    /// A step in this process asked to end the search.
     #[error("the training step gave up: {reason}")]
     GaveUp {
         /// Its reason.
@@ -255,7 +255,7 @@ impl ProbeError {
 }
 
 impl ProbeError {
-    /// The last lines that the step printed, where they say more.
+    /// Returns the last lines that the step printed, where they say more than the error.
     pub fn last_lines(&self) -> &[String] {
         match self {
             Self::Environment { last_lines, .. } => last_lines,
@@ -263,7 +263,7 @@ impl ProbeError {
         }
     }
 
-    /// What to do about it, where that can be said.
+    /// Returns what to do about it, where there is advice.
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Start { hint, .. } | Self::Environment { hint, .. } => Some(hint),

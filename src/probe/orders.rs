@@ -1,4 +1,4 @@
-//! What gputune and a supervisor tell each other: one line of JSON for each message.
+//! The messages between gputune and a supervisor: one line of JSON each.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 
 use super::writes::Layout;
 
-/// What gputune tells the supervisor first.
+/// The first message from gputune to the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) command: Vec<String>,
     pub(super) env: BTreeMap<String, String>,
     pub(super) cwd: PathBuf,
     pub(super) grace_ms: u64,
-    /// Folders that gputune removes at the end, or the supervisor when gputune is gone; the first has the socket and what
-    /// gputune wrote down of the probe.
+    /// Folders to remove at the end, by gputune or, if gputune is gone, by the supervisor. The first has the socket and
+    /// gputune's notes on the probe.
     pub(super) to_remove: Vec<PathBuf>,
-    /// The mount namespace that the command runs in; none for that of gputune.
+    /// The mount namespace for the command; `None` for that of gputune.
     pub(super) layout: Option<Layout>,
 }
 
-/// What gputune tells it later: to ask all processes to end, and to end them after the grace time, or at once. Closing the
-/// connection means to end them now, and that there is no gputune any more.
+/// The later message: ask all processes to end, and end them after the grace time or at once. A closed connection means
+/// that gputune is gone and that they must be ended now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stop {
     pub(super) at_once: bool,
 }
 
-/// What the supervisor tells.
+/// A message from the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {
@@ -37,9 +37,9 @@ pub(super) enum Report {
     Started { pid: u32 },
     /// The command could not be started.
     NotStarted { errno: i32, message: String },
-    /// The command ended by itself or on demand; so many of its processes are still there.
+    /// The command ended by itself or on demand; `leftovers` of its processes are still there.
     Ended { ending: Ending, leftovers: usize },
-    /// Nothing is left, except those that even SIGKILL did not end.
+    /// Nothing is left, except the processes that even SIGKILL did not end.
     Clean { survivors: Vec<u32> },
 }
 
@@ -63,12 +63,12 @@ impl Ending {
         matches!(self, Self::Signalled(9) | Self::Exited(137))
     }
 
-    /// Whether SIGBUS ended it, as access to a mapped file does that has no room left.
+    /// Whether SIGBUS ended it, as happens on access to a mapped file when there is no room left.
     pub(super) fn is_bus_error(self) -> bool {
         matches!(self, Self::Signalled(7) | Self::Exited(135))
     }
 
-    /// How a process ended that this signal ended, by the signal's description in glibc (strsignal(3)).
+    /// Returns the ending by a signal that has this description in glibc (strsignal(3)).
     pub(super) fn by_description(description: &str) -> Option<Self> {
         const DESCRIPTIONS: &[(&str, i32)] = &[
             ("Hangup", 1),

@@ -1,4 +1,4 @@
-//! What a probe prints: copied to its log, its last lines kept, rates read off it.
+//! Reads what a probe prints: copies it to the log, keeps the last lines, finds rates.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,12 +14,12 @@ use regex::bytes::Regex;
 
 use super::heard::Message;
 
-/// Lines kept for error messages and for recognising failures.
+/// The lines kept for error messages and for recognising failures: a round number, enough for several tracebacks.
 const LAST_LINES: usize = 200;
 /// Bytes of a line that are kept or searched.
 const LINE_BYTES: usize = 8 * 1024;
 
-/// What a thread reads from the pipe of a probe's standard output and error.
+/// The reader, in a thread, of the pipe for a probe's standard output and error.
 pub(super) struct Output {
     state: Arc<State>,
     reader: Option<JoinHandle<()>>,
@@ -65,7 +65,7 @@ impl Output {
         self.state.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether the pipe is closed at every end.
+    /// Whether all writing ends of the pipe are closed.
     pub(super) fn is_finished(&self) -> bool {
         self.reader.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -75,7 +75,7 @@ impl Output {
         self.state.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// Why the log is not whole, if it is not.
+    /// Returns why the log is incomplete, if it is.
     pub(super) fn log_error(&self) -> Option<io::Error> {
         self.state.log_error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -86,7 +86,7 @@ struct Copier {
     left: u64,
     pattern: Option<Regex>,
     line: Vec<u8>,
-    /// What the pattern found in lines that came together.
+    /// The numbers that the pattern found in lines that arrived together.
     numbers: Vec<f64>,
     state: Arc<State>,
     messages: SyncSender<Message>,
@@ -130,7 +130,8 @@ impl Copier {
         }
     }
 
-    /// A log that cannot be written must not stop the probe: its output is still read, or it would block.
+    /// Writes to the log. If that fails, the probe goes on, and its output is still read, because otherwise it would
+    /// block.
     fn write_log(&mut self, bytes: &[u8]) {
         let count = usize::try_from(self.left).map_or(bytes.len(), |left| left.min(bytes.len()));
         self.left -= count as u64;
@@ -157,7 +158,7 @@ impl Copier {
     }
 }
 
-/// A line without colours and other orders to a terminal (ECMA-48: ESC `[`, parameters, one final sign).
+/// Returns a line without colours and other control sequences (ECMA-48: ESC `[`, parameters, one final character).
 fn plain(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
     let mut signs = line.trim_end().chars();
@@ -175,7 +176,7 @@ fn plain(line: &str) -> String {
     text
 }
 
-/// The first group of the pattern that took part, or all of the match, as a number; thousands may be set apart.
+/// Returns the first group of the pattern that took part, or the whole match, as a number; thousands may be set apart.
 fn find_number(pattern: &Regex, line: &[u8]) -> Option<f64> {
     let found = pattern.captures(line)?;
     let text = found.iter().skip(1).flatten().next().or_else(|| found.get(0))?;

@@ -1,4 +1,4 @@
-//! The best config with everything that another program wants to know about it.
+//! Describes the best config with everything that other programs need to know about it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,25 +30,25 @@ pub struct Throughput {
     pub unit: String,
 }
 
-/// What was made as large or as small as possible.
+/// The optimised metric with its value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Optimized {
     /// The metric.
     pub metric: String,
     /// Whether more or less is better.
     pub direction: Direction,
-    /// Its number for the config.
+    /// Its value for the config.
     #[serde(flatten)]
     pub estimate: Estimate,
 }
 
-/// One of several metrics that count.
+/// One of several goals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartReport {
-    /// The metric, whether more or less is better, and its number for the config.
+    /// The metric, its direction, and its value for the config.
     #[serde(flatten)]
     pub metric: Optimized,
-    /// Its share of the score, where metrics are weighed.
+    /// Its share of the score, where metrics have weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
     /// How many times better than the baseline's.
@@ -61,7 +61,7 @@ pub struct PartReport {
 pub struct FrontReport {
     /// Names and values.
     pub config: Settings,
-    /// Each metric that counts.
+    /// The value of each goal.
     pub metrics: Vec<Optimized>,
     /// Largest device memory in use, in bytes.
     pub peak_memory_bytes: Option<u64>,
@@ -69,7 +69,7 @@ pub struct FrontReport {
     pub confirmations: usize,
     /// Whether it is the config of the report.
     pub is_recommended: bool,
-    /// Configs that cannot be told from it in any metric.
+    /// Configs that cannot be distinguished from it in any metric.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ties: Vec<Settings>,
 }
@@ -90,11 +90,11 @@ pub struct BestReport {
     pub config: Settings,
     /// The command, ready to run in a POSIX shell; absent where a step in this process was tuned.
     pub command: Option<String>,
-    /// Settings that the command does not carry, since an adapter's hook applied them: by target.
+    /// Settings by target that are not in the command, since an adapter's hook applied them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub applied: BTreeMap<String, Value>,
-    /// What to write into the script for them, where that differs from what it does today; absent where a step in this
-    /// process was tuned.
+    /// The code to write into the script for them, where it differs from today's; absent where a step in this process
+    /// was tuned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edits: Option<Vec<Edit>>,
     /// The folder that the command runs in.
@@ -103,7 +103,7 @@ pub struct BestReport {
     pub throughput: Option<Throughput>,
     /// What was optimised.
     pub objective: Optimized,
-    /// Each metric, where several count.
+    /// Each goal, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartReport>,
     /// Where the objective is a front, its configs, the best in the first metric first.
@@ -111,21 +111,21 @@ pub struct BestReport {
     pub front: Vec<FrontReport>,
     /// The baseline, if it is feasible.
     pub baseline: Option<Other>,
-    /// What the comparison with the baseline came to.
+    /// The result of comparing it with the baseline.
     #[serde(default = "unknown_verdict")]
     pub verdict: Verdict,
-    /// Where the config is the job as it is, the few settings that it is run with, if any; absent of others.
+    /// If the config is the job as it is, the few settings that it is given, if any; absent for other configs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_it_is: Option<Settings>,
     /// How many times better than the baseline; absent where the comparison is not confirmed.
     pub speedup: Option<Estimate>,
-    /// The same where the config or the baseline was not measured again: what was seen, and no claim.
+    /// The same where the config or the baseline was not measured again: an observation, not a claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unconfirmed_speedup: Option<Estimate>,
-    /// Active parameters of which nothing says whether their settings arrived.
+    /// Active parameters for which nothing reports whether their settings arrived.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_verified: Vec<String>,
-    /// Parameters that found nothing to act on, and are left as the script has them.
+    /// Parameters that nothing in the step takes; they are left as the script has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub closed: Vec<String>,
     /// Parameters whose settings made no difference in any fact or figure.
@@ -141,16 +141,16 @@ pub struct BestReport {
     pub peak_memory_bytes: Option<u64>,
     /// Share of device memory that stayed free at the peak.
     pub memory_headroom: Option<f64>,
-    /// What the machine told of its processes in the last measurement.
+    /// Readings of its processes on the host in the last measurement.
     #[serde(default, skip_serializing_if = "Readings::is_empty")]
     pub host: Readings,
-    /// Its floating-point operations beside what the GPU could do, where its step reports them.
+    /// Its floating-point operations compared with what the GPU can do, where its step reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute: Option<Compute>,
-    /// What each GPU did when it was last measured.
+    /// The readings of each GPU in its last measurement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuUse>,
-    /// What the comparison of its losses with full precision's came to, where it changes the numerics.
+    /// The result of comparing its losses with those in full precision, if it changes the numerics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numerics: Option<Numerics>,
     /// Whether its interval was still wider than asked for when its last measurement ended.
@@ -159,25 +159,25 @@ pub struct BestReport {
     /// Steps that its last measurement left out of the throughput, by what happened in them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outliers: BTreeMap<String, Outliers>,
-    /// What held the baseline back, and what holds this config back, where the step tells enough.
+    /// The bottleneck of the baseline and that of this config, where the step reports enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnosis: Option<Bottleneck>,
-    /// What the learning rate is to be scaled by, where an update takes more or fewer samples than the baseline's.
+    /// The scaling of the learning rate, if an update takes more or fewer samples than the baseline's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learning_rate: Option<LearningRate>,
-    /// Configs that cannot be told from it.
+    /// Configs that cannot be distinguished from it.
     pub ties: Vec<Other>,
-    /// Probes, confirmations not counted.
+    /// The number of probes, without confirmations.
     pub probes: usize,
-    /// Probes that measured the leaders again.
+    /// The number of probes that measured the leaders again.
     pub confirmations: usize,
-    /// How many of the leaders were measured again.
+    /// The number of leaders that were measured again.
     #[serde(default)]
     pub confirmed: Confirmed,
-    /// What was tried beside the baseline, of what there is.
+    /// The number of configs that were tried besides the baseline, and how many there are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alternatives: Option<Alternatives>,
-    /// How all probes measured.
+    /// A summary of how the probes were measured.
     #[serde(default)]
     pub measuring: Care,
     /// Wall time of the search in seconds.
@@ -195,35 +195,37 @@ pub struct BestReport {
     pub gputune_version: String,
 }
 
-/// Of reports of before there was a verdict.
+/// The verdict of reports that were written before there was one.
 fn unknown_verdict() -> Verdict {
     Verdict::Unconfirmed
 }
 
 impl BestReport {
-    /// What a verdict does not say, in lines: what the config computes, and what its batch asks of the learning rate.
+    /// Returns further lines besides the verdict: the config's floating-point operations, and what its batch means for
+    /// the learning rate.
     pub fn more_lines(&self) -> Vec<String> {
         let compute = self.compute.as_ref().map(Compute::line);
         compute.into_iter().chain(self.learning_rate.iter().flat_map(LearningRate::lines)).collect()
     }
 
-    /// The same without secrets, for files that are made for sharing; what runs has the command itself.
+    /// Returns the report without secrets, for files that are made for sharing; to run the job, take the command from
+    /// the original.
     #[must_use]
     pub fn for_sharing(&self) -> Self {
         Self { command: self.command.as_deref().map(redacted), ..self.clone() }
     }
 
-    /// What is to be set when it is run: of the job as it is often nothing.
+    /// Returns the settings to apply when it is run; for the job as it is there are often none.
     pub fn to_set(&self) -> &Settings {
         self.as_it_is.as_ref().unwrap_or(&self.config)
     }
 
-    /// What to run next, from whatever folder this program runs in: the command, and what it does not carry as a comment.
+    /// Returns what to run next, from any folder: the command, with everything that it does not carry as a comment.
     pub fn next(&self) -> Option<String> {
         self.next_with("")
     }
 
-    /// The same, with an indentation in front of the comment's lines.
+    /// Returns the same as [`next`](Self::next), with the comment's lines indented.
     pub(super) fn next_with(&self, indent: &str) -> Option<String> {
         let command = self.command.as_ref()?;
         let cwd = self.cwd.as_deref().filter(|cwd| !cwd.is_empty() && !is_here(cwd));
@@ -234,12 +236,12 @@ impl BestReport {
         Some(command + &self.comment(indent))
     }
 
-    /// The same for files, which are read anywhere: the folder is left out.
+    /// Returns the command for files, which are read anywhere: without the folder.
     pub fn shown_command(&self) -> Option<String> {
         Some(self.command.clone()? + &self.comment(""))
     }
 
-    /// What the command does not carry, as lines of a comment behind it.
+    /// Returns what the command does not carry, as lines of a comment after it.
     fn comment(&self, indent: &str) -> String {
         let about = format!("\n{indent}# and in the script, since the command does not set it:");
         match &self.edits {
@@ -262,7 +264,7 @@ fn is_here(folder: &str) -> bool {
     std::env::current_dir().is_ok_and(|here| here == Path::new(folder))
 }
 
-/// The report on the best config; `None` when none is feasible.
+/// Makes the report on the best config; `None` when none is feasible.
 pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
     let best = study.best()?;
     let other = |entry: &Ranked| Other { config: study.settings(&entry.config), throughput: throughput(study, entry) };

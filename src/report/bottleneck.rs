@@ -1,4 +1,4 @@
-//! What held the baseline back, and what holds the best config back now.
+//! Compares the bottleneck of the baseline with that of the best config.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,31 +6,31 @@ use crate::diagnosis::{self, Around, Evidence, Verdict};
 use crate::model::{Config, Measurement};
 use crate::search::{Ranked, Study};
 
-/// What a config is held back by, as its own measurement tells.
+/// The bottleneck of a config, according to its own measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeldBack {
     /// The name of the cause.
     pub cause: String,
-    /// What a screen calls it.
+    /// Its name on the screen.
     pub title: String,
     /// How sure it is, from 0 to 1.
     pub sureness: f64,
-    /// How many times as fast the job would be at most without it, where that can be told.
+    /// How many times as fast the job would be at most without it, where that is known.
     pub worth: Option<f64>,
-    /// What was seen.
+    /// The evidence.
     pub evidence: Vec<String>,
     /// Parameters that are worth opening.
     pub open: Vec<String>,
-    /// What no parameter cures.
+    /// Cures that no parameter can bring.
     pub by_hand: Vec<String>,
 }
 
-/// What was and what is the bottleneck of a search.
+/// The bottleneck of a search, before and after.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bottleneck {
-    /// Of the baseline.
+    /// That of the baseline.
     pub was: Option<HeldBack>,
-    /// Of the best config.
+    /// That of the best config.
     pub is: Option<HeldBack>,
 }
 
@@ -58,7 +58,7 @@ impl HeldBack {
 }
 
 impl Bottleneck {
-    /// What a study tells; `None` where neither baseline nor best config tells anything.
+    /// Returns the bottlenecks in a study; `None` where neither baseline nor best config shows one.
     pub fn of(study: &Study) -> Option<Self> {
         let best = study.best()?;
         let baseline = study.baseline.as_ref().and_then(|config| {
@@ -70,7 +70,7 @@ impl Bottleneck {
         (limit.was.is_some() || limit.is.is_some()).then_some(limit)
     }
 
-    /// The same for a person, each line below a label of ten characters.
+    /// Returns lines for people, each indented by a label of ten characters.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         match (&self.was, &self.is) {
@@ -96,7 +96,7 @@ fn held_back(study: &Study, config: &Config, measurement: &Measurement) -> Optio
     let settings = study.settings(config);
     let evidence = diagnosis::evidence_of(&study.space, &settings, measurement, Around::default());
     let held_back = HeldBack::of(&evidence, &diagnosis::diagnose(&evidence))?;
-    // What the space has was searched.
+    // Parameters that are in the space were searched already.
     let open = held_back.open.into_iter().filter(|name| !diagnosis::opens(&study.space, name)).collect();
     Some(HeldBack { open, ..held_back })
 }

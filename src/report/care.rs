@@ -1,4 +1,4 @@
-//! How the probes of a search measured: what was saved, what did not settle, what was left out.
+//! Summarises how the probes of a search were measured: time saved, unsteady probes, steps left out.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use super::escape::plain;
 use crate::model::{Measurement, Outcome, Outliers, quantity::show_seconds};
 use crate::search::Study;
 
-/// What the measurements of a search have in common with nothing else in a report.
+/// The summary of a search's measurements.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Care {
-    /// Probes that stopped by themselves before the time for measuring was over.
+    /// Probes that stopped before the time for measuring was over.
     pub stopped_early: usize,
     /// Those of them that stopped because they were slower than the best.
     pub pruned: usize,
-    /// Seconds of measuring that this saved.
+    /// The seconds of measuring that this saved.
     pub saved_s: f64,
     /// Probes whose interval was still wider than asked for when measuring ended.
     pub unstable: usize,
@@ -46,7 +46,7 @@ impl Care {
         care
     }
 
-    /// In lines for a person; none where there is nothing to say.
+    /// Returns lines for people; none where there is nothing to report.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let probes = |count: usize| if count == 1 { "1 probe".to_owned() } else { format!("{count} probes") };

@@ -1,7 +1,7 @@
-//! Two studies side by side: the best of each, and each config that both measured.
+//! Compares two studies: the best config of each, and each config that both measured.
 //!
-//! The studies were measured apart, so their errors are independent: half the width of the interval of a ratio is, on the
-//! scale of logarithms, the root of the sum of the squares of both (propagation of uncertainty, JCGM 100:2008, 5.1.2).
+//! The studies were measured independently, so their errors are independent. On a logarithmic scale, half the width of
+//! a ratio's interval is the root of the sum of both squares (propagation of uncertainty, JCGM 100:2008, 5.1.2).
 
 use std::collections::HashMap;
 
@@ -15,22 +15,22 @@ use crate::search::{Header, Study};
 /// One of two studies.
 #[derive(Debug, Clone, Copy)]
 pub struct Side<'s> {
-    /// What it is called: its folder.
+    /// Its name: the folder.
     pub name: &'s str,
-    /// What was searched and found.
+    /// The study.
     pub study: &'s Study,
-    /// What trained.
+    /// The device that trained.
     pub device: &'s Device,
     /// The first line of its journal.
     pub header: &'s Header,
 }
 
-/// What two studies say beside each other; `a` is the earlier or the one to compare with.
+/// The comparison of two studies; `a` is the earlier one, or the reference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The version of this form.
+    /// The version of this format.
     pub format: u32,
-    /// What is compared: the metric of both, or throughput where they differ or have several.
+    /// The compared metric: that of both studies, or throughput where they differ or have several.
     pub metric: String,
     /// Whether more or less of it is better.
     pub direction: Direction,
@@ -40,15 +40,15 @@ pub struct Comparison {
     pub b: SideReport,
     /// How many times better the best of B is than the best of A; above 1 is better.
     pub speedup: Option<Estimate>,
-    /// Whether that is beyond the noise.
+    /// Whether the difference is beyond the noise.
     pub change: Option<Change>,
-    /// Configs that both measured, those that gained most first.
+    /// Configs that both measured, those with the largest gains first.
     pub configs: Vec<Both>,
     /// Configs that one measured and the other could not.
     pub lost: Vec<Lost>,
-    /// Configs that only the first probed, and only the second.
+    /// The number of configs that only the first probed, and that only the second probed.
     pub alone: (usize, usize),
-    /// What differs in how they were searched and run, a sentence each.
+    /// The differences between the searches and their jobs, one sentence each.
     pub differences: Vec<String>,
 }
 
@@ -63,9 +63,9 @@ pub struct SideReport {
     pub driver: String,
     /// The program's version.
     pub gputune_version: String,
-    /// Probes, confirmations not counted, and how many of them gave no measurement.
+    /// The number of probes, without confirmations.
     pub probes: usize,
-    /// Probes that gave no measurement.
+    /// The number of probes without a measurement.
     pub failed: usize,
     /// Seconds.
     pub elapsed_s: f64,
@@ -82,7 +82,7 @@ pub struct SideReport {
 pub struct BestOfSide {
     /// Names and values.
     pub config: Settings,
-    /// What it reached of the metric that is compared.
+    /// The value of the compared metric.
     pub estimate: Option<Estimate>,
     /// The throughput's unit.
     pub unit: String,
@@ -97,7 +97,7 @@ pub struct BestOfSide {
     pub gpus: Vec<GpuUse>,
 }
 
-/// Whether a ratio is another than one.
+/// Whether a ratio differs from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
@@ -122,14 +122,14 @@ pub struct Both {
     pub b: Estimate,
     /// How many times better in the second.
     pub ratio: Estimate,
-    /// Whether that is beyond the noise.
+    /// Whether the difference is beyond the noise.
     pub change: Change,
-    /// What it is in either study: `baseline`, `best of A`, `best of B`.
+    /// Its role in either study: `baseline`, `best of A`, `best of B`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<&'static str>,
 }
 
-/// A config that one study measured, and in the other failed or may not win.
+/// A config that one study measured, and that failed or was infeasible in the other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Lost {
     /// Names and values.
@@ -210,7 +210,7 @@ impl Comparison {
     }
 }
 
-/// The metric that both were searched for; throughput where they are not alike, or several counted.
+/// Returns the metric of both studies; throughput where their objectives differ or have several metrics.
 fn metric_of(a: &Study, b: &Study) -> (String, Direction) {
     let of = |study: &Study| {
         let is_single = study.objective.goals().len() == 1;
@@ -233,7 +233,8 @@ fn restricted(settings: &Settings, names: &[String]) -> Settings {
     kept.collect()
 }
 
-/// What each config reached, by the parameters that both studies have; of several that are alike in those, the best.
+/// Returns each config's value, keyed by the parameters that both studies have; of several configs that agree in those,
+/// the best.
 fn entries(study: &Study, metric: &str, direction: Direction, shared: &[String]) -> Vec<Entry> {
     let is_own = study.objective.goals().len() == 1 && study.objective.metric() == metric;
     let all: Vec<(Settings, Estimate)> = if is_own {
@@ -271,7 +272,7 @@ fn is_better(direction: Direction, value: f64, than: f64) -> bool {
     }
 }
 
-/// How many times better `b` is; `None` where either is no size of which there could be twice as much.
+/// Returns how many times better `b` is; `None` where either number has no ratios.
 fn times_better(direction: Direction, a: Estimate, b: Estimate) -> Option<Estimate> {
     let is_size = |estimate: Estimate| estimate.value.is_finite() && estimate.value > 0.0;
     if !is_size(a) || !is_size(b) {
@@ -282,7 +283,7 @@ fn times_better(direction: Direction, a: Estimate, b: Estimate) -> Option<Estima
         Direction::Minimize => (a, b),
     };
     let value = better.value / worse.value;
-    // The same study twice: the same numbers, not two measurements that happen to agree.
+    // If the same study is given twice, the numbers are the same ones, not two measurements that happen to agree.
     let halves = a.relative_half_width().zip(b.relative_half_width());
     let half = halves.map(|(a, b)| a.hypot(b)).filter(|half| half.is_finite());
     let ratio = half.map_or_else(
@@ -361,7 +362,7 @@ fn marks(
     marks
 }
 
-/// Configs that were measured, and failed or may not win in the other study.
+/// Returns configs that were measured here, and that failed or were infeasible in the other study.
 fn lost(measured: &[Entry], other: &Study, failed_in: char, shared: &[String]) -> Vec<Lost> {
     let failed = |trial: &&Trial| trial.purpose != Purpose::Confirm && !is_ranked(other, trial);
     let mut lost = Vec::new();
@@ -382,7 +383,7 @@ fn is_ranked(study: &Study, trial: &Trial) -> bool {
     study.objective.scores_of(&trial.outcome).is_some()
 }
 
-/// How many configs only one study probed.
+/// Counts the configs that only one study probed.
 fn alone(study: &Study, other: &Study, shared: &[String]) -> usize {
     let lines = |study: &Study| -> std::collections::BTreeSet<String> {
         study.history.searched().map(|trial| restricted(&study.settings(&trial.config), shared).line()).collect()
@@ -390,7 +391,7 @@ fn alone(study: &Study, other: &Study, shared: &[String]) -> usize {
     lines(study).difference(&lines(other)).count()
 }
 
-/// What differs in spaces, objectives, devices and commands.
+/// Returns the differences in spaces, objectives, devices and commands.
 fn differences(a: &Side<'_>, b: &Side<'_>) -> Vec<String> {
     let mut found = Vec::new();
     let (ours, theirs) = (a.study.space.parameters(), b.study.space.parameters());

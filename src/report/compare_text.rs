@@ -1,4 +1,4 @@
-//! A comparison of two studies, for the terminal, as Markdown and as JSON.
+//! Writes a comparison of two studies for the terminal, as Markdown and as JSON.
 
 use std::fmt::Write as _;
 
@@ -45,10 +45,10 @@ pub fn comparison_format(name: &str) -> Option<&'static ComparisonFormat> {
     COMPARISONS.iter().find(|format| format.name == name)
 }
 
-/// Rows of the longest table.
+/// The most rows of a table.
 const ROWS: usize = 24;
 
-/// Lost configs that are told.
+/// The most lost configs that are listed.
 const LOST: usize = 6;
 
 fn json(comparison: &Comparison) -> String {
@@ -75,7 +75,7 @@ fn bullet(note: &str, columns: usize) -> Vec<String> {
     lines.into_iter().enumerate().map(|(at, line)| format!("{} {line}", if at == 0 { "-" } else { " " })).collect()
 }
 
-/// What is known of each side, one below the other where that is read more easily.
+/// Returns the facts about each side, in rows so that they can be compared.
 fn rows(comparison: &Comparison) -> Vec<(&'static str, [String; 2])> {
     let both =
         |text: &dyn Fn(&SideReport) -> String| [text(&comparison.a), text(&comparison.b)].map(|text| plain(&text));
@@ -127,7 +127,7 @@ fn memory(best: &BestOfSide) -> String {
     format!("{}{free}", show_bytes(peak))
 }
 
-/// Two columns of texts, each wrapped within its own.
+/// Writes two columns of texts, each wrapped within its own width.
 fn sides(comparison: &Comparison, screen: Screen) -> String {
     const LABEL: usize = 10;
     const GAP: usize = 2;
@@ -192,7 +192,7 @@ fn word(change: Change) -> (&'static str, Tone) {
     }
 }
 
-/// The configs that are shown: of very many those that changed most, in either direction.
+/// Selects the configs to show: if there are very many, those that changed most in either direction.
 fn most_changed(configs: &[Both]) -> (Vec<&Both>, usize) {
     if configs.len() <= ROWS {
         return (configs.iter().collect(), 0);
@@ -259,7 +259,7 @@ fn configs(comparison: &Comparison, screen: Screen) -> String {
     text
 }
 
-/// What the table does not say.
+/// Returns notes on what the table does not show.
 fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes: Vec<String> = comparison.differences.iter().map(|difference| plain(difference)).collect();
     if comparison.configs.is_empty() {

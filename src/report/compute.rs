@@ -1,27 +1,27 @@
-//! How far the best config is from what the GPU could do.
+//! Compares the best config's floating-point operations with what the GPU can do.
 
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Ceilings, ceilings::PerSecond};
 use crate::model::{Measurement, Precision, quantity::show_number};
 
-/// The floating-point operations of a config beside what the GPU reached in matrix products.
+/// The floating-point operations of a config, compared with what the GPU reached in matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Compute {
-    /// Floating-point operations per second, as the step counts them, all GPUs together.
+    /// Floating-point operations per second, as the step reports them, all GPUs together.
     pub flops_per_second: f64,
-    /// The precision of the config, where one of its parameters tells.
+    /// The precision of the config, if one of its parameters sets it.
     pub precision: Option<Precision>,
     /// The GPUs that it used.
     pub gpus: usize,
-    /// What so many GPUs reached in matrix products of that precision, where that was measured.
+    /// What this many GPUs reached in matrix products of that precision, if it was measured.
     pub ceiling_flops_per_second: Option<f64>,
-    /// The first as a share of the second.
+    /// The first rate as a share of the second.
     pub share: Option<f64>,
 }
 
 impl Compute {
-    /// Of a measurement whose step reports its floating-point operations.
+    /// Compares a measurement whose step reports its floating-point operations.
     pub fn of(measurement: &Measurement, precision: Option<Precision>, ceilings: Option<&Ceilings>) -> Option<Self> {
         let flops_per_second = measurement.flops_per_second()?;
         let ranks = measurement.ranks.and_then(|ranks| usize::try_from(ranks).ok());

@@ -1,4 +1,4 @@
-//! The GPUs of a machine: each by itself, or those of a model together.
+//! Writes the GPUs of a machine: each on its own, or those of the same model together.
 
 use super::machine::{Page, listed, unless_empty};
 use crate::machine::{BUSY, GpuFacts, Holder, Mig, Pcie, Power, Warning};
@@ -7,7 +7,7 @@ use crate::model::{
     quantity::{show_bytes, show_number},
 };
 
-/// All GPUs; of several of a model what they have in common once, and a line for each with the rest.
+/// Writes all GPUs. For several of a model, common facts are written once, and the rest in a line for each.
 pub(super) fn gpus_lines(gpus: &[GpuFacts], page: &mut Page) {
     let mut shown: Vec<(&str, bool)> = Vec::new();
     for gpu in gpus {
@@ -46,7 +46,7 @@ fn group_lines(gpus: &[&GpuFacts], page: &mut Page) {
     }
 }
 
-/// What GPUs of a model mostly have in common.
+/// Returns the facts that GPUs of the same model mostly share.
 fn common_rows(gpu: &GpuFacts) -> Vec<(&'static str, String)> {
     let limits = |power: Power| power_words(Power { now_watts: None, ..power });
     let works: Vec<&str> = gpu.meters.iter().filter(|meter| meter.absent.is_none()).map(|meter| meter.name).collect();
@@ -62,7 +62,7 @@ fn common_rows(gpu: &GpuFacts) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Warnings of one rule; those that say the same of several GPUs in one line.
+/// Merges warnings of one rule: those that are equal for several GPUs become one line.
 pub(super) fn merged(warnings: &[Warning]) -> Vec<String> {
     let mut lines: Vec<(Vec<u32>, &str)> = Vec::new();
     for warning in warnings {

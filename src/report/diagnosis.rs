@@ -1,4 +1,4 @@
-//! A diagnosis on one screen, and for a program.
+//! Writes a diagnosis for a screen, and as JSON.
 
 mod bar;
 mod json;
@@ -18,7 +18,7 @@ use crate::model::{
     quantity::{show_bytes, show_count, show_duration, show_number, show_seconds},
 };
 
-/// What a screen says beside the diagnosis.
+/// The text around a diagnosis on the screen.
 #[derive(Debug, Clone, Copy)]
 pub struct Occasion<'o> {
     /// The job: a spec, or a command.
@@ -90,7 +90,7 @@ fn measured(evidence: &Evidence) -> String {
     words
 }
 
-/// What is to be known of the samples: who counts them where the sampler does not, and what they do not look like.
+/// Returns what to know about the samples: who counts them if the sampler does not, and what they do not look like.
 fn samples(evidence: &Evidence) -> Option<String> {
     if evidence.is_in_steps() {
         return Some(
@@ -132,7 +132,7 @@ fn device_lines(evidence: &Evidence) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// What share of the best that was measured the job reaches.
+/// Returns the share of the best measured rate that the job reaches.
 fn ceiling(evidence: &Evidence) -> Option<String> {
     let (best, differential) = best_measured(evidence)?;
     let rate = evidence.rate()?.value;
@@ -150,7 +150,7 @@ fn best_measured(evidence: &Evidence) -> Option<(f64, Differential)> {
     rates.max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-/// `up to 1.8x`, or why nobody knows.
+/// Formats a worth: `up to 1.8x`, or why it is not known.
 fn shown_worth(worth: &Worth) -> String {
     let Some(times) = worth.times else { return format!("not measured: {}", worth.words) };
     let by = match worth.by_parameters {
@@ -183,7 +183,7 @@ fn verdict_lines(examined: &Examined, columns: usize) -> String {
     text
 }
 
-/// What there is to say where no cause was found: where a step's time goes, if the job tells that.
+/// Describes a job in which no cause was found: where a step's time goes, if the job reports that.
 fn nothing_found(evidence: &Evidence, columns: usize) -> String {
     let Some(largest) = largest_part(evidence) else {
         let words = "cannot be told: the job reports neither phases nor facts; see adapter in docs/spec.md";
@@ -199,7 +199,7 @@ fn nothing_found(evidence: &Evidence, columns: usize) -> String {
     text
 }
 
-/// The largest part of a step in words; `None` where the job tells of no phase.
+/// Returns the largest part of a step in words; `None` where the job reports no phase.
 pub fn largest_part(evidence: &Evidence) -> Option<String> {
     let parts = parts(evidence);
     let largest = parts.iter().max_by(|a, b| a.share.total_cmp(&b.share))?;
@@ -207,7 +207,7 @@ pub fn largest_part(evidence: &Evidence) -> Option<String> {
     Some(format!("{}, {share:.0} % of a step", largest.label()))
 }
 
-/// The strongest pieces of evidence, those against it marked.
+/// Returns the strongest pieces of evidence; those against the cause are marked.
 fn shown_clues(diagnosed: &Diagnosed) -> Vec<String> {
     let mut clues: Vec<_> = diagnosed.found.clues.iter().collect();
     clues.sort_by(|a, b| b.weight.abs().total_cmp(&a.weight.abs()));
@@ -266,7 +266,7 @@ fn probes(examined: &Examined, columns: usize) -> String {
     text
 }
 
-/// The diagnosis in one line, such as a search's report has: what the bottleneck is, how sure, and what it is worth.
+/// Returns the diagnosis in one line, as in a search's report: the bottleneck, how sure it is, and its worth.
 pub fn diagnosis_line(verdict: &Verdict) -> Option<String> {
     let top = verdict.top()?;
     let worth = match (verdict.is_healthy(), top.found.worth.times) {

@@ -1,13 +1,13 @@
-//! Parameters whose settings made no difference in any fact or figure that a search saw.
+//! Finds parameters whose settings made no difference in any fact or number of a search.
 
 use crate::model::{Config, Estimate, Measurement, Parameter, Purpose, Trial, arrival};
 use crate::search::Study;
 
-/// Sizes closer than this share count as the same.
+/// The relative difference below which sizes count as equal: a round number, 1 %.
 const SAME_SIZE: f64 = 0.01;
 
-/// The parameters of which pairs of measured configs that differ in nothing else show no difference: not in the fact that
-/// tells the setting, nor in samples, memory or throughput beyond both intervals.
+/// Returns the parameters for which pairs of measured configs that differ in nothing else show no difference: neither
+/// in the fact that reports the setting, nor in samples, memory, or throughput beyond both intervals.
 pub(super) fn without_difference(study: &Study) -> Vec<String> {
     let measured: Vec<(&Trial, &Measurement)> = study
         .history
@@ -29,7 +29,7 @@ pub(super) fn without_difference(study: &Study) -> Vec<String> {
     parameters.map(|(_, parameter)| parameter.name().to_owned()).collect()
 }
 
-/// Whether two configs have other settings of one parameter and the same of all others.
+/// Whether two configs differ in one parameter and agree in all others.
 fn differ_in(parameter: usize, a: &Config, b: &Config) -> bool {
     a.levels().zip(b.levels()).enumerate().all(|(at, (a, b))| (a == b) == (at != parameter))
 }

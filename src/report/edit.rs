@@ -1,4 +1,4 @@
-//! A change of a script that applies settings which its command does not take.
+//! A change to a script that applies settings which its command does not take.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,17 +10,17 @@ pub struct Edit {
     /// File and line, where it was found: `train.py:31`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// What is to be done there, such as `in DataLoader(...)`.
+    /// The change to make there, such as `in DataLoader(...)`.
     pub what: String,
     /// The code to write: lines, or arguments of the call.
     pub lines: Vec<String>,
-    /// What stands there now and goes.
+    /// The code there now, which the change replaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instead_of: Vec<String>,
 }
 
 impl Edit {
-    /// In lines for people; code of several lines has lines of its own.
+    /// Returns lines for people; code of several lines is kept in lines of its own.
     pub fn shown(&self) -> Vec<String> {
         let place = self.place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
         let gone = match self.instead_of.as_slice() {
@@ -36,7 +36,7 @@ impl Edit {
                 std::iter::once(head).chain(lines.iter().map(|line| format!("    {line}"))).collect()
             }
         };
-        // It is a comment of a shell: one line each, and nothing that a terminal obeys.
+        // The lines become a comment for a shell, so each must be one line without control characters.
         let plain = |line: String| line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         shown.into_iter().map(plain).collect()
     }

@@ -1,11 +1,13 @@
-//! What a search came to, in words: the comparison with the baseline, how much was seen, which settings nobody vouches for.
+//! Describes the end of a search in words: the comparison with the baseline, how much was tried, which settings are
+//! unverified.
 
 use super::difference::without_difference;
 use super::row::shown_ratio;
 use crate::model::{Direction, arrival};
 use crate::search::{Alternatives, Best, Confirmed, Ranked, Study, Verdict};
 
-/// What the comparison with the baseline came to; `None` where there is no baseline. `number` shows what counts of a config.
+/// Describes the comparison with the baseline; `None` where there is no baseline. `number` formats the objective's
+/// value of a config.
 pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranked) -> String) -> Option<String> {
     let Some(baseline) = &best.baseline else {
         return study.baseline.as_ref().map(|_| "speed-up  unknown: the baseline is not feasible".to_owned());
@@ -23,7 +25,7 @@ pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranke
     })
 }
 
-/// What a config is that has more, or less, of what counts.
+/// Returns the comparative for a better config, such as "faster".
 pub(super) fn comparative(study: &Study) -> &'static str {
     match (study.objective.metric(), study.objective.direction()) {
         ("throughput", _) => "faster",
@@ -33,7 +35,7 @@ pub(super) fn comparative(study: &Study) -> &'static str {
     }
 }
 
-/// That no config is better than the baseline, and how much was seen of what there is.
+/// Says that no config is better than the baseline, and how many of the configs were tried.
 pub(super) fn no_config_is_faster(study: &Study) -> String {
     let Alternatives { tried, of } = study.alternatives();
     let better = if study.objective.metric() == "throughput" { "faster" } else { "better" };
@@ -41,7 +43,7 @@ pub(super) fn no_config_is_faster(study: &Study) -> String {
     format!("no config is {better} beyond the noise ({tried} of {of} alternatives tried{busy})")
 }
 
-/// The probes that confirmed leaders, and how many of the leaders where not all were.
+/// Returns the number of probes that confirmed leaders, and how many leaders were confirmed if not all were.
 pub(super) fn confirmed_words(study: &Study, probes: usize) -> String {
     let Confirmed { configs, leaders } = study.confirmed();
     match probes {
@@ -52,7 +54,7 @@ pub(super) fn confirmed_words(study: &Study, probes: usize) -> String {
     }
 }
 
-/// Which settings of the named config nobody vouches for, and which parameters never mattered.
+/// Says which settings of the named config are unverified, and which parameters made no difference.
 pub(super) fn settings_lines(study: &Study, best: &Best) -> Vec<String> {
     let settings = study.settings(&best.winner.config);
     let unverified = arrival::unverified(&study.space, &settings, &best.winner.measurement);
@@ -73,7 +75,7 @@ pub(super) fn settings_lines(study: &Study, best: &Best) -> Vec<String> {
     lines
 }
 
-/// The first of some names, and how many more there are; `best.json` has them all.
+/// Returns the first of some names, and how many more there are; `best.json` has all of them.
 fn few(names: &[String]) -> String {
     const FEW: usize = 6;
     let shown = names.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");

@@ -1,11 +1,13 @@
-//! Texts of others in a report: what a command, a step or a device says can neither break nor extend what it stands in.
+//! Escapes foreign texts in a report, so that output of a command, a step or a device can neither break nor extend its
+//! surroundings.
 
-/// On a terminal, or as a value of its own: no control character, so no escape sequence and no new line.
+/// Escapes for a terminal, or for a value of its own: no control characters, so no escape sequence and no new line.
 pub(super) fn plain(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// In a table that programs read: line breaks stay, for such tables quote them; what a terminal would act on is escaped.
+/// Escapes for a table that programs read: line breaks stay, since such tables quote them; control sequences are
+/// escaped.
 pub(super) fn as_cell(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -14,13 +16,14 @@ pub(super) fn as_cell(text: &str) -> String {
     safe
 }
 
-/// The fence of a block of code in Markdown: longer than any row of backticks in it (CommonMark, "Fenced code blocks").
+/// Returns the fence for a block of code in Markdown: longer than any row of backticks in it (CommonMark, "Fenced code
+/// blocks").
 pub(super) fn fence(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat(longest.max(2) + 1)
 }
 
-/// In Markdown, also in a cell of a table.
+/// Escapes for Markdown, also in a cell of a table.
 pub(super) fn as_markdown(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -35,8 +38,8 @@ pub(super) fn as_markdown(text: &str) -> String {
     safe
 }
 
-/// In HTML and XML, also in an attribute: no element, and none of the characters that XML has no place for (XML 1.0,
-/// production 2).
+/// Escapes for HTML and XML, also in an attribute: no element, and none of the characters that XML does not allow (XML
+/// 1.0, production 2).
 pub(super) fn as_markup(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! What a figure shows, whoever draws it: the page, which can be asked, or a file, which cannot.
+//! The data of a figure, for the page, which is interactive, and for a file, which is not.
 
 use serde::Serialize;
 
@@ -7,11 +7,11 @@ use serde::Serialize;
 pub struct Figure {
     /// Its name among all of a study; fit for a file.
     pub name: String,
-    /// The row of [`FIGURES`](super::FIGURES) that it is of.
+    /// The row of [`FIGURES`](super::FIGURES) that it belongs to.
     pub kind: &'static str,
     /// What it shows.
     pub title: String,
-    /// What one sees in it, for who cannot see it.
+    /// A description of it, for readers who cannot see it.
     pub text: String,
     /// What is drawn.
     #[serde(flatten)]
@@ -37,11 +37,11 @@ pub struct Points {
     pub x: Axis,
     /// From the bottom to the top.
     pub y: Axis,
-    /// The points, by what became of the trial.
+    /// The points, by the result of the trial.
     pub series: Vec<Series>,
     /// A line from point to point, such as the best so far.
     pub line: Option<Line>,
-    /// Lines at a height, such as the memory that there is.
+    /// Horizontal lines, such as the memory capacity.
     pub limits: Vec<Limit>,
 }
 
@@ -54,7 +54,8 @@ pub struct Axis {
     pub scale: Scale,
     /// How its numbers are written.
     pub unit: Unit,
-    /// Numbers that are written at it, if not those that suit; of categories their names, for 0, 1, 2 and so on.
+    /// Numbers that are always written at the axis; empty to choose round ones. For categories, the names of 0, 1, 2
+    /// and so on.
     pub ticks: Vec<Tick>,
 }
 
@@ -96,13 +97,13 @@ pub enum Unit {
 /// Points of one kind; entry by entry.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Series {
-    /// What became of the trials.
+    /// The result of the trials.
     pub mark: Mark,
     /// The trials.
     pub trials: Vec<u32>,
     /// From left to right.
     pub x: Vec<f64>,
-    /// The number; none where there is none, and the point stands at an edge.
+    /// The numbers; `None` for a trial without one, whose point stands at an edge.
     pub y: Vec<Option<f64>>,
     /// The lower end of the 95 % interval.
     pub low: Vec<Option<f64>>,
@@ -132,23 +133,23 @@ pub struct Limit {
     pub at: f64,
 }
 
-/// What became of a trial; each has a shape and a colour of its own.
+/// The result of a trial; each has its own shape and colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
     /// It was measured.
     Measured,
-    /// It was measured for a part of the time, or given up as slower than the best.
+    /// It was measured for a part of the time, or stopped early as slower than the best.
     Short,
-    /// It was measured and may not win.
+    /// It was measured and is infeasible.
     Infeasible,
     /// There was not enough memory.
     OutOfMemory,
     /// Another failure.
     Failed,
-    /// The config that the speed-up is relative to.
+    /// The config that the speed-up is measured against.
     Baseline,
-    /// It cannot be told from the best; of a front, a config of it.
+    /// It cannot be distinguished from the best; for a front, a config on it.
     Tied,
     /// The best config.
     Best,
@@ -161,7 +162,7 @@ pub struct MarkRow {
     pub mark: Mark,
     /// What it means.
     pub label: &'static str,
-    /// Its shape, so that nobody needs its colour.
+    /// Its shape, so that it can be recognised without the colour.
     pub shape: Shape,
     /// Its colour in the light, for a file; the page has its own for the dark.
     pub colour: &'static str,
@@ -189,10 +190,10 @@ pub enum Shape {
     Star,
 }
 
-/// The marks, in the order in which they are drawn: what matters most comes last, above the others.
+/// The marks, in the order in which they are drawn: the most important ones come last, on top of the others.
 ///
-/// The colours are those that Okabe and Ito chose for people who confuse some (Color Universal Design, 2008), made darker
-/// where they have less contrast to white than 3 to 1 (WCAG 2.2, 1.4.11).
+/// The colours are those that Okabe and Ito chose for people with colour vision deficiency (Color Universal Design,
+/// 2008), made darker where their contrast to white is below 3 to 1 (WCAG 2.2, 1.4.11).
 pub const MARKS: &[MarkRow] = &[
     row(Mark::Measured, "measured", Shape::Disc, "#5b6472"),
     row(Mark::Short, "given up or short", Shape::Ring, "#5b6472"),
@@ -218,9 +219,9 @@ impl Mark {
 /// Bars that are made of parts, one below the other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bars {
-    /// What lengths count.
+    /// The axis of the lengths.
     pub x: Axis,
-    /// What the parts are.
+    /// The names of the parts.
     pub parts: Vec<String>,
     /// The bars, the first at the top.
     pub bars: Vec<Bar>,
@@ -231,20 +232,20 @@ pub struct Bars {
 pub struct Bar {
     /// The trial.
     pub trial: u32,
-    /// What became of it.
+    /// The result of the trial.
     pub mark: Mark,
     /// What it stands for.
     pub label: String,
     /// The length of each part.
     pub lengths: Vec<f64>,
-    /// What is told of each part.
+    /// A text for each part.
     pub texts: Vec<String>,
 }
 
 /// A line for each trial, over one axis for each parameter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Parallel {
-    /// The axes, what counts last.
+    /// The axes; the last one is the result.
     pub axes: Vec<Axis>,
     /// The lines, the best last.
     pub lines: Vec<Strand>,
@@ -255,9 +256,9 @@ pub struct Parallel {
 pub struct Strand {
     /// The trial.
     pub trial: u32,
-    /// What became of it.
+    /// The result of the trial.
     pub mark: Mark,
-    /// How good it is: 0 is the worst, 1 the best; none where it failed.
+    /// How good it is, from 0 for the worst to 1 for the best; `None` where it failed.
     pub rank: Option<f64>,
     /// The number on each axis, where there is one.
     pub values: Vec<Option<f64>>,
@@ -296,7 +297,7 @@ impl Unit {
     }
 }
 
-/// A text that can be a part of a file's name: letters, digits, `-`, `_` and `.`; no more than sixty bytes.
+/// Returns a text that can be part of a file name: letters, digits, `-`, `_` and `.`, at most sixty bytes.
 pub(super) fn file_name(text: &str) -> String {
     const LONGEST: usize = 60;
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };

@@ -1,4 +1,4 @@
-//! The forms in which a report can be had, and what each is made from.
+//! The forms of a report, and how each is made.
 
 use std::path::Path;
 
@@ -100,8 +100,8 @@ pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
     REPORTS.iter().find(|format| format.name == name)
 }
 
-/// What a search prints at its end: the trials, the front where the result is one, the best, its ties, its speed-up, why the
-/// search ended, where the results are and the command to run next.
+/// Writes what a search prints at its end: the trials, the front if there is one, the best config, its ties, its
+/// speed-up, why the search ended, where the results are, and the command to run next.
 pub fn terminal(study: &Study, best: Option<&BestReport>, folder: &Path, screen: impl Into<Screen>) -> String {
     let screen = screen.into();
     let mut lines = verdict(study);
@@ -112,7 +112,7 @@ pub fn terminal(study: &Study, best: Option<&BestReport>, folder: &Path, screen:
     let parts = [table(study, screen), front_table(study, screen), screen.lay_out(&lines)];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let mut text = parts.join("\n\n");
-    // A command is not broken into lines, so that it can be copied; only what stands behind it as a comment is indented.
+    // A command is not broken into lines, so that it can be copied; only the comment after it is indented.
     if let Some(command) = best.and_then(|best| best.next_with("          ")) {
         text += &format!("\n{}{command}", screen.paint(Tone::Good, "next      "));
     }

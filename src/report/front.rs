@@ -1,4 +1,4 @@
-//! The front: as a table, and what each metric of the best config came to.
+//! Writes the front as a table, and the best config's value of each metric.
 
 use std::fmt::Write as _;
 
@@ -10,12 +10,12 @@ use super::screen::{Screen, Tone, wrap};
 use crate::model::Parameter;
 use crate::search::{Best, OnFront, Study};
 
-/// Rows of the longest table of a front.
+/// The most rows of a front's table.
 const ROWS: usize = 20;
 
-/// The configs of the front, the best in the first metric first, with what each metric comes to; empty where the result is
-/// no front. Parameters that are the same in all of them stand below. Of more rows than can be read those shown are spread
-/// evenly.
+/// Writes the configs of the front, the best in the first metric first, with the value of each metric; empty where the
+/// result is no front. Parameters that are equal in all of them are listed below. If there are too many rows, those
+/// shown are spread evenly.
 pub fn front_table(study: &Study, screen: impl Into<Screen>) -> String {
     if !study.objective.is_pareto() {
         return String::new();
@@ -85,7 +85,7 @@ fn mark(study: &Study, member: &OnFront) -> &'static str {
     }
 }
 
-/// The parameters that are not the same in all configs of the front.
+/// Returns the parameters that differ between configs of the front.
 fn differing<'s>(study: &'s Study, front: &[OnFront]) -> Vec<&'s str> {
     let differs = |at: usize| {
         let mut levels = front.iter().map(|member| member.config.level(at));
@@ -106,7 +106,7 @@ pub(super) fn same_in_all(study: &Study, front: &[OnFront]) -> Option<String> {
     (!words.is_empty()).then(|| words.join(" "))
 }
 
-/// So many places of a list at most, both ends included, spread evenly.
+/// Selects at most this many places of a list, spread evenly and including both ends.
 fn spread(count: usize, most: usize) -> Vec<usize> {
     if count <= most {
         return (0..count).collect();
@@ -114,7 +114,7 @@ fn spread(count: usize, most: usize) -> Vec<usize> {
     (0..most).map(|at| at * (count - 1) / (most - 1)).collect()
 }
 
-/// What the best config is among others, where several metrics count: lines below it.
+/// Returns lines that compare the best config with the others, where there are several goals.
 pub(super) fn front_lines(study: &Study, best: &Best) -> Vec<String> {
     let mut lines = Vec::new();
     if study.objective.goals().len() < 2 {

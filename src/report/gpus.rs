@@ -1,4 +1,4 @@
-//! What the GPUs did, in words: each, and together.
+//! Describes what the GPUs did, each and together.
 
 use super::escape::plain;
 use crate::model::{
@@ -7,10 +7,10 @@ use crate::model::{
     quantity::{show_bytes, show_number},
 };
 
-/// The share of time from which on a power limit is worth a word.
+/// The share of time from which on a power limit is mentioned: a round number.
 const HELD_BACK: f64 = 0.1;
 
-/// All that is known of each GPU, and of all together, in lines with a name or none.
+/// Describes each GPU and all together, in lines with a label or without.
 pub(super) fn gpu_lines(gpus: &[GpuUse]) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     for gpu in gpus {
@@ -31,7 +31,7 @@ pub(super) fn gpu_lines(gpus: &[GpuUse]) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// What the GPUs of the best config did, in one line, and what held them back.
+/// Describes in one line what the GPUs of the best config did, and what limited them.
 pub(super) fn gpu_summary(gpus: &[GpuUse]) -> Vec<String> {
     if gpus.is_empty() {
         return Vec::new();
@@ -44,8 +44,8 @@ pub(super) fn gpu_summary(gpus: &[GpuUse]) -> Vec<String> {
     lines
 }
 
-/// How busy the multiprocessors were, or why that is not known. What NVML calls utilisation is not that: it is the time in
-/// which some kernel ran, however small.
+/// Describes how busy the multiprocessors were, or why that is not known. NVML's utilisation is not that: it is the
+/// time in which some kernel ran, however small.
 fn activity(gpus: &[GpuUse]) -> String {
     const NAMES: &[(Metric, &str)] = &[
         (Metric::SmActive, "SM activity"),
@@ -68,7 +68,7 @@ fn activity(gpus: &[GpuUse]) -> String {
     parts.join(", ")
 }
 
-/// Why the activity of the multiprocessors is not known.
+/// Returns why the activity of the multiprocessors is not known.
 fn why_unknown(gpu: &GpuUse) -> Option<&String> {
     gpu.absent.iter().find(|why| why.starts_with("SM activity"))
 }

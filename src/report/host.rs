@@ -1,15 +1,15 @@
-//! What the machine told of a probe's processes, in a few words: those that say something.
+//! Describes notable readings of a probe's processes on the host, in a few words.
 
 use crate::model::{Metric, Reading, Readings, Source, quantity::show_bytes};
 
-/// A share of the time that is worth a word.
+/// The share of the time from which on a wait is mentioned: a round number.
 const NOTABLE: f64 = 0.05;
 
-/// Reads that are worth a word, in bytes per second: beyond what a program needs for itself.
+/// Reads that are mentioned, in bytes per second: a round number, above what a program reads for itself.
 const NOTABLE_READS: f64 = 1e6;
 
-/// The numbers in a line like `CPU 3.2 cores, reads 113 MiB/s, waits for storage 12 % of the time`; none where there is
-/// nothing to say.
+/// Returns the readings in a line like `CPU 3.2 cores, reads 113 MiB/s, waits for storage 12 % of the time`; `None`
+/// where none is notable.
 pub(super) fn host_words(host: &Readings) -> Option<String> {
     let value = |metric: Metric| host.get(&metric).map(|reading| reading.value);
     let mut words = Vec::new();

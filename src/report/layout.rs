@@ -1,17 +1,18 @@
-//! A table that fits: headers wrap, long texts are shortened, and the columns that matter least are left out.
+//! Lays out a table in a given width: headers wrap, long texts are shortened, and the least important columns are left
+//! out.
 
 use super::screen::{Screen, Tone, shortened, width};
 
-/// Blanks between columns.
+/// Spaces between columns.
 const GAP: usize = 2;
 
 /// A column.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) header: String,
-    /// Numbers stand to the right, so that digits stand below digits.
+    /// Whether cells are aligned to the right, as numbers are, so that digits are below digits.
     pub(super) is_right: bool,
-    /// How dispensable it is; those that are 0 always stay.
+    /// How dispensable the column is; columns with 0 always stay.
     pub(super) dispensable: u32,
     /// The cells from the top, each with what it means.
     pub(super) cells: Vec<(String, Tone)>,
@@ -26,7 +27,7 @@ impl Column {
         self.cells.iter().map(|(text, _)| width(text)).max().unwrap_or(0)
     }
 
-    /// The widest piece of the header between the signs at which it may be broken.
+    /// Returns the widest piece of the header between the places where it may be broken.
     fn widest_piece(&self) -> usize {
         pieces(&self.header).iter().map(|piece| width(piece.trim_end())).max().unwrap_or(0)
     }
@@ -49,7 +50,8 @@ pub(super) struct LaidOut {
 
 /// Lays the columns out in the width of the screen.
 pub(super) fn lay_out(mut columns: Vec<Column>, screen: Screen) -> LaidOut {
-    /// Texts may be shortened to so many columns before any column is left out, and to half of it where nothing else helps.
+    /// Texts are shortened to this many columns before any column is left out, and to half of it where nothing else
+    /// helps.
     const SHORT: usize = 24;
     let mut left_out = Vec::new();
     let total = |widths: &[usize]| widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
@@ -94,7 +96,7 @@ fn text(columns: &[Column], widths: &[usize], screen: Screen) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in 0..height {
         let cells = headers.iter().map(|header| {
-            // The last lines stand on the rule.
+            // The last lines stand directly on the rule.
             let at = (line + header.len()).checked_sub(height);
             (at.and_then(|at| header.get(at)).cloned().unwrap_or_default(), Tone::Plain)
         });

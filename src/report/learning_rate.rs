@@ -1,4 +1,4 @@
-//! What a changed batch size asks of the learning rate: never silent, with the numbers of the usual rules.
+//! Says how the usual rules scale the learning rate for a changed batch size; a change is never silent.
 //!
 //! A larger batch averages the gradient over more samples. Linear scaling: Goyal et al., "Accurate, Large Minibatch SGD",
 //! 2017 (arXiv:1706.02677), with warm-up. Square root: Krizhevsky, "One weird trick for parallelizing convolutional
@@ -14,25 +14,25 @@ use crate::search::{Best, Study};
 /// The names of a learning rate, as arguments of training scripts and frameworks have them.
 const NAMES: &[&str] = &["lr", "learning_rate", "base_lr", "max_lr", "peak_lr", "init_lr", "initial_lr"];
 
-/// Samples for each update of the weights, of the baseline and of the best config, where they differ.
+/// The samples in each update of the weights, for the baseline and for the best config, where they differ.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LearningRate {
-    /// Of the baseline.
+    /// Those of the baseline.
     pub batch_before: f64,
-    /// Of the best.
+    /// Those of the best config.
     pub batch_after: f64,
-    /// How many times as many.
+    /// Their ratio.
     pub factor: f64,
-    /// What the learning rate is multiplied by under linear scaling: the factor.
+    /// The factor for the learning rate under linear scaling, which is the ratio.
     pub linear: f64,
-    /// The same under square-root scaling.
+    /// The factor under square-root scaling.
     pub square_root: f64,
-    /// The baseline's learning rate, where the command or a parameter tells.
+    /// The baseline's learning rate, if the command or a parameter states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }
 
-/// A learning rate and what becomes of it.
+/// A learning rate and its scaled values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
     /// What it is called.
@@ -49,8 +49,8 @@ pub struct Rate {
 }
 
 impl LearningRate {
-    /// What the best config asks for beside the baseline; `None` where an update has as many samples as before, or there
-    /// is no baseline. With the step the learning rate itself is known, if its command states it.
+    /// Compares the best config with the baseline; `None` where an update has as many samples as before, or there is no
+    /// baseline. With `step` the learning rate itself is known, if its command states it.
     pub fn of(study: &Study, step: Option<&StepTemplate>) -> Option<Self> {
         let best = study.best()?;
         let baseline = study.baseline.as_ref()?;
@@ -123,14 +123,14 @@ fn plain(number: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// The batch times accumulation times devices, as the roles of parameters and derived values say.
+/// Computes the batch times accumulation times devices, from the roles of parameters and derived values.
 fn by_roles(study: &Study, step: Option<&StepTemplate>, baseline: &Config, best: &Best) -> Option<(f64, f64)> {
     let roles = roles(&study.space, step);
     let before = study.settings(baseline);
     let after = study.settings(&best.winner.config);
     let batches: Vec<&str> =
         roles.iter().filter(|(_, role)| *role == Role::Batch).map(|(name, _)| name.as_str()).collect();
-    // Of a batch and its part the whole one counts.
+    // Of a batch and a part of it, the whole batch counts.
     let batch = batches.iter().find(|name| !name.contains("micro")).or(batches.first())?;
     let product = |settings: &Settings, kinds: &[Role]| -> Option<f64> {
         let factors = roles.iter().filter(|(_, role)| kinds.contains(role));
@@ -139,7 +139,7 @@ fn by_roles(study: &Study, step: Option<&StepTemplate>, baseline: &Config, best:
     };
     let of = |kinds: &[Role]| Some((product(&before, kinds)?, product(&after, kinds)?));
     let per_device = of(&[Role::Accumulation, Role::Devices])?;
-    // Whether a batch is each device's or of all together, the samples of a step tell.
+    // The samples of a step show whether a batch is that of each device or of all together.
     let whole = of(&[Role::Accumulation])?;
     let measured = by_measurement(study, baseline, &best.winner.measurement).map(|(before, after)| after / before);
     let is = |measured: f64, ratio: f64| (measured / ratio - 1.0).abs() < 0.05;
@@ -149,14 +149,14 @@ fn by_roles(study: &Study, step: Option<&StepTemplate>, baseline: &Config, best:
     Some(if is_whole { whole } else { per_device })
 }
 
-/// The samples of a step, where no parameter is known to be the batch.
+/// Returns the samples of a step, if no parameter is known to be the batch.
 fn by_measurement(study: &Study, baseline: &Config, after: &Measurement) -> Option<(f64, f64)> {
     let measured = study.history.of(baseline).filter_map(|trial| trial.outcome.partial_measurement());
     let before = measured.filter_map(|measurement| measurement.timing.samples_per_step).last()?;
     Some((before, after.timing.samples_per_step?)).filter(|(before, after)| *before > 0.0 && *after > 0.0)
 }
 
-/// What parameters and derived values are to a step.
+/// Returns the roles of parameters and derived values.
 fn roles(space: &Space, step: Option<&StepTemplate>) -> Vec<(String, Role)> {
     let parameters = space.parameters().iter().filter_map(|p| Some((p.name().to_owned(), p.role()?)));
     let target = |name: &str| {
@@ -168,7 +168,7 @@ fn roles(space: &Space, step: Option<&StepTemplate>) -> Vec<(String, Role)> {
         let role = match target(name) {
             Some("dataloader.batch_size") => Some(Role::Batch),
             Some("torch.grad_accumulation") => Some(Role::Pieces),
-            // A derived value has no settings of its own, but a name as others have.
+            // A derived value has no settings, but a name that may suggest a role.
             _ => Parameter::range(name, 1, 1, 1).role(),
         };
         Some((name.to_owned(), role?))
@@ -176,7 +176,7 @@ fn roles(space: &Space, step: Option<&StepTemplate>) -> Vec<(String, Role)> {
     parameters.chain(derived).collect()
 }
 
-/// The learning rate of the baseline: a parameter's, or what the command states.
+/// Returns the learning rate of the baseline: that of a parameter, or the one that the command states.
 fn known_rate(baseline: &Settings, step: Option<&StepTemplate>) -> Option<(String, f64)> {
     let is_rate = |name: &str| {
         let last = name.rsplit('.').next().unwrap_or(name).to_ascii_lowercase().replace('-', "_");

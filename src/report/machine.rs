@@ -46,7 +46,7 @@ fn wrapped(words: &str, room: usize) -> Vec<String> {
     lines
 }
 
-/// The machine, with the ceilings that are known of its GPUs, in lines of at most so many signs.
+/// Writes the machine and the known ceilings of its GPUs, in lines of at most `width` characters.
 pub fn machine_text(machine: &Machine, ceilings: &[Ceilings], width: usize) -> String {
     let mut page = Page { text: String::new(), width };
     gpus_lines(&machine.gpus, &mut page);
@@ -78,7 +78,7 @@ pub(super) fn unless_empty(page: &mut Page, label: &str, words: &str) {
     }
 }
 
-/// What is known, set apart.
+/// Joins what is known.
 pub(super) fn listed<T: AsRef<str>>(words: impl IntoIterator<Item = Option<T>>) -> String {
     let known: Vec<T> = words.into_iter().flatten().collect();
     known.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("; ")
@@ -129,7 +129,7 @@ fn host_lines(machine: &Machine, page: &mut Page) {
     }
 }
 
-/// Ceilings as a table, in lines of at most so many signs.
+/// Writes ceilings as a table, in lines of at most `width` characters.
 pub fn ceilings_text(ceilings: &Ceilings, width: usize) -> String {
     let mut page = Page { text: String::new(), width };
     page.line("ceilings", &format!("of {}, median and the middle half of the samples", ceilings.name));

@@ -12,7 +12,8 @@ use crate::machine::Device;
 use crate::model::quantity::show_bytes;
 use crate::search::Study;
 
-/// The study as Markdown: verdict with what else is known of the best config, command, table of trials.
+/// Writes the study as Markdown: the verdict with further facts about the best config, the command, and the table of
+/// trials.
 pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestReport>) -> String {
     let mut text = format!(
         "# gputune: {}\n\nDevice: {} (driver: {})\n\n",
@@ -56,7 +57,7 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
     text
 }
 
-/// The front as a table of its own, where the result is one.
+/// Writes the front as a table of its own, if there is one.
 fn front(study: &Study, text: &mut String) {
     if !study.objective.is_pareto() {
         return;

@@ -1,4 +1,4 @@
-//! What a trial is among the others, in a word, and why those that failed did.
+//! Labels each trial with a word for its rank, and lists why trials failed.
 
 use super::escape::plain;
 use super::row::shown_result;
@@ -6,13 +6,13 @@ use super::screen::Tone;
 use crate::model::{Config, Judgement, Outcome, Purpose, Trial};
 use crate::search::Study;
 
-/// Which trials have a word of their own.
+/// The trials that get a word of their own.
 pub(super) struct Marks {
     /// The number of the winner's last searched trial.
     winner: Option<u32>,
-    /// Those of what cannot be told from it.
+    /// The numbers of trials that cannot be distinguished from it.
     tied: Vec<u32>,
-    /// Where the result is a front, those of its configs.
+    /// If the result is a front, the numbers of its configs' trials.
     front: Vec<u32>,
 }
 
@@ -63,11 +63,11 @@ impl Marks {
 /// Columns in front of the reasons.
 pub(super) const LABEL: usize = 15;
 
-/// Why trials failed or may not win, the same reason once: `out of memory  #7, #9: CUDA out of memory ...`.
+/// Lists why trials failed or are infeasible, each reason once: `out of memory #7, #9: CUDA out of memory ...`.
 pub(super) fn reasons(study: &Study, trials: &[&Trial]) -> Vec<String> {
-    /// Reasons that are told; the others are in the table of trials.
+    /// The most reasons that are listed; the others are in the table of trials.
     const REASONS: usize = 6;
-    /// Trials that are named for each.
+    /// The most trials that are named for each reason.
     const NAMED: usize = 6;
     let mut known: Vec<(&str, String, Vec<u32>)> = Vec::new();
     let mut given_up = false;

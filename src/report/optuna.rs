@@ -1,7 +1,7 @@
 //! The journal of an Optuna study, as its `JournalStorage` with a file opens it, and with that optuna-dashboard.
 //!
-//! The file has one operation on a line (`JournalOperation` and `_apply_*` in `optuna/storages/journal/_storage.py`):
-//! the study with its directions, what is said of it, and each trial whole.
+//! Each line of the file is one operation (`JournalOperation` and `_apply_*` in `optuna/storages/journal/_storage.py`):
+//! the study with its directions, its attributes, and each trial as a whole.
 
 use std::fmt::Write as _;
 
@@ -76,7 +76,7 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
     Output::text(text)
 }
 
-/// What is optimised: the metrics of a front, the score of weighed ones, else the one.
+/// Returns what is optimised: the metrics of a front, the score of a weighted product, else the one metric.
 fn goals(objective: &Objective) -> Vec<(String, Direction)> {
     if objective.is_pareto() {
         return objective.goals().iter().map(|goal| (goal.metric.clone(), goal.direction)).collect();
@@ -105,7 +105,7 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
         Some(values) => (Json::Null, json!(values)),
         None => (Json::Null, Json::Null),
     };
-    // What was measured until then; only a study of one value has such.
+    // The value measured until then; only a study with one value has it.
     let until = measurement.zip(values.as_deref()).filter(|_| state == State::Pruned);
     let intermediate = match until {
         Some((measurement, [value])) => json!({ measurement.timing.steps.to_string(): value }),
@@ -132,7 +132,8 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
     if let Json::Object(log) = log { log } else { Map::new() }
 }
 
-/// The distribution that has the parameter's settings, and a setting as Optuna keeps it: a number, or its place in a list.
+/// Returns the distribution with the parameter's settings, and a setting as Optuna keeps it: a number, or its place in
+/// a list.
 fn distribution(parameter: &Parameter, value: &Value) -> (Json, Json) {
     let with = |name: &str, attributes: Json| json!({ "name": name, "attributes": attributes });
     let number = json!(value.as_f64());
@@ -153,7 +154,7 @@ fn distribution(parameter: &Parameter, value: &Value) -> (Json, Json) {
     }
 }
 
-/// What Optuna takes for violated where it is larger than zero: `constraints` of its samplers.
+/// Returns numbers that Optuna takes as violated if they are larger than zero: `constraints` of its samplers.
 fn constraints(study: &Study, trial: &Trial) -> Json {
     match study.judge(trial) {
         Some(Judgement::Infeasible { .. }) => json!({ "constraints": [1.0] }),

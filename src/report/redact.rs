@@ -1,16 +1,17 @@
-//! Secrets in what is made for sharing: values whose names speak of one become `REDACTED`, and so do passwords in URLs.
+//! Removes secrets from files that are made for sharing: values whose names suggest one become `REDACTED`, and so do
+//! passwords in URLs.
 //!
-//! One reading serves specs, commands, JSON and logs: a name, what parts it from its value, and the value, in the ways of
+//! One reader serves specs, commands, JSON and logs. It recognises a name, a separator and a value in the notations of
 //! TOML, YAML, JSON, Python, shells and command lines.
 
 mod names;
 
 use names::{is_switch, speaks_of_a_secret};
 
-/// What stands in the place of a secret: one word for a shell, and text for everything else.
+/// The replacement for a secret: a single word for a shell, and plain text everywhere else.
 const REDACTED: &str = "REDACTED";
 
-/// What makers of tokens begin them with, and how long they are at least: these need no name.
+/// The prefixes of well-known tokens, with their smallest lengths: such values are secrets whatever their name is.
 const KNOWN: &[(&str, usize)] = &[
     ("hf_", 20),         // https://huggingface.co/docs/hub/security-tokens
     ("ghp_", 30),        // https://github.blog/engineering/behind-githubs-new-authentication-token-formats
@@ -25,7 +26,7 @@ const KNOWN: &[(&str, usize)] = &[
 /// Values that are no secret whatever their name is.
 const PLAIN: &[&str] = &["true", "false", "none", "null", "yes", "no", "on", "off", "auto", "basic", "digest", "oauth"];
 
-/// The text with its secrets replaced; all else stays as it is.
+/// Returns the text with its secrets replaced and everything else unchanged.
 pub(super) fn redacted(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut rest = text;
@@ -55,7 +56,7 @@ pub(super) fn redacted(text: &str) -> String {
     safe
 }
 
-/// Where a value is in the text behind its name.
+/// The place of a value in the text after its name.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     begin: usize,
@@ -67,7 +68,7 @@ fn first(text: &str) -> (char, &str) {
     (c, &text[c.len_utf8()..])
 }
 
-/// What a name is made of, from the beginning of a text. Hyphens are part of options; those before it belong to none.
+/// Returns the name at the beginning of a text. Hyphens are part of options; those in front do not belong to the name.
 fn word(text: &str) -> &str {
     let begins = text.starts_with(|c: char| c.is_alphanumeric() || c == '_');
     let end = text.find(|c: char| !(c.is_alphanumeric() || "_-.".contains(c))).unwrap_or(text.len());
@@ -78,7 +79,7 @@ fn is_known(word: &str) -> bool {
     KNOWN.iter().any(|(begin, least)| word.len() >= *least && word.starts_with(begin))
 }
 
-/// The value of a secret; `before` is the character in front of its name.
+/// Returns the value of a secret; `before` is the character in front of its name.
 fn value_of(name: &str, after: &str, before: Option<char>) -> Option<Place> {
     if !speaks_of_a_secret(name) {
         return None;
@@ -95,7 +96,7 @@ fn value_of(name: &str, after: &str, before: Option<char>) -> Option<Place> {
     value_at(after, begin, is_assigned)
 }
 
-/// How far it is from a name to its value, and whether something other than space parts them.
+/// Returns the distance from a name to its value, and whether something other than space separates them.
 fn parting(text: &str) -> (bool, usize) {
     let signs = text.len() - text.trim_start_matches(['=', ':', '>']).len();
     if signs > 0 {
@@ -110,7 +111,7 @@ fn parting(text: &str) -> (bool, usize) {
     }
 }
 
-/// The value that begins at `begin`: in quotes up to the same ones, else up to what ends a word.
+/// Returns the value that begins at `begin`: in quotes up to the closing ones, else up to the end of the word.
 fn value_at(after: &str, begin: usize, is_assigned: bool) -> Option<Place> {
     let text = &after[begin..];
     let quotes = ["\"\"\"", "'''", "\\\"", "\\'", "\"", "'"];
@@ -139,7 +140,8 @@ fn quoted_length(text: &str, quote: &str) -> usize {
     text.find('\n').unwrap_or(text.len())
 }
 
-/// Where a value without quotes is, in a text that begins there or with a scheme, as in `Authorization: Bearer X`.
+/// Returns the place of an unquoted value, in a text that begins with it or with a scheme, as in `Authorization: Bearer
+/// X`.
 fn bare(begin: usize, text: &str) -> (usize, usize) {
     let length =
         |text: &str| text.find(|c: char| c.is_whitespace() || "\"'`,;|&)]}\\".contains(c)).unwrap_or(text.len());
@@ -151,7 +153,7 @@ fn bare(begin: usize, text: &str) -> (usize, usize) {
     }
 }
 
-/// The end of `scheme://user:password@`, where a text begins with that.
+/// Returns the end of `scheme://user:password@`, if a text begins with that.
 fn url_password(text: &str) -> Option<usize> {
     let scheme = text.find(|c: char| !(c.is_ascii_alphanumeric() || "+-.".contains(c)))?;
     text[scheme..].starts_with("://").then_some(())?;
@@ -255,14 +257,14 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Twice is as good as once, and no text makes it fail.
+        /// Redacting twice has no further effect, and no text makes it fail.
         #[test]
         fn any_text_is_read(text in "(--|[a-z]|key|token|password|=|:|://|@|\"|'|\\\\| |,|\n|é|\\PC){0,40}") {
             let once = redacted(&text);
             proptest::prop_assert_eq!(redacted(&once), once);
         }
 
-        /// Whatever the secret is, in whatever way its name and it are written.
+        /// The secret is removed whatever it is, and however it and its name are written.
         #[test]
         fn no_secret_is_left(
             name in "(hf|wandb|my|db)(_|-)(token|api_key|password|secret)",

@@ -1,4 +1,4 @@
-//! What a trial came to, in a few words; the same words in every report.
+//! Describes the result of a trial in a few words, the same in every report.
 
 use super::redact::redacted;
 use crate::model::{
@@ -12,7 +12,7 @@ pub fn shown_estimate(estimate: Estimate, unit: &str) -> String {
     let number = show_number(estimate.value);
     let space = if unit.is_empty() { "" } else { " " };
     match estimate.relative_half_width() {
-        // The upper end of what hardly anything is known of has no meaning.
+        // If hardly anything is known, the upper end of the interval has no meaning.
         Some(half) if half > 1.0 => format!("{number}{space}{unit} ± over 100 %"),
         Some(half) => format!("{number}{space}{unit} ± {:.1} %", half * 100.0),
         None => format!("{number}{space}{unit}"),
@@ -27,7 +27,7 @@ pub(super) fn shown_ratio(ratio: Estimate) -> String {
     }
 }
 
-/// What the comparison with full precision came to, in words.
+/// Describes the result of the comparison with full precision.
 pub(super) fn shown_numerics(numerics: &Numerics) -> String {
     match (numerics.drift, &numerics.not_compared) {
         (Some(drift), _) => format!("losses {:.1} % off those of full precision", drift * 100.0),
@@ -37,9 +37,9 @@ pub(super) fn shown_numerics(numerics: &Numerics) -> String {
 
 /// A metric in the unit that it is read in: sizes as sizes, costs for a million samples.
 pub(super) fn shown_metric(metric: &str, estimate: Estimate, measurement: &Measurement) -> String {
-    /// Samples that a cost is shown for: that of one is too small a number to be read.
+    /// The number of samples for which a cost is shown: the cost of one is too small to read.
     const MANY: f64 = 1e6;
-    /// An interval that is narrower would read as 0.0 %.
+    /// A narrower interval would be shown as 0.0 %.
     const NARROWEST: f64 = 0.0005;
     let is_exact = metric != "throughput" && estimate.relative_half_width().is_some_and(|half| half < NARROWEST);
     let estimate = if is_exact { Estimate::point(estimate.value) } else { estimate };
@@ -70,7 +70,7 @@ fn shown_bytes(estimate: Estimate) -> String {
     }
 }
 
-/// What counts, as the head of a column.
+/// Returns the name of the objective, as the head of a column.
 pub(super) fn result_name(objective: &Objective) -> String {
     if objective.is_pareto() {
         let metrics: Vec<&str> = objective.goals().iter().map(|goal| goal.metric.as_str()).collect();
@@ -79,15 +79,14 @@ pub(super) fn result_name(objective: &Objective) -> String {
     objective.metric().to_owned()
 }
 
-/// The metrics that count of one measurement, as far as they are there.
+/// Formats the goals' values of one measurement, as far as they exist.
 fn shown_numbers(objective: &Objective, measurement: &Measurement) -> String {
     let number = |goal: &Goal| objective.estimate_of(&goal.metric, measurement);
     let numbers: Vec<Option<Estimate>> = objective.goals().iter().map(number).collect();
     shown_together(objective, objective.estimate(measurement), &numbers, measurement)
 }
 
-/// The metrics that count, given their numbers; with weights the score in front of them, where it is known what it is
-/// relative to.
+/// Formats the goals, given their values; with weights the score comes first, if its reference is known.
 pub(super) fn shown_together(
     objective: &Objective,
     score: Option<Estimate>,
@@ -104,12 +103,12 @@ pub(super) fn shown_together(
     }
 }
 
-/// What the trial came to: its number, or why there is none or why it may not win.
+/// Describes the result of a trial: its value, or why there is none, or why it is infeasible.
 pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
     shown_outcome(objective, trial.purpose, &trial.outcome)
 }
 
-/// The same of an outcome alone, with why it was probed.
+/// Describes an outcome alone, with the purpose of the probe.
 pub fn shown_outcome(objective: &Objective, purpose: Purpose, outcome: &Outcome) -> String {
     let Some(measurement) = outcome.partial_measurement() else {
         let name = outcome.name().replace('_', " ");
@@ -134,10 +133,11 @@ pub fn shown_outcome(objective: &Objective, purpose: Purpose, outcome: &Outcome)
     }
 }
 
-/// Behind a number whose interval is wider than asked for.
+/// The mark after a number whose interval is wider than asked for.
 pub(super) const UNSTABLE: &str = "~";
 
-/// The number of a trial for a column of a table, with what the mark in front of it does not say; a dash where there is none.
+/// Formats the value of a trial for a column of a table, with what the mark in front of it does not say; a dash where
+/// there is none.
 pub(super) fn shown_cell(objective: &Objective, trial: &Trial, unit_is_known: bool) -> String {
     let Some(measurement) = trial.outcome.partial_measurement() else { return "-".to_owned() };
     let number = match measurement.throughput.filter(|_| unit_is_known) {
@@ -152,9 +152,9 @@ pub(super) fn shown_cell(objective: &Objective, trial: &Trial, unit_is_known: bo
     }
 }
 
-/// Searched trials: those that may win, then those that were given up, both the best first; then what is infeasible, then
-/// failures, both in the order they were run. What was measured for a short time only stands behind what may win, however
-/// good it looked, and is left out where the same config was measured longer.
+/// Sorts the searched trials: feasible ones, then those that were stopped early, both the best first; then infeasible
+/// ones, then failures, both in the order they were run. Trials that were only measured for a short time come behind
+/// the feasible ones, however good they looked, and are left out if the same config was measured longer.
 pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
     let longest = |trial: &&Trial| {
         let parts = |purpose| if let Purpose::Screen { one_in } = purpose { one_in.get() } else { 1 };

@@ -1,4 +1,4 @@
-//! What a report is written on: so many columns, and whether there are colours.
+//! The target of a report: its width in columns, and whether it has colours.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -18,14 +18,14 @@ impl From<u16> for Screen {
     }
 }
 
-/// What a word means, which is all that a colour stands for.
+/// The meaning of a word, which its colour repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// Nothing in particular.
     Plain,
     /// What won, or gained.
     Good,
-    /// What cannot be told from it, or helps to find one's way.
+    /// Something that cannot be distinguished from the winner, or that helps to find one's way.
     Note,
     /// What is doubtful.
     Doubtful,
@@ -60,7 +60,7 @@ impl Screen {
         }
     }
 
-    /// Lines with a label of ten columns, as [`verdict`](super::verdict) writes them, so that they fit: longer ones go on
+    /// Lays out lines with a label of ten columns, as [`verdict`](super::verdict) writes them: longer lines continue
     /// below the text of the first. Labels that say how it went are coloured.
     pub fn lay_out(self, text: &str) -> String {
         const LABEL: usize = 10;
@@ -81,7 +81,7 @@ impl Screen {
 }
 
 impl Screen {
-    /// A line with a label of so many columns, in a tone, and below it what does not fit.
+    /// Lays out a line with a label of this many columns, in a tone; the rest continues below it.
     pub(super) fn lay_out_at(self, label: usize, line: &str, tone: Tone) -> String {
         let (name, rest) = split_at_width(line, label);
         let parts = wrap(rest, self.columns.saturating_sub(label));
@@ -90,7 +90,7 @@ impl Screen {
     }
 }
 
-/// Labels with a meaning that is worth a colour.
+/// Returns the tone of a label.
 fn tone_of(label: &str) -> Tone {
     match label.trim_end() {
         "best" | "speed-up" | "better" => Tone::Good,
@@ -117,7 +117,7 @@ fn split_at_width(text: &str, columns: usize) -> (&str, &str) {
     text.split_at(end.map_or(text.len(), |(at, _)| at))
 }
 
-/// The text in so many columns at most: its start and its end where it is longer, since values mostly differ there.
+/// Shortens a text to this many columns: its start and its end are kept, since values mostly differ there.
 pub fn shortened(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -137,7 +137,7 @@ pub fn shortened(text: &str, columns: usize) -> String {
 /// The text in lines of at most so many columns, broken at blanks, but not within `± 1.2 %`; a word that is longer is broken
 /// anywhere.
 pub fn wrap(text: &str, columns: usize) -> Vec<String> {
-    /// Stands for a blank at which no line is broken, and takes as many columns.
+    /// Stands for a space at which no line is broken, and is just as wide.
     const GLUE: &str = "\u{a0}";
     let glued = text.replace("± ", &format!("±{GLUE}")).replace(" %", &format!("{GLUE}%"));
     let lines = wrap_at_blanks(&glued, columns.max(8));

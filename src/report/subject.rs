@@ -1,4 +1,4 @@
-//! What a report is made from, and what it is as it is written.
+//! The input of a report, and its output.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,12 @@ use crate::model::Line;
 use crate::probe::StepTemplate;
 use crate::search::{Header, Study};
 
-/// Everything that a report can tell of: a search as it is kept, with the report on its best config.
+/// Everything that a report may use: a search as it is kept, with the report on its best config.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'s> {
-    /// What was searched and found.
+    /// The study.
     pub study: &'s Study,
-    /// What trained.
+    /// The device that trained.
     pub device: &'s Device,
     /// The spec, as it was named on the command line.
     pub name: &'s str,
@@ -26,13 +26,13 @@ pub struct Subject<'s> {
     pub folder: &'s Path,
     /// The first line of the journal.
     pub header: &'s Header,
-    /// What the journal says of each trial of the study, in the same order; why it was proposed is there.
+    /// The journal's line for each trial of the study, in the same order; it has the reason for the proposal.
     pub lines: &'s [Line],
-    /// What it is read on, where that is a terminal.
+    /// The terminal that it is read on, if any.
     pub screen: Screen,
 }
 
-/// Where a report goes unless another place is named.
+/// The default place of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Standard output.
@@ -43,7 +43,7 @@ pub enum Place {
     Folder(&'static str),
 }
 
-/// A report as it is written.
+/// A finished report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// One file.
@@ -59,7 +59,7 @@ impl Output {
     }
 }
 
-/// That the journal has older eras, if it has.
+/// Returns a note that the journal has older eras, if it has.
 pub(super) fn older(subject: &Subject<'_>) -> Option<String> {
     let older = subject.header.older;
     (older.eras > 0).then(|| older.to_string())

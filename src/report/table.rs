@@ -1,4 +1,4 @@
-//! Trials and the winner, for a terminal.
+//! Writes the trials and the winner for a terminal.
 
 use std::fmt::Write as _;
 
@@ -28,9 +28,10 @@ const TIES: usize = 5;
 /// Rows of the longest table.
 const ROWS: usize = 30;
 
-/// The searched trials, the best first, in the width of a screen; below it what did not fit, and why trials failed.
+/// Writes the searched trials, the best first, in the width of a screen; below come columns that did not fit, and why
+/// trials failed.
 ///
-/// Of many trials the best are shown, and the baseline.
+/// If there are many trials, the best and the baseline are shown.
 pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
     let screen = screen.into();
     let trials = sorted(study);
@@ -95,7 +96,7 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
     text
 }
 
-/// A column that is there where any trial has something for it.
+/// A column that is shown if any trial has something for it.
 struct Extra {
     header: &'static str,
     dispensable: u32,
@@ -111,10 +112,10 @@ const EXTRAS: &[Extra] = &[
     Extra { header: "left out", dispensable: 2002, text: outliers },
 ];
 
-/// The parameters that have a column, each with how dispensable that is: first goes what is the same in all of them, which
-/// stands below, then what has the fewest settings in them.
+/// Returns the parameters that get a column, each with how dispensable it is. The most dispensable are parameters that
+/// are equal in all trials, which are listed below; then come those with the fewest settings.
 fn parameters<'s>(study: &'s Study, shown: &[&Trial], screen: Screen) -> (Vec<(&'s str, u32)>, Vec<String>) {
-    /// Below those of the columns that are no parameters.
+    /// A number below those of columns that are no parameters.
     const MOST: u32 = 1000;
     let names = study.space.parameters().iter().map(Parameter::name);
     let counted: Vec<(&str, usize)> = names
@@ -126,7 +127,7 @@ fn parameters<'s>(study: &'s Study, shown: &[&Trial], screen: Screen) -> (Vec<(&
             (name, levels.len())
         })
         .collect();
-    // A few columns that say the same everywhere do no harm where there is room.
+    // Where there is room, a few columns with equal values do no harm.
     const FEW: usize = 4;
     let fits = counted.len() <= FEW || counted.len() * 14 + 50 <= screen.columns;
     let is_same = |count: usize| count == 1 && shown.len() > 1 && !fits;
@@ -138,7 +139,7 @@ fn parameters<'s>(study: &'s Study, shown: &[&Trial], screen: Screen) -> (Vec<(&
     (kept.map(|&(name, count)| (name, dispensable(count))).collect(), same)
 }
 
-/// The unit of all throughputs, where throughput alone counts and there is one.
+/// Returns the unit of all throughputs, if throughput is the only goal and they have a common unit.
 fn one_unit(study: &Study, trials: &[&Trial]) -> Option<String> {
     if study.objective.metric() != "throughput" || study.objective.goals().len() > 1 {
         return None;
@@ -164,7 +165,7 @@ fn data_wait(trial: &Trial) -> Option<String> {
     share.is_finite().then(|| format!("{:.0} %", share * 100.0))
 }
 
-/// How busy the multiprocessors of all GPUs were, where they tell.
+/// Returns how busy the multiprocessors of all GPUs were, where they report it.
 fn activity(trial: &Trial) -> Option<String> {
     let share = together(&trial.outcome.partial_measurement()?.machine.gpus, Metric::SmActive)?;
     Some(format!("{:.0} %", share.mean * 100.0))
@@ -182,7 +183,7 @@ fn why_nothing(study: &Study) -> &'static str {
     }
 }
 
-/// The winner, its ties, its speed-up and why the search ended, in a few lines.
+/// Describes the winner, its ties, its speed-up and why the search ended, in a few lines.
 pub fn verdict(study: &Study) -> String {
     let mut text = String::new();
     match study.best() {
@@ -247,7 +248,7 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     }
 }
 
-/// The settings of a tie; of very many those that differ from the winner's.
+/// Returns the settings of a tie; if there are very many, only those that differ from the winner's.
 fn tie_words(study: &Study, best: &Best, tie: &Config) -> String {
     const LONG: usize = 100;
     let settings = study.settings(tie);
@@ -264,7 +265,7 @@ fn tie_words(study: &Study, best: &Best, tie: &Config) -> String {
     format!("{}, else as the best", differing.line())
 }
 
-/// What counts of a config, over all its trials.
+/// Formats the objective's value of a config, over all its trials.
 fn shown_entry(study: &Study, entry: &Ranked) -> String {
     if study.objective.goals().len() < 2 {
         return shown_metric(study.objective.metric(), entry.estimate, &entry.measurement);
@@ -273,8 +274,9 @@ fn shown_entry(study: &Study, entry: &Ranked) -> String {
     shown_together(&study.objective, Some(entry.estimate), &numbers, &entry.measurement)
 }
 
-/// A word on measurements that vary so much that little can be told apart.
+/// Returns a note if measurements vary so much that few configs can be distinguished.
 fn noise_line(best: &Best) -> Option<String> {
+    /// The relative noise from which on the note is shown: a round number, the same as the widest tie.
     const NOISY: f64 = 0.1;
     let half = best.winner.estimate.relative_half_width().filter(|half| *half > NOISY)?;
     Some(format!("noise     measurements vary by {:.0} %: is something else using this machine?", half * 100.0))

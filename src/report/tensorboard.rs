@@ -1,8 +1,8 @@
-//! Event files as TensorBoard opens them: each trial a run with its hyperparameters, and the search over its trials.
+//! Writes event files for TensorBoard: each trial as a run with its hyperparameters, and the search over its trials.
 //!
-//! A file is a row of records (TFRecord: length, masked CRC-32C of it, data, masked CRC-32C of that; `record_writer.cc` of
-//! TensorFlow), each an `Event` (`event.proto`). Hyperparameters are in summaries of the plugin `hparams`
-//! (`plugin_data.proto` and `api.proto` of TensorBoard).
+//! A file is a sequence of records (TFRecord: length, masked CRC-32C of it, data, masked CRC-32C of that;
+//! `record_writer.cc` of TensorFlow), each an `Event` (`event.proto`). Hyperparameters are in summaries of the plugin
+//! `hparams` (`plugin_data.proto` and `api.proto` of TensorBoard).
 
 mod wire;
 
@@ -13,10 +13,10 @@ use crate::model::{Line, Measurement, Outcome, Parameter, Value};
 use crate::search::Study;
 use wire::{Message, record};
 
-/// The name of every event file: the time is that of no machine, so that a second export replaces the first.
+/// The name of every event file. Its time is fixed, so that a second export replaces the first.
 const FILE: &str = "events.out.tfevents.0000000000.gputune";
 
-/// What is known of a trial beside what counts: names that say the unit, and metrics.
+/// Further numbers of a trial besides the objective: names that include the unit, and metrics.
 const NUMBERS: &[(&str, &str)] = &[
     ("throughput", "throughput"),
     ("step_time_s", "step_time"),
@@ -81,8 +81,8 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
     Output::Folder(files)
 }
 
-/// When each trial began and ended, in seconds of Unix time; where a journal does not say, one after the other from the
-/// beginning of that time.
+/// Returns when each trial began and ended, in seconds of Unix time. If a journal does not say, trials are placed one
+/// after the other from time zero.
 pub(super) fn times(lines: &[Line]) -> Vec<(f64, f64)> {
     let mut now = 0.0;
     let each = lines.iter().map(|line| {
@@ -93,7 +93,7 @@ pub(super) fn times(lines: &[Line]) -> Vec<(f64, f64)> {
     each.collect()
 }
 
-/// The numbers of a measurement: those of the table, what counts, phases, and what the step reports.
+/// Returns the numbers of a measurement: those of the table, the goals, phases, and what the step reports.
 fn numbers(study: &Study, measurement: &Measurement) -> Vec<(String, f64)> {
     let mut found: Vec<(String, f64)> = Vec::new();
     let table = NUMBERS.iter().filter_map(|(name, metric)| Some(((*name).to_owned(), measurement.metric(metric)?)));
@@ -115,7 +115,7 @@ fn numbers(study: &Study, measurement: &Measurement) -> Vec<(String, f64)> {
     found
 }
 
-/// The metrics that the table of hyperparameters has: those of the table, and what counts beside them.
+/// Returns the metrics in the table of hyperparameters: those of the table, and the goals.
 fn metric_names(study: &Study) -> Vec<String> {
     let mut names: Vec<String> = NUMBERS.iter().take(3).map(|(name, _)| (*name).to_owned()).collect();
     let is_known = |metric: &str| NUMBERS.iter().any(|(_, known)| *known == metric);
@@ -125,7 +125,7 @@ fn metric_names(study: &Study) -> Vec<String> {
     names
 }
 
-/// `Experiment` of api.proto: which hyperparameters and metrics there are.
+/// Makes `Experiment` of api.proto: the list of hyperparameters and metrics.
 fn experiment(study: &Study, metrics: &[String], start: f64) -> Message {
     let mut experiment = Message::new().double(3, start);
     for parameter in study.space.parameters() {
@@ -158,7 +158,7 @@ fn kind(parameter: &Parameter) -> Kind {
     if is_bool { Kind::Bool } else { Kind::Text }
 }
 
-/// Adds the settings: all of a few, the bounds of many numbers.
+/// Adds the settings: all of them if they are few, else their bounds.
 fn domain(parameter: &Parameter, kind: Kind, info: Message) -> Message {
     const LISTED: u64 = 64;
     let last = u32::try_from(parameter.len().saturating_sub(1)).unwrap_or(u32::MAX);
@@ -202,7 +202,7 @@ impl Events {
 
     /// Data of the plugin for hyperparameters.
     fn plugin(&mut self, time: f64, tag: &str, content: Message) {
-        // The version of the data is 0, which is what is read where there is none.
+        // The version of the data is 0, which is also assumed where there is none.
         let plugin = Message::new().text(1, "hparams").message(2, &content);
         let metadata = Message::new().message(1, &plugin);
         self.summary(time, 0, &Message::new().text(1, tag).message(9, &metadata));

@@ -8,7 +8,7 @@ use super::redact::redacted;
 use crate::model::{COST, Config, Judgement, Measurement, Metric, Trial, metric::together};
 use crate::search::Study;
 
-/// What GPUs did, the mean over those that a probe used; where there are any.
+/// Columns for the GPUs: means over those that a probe used, if any.
 const GPU_COLUMNS: &[(&str, Metric)] = &[
     ("sm_active", Metric::SmActive),
     ("sm_occupancy", Metric::SmOccupancy),
@@ -21,7 +21,7 @@ const GPU_COLUMNS: &[(&str, Metric)] = &[
     ("throttled_by_power", Metric::ThrottledByPower),
 ];
 
-/// All trials, confirmations included, in the order they were run.
+/// Writes all trials, confirmations included, in the order they were run.
 pub fn trials_csv(study: &Study) -> String {
     let measurements = || study.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
     let names: Vec<&str> = (study.space.parameters().iter().map(crate::model::Parameter::name))
@@ -35,7 +35,7 @@ pub fn trials_csv(study: &Study) -> String {
     let gpu_columns = if has_gpus { GPU_COLUMNS } else { &[] };
     let goals = GoalColumns::of(study);
     let header = header(&names, gpu_columns, &goals, &phases, &metrics);
-    // Writing to memory does not fail, and all rows have the length of the header.
+    // Writing to memory does not fail, and all rows are as long as the header.
     let _ = writer.write_record(&header);
     for trial in study.history.trials() {
         let settings = study.settings(&trial.config);
@@ -83,7 +83,8 @@ pub fn trials_csv(study: &Study) -> String {
     writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
-/// What follows from measurements: costs of a sample where any trial has them, the score of several metrics, the front.
+/// Columns derived from measurements: costs of a sample where any trial has them, the score of several metrics, the
+/// front.
 struct GoalColumns {
     has_energy: bool,
     has_cost: bool,

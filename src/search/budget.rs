@@ -1,4 +1,4 @@
-//! When a search ends.
+//! Decides when a search ends.
 
 use std::time::Duration;
 
@@ -6,18 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{History, Trial};
 
-/// What a search may cost.
+/// The limits on the cost of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Probes to run, the baseline included; a short one counts like any other. The leaders' confirmation comes on top.
+    /// Probes to run, the baseline included; a short one counts like any other. The confirmation of the leaders is
+    /// extra.
     pub probes: u32,
     /// Wall time of the whole search, confirmation included.
     pub time: Duration,
-    /// How often each leader is measured again, interleaved with the others, before one is named.
+    /// How often each leader is measured again, interleaved with the others, before a winner is named.
     pub confirmations: u32,
     /// The gain, as a share of the best, below which another probe is not worth its cost; zero never stops a search. It
-    /// counts where the strategy tells what it expects. A gain is also too small when it is below a quarter of the width
-    /// of the best's 95 % interval, which measurements could not tell from none (of a width up to 20 % of the best).
+    /// counts only where the strategy reports the gain it expects. A gain is also too small if it is below a quarter of
+    /// the width of the best's 95 % interval (a width of up to 20 % of the best counts), because measurements could not
+    /// tell it from zero.
     pub least_gain: f64,
 }
 
@@ -34,19 +36,19 @@ impl Default for Budget {
 pub enum StopReason {
     /// All probes of the budget are done.
     ProbesSpent,
-    /// Another probe would not have fitted into the time of the budget.
+    /// Another probe would not have fitted into the time limit.
     TimeSpent,
-    /// Every config is probed or ruled out.
+    /// Every config has been probed or ruled out.
     SpaceExhausted,
-    /// No further config was found, and whether the rules leave one is not known.
+    /// No further config was found, and it is not known whether the rules leave any.
     NothingFound,
-    /// No probe is expected to gain as much as is asked of one.
+    /// No probe is expected to gain as much as the budget asks.
     LittleToGain,
-    /// Some probes are expected to gain as much as is asked of one, but less than measurements can tell apart.
+    /// Some probes are expected to gain as much as the budget asks, but less than measurements can distinguish.
     GainWithinNoise,
     /// Someone stopped it.
     Interrupted,
-    /// It has not: probes are still run.
+    /// It has not ended: probes are still run.
     Running,
 }
 
@@ -65,15 +67,16 @@ impl std::fmt::Display for StopReason {
     }
 }
 
-/// Configs that are measured again at the end, the baseline included.
+/// The number of configs that are measured again at the end, the baseline included. These are at most
+/// the best, the runner-up, a third one and the baseline.
 pub(crate) const CONFIRMED: u32 = 4;
 
 impl Budget {
-    /// Whether the search for new configs must end here; `elapsed` is the wall time so far.
+    /// Returns why the search for new configs must end here, if it must; `elapsed` is the wall time so far.
     ///
-    /// A probe is expected to take as long as those that measured something did (their median), and time is kept for the
-    /// confirmation, up to half of all. The first two probes are allowed as long as there is time for them: one config alone
-    /// is compared with nothing.
+    /// A probe is expected to take the median time of those that measured something. Time for the confirmation is set
+    /// aside, up to half of the limit. The first two probes may run as long as there is any time, since a single config
+    /// cannot be compared with anything.
     pub fn stop(&self, history: &History, elapsed: Duration) -> Option<StopReason> {
         const FEWEST: usize = 2;
         let searched = history.searched().count();
@@ -91,7 +94,8 @@ impl Budget {
         (searched > 0 && elapsed + expected + reserve > self.time).then_some(StopReason::TimeSpent)
     }
 
-    /// Probes that are left, by their number and by the time that those so far took: what is done besides is left out.
+    /// Returns how many probes are left, by their number and by the time that those so far took; other work is not
+    /// counted.
     pub fn probes_left(&self, history: &History) -> u32 {
         let searched = u32::try_from(history.searched().count()).unwrap_or(u32::MAX);
         let left = self.probes.saturating_sub(searched);
@@ -105,8 +109,8 @@ impl Budget {
         left.min(in_time.saturating_sub(searched))
     }
 
-    /// Time that is kept for confirming so many leaders: for all rounds up to half of all time. In any case it is enough for
-    /// a [first round](Self::round) of two, which may end one probe's length over the time.
+    /// Returns the time to set aside for confirming this many leaders: enough for all rounds, up to half of the limit,
+    /// and always enough for a [first round](Self::round) of two, which may end one probe's length over the limit.
     fn reserve(&self, expected: Duration, leaders: u32) -> Duration {
         if self.confirmations == 0 {
             return Duration::ZERO;
@@ -116,11 +120,11 @@ impl Budget {
         all.min(self.time / 2).max(expected)
     }
 
-    /// How the next round of confirmations is measured, where so many configs are waiting to be measured in it; `None` where
+    /// Decides how long to measure in the next round of confirmations, with this many configs waiting in it; `None` if
     /// there is no time for it.
     ///
-    /// A round that cannot be measured as long as usual is measured as long as the search measures. The first round may
-    /// end one probe's length over the time, since without it nothing is confirmed.
+    /// If there is no time to measure a round as long as usual, its measurements are as long as in the search. The
+    /// first round may end one probe's length over the limit, because without it nothing is confirmed.
     pub(crate) fn round(&self, history: &History, elapsed: Duration, waiting: u32, is_first: bool) -> Option<Round> {
         let expected = expected_probe(history);
         let fits = |each: f64, time: Duration| elapsed + expected.mul_f64(each * f64::from(waiting)) <= time;
@@ -132,7 +136,8 @@ impl Budget {
     }
 }
 
-/// What a confirmation takes of a probe's time: it measures twice as long, but starts up only as long.
+/// The time of a confirmation, in probes: it measures twice as long, but its start-up takes no longer. Right if
+/// start-up and measuring take equally long.
 const CONFIRMATION: f64 = 1.5;
 
 /// How long a round of confirmations measures.
@@ -144,8 +149,8 @@ pub(crate) enum Round {
     Short,
 }
 
-/// The median time of probes that measured something for the usual time; of those that did for a shorter one where there
-/// are no others, and of all probes where none measured anything.
+/// Returns the median time of probes that measured something for the usual time; if there are none, of those that did
+/// for a shorter time; if nothing was measured, of all probes.
 fn expected_probe(history: &History) -> Duration {
     let seconds = |counts: &dyn Fn(&Trial) -> bool| -> Option<f64> {
         let times: Vec<f64> =

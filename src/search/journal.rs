@@ -1,8 +1,8 @@
-//! The file that a search is kept in: append-only JSON lines, one writer, a torn last line healed.
+//! The file that keeps a search: append-only JSON lines with one writer, and repaired if the last line is torn.
 //!
-//! The first line is the [`Header`]; each further line is one finished trial with names and values, so that the file
-//! can be read without the spec. A further header begins a new era: trials of before do not count any more. A line is in
-//! the file, and on the disk, before anybody is told of the trial.
+//! The first line is the [`Header`]; each further line is one finished trial with names and values, so the file can be
+//! read without the spec. A further header begins a new era, and earlier trials no longer count. A line is in the file
+//! and on the disk before a trial is announced.
 
 mod conditions;
 mod eras;
@@ -26,10 +26,11 @@ pub use follow::{Follower, News, is_in_use};
 /// The version of the file format that this program writes.
 pub const FORMAT: u32 = 2;
 
-/// The oldest that it reads: without [`Conditions`], so that a search goes on from such a journal only in a new era.
+/// The oldest version that it reads. It lacks [`Conditions`], so a search can only go on from such a journal in a new
+/// era.
 pub const OLDEST_FORMAT: u32 = 1;
 
-/// What must be the same for trials to be comparable.
+/// The things that must be equal for trials to be comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// The device that trains.
@@ -51,13 +52,13 @@ pub struct Header {
     pub gputune_version: String,
     /// What the trials depend on.
     pub fingerprint: Fingerprint,
-    /// What else they depend on.
+    /// What the trials depend on besides the fingerprint.
     #[serde(default)]
     pub conditions: Conditions,
-    /// The earlier studies that the search learns from: what it proposes depends on them.
+    /// The earlier studies that the search learns from; its proposals depend on them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm_start: Vec<WarmStart>,
-    /// The eras before this one; not in the line itself.
+    /// The eras before this one; not part of the line itself.
     #[serde(skip)]
     pub older: OlderEras,
 }
@@ -69,7 +70,7 @@ pub struct WarmStart {
     pub place: String,
     /// The trials in it.
     pub trials: usize,
-    /// What tells whether they are still the same.
+    /// A digest that shows whether the trials are still the same.
     pub digest: String,
 }
 
@@ -87,7 +88,7 @@ impl Header {
         }
     }
 
-    /// Sets what else the trials depend on.
+    /// Sets what the trials depend on besides the fingerprint.
     #[must_use]
     pub fn conditions(mut self, conditions: Conditions) -> Self {
         self.conditions = conditions;
@@ -101,7 +102,7 @@ impl Header {
         self
     }
 
-    /// How the command differs from that of another search, a sentence each.
+    /// Returns how the command differs from that of another search, one sentence for each difference.
     pub fn command_differences(&self, other: &Self) -> Vec<String> {
         let mut found = Vec::new();
         json_differences("command", &self.fingerprint.command, &other.fingerprint.command, &mut found);
@@ -126,7 +127,7 @@ impl Header {
         }
         if digests(self) != digests(now) {
             let (then, now) = (shown(self), shown(now));
-            // A study may have other trials, but as many.
+            // A study may have as many trials, but different ones.
             let other = if then == now { "others of " } else { "" };
             found.push(format!("it started from {then} and is to start from {other}{now}"));
         }
@@ -185,9 +186,9 @@ pub enum JournalError {
     Changed {
         /// The file.
         path: PathBuf,
-        /// What became of it.
+        /// What happened to it.
         how: String,
-        /// A file with all that the journal should have.
+        /// A file with everything that the journal should contain.
         kept: PathBuf,
     },
     /// A trial's config is not in the space.
@@ -207,12 +208,13 @@ pub enum JournalError {
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// Its whole lines: should the file be lost, they are not.
+    /// Its complete lines, from which the file can be restored if it is lost.
     text: Vec<u8>,
 }
 
 impl Drop for Journal {
-    /// Closing alone does not give the lock back while a child that another thread forks has the file open, too (flock(2)).
+    /// Closing the file does not release the lock while a child that another thread forked has the file open, too
+    /// (flock(2)).
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
@@ -223,13 +225,13 @@ impl Drop for Journal {
 pub struct Recovered {
     /// The finished trials, oldest first.
     pub trials: Vec<Trial>,
-    /// The gain that the strategy expected of each of them, as a share of the best at that time, where it said.
+    /// For each trial the gain that the strategy expected, as a share of the best at that time, where it reported one.
     pub expected_gains: Vec<Option<f64>>,
-    /// Whether a last line that was cut off in writing was dropped.
+    /// Whether a last line that was only partly written was dropped.
     pub healed: bool,
-    /// The number of the last trial of older eras: numbers go on.
+    /// The number of the last trial of earlier eras; numbering continues from it.
     pub last_number: u32,
-    /// Why a new era begins, if one does: what is different, one entry each.
+    /// Why a new era begins, if one does: the differences, one entry each.
     pub changes: Vec<String>,
     /// The eras before.
     pub older: OlderEras,
@@ -245,10 +247,10 @@ impl Journal {
         Self::open_with(path, header, space, false)
     }
 
-    /// The same, but other conditions begin a new era in the journal.
+    /// Opens the journal like [`open`](Self::open), but other conditions begin a new era.
     ///
     /// # Errors
-    /// As for [`open`](Self::open), other conditions left out.
+    /// As for [`open`](Self::open), except for other conditions.
     pub fn open_accepting_changes(
         path: &Path,
         header: &Header,
@@ -305,8 +307,8 @@ impl Journal {
         }
     }
 
-    /// Adds a finished trial, with why it was proposed and the gain that was expected of it, and waits until it is on the
-    /// disk.
+    /// Adds a finished trial, with the reason for its proposal and the gain expected of it, and waits until it is on
+    /// the disk.
     ///
     /// # Errors
     /// The line cannot be written; the journal then holds what it held before.
@@ -351,7 +353,7 @@ impl Journal {
         Ok(())
     }
 
-    /// The error of a journal that somebody changed, once all that it should have is somewhere else.
+    /// Writes all lines to another file, and returns the error that somebody changed the journal.
     fn rescued(&self, how: String, line: &[u8]) -> JournalError {
         let whole = [&self.text, line].concat();
         match guard::rescue(&self.path, &whole) {
@@ -369,7 +371,7 @@ impl Journal {
     }
 }
 
-/// Locks a file; somebody who only looks whether it is in use holds it for a moment.
+/// Locks a file. It retries, because a process that only checks whether the file is in use holds the lock for a moment.
 fn lock_patiently(file: &File) -> Result<(), TryLockError> {
     const TRIES: u32 = 10;
     const PAUSE: Duration = Duration::from_millis(20);
@@ -425,7 +427,7 @@ impl Fingerprint {
     }
 }
 
-/// The innermost entries that differ, with the path to each.
+/// Collects the innermost entries that differ, with the path to each.
 fn json_differences(path: &str, then: &serde_json::Value, now: &serde_json::Value, found: &mut Vec<String>) {
     use serde_json::Value::{Null, Object};
     match (then, now) {
@@ -442,7 +444,7 @@ fn json_differences(path: &str, then: &serde_json::Value, now: &serde_json::Valu
     }
 }
 
-/// A trial with the gain that was expected of it.
+/// Reads a trial with the gain that was expected of it.
 fn parse_trial(path: &Path, at: usize, text: &[u8], space: &Space) -> Result<(Trial, Option<f64>), JournalError> {
     let line: Line = parse(path, at, text)?;
     let config =

@@ -1,7 +1,7 @@
-//! A search as its folder keeps it: `study.json` says what was searched for, the journal what was found.
+//! Reads and writes the folder of a search: `study.json` says what was searched for, the journal what was found.
 //!
-//! The two make the same [`Study`] again, of a search that runs, was interrupted or ended, in any folder and on any
-//! machine: nothing else is read.
+//! From these two files alone the same [`Study`] can be made again, for a search that runs, was interrupted or ended,
+//! in any folder and on any machine.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ use crate::search::budget::{Budget, StopReason};
 use crate::search::journal::{self, Header, JournalError, Line};
 use crate::search::study::Study;
 
-/// The file that says what is searched for.
+/// The file that describes the search.
 pub const STUDY: &str = "study.json";
 
 /// The file that has the trials.
@@ -38,20 +38,20 @@ pub struct Record {
     pub gputune_version: String,
     /// The spec, as it was named on the command line.
     pub spec: String,
-    /// What is searched.
+    /// The space that is searched.
     pub space: Space,
-    /// What better means.
+    /// The objective.
     pub objective: Objective,
-    /// What the speed-up is measured against.
+    /// The config that the speed-up is measured against.
     pub baseline: Option<Settings>,
-    /// Whether that is the job as it is, with nothing else set.
+    /// Whether the baseline is the job as it is, with nothing else set.
     #[serde(default)]
     pub baseline_as_it_is: bool,
     /// What the search may cost.
     pub budget: Budget,
-    /// What trains.
+    /// The device that trains.
     pub device: Device,
-    /// What is run.
+    /// The command that is run.
     pub step: StepRecord,
     /// Why the search ended; absent until it does.
     pub stopped: Option<StopReason>,
@@ -59,7 +59,7 @@ pub struct Record {
     pub elapsed_s: Option<f64>,
 }
 
-/// What is written as `study.json`, from the parts of a search.
+/// The parts of a search that are written as `study.json`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Description<'s> {
     format: u32,
@@ -77,7 +77,7 @@ pub struct Description<'s> {
 }
 
 impl<'s> Description<'s> {
-    /// Of a search that is about to begin; `spec` is its name on the command line.
+    /// Describes a search that is about to begin; `spec` is its name on the command line.
     pub fn new(
         spec: &'s str,
         (space, objective): (&'s Space, &'s Objective),
@@ -103,13 +103,13 @@ impl<'s> Description<'s> {
         }
     }
 
-    /// The same of a search whose baseline is the job as it is.
+    /// Marks whether the baseline is the job as it is.
     #[must_use]
     pub fn with_baseline_as_it_is(self, baseline_as_it_is: bool) -> Self {
         Self { baseline_as_it_is, ..self }
     }
 
-    /// The same of a search that ended.
+    /// Adds how the search ended.
     #[must_use]
     pub fn ended(self, stopped: StopReason, elapsed: Duration) -> Self {
         Self { stopped: Some(stopped), elapsed_s: Some(elapsed.as_secs_f64()), ..self }
@@ -124,7 +124,7 @@ impl<'s> Description<'s> {
     }
 }
 
-/// What is run, before settings are filled in.
+/// The command that is run, before settings are filled in.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StepRecord {
@@ -136,16 +136,16 @@ pub struct StepRecord {
     pub cwd: PathBuf,
     /// Files that are rendered into the probe's folder.
     pub files: Vec<(PathBuf, String)>,
-    /// The adapter.
+    /// The name of the adapter.
     pub adapter: Option<String>,
-    /// What its hook seeds random numbers with.
+    /// The seed of its hook for random numbers.
     pub seed: u64,
     /// Parameters and the targets that they are applied to.
     pub apply: Vec<(String, String)>,
 }
 
 impl StepRecord {
-    /// What is kept of a template.
+    /// Returns the record of a template.
     pub fn of(template: &StepTemplate) -> Self {
         let StepTemplate { command, env, cwd, files, apply } = template;
         Self {
@@ -159,7 +159,7 @@ impl StepRecord {
         }
     }
 
-    /// The template again; targets that this program does not know are left out.
+    /// Makes the template again; targets that this program does not know are left out.
     pub fn template(&self) -> StepTemplate {
         let applied = |(parameter, name): &(String, String)| {
             let target = Target::parse(name).ok()?;
@@ -189,13 +189,13 @@ pub enum KeptError {
         /// What was given.
         place: PathBuf,
     },
-    /// It is no folder of a search.
+    /// It is not the folder of a search.
     #[error("{} is no folder of a search: it has no {JOURNAL}", place.display())]
     NoJournal {
         /// What was given.
         place: PathBuf,
     },
-    /// The search has only just begun, or was ended before it had.
+    /// The search has only just begun, or ended before it had begun properly.
     #[error("{} is empty: no search has begun there", path.display())]
     Empty {
         /// The journal.
@@ -277,20 +277,20 @@ pub struct Kept {
     pub spec: String,
     /// What the search may cost.
     pub budget: Budget,
-    /// What trains.
+    /// The device that trains.
     pub device: Device,
-    /// What is run.
+    /// The command that is run.
     pub step: StepTemplate,
     /// The first line of the journal.
     pub header: Header,
-    /// The trials with all that the journal says of them, in the order of the study's.
+    /// The trials with everything that the journal says about them, in the order of the study's trials.
     pub lines: Vec<Line>,
-    /// What was found.
+    /// The trials and what they say about the best config.
     pub study: Study,
 }
 
 impl Kept {
-    /// Reads the folder of a search, or the journal in it. The search may be running: what it has finished counts.
+    /// Reads the folder of a search, or the journal in it. The search may be running; finished trials count.
     ///
     /// # Errors
     /// It is no folder of a search, nothing has begun there, it was written by another version, or it is damaged.
@@ -305,7 +305,7 @@ impl Kept {
         Self::with_record(folder, &path, parse_record(&path_of_record, &text)?)
     }
 
-    /// The same with a record of the caller's, for a folder of before there was `study.json`.
+    /// Reads it with a record of the caller's, for a folder from before there was `study.json`.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -315,7 +315,8 @@ impl Kept {
     }
 
     fn with_record(folder: PathBuf, path: &Path, record: Record) -> Result<Self, KeptError> {
-        // Before the trials: a search that ends meanwhile is still running, but none that was interrupted ended.
+        // This is checked before the trials are read: a search that ends in between still counts as running, and one
+        // that was interrupted never counts as ended.
         let is_running = journal::is_in_use(path) == Some(true);
         let (header, lines) = journal::read(path)?;
         let trial = |line: &Line| {
@@ -349,7 +350,7 @@ impl Kept {
     }
 }
 
-/// The folder and the journal that a place names.
+/// Returns the folder and the journal that a place names.
 fn journal_of(place: &Path) -> Result<(PathBuf, PathBuf), KeptError> {
     let (folder, path) = if place.is_dir() {
         (place.to_owned(), place.join(JOURNAL))
@@ -363,7 +364,7 @@ fn journal_of(place: &Path) -> Result<(PathBuf, PathBuf), KeptError> {
     if !is_journal || !path.is_file() {
         return Err(KeptError::NoJournal { place: place.to_owned() });
     }
-    // A header that is half written is as good as none.
+    // A header that is only partly written counts as none.
     let has_line = fs::read(&path).map(|text| text.contains(&b'\n'));
     match has_line {
         Ok(true) => Ok((folder, path)),
@@ -372,7 +373,7 @@ fn journal_of(place: &Path) -> Result<(PathBuf, PathBuf), KeptError> {
     }
 }
 
-/// Reads the format first, since another's record may have another form.
+/// Reads a record. It reads the format first, since records of other versions may look different.
 fn parse_record(path: &Path, text: &[u8]) -> Result<Record, KeptError> {
     #[derive(Deserialize)]
     struct Versioned {

@@ -1,12 +1,13 @@
-//! Whether a config still computes what full precision computes: the losses of the same first steps, side by side.
+//! Checks whether a config still computes what full precision computes, by comparing the losses of the same first
+//! steps.
 
 use crate::model::{Settings, Space, Value};
 use crate::probe::stats;
 
-/// Fewer losses than this cannot be compared.
+/// The fewest losses that can be compared: a round number, of which the second half is two.
 const FEWEST: usize = 4;
 
-/// Which settings change what is computed, and what they are in full precision.
+/// The settings that change the numerical results, with their values in full precision.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FullPrecision {
     reference: Vec<(String, Value)>,
@@ -14,21 +15,21 @@ pub struct FullPrecision {
 }
 
 impl FullPrecision {
-    /// The parameters that change what is computed, each with its value in full precision, which the space need not
-    /// have.
+    /// Makes it from the parameters that change the numerical results, each with its value in full precision, which
+    /// need not be in the space.
     pub fn new(reference: impl IntoIterator<Item = (String, Value)>) -> Self {
         Self { reference: reference.into_iter().collect(), neutral: Vec::new() }
     }
 
-    /// Adds parameters that change neither what is computed nor the data, such as pinned memory: losses of configs
-    /// that differ in them alone are the same.
+    /// Adds parameters that change neither the results nor the data, such as pinned memory: configs that differ only in
+    /// them have the same losses.
     #[must_use]
     pub fn neutral(mut self, names: impl IntoIterator<Item = String>) -> Self {
         self.neutral.extend(names);
         self
     }
 
-    /// Adds the parameters of a space that say what they are in full precision; what they say goes first.
+    /// Adds the parameters of a space that state their value in full precision; these statements take precedence.
     #[must_use]
     pub fn with_space(mut self, space: &Space) -> Self {
         for parameter in space.parameters() {
@@ -40,8 +41,8 @@ impl FullPrecision {
         self
     }
 
-    /// The same settings in full precision; `None` where they are that already. What is left [as it
-    /// is](crate::model::AS_IT_IS) is the job's own numerics, which no comparison judges.
+    /// Returns the same settings in full precision; `None` if they already are. A parameter that is left [as it
+    /// is](crate::model::AS_IT_IS) keeps the job's own numerics, which no comparison judges.
     pub fn of(&self, settings: &Settings, space: &Space) -> Option<Settings> {
         let changes: Vec<(&str, &Value)> = self
             .reference
@@ -61,12 +62,11 @@ impl FullPrecision {
     }
 }
 
-/// How far losses are from those of full precision: 0 is no difference; infinite where one is no number.
+/// Returns how far losses are from those in full precision: 0 for no difference; infinite if one is not a number.
 ///
-/// It is the mean over the second half of the steps that both have, where a drift shows, of the difference of the
-/// losses as a share of the loss in full precision, or of a tenth of the range of its losses where that is larger: near
-/// a loss of zero a share of the loss alone would make rounding look like a drift. `None` where there are fewer than four
-/// steps.
+/// The result is a mean over the second half of the steps that both have, since a drift shows there. Each difference is
+/// divided by the loss in full precision, or by a tenth of the range of those losses if that is larger: near a loss of
+/// zero, rounding would otherwise look like a drift. `None` if there are fewer than four steps.
 pub fn drift(losses: &[f64], reference: &[f64]) -> Option<f64> {
     let count = losses.len().min(reference.len());
     let (losses, reference) = (&losses[..count], &reference[..count]);

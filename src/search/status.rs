@@ -1,6 +1,8 @@
-//! What a search is doing right now: for a view of it, and in a small file beside the journal for who watches from elsewhere.
+//! Keeps what a search is doing right now: for a view of it, and in a small file beside the journal for a process that
+//! watches from elsewhere.
 //!
-//! The journal says what was found; nothing is lost with this file. It is replaced whole, so a reader never sees a half.
+//! The results are in the journal, so nothing is lost with this file. It is always replaced as a whole, so a reader
+//! never sees half of it.
 
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +29,7 @@ pub struct Status {
     pub gputune_version: String,
     /// What is searched, such as the path of the spec.
     pub name: String,
-    /// The process of the search, and the name of its machine.
+    /// The process id of the search.
     pub pid: u32,
     /// The machine that it runs on.
     pub machine: String,
@@ -41,10 +43,10 @@ pub struct Status {
     pub searched: u32,
     /// Configs that may be probed.
     pub probes: u32,
-    /// Leaders' confirmations that ended, and how many there will be, once it comes to that.
+    /// How many confirmations of leaders have ended, and how many there will be, once they have begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmations: Option<(u32, u32)>,
-    /// The probe that runs.
+    /// The running probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Running>,
     /// The best so far; absent where the result is a front.
@@ -64,7 +66,7 @@ pub struct Running {
     pub purpose: Purpose,
     /// Names and values.
     pub config: Settings,
-    /// What speaks for the config, where the strategy says.
+    /// Why the strategy proposed the config, where it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Seconds since it began.
@@ -76,7 +78,7 @@ pub struct Running {
     pub throughput: Option<Estimate>,
     /// Its unit.
     pub unit: String,
-    /// What the devices told of the last seconds.
+    /// What the devices reported over the last seconds.
     #[serde(flatten)]
     pub devices: DeviceReadings,
 }
@@ -88,14 +90,15 @@ pub struct BestSoFar {
     pub number: u32,
     /// Names and values.
     pub config: Settings,
-    /// What it reached of the metric that counts.
+    /// The value of the objective's metric.
     pub estimate: Estimate,
     /// Its throughput, where that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<Estimate>,
     /// The throughput's unit.
     pub unit: String,
-    /// How many times better than the baseline, where that is known and something else.
+    /// How many times better than the baseline it is; absent where that is not known, or where it is the baseline
+    /// itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times_better: Option<f64>,
 }
@@ -104,7 +107,7 @@ pub struct BestSoFar {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// As it should, or because someone stopped it.
+    /// In the regular way, or because someone stopped it.
     Stopped(StopReason),
     /// With an error.
     Failed(String),
@@ -122,7 +125,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Of a search that begins now, or goes on from the trials in `recovered`.
+    /// Makes a status for a search that begins now, or goes on from the trials in `recovered`.
     pub fn new(name: &str, space: &Space, objective: &Objective, budget: Budget, recovered: &[Trial]) -> Self {
         let status = Status {
             format: FORMAT,
@@ -242,10 +245,10 @@ pub struct StatusFile {
 }
 
 impl StatusFile {
-    /// How often it is replaced at most.
+    /// The shortest time between two replacements of the file.
     pub const EVERY: Duration = Duration::from_millis(500);
 
-    /// In the folder of a search.
+    /// Makes the file in the folder of a search.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), next: Instant::now() }
     }

@@ -1,4 +1,4 @@
-//! What a search leaves behind: its trials, and what they say about the best config.
+//! The result of a search: its trials, and what they say about the best config.
 
 mod choice;
 mod extent;
@@ -22,48 +22,48 @@ pub use extent::{Alternatives, Confirmed};
 pub use front::{OnFront, Part};
 pub(crate) use leaders::{confirmed, leaders};
 
-/// A search that is over, or was interrupted.
+/// A search that ended, was interrupted, or is running.
 #[derive(Debug)]
 pub struct Study {
-    /// What was searched.
+    /// The space that was searched.
     pub space: Space,
-    /// What better meant.
+    /// The objective.
     pub objective: Objective,
     /// All trials.
     pub history: History,
     /// The config that the speed-up is measured against.
     pub baseline: Option<Config>,
-    /// Why it ended.
+    /// Why the search ended.
     pub stopped: StopReason,
     /// Wall time, earlier runs of the same search included.
     pub elapsed: Duration,
 }
 
-/// A feasible config with all that its trials say.
+/// A feasible config with the results of all its trials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranked {
     /// The config.
     pub config: Config,
-    /// The objective's metric over its trials; confirmations alone where there are any.
+    /// The objective's metric over its trials; over confirmations alone if there are any.
     pub estimate: Estimate,
     /// How many confirmations there are.
     pub confirmations: usize,
     /// Its last good measurement.
     pub measurement: Measurement,
-    /// The metric, once for each trial that counts.
+    /// The metric of each trial that counts.
     values: Vec<Estimate>,
-    /// The same on the study's scale.
+    /// The same numbers on the study's scale.
     points: Vec<Observation>,
     errors_are_known: bool,
     scale: Scale,
 }
 
-/// On which scale metrics are compared.
+/// The scale on which metrics are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scale {
     /// Logarithms: noise is a share of a speed.
     Ratio,
-    /// The metric itself, where some of it is zero or negative and has no logarithm.
+    /// The metric itself, for one that may be zero or negative and then has no logarithm.
     Difference,
 }
 
@@ -72,42 +72,43 @@ enum Scale {
 pub struct Best {
     /// The config that is named.
     pub winner: Ranked,
-    /// Others that cannot be told from it, the cheapest first.
+    /// Other configs that cannot be distinguished from it, the cheapest first.
     pub ties: Vec<Ranked>,
     /// The baseline, if it is feasible.
     pub baseline: Option<Ranked>,
-    /// What the comparison with the baseline came to.
+    /// The result of the comparison with the baseline.
     pub verdict: Verdict,
-    /// How many times better than the baseline: above 1 is better, whichever direction the objective has. Its interval
-    /// holds with 95 % for all configs that were measured again together. `None` where the comparison is not confirmed.
+    /// How many times better than the baseline the winner is: above 1 is better, whatever the objective's direction.
+    /// The interval holds with 95 % for all configs that were measured again together. `None` where the comparison is
+    /// not confirmed.
     pub speedup: Option<Estimate>,
-    /// The same where the winner or the baseline was not measured again: what was seen, and nothing to rely on.
+    /// The same where the winner or the baseline was not measured again: an observation that is not reliable.
     pub unconfirmed_speedup: Option<Estimate>,
 }
 
-/// By how much repeated measurements differ more than their own intervals say.
+/// The factor by which repeated measurements differ more than their own intervals say.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Spread {
     ratio: f64,
     degrees: usize,
 }
 
-/// The largest difference, as a share, of configs that can be tied.
+/// The largest difference, as a share, between configs that can be tied. A round number, see `is_tied`.
 pub const WIDEST_TIE: f64 = 0.1;
 
 impl Study {
-    /// Names and values of a config; of the job as it is, what it used as far as it says.
+    /// Returns the names and values of a config; for the job as it is, those that it reports to have used.
     pub fn settings(&self, config: &Config) -> Settings {
         if config.is_as_it_is() {
             let told = self.history.of(config).filter(|trial| trial.outcome.partial_measurement().is_some());
             let used = told.last().map_or_else(Settings::default, |trial| journal::settings_of(trial, &self.space));
             return used.without(&self.history.closed());
         }
-        // What found nothing to act on is set to nothing.
+        // A parameter that nothing in the step takes is not set.
         self.space.settings(config).without(&self.history.closed())
     }
 
-    /// Feasible configs, the best first.
+    /// Returns the feasible configs, the best first.
     ///
     /// A config that failed when it was measured again is not feasible, however well it did before.
     pub fn ranking(&self) -> Vec<Ranked> {
@@ -116,8 +117,8 @@ impl Study {
         ranked
     }
 
-    /// Feasible configs with the numbers of an objective, in the order in which they were first probed. What is feasible
-    /// follows from the study's own.
+    /// Returns the feasible configs with the numbers of an objective, in the order in which they were first probed. The
+    /// study's own objective decides which are feasible.
     fn ranked_by(&self, objective: &Objective) -> Vec<Ranked> {
         let is_confirmed = self.is_confirmed();
         let mut seen: HashSet<&Config> = HashSet::new();
@@ -138,7 +139,7 @@ impl Study {
         ranked
     }
 
-    /// The best config; `None` when none is feasible. Of a front it is the recommended one.
+    /// Returns the best config; `None` when none is feasible. For a front it is the recommended one.
     pub fn best(&self) -> Option<Best> {
         if self.objective.is_pareto() {
             return self.recommended();
@@ -153,12 +154,12 @@ impl Study {
     }
 
     fn rank(&self, config: &Config, objective: &Objective, is_confirmed: bool) -> Option<Ranked> {
-        // A disturbed or interrupted probe says nothing about its config, nor does one that closed a parameter.
+        // A disturbed or interrupted probe says nothing about its config; nor does one that closed a parameter.
         let says_nothing = |trial: &&Trial| {
             matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted) || !trial.outcome.closes().is_empty()
         };
         let mut trials: Vec<&Trial> = self.history.of(config).filter(|trial| !says_nothing(trial)).collect();
-        // What a short probe told is known better from a longer one.
+        // A longer probe replaces the results of a short one.
         if trials.iter().any(|trial| !trial.purpose.is_short()) {
             trials.retain(|trial| !trial.purpose.is_short());
         } else {
@@ -170,7 +171,7 @@ impl Study {
         let is_confirmation = |trial: &&&Trial| trial.purpose == Purpose::Confirm;
         let confirmations: Vec<&&Trial> =
             if is_confirmed { trials.iter().filter(is_confirmation).collect() } else { Vec::new() };
-        // Leaders were chosen for their first measurement, which therefore flatters them.
+        // The leaders were chosen because of their first measurement, so it is biased in their favour.
         let counted = if confirmations.is_empty() { trials.iter().collect() } else { confirmations.clone() };
         let values: Vec<Estimate> =
             counted.iter().filter_map(|trial| objective.estimate(trial.outcome.measurement()?)).collect();
@@ -186,8 +187,8 @@ impl Study {
         })
     }
 
-    /// Whether the leaders and the baseline were measured again at least once each; before that, what was measured again
-    /// in a confirmation that was cut short is not comparable with what was not.
+    /// Whether the leaders and the baseline were measured again at least once each. Before that, configs that were
+    /// measured again cannot be compared fairly with those that were not.
     fn is_confirmed(&self) -> bool {
         let is_feasible = |trial: &Trial| self.objective.score_of(&trial.outcome).is_some();
         let leader = self.leader();
@@ -198,7 +199,7 @@ impl Study {
         self.history.trials().iter().any(|trial| trial.purpose == Purpose::Confirm) && wanted.all(again)
     }
 
-    /// The best of the trials as they were before any was repeated; of a front the one that is then recommended.
+    /// Returns the best of the trials before any was repeated; for a front the recommended one at that time.
     fn leader(&self) -> Option<Config> {
         if self.objective.is_pareto() {
             return front::leaders(&self.objective, self.contenders(), 1).pop();
@@ -211,11 +212,12 @@ impl Study {
         self.objective.score(entry.estimate.value)
     }
 
-    /// What a config costs, to choose among equals: memory, then how many workers and the like, then how much it changes.
+    /// Returns what a config costs, to choose among equals: memory, then the number of workers and the like, then how
+    /// much it changes.
     fn cost(&self, entry: &Ranked, by_memory: bool) -> (u64, u64, usize) {
-        /// Sizes closer than this count as the same.
+        /// The ratio below which memory sizes count as equal: a round number.
         const MEMORY_STEP: f64 = 1.02;
-        /// Parts of a level, so that sums in another order come to the same.
+        /// The fraction of a level that counts, so that sums in another order are equal.
         const PARTS: f64 = 1e9;
         let bytes = entry.measurement.memory.peak_bytes.filter(|_| by_memory).unwrap_or(0);
         #[expect(
@@ -242,7 +244,7 @@ impl Study {
         (memory, size, changes)
     }
 
-    /// What the objective makes of a trial.
+    /// Returns what the objective concludes from a trial.
     pub fn judge(&self, trial: &Trial) -> Option<Judgement> {
         trial.outcome.measurement().map(|measurement| self.objective.judge(measurement))
     }
@@ -250,8 +252,8 @@ impl Study {
 
 /// Whether the difference to the top is within the noise.
 ///
-/// However large the noise, a difference of more than a tenth is no tie: it is then the best guess, with an interval
-/// that says how good a guess.
+/// However large the noise is, a difference of more than a tenth is no tie. Then the top is the best guess, and its
+/// interval says how good a guess it is.
 fn is_tied(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
     if entry.config == top.config {
         return true;
@@ -262,7 +264,7 @@ fn is_tied(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
     }
     match noise.difference(top, entry) {
         Some((difference, half)) => {
-            // Equal numbers stay equal when means were rounded differently.
+            // Equal numbers must stay equal when their means were rounded differently.
             let rounding = 1e-12 * top.mean_point().abs().max(1.0);
             difference.abs() <= half + rounding
         }
@@ -273,8 +275,8 @@ fn is_tied(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
     }
 }
 
-/// How many times better the winner is, with an interval that leaves out so much probability at each end; `None` where the
-/// metric is no size of which there could be twice as much.
+/// Returns how many times better the winner is, with an interval that excludes the probability `tail` at each end;
+/// `None` where the metric has no ratios.
 fn ratio(objective: &Objective, winner: &Ranked, baseline: &Ranked, noise: &Noise, tail: f64) -> Option<Estimate> {
     if winner.config == baseline.config {
         return Some(Estimate::interval(1.0, 1.0, 1.0));
@@ -306,7 +308,7 @@ impl Ranked {
         self.mean().value
     }
 
-    /// The mean over its trials, with an interval from the spread of all repeated ones.
+    /// Returns the mean over its trials, with an interval from the spread of all repeated ones.
     fn pooled(&self, spread: Option<Spread>) -> Estimate {
         let is_repeated = self.confirmations > 0 || self.points.len() > 1;
         let Some(spread) = spread.filter(|_| is_repeated) else { return self.estimate };
@@ -316,11 +318,13 @@ impl Ranked {
     }
 }
 
-/// Puts the trials of all entries on the scale, each with the error that its interval tells.
+/// Puts the trials of all entries on the scale, each with the error from its interval.
 ///
-/// Where a trial has no interval, because it printed one number, all count alike, and only their spread tells.
+/// If a trial has no interval, because it printed a single number, all trials have equal weight, and only their spread
+/// counts.
 fn place_points(ranked: &mut [Ranked], scale: Scale) {
-    /// An interval narrower than this share of its value knows nothing of what changes from run to run.
+    /// The narrowest believable interval, as a share of the value: a narrower one does not include differences from run
+    /// to run. A round number.
     const NARROWEST: f64 = 0.002;
     let all_known = ranked.iter().flat_map(|entry| &entry.values).all(|value| value.low.is_some());
     for entry in ranked {
@@ -340,14 +344,14 @@ fn place_points(ranked: &mut [Ranked], scale: Scale) {
     }
 }
 
-/// What a 95 % interval leaves out at each end.
+/// The probability that a 95 % interval excludes at each end.
 const TAIL: f64 = 0.025;
 
-/// The two-sided 95 % quantile of the normal distribution: half widths of intervals are so many standard errors.
+/// The two-sided 95 % quantile of the normal distribution: the half width of an interval in standard errors.
 const NORMAL: f64 = 1.96;
 
 impl Scale {
-    /// The scale that suits all entries.
+    /// Returns the scale that suits all entries.
     fn of(ranked: &[Ranked]) -> Self {
         let all_positive = ranked.iter().flat_map(|entry| &entry.values).all(|value| value.value > 0.0);
         if all_positive { Self::Ratio } else { Self::Difference }
@@ -360,7 +364,7 @@ impl Scale {
         }
     }
 
-    /// What a difference of points is a share of.
+    /// Returns the size of which a difference of points is a share.
     fn loss_scale(self, point: f64) -> f64 {
         match self {
             Self::Ratio => 1.0,
@@ -379,13 +383,13 @@ impl Scale {
 }
 
 impl Spread {
-    /// Half the width of an interval that leaves out so much probability at each end.
+    /// Returns half the width of an interval that excludes the probability `tail` at each end.
     fn half_width(self, error: f64, tail: f64) -> f64 {
         stats::student_quantile(self.degrees, tail) * self.ratio * error
     }
 }
 
-/// What is known of the noise between trials.
+/// The known noise between trials.
 struct Noise {
     spread: Option<Spread>,
     rounds: Option<Rounds>,
@@ -396,13 +400,13 @@ impl Noise {
         Self { spread: spread(ranked), rounds: Rounds::of(ranked) }
     }
 
-    /// The difference between two configs on the study's scale, with half the width of its 95 % interval; `None` where
-    /// nothing was repeated.
+    /// Returns the difference between two configs on the study's scale, with half the width of its 95 % interval;
+    /// `None` where nothing was repeated.
     fn difference(&self, a: &Ranked, b: &Ranked) -> Option<(f64, f64)> {
         self.difference_with(a, b, TAIL)
     }
 
-    /// The same with an interval that leaves out so much probability at each end.
+    /// Returns the difference with an interval that excludes the probability `tail` at each end.
     fn difference_with(&self, a: &Ranked, b: &Ranked, tail: f64) -> Option<(f64, f64)> {
         if let Some(paired) = self.rounds.and_then(|rounds| rounds.difference(a, b, tail)) {
             return Some(paired);
@@ -412,16 +416,17 @@ impl Noise {
     }
 }
 
-/// Whether more of a parameter costs the machine something, as its name says: more workers do, a larger step size does not.
+/// Whether a larger value of a parameter costs the machine something, judging by its name: more workers do, a larger
+/// step size does not.
 fn costs(name: &str) -> bool {
     const COSTLY: &[&str] = &["batch", "buffer", "prefetch", "process", "queue", "thread", "worker"];
     COSTLY.iter().any(|word| name.contains(word))
 }
 
-/// The spread over all configs that were measured more than once.
+/// Returns the spread over all configs that were measured more than once.
 fn spread(ranked: &[Ranked]) -> Option<Spread> {
     let (ratio, degrees) = stats::birge_ratio(ranked.iter().map(|entry| entry.points.as_slice()))?;
-    // Luck can make a few repetitions agree better than their own intervals allow.
+    // By luck a few repetitions may agree better than their own intervals allow.
     let least = if ranked.iter().all(|entry| entry.errors_are_known) { 1.0 } else { 0.0 };
     Some(Spread { ratio: ratio.max(least), degrees })
 }

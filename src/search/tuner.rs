@@ -1,4 +1,4 @@
-//! What a search is made of, and its start: the loop and what belongs to it are in the modules below.
+//! The parts and the start of a search; the modules below have the loop and its steps.
 
 mod checks;
 mod confirm;
@@ -25,7 +25,7 @@ use crate::search::numerics::FullPrecision;
 use crate::search::strategy::{self, Earlier, EarlierError, EarlierStudy, Strategy};
 use crate::search::study::Study;
 
-/// Why a search could not go on. What was found until then is in the journal.
+/// Why a search could not go on. Everything found until then is in the journal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuneError {
@@ -38,17 +38,17 @@ pub enum TuneError {
     /// The step fails in the same way whatever the config.
     #[error("every config so far failed in the same way: {reason}")]
     SameFailure {
-        /// How.
+        /// The common reason.
         reason: String,
-        /// Whether a limit on time ended them.
+        /// Whether a time limit ended them.
         ran_out_of_time: bool,
         /// The last lines that the step printed.
         last_lines: Vec<String>,
     },
-    /// Something outside disturbed every try, of several configs in a row.
+    /// Something outside disturbed every attempt, for several configs in a row.
     #[error("something disturbs the probes: {reason}")]
     Disturbed {
-        /// What.
+        /// What disturbed them.
         reason: String,
     },
     /// The rules leave no config.
@@ -109,7 +109,7 @@ impl<'p> Tuner<'p> {
         Self::with_prober(space, InProcess(step))
     }
 
-    /// Searches with another prober than one that runs a step in this process.
+    /// Searches with a given prober instead of one that runs a step in this process.
     pub fn with_prober(space: Space, prober: impl Prober + 'p) -> Self {
         let auto = &strategy::STRATEGIES[0];
         Self {
@@ -132,21 +132,21 @@ impl<'p> Tuner<'p> {
         }
     }
 
-    /// Sets what better means.
+    /// Sets the objective.
     #[must_use]
     pub fn objective(mut self, objective: Objective) -> Self {
         self.objective = objective;
         self
     }
 
-    /// Sets what the search may cost.
+    /// Sets the limits on the cost of the search.
     #[must_use]
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = budget;
         self
     }
 
-    /// Sets how far a probe may go.
+    /// Sets the limits of a probe.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -163,7 +163,7 @@ impl<'p> Tuner<'p> {
     /// Sets the strategy by its name in [`strategy::STRATEGIES`].
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is no strategy of this name.
     pub fn strategy(mut self, name: &str) -> Result<Self, TuneError> {
         let entry = strategy::strategy(name).ok_or_else(|| TuneError::UnknownStrategy { name: name.to_owned() })?;
         self.strategy = (entry.build)();
@@ -177,14 +177,14 @@ impl<'p> Tuner<'p> {
         self
     }
 
-    /// Sets what chance depends on.
+    /// Sets the seed of all random choices.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Sets the current settings: probed first, and what the speed-up is measured against.
+    /// Sets the current settings as the baseline: it is probed first, and the speed-up is measured against it.
     ///
     /// # Errors
     /// They are not in the space.
@@ -193,9 +193,9 @@ impl<'p> Tuner<'p> {
         Ok(self)
     }
 
-    /// Takes the job as it is for the baseline: the first probe sets nothing but `set`, which is often nothing at all, and what
-    /// it used is what the speed-up is measured against. Steps in this process have no such thing, unless they know what to
-    /// do without settings.
+    /// Takes the job as it is for the baseline. The first probe sets nothing but `set`, which is often nothing at all,
+    /// and the speed-up is measured against what it used. Steps in this process do not support this, unless they know
+    /// what to do without settings.
     ///
     /// # Errors
     /// What is set is not in the space.
@@ -204,18 +204,18 @@ impl<'p> Tuner<'p> {
         Ok(self)
     }
 
-    /// Has the job run as it is for a moment before a new search, so that a [baseline](Self::baseline) that is not what it does is
-    /// [told](Event::BaselineDiffers).
+    /// Runs the job as it is for a moment before a new search. If a stated [baseline](Self::baseline) differs from what
+    /// the job does, that is [reported](Event::BaselineDiffers).
     #[must_use]
     pub fn check_stated_baseline(mut self) -> Self {
         self.checks_stated_baseline = true;
         self
     }
 
-    /// Sets which parameters change what is computed, beside those that [say so
-    /// themselves](crate::model::Parameter::full_precision). A config that sets one of them wins only when the losses of its
-    /// first steps are those of full precision, within [`Limits::loss_tolerance`]; where the search has none to compare
-    /// with, a few steps in full precision are run.
+    /// Sets which parameters change the numerical results, besides those that [state it
+    /// themselves](crate::model::Parameter::full_precision). A config that sets one of them wins only if the losses of
+    /// its first steps agree with those in full precision, within [`Limits::loss_tolerance`]. If the search has none to
+    /// compare with, it runs a few steps in full precision.
     #[must_use]
     pub fn full_precision(mut self, full_precision: FullPrecision) -> Self {
         self.full_precision = full_precision;
@@ -223,16 +223,16 @@ impl<'p> Tuner<'p> {
     }
 
     /// Sets how many times as fast as in fp32 the device multiplies matrices in each precision
-    /// ([`Ceilings::relative_speeds`](crate::machine::Ceilings::relative_speeds)): what is tried first depends on it.
+    /// ([`Ceilings::relative_speeds`](crate::machine::Ceilings::relative_speeds)); the first proposals depend on it.
     #[must_use]
     pub fn precision_speeds(mut self, speeds: BTreeMap<Precision, f64>) -> Self {
         self.precision_speeds = speeds;
         self
     }
 
-    /// Adds an earlier study, on another device or with another model, that the strategy learns from where it is one that
-    /// [does](strategy::LEARNING). Parameters are compared by name; the best config of the first study is probed right
-    /// after the baseline. One that misleads fades as trials come in.
+    /// Adds an earlier study, on another device or with another model, for strategies that [learn](strategy::LEARNING)
+    /// from one. Parameters are matched by name, and the best config of the first study is probed right after the
+    /// baseline. A misleading study fades as trials come in.
     ///
     /// ```
     /// use gputune::probe::{Step, StepError};
@@ -258,8 +258,8 @@ impl<'p> Tuner<'p> {
         self
     }
 
-    /// Sets what is known of the machine, by default its processors: with it the baseline is [diagnosed](crate::diagnosis), which decides what is varied
-    /// first.
+    /// Sets what is known of the machine; the default is its processors. It is used to [diagnose](crate::diagnosis) the
+    /// baseline, which decides what is varied first.
     #[must_use]
     pub fn around(mut self, around: Around) -> Self {
         self.around = around;

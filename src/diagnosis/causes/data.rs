@@ -1,4 +1,4 @@
-//! The step waits for data: what makes the data late.
+//! Causes for a step that waits for data: what makes the data late.
 
 use super::super::cause::{Basis, Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence, ratio};
@@ -160,7 +160,7 @@ pub(super) static CAUSES: [Cause; 3] = [
     },
 ];
 
-/// What is said of files, where they are opened.
+/// Describes the files, where the data set opens any.
 fn files(evidence: &Evidence) -> Option<String> {
     let opened = evidence.number("files.opened_per_sample").filter(|files| *files > 0.0)?;
     let size = evidence.number("files.mean_bytes").map(|bytes| {
@@ -172,7 +172,7 @@ fn files(evidence: &Evidence) -> Option<String> {
     Some(format!("{opened:.2} files{} opened for each sample{}", size.unwrap_or_default(), kind.unwrap_or_default()))
 }
 
-/// Whether samples take no time to speak of, so that something else makes them late.
+/// Whether loading a sample takes so little time that something else must make samples late.
 fn takes_no_time(evidence: &Evidence) -> bool {
     let workers = f64::from(evidence.workers().unwrap_or(0).max(1));
     let item = evidence.number("loader.item_seconds").zip(evidence.rate());
@@ -207,7 +207,7 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
         found.add(0.15, words.words);
     }
     if evidence.workers() == Some(0) {
-        // Loading and training taking turns explains the wait first.
+        // If loading and training take turns, that is the first explanation of the wait.
         found.add(-0.3, "it is loaded in the training process");
     }
     if worker_overhead(evidence).is_some() {
@@ -222,21 +222,21 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
-/// One worker that is much slower than the others explains the wait first, whatever makes it slow.
+/// Weakens a cause if one worker is much slower than the others: that explains the wait first, whatever makes it slow.
 fn against_imbalance(evidence: &Evidence, found: &mut Found) {
     if imbalance(evidence).is_some() {
         found.add(-0.5, "one worker has much more to do than the others");
     }
 }
 
-/// What is left to win where one worker holds up the others: evening them out comes first.
+/// Returns what is left to gain once the load of the workers has been evened out, which comes first.
 fn beyond_imbalance(evidence: &Evidence, worth: Worth) -> Worth {
     let Some((imbalance, times)) = imbalance(evidence).zip(worth.times) else { return worth };
     let words = format!("{}; {} of it by even workers", worth.words, shown_times(imbalance));
     Worth { times: Some((times / imbalance).max(1.0)), words, ..worth }
 }
 
-/// Whether tasks waited for a processor much of the time, so that waiting for a turn looks like waiting for storage.
+/// Whether tasks waited for a processor so often that waiting for a turn can look like waiting for storage.
 fn is_crowded(evidence: &Evidence) -> bool {
     evidence.host(Metric::CpuPressure).is_some_and(|share| share >= 0.3)
         || cores_busy(evidence).is_some_and(|busy| busy >= CORES_FULL.value)
@@ -261,7 +261,7 @@ fn storage(evidence: &Evidence) -> Option<Found> {
         && waits >= WAITS_FOR_STORAGE.value
         && !takes_no_time(evidence)
     {
-        // Waiting for a turn on the cores looks the same where no file is seen.
+        // If no file is seen, waiting for a turn on the cores looks the same.
         let is_crowded = is_crowded(evidence) && pressure.is_none();
         speaks = !is_crowded || reads_files(evidence);
         let weight = if is_crowded { 0.25 } else { 0.6 };
@@ -300,14 +300,14 @@ fn storage(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
-/// What is gained where storage answers at once: samples still have to be computed.
+/// Returns the gain if storage answered at once: samples still have to be computed.
 fn but_for_computing(evidence: &Evidence, worth: Worth) -> Worth {
     let job = evidence.rate().map(|rate| rate.value);
     let without = starvation::without_waiting(evidence).zip(job).and_then(|(rate, job)| ratio(rate, job));
     let Some((without, times)) = without.zip(worth.times).filter(|(without, times)| without < times) else {
         return worth;
     };
-    // Enough workers hide the waiting, and compute on more cores besides.
+    // With enough workers the waiting is hidden, and they compute on more cores besides.
     let without = starvation::with_workers(evidence).map_or(1.0, |best| best.times).max(without).max(1.0).min(times);
     let words = format!("{} ({}); {} of it without the waiting", worth.words, shown_times(times), shown_times(without));
     Worth { times: Some(without), words, basis: Basis::Estimated, ..worth }
@@ -320,7 +320,7 @@ fn single_threaded_loader(evidence: &Evidence) -> Option<Found> {
     let starved = Starvation::of(evidence)?;
     let best = starvation::with_workers(evidence);
     let scaling = starvation::scaling(evidence);
-    // Workers also help a loader that is no faster with them: it loads while the step trains.
+    // Workers also help a loader that is no faster with them, because it then loads while the step trains.
     let helps = [best.map(|best| best.times), scaling.as_ref().map(|scaling| scaling.times)];
     let most = helps.into_iter().flatten().reduce(f64::max);
     if most.is_some_and(|times| times < MORE_WORKERS.value) {

@@ -1,4 +1,4 @@
-//! What the device itself is the limit of: launches, memory bandwidth, number formats, arithmetic, clocks.
+//! Causes in the device itself: kernel launches, memory bandwidth, number formats, arithmetic, clocks.
 
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence};
@@ -160,7 +160,8 @@ pub(super) static CAUSES: [Cause; 6] = [
     },
 ];
 
-/// The share of a step that is there whatever the batch, by the line through a step and one of twice the batch.
+/// Returns the share of a step that does not depend on the batch, from the line through a step and one of twice the
+/// batch.
 fn fixed_share(times: f64) -> f64 {
     (2.0 - 2.0 / times).clamp(0.0, 1.0)
 }
@@ -168,7 +169,7 @@ fn fixed_share(times: f64) -> f64 {
 fn launch_bound(evidence: &Evidence) -> Option<Found> {
     let doubled = evidence.gain_over_replay(Differential::DoubleBatch);
     let sm = evidence.gpu(Metric::SmActive).filter(|active| *active < SM_LOW.value);
-    // By what the device tells alone, only where it is busy all the same: an idle one waits for something else.
+    // The device's readings alone count only if it is busy; an idle device waits for something else.
     let by_device = evidence.is_gpu()
         && sm.is_some()
         && evidence.gpu(Metric::GpuBusy).is_some_and(|busy| busy >= 0.4)
@@ -283,7 +284,7 @@ fn thermal_throttling(evidence: &Evidence) -> Option<Found> {
 
 fn power_cap(evidence: &Evidence) -> Option<Found> {
     let share = evidence.gpu(Metric::ThrottledByPower).filter(|share| *share >= HEAT.value)?;
-    // At its own limit a GPU at full load usually works.
+    // A GPU at full load usually runs at its own power limit.
     let message = evidence.warning("power_capped")?;
     let mut found = Found::new(Worth::unknown("no probe can raise the limit"));
     found.add(0.6, format!("a power limit kept the clocks down {} of the time", shown_share(share)));

@@ -1,4 +1,4 @@
-//! What the host does beside loading: copies, waits for the device, writes, and what takes its cores away.
+//! Causes on the host besides loading: copies, waits for the device, writes, and programs that take its cores away.
 
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_gain, shown_share};
 use super::super::evidence::{Differential, Evidence};
@@ -221,7 +221,7 @@ fn host_to_device(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
-/// Where something happens, as far as the hook tells.
+/// Describes where something happens, as far as the hook reports it.
 fn sites(evidence: &Evidence, name: &str) -> String {
     const LONGEST: usize = 60;
     let Some(sites) = evidence.text(name).filter(|sites| !sites.is_empty()) else { return String::new() };
@@ -236,8 +236,8 @@ fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
     let where_ = sites(evidence, "sync_sites");
     let mut found;
     if evidence.is_gpu() {
-        // Time in a call is mostly the device's work that was asked for before; what is lost is the device's idle time, but
-        // for that in which it waits for data.
+        // Time in a call is mostly work that the device was asked for before. The loss is the device's idle time,
+        // without the part in which it waits for data.
         let idle = 1.0 - evidence.gpu(Metric::GpuBusy)?;
         let waiting = super::super::starvation::exposed_wait(evidence).min(idle);
         let idle = idle - waiting;
@@ -249,7 +249,7 @@ fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
         found = Found::new(Worth::estimated(1.0 / (1.0 - idle.min(0.9)), words.clone()));
         found.add(0.35, words);
     } else {
-        // Where nothing is waited for, many calls cost what is computed for each of them: Python between the phases.
+        // If nothing waits, the cost of many calls is what the host computes for each: Python code between the phases.
         let around = evidence.overhead().filter(|_| calls >= MANY.value);
         let share = within.into_iter().chain(around).fold(0.0, f64::max);
         if share < IDLE.value {
@@ -267,7 +267,7 @@ fn logging(evidence: &Evidence) -> Option<Found> {
     let within = evidence.share_of_fact("log_seconds_per_step").filter(|share| *share >= LOGS.value)?;
     let seconds = evidence.number("log_seconds_per_step").unwrap_or(0.0);
     let writes = evidence.number("logs_per_step").unwrap_or(0.0);
-    // What is put together for many writes lies between the phases, too.
+    // The preparation of many writes also takes place between the phases.
     let around = evidence.overhead().filter(|_| writes >= MANY.value);
     let share = around.unwrap_or(0.0).max(within);
     let words = if share > within {
@@ -302,7 +302,7 @@ fn crowded_cores(evidence: &Evidence) -> Option<Found> {
     if waited.is_some_and(|waited| waited < KEPT_WAITING.value) {
         return None;
     }
-    // No more can be won than was lost, nor more than others took.
+    // The gain cannot exceed what was lost, or what others took.
     let lost = waited.map_or(share, |waited| waited.min(share)).min(0.9);
     let words = format!("other programs took {} of the processors, and next to none was idle", shown_share(share));
     let mut found = Found::new(Worth::estimated(1.0 / (1.0 - lost), words.clone()));

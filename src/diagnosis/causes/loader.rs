@@ -1,4 +1,4 @@
-//! The loader is fast enough on average, and its batches come late all the same.
+//! Causes for batches that come late although the loader is fast enough on average.
 
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Evidence, ratio};
@@ -127,8 +127,8 @@ pub(super) static CAUSES: [Cause; 4] = [
     },
 ];
 
-/// How uneven samples are, where they are: that slow ones take several times the mean, or a few of them most of the time, so
-/// that the mean is beyond what nearly all take.
+/// Describes how uneven samples are, if they are: slow ones take several times the mean, or a few take most of the
+/// time, so that nearly all take less than the mean.
 fn uneven(evidence: &Evidence) -> Option<String> {
     let (slow, mean) = (evidence.number("loader.item_seconds_p95")?, evidence.number("loader.item_seconds")?);
     let (times, few) = (ratio(slow, mean)?, ratio(mean, slow)?);
@@ -139,13 +139,13 @@ fn uneven(evidence: &Evidence) -> Option<String> {
         .then(|| format!("few samples take most of the time: the mean is {} what 95 % stay below", shown_times(few)))
 }
 
-/// How many times as fast as the job the loader's workers are by themselves, where that is fast enough and the cores would
-/// allow it beside the training too.
+/// Returns how many times as fast as the job the loader's workers are alone, if that is fast enough and the cores would
+/// also allow it during training.
 pub(super) fn is_ahead(evidence: &Evidence) -> Option<f64> {
     evidence.workers().filter(|workers| *workers > 0)?;
     let job = evidence.rate()?.value;
     let times = ratio(evidence.loader_rate()?, job).filter(|times| *times >= AHEAD.value)?;
-    // Where loading and training share the cores, the loader alone has more of them than it has in the job.
+    // If loading and training share the cores, the loader alone has more cores than in the job.
     let held_back = starvation::core_limit(evidence).is_some_and(|rate| rate < job * AHEAD.value);
     (!held_back).then_some(times)
 }
@@ -156,7 +156,7 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     let times = is_ahead(evidence)?;
     let (alone, job) = (evidence.loader_rate()?, evidence.rate()?.value);
     let queue = evidence.queue().filter(|queue| *queue <= QUEUE.value)?;
-    // Workers that each epoch starts anew, or that hand over slowly, explain a queue that is empty.
+    // An empty queue is explained by workers that every epoch starts anew, or that hand batches over slowly.
     if worker_start(evidence).is_some() || worker_overhead(evidence).is_some() {
         return None;
     }
@@ -174,7 +174,7 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     if let Some(words) = uneven(evidence) {
         found.add(0.4, words);
     }
-    // However many batches wait: on average no more of them come than the loader makes.
+    // However many batches are queued, they do not arrive faster on average than the loader makes them.
     if found.worth.times.is_some_and(|most| most > times) {
         let words = format!("{}; the loader alone: {}", found.worth.words, evidence.shown_rate(alone));
         found.worth = Worth { times: Some(times), words, ..found.worth };
@@ -184,7 +184,7 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
-/// How much longer than the mean of all the busiest worker works, where that is much.
+/// Returns how many times as much as the mean worker the busiest one works, if that is much.
 pub(super) fn imbalance(evidence: &Evidence) -> Option<f64> {
     evidence.number("loader.worker_imbalance").filter(|times| *times >= IMBALANCE.value)
 }
@@ -203,7 +203,7 @@ fn worker_imbalance(evidence: &Evidence) -> Option<Found> {
             shown_times(imbalance)
         ),
     );
-    // Evenly spread, the same work ends that much sooner.
+    // If it were evenly spread, the same work would end this much sooner.
     if found.worth.times.is_some_and(|times| times > imbalance) {
         let words = format!("{}; {} of it by even workers", found.worth.words, shown_times(imbalance));
         found.worth = Worth { times: Some(imbalance), words, ..found.worth };
@@ -256,7 +256,7 @@ fn worker_start(evidence: &Evidence) -> Option<Found> {
         }
     };
     let mut worth = Worth::estimated(1.0 / (1.0 - share.min(0.99)), words.clone());
-    // Where the loader is fast once it runs, all of the waiting is its start's.
+    // If the loader is fast once it runs, all of the waiting comes from its start.
     let is_fast =
         evidence.loader_rate().zip(evidence.rate()).is_some_and(|(alone, job)| alone >= job.value * AHEAD.value);
     if let Some(starved) = Starvation::of(evidence).filter(|starved| is_fast && starved.is_measured()) {

@@ -1,4 +1,4 @@
-//! Memory that is too small: the device's, the host's, the shared one.
+//! Causes in a lack of memory: on the device, on the host, or in shared memory.
 
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence};
@@ -118,16 +118,16 @@ pub(super) static CAUSES: [Cause; 3] = [
     },
 ];
 
-/// How many times as many samples per second a batch of twice the size would have, by the line through a step and one of
-/// half the batch.
+/// Returns how many times as many samples per second a batch of twice the size would give, from the line through a step
+/// and one of half the batch.
 fn without_limit(evidence: &Evidence) -> Option<f64> {
     let half = evidence.gain_over_replay(Differential::HalfBatch)?.times;
-    // Of a step, `1 / half - 1` is there whatever its batch.
+    // The share `1 / half - 1` of a step does not depend on its batch.
     let fixed = (1.0 / half - 1.0).clamp(0.0, 1.0);
     Some(1.0 / (1.0 - fixed / 2.0))
 }
 
-/// Whether twice the batch is too much for the memory of the device, which is the host's where there is no GPU.
+/// Whether twice the batch does not fit into the memory of the device, which is the host's if there is no GPU.
 fn does_not_fit_twice(evidence: &Evidence) -> bool {
     match evidence.ran_out_of_memory() {
         Some((Differential::DoubleBatch, Memory::Device)) => true,
@@ -144,7 +144,7 @@ fn memory_limited(evidence: &Evidence) -> Option<Found> {
         return None;
     }
     let gain = without_limit(evidence);
-    // A batch that fills the memory, and would gain nothing by being larger, is as it should be.
+    // A batch that fills the memory and would gain nothing by being larger is fine.
     if retries.is_none() && gain.is_some_and(|gain| gain < ROOM_PAYS.value) {
         return None;
     }
@@ -185,7 +185,7 @@ fn host_memory(evidence: &Evidence) -> Option<Found> {
     if pressure.is_none() && left.is_none() && !failed {
         return None;
     }
-    // Data that the page cache would hold, had it the room, is read from storage again and again.
+    // Data that the page cache could hold if it had the room is read from storage again and again.
     let rereads = evidence.number("files.cached_share").is_some_and(|cached| cached < 0.5);
     let starved = Starvation::of(evidence).filter(|_| pressure.is_some() && rereads);
     let worth = match (&starved, pressure) {

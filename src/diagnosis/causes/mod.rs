@@ -1,4 +1,4 @@
-//! The causes that a diagnosis knows: one row for each, those of a kind in one file.
+//! A table of the causes that a diagnosis knows, with one file for each group.
 
 mod data;
 mod device;
@@ -9,7 +9,7 @@ mod ranks;
 
 use super::cause::Cause;
 
-/// All causes, by what they are about.
+/// Returns all causes, grouped by subject.
 pub fn causes() -> impl Iterator<Item = &'static Cause> {
     data::CAUSES
         .iter()

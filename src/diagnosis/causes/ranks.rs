@@ -1,4 +1,4 @@
-//! What ranks of a distributed job lose to each other.
+//! Causes in distributed jobs: what ranks lose to each other.
 
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence, ratio};
@@ -106,7 +106,7 @@ fn communication(evidence: &Evidence) -> Option<Found> {
     if let Some(share) = share {
         found.add(0.6, format!("{} of a step is communication that nothing hides", shown_share(share)));
     }
-    // A rank that is a little slower does not explain much communication.
+    // A rank that is only a little slower does not explain much communication.
     let lost = worth.times.unwrap_or(1.0) - 1.0;
     let explains = |slow: Found| slow.worth.times.is_some_and(|times| times - 1.0 >= lost / 2.0);
     if straggler(evidence).is_some_and(explains) {
@@ -122,7 +122,7 @@ fn straggler(evidence: &Evidence) -> Option<Found> {
     }
     let mut sorted: Vec<f64> = times.values().copied().filter(|seconds| seconds.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
-    // The lower of two middle ones, so that of two ranks the faster is the measure.
+    // Takes the lower of two middle values, so that of two ranks the faster one is the reference.
     let median = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
     let (rank, slowest) = times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let excess = ratio(slowest, median).filter(|times| *times >= SLOWEST.value)?;

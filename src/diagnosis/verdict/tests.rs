@@ -1,4 +1,4 @@
-//! Each cause is found in a job that has it, and in no other.
+//! Checks that each cause is found in a job that has it, and in no other.
 
 use super::*;
 use crate::diagnosis::Differential;
@@ -7,7 +7,7 @@ use crate::diagnosis::Scope;
 use crate::diagnosis::sample::Job;
 use crate::model::{Memory, Metric, Outliers};
 
-/// A job with a disease, by the name of the cause.
+/// Makes a job with a problem, by the name of the cause.
 fn sick(name: &str) -> Job {
     match name {
         "cpu_preprocessing" => {
@@ -123,7 +123,7 @@ fn what_the_gpu_waits_for_data_is_not_lost_to_calls_that_wait_for_it() {
     let close = |times: Option<f64>, expected: f64| times.is_some_and(|times| (times - expected).abs() < 1e-9);
     assert!(close(found(job(0.5, 0.2)), 1.0 / 0.7), "what is left of the idle time");
     assert!(close(found(job(0.75, 0.0)), 1.0 / 0.75));
-    // A host that waits while the device works on costs nothing, as replayed batches show.
+    // A host that waits while the device keeps working loses nothing, as replayed batches show.
     assert!(close(found(job(0.75, 0.6).replay(100.0)), 1.0 / 0.75));
     assert_eq!(found(job(0.5, 0.6).replay(200.0)), None);
 }
@@ -197,7 +197,7 @@ fn what_is_worth_more_comes_first() {
     let verdict = diagnose(&job.evidence());
     assert_eq!(names(&verdict)[0], "cpu_preprocessing");
     assert!(names(&verdict).contains(&"logging"));
-    // A hog that takes less than the loader costs does not hide it, but makes it less sure.
+    // If other programs take less than the loader costs, they do not hide it, but make it less sure.
     let crowded =
         diagnose(&sick("cpu_preprocessing").with(|job| job.machine.foreign_cpu_share = Some(0.25)).evidence());
     assert_eq!(names(&crowded)[0], "cpu_preprocessing");
@@ -230,7 +230,7 @@ fn causes_have_names_of_their_own_and_all_that_there_is_to_say() {
 }
 
 mod arbitrary {
-    //! Whatever a job says, there is a verdict and no panic.
+    //! Checks that every job gets a verdict without a panic, whatever it reports.
 
     use std::collections::BTreeMap;
 
@@ -333,17 +333,17 @@ mod arbitrary {
     }
 }
 
-/// Jobs of `examples/sick` as they were measured, at 100 samples/s.
+/// Checks jobs of `examples/sick` as they were measured, at 100 samples/s.
 #[test]
 fn the_reason_comes_before_what_goes_with_it() {
-    // Workers on a machine of two cores are hardly faster than the training process, but load beside it.
+    // On a machine with two cores workers are hardly faster than the training process, but they load in parallel to it.
     let taking_turns = Job::cpu().cores(2.0).host(Metric::CpuCores, 1.0).workers(0).wait(0.43).item(0.00404, 0.00397);
     let taking_turns = taking_turns.replay(205.0).replay_cpu(1.0);
     let taking_turns = taking_turns.loader(&[(0, 292.0), (1, 220.0), (2, 291.0), (4, 327.0)]);
-    // A worker whose storage is slow: it waits for storage, but the other one does not.
+    // One worker has slow storage: it waits for storage, but the other one does not.
     let uneven = Job::cpu().cores(2.0).host(Metric::CpuCores, 0.57).wait(0.65).item(0.0107, 0.0009).replay(345.0);
     let uneven = uneven.loader(&[(0, 90.0), (2, 99.0), (4, 190.0)]).number("loader.worker_imbalance", 1.79);
-    // Short epochs: while samples come they come fast, with computing alone.
+    // Short epochs: while samples come they come fast, and they only compute.
     let short = Job::cpu().cores(2.0).host(Metric::CpuCores, 1.32).wait(0.29).item(0.00094, 0.00086).replay(213.0);
     let short = short.loader(&[(0, 10_400.0), (2, 470.0)]).number("loader.first_batch_seconds", 4.0).with(|job| {
         job.timing.outliers.insert("epoch".to_owned(), Outliers { steps: 10, seconds: 18.0 });
@@ -359,19 +359,19 @@ fn the_reason_comes_before_what_goes_with_it() {
 
 #[test]
 fn without_storage_samples_still_have_to_be_computed() {
-    // One worker, and a sample that waits 10 of the 15 ms that it takes: 200 samples/s without the waiting.
+    // One worker, and samples of 15 ms of which 10 ms are waiting: 200 samples/s without the waiting.
     let job = Job::cpu().workers(1).wait(0.8).replay(1000.0).item(0.015, 0.005).host(Metric::CpuCores, 0.5);
     let verdict = diagnose(&job.clone().loader(&[(1, 100.0)]).evidence());
     let top = verdict.top().unwrap();
     let times = top.found.worth.times.unwrap();
     assert_eq!(top.cause.name, "storage");
     assert!((1.9..=2.0).contains(&times) && top.found.worth.words.contains("without the waiting"), "{:?}", top.found);
-    // More workers bring more than that.
+    // More workers bring more than removing the waiting does.
     let verdict = diagnose(&job.loader(&[(1, 100.0), (4, 400.0)]).evidence());
     assert!(verdict.top().unwrap().found.worth.times.unwrap() > 3.0, "{verdict:#?}");
 }
 
-/// `examples/sick/handing_over.py` as it was measured, at 100 samples/s.
+/// Checks `examples/sick/handing_over.py` as it was measured, at 100 samples/s.
 #[test]
 fn workers_that_cost_more_than_they_bring_are_found() {
     let job = Job::cpu().cores(2.0).wait(0.21).replay(201.0).replay_cpu(1.0).item(0.00044, 0.00025);
@@ -383,7 +383,7 @@ fn workers_that_cost_more_than_they_bring_are_found() {
 
 #[test]
 fn a_queue_brings_no_more_than_the_loader_makes() {
-    // `shards.py --kind webdataset` at 100 samples/s: its loader happened to be faster alone than in the job.
+    // `shards.py --kind webdataset` at 100 samples/s: by chance its loader was faster alone than in the job.
     let job = Job::cpu().cores(2.0).workers(1).host(Metric::CpuCores, 0.39).wait(0.83).replay(948.0).replay_cpu(1.0);
     let job = job.item(0.0101, 0.00186).text("files.kind", "webdataset").number("loader.prefetch_factor", 2.0);
     let verdict = diagnose(&job.loader(&[(0, 118.0), (1, 119.0), (2, 230.0), (4, 450.0)]).evidence());

@@ -1,6 +1,6 @@
 //! The facts that gputune knows: one row for each.
 
-/// What kind of fact a name has.
+/// The kind of value that a fact has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A number, in the unit of the row.
@@ -11,22 +11,22 @@ pub enum Kind {
     Text,
 }
 
-/// One fact.
+/// The description of one fact.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FactRow {
     /// Its name in the protocol; `W` at the end stands for a number of workers.
     pub name: &'static str,
     /// What kind of fact it is.
     pub kind: Kind,
-    /// What a number is counted in; empty for the other kinds.
+    /// The unit of a number; empty for the other kinds.
     pub unit: &'static str,
     /// What it means, in one line.
     pub about: &'static str,
-    /// Whether it is gathered in any probe; the others need an experiment.
+    /// Whether any probe gathers it; the others need an experiment.
     pub is_free: bool,
 }
 
-/// What `files.kind` can be.
+/// The values that `files.kind` can have.
 pub const KINDS_OF_FILES: &[(&str, &str)] = &[
     ("images", "many files of one picture or sound each"),
     ("hdf5", "HDF5 or netCDF-4"),
@@ -52,12 +52,12 @@ const fn flag(name: &'static str, about: &'static str) -> FactRow {
     FactRow { name, kind: Kind::Flag, unit: "", about, is_free: false }
 }
 
-/// The same, gathered in any probe.
+/// Marks a row as gathered in any probe.
 const fn free(row: FactRow) -> FactRow {
     FactRow { is_free: true, ..row }
 }
 
-/// The facts, by what they are about. The names are those of the adapter's hook (`python/gputune/_hook`).
+/// The facts, grouped by subject. The names are those that the adapter's hook sends (`python/gputune/_hook`).
 pub const FACTS: &[FactRow] = &[
     free(text("device", "where the model is: `cpu`, `cuda` or another device of the framework")),
     free(text("precision", "of matrix products in the trained modules: `fp32`, `tf32`, `bf16` or `fp16`")),

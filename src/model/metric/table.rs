@@ -1,4 +1,4 @@
-//! The metrics one by one: what each means, who tells it where, and what it is not.
+//! A table of the metrics: what each means, which source reports it where, and what it must not be taken for.
 //!
 //! The facts on GPUs are from the documentation of NVML (`nvml.h`, docs.nvidia.com/deploy/nvml-api) and of DCGM
 //! (`dcgm_fields.h`, "Profiling Metrics" in its feature overview), those on the host from proc(5), and the kernel's
@@ -6,33 +6,33 @@
 
 use super::{Metric, Source, Unit};
 
-/// All that there is to say about a metric.
+/// The full description of a metric.
 #[derive(Debug, Clone, Copy)]
 pub struct MetricRow {
     /// Which metric.
     pub metric: Metric,
     /// Its name in JSON.
     pub name: &'static str,
-    /// What it is called where a person reads it.
+    /// Its name in texts for people.
     pub label: &'static str,
-    /// What its value is counted in.
+    /// The unit of its value.
     pub unit: Unit,
-    /// Who can tell it, the best first.
+    /// The sources that can report it, the best first.
     pub sources: &'static [Origin],
     /// What it means.
     pub meaning: &'static str,
-    /// What it is easily taken for, and is not.
+    /// What it is easily mistaken for.
     pub is_not: &'static str,
 }
 
-/// A source of a metric, and where it is to be had.
+/// A source of a metric, and where that source is available.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin {
-    /// Who tells it.
+    /// The source.
     pub source: Source,
-    /// On which devices.
+    /// The devices that have it.
     pub architectures: &'static str,
-    /// What the user must be allowed to.
+    /// The privileges that the user needs.
     pub privileges: &'static str,
 }
 
@@ -362,18 +362,18 @@ pub const SOURCES: &[SourceRow] = &[
 ];
 
 impl Metric {
-    /// All that there is to say about it.
+    /// Returns the full description of the metric.
     pub fn row(self) -> &'static MetricRow {
-        // A test holds the table to the order of the variants.
+        // A test checks that the table is in the order of the variants.
         &METRICS[self as usize]
     }
 
-    /// What its value is counted in.
+    /// Returns the unit of its value.
     pub fn unit(self) -> Unit {
         self.row().unit
     }
 
-    /// What it is called where a person reads it.
+    /// Returns its name in texts for people.
     pub fn label(self) -> &'static str {
         self.row().label
     }

@@ -1,4 +1,4 @@
-//! Bounds on metrics, as they are written.
+//! Reads bounds on metrics from text.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub struct Constraint {
     bound: f64,
 }
 
-/// A text that is no constraint.
+/// The error for a text that is no constraint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no constraint: {reason}")]
 pub struct ConstraintError {

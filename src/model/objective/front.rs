@@ -1,14 +1,16 @@
-//! Which of several rows of scores no other is better than, and which of them is named first.
+//! Finds the rows of scores that no other row beats in all scores (the Pareto front), and orders them for
+//! recommendation.
 
-/// Whether one row of scores is at least as good in all of them, and better in one.
+/// Whether row `a` is at least as good as row `b` in every score and better in at least one.
 pub fn dominates(a: &[f64], b: &[f64]) -> bool {
     let pairs = || a.iter().zip(b);
     pairs().all(|(a, b)| a >= b) && pairs().any(|(a, b)| a > b)
 }
 
-/// The places of the rows that no other dominates, in their order; of equal rows the first.
+/// Returns the places of the rows that no other row dominates, in their order; of equal rows only the first.
 pub fn non_dominated(rows: &[Vec<f64>]) -> Vec<usize> {
-    // From the best in the first score down, only what is kept can dominate what follows.
+    // Rows are visited from the best in the first score down, so only rows that are kept already can dominate the next
+    // one.
     let mut order: Vec<usize> = (0..rows.len()).collect();
     let by_scores = |a: &usize, b: &usize| {
         let pairs = rows[*a].iter().zip(&rows[*b]);
@@ -26,13 +28,13 @@ pub fn non_dominated(rows: &[Vec<f64>]) -> Vec<usize> {
     kept
 }
 
-/// The rows in the order of their distance to the best of each score, those at an end (the best in some score) behind all
-/// others; of equally near ones the better in the first score first.
+/// Orders the rows by their distance to the best of each score. Rows at an end of the front (the best in some score)
+/// come behind all others; of equally near rows the one that is better in the first score comes first.
 ///
-/// The first is the compromise of Yu ("A class of solutions for group decision problems", Management Science 19, 1973) with
-/// Euclidean distance: on a front that bends it is the knee. Where all numbers of all scores have one sign each, distances
-/// are ratios: to be 1.3 times as slow counts as much as to need 1.3 times the memory, however little the front has to
-/// offer in one of them. Elsewhere each score goes from 0 (the best) to 1 (the worst).
+/// The first row is the compromise of Yu ("A class of solutions for group decision problems", Management Science 19,
+/// 1973) with Euclidean distance; on a front that bends it is the knee. If each score's numbers all have one sign,
+/// distances are ratios: 1.3 times the time counts as much as 1.3 times the memory, however little the front has to
+/// offer in one of them. Otherwise each score is scaled from 0 (the best) to 1 (the worst).
 pub fn by_compromise(rows: &[Vec<f64>]) -> Vec<usize> {
     let scores = rows.first().map_or(0, Vec::len);
     let by_ratio = (0..scores).all(|at| has_logarithms(rows, at));
@@ -61,7 +63,7 @@ fn has_logarithms(rows: &[Vec<f64>], at: usize) -> bool {
     rows.iter().all(|row| row[at] > 0.0) || rows.iter().all(|row| row[at] < 0.0)
 }
 
-/// A score by its logarithm, in the same order.
+/// Returns a score as it is, or by its logarithm with the order kept.
 fn place(score: f64, by_logarithm: bool) -> f64 {
     if !by_logarithm {
         return score;
@@ -73,9 +75,10 @@ fn ends(numbers: impl Iterator<Item = f64>) -> (f64, f64) {
     numbers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| (low.min(number), high.max(number)))
 }
 
-/// The share of what all rows dominate that some of them dominate: the volume above the worst of each score, by logarithms
-/// where all have the same sign (Zitzler and Thiele, "Multiobjective optimization using evolutionary algorithms", PPSN 1998).
-/// It is 1 where they are the whole front, or nothing is better than the worst in all scores.
+/// Returns the share of the hypervolume of all rows that some of them reach: the volume above the worst of each score,
+/// in logarithms where all numbers have the same sign (Zitzler and Thiele, "Multiobjective optimization using
+/// evolutionary algorithms", PPSN 1998). It is 1 where they are the whole front, or where no row is better than the
+/// worst in all scores.
 pub fn share(found: &[Vec<f64>], all: &[Vec<f64>]) -> f64 {
     let Some(scores) = all.first().map(Vec::len) else { return 1.0 };
     let scales: Vec<bool> = (0..scores).map(|at| has_logarithms(all, at)).collect();
@@ -88,7 +91,7 @@ pub fn share(found: &[Vec<f64>], all: &[Vec<f64>]) -> f64 {
     if whole > 0.0 { hypervolume(&placed(found), &worst) / whole } else { 1.0 }
 }
 
-/// The volume between some rows and the worst, in slices along the last score.
+/// Computes the volume between some rows and the worst, in slices along the last score.
 fn hypervolume(rows: &[Vec<f64>], worst: &[f64]) -> f64 {
     let Some((floor, rest)) = worst.split_last() else { return 1.0 };
     let mut rows: Vec<&Vec<f64>> = non_dominated(rows).into_iter().map(|at| &rows[at]).collect();

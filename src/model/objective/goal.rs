@@ -1,4 +1,4 @@
-//! Metrics as goals: which of them is better when, what is derived from others, and in which unit they are shown.
+//! Metrics as goals: their directions, those that are derived from others, and the units in which they are shown.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub struct Goal {
 /// The metric that needs a price.
 pub const COST: &str = "cost_per_sample";
 
-/// Metrics of which everybody agrees what is better; `None` of others.
+/// The metrics with an undisputed direction; for others the user states it.
 const DIRECTIONS: &[(&str, Direction)] = &[
     ("throughput", Direction::Maximize),
     ("energy_per_sample", Direction::Minimize),
@@ -47,7 +47,7 @@ impl Goal {
         Self { metric: metric.into(), direction }
     }
 
-    /// A metric whose direction is known; `None` where it is not.
+    /// Returns the goal for a metric whose direction is known; `None` for others.
     pub fn known(metric: &str) -> Option<Self> {
         let (metric, direction) = DIRECTIONS.iter().find(|(name, _)| *name == metric)?;
         Some(Self::new(*metric, *direction))
@@ -71,9 +71,9 @@ impl Goal {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Price {
-    /// The whole run, whatever it uses.
+    /// The price of an hour of the whole run, whatever it uses.
     PerHour(f64),
-    /// Each GPU that the probe used, or each of its ranks where no GPU was seen.
+    /// The price of an hour of each GPU that the probe used, or of each of its ranks where no GPU was seen.
     PerGpuHour(f64),
 }
 
@@ -90,10 +90,10 @@ impl Price {
     }
 }
 
-/// A metric of a measurement, with its interval where there is one.
+/// Returns a metric of a measurement, with its interval where there is one.
 ///
-/// Costs of a sample are divided by the throughput, so they have its relative interval (propagation of errors to the first
-/// order; the price is exact, and what the power varies by is not known).
+/// Energy and cost per sample are quotients with the throughput, so they have its relative interval (first-order
+/// propagation of errors). The price is taken as exact; the variation of the power is not known and is left out.
 pub(super) fn estimate(metric: &str, measurement: &Measurement, price: Option<Price>) -> Option<Estimate> {
     let by_throughput = |number: f64| {
         let half = measurement.throughput.and_then(|throughput| throughput.relative_half_width());
@@ -113,7 +113,7 @@ pub(super) fn estimate(metric: &str, measurement: &Measurement, price: Option<Pr
     }
 }
 
-/// A number with an interval of so much of it to both sides.
+/// Makes an estimate whose interval is this share of the number to either side.
 pub(super) fn with_half_width(number: f64, relative: Option<f64>) -> Estimate {
     match relative.filter(|half| half.is_finite()) {
         Some(half) => {
@@ -124,7 +124,7 @@ pub(super) fn with_half_width(number: f64, relative: Option<f64>) -> Estimate {
     }
 }
 
-/// A metric's number for people: sizes as sizes.
+/// Formats a metric's number for people; sizes as sizes.
 pub(super) fn shown(metric: &str, number: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shown with three digits")]
     match metric {
@@ -161,7 +161,7 @@ mod tests {
         let mut one_is_silent = measurement.clone();
         one_is_silent.machine.gpus.push(GpuUse::default());
         assert_eq!(estimate("energy_per_sample", &one_is_silent, None), None);
-        // What the step reports itself may know more than the boards do.
+        // A `power` that the step reports may come from a meter that sees more than the boards do.
         one_is_silent.metrics.insert("power".to_owned(), 600.0);
         assert_eq!(estimate("energy_per_sample", &one_is_silent, None).unwrap().value, 3.0);
         one_is_silent.metrics.insert("energy_per_sample".to_owned(), 7.0);

@@ -10,9 +10,9 @@ use crate::model::quantity;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Headroom {
-    /// A share of what there is, from 0 to 1.
+    /// A share of the device's memory, from 0 to 1.
     Fraction(f64),
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
 }
 

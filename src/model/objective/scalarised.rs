@@ -1,4 +1,4 @@
-//! One question out of several objectives: for each proposal another weighting of the goals.
+//! Turns several goals into one number by a weighting, with another weighting for each proposal.
 //!
 //! ParEGO (Knowles, IEEE Transactions on Evolutionary Computation 10, 2006): the augmented Chebyshev function over
 //! normalised goals, with other weights each time, so that any strategy that makes one number large walks along the whole
@@ -10,30 +10,32 @@ use super::front;
 use super::goal::{Goal, with_half_width};
 use crate::model::outcome::Estimate;
 
-/// The share of the sum beside the maximum, as ParEGO has it: of equals in the worst goal the better in the others counts.
+/// The weight of the sum beside the maximum, the rho of ParEGO: of two configs that are equal in the worst goal, the
+/// one that is better in the others scores higher.
 const SUM: f64 = 0.05;
 
-/// Goals with their weights and what they are measured by.
+/// Goals with their weights and their scales.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Scalarised {
     pub(super) goals: Vec<Goal>,
     pub(super) weights: Vec<f64>,
     axes: Vec<Axis>,
-    /// What all ranges come to by their weights: a score's logarithm has this scale, so that gains are about shares.
+    /// The weighted mean of the ranges. The logarithm of a score has this scale, so that gains are shares.
     size: f64,
 }
 
 /// How a goal is normalised: 0 at the best that is known, 1 at the other end of the front.
 #[derive(Debug, Clone, PartialEq)]
 struct Axis {
-    /// Whether differences are ratios: where all that is known is larger than zero.
+    /// Whether differences are ratios; true where all known numbers are larger than zero.
     is_ratio: bool,
     best: f64,
     range: f64,
 }
 
 impl Scalarised {
-    /// The question after so many trials; `known` has the goals' numbers of those that may win.
+    /// Makes the weighting for the next proposal after `trials` trials; `known` has the goals' numbers of the feasible
+    /// ones.
     pub(super) fn new(goals: &[Goal], known: &[Vec<f64>], trials: usize, seed: u64) -> Self {
         let weights = weights(goals.len(), trials, seed);
         let scores: Vec<Vec<f64>> =
@@ -58,7 +60,7 @@ impl Scalarised {
         Self { goals: goals.to_vec(), weights, axes, size }
     }
 
-    /// The score of some metrics, larger than zero; larger is better. About 1 is the best that there could be.
+    /// Returns the score of some metrics. It is larger than zero, larger is better, and about 1 is the best possible.
     pub(super) fn score(&self, metrics: &[Estimate]) -> Estimate {
         let places = || self.goals.iter().zip(&self.axes).zip(metrics);
         let costs: Vec<f64> = places().map(|((goal, axis), metric)| axis.cost(goal, metric.value)).collect();
@@ -79,7 +81,7 @@ impl Scalarised {
 
 impl Axis {
     fn of(is_ratio: bool, front: Option<(f64, f64)>, all: Option<(f64, f64)>) -> Self {
-        /// Ranges narrower than this share tell nothing yet.
+        /// Ranges narrower than this share carry no information yet. A round number; nothing was measured for it.
         const NARROWEST: f64 = 0.01;
         let Some((_, best)) = all else { return Self { is_ratio, best: 0.0, range: 1.0 } };
         let narrowest = if is_ratio { NARROWEST } else { NARROWEST * best.abs().max(f64::MIN_POSITIVE) };
@@ -92,9 +94,9 @@ impl Axis {
         if self.is_ratio { self.range } else { (self.range / self.best.abs().max(self.range)).min(1.0) }
     }
 
-    /// How far from the best, in ranges; better than the best is below zero.
+    /// Returns the distance from the best, in ranges; negative if it is better than the best.
     fn cost(&self, goal: &Goal, number: f64) -> f64 {
-        /// Farther away nothing more can be told apart.
+        /// A bound so that no logarithm or exponential overflows; farther away differences do not matter.
         const FARTHEST: f64 = 20.0;
         let place = goal.score(transformed(self.is_ratio, number));
         ((self.best - place) / self.range).clamp(-FARTHEST, FARTHEST)
@@ -110,7 +112,7 @@ fn transformed(is_ratio: bool, number: f64) -> f64 {
     if is_ratio { libm::log(number.max(f64::MIN_POSITIVE)) } else { number }
 }
 
-/// Weights for each of some goals, at least zero and together one, spread evenly over all that there are.
+/// Returns weights for some goals, none negative, their sum one, spread evenly over all such weights.
 ///
 /// The gaps between sorted numbers from 0 to 1 are uniform over the weights (Devroye, "Non-uniform random variate
 /// generation", 1986, chapter V).
@@ -133,15 +135,15 @@ fn weights(goals: usize, trials: usize, seed: u64) -> Vec<f64> {
     cuts.into_iter().map(|cut| cut - std::mem::replace(&mut last, cut)).collect()
 }
 
-/// The root above 1 of x to the power of n + 1 = x + 1, by which the sequence moves: 1.618 for one free weight.
+/// Finds the root above 1 of x^(n + 1) = x + 1, from which the sequence is made: 1.618 for one free weight.
 fn root(free: usize) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a number of goals")]
     let power = 1.0 / (free as f64 + 1.0);
     (0..64).fold(2.0, |root, _| libm::pow(1.0 + root, power))
 }
 
-/// Where the sequence begins, from 0 to 1: the seed, mixed well (Steele, Lea and Flood, "Fast splittable pseudorandom
-/// number generators", 2014).
+/// Returns where the sequence begins, from 0 to 1: the seed, mixed well (Steele, Lea and Flood, "Fast splittable
+/// pseudorandom number generators", 2014).
 fn begin(seed: u64, dimension: u64) -> f64 {
     let mut mixed = seed.wrapping_add(dimension.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -192,7 +194,7 @@ mod tests {
 
     #[test]
     fn each_end_is_asked_for_by_its_own_weight_and_the_middle_though_the_front_is_concave() {
-        // On a line of logarithms the middle would never be the best of a weighted sum.
+        // If the points lay on a line in logarithms, the middle one would never be the best of a weighted sum.
         let known = [[100.0, 400.0], [69.0, 200.0], [50.0, 100.0]].map(|row| row.to_vec());
         let mut asked = [0; 3];
         for trials in 0..100 {

@@ -1,8 +1,8 @@
-//! Several metrics as one number: a product of ratios, each to the power of its weight.
+//! Combines several metrics into one number: a product of ratios, each to the power of its weight.
 //!
 //! The weighted product (Bridgman, "Dimensional analysis", 1922; Miller and Starr, "Executive decisions and operations
-//! research", 1969) has no scale: another unit of a metric changes all scores by the same factor, and so does what they
-//! are compared with. Its logarithm is a weighted sum of logarithms.
+//! research", 1969) has no scale: another unit of a metric changes all scores by the same factor, and so does another
+//! reference. Its logarithm is a weighted sum of logarithms.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use crate::model::outcome::Estimate;
 pub(super) struct Weighted {
     pub(super) goals: Vec<Goal>,
     pub(super) weights: Vec<f64>,
-    /// The numbers whose score is 1; without them all numbers are 1.
+    /// The numbers whose score is 1. Without them, the reference is 1 for every metric.
     pub(super) reference: Option<Vec<f64>>,
 }
 
@@ -28,8 +28,8 @@ impl Weighted {
 
     /// The score of some metrics: how many times better than the reference they are. Each must be larger than zero.
     ///
-    /// The intervals of metrics rest on the same throughput, so they add up as if they moved together, which is never too
-    /// narrow.
+    /// The intervals of the metrics rest on the same throughput. They are added as if the metrics moved together, which
+    /// never gives too narrow an interval.
     pub(super) fn score(&self, metrics: &[Estimate]) -> Estimate {
         let mut logarithm = 0.0;
         let mut half: Option<f64> = None;

@@ -1,4 +1,5 @@
-//! The configs around one: a step in one parameter, and what gives way to it.
+//! Finds the configs around one: those one step away in one parameter, with other parameters adjusted where rules
+//! demand it.
 
 use super::{Advance, Config, INACTIVE, Space, Walk};
 
@@ -6,7 +7,7 @@ impl Space {
     /// The allowed configs that differ in one parameter by one step: the next smaller and larger setting of a number,
     /// every other setting of a text or boolean.
     ///
-    /// What a change makes inactive is dropped; what it makes active starts at its first setting.
+    /// Parameters that a change makes inactive are dropped; those that it makes active start at their first setting.
     pub fn neighbours(&self, config: &Config) -> Vec<Config> {
         (0..self.parameters.len()).flat_map(|parameter| self.variations(config, parameter, 1)).collect()
     }
@@ -18,7 +19,7 @@ impl Space {
         levels.into_iter().filter_map(|other| self.with_level(config, parameter, other)).collect()
     }
 
-    /// The other levels of a parameter that is active, by at most `reach` steps where it is a number; nearest first.
+    /// Returns the other levels of an active parameter, at most `reach` steps away where it is a number; nearest first.
     fn levels_around(&self, config: &Config, parameter: usize, reach: u32) -> Vec<u32> {
         let Some((knob, level)) = self.parameters.get(parameter).zip(config.level(parameter)) else {
             return Vec::new();
@@ -35,16 +36,17 @@ impl Space {
         }
     }
 
-    /// The [variations](Self::variations) of one parameter; where a rule forbids one, the config nearest to it in which other
-    /// parameters give way, as `dp` and `tp` do under `dp * tp == 64`.
+    /// Returns the [variations](Self::variations) of one parameter. Where a rule forbids one, returns the nearest
+    /// config in which other parameters are adjusted, as `dp` and `tp` are under `dp * tp == 64`.
     pub fn moves(&self, config: &Config, parameter: usize, reach: u32) -> Vec<Config> {
         let moved = |level| self.with_level(config, parameter, level).or_else(|| self.detour(config, parameter, level));
         self.levels_around(config, parameter, reach).into_iter().filter_map(moved).collect()
     }
 
-    /// An allowed config in which one parameter has another level and others are changed as little as rules ask, if bounded
-    /// work finds one.
+    /// Finds an allowed config in which one parameter has another level and the others change as little as the rules
+    /// demand. `None` where bounded work finds none.
     pub(crate) fn detour(&self, config: &Config, parameter: usize, level: u32) -> Option<Config> {
+        /// Settings tried before giving up: a round number, as a bound on the time for one detour.
         const FUEL: u64 = 400;
         self.parameters.get(parameter).filter(|knob| u64::from(level) < knob.len() && !config.is_as_it_is())?;
         if !self.outlook().is_tied(parameter) {

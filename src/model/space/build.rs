@@ -1,4 +1,4 @@
-//! Putting a space together: names are checked, expressions resolved, circles found.
+//! Puts a space together: checks names, resolves expressions and finds circular dependencies.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::expression::KEYWORDS;
 use super::plan::{Plan, Slots};
 use super::{Derived, Expression, ExpressionError, FUNCTIONS, Parameter, Space, Value};
 
-/// Which expression of a space something is about.
+/// The owner of an expression in a space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
     /// The condition of the parameter of this name.
@@ -28,7 +28,7 @@ impl std::fmt::Display for Owner {
     }
 }
 
-/// Why parameters and rules make no space.
+/// Why parameters and rules do not make a space.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceError {
@@ -61,18 +61,18 @@ pub enum SpaceError {
         /// The name.
         name: String,
     },
-    /// A name that expressions could not speak of.
+    /// A name that expressions could not use.
     #[error("`{name}` cannot be a name: {reason}")]
     BadName {
         /// The name.
         name: String,
-        /// Why not.
+        /// Why it cannot be used.
         reason: &'static str,
     },
-    /// An expression speaks of a name that the space does not have.
+    /// An expression uses a name that the space does not have.
     #[error("{owner} speaks of `{name}`, which the space does not have")]
     UnknownName {
-        /// Whose expression.
+        /// The owner of the expression.
         owner: Owner,
         /// The name.
         name: String,
@@ -86,7 +86,7 @@ pub enum SpaceError {
     /// An expression cannot be evaluated for a config.
     #[error("{owner} cannot be evaluated for {settings}")]
     Evaluation {
-        /// Whose expression.
+        /// The owner of the expression.
         owner: Owner,
         /// The settings, in one line.
         settings: String,
@@ -117,7 +117,7 @@ impl SpaceBuilder {
 
     /// Adds a value that is computed from others.
     ///
-    /// Where it depends on an inactive parameter it is absent.
+    /// It is absent where it depends on an inactive parameter.
     #[must_use]
     pub fn derive(mut self, name: impl Into<String>, expression: Expression) -> Self {
         self.derived.push(Derived { name: name.into(), expression });
@@ -126,17 +126,17 @@ impl SpaceBuilder {
 
     /// Adds a condition that every config must meet.
     ///
-    /// A rule that speaks of an inactive parameter does not apply; one that cannot be evaluated forbids the config.
+    /// A rule that uses an inactive parameter does not apply; one that cannot be evaluated forbids the config.
     #[must_use]
     pub fn rule(mut self, condition: Expression) -> Self {
         self.rules.push(condition);
         self
     }
 
-    /// The space of these parts.
+    /// Builds the space from these parts.
     ///
     /// # Errors
-    /// See [`SpaceError`]; whether the rules leave any config is for [`Space::first`] to find out.
+    /// See [`SpaceError`]. Whether the rules leave any config is not checked here; [`Space::first`] finds out.
     pub fn build(self) -> Result<Space, SpaceError> {
         if self.parameters.is_empty() {
             return Err(SpaceError::NoParameters);
@@ -198,7 +198,7 @@ fn check_settings(parameter: &Parameter) -> Result<(), SpaceError> {
     }
 }
 
-/// Which parameters each expression depends on in the end: through derived values and through conditions.
+/// The parameters that each expression depends on in the end, through derived values and conditions.
 pub(super) struct Graph {
     conditions: Vec<Vec<usize>>,
     derived: Vec<Vec<usize>>,
@@ -207,7 +207,7 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// The graph of a space that was built, and so has one.
+    /// Builds the graph of a space whose names are known to resolve.
     pub(super) fn of(space: &Space) -> Self {
         Self::resolve(&space.parameters, &space.derived, &space.rules, &space.slots).unwrap_or_else(|_| Self {
             conditions: vec![Vec::new(); space.parameters.len()],
@@ -277,7 +277,7 @@ impl Graph {
         self.rules.len()
     }
 
-    /// Derived values, each behind those that it depends on.
+    /// Returns the derived values, each behind those that it depends on.
     pub(super) fn derived_in_order(&self) -> impl Iterator<Item = usize> + '_ {
         self.derived_order.iter().copied()
     }
@@ -287,7 +287,7 @@ impl Graph {
         !self.conditions[parameter].is_empty() || self.derived.iter().any(mentions) || self.rules.iter().any(mentions)
     }
 
-    /// The parameters in groups such that no expression reaches from one into another.
+    /// Splits the parameters into groups such that no expression uses parameters of two groups.
     pub(super) fn groups(&self) -> Vec<Vec<usize>> {
         let mut group_of: Vec<usize> = (0..self.conditions.len()).collect();
         let conditions = self.conditions.iter().enumerate().map(|(parameter, needs)| {
@@ -309,7 +309,7 @@ impl Graph {
     }
 }
 
-/// Depth-first search over what needs what; `order` has everything behind its needs.
+/// A depth-first search over dependencies; `order` lists everything behind what it depends on.
 struct Closure<'d> {
     direct: &'d [Vec<usize>],
     parameters: usize,
@@ -333,7 +333,7 @@ impl Closure<'_> {
         Ok(())
     }
 
-    /// The parameters behind slots, those of their conditions included.
+    /// Returns the parameters behind slots, including those of their conditions.
     fn needs(&self, slots: &[usize]) -> Vec<usize> {
         let mut found = BTreeSet::new();
         let mut open = slots.to_vec();
@@ -350,8 +350,10 @@ impl Closure<'_> {
     }
 }
 
-/// Evaluates every expression on some configs without the rules cutting any off.
+/// Evaluates every expression on some configs, without the rules excluding any.
 pub(super) fn try_expressions(space: &Space) -> Result<(), SpaceError> {
+    /// Configs tried: a round number, chosen to keep building a space quick. An error that shows only later is found
+    /// when it shows.
     const CONFIGS: u64 = 2000;
     let mut slots = Slots::new(space);
     let size = space.raw_size().unwrap_or(1 << 126);

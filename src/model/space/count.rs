@@ -1,4 +1,4 @@
-//! How many configs a space has: exact where that is quick, else an estimate that says so.
+//! Counts the configs of a space: exactly where that is quick, else by an estimate that is marked as one.
 //!
 //! Parameters that no condition, derived value or rule connects are independent, so the count is a product over the
 //! connected groups; each group is listed as a diagram, or sampled when it is too large for that.
@@ -21,12 +21,12 @@ pub enum Count {
         /// Its standard error, as a share of it.
         error: f64,
     },
-    /// No bounded work told; there may be none.
+    /// Bounded work could not tell; there may be none.
     Unknown,
 }
 
 impl Count {
-    /// The count without so many of them.
+    /// Returns the count with `few` configs fewer.
     #[must_use]
     pub fn less(self, few: u128) -> Self {
         match self {
@@ -35,7 +35,7 @@ impl Count {
         }
     }
 
-    /// Whether there are at most so many for certain.
+    /// Whether there are certainly at most `limit` configs.
     pub fn fits(self, limit: u128) -> bool {
         matches!(self, Self::Exact(count) if count <= limit)
     }
@@ -93,8 +93,11 @@ fn to_f64(count: u128) -> f64 {
     count as f64
 }
 
-/// A function says which configs belong: they are walked through, or drawn.
+/// Counts the configs of a space that a function restricts, by walking through them or, if there are too many, by
+/// random draws.
 fn count_restricted(space: &Space) -> Count {
+    /// Settings that the walk tries before it gives way to draws, and the number of draws: round numbers, as bounds on
+    /// time.
     const FUEL: u64 = 150_000;
     const DRAWS: usize = 20_000;
     let (mut walk, mut fuel, mut found) = (Walk::new(space), FUEL, 0_u128);
@@ -116,6 +119,6 @@ fn count_restricted(space: &Space) -> Count {
         return Count::Unknown;
     }
     let share = hits / draws;
-    // Of a share: Wald's standard error, relative to it.
+    // Wald's standard error of a share, relative to the share.
     Count::About { count: (share * size).max(to_f64(found)), error: ((1.0 - share) / hits).sqrt().hypot(error) }
 }

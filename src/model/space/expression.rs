@@ -1,4 +1,4 @@
-//! Conditions and derived values: expressions over parameter names.
+//! Reads and evaluates conditions and derived values: expressions over parameter names.
 //!
 //! The language is that of Jinja expressions, as `MiniJinja` reads it: `batch_size * workers <= 8192`,
 //! `precision in ["bf16", "fp16"]`, `4096 // seq_len if packed else 1`. `/` divides exactly, `//` rounds down.
@@ -17,7 +17,7 @@ use super::Value;
 /// The functions that an expression may call; a parameter cannot have one of these names.
 pub const FUNCTIONS: &[&str] = &["abs", "ceil", "floor", "int", "log2", "max", "min", "round"];
 
-/// Words that mean something in the language; a parameter cannot have one of these names.
+/// Words with a meaning in the language; a parameter cannot have one of these names.
 pub(super) const KEYWORDS: &[&str] =
     &["and", "else", "false", "False", "if", "in", "is", "none", "None", "not", "or", "true", "True"];
 
@@ -36,7 +36,7 @@ static LANGUAGE: LazyLock<Environment<'static>> = LazyLock::new(|| {
     language
 });
 
-/// Gives a whole number back as an integer, so that `1024 / 32` is `32` on a command line and not `32.0`.
+/// Returns a whole number as an integer, so that `1024 / 32` is `32` on a command line and not `32.0`.
 fn whole(number: f64) -> minijinja::Value {
     match as_integer(number) {
         Some(integer) => integer.into(),
@@ -58,14 +58,14 @@ pub struct Expression {
     names: BTreeSet<String>,
 }
 
-/// An expression that cannot be read or evaluated.
+/// The error for an expression that cannot be read or evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 #[non_exhaustive]
 pub struct ExpressionError {
     /// What is wrong.
     pub message: String,
-    /// The bytes of the expression's text that it is about, where they are known.
+    /// The bytes of the expression's text that the error is about, where they are known.
     pub range: Option<Range<usize>>,
 }
 
@@ -83,7 +83,7 @@ impl From<minijinja::Error> for ExpressionError {
     }
 }
 
-/// Where a name stands in an expression, quoted texts left out.
+/// Finds where a name stands in an expression, outside quoted texts.
 fn places<'t>(text: &'t str, name: &'t str) -> impl Iterator<Item = Range<usize>> + 't {
     let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(name).map(|(start, _)| start..start + name.len()).filter(move |range| {
@@ -106,7 +106,7 @@ fn ends_in_quotes(text: &str) -> bool {
     open.is_some()
 }
 
-/// A function that is named and not called would be compared as a thing of its own, which nobody means.
+/// Refuses a function that is named but not called: it would be compared as a value, which nobody means.
 fn check_calls(text: &str, names: &BTreeSet<String>) -> Result<(), ExpressionError> {
     for name in names.iter().filter(|name| FUNCTIONS.contains(&name.as_str())) {
         let is_called = |range: Range<usize>| text[range.end..].trim_start().starts_with('(');

@@ -1,17 +1,19 @@
-//! What the rules of a space leave: the first config, random ones, and whether there are any.
+//! Finds configs that the rules of a space allow: the first, random ones, and whether there are any.
 
 use super::rules::Outlook;
 use super::{Advance, Config, Count, Space, Walk};
 
 impl Space {
-    /// The first config in the order of the walk; where bounded work cannot tell it, one that the rules allow.
+    /// Returns the first config in the order of the walk. Where bounded work cannot find that one, returns some config
+    /// that the rules allow.
     ///
-    /// `None` does not say that there is none: [`is_empty`](Self::is_empty) does.
+    /// `None` does not prove that there is no config; [`is_empty`](Self::is_empty) does.
     pub fn first(&self) -> Option<Config> {
         self.found.first.get_or_init(|| self.find_first()).clone()
     }
 
     fn find_first(&self) -> Option<Config> {
+        /// Settings that walks may try, and random draws after them: round numbers, as bounds on time.
         const FUEL: u64 = 100_000;
         const DRAWS: u64 = 8;
         let outlook = self.outlook();
@@ -39,7 +41,7 @@ impl Space {
         })
     }
 
-    /// Whether it is shown that the rules allow no config at all.
+    /// Whether the rules are proved to allow no config at all.
     ///
     /// ```
     /// use gputune::model::space::{Expression, Parameter, Space};
@@ -62,14 +64,15 @@ impl Space {
         }
     }
 
-    /// Random configs, at most so many, as [`draw`](Self::draw) does; drawing many at once is quicker.
+    /// Returns at most `most` random configs, as [`draw`](Self::draw) does; drawing many at once is quicker.
     pub fn draws(&self, seed: u64, most: usize) -> Vec<Config> {
         let drawn = self.outlook().draws(self, seed, most);
         drawn.iter().filter_map(|levels| self.with_levels(levels)).collect()
     }
 
-    /// Whether the rules leave so little of the raw product that a random index seldom meets it.
+    /// Whether the rules leave so small a share of the raw product that a random index seldom meets an allowed config.
     pub(crate) fn is_sparse(&self) -> bool {
+        /// A round number: below it, a random index meets an allowed config less than once in 64 tries.
         const SPARSE: f64 = 1.0 / 64.0;
         #[expect(clippy::cast_precision_loss, reason = "a share")]
         let raw = self.raw_size().map_or(f64::INFINITY, |size| size as f64);
@@ -81,15 +84,15 @@ impl Space {
         }
     }
 
-    /// A random config: each with the same chance where all can be listed, with nearly the same elsewhere.
+    /// Draws a random config: each with the same chance where all can be listed, with nearly the same chance elsewhere.
     ///
-    /// `None` where bounded work found none.
+    /// `None` where bounded work finds none.
     pub fn draw(&self, seed: u64) -> Option<Config> {
         self.draws(seed, 1).pop()
     }
 
-    /// The config that has a share of all before it, parameter by parameter: even shares give configs that are spread
-    /// evenly over what the rules allow. `None` where the configs cannot be listed.
+    /// Returns the config before which, parameter by parameter, a given share of all configs lies. Evenly spread shares
+    /// give configs that are spread evenly over what the rules allow. `None` where the configs cannot be listed.
     pub(crate) fn at_shares(&self, mut share: impl FnMut(usize) -> f64) -> Option<Config> {
         let levels = self.outlook().at_shares(self, &mut share)?;
         self.with_levels(&levels)

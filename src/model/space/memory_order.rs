@@ -1,4 +1,4 @@
-//! Which configs need at least as much memory as one that did not fit.
+//! Decides which configs need at least as much memory as one that did not fit.
 
 use super::{Config, INACTIVE, MemoryRole, Parameter, Space};
 use crate::model::outcome::Memory;
@@ -18,8 +18,8 @@ impl Space {
             .all(|(parameter, (&candidate, &failed))| needs_as_much(role(parameter, memory), candidate, failed))
     }
 
-    /// What two configs must have in common for one to need as much memory as the other: the levels that must be the same,
-    /// and which of the growing parameters are active.
+    /// Returns what two configs must have in common before one can be shown to need as much memory as the other: the
+    /// levels that must be equal, and which of the growing parameters are active.
     pub(crate) fn memory_group(&self, config: &Config, memory: Memory) -> Box<[u32]> {
         let common = |(parameter, &level): (&Parameter, &u32)| match role(parameter, memory) {
             MemoryRole::Same => 0,
@@ -29,7 +29,7 @@ impl Space {
         self.parameters.iter().zip(&config.levels).map(common).collect()
     }
 
-    /// How a memory follows a parameter.
+    /// Returns how a kind of memory follows a parameter.
     pub(super) fn memory_role_of(&self, parameter: usize, memory: Memory) -> MemoryRole {
         role(&self.parameters[parameter], memory)
     }

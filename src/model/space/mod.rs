@@ -1,4 +1,4 @@
-//! What may be tried: parameters, the conditions between them, and the configs that they allow.
+//! Defines what a search may try: parameters, the conditions between them, and the configs that they allow.
 //!
 //! A space is never listed. A [`Config`] is a vector of levels, one for each parameter; everything else (settings,
 //! index, neighbours, the walk over all configs) is computed from it when it is asked for.
@@ -55,7 +55,7 @@ impl Config {
         self.levels.iter().map(|&level| (level < UNSET).then_some(level))
     }
 
-    /// Whether it leaves parameters as the job has them. Such a config belongs to no space, see [`Space::as_it_is`].
+    /// Whether it leaves parameters as the job has them. Such a config belongs to no space; see [`Space::as_it_is`].
     pub fn is_as_it_is(&self) -> bool {
         self.levels.contains(&UNSET)
     }
@@ -79,7 +79,7 @@ impl Derived {
         &self.name
     }
 
-    /// What it is computed by.
+    /// Returns the expression that it is computed by.
     pub fn expression(&self) -> &Expression {
         &self.expression
     }
@@ -87,7 +87,7 @@ impl Derived {
 
 type Predicate = Arc<dyn Fn(&Config) -> bool + Send + Sync>;
 
-/// What may be tried.
+/// The set of all configs that may be tried.
 ///
 /// ```
 /// use gputune::model::space::{Expression, Parameter, Space};
@@ -113,11 +113,11 @@ pub struct Space {
     slots: HashMap<String, usize>,
     plan: Plan,
     found: Found,
-    /// Shared with nothing but what was worked out about this space.
+    /// An address that tells this space from all others while results about it are cached.
     identity: Arc<()>,
 }
 
-/// What takes long to find out about a space, once it is known.
+/// Results about a space that take long to find, cached once they are known.
 #[derive(Default)]
 struct Found {
     outlook: OnceLock<rules::Outlook>,
@@ -135,7 +135,7 @@ pub enum LocateError {
         /// The name.
         name: String,
     },
-    /// The name is computed, so it cannot be chosen.
+    /// The name is that of a derived value, which cannot be chosen.
     #[error("`{name}` is derived from other parameters and cannot be set")]
     Derived {
         /// The name.
@@ -146,7 +146,7 @@ pub enum LocateError {
     UnknownValue {
         /// The parameter.
         name: String,
-        /// The value that it was to have.
+        /// The value that was asked for.
         value: Value,
         /// Its settings, shortened.
         settings: String,
@@ -168,7 +168,7 @@ pub enum LocateError {
 }
 
 impl Space {
-    /// A space of independent parameters; [`builder`](Self::builder) adds derived values and rules.
+    /// Makes a space of independent parameters; [`builder`](Self::builder) adds derived values and rules.
     ///
     /// # Errors
     /// A parameter without settings, with too many, with one twice or with an unusable name; a condition on an
@@ -182,20 +182,21 @@ impl Space {
         SpaceBuilder::default()
     }
 
-    /// The same space with only the configs for which the function says so.
+    /// Restricts the space to the configs for which the function returns true.
     #[must_use]
     pub fn restricted(mut self, belongs: impl Fn(&Config) -> bool + Send + Sync + 'static) -> Self {
         self.only = Some(Arc::new(belongs));
-        // What the rules leave is what it was.
+        // The function does not change what the rules leave, so that result is kept.
         self.found = Found { outlook: self.found.outlook, ..Found::default() };
         self.identity = Arc::default();
         self
     }
 
-    /// The space in which parameters have their first setting alone. Its configs are configs of this space.
+    /// Returns the space in which the `closed` parameters have only their first setting. Its configs are configs of
+    /// this space.
     ///
     /// # Errors
-    /// There is nothing left that could be built, which rules that a space of its own would not have cannot cause.
+    /// The reduced space cannot be built. Rules are not a reason: a space whose rules leave nothing can be built.
     pub fn with_first_settings(&self, closed: &[&str]) -> Result<Self, SpaceError> {
         let is_closed = |parameter: &Parameter| closed.contains(&parameter.name());
         let kept = |parameter: &Parameter| if is_closed(parameter) { parameter.only(0) } else { parameter.clone() };
@@ -207,7 +208,7 @@ impl Space {
         Ok(space)
     }
 
-    /// What no other space has, as long as it is kept: spaces cannot be copied, nor changed.
+    /// Returns an address that no other space has while it is kept: spaces cannot be copied or changed.
     pub(crate) fn identity(&self) -> &Arc<()> {
         &self.identity
     }
@@ -232,7 +233,7 @@ impl Space {
         self.slots.get(name).copied().filter(|&slot| slot < self.parameters.len())
     }
 
-    /// How many configs there would be without conditions and rules; `None` from 2^126 on.
+    /// Returns how many configs there would be without conditions and rules; `None` from 2^126 on.
     pub fn raw_size(&self) -> Option<u128> {
         self.parameters
             .iter()
@@ -240,10 +241,10 @@ impl Space {
             .filter(|&size| size <= 1 << 126)
     }
 
-    /// The config at an index of the raw product, the last parameter counting fastest.
+    /// Returns the config at an index of the raw product, in which the last parameter changes fastest.
     ///
-    /// `None` past the end, where a rule forbids the config, and where an inactive parameter is off its first level
-    /// (the same config stands at another index).
+    /// `None` past the end, where a rule forbids the config, and where an inactive parameter is not at its first level
+    /// (the same config then stands at another index).
     pub fn config(&self, index: u128) -> Option<Config> {
         let mut rest = index;
         let mut levels = vec![0; self.parameters.len()];
@@ -260,8 +261,8 @@ impl Space {
         (canonical && self.is_member(&config)).then_some(config)
     }
 
-    /// The index of a config; the inverse of [`config`](Self::config). `None` in spaces beyond 2^126 configs, and where
-    /// the config sets nothing.
+    /// Returns the index of a config; the inverse of [`config`](Self::config). `None` in spaces beyond 2^126 configs,
+    /// and for a config that sets nothing.
     pub fn index(&self, config: &Config) -> Option<u128> {
         self.raw_size().filter(|_| !config.is_as_it_is())?;
         Some(
@@ -271,14 +272,14 @@ impl Space {
         )
     }
 
-    /// What sets none of the parameters, so that the job is run as it is. It is none of the space's configs, since no
-    /// setting says what it uses; its settings are empty.
+    /// Returns the config that sets no parameter, so that the job is run as it is. It is not one of the space's
+    /// configs, since nothing says which settings the job uses; its own settings are empty.
     pub fn as_it_is(&self) -> Config {
         Config { levels: vec![UNSET; self.parameters.len()].into() }
     }
 
-    /// What sets these parameters and leaves the others as the job has them. Where none is left out it is the space's own
-    /// config.
+    /// Returns the config that sets these parameters and leaves the others as the job has them. If it leaves none, it
+    /// is one of the space's own configs.
     ///
     /// # Errors
     /// As for [`locate`](Self::locate).
@@ -293,7 +294,8 @@ impl Space {
         Ok(if set.is_empty() { self.as_it_is() } else { Config { levels: kept.into() } })
     }
 
-    /// Whether the config belongs to the space: its levels exist, activity is as the conditions say, rules hold.
+    /// Whether the config belongs to the space: its levels exist, the active parameters are those that the conditions
+    /// demand, and the rules hold.
     pub fn allows(&self, config: &Config) -> bool {
         config.levels.len() == self.parameters.len()
             && !config.is_as_it_is()
@@ -305,7 +307,7 @@ impl Space {
             && self.is_member(config)
     }
 
-    /// Names and values of a config: active parameters, then derived values.
+    /// Returns the names and values of a config: active parameters, then derived values.
     pub fn settings(&self, config: &Config) -> Settings {
         if config.is_as_it_is() {
             return self.settings_as_it_is(config);
@@ -322,7 +324,8 @@ impl Space {
         settings
     }
 
-    /// What a config sets that leaves parameters as the job has them, and what follows from that.
+    /// Returns what a config that leaves parameters as the job has them does set, and the derived values that follow
+    /// from it.
     fn settings_as_it_is(&self, config: &Config) -> Settings {
         let mut settings = Settings::default();
         for (parameter, level) in self.parameters.iter().zip(config.levels()) {
@@ -338,10 +341,10 @@ impl Space {
         settings
     }
 
-    /// The config that settings name. An active parameter that they leave out takes its first setting.
+    /// Returns the config that settings name. An active parameter that they leave out takes its first setting.
     ///
     /// # Errors
-    /// A name or a value that the space does not have, a parameter that is not active, a rule that forbids it.
+    /// The settings use a name or a value that the space does not have, set an inactive parameter, or break a rule.
     pub fn locate(&self, settings: &Settings) -> Result<Config, LocateError> {
         let mut levels = vec![0; self.parameters.len()];
         for (name, value) in settings.iter() {
@@ -375,7 +378,7 @@ impl Space {
         }
     }
 
-    /// The allowed config with these levels, one for each parameter; those of parameters that are not active do not count.
+    /// Returns the allowed config with these levels, one for each parameter. Levels of inactive parameters are ignored.
     pub(crate) fn with_levels(&self, levels: &[u32]) -> Option<Config> {
         let exist = levels.len() == self.parameters.len()
             && levels
@@ -385,15 +388,15 @@ impl Space {
         exist.then(|| self.canonical(levels)).flatten().filter(|config| self.is_member(config))
     }
 
-    /// How many configs there are, conditions and rules considered.
+    /// Returns how many configs there are under the conditions and rules.
     pub fn count(&self) -> Count {
         *self.found.count.get_or_init(|| count::count(self))
     }
 
-    /// The first expression that cannot be evaluated among the first configs, with the settings under which.
+    /// Tries all expressions on the first configs.
     ///
     /// # Errors
-    /// That expression, with its owner.
+    /// The first expression that cannot be evaluated, with its owner and the settings.
     pub fn try_expressions(&self) -> Result<(), SpaceError> {
         build::try_expressions(self)
     }

@@ -1,4 +1,4 @@
-//! One knob: its name, its settings in order, when it is active and how memory follows it.
+//! One parameter: its name, its settings in order, when it is active and how memory follows it.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -29,7 +29,7 @@ pub enum MemoryRole {
 /// How the settings of a parameter follow each other.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shape<'p> {
-    /// In no way: these.
+    /// Listed one by one, in no regular order.
     Listed(&'p [Value]),
     /// Whole numbers.
     Integers {
@@ -37,7 +37,7 @@ pub enum Shape<'p> {
         first: i64,
         /// The last.
         last: i64,
-        /// From one to the next.
+        /// The difference between one number and the next.
         step: i64,
     },
     /// Numbers.
@@ -46,7 +46,7 @@ pub enum Shape<'p> {
         first: f64,
         /// The last.
         last: f64,
-        /// From one to the next.
+        /// The difference between one number and the next.
         step: f64,
     },
     /// Powers of two.
@@ -58,7 +58,7 @@ pub enum Shape<'p> {
     },
 }
 
-/// What a parameter is to a training step, as far as a model of its time asks.
+/// The role of a parameter in a training step, as far as the model of step time uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -70,20 +70,20 @@ pub enum Role {
     Prefetch,
     /// Threads that compute.
     Threads,
-    /// The number format that is computed in.
+    /// The number format of the computation.
     Precision,
-    /// The limit of a device's power.
+    /// The power limit of a device.
     Power,
-    /// How many devices take part.
+    /// The number of devices that take part.
     Devices,
-    /// Batches whose gradients are added up before the weights change: an update takes so many times the batch.
+    /// The number of batches whose gradients are added up before an update: the update takes that many times the batch.
     Accumulation,
-    /// Equal pieces that a batch is worked through in, their gradients added up.
+    /// The number of equal pieces in which a batch is computed, with their gradients added up.
     Pieces,
 }
 
 impl Role {
-    /// Whether only numbers can play it.
+    /// Whether only a number can have this role.
     pub fn takes_numbers(self) -> bool {
         self != Self::Precision
     }
@@ -112,15 +112,15 @@ pub struct Parameter {
     is_batch_size: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     full_precision: Option<Value>,
-    /// The fact that tells what a step really used.
+    /// The fact that reports which setting a step really used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     told_by: Option<String>,
-    /// The role that is stated, which may be none at all; `None` where the name has to tell.
+    /// The stated role, which may be "no role" (`Some(None)`); `None` where the role follows from the name.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "stated")]
     role: Option<Option<Role>>,
 }
 
-/// A role that is there was stated, `null` as none at all.
+/// Reads a role that is written in the file as stated, with `null` for "no role".
 fn stated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Role>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
@@ -135,7 +135,7 @@ impl Parameter {
         Self::new(name, Levels::Listed(values))
     }
 
-    /// Whole numbers from `first` to `last`, both included where the step meets them.
+    /// The parameter of the whole numbers from `first` to `last`, both included where the step meets them.
     ///
     /// An empty range (`last` below `first`, or a step that is not positive) is refused by [`Space::new`].
     ///
@@ -146,7 +146,7 @@ impl Parameter {
         Self::new(name, Levels::Integers { start: first, step, count })
     }
 
-    /// Numbers from `first` to `last`, both included where the step meets them up to rounding.
+    /// The parameter of the numbers from `first` to `last`, both included where the step meets them up to rounding.
     pub fn float_range(name: impl Into<String>, first: f64, last: f64, step: f64) -> Self {
         let steps = (last - first) / step;
         #[expect(
@@ -162,7 +162,7 @@ impl Parameter {
         Self::new(name, Levels::Floats { start: first, step, count })
     }
 
-    /// The powers of two between `low` and `high`, both included where they are such.
+    /// The parameter of the powers of two between `low` and `high`, which are included if they are powers of two.
     pub fn powers_of_two(name: impl Into<String>, low: i64, high: i64) -> Self {
         let bounds = u64::try_from(low.max(1)).ok().zip(u64::try_from(high).ok().filter(|high| *high > 0));
         let (first_exponent, count) = bounds.map_or((0, 0), |(low, high)| {
@@ -199,35 +199,36 @@ impl Parameter {
         self
     }
 
-    /// States that this is how many samples a training step takes, whatever its name.
+    /// States that the parameter is the number of samples per training step, whatever its name.
     #[must_use]
     pub fn batch_size(mut self) -> Self {
         self.is_batch_size = true;
         self
     }
 
-    /// States that the parameter changes what is computed, and its value in full precision, which need not be one of
-    /// its settings; see [`numerics`](crate::search::numerics).
+    /// States that the parameter changes the numerical results, and its value in full precision, which need not be one
+    /// of its settings; see [`numerics`](crate::search::numerics).
     #[must_use]
     pub fn full_precision(mut self, value: impl Into<Value>) -> Self {
         self.full_precision = Some(value.into());
         self
     }
 
-    /// States the [fact](crate::model::fact) that has the setting again once it took effect, whatever the parameter's name.
+    /// States the [fact](crate::model::fact) that reports the setting once it has taken effect, whatever the
+    /// parameter's name.
     #[must_use]
     pub fn told_by(mut self, fact: impl Into<String>) -> Self {
         self.told_by = Some(fact.into());
         self
     }
 
-    /// The fact that has the setting again once it took effect, where that is stated.
+    /// Returns the stated fact that reports the setting once it has taken effect.
     pub fn fact(&self) -> Option<&str> {
         self.told_by.as_deref()
     }
 
-    /// States what the parameter is to a training step, whatever its name; `None` where it is nothing that a model of the
-    /// step's time knows, whatever its name. A role for numbers has no effect on settings that are none.
+    /// States the role of the parameter in a training step, whatever its name; `None` for no role that a model of step
+    /// time knows. A role for numbers has no effect on settings that are not numbers.
     ///
     /// ```
     /// use gputune::model::space::{Parameter, Role};
@@ -243,7 +244,7 @@ impl Parameter {
         self
     }
 
-    /// What the parameter is to a training step: as stated, else as its name says, if it does.
+    /// Returns the role of the parameter in a training step: as stated, else as its name suggests.
     pub fn role(&self) -> Option<Role> {
         const DEVICES: &[&str] = &["gpus", "devices", "nodes", "ranks", "world_size"];
         const PRECISIONS: &[&str] = &["precision", "dtype", "autocast"];
@@ -269,7 +270,7 @@ impl Parameter {
         amount.or_else(|| DEVICES.iter().any(|word| name.ends_with(word)).then_some(Role::Devices))
     }
 
-    /// The value in full precision, where the parameter is known to change what is computed.
+    /// Returns the value in full precision, where the parameter is known to change the numerical results.
     pub fn in_full_precision(&self) -> Option<&Value> {
         self.full_precision.as_ref()
     }
@@ -279,7 +280,7 @@ impl Parameter {
         &self.name
     }
 
-    /// The condition under which the parameter is active; without one it always is.
+    /// Returns the condition under which the parameter is active; without one it always is.
     pub fn condition(&self) -> Option<&Expression> {
         self.when.as_ref()
     }
@@ -292,7 +293,7 @@ impl Parameter {
         }
     }
 
-    /// The same parameter with one of its settings alone.
+    /// Returns the same parameter with only one of its settings.
     pub(super) fn only(&self, level: u32) -> Self {
         Self { levels: Levels::Listed(vec![self.value(level)]), ..self.clone() }
     }
@@ -330,7 +331,7 @@ impl Parameter {
         }
     }
 
-    /// The level of a setting, if it is one. An integer matches a float of the same size.
+    /// Returns the level of a setting, if the parameter has it. An integer matches a float of the same size.
     pub fn level(&self, value: &Value) -> Option<u32> {
         let found = match &self.levels {
             Levels::Listed(values) => values.iter().position(|listed| same(listed, value))? as u64,
@@ -364,9 +365,9 @@ impl Parameter {
 
     /// How device memory follows the parameter.
     ///
-    /// Where it is not stated: batch sizes grow; other numbers are the same, except those whose name speaks of
-    /// something that divides or moves memory (devices, ranks, shards, checkpointing, accumulation, bits);
-    /// texts and booleans are unknown, except the loader's switches.
+    /// If this is not stated, batch sizes grow. Other numbers are the same, except those whose name speaks of something
+    /// that divides or moves memory (devices, ranks, shards, checkpointing, accumulation, bits). Texts and booleans are
+    /// unknown, except the loader's switches.
     pub fn memory_role(&self) -> MemoryRole {
         const DIVIDERS: &[&str] = &[
             "accum",
@@ -396,7 +397,8 @@ impl Parameter {
         }
     }
 
-    /// Whether it is stated, or the name says, that this is how many samples a training step takes, from each process or in all.
+    /// Whether the parameter is the number of samples per training step, of each process or in all, as stated or as its
+    /// name suggests.
     pub fn is_batch_size(&self) -> bool {
         const OTHERS: &[&str] = &["eval", "val", "valid", "validation", "test", "predict"];
         self.is_stated_batch_size() || self.has_batch_name() && !self.name.split('_').any(|word| OTHERS.contains(&word))
@@ -411,7 +413,7 @@ impl Parameter {
         BATCHES.contains(&self.name.as_str()) || self.name.ends_with("_batch_size")
     }
 
-    /// The first setting that stands in the list twice.
+    /// Finds the first setting that stands in the list twice.
     pub(super) fn duplicate(&self) -> Option<&Value> {
         let Levels::Listed(values) = &self.levels else { return None };
         values
@@ -421,7 +423,7 @@ impl Parameter {
             .map(|(_, v)| v)
     }
 
-    /// The settings and the condition, whole: two parameters with the same definition are the same.
+    /// Returns the settings and the condition in full: two parameters with the same definition are the same.
     pub fn definition(&self) -> String {
         let settings = match &self.levels {
             Levels::Listed(values) => values.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", "),
@@ -435,7 +437,7 @@ impl Parameter {
         }
     }
 
-    /// The settings in a few words, for tables: `8, 16, 32` or `0, 2 .. 16`.
+    /// Returns the settings in a few words, for tables: `8, 16, 32` or `0, 2 .. 16`.
     pub fn summary(&self) -> String {
         const SHOWN: u32 = 6;
         #[expect(
@@ -450,16 +452,16 @@ impl Parameter {
     }
 }
 
-/// Equal, or the same number in another kind: a user may write 1 for 1.0.
+/// Whether two values are equal, or the same number in two kinds: a user may write 1 for 1.0.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        // Beyond 2^53 different integers are the same float.
+        // Beyond 2^53 different integers map to the same float.
         (Value::Int(a), Value::Int(b)) => a == b,
         _ => a == b || (a.as_f64().is_some() && a.as_f64() == b.as_f64()),
     }
 }
 
-/// Takes the rounding error of a sum like 0.1 + 0.2 off, so that files and command lines show 0.3.
+/// Removes the rounding error of a sum like 0.1 + 0.2, so that files and command lines show 0.3.
 fn tidy(number: f64) -> f64 {
     format!("{number:.12e}").parse().unwrap_or(number)
 }

@@ -1,10 +1,10 @@
-//! A space as it is kept in a file: its parts, without what is worked out from them.
+//! Reads and writes a space as a file keeps it: its parts, without anything that is computed from them.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{Derived, Expression, Parameter, Space, SpaceBuilder};
 
-/// What a space is built from, to be read.
+/// The parts that a space is built from, for reading.
 #[derive(Deserialize)]
 struct Parts {
     parameters: Vec<Parameter>,
@@ -14,7 +14,7 @@ struct Parts {
     rules: Vec<Expression>,
 }
 
-/// The same, to be written.
+/// The same parts, for writing.
 #[derive(Serialize)]
 struct PartsOf<'s> {
     parameters: &'s [Parameter],
@@ -22,7 +22,7 @@ struct PartsOf<'s> {
     rules: &'s [Expression],
 }
 
-/// A restriction by a function is not kept.
+/// A restriction by a function is not written.
 impl Serialize for Space {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         PartsOf { parameters: &self.parameters, derived: &self.derived, rules: &self.rules }.serialize(serializer)

@@ -1,8 +1,8 @@
-//! A random order of the numbers below a bound, without a list of them.
+//! Gives the numbers below a bound in a random order, without a list of them.
 //!
-//! A balanced Feistel network over the next even power of two, walked until it lands below the bound ("cycle
-//! walking": Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Eight rounds of a 64-bit
-//! mixing function: far more than the uniformity of samples needs, and no secret is kept with it.
+//! It is a balanced Feistel network over the next even power of two, applied until the result lands below the bound
+//! ("cycle walking": Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Eight rounds of a 64-bit
+//! mixing function are far more than the uniformity of samples needs; it protects no secret.
 
 /// A bijection on `0..len` that a seed chooses.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub struct Permutation {
 impl Permutation {
     const ROUNDS: usize = 8;
 
-    /// The bijection on `0..len` for a seed; `len` may be up to 2^126.
+    /// Makes the bijection on `0..len` for a seed; `len` may be up to 2^126.
     pub fn new(len: u128, seed: u64) -> Self {
         let bits = (u128::BITS - len.saturating_sub(1).leading_zeros()).max(2);
         let mut state = seed;
@@ -26,7 +26,7 @@ impl Permutation {
         Self { len, half_bits: bits.div_ceil(2), keys }
     }
 
-    /// The number at a place of the order; `None` past its end.
+    /// Returns the number at a place of the order; `None` past its end.
     pub fn at(&self, place: u128) -> Option<u128> {
         if place >= self.len {
             return None;
@@ -81,7 +81,7 @@ mod tests {
             let first = Permutation::new(5, seed).at(0).unwrap();
             counts[usize::try_from(first).unwrap()] += 1;
         }
-        // 1000 expected each, with a standard deviation of 28.
+        // The expected count is 1000, with a standard deviation of 28.
         assert!(counts.iter().all(|count| (880..=1120).contains(count)), "{counts:?}");
     }
 

@@ -1,9 +1,11 @@
-//! The order in which a config's parts are computed, so that a rule is checked as soon as its names have values.
+//! Plans the order in which a config's parts are computed, so that each rule is checked as soon as its names have
+//! values.
 
 use super::build::Graph;
 use super::{Config, Expression, INACTIVE, Space, Value};
 
-/// Parameters in an order in which every condition comes behind what it depends on, and what can be computed after each.
+/// Parameters in an order in which every condition comes behind the parameters it depends on, and what can be computed
+/// after each.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) order: Vec<usize>,
@@ -16,7 +18,7 @@ struct Ready {
     rules: Vec<usize>,
 }
 
-/// Levels and values while a config is put together; one slot for each parameter and derived value.
+/// Levels and values of a config that is being put together; one slot for each parameter and derived value.
 #[derive(Debug)]
 pub(super) struct Slots {
     pub(super) levels: Vec<u32>,
@@ -40,7 +42,7 @@ impl Slots {
     }
 }
 
-/// What an expression comes to while some names may be inactive.
+/// The result of an expression while some names may be inactive.
 enum Verdict<T> {
     Known(T),
     /// It depends on an inactive parameter.
@@ -49,9 +51,9 @@ enum Verdict<T> {
 }
 
 impl Plan {
-    /// Plans for the parameters of `wanted`, in that order as far as conditions allow.
+    /// Makes a plan for the parameters of `wanted`, in that order as far as conditions allow.
     ///
-    /// Only expressions all of whose parameters are among them take part.
+    /// Uses only expressions all of whose parameters are among them.
     pub(super) fn new(graph: &Graph, wanted: &[usize]) -> Self {
         let mut order: Vec<usize> = Vec::with_capacity(wanted.len());
         for &parameter in wanted {
@@ -71,7 +73,7 @@ impl Plan {
         plan
     }
 
-    /// The place in the order at which all of the parameters have a level.
+    /// Returns the first place in the order at which all of the parameters have a level.
     fn depth_of(&self, needs: &[usize]) -> Option<usize> {
         let depths: Option<Vec<usize>> =
             needs.iter().map(|need| self.order.iter().position(|parameter| parameter == need)).collect();
@@ -84,7 +86,8 @@ impl Plan {
         condition.is_none_or(|when| matches!(holds(space, slots, when), Verdict::Known(true)))
     }
 
-    /// Gives the parameter at this place a level and computes what becomes ready; the rule that then fails, if one does.
+    /// Gives the parameter at this place a level and computes what is then ready; the error is the first rule that
+    /// fails.
     pub(super) fn assign(&self, space: &Space, slots: &mut Slots, depth: usize, level: u32) -> Result<(), String> {
         let parameter = self.order[depth];
         slots.levels[parameter] = level;
@@ -105,7 +108,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Assigns all levels, leaving out what is inactive; the first rule that fails, if one does.
+    /// Assigns all levels and leaves out inactive parameters; returns the first rule that fails, if one does.
     pub(super) fn run(&self, space: &Space, slots: &mut Slots, levels: &[u32]) -> Option<String> {
         let mut failed = None;
         for depth in 0..self.order.len() {

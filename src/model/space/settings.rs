@@ -1,11 +1,11 @@
-//! Names and values of one config, as a probe, a file or a person gets them.
+//! The names and values of one config, as a probe, a file or a person gets them.
 
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::Value;
 
-/// Names with their values, in the order of the space; inactive parameters are absent, derived values are there.
+/// Names with their values, in the order of the space. Inactive parameters are absent; derived values are included.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     entries: Vec<(String, Value)>,
@@ -48,7 +48,7 @@ impl Settings {
         Self { entries: self.entries.iter().filter(|(name, _)| !names.contains(&name.as_str())).cloned().collect() }
     }
 
-    /// These settings with others in place of some; conditions and derived values of the space follow.
+    /// Returns these settings with some replaced; the space's conditions and derived values are applied again.
     ///
     /// The new values need not be in the space. A parameter whose condition no longer holds is left out; one whose
     /// condition now holds has no value to take.

@@ -22,10 +22,10 @@ pub enum Value {
     Text(String),
 }
 
-/// The setting that sets nothing: what takes a parameter is left as the script has it.
+/// The setting that sets nothing and leaves a parameter as the script has it.
 ///
-/// Whatever a parameter is applied to has it, beside its own settings: a step without it is rendered as if the parameter
-/// were not active.
+/// Every target that a parameter is applied to accepts it, beside the parameter's own settings: the step is rendered as
+/// if the parameter were not active.
 pub const AS_IT_IS: &str = "as it is";
 
 impl Value {

@@ -1,4 +1,4 @@
-//! All allowed configs one after the other, with dead ends cut as soon as a rule fails.
+//! Walks through all allowed configs one after the other, cutting off dead ends as soon as a rule fails.
 
 use super::build::Graph;
 use super::plan::{Plan, Slots};
@@ -15,7 +15,7 @@ pub struct Walk<'s> {
     plan: Plan,
     orders: Orders,
     slots: Slots,
-    /// Where levels lead.
+    /// Where each beginning can lead.
     tracks: Tracks,
     /// Next place to try at each depth of the plan.
     next: Vec<u64>,
@@ -33,23 +33,23 @@ pub enum Advance {
     OutOfFuel,
 }
 
-/// In which order the settings of a parameter are tried.
+/// The order in which the settings of a parameter are tried.
 #[derive(Debug)]
 enum Orders {
     Ascending,
     /// One for each parameter.
     Shuffled(Vec<Permutation>),
-    /// Those nearest to a config's first, and one parameter at one level only.
+    /// The settings nearest to those of a config first, with one parameter fixed at one level.
     Near {
         levels: Vec<u32>,
         parameter: usize,
     },
 }
 
-/// What trying one setting came to.
+/// The result of trying one setting.
 enum Step {
     Tried,
-    /// Whatever follows needs too much memory.
+    /// All configs that follow need too much memory.
     Cut,
     Found(Config),
     End,
@@ -62,9 +62,10 @@ impl<'s> Walk<'s> {
         Self::over(space, &all)
     }
 
-    /// Walks with the first of `order` changing slowest; a parameter still comes behind what its condition depends on.
+    /// Walks with the first of `order` changing slowest; a parameter still comes behind those that its condition
+    /// depends on.
     ///
-    /// `order` must name each parameter of the space, by its place, for whole configs to come.
+    /// `order` must name each parameter of the space, by its place; otherwise the configs are not whole.
     pub fn over(space: &'s Space, order: &[usize]) -> Self {
         let plan = Plan::new(&Graph::of(space), order);
         let tracks = space.outlook().tracks(space, &plan.order);
@@ -80,7 +81,7 @@ impl<'s> Walk<'s> {
         Self { orders: Orders::Shuffled(orders.collect()), ..Self::new(space) }
     }
 
-    /// Walks over configs in which one parameter has a level, the others first as they are in a config.
+    /// Walks over configs in which one parameter has a level, beginning with the others as they are in a config.
     pub(super) fn near(space: &'s Space, config: &Config, parameter: usize, level: u32) -> Self {
         let others = (0..space.parameters.len()).filter(|&at| at != parameter);
         let order: Vec<usize> = std::iter::once(parameter).chain(others).collect();
@@ -89,7 +90,7 @@ impl<'s> Walk<'s> {
         Self { orders: Orders::Near { levels, parameter }, ..Self::over(space, &order) }
     }
 
-    /// Goes back or forth to a config, so that it is the next to come. Only for walks that are not shuffled.
+    /// Moves forwards or backwards, so that this config comes next. Only for walks that are not shuffled.
     pub(crate) fn seek(&mut self, config: &Config) {
         self.depth = self.plan.order.len().checked_sub(1);
         for depth in 0..self.plan.order.len() {
@@ -97,7 +98,7 @@ impl<'s> Walk<'s> {
             let place = if level == INACTIVE { 0 } else { u64::from(level) };
             let is_last = depth + 1 == self.plan.order.len();
             self.next[depth] = if is_last { place } else { place + 1 };
-            // What was allowed once is allowed again.
+            // The config was allowed before, so no rule fails here.
             let _ = self.plan.assign(self.space, &mut self.slots, depth, level);
             self.tracks.enter(self.space, self.plan.order[depth], level);
         }
@@ -118,10 +119,12 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// The next config that does not need as much memory as one of `walls`, without walking through those that do.
+    /// Returns the next config that does not need as much memory as one of `walls`, skipping those that do without
+    /// visiting them.
     ///
-    /// `None` at the end, and after `patience` settings in a row that led to no config. In a walk that is not shuffled
-    /// walls start the count anew, so that a walk from the start does not give up before one from further on.
+    /// Returns `None` at the end, and after `patience` settings in a row that led to no config. In a walk that is not
+    /// shuffled, skipping a wall starts the count anew, so that a walk from the start does not give up earlier than one
+    /// from further on.
     pub(crate) fn next_around(&mut self, walls: &[(&Config, Memory)], patience: u64) -> Option<Config> {
         let mut left = patience;
         while left > 0 {
@@ -136,7 +139,7 @@ impl<'s> Walk<'s> {
         None
     }
 
-    /// Drops exhausted depths; whether nothing is left behind them.
+    /// Leaves exhausted depths; returns whether nothing is left.
     fn is_over(&mut self) -> bool {
         while let Some(depth) = self.depth {
             if self.next_level(depth).is_some() {
@@ -147,7 +150,8 @@ impl<'s> Walk<'s> {
         true
     }
 
-    /// Whether all that follows needs too much memory, and if so whether all further settings at this depth do too.
+    /// Whether all configs that follow need too much memory; if so, whether that is also true of all further settings
+    /// at this depth.
     fn is_behind_wall(&self, walls: &[(&Config, Memory)], depth: usize) -> Option<bool> {
         let known = &self.plan.order[..=depth];
         let is_behind = |failed, memory| self.space.leads_behind(known, &self.slots.levels, failed, memory);
@@ -210,7 +214,8 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// The number at a place of all below a length, those nearest to a centre first, smaller before larger.
+/// Returns the number at a place of the order in which all numbers below a length are sorted by their distance to a
+/// centre, smaller before larger.
 fn nearest(centre: u64, place: u64, len: u64) -> u64 {
     let both = 2 * centre.min(len - 1 - centre);
     match place {

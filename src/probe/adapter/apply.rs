@@ -1,9 +1,9 @@
-//! Which parameters are applied to what, and what that comes to for the settings of a probe.
+//! Says which parameters are applied to which targets, and what to set for the settings of a probe.
 
 use super::{Adapter, By, Target};
 use crate::model::{Precision, Settings, Value};
 
-/// A parameter or derived value, and what its settings are applied to.
+/// A parameter or derived value, with the target that its settings are applied to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// The parameter's name.
@@ -14,10 +14,10 @@ pub struct Applied {
     pub target: &'static Target,
 }
 
-/// How settings reach the script beside its command, environment and files.
+/// The ways in which settings reach the script besides its command, environment and files.
 #[derive(Debug, Clone, Default)]
 pub struct Apply {
-    /// The adapter whose hook comes in with the script's framework, if one does.
+    /// The adapter whose hook is loaded with the script's framework, if there is one.
     pub adapter: Option<&'static Adapter>,
     /// What is applied, in the order of the space.
     pub applied: Vec<Applied>,
@@ -25,7 +25,7 @@ pub struct Apply {
     pub seed: u64,
 }
 
-/// The variables of torch's allocator: the name that all versions know, and the one since torch 2.9.
+/// The variables of torch's allocator: the name that all versions know, and the one that exists since torch 2.9.
 const ALLOCATOR_VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 impl Applied {
@@ -54,7 +54,7 @@ impl Applied {
 }
 
 impl Apply {
-    /// The settings under the names of what they are applied to, where they are applied to anything.
+    /// Returns the settings under the names of the targets they are applied to; others are left out.
     pub fn under_targets(&self, settings: &Settings) -> Settings {
         let target = |name: &str| self.applied.iter().find(|applied| applied.parameter == name);
         let renamed = |(name, value): (&str, &Value)| {
@@ -63,13 +63,13 @@ impl Apply {
         settings.iter().map(renamed).collect()
     }
 
-    /// Whether nothing is applied and no hook comes in.
+    /// Whether nothing is applied and no hook is loaded.
     pub fn is_nothing(&self) -> bool {
         self.adapter.is_none() && self.applied.is_empty()
     }
 
-    /// What is applied under these settings, each with its value; what is not active, or left [as it
-    /// is](crate::model::AS_IT_IS), is left out.
+    /// Returns what is applied under these settings, each with its value. Leaves out what is inactive or left [as it
+    /// is](crate::model::AS_IT_IS).
     pub fn active<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = (&'a Applied, &'a Value)> {
         let active = self.applied.iter().filter_map(|applied| Some((applied, settings.get(&applied.parameter)?)));
         active.filter(|(_, value)| !value.is_as_it_is())
@@ -118,7 +118,7 @@ impl Apply {
         self.active(settings).filter(|(applied, _)| applied.target.by == By::Argument).flat_map(arguments).collect()
     }
 
-    /// Why these settings cannot be applied: a derived value that its target does not take.
+    /// Returns why these settings cannot be applied: a derived value is not one that its target accepts.
     pub fn refusal(&self, settings: &Settings) -> Option<String> {
         let (applied, value) = self.active(settings).find(|(applied, value)| !applied.target.accepts.takes(value))?;
         let (parameter, target, takes) = (&applied.parameter, &applied.name, applied.target.accepts.words());
@@ -126,8 +126,8 @@ impl Apply {
     }
 }
 
-/// The variable's text for a setting. The default is written out, so that a setting in the environment of the search
-/// does not take its place.
+/// Formats a setting for the variable. The default is written out too, because otherwise a setting in the environment
+/// of the search would take effect.
 fn allocator_config(setting: &str) -> String {
     match setting {
         "default" => "expandable_segments:False".to_owned(),

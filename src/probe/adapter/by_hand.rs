@@ -1,14 +1,14 @@
-//! What a person writes into a script so that it does by itself what a target does.
+//! Describes what a person writes into a script to get the effect of a target without gputune.
 
 use crate::model::Value;
 
-/// How a script comes to do by itself what a target does.
+/// The change to a script that has the effect of a target.
 #[derive(Debug)]
 pub struct ByHand {
-    /// The call whose arguments say it, in scripts that have one.
+    /// The call whose arguments carry the setting, in scripts that have one.
     pub call: Option<OwnCall>,
-    /// What is to be written where the script has no such call, and beside it where it has; nothing where the setting is
-    /// what a script does that says nothing of it.
+    /// The lines to write where the script has no such call, and in addition where it has one. Empty where the setting
+    /// is what a script does anyway.
     pub lines: fn(&Value, &Names) -> Vec<Line>,
 }
 
@@ -18,11 +18,11 @@ pub type Arguments = Vec<(&'static str, String)>;
 /// A call that a script may have.
 #[derive(Debug)]
 pub struct OwnCall {
-    /// What it is named: the last part, or more of it where others share that.
+    /// Its name: the last part, or more of it where other calls share that.
     pub names: &'static [&'static str],
-    /// The arguments for a setting, and the code of each; an empty list says that the call is to be taken out.
+    /// The arguments for a setting with their code; an empty list means that the call is to be removed.
     pub arguments: fn(&Value) -> Option<Arguments>,
-    /// Whether a script without the call is told to give the arguments to one.
+    /// Whether a script that lacks the call is told to add one with these arguments.
     pub is_needed: bool,
 }
 
@@ -66,7 +66,7 @@ impl Spot {
     }
 }
 
-/// What a script calls its things, and what it has.
+/// The names that a script uses, and what it contains.
 #[derive(Debug, Clone)]
 pub struct Names {
     /// The model.
@@ -75,7 +75,7 @@ pub struct Names {
     pub loss: String,
     /// The optimizer.
     pub optimizer: String,
-    /// What the model is called with.
+    /// The inputs that the model is called with.
     pub inputs: String,
     /// The kind of device that trains, as torch names it.
     pub device: &'static str,
@@ -102,7 +102,7 @@ pub fn python(value: &Value) -> String {
         Value::Bool(false) => "False".to_owned(),
         Value::Int(number) => number.to_string(),
         Value::Float(number) => format!("{number:?}"),
-        // What JSON escapes in a text, Python reads alike.
+        // Python reads the escapes of JSON texts in the same way.
         Value::Text(text) => serde_json::Value::from(text.as_str()).to_string(),
     }
 }
@@ -138,7 +138,7 @@ pub(super) const PIN_MEMORY: ByHand = loader!("pin_memory");
 pub(super) const PREFETCH_FACTOR: ByHand = loader!("prefetch_factor");
 pub(super) const PERSISTENT_WORKERS: ByHand = loader!("persistent_workers");
 
-/// Nothing: the command carries it.
+/// Nothing to write: the command carries the setting.
 pub(super) const COMMAND: ByHand = ByHand { call: None, lines: |_, _| Vec::new() };
 
 /// torch's documentation, "Automatic Mixed Precision package" and "CUDA semantics: TensorFloat-32".
@@ -238,7 +238,7 @@ pub(super) const CUDNN_BENCHMARK: ByHand = ByHand {
 pub(super) const FUSED_OPTIMIZER: ByHand = ByHand {
     call: Some(OwnCall {
         names: &["AdamW", "Adam", "SGD", "Adagrad"],
-        // None is torch's own choice; False rules its other fast form out, too.
+        // None leaves the choice to torch; False also rules out its other fast form.
         arguments: |value| match value {
             Value::Bool(true) => Some(vec![("fused", "True".to_owned())]),
             Value::Bool(false) => Some(vec![("fused", "None".to_owned())]),
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
     use crate::probe::adapter::{Accepts, By, TARGETS};
 
-    /// Settings that each target takes, all of its names among them.
+    /// Returns settings that each target accepts, including all of its names.
     fn settings(accepts: Accepts) -> Vec<Value> {
         match accepts {
             Accepts::Integers { least } => (least + 1..least + 4).map(Value::Int).collect(),
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn each_setting_of_the_hook_can_be_written_and_nothing_else_has_to_be() {
-        // What a script does that says nothing of it.
+        // The settings that equal what a script does by default.
         let silent = [("torch.compile", Value::from("off")), ("torch.checkpoint", Value::Bool(false))];
         for target in TARGETS {
             for value in settings(target.accepts) {

@@ -1,7 +1,7 @@
-//! Settings that reach a training script that nobody changed: adapters, the targets of `apply`, and who sets them.
+//! Applies settings to unchanged training scripts: adapters, the targets of `apply`, and what sets each.
 //!
-//! A parameter with `apply = "TARGET"` needs no support from the script. Some targets gputune sets by itself, before the
-//! process starts; the others are set by an adapter's hook, Python code that comes in with the script's framework.
+//! A parameter with `apply = "TARGET"` needs no support from the script. gputune itself sets some targets before the
+//! process starts. An adapter's hook, Python code that is loaded with the script's framework, sets the others.
 
 mod apply;
 mod by_hand;
@@ -14,14 +14,14 @@ pub use by_hand::{Arguments, ByHand, Line, Names, OwnCall, Spot, python as pytho
 pub use python::{FILES, install};
 pub use target::{Accepts, By, Literal, Numerics, TARGETS, Target, TargetError};
 
-/// A way into a script that nobody changed.
+/// A way to reach into an unchanged script.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Adapter {
     /// Its name in `[step]`.
     pub name: &'static str,
     /// What it does, in one line.
     pub about: &'static str,
-    /// What to look at when its hook was never heard.
+    /// What to check when its hook never reported.
     pub when_silent: &'static str,
 }
 

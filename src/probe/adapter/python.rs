@@ -1,10 +1,11 @@
-//! The Python package and the hook's files, which come along and are laid down for a probe.
+//! The Python package and the hook's files, which are part of the binary and written to disk for a probe.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Where a file of the repository's `python/` goes, below the folder that is put on `PYTHONPATH`, and its text.
+/// Pairs the place of a file of the repository's `python/`, below the folder that is put on `PYTHONPATH`, with its
+/// text.
 macro_rules! package {
     ($($path:literal)*) => {
         &[$(($path, include_str!(concat!("../../../python/", $path)))),*]
@@ -74,11 +75,11 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/py.typed"
 };
 
-/// What Python reads at its start: torch loads the entry point by itself since 2.5.
+/// The file that Python reads at start-up; since 2.5, torch also loads the entry point by itself.
 const SITECUSTOMIZE: &str = include_str!("../../../python/hook/sitecustomize.py");
 const ENTRY_POINTS: &str = include_str!("../../../python/hook/entry_points.txt");
 
-/// Lays the package and its hook down below a folder that is to come first on `PYTHONPATH`.
+/// Writes the package and its hook below a folder that is to come first on `PYTHONPATH`.
 ///
 /// # Errors
 /// A file cannot be written.

@@ -1,4 +1,4 @@
-//! What `apply` can name: one row for each target.
+//! A table of the targets that `apply` can name.
 
 use super::by_hand::{self, ByHand};
 use crate::model::{MemoryRole, Value};
@@ -12,13 +12,13 @@ pub struct Target {
     pub about: &'static str,
     /// The settings that it takes.
     pub accepts: Accepts,
-    /// Who sets it.
+    /// What sets it.
     pub by: By,
-    /// Whether it changes what is computed.
+    /// Whether it changes the numerical results.
     pub numerics: Numerics,
-    /// How device memory follows it; `None` where the parameter's name has to tell.
+    /// How device memory follows it; `None` where that depends on the parameter's name.
     pub memory: Option<MemoryRole>,
-    /// What a person writes into the script to have it without gputune.
+    /// The change to a script that has its effect without gputune.
     pub by_hand: ByHand,
 }
 
@@ -31,7 +31,7 @@ impl PartialEq for Target {
 
 impl Eq for Target {}
 
-/// Who sets a target.
+/// What sets a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// The hook of the adapter of this name.
@@ -42,14 +42,14 @@ pub enum By {
     Argument,
 }
 
-/// Whether a target changes what is computed.
+/// Whether a target changes the numerical results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numerics {
     /// It does; this is its setting in full precision.
     Changed(Literal),
-    /// It changes neither what is computed nor the data.
+    /// It changes neither the results nor the data.
     Same,
-    /// It changes which data a step takes or in which pieces, or that is not known.
+    /// It changes which data a step takes or in which pieces, or its effect is not known.
     Other,
 }
 
@@ -75,7 +75,7 @@ impl Literal {
 /// The settings that a target takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepts {
-    /// Whole numbers from this one on.
+    /// Whole numbers from `least` on.
     Integers {
         /// The smallest.
         least: i64,
@@ -139,7 +139,7 @@ fn listed(names: &[&str], and: &str) -> String {
     }
 }
 
-/// Whether a text reads `key:value,key:value`, where a value may be a list in brackets (PyTorch's notes on CUDA
+/// Whether a text has the form `key:value,key:value`, where a value may be a list in brackets (PyTorch's notes on CUDA
 /// semantics, "Optimizing memory usage").
 fn is_allocator_config(text: &str) -> bool {
     let mut depth = 0_u32;
@@ -178,7 +178,7 @@ pub const TARGETS: &[Target] = &[
         about: "processes that load data; 0 loads in the training process",
         accepts: Accepts::Integers { least: 0 },
         by: TORCH,
-        // Random augmentation draws from a generator for each worker.
+        // Random augmentation draws from one generator per worker.
         numerics: Numerics::Other,
         memory: Some(MemoryRole::Same),
         by_hand: by_hand::NUM_WORKERS,
@@ -311,7 +311,7 @@ pub const TARGETS: &[Target] = &[
     },
 ];
 
-/// Why a text names no target.
+/// Why a text does not name a target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// No target has this name.

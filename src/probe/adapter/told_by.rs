@@ -1,9 +1,9 @@
-//! By which fact a script tells that a target took effect: one row for each target that a hook sets.
+//! A table of the facts by which a script reports that a target took effect, one row for each target that a hook sets.
 
 use super::Target;
 use crate::model::arrival::APPLIED;
 
-/// Targets and facts. Of those with [`APPLIED`] the hook says that they took effect, without a value.
+/// Targets and their facts. For [`APPLIED`] the hook reports that the target took effect, without a value.
 const TOLD_BY: &[(&str, &str)] = &[
     ("dataloader.batch_size", "loader.batch_size"),
     ("dataloader.num_workers", "loader.workers"),
@@ -21,7 +21,7 @@ const TOLD_BY: &[(&str, &str)] = &[
 ];
 
 impl Target {
-    /// The fact that has a setting again once it took effect; `None` where nothing tells.
+    /// Returns the fact that reports a setting once it has taken effect; `None` where nothing reports it.
     pub fn fact(&self) -> Option<&'static str> {
         TOLD_BY.iter().find(|(target, _)| *target == self.name).map(|(_, fact)| *fact)
     }

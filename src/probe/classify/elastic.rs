@@ -1,4 +1,4 @@
-//! The summary that torchrun prints when a rank has failed.
+//! Reads the summary that torchrun prints when a rank has failed.
 
 use super::super::orders::Ending;
 

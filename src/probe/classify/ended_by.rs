@@ -1,14 +1,16 @@
-//! Of what a process printed, the part that tells what ended it: what it caught and got over before does not.
+//! Finds the part of a program's output that says what ended it, without errors that the program caught and recovered
+//! from.
 
 use std::collections::BTreeSet;
 
 use super::lines::{self, Line};
 use super::{elastic, failure_texts, is_complaint, traceback};
 
-/// The lines from the exception on that ended the program, with those that Python says caused it (`raise ... from ...`).
+/// Returns the lines from the exception on that ended the program, including those that Python says caused it (`raise
+/// ... from ...`).
 ///
-/// All lines count where there is no such exception, where it only follows from what a library said before, and in a job
-/// of several ranks: there the exception printed last is a peer's complaint as a rule.
+/// Returns all lines if there is no such exception, if the exception only follows from something that a library printed
+/// before, or if the job has several ranks: there the last exception is usually a complaint about another rank.
 pub(super) fn deciding(lines: &[String], ranks: u32) -> &[String] {
     if has_peers(lines, ranks) {
         return lines;
@@ -31,8 +33,8 @@ fn has_peers(lines: &[String], ranks: u32) -> bool {
     ranks > 1 || named.len() > 1 || (elastic::root_cause(lines).is_some() && !alone)
 }
 
-/// Whether an exception only tells that something else went wrong, which was printed before it: that a data worker is gone,
-/// that a peer is, or that a collective failed, of which NCCL prints the cause itself (`NCCL WARN ...`).
+/// Whether an exception is only a consequence of an error that was printed before it: a data worker or another rank is
+/// gone, or a collective failed, for which NCCL prints the cause itself (`NCCL WARN ...`).
 fn follows_from_another(text: &str) -> bool {
     let lower = text.to_lowercase();
     failure_texts::meaning(text) == Some(failure_texts::Meaning::WorkerLost)
@@ -41,8 +43,8 @@ fn follows_from_another(text: &str) -> bool {
         || lower.contains("unhandled cuda error")
 }
 
-/// The last line of words, where it has the form of an exception that names something known by no text; else the first.
-/// A program that catches its last exception and prints it has no traceback.
+/// Returns the place of the last line that is not noise, if it looks like an exception whose text is not in the list of
+/// known ones; else 0. A program that catches its last exception and prints it has no traceback.
 fn bare_error(lines: &[String]) -> usize {
     let words = |line: &&(usize, &String)| !line.1.trim().is_empty() && !lines::is_noise(line.1);
     let Some((at, last)) = lines.iter().enumerate().collect::<Vec<_>>().iter().rev().find(words).copied() else {

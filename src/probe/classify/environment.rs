@@ -1,9 +1,10 @@
-//! What a program's last words say of its environment: a module that is not there, a command line that it does not take.
+//! Recognises errors of the environment in a program's last words: a missing module, or a command line that it does not
+//! accept.
 
 use super::super::orders::Ending;
 use super::{elastic, ended_by, exception_words, last_words, lines::Line};
 
-/// That a module is missing, in the words of the exception that ended the program.
+/// Returns a missing module, in the words of the exception that ended the program.
 pub(in super::super) fn missing_module(reported: Option<&str>, lines: &[String], ranks: u32) -> Option<String> {
     let deciding = ended_by::deciding(lines, ranks);
     let said = match reported {
@@ -13,14 +14,14 @@ pub(in super::super) fn missing_module(reported: Option<&str>, lines: &[String],
         }
         None => exception_words(deciding),
     };
-    // `python -m no_such_module` has no exception, and a program that catches its last one has no traceback.
+    // `python -m no_such_module` prints no exception, and a program that catches its last one prints no traceback.
     let bare = |words: &String| is_missing(words) || words.contains(": No module named ") && !words.contains('\'');
     said.filter(|said| is_missing(said))
         .or_else(|| last_words(deciding).filter(|words| reported.is_none() && bare(words)))
 }
 
-/// Whether an exception is the import system's, and says that something is not installed, or not the version that another
-/// part was made for.
+/// Whether an exception comes from the import system and says that something is not installed, or has a version that
+/// does not fit.
 fn is_missing(exception: &str) -> bool {
     const BROKEN: &[&str] = &["cannot import name", "cannot open shared object file", "undefined symbol"];
     let text =
@@ -29,13 +30,14 @@ fn is_missing(exception: &str) -> bool {
         || text.starts_with("ImportError: ") && BROKEN.iter().any(|broken| text.contains(broken))
 }
 
-/// The line in which a parser of arguments says what is wrong: `train.py: error: ...` (argparse), `Error: ...` (Click).
+/// Finds the line in which an argument parser says what is wrong: `train.py: error: ...` (argparse), `Error: ...`
+/// (Click).
 pub(in super::super) fn says_usage_error(lines: &[String]) -> Option<&str> {
     let texts = lines.iter().rev().map(|line| Line::of(line).text);
     texts.into_iter().find(|text| text.to_lowercase().contains("error: "))
 }
 
-/// How the command ended, or the rank of it that failed first.
+/// Returns how the command ended, or the rank of it that failed first.
 pub(in super::super) fn first_ending(ending: Ending, lines: &[String]) -> Ending {
     elastic::root_cause(lines).map_or(ending, |cause| cause.ending)
 }

@@ -1,4 +1,4 @@
-//! Texts by which frameworks and runtimes tell what went wrong.
+//! A table of the texts with which frameworks and runtimes report what went wrong.
 //!
 //! `docs/failures.md` lists every one of them; a test compares the two.
 
@@ -47,7 +47,7 @@ const fn worker(text: &'static str) -> Signature {
     Signature { text, at_start: false, means: Meaning::WorkerLost }
 }
 
-/// All of them. A bare "out of memory" is none: scripts print it in warnings, too.
+/// All signatures. A bare "out of memory" is not one: scripts print it in warnings, too.
 pub(super) const SIGNATURES: &[Signature] = &[
     // PyTorch's allocators, present and past (c10/cuda/CUDACachingAllocator.cpp and its siblings).
     device("cuda out of memory"),
@@ -66,8 +66,8 @@ pub(super) const SIGNATURES: &[Signature] = &[
     device("cudaerrormemoryallocation"),
     device("cudamalloc retry failed: out of memory"),
     device("cupy.cuda.memory.outofmemoryerror"),
-    // Libraries on the device. cuDNN's CUDNN_STATUS_NOT_SUPPORTED and "unable to find an engine" are none of them: shapes,
-    // strides and types that no algorithm takes say the same, whatever the memory.
+    // Libraries on the device. cuDNN's CUDNN_STATUS_NOT_SUPPORTED and "unable to find an engine" are not listed:
+    // shapes, strides and types that no algorithm supports cause the same messages, whatever the memory.
     device("cublas_status_alloc_failed"),
     device("cusparse_status_alloc_failed"),
     device("cusolver_status_alloc_failed"),

@@ -1,4 +1,4 @@
-//! What a line of output says, and whose it is: prefixes of launchers taken off, noise told from words.
+//! Reads lines of output: takes off the prefixes of launchers and tells noise from messages.
 
 /// A line without the prefix that a launcher of several processes put before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,7 +9,8 @@ pub(super) struct Line<'l> {
 }
 
 impl<'l> Line<'l> {
-    /// Takes off `[rank3]: ` (PyTorch), `[default3]:` (torchrun with tees) and `[1,3]<stderr>:` (Open MPI).
+    /// Takes off the prefixes `[rank3]: ` (PyTorch), `[default3]:` (torchrun with tees) and `[1,3]<stderr>:` (Open
+    /// MPI).
     pub(super) fn of(line: &'l str) -> Self {
         let plain = Self { rank: None, text: line };
         let Some((inside, rest)) = line.strip_prefix('[').and_then(|line| line.split_once(']')) else { return plain };
@@ -22,13 +23,13 @@ impl<'l> Line<'l> {
         }
     }
 
-    /// Whether it is part of something above it: in a Python traceback such lines quote the source.
+    /// Whether it belongs to the line above: in a Python traceback such lines quote the source.
     pub(super) fn is_indented(&self) -> bool {
         self.text.starts_with([' ', '\t'])
     }
 }
 
-/// Whether a line is none of a program's last words: progress bars, warnings at exit, advice.
+/// Whether a line is noise: a progress bar, a warning at exit, advice.
 pub(super) fn is_noise(line: &str) -> bool {
     const PARTS: &[&str] = &[
         "resource_tracker",
@@ -43,7 +44,7 @@ pub(super) fn is_noise(line: &str) -> bool {
     line.trim().is_empty() || PARTS.iter().any(|part| line.contains(part)) || is_progress_bar(line)
 }
 
-/// As tqdm draws it: `45%|####5     | 9/20 [00:01<00:01, 9.1it/s]`.
+/// Whether a line is a progress bar of tqdm: `45%|####5 | 9/20 [00:01<00:01, 9.1it/s]`.
 fn is_progress_bar(line: &str) -> bool {
     (line.contains("%|") && line.contains('[')) || line.ends_with("it/s]") || line.ends_with("s/it]")
 }

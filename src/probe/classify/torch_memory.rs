@@ -1,4 +1,4 @@
-//! The numbers in PyTorch's message about a lack of device memory.
+//! Reads the numbers in PyTorch's message about a lack of device memory.
 //!
 //! Of today: `CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.06 GiB
 //! is free. Process 4711 has 20.00 GiB memory in use. Including non-PyTorch memory, this process has 58.00 GiB memory in
@@ -13,7 +13,7 @@ use regex::Regex;
 /// What the message says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shortage {
-    /// The message up to what could not be had.
+    /// The message up to the amount that could not be allocated.
     head: String,
     free: Option<String>,
     total: Option<String>,
@@ -43,7 +43,7 @@ impl Shortage {
         Some(Self { head, free: group(&FREE), total: group(&TOTAL), others })
     }
 
-    /// The message in short; processes that are the probe's own are no strangers.
+    /// Returns the message in short; the probe's own processes do not count as other processes.
     pub(super) fn words(&self, own: &BTreeSet<u32>) -> String {
         let mut parts = Vec::new();
         if let (Some(free), Some(total)) = (&self.free, &self.total) {

@@ -1,19 +1,19 @@
-//! The exceptions in what Python programs print.
+//! Finds the exceptions in the output of Python programs.
 
 use super::lines::Line;
 
-/// One exception that ended up on the screen.
+/// One exception that was printed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Exception {
     /// Its class and the first line of its message.
     pub(super) text: String,
-    /// The line that its traceback begins with.
+    /// The line at which its traceback begins.
     pub(super) at: usize,
     /// Whether Python says that the exception printed before it caused it (`raise ... from ...`).
     pub(super) is_caused: bool,
-    /// The rank whose it is, where the output says so.
+    /// The rank that raised it, where the output says so.
     pub(super) rank: Option<u32>,
-    /// Whether Python says that it went on regardless.
+    /// Whether Python says that the program went on regardless.
     is_ignored: bool,
     /// Whether a process that `multiprocessing` started printed it, or a thread beside the main one.
     pub(super) is_of_child: bool,
@@ -28,7 +28,7 @@ pub(super) struct Exception {
 /// All exceptions, in the order in which they were printed.
 pub(super) fn exceptions(lines: &[String]) -> Vec<Exception> {
     let mut found = Vec::new();
-    // One open traceback for each rank: theirs are printed at the same time.
+    // One open traceback per rank: ranks print at the same time.
     let mut open: Vec<Exception> = Vec::new();
     let mut before = "";
     let mut worker = None;
@@ -80,7 +80,7 @@ fn worker_of(text: &str) -> Option<u32> {
     rest.trim_end_matches('.').parse().ok()
 }
 
-/// The exception that ended the program, or the one that ended a certain rank: the last that was not caught.
+/// Returns the exception that ended the program, or a certain rank: the last that was not caught.
 pub(super) fn fatal(exceptions: &[Exception], rank: Option<u32>) -> Option<&Exception> {
     let counts = |exception: &&Exception| !exception.is_ignored && (rank.is_none() || exception.rank == rank);
     let own = exceptions.iter().rev().filter(counts).find(|exception| !exception.is_of_child);

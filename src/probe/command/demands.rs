@@ -1,4 +1,4 @@
-//! What must hold beside a throughput: the processes that were to report did, and each setting took effect.
+//! Checks what must hold besides a throughput: all expected processes reported, and each setting took effect.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use super::{CommandStep, Experiment, Job, Mode, ProbeError, Rate, Run};
 use crate::model::{Expression, Failure, Outcome, Settings};
 
 impl Run<'_> {
-    /// Why what was measured does not count.
+    /// Returns the outcome if a measurement does not count because a demand is not met.
     pub(super) fn unmet(&self, last_lines: &[String]) -> Option<Outcome> {
         let failure =
             |reason: String| Failure { reason, last_lines: classify::shown(last_lines), ..Failure::default() };
@@ -28,23 +28,24 @@ impl Run<'_> {
         ))))
     }
 
-    /// That the hook was never heard, where one should have come in and the step did not end with an error of its own.
+    /// Returns a message that the hook never reported, where it should have been loaded and the step did not end with
+    /// an error of its own.
     pub(super) fn silence(&self) -> Option<String> {
         let adapter = self.step.template.apply.adapter?;
         let failed = self.heard.ending.is_some_and(|ending| !Ending::is_success(ending));
-        // A rate that is printed says nothing of the hook; steps come from it, or from a script that reports by itself.
+        // A printed rate says nothing about the hook; steps come from it, or from a script that reports by itself.
         let reports = self.heard.any_step() && matches!(self.step.rate, Rate::Events);
         let silent = self.heard.ranks.count() == 0 && !reports && !failed;
         silent.then(|| format!("the adapter `{}` was never heard ({})", adapter.name, adapter.when_silent))
     }
 }
 
-/// All that a failure says.
+/// Returns everything that a failure says.
 pub(super) fn said(failure: &Failure) -> Vec<String> {
     std::iter::once(&failure.reason).chain(&failure.last_lines).cloned().collect()
 }
 
-/// The outcome, with what explains that nothing was seen.
+/// Adds to an outcome the reason why nothing was seen.
 pub(super) fn explained(mut outcome: Outcome, silence: Option<String>) -> Outcome {
     if let Outcome::TimedOut(failure) | Outcome::Stalled(failure) | Outcome::Crashed(failure) = &mut outcome
         && let Some(silence) = silence
@@ -60,7 +61,7 @@ pub(super) fn asked(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeErr
     let ranks = step.ranks.as_ref().and_then(|ranks| ranks.value(|name| job.settings.get(name)).ok());
     let of_config = targets.map(|(applied, _)| (applied.name.clone(), applied.parameter.clone()));
     let of_experiment = job.experiment.into_iter().flat_map(Experiment::hook_targets);
-    // What nothing trains with cannot take effect.
+    // In an experiment without training, a setting of the training cannot take effect.
     let is_loader_only = job.experiment.is_some_and(|experiment| experiment.mode == Mode::LoaderOnly);
     let matters = |(target, _): &(String, String)| !is_loader_only || target.starts_with("dataloader.");
     Ok(Asked {
@@ -70,7 +71,7 @@ pub(super) fn asked(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeErr
     })
 }
 
-/// What a job cannot do without when it is run as it is, with nothing but `set`, where there is something.
+/// Returns what a job lacks when it is run as it is, with nothing but `set`, if it lacks anything.
 pub fn as_it_is_needs(
     template: &StepTemplate,
     rate: &Rate,
@@ -86,7 +87,7 @@ pub fn as_it_is_needs(
     template.needs_settings(set).or_else(counts)
 }
 
-/// Why the job cannot be run as it is, where that is asked for.
+/// Returns why the job cannot be run as it is, where that is asked for.
 pub(super) fn refusal_as_it_is(step: &CommandStep, job: &Job<'_>) -> Option<String> {
     let needs = || as_it_is_needs(&step.template, &step.rate, step.samples_per_step.as_ref(), job.settings);
     job.config.is_as_it_is().then(needs).flatten()
@@ -95,7 +96,7 @@ pub(super) fn refusal_as_it_is(step: &CommandStep, job: &Job<'_>) -> Option<Stri
 fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Result<Option<f64>, ProbeError> {
     let Some(expression) = &step.samples_per_step else { return Ok(None) };
     let samples = expression.value(|name| job.settings.get(name)).ok().and_then(|samples| samples.as_f64());
-    // Of a job that is run as it is the hook counts the samples.
+    // If a job is run as it is, the hook counts the samples.
     if job.config.is_as_it_is() && samples.is_none() {
         return Ok(None);
     }

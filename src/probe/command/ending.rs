@@ -1,4 +1,4 @@
-//! The end of a probe: its processes are asked to end, then ended, and everybody's last words are heard.
+//! Ends a probe: asks its processes to end, then ends them, and waits for their last output and events.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -13,38 +13,38 @@ use super::{ProbeError, Run, Watch};
 /// How long output and events may lag behind the end of the processes.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long a supervisor may take that has to end processes which do not end, beyond the grace time: it gives up itself
+/// How long a supervisor may take, beyond the grace time, to end processes that do not end. It gives up by itself
 /// before that.
 const LONGEST: Duration = Duration::from_secs(40);
 
-/// How the end goes on.
+/// How urgent the end is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Haste {
-    /// Everybody gets the time that is theirs.
+    /// All processes get their grace time.
     None,
-    /// The caller does not want to wait any more.
+    /// The caller does not want to wait any longer.
     Now,
 }
 
 impl Run<'_> {
-    /// Ends all processes of the probe and waits for the last words of everybody.
+    /// Ends all processes of the probe and waits for their last output and events.
     ///
-    /// The caller is asked all the while: one that stops the search meanwhile does not wait for a grace time.
+    /// Keeps asking the caller meanwhile: if the caller stops the search, the rest of the grace time is skipped.
     pub(super) fn end(
         &mut self,
         messages: &Receiver<Message>,
         verdict: &Verdict,
         watch: Watch<'_>,
     ) -> Result<(), ProbeError> {
-        // Who was stopped by the caller has been asked already.
+        // If the caller stopped the probe, there is no need to ask again.
         let mut haste = Haste::None;
         let is_asked = matches!(verdict, Verdict::Interrupted);
         let mut asks = |run: &mut Self| !is_asked && watch(&run.progress(Instant::now())) == ControlFlow::Break(());
         if !self.heard.is_clean {
             self.look_once_more(verdict, &mut asks, &mut haste);
         }
-        // What a step that ended by itself said last may still be under way; what one that was stopped says does not
-        // count any more.
+        // The last messages of a step that ended by itself may still be on their way; messages of a step that was
+        // stopped no longer count.
         let counts = matches!(verdict, Verdict::Exited);
         let deadline = Instant::now() + self.time_to_end(verdict);
         while haste == Haste::None && !self.has_ended() && Instant::now() < deadline {
@@ -76,7 +76,7 @@ impl Run<'_> {
         self.heard.ending.is_some() || self.heard.is_clean
     }
 
-    /// Looks at the processes while they are still there, and asks those that hang where they do.
+    /// Checks the processes once more while they still exist, and asks those that hang where they do.
     fn look_once_more(&mut self, verdict: &Verdict, asks: &mut dyn FnMut(&mut Self) -> bool, haste: &mut Haste) {
         self.gpu.look();
         self.host.last_look();
@@ -94,21 +94,22 @@ impl Run<'_> {
         }
     }
 
-    /// How long the command may take to end by itself.
+    /// Returns how long the command may take to end by itself.
     fn time_to_end(&self, verdict: &Verdict) -> Duration {
         let grace_time = self.job.limits.grace_time;
         if self.heard.reported.is_some() {
-            // Its own way to end may print more about the error.
+            // While it ends, the command may print more about the error.
             grace_time.min(LAST_WORDS)
         } else if verdict.is_good() && self.heard.any_step() && self.socket.order_stop() {
-            // A step that ends by itself does so between two steps, and leaves nothing half done.
+            // A step that ends by itself does so between two steps and leaves nothing half done.
             grace_time
         } else {
             Duration::ZERO
         }
     }
 
-    /// Has the supervisor end all processes, and waits until they are gone; without it where it does not answer.
+    /// Makes the supervisor end all processes and waits until they are gone; ends them directly if the supervisor does
+    /// not answer.
     fn end_processes(
         &mut self,
         messages: &Receiver<Message>,

@@ -1,5 +1,5 @@
-//! Failures of the environment: a module or a program is not there, or the command line is wrong. They are the same
-//! whatever the config, so they end the search at once and are no trials.
+//! Recognises failures of the environment: a missing module or program, or a wrong command line. They do not depend on
+//! the config, so they end the search at once and are no trials.
 
 use std::collections::BTreeSet;
 
@@ -16,20 +16,20 @@ const PROGRAM: &str =
     "is it installed, may it be run, and is it in the PATH of the command? The same gputune command then goes on";
 const USAGE: &str = "mend `command` in [step], or `apply` in [space]; `gputune check` prints the whole command";
 
-/// The words of the commands that got as far as a step: their arguments are known to be right.
+/// The words of the commands that reached a step: their arguments are known to be right.
 #[derive(Debug, Default)]
 pub(super) struct KnownWords(BTreeSet<String>);
 
 impl KnownWords {
-    /// Takes note of a command that got as far as a step.
+    /// Records a command that reached a step.
     pub(super) fn learn(&mut self, command: &[String]) {
         self.0.extend(command.iter().flat_map(|word| parts(word)).map(str::to_owned));
     }
 
-    /// Whether an error speaks of a word that this command has and none that got as far as a step. Where none did, nothing
-    /// speaks against the command as a whole.
+    /// Whether an error names a word that this command has and that no command which reached a step has. If none
+    /// reached a step, the command as a whole is not yet known to be right.
     fn blames_one_of(&self, command: &[String], error: &str) -> bool {
-        // What argparse lists behind it are the others.
+        // The words that argparse lists after this are other choices.
         let error = error.split("(choose from").next().unwrap_or_default();
         let of_word = |c: char| !(c.is_ascii_alphanumeric() || "_./+-".contains(c));
         let said: BTreeSet<&str> = error.split(of_word).map(|word| word.trim_end_matches('.')).collect();
@@ -45,8 +45,8 @@ fn parts(word: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Run<'_> {
-    /// What a command that ended by itself says of the environment: an error that ends the search, or an outcome where
-    /// only this config's words are wrong; `None` where it says nothing of it.
+    /// Decides whether a command that ended by itself failed because of the environment: an error that ends the search,
+    /// an outcome where only this config's words are wrong, or `None` if the environment is not to blame.
     pub(super) fn of_environment(&self, verdict: &Verdict, known: &KnownWords) -> Option<Result<Outcome, ProbeError>> {
         if !matches!(verdict, Verdict::Exited) || self.heard.is_done || self.heard.diverged.is_some() {
             return None;
@@ -70,7 +70,7 @@ impl Run<'_> {
         match ending {
             Ending::Exited(126 | 127) => error(classify::with_last_words(ending, &last_lines), PROGRAM),
             Ending::Exited(2) => {
-                // A command may need what the space sets: then there is no job as it is.
+                // A command may require what the space sets; then it cannot be run as it is.
                 if self.job.config.is_as_it_is() {
                     let reason = classify::with_last_words(ending, &last_lines);
                     let reason = format!("it does not run as it is: {reason}; state what is run today in [baseline]");

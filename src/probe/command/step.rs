@@ -1,4 +1,4 @@
-//! What a probe of a command is asked for.
+//! The description of a command to probe, and how to read it.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,11 @@ pub struct CommandStep {
     pub template: StepTemplate,
     /// How throughput is read.
     pub rate: Rate,
-    /// Samples per step, where the step does not tell.
+    /// Samples per step, where the step does not report them.
     pub samples_per_step: Option<Expression>,
-    /// Whether steps are counted where nobody knows their samples; else that is an error.
+    /// Whether to count steps where nobody reports their samples; otherwise that is an error.
     pub may_count_steps: bool,
-    /// How many processes of a distributed job must report, where that is stated.
+    /// The number of processes of a distributed job that must report, where it is stated.
     pub ranks: Option<Expression>,
     /// What `{gputune}` stands for.
     pub gputune: PathBuf,
@@ -26,6 +26,6 @@ pub struct CommandStep {
     pub supervisor: PathBuf,
     /// Whether the device is a GPU; if not, the memory of the probe's processes is device memory.
     pub is_gpu: bool,
-    /// What is to become of the probes' writes.
+    /// What happens to the files that probes write.
     pub writes: WritesWish,
 }

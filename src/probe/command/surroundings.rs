@@ -1,4 +1,4 @@
-//! What a probe of a command finds around it: variables and folders.
+//! Prepares the variables and folders that a probe of a command finds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,22 +18,23 @@ pub(super) fn environment(of_spec: Vec<(String, String)>, job: &Job<'_>) -> BTre
     let of_experiment = job.experiment.map(Experiment::environment).unwrap_or_default();
     let mut env: BTreeMap<String, String> = of_spec.into_iter().chain(of_experiment).collect();
     if std::env::var_os(UNBUFFERED).is_none() {
-        // Python holds printed lines back when they go to no terminal, and a rate that is held back is not seen.
+        // Python buffers printed lines when they do not go to a terminal, and a buffered rate is not seen.
         env.entry(UNBUFFERED.to_owned()).or_insert_with(|| "1".to_owned());
     }
     env
 }
 
-/// Where the files of a probe are rendered; those of a run in full precision leave the trial's own alone.
+/// Returns the folder for a probe's rendered files. A run in full precision has its own, so that those of the trial
+/// stay.
 pub(super) fn rendered_folder(folder: &Path, job: &Job<'_>) -> PathBuf {
     let suffix = if job.effort == Effort::Losses { "full-precision" } else { "" };
     CommandProber::probe_dir(folder, job.number).with_extension(suffix)
 }
 
-/// Writes the files of a probe that are made of its settings, in a folder of its own where it has one.
+/// Writes the rendered files of a probe, in a folder of its own where it has one.
 pub(super) fn write_rendered(rendered: &Rendered, probe_dir: &Path, has_folder: bool) -> Result<(), ProbeError> {
     if has_folder {
-        // What an interrupted try of the same trial left would change this one.
+        // Files that an interrupted attempt at the same trial left would change this one.
         match fs::remove_dir_all(probe_dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(ProbeError::io("empty", probe_dir)(error));
@@ -50,7 +51,8 @@ pub(super) fn write_rendered(rendered: &Rendered, probe_dir: &Path, has_folder: 
     Ok(())
 }
 
-/// Where a probe's writes go, said in its environment, too: the hook guards where no layer does.
+/// Prepares the place for a probe's writes, and names it in the environment: the hook guards files where there is no
+/// layer.
 pub(super) fn writes_of(
     protection: Option<&Protection>,
     own: &[PathBuf],

@@ -1,4 +1,4 @@
-//! Why a probe ended, and what outcome that makes.
+//! Decides why a probe ended, and turns that into an outcome.
 
 use std::time::Instant;
 
@@ -28,10 +28,10 @@ pub(super) enum Verdict {
     Exited,
     Diverged(f64),
     HostMemory(String),
-    /// Too few or too many processes, or one that is gone.
+    /// There are too few or too many processes, or one is gone.
     Ranks(String),
     Disturbed(String),
-    /// What the probe wrote is too much.
+    /// The probe wrote more than it may.
     ScratchFull(String),
 }
 
@@ -98,7 +98,8 @@ impl Run<'_> {
         if let Some(loss) = self.heard.diverged {
             return diverged(loss, last_lines);
         }
-        // How a step ends that said it was done is its own affair: it may be cleaning up, or be ended meanwhile.
+        // How a step ends after it said that it was done does not matter: it may be cleaning up, or may have been
+        // ended.
         let finished_well = self.heard.is_done || self.heard.ending.is_some_and(Ending::is_success);
         if finished_well
             && self.heard.reported.is_none()
@@ -126,7 +127,8 @@ impl Run<'_> {
         })
     }
 
-    /// A failure to get on: for how long, where it hangs as far as that is known, and what it printed about it.
+    /// Makes the failure of a probe without progress: for how long, where it hangs as far as that is known, and what it
+    /// printed.
     fn hanging(&self, mut reason: String, last_lines: &[String]) -> Failure {
         reason += &self.hang.reason.as_ref().map(|place| format!(": {place}")).unwrap_or_default();
         reason += &classify::known_crash(last_lines).map(|words| format!("; it printed: {words}")).unwrap_or_default();
@@ -204,7 +206,7 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
-    /// What an experiment found out that trains nothing: facts, without a throughput.
+    /// Returns the outcome of an experiment without training: facts, but no throughput.
     fn without_steps(&self, last_lines: &[String]) -> Option<Outcome> {
         let trains = self.job.experiment.is_none_or(|experiment| experiment.mode != Mode::LoaderOnly);
         if trains || self.heard.facts.numbered(LOADER_RATE).is_empty() {
@@ -230,7 +232,7 @@ impl Run<'_> {
     }
 }
 
-/// A crash, with what the scratch layer has to do with it.
+/// Adds to a crash what the scratch layer has to do with it.
 fn of_layer(mut outcome: Outcome) -> Outcome {
     if let Outcome::Crashed(failure) = &mut outcome
         && let Some(words) = writes::explanation(std::iter::once(&failure.reason).chain(&failure.last_lines))

@@ -1,4 +1,4 @@
-//! Stacks as Python's `faulthandler` writes them, and what they say.
+//! Reads stacks as Python's `faulthandler` writes them, and finds out where they hang.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ struct Frame {
 /// Where a process hangs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It waits for a batch; the place in the user's code that asked for it.
+    /// It waits for a batch; has the place in the user's code that asked for it.
     Loader(Option<String>),
     /// It makes a batch itself, in the user's data set.
     DataSet(String),
@@ -27,9 +27,9 @@ pub(super) enum Place {
     Collective(String, Option<String>),
     /// It is in the backward pass, where the ranks of a distributed job wait for each other.
     Backward(Option<String>),
-    /// In the user's code, or called from there.
+    /// It is in the user's code, or in something called from there.
     Code(String),
-    /// It does not say.
+    /// The stack does not show it.
     Unknown,
 }
 
@@ -48,7 +48,8 @@ impl fmt::Display for Place {
 }
 
 impl Stack {
-    /// The main thread's, from a dump of all threads: its outermost call is a module, and Python writes it last.
+    /// Returns the main thread's stack from a dump of all threads: its outermost call is a module, and Python writes it
+    /// last.
     pub(super) fn of_main_thread(text: &str) -> Option<Self> {
         let mut stacks: Vec<Self> = Vec::new();
         for line in text.lines() {
@@ -71,8 +72,8 @@ impl Stack {
         &self.lines[..self.lines.len().min(SHOWN)]
     }
 
-    /// Where it hangs. Python sees nothing of what a collective does below a call into PyTorch's own code, so that in a
-    /// distributed job the backward pass stands for one.
+    /// Returns where it hangs. Python does not see collectives inside PyTorch's own code, so in a distributed job a
+    /// hang in the backward pass is taken as one.
     pub(super) fn place(&self, is_distributed: bool) -> Place {
         let innermost_own = self.frames.iter().position(Frame::is_users);
         let own = innermost_own.map(|place| self.frames[place].to_string());
@@ -107,14 +108,14 @@ impl Frame {
         Some(Self { file: file.to_owned(), line: number.parse().ok()?, function: function.to_owned() })
     }
 
-    /// Whether it is neither of a library nor of Python nor gputune's own hook.
+    /// Whether the code belongs neither to a library, nor to Python, nor to gputune's hook.
     fn is_users(&self) -> bool {
         const OTHERS: &[&str] =
             &["/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3", "/python/gputune/", "<frozen "];
         !OTHERS.iter().any(|part| self.file.contains(part))
     }
 
-    /// Whether it is a call of `torch.distributed`, not what that wraps around each.
+    /// Whether it is a call of `torch.distributed`, and not the wrapper around each such call.
     fn is_collective(&self) -> bool {
         let is_distributed = ["torch/distributed/", "torch/nn/parallel/"].iter().any(|part| self.file.contains(part));
         is_distributed && self.function != "wrapper"

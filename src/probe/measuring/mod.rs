@@ -1,6 +1,6 @@
-//! From the steps that a job tells to its throughput with an interval, and how long that takes.
+//! Turns the steps that a job reports into a throughput with an interval, and decides how long that takes.
 //!
-//! Start with [`throughput`]; `window` keeps what was told, `patience` decides when it is enough.
+//! Start with [`throughput`]; `window` keeps the observations, `patience` decides when there are enough.
 
 mod observation;
 pub(super) mod patience;

@@ -1,4 +1,4 @@
-//! When a probe has measured enough, and when it is bound to lose.
+//! Decides when a probe has measured enough, and when its config can no longer win.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::probe::Effort;
 use crate::probe::Job;
 use crate::probe::Limits;
 
-/// What is known of a running probe.
+/// Whether a running probe has measured enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::probe) enum Sufficiency {
     /// Measuring goes on.
@@ -25,9 +25,9 @@ pub(in crate::probe) enum Sufficiency {
 pub(in crate::probe) struct Patience {
     precision: f64,
     rival: Option<Estimate>,
-    /// Longest time of measuring after warm-up.
+    /// The longest time to measure after warm-up.
     longest: Duration,
-    /// The precision at which it ends sooner.
+    /// The precision at which measuring ends sooner.
     wanted: f64,
     shortest: Duration,
     /// Steps that a loader's queue may have held when the first step began.
@@ -35,22 +35,22 @@ pub(in crate::probe) struct Patience {
     /// The throughput at the last look, and the steps that there were.
     latest: (u64, Option<Throughput>),
     decided: Sufficiency,
-    /// The steps from which on the precision is looked at again.
+    /// The number of steps at which the precision is checked next.
     next_check: u64,
-    /// Comparisons with the rival, and the steps from which on the next is due.
+    /// The comparisons with the rival so far, and the number of steps at which the next is due.
     comparisons: u32,
     next_comparison: u64,
     lost_last: bool,
 }
 
 impl Patience {
-    /// For a probe whose settings go under the names in `settings`, which tell how much a loader may hold.
+    /// Makes one for a probe. `settings` has the config under the names that tell how much a loader may hold.
     pub(in crate::probe) fn new(job: &Job<'_>, settings: &Settings) -> Self {
         Self { rival: job.rival, queued: queued_steps(settings), ..Self::within(job.limits, job.effort) }
     }
 
     fn within(limits: &Limits, effort: Effort) -> Self {
-        /// The shortest time of measuring: what else runs on a machine comes and goes in tenths of seconds.
+        /// The shortest time to measure: other work on a machine comes and goes within tenths of a second.
         const SHORTEST: Duration = Duration::from_millis(500);
         let (factor, parts) = match effort {
             Effort::Probe | Effort::Losses => (1, 1),
@@ -74,12 +74,12 @@ impl Patience {
         }
     }
 
-    /// Looks at the window again, where enough has happened since the last look. What is decided stays so.
+    /// Examines the window again if enough has happened since the last time. Decisions are final.
     pub(in crate::probe) fn look(&mut self, window: &Window) -> Sufficiency {
         if self.decided != Sufficiency::TooLittle {
             return self.decided;
         }
-        // A look costs time in proportion to the steps: with a hundredth more of them it is worth it.
+        // An examination costs time in proportion to the steps, so it is worth it after one per cent more of them.
         if window.steps() <= self.latest.0 + self.latest.0 / 100 && self.latest.0 > 0 {
             return Sufficiency::TooLittle;
         }
@@ -98,18 +98,20 @@ impl Patience {
         self.latest.1.as_ref().map(|throughput| throughput.estimate)
     }
 
-    /// Whether warm-up is over for sure, as far as that can be told.
+    /// Whether warm-up is certainly over, as far as that can be known.
     fn is_steady(&self, throughput: &Throughput) -> bool {
         throughput.is_settled() && throughput.warmup_steps + throughput.steps_after_warmup() > self.queued
     }
 
-    /// Whether the interval is narrow enough, or the time for it over.
+    /// Whether the interval is narrow enough, or the time for measuring is over.
     ///
-    /// The more often one looks, the more often an interval is too narrow by chance: it is compared with the precision
-    /// only after a fifth more steps each time.
+    /// The more often an interval is checked, the more often it is too narrow by chance. So it is compared with the
+    /// precision only after a fifth more steps each time.
     fn is_enough(&mut self, throughput: &Throughput) -> bool {
+        /// The fewest steps that may be enough: a round number, since an interval from fewer is too uncertain.
         const FEWEST_STEPS: u64 = 10;
-        /// Steps among which a stall each hundred is seen, unless this part of the longest time is over before.
+        /// The number of steps in which a stall every hundred steps shows up. Fewer are enough once this part of the
+        /// longest time is over.
         const MANY_STEPS: u64 = 200;
         const PART: u32 = 5;
         let measured = throughput.measured;
@@ -119,7 +121,7 @@ impl Patience {
         if !self.is_steady(throughput) || throughput.steps < FEWEST_STEPS || measured < self.shortest {
             return false;
         }
-        // What comes now and then shows only to whoever waits for it, and until then the interval knows nothing of it.
+        // Rare stalls show only if measuring is long enough; until then the interval knows nothing of them.
         if throughput.steps < MANY_STEPS && measured < self.longest / PART {
             return false;
         }
@@ -133,12 +135,14 @@ impl Patience {
 
     /// Whether the mean is below the rival's interval by more than the precision, with 99 % confidence.
     ///
-    /// Many looks give chance many chances. A comparison is therefore made only after a quarter more steps, and the
-    /// k-th has the share 1 / (k (k + 1)) of the 1 %: together they have no more than that (Bonferroni), however many
-    /// there are. A slow stretch of the machine is no reason either: two comparisons in a row must be lost. What differs from run to run is not in the interval of one, so a config is not given up for less than
-    /// the precision that was asked for.
+    /// Many comparisons give chance many opportunities. So one is made only after a quarter more steps, and the k-th
+    /// may err with the share 1 / (k (k + 1)) of the 1 %; together they err with at most 1 % (Bonferroni), however many
+    /// there are. A slow period of the machine is no reason either, so two comparisons in a row must be lost.
+    /// Differences from run to run are not in the interval of one run, so a config is only given up if it is worse by
+    /// more than the requested precision.
     fn loses(&mut self, throughput: &Throughput) -> bool {
         const ERROR: f64 = 0.01;
+        /// The two are the fewest for which the interval is trusted. They are round numbers.
         const FEWEST_STEPS: u64 = 6;
         const FEWEST_BATCHES: f64 = 6.0;
         let Some(low) = self.rival.and_then(|rival| rival.low) else { return false };
@@ -146,7 +150,7 @@ impl Patience {
         if !is_due || !self.is_steady(throughput) {
             return false;
         }
-        // Steps that resemble each other are as few as the independent ones among them.
+        // Correlated steps count only as the number of independent ones among them.
         if throughput.rate.independent_batches() < FEWEST_BATCHES {
             return false;
         }
@@ -157,7 +161,7 @@ impl Patience {
         std::mem::replace(&mut self.lost_last, lost) && lost
     }
 
-    /// Adds what the end of measuring says.
+    /// Adds to the measurement how measuring ended.
     pub(in crate::probe) fn conclude(&self, measurement: &mut Measurement, stopped_itself: bool) {
         let half = measurement.throughput.and_then(|throughput| throughput.relative_half_width());
         measurement.timing.is_unstable = half.is_some_and(|half| half > self.precision);
@@ -166,13 +170,14 @@ impl Patience {
     }
 }
 
-/// How many batches the loader may have had ready when the first step began, as the names of the settings tell.
+/// Returns how many batches the loader may have had ready when the first step began, judging by the names of the
+/// settings.
 ///
-/// Such steps need not wait for data and are too fast. As long as there may be nothing else, they are not believed.
+/// Steps on such batches need not wait for data and are too fast. They are not trusted while there may be no others.
 fn queued_steps(settings: &Settings) -> u64 {
-    /// What PyTorch's `DataLoader` takes for `prefetch_factor` where nobody says.
+    /// The default of PyTorch's `DataLoader` for `prefetch_factor`.
     const PREFETCH: i64 = 2;
-    /// Beyond it waiting costs more than it is worth.
+    /// The most steps to wait for: a round number, beyond which waiting costs more than it is worth.
     const MOST: i64 = 100;
     let number = |word: &str| {
         let of_it = |(name, value): (&str, &Value)| value.as_i64().filter(|_| name.contains(word));
@@ -188,7 +193,7 @@ pub(in crate::probe) mod tests {
     use super::*;
     use crate::probe::stats::simulation::{Process, Random};
 
-    /// Runs a probe whose steps take these times, in seconds, until it stops by itself or they are over.
+    /// Runs a probe whose steps take these times, in seconds, until it stops by itself or the times are used up.
     fn run(mut patience: Patience, times: &[f64]) -> (Sufficiency, Throughput) {
         let (mut window, mut at, mut tick) = (Window::default(), 0.0, 0.0);
         for &seconds in times {
@@ -278,7 +283,7 @@ pub(in crate::probe) mod tests {
         assert!((measured(Effort::Probe) - 10.0).abs() < 0.5);
     }
 
-    /// Sixteen batches are ready when the first step begins; then the loader gives one in 0.2 s.
+    /// Sixteen batches are ready when the first step begins; then the loader delivers one every 0.2 s.
     #[test]
     fn a_queue_that_was_filled_before_the_first_step_is_not_believed() {
         let steps: Vec<f64> = [0.05; 16].into_iter().chain([0.2; 80]).collect();

@@ -1,7 +1,7 @@
-//! Rates that a step prints, as stretches of time: how long each held.
+//! Turns the rates that a step prints into stretches of time, each with its rate.
 //!
-//! A printed rate is that of the stretch since the line before, so it counts for as long as that stretch took. The mean of
-//! the rates themselves would count a fast stretch of ten steps as much as a slow one of ten, and be too high.
+//! A printed rate is that of the time since the line before, so it is weighted by that time. The plain mean of the
+//! rates would weight a fast ten steps as much as a slow ten, and would be too high.
 
 use std::collections::VecDeque;
 
@@ -12,12 +12,12 @@ pub(in crate::probe) struct Stretch {
     pub(in crate::probe) rate: f64,
 }
 
-/// What lines came to.
+/// The stretches that some lines gave.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::probe) enum Stretches {
-    /// The first lines: nobody knows when they began, so their times are only in proportion to each other.
+    /// The first lines: nobody knows when they began, so their times are right only relative to each other.
     First(Vec<Stretch>),
-    /// Lines behind others.
+    /// Lines that follow others.
     Known(Vec<Stretch>),
 }
 
@@ -26,17 +26,17 @@ pub(in crate::probe) enum Stretches {
 pub(in crate::probe) struct Printed {
     /// When the last lines came, in seconds since the probe began.
     last: Option<f64>,
-    /// The newest stretches of lines that came apart.
+    /// The latest stretches of lines that arrived one by one.
     recent: VecDeque<Stretch>,
 }
 
 impl Printed {
-    /// Takes the rates of lines that came together at a moment; more than one where output was held back.
+    /// Takes the rates of lines that arrived together at a moment; there is more than one where output was buffered.
     pub(in crate::probe) fn take(&mut self, at: f64, rates: &[f64]) -> Stretches {
         let last = self.last.replace(at);
         let rates: Vec<f64> = rates.iter().copied().filter(|rate| rate.is_finite() && *rate >= 0.0).collect();
         let Some(last) = last else {
-            // As if each line took a second, in the mean.
+            // As if each line took a second on average.
             return Stretches::First(shared(count(rates.len()), &rates));
         };
         let seconds = self.without_pause(at - last, &rates);
@@ -45,13 +45,15 @@ impl Printed {
         Stretches::Known(stretches)
     }
 
-    /// The time between lines, without a pause in it that the rates know nothing of.
+    /// Returns the time between lines without a pause that the rates do not include.
     ///
-    /// Evaluation between two lines makes the time between them longer, and the second line's rate does not tell. It
-    /// would count for all that time. Such a stretch is three times as long as usual, and is one in which three times as
-    /// much as usual would have been done; where lines come by the clock the first is never so, where they come by steps
-    /// the second.
+    /// An evaluation between two lines makes the time between them longer, but the second line's rate does not show it
+    /// and would count for all that time. Such a stretch is three times as long as usual, and at its rate three times
+    /// as much work as usual would have been done. Lines that come at fixed times never meet the first condition
+    /// without a pause; lines that come after fixed numbers of steps never meet the second.
     fn without_pause(&self, seconds: f64, rates: &[f64]) -> f64 {
+        /// Round numbers: how many times longer than usual a pause makes a stretch, and how many stretches show what is
+        /// usual.
         const LONG: f64 = 3.0;
         const FEWEST: usize = 5;
         let usual = self.usual(|stretch| stretch.seconds).zip(self.usual(|stretch| stretch.seconds * stretch.rate));
@@ -64,7 +66,8 @@ impl Printed {
         if is_pause { seconds * (lines * usual_work / work) } else { seconds }
     }
 
-    /// The median over the time of the newest stretches: lines of other ranks, an instant later, take none.
+    /// Returns the median of the latest stretches, weighted by time: lines of other ranks, which follow an instant
+    /// later, have none.
     fn usual(&self, number: fn(&Stretch) -> f64) -> Option<f64> {
         let mut numbers: Vec<(f64, f64)> = self.recent.iter().map(|one| (number(one), one.seconds)).collect();
         numbers.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -85,8 +88,8 @@ impl Printed {
     }
 }
 
-/// Shares time out among lines that came together, as if each stood for as many steps as any other: a line each so many
-/// steps is what scripts print. Where one of them did nothing nobody knows how long, and all get the same.
+/// Shares time out among lines that arrived together, as if each stood for the same number of steps, since scripts
+/// usually print a line every so many steps. If one of them did no work, its time is unknown, and all get the same.
 fn shared(seconds: f64, rates: &[f64]) -> Vec<Stretch> {
     let whole: f64 = rates.iter().map(|rate| rate.recip()).sum();
     let part = |rate: f64| if whole.is_finite() { rate.recip() / whole } else { count(rates.len()).recip() };
@@ -107,7 +110,8 @@ mod tests {
     use crate::model::Estimate;
     use crate::probe::stats::simulation::{Process, Random};
 
-    /// Step times at mixed speeds, as a step of 100 samples: most take 10 ms, each fifth stretch ten times that.
+    /// Returns step times at mixed speeds, for steps of 100 samples: most take 10 ms, every fifth stretch ten times
+    /// that.
     fn mixed(steps: usize, random: &mut Random) -> Vec<f64> {
         let mut pace = 0.01;
         (0..steps)
@@ -121,10 +125,10 @@ mod tests {
     }
 
     const SAMPLES: f64 = 100.0;
-    /// Of 100 samples, 0.2 of the stretches at 0.1 s and 0.8 at 0.01 s a step.
+    /// For 100 samples, where 0.2 of the stretches have steps of 0.1 s and 0.8 have steps of 0.01 s.
     const TRUE: f64 = SAMPLES / (0.2 * 0.1 + 0.8 * 0.01);
 
-    /// What a script prints: a moment, and the rate since the line before.
+    /// Returns what a script prints: moments, and the rate since the line before.
     fn lines_each_ten_steps(times: &[f64]) -> Vec<(f64, f64)> {
         let mut at = 5.0;
         times
@@ -149,7 +153,7 @@ mod tests {
         lines
     }
 
-    /// Lines that come when so many are there, all at once.
+    /// Estimates the rate when lines arrive in groups of this size.
     fn held_back(lines: &[(f64, f64)], together: usize) -> Estimate {
         let mut window = Window::default();
         for lines in lines.chunks(together) {
@@ -180,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_smoothed_rate_is_followed() {
-        // As tqdm smooths: of work and of time apart, 0.3 of the newest.
+        // tqdm smooths work and time separately, with a weight of 0.3 for the latest.
         assert_covers("smoothed", SAMPLES / 0.01, |random| {
             let times = Process::Independent(0.2).times(400, random);
             let (mut at, mut smooth) = (5.0, 0.01);
@@ -222,7 +226,7 @@ mod tests {
         assert_eq!(printed.take(62.0, &[20.0]), Stretches::Known(vec![Stretch { seconds: 2.0, rate: 20.0 }]));
         assert_eq!(printed.take(63.0, &[f64::INFINITY, -1.0]), Stretches::Known(Vec::new()));
         assert_eq!(printed.take(65.0, &[20.0]), Stretches::Known(vec![Stretch { seconds: 2.0, rate: 20.0 }]));
-        // All at once, at the end: the rates of equal work.
+        // All arrive at once, at the end; the lines stand for equal work.
         let Stretches::First(all) = Printed::default().take(9.0, &[10.0, 30.0]) else { panic!("the first") };
         assert_eq!(all.iter().map(|one| one.seconds).collect::<Vec<_>>(), [1.5, 0.5]);
         let Stretches::First(none) = Printed::default().take(9.0, &[0.0, 30.0]) else { panic!("the first") };

@@ -9,7 +9,7 @@ pub enum Rate {
     Events,
     /// The step prints a number, and a pattern finds it.
     Pattern {
-        /// Finds the number: the first group that takes part, or the whole match.
+        /// The pattern of the number: its first group that takes part in the match, or the whole match.
         pattern: Regex,
         /// What the number means.
         unit: RateUnit,
@@ -19,15 +19,15 @@ pub enum Rate {
 /// What a printed number means.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RateUnit {
-    /// Seconds in the unit of time that the number has: 1 for `s`, 0.001 for `ms`.
+    /// The unit of time in seconds: 1 for `s`, 0.001 for `ms`.
     seconds: f64,
-    /// Whether the number is a time for one thing (`s/step`), not things per time (`steps/s`).
+    /// Whether the number is a time per thing (`s/step`), not things per time (`steps/s`).
     inverse: bool,
-    /// The thing, without a plural: `sample`, or `step`.
+    /// The counted thing in the singular: `sample`, or `step`.
     thing: String,
 }
 
-/// A text that is no unit of a rate.
+/// The error for a text that is no unit of a rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no unit of a rate; write it like `samples/s`, `steps/s` or `ms/step`")]
 pub struct RateUnitError {
@@ -73,7 +73,7 @@ impl RateUnit {
         self.thing == "step"
     }
 
-    /// The throughput that a number means, for so many samples per step.
+    /// Returns the throughput for a number and this many samples per step.
     pub(in crate::probe) fn throughput(&self, number: f64, samples_per_step: Option<f64>) -> f64 {
         let per_second = if self.inverse { 1.0 / (number * self.seconds) } else { number / self.seconds };
         per_second * samples_per_step.filter(|_| self.counts_steps()).unwrap_or(1.0)

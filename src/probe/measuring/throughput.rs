@@ -1,4 +1,4 @@
-//! From step times to a throughput: what is warm-up, what is left out, and what the rest comes to.
+//! Turns step times into a throughput: drops warm-up, leaves exceptional steps out, and computes the rate of the rest.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use crate::probe::stats::{self, MeanRate, Work};
 /// The mark of a step that ends an epoch, after which a loader fills its queue again.
 const EPOCH: &str = "epoch";
 
-/// What isolated slow steps are called where nobody says what happened in them.
+/// The name of isolated slow steps where nobody reports what happened in them.
 const OTHER: &str = "other";
 
-/// What a window comes to.
+/// The throughput of a window.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::probe) struct Throughput {
     /// The mean over the window, with its 95 % interval.
@@ -76,27 +76,27 @@ impl Throughput {
         })
     }
 
-    /// The measured part of a probe that began at a moment.
+    /// Returns the measured time span of a probe that began at `begin`.
     pub(in crate::probe) fn span(&self, begin: Instant) -> (Instant, Instant) {
         let end = begin + self.ended;
         (end.checked_sub(self.measured).unwrap_or(begin).max(begin), end)
     }
 
-    /// Whether warm-up is known to be over: a cut at half of the steps may have to be moved on.
+    /// Whether warm-up is known to be over: a cut at half of the steps may have to move further.
     pub(in crate::probe) fn is_settled(&self) -> bool {
         self.warmup_steps < self.steps
     }
 
-    /// Steps from the end of warm-up on, those that were left out included.
+    /// Returns the number of steps after warm-up, including those that were left out.
     pub(in crate::probe) fn steps_after_warmup(&self) -> u64 {
         self.steps + self.outliers.values().map(|outliers| outliers.steps).sum::<u64>()
     }
 }
 
-/// What each step is left out for, as far as its marks say.
+/// Returns for each step why it is left out, judging by the marks.
 ///
-/// A marked step is left out however long it took: to leave out only the slow ones would make the mean too good. Where
-/// more than a quarter of all steps have a mark it is no exception, and they count.
+/// A marked step is left out however long it took: leaving out only the slow ones would make the mean too good. If more
+/// than a quarter of all steps have a mark, marks are no exception, and these steps count.
 fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&'k str>> {
     const MOST: u64 = 4;
     let all: u64 = observations.iter().map(|step| step.steps).sum();
@@ -112,12 +112,14 @@ fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&
     left_out
 }
 
-/// Adds the steps right after an epoch's end while they take a time that steps elsewhere do not take: a loader that
-/// starts anew is slow at first, or fast, until its queue is as full as ever.
+/// Leaves out the steps right after the end of an epoch while they take unusual times: a loader that starts anew is
+/// slow or fast at first, until its queue is as full as before.
 fn leave_out_refills(observations: &[Observation], left_out: &mut [Option<&str>]) {
-    /// The queue of a loader with many workers.
+    /// The most steps left out after an epoch: the queue of a loader with many workers (such as 32 with two batches
+    /// each).
     const LONGEST: usize = 64;
-    /// Steps after an epoch's end that do not say what is usual, and the fewest that do.
+    /// The number of steps after an epoch's end that do not count as usual, and the fewest other steps that show what
+    /// is usual.
     const NEAR: usize = 16;
     const FEWEST: usize = 20;
     /// The share at each end of the other steps' times that counts as unusual.
@@ -153,7 +155,7 @@ fn leave_out_refills(observations: &[Observation], left_out: &mut [Option<&str>]
     }
 }
 
-/// Seconds per work of some steps; one that did nothing counts as if it had done a little.
+/// Returns the seconds per unit of work of some steps; a step without work counts as if it had done a little.
 fn times(observations: &[Observation], places: &[usize]) -> Vec<f64> {
     const LITTLE: f64 = 1e-3;
     let all: f64 = places.iter().map(|&at| observations[at].work.amount).sum();
@@ -161,8 +163,8 @@ fn times(observations: &[Observation], places: &[usize]) -> Vec<f64> {
     places.iter().map(|&at| observations[at].work.seconds / observations[at].work.amount.max(least)).collect()
 }
 
-/// The steps without a mark that stand alone above a time, but for those that waited for their data: outside an epoch's end
-/// a long wait is a burst of the loader, and part of the rate.
+/// Returns the isolated steps without a mark, except those that waited for their data: outside the end of an epoch, a
+/// long wait is a burst of the loader and part of the rate.
 fn isolated(observations: &[Observation], regular: &[usize], times: &[f64], largest: f64) -> Vec<usize> {
     let middle = stats::median(times).unwrap_or(0.0);
     let is_isolated = |at: usize, time: f64| {
@@ -173,19 +175,20 @@ fn isolated(observations: &[Observation], regular: &[usize], times: &[f64], larg
     regular.iter().zip(times).filter(|(at, time)| is_isolated(**at, **time)).map(|(at, _)| *at).collect()
 }
 
-/// The cut moved behind slow steps that stand alone among the first: what is set up once is warm-up.
+/// Moves the cut behind isolated slow steps among the first tenth: one-time set-up is warm-up.
 fn behind_early_ones(cut: usize, steps: usize, alone: &[usize]) -> usize {
     const EARLY: usize = 10;
     let early = cut.max(steps / EARLY);
     alone.iter().rev().find(|&&at| (cut..early).contains(&at)).map_or(cut, |at| at + 1)
 }
 
-/// Whether the steps that stand alone hold so little of the time after the cut that a rate without them is right.
+/// Whether isolated steps take so little of the time after the cut that a rate without them is right.
 ///
-/// Nobody says what happens in them. However rare they are, what holds more of the time is what training costs here, as a
-/// stall of thirty steps in each sixty does, and a rate without it is one that no run reaches.
+/// Nobody reports what happens in them. However rare they are, if they take more of the time, they belong to the cost
+/// of training here, and a rate without them is one that no run reaches: a stall of thirty steps in every sixty is an
+/// example.
 fn are_exceptions(observations: &[Observation], left_out: &[Option<&str>], cut: usize, alone: &[usize]) -> bool {
-    /// Half of the precision that is asked for by default, so that no interval is wrong for it.
+    /// Half of the default precision of 2 %, so that leaving them out cannot put the true rate outside an interval.
     const MOST: f64 = 0.01;
     let counted = (cut..observations.len()).filter(|&at| left_out[at].is_none());
     let seconds: f64 = counted.map(|at| observations[at].work.seconds).sum();
@@ -239,7 +242,7 @@ mod tests {
         assert!((throughput.estimate.value / rate - 1.0).abs() < 0.02, "{rate}: {throughput:?}");
     }
 
-    /// Steps of 10 ms with a little noise.
+    /// Returns steps of 10 ms with a little noise.
     fn steady(count: usize) -> Vec<f64> {
         Process::Independent(0.02).times(count, &mut Random(9)).into_iter().map(|time| time * 0.01).collect()
     }
@@ -265,8 +268,8 @@ mod tests {
 
     #[test]
     fn what_ends_at_different_times_is_all_warm_up() {
-        // Compiling in the first step, autotuning in the second, the optimiser's state in the fourth, and until the
-        // thirtieth another level.
+        // Compiling in the first step, autotuning in the second, the optimizer's state in the fourth, and another level
+        // until the thirtieth.
         let mut steps = steady(120);
         (steps[0], steps[1], steps[3]) = (3.0, 0.4, 0.05);
         steps[4..30].iter_mut().for_each(|time| *time *= 1.3);
@@ -306,7 +309,7 @@ mod tests {
         let steps = steady(100).into_iter().enumerate().map(|(at, time)| match at {
             30 | 60 => (time + 0.5, 0.0, Some("epoch")),
             45 => (time + 1.0, 0.0, Some("evaluation")),
-            // As fast as any other, and left out all the same.
+            // The step is as fast as any other, and is left out all the same.
             70 => (time, 0.0, Some("checkpoint")),
             _ => (time, 0.0, None),
         });

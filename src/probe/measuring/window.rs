@@ -1,4 +1,4 @@
-//! The steps of one probe, as they come in.
+//! Keeps the steps of one probe as they arrive.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use super::printed::{Printed, Stretch, Stretches};
 use super::throughput::Throughput;
 use crate::probe::stats::Work;
 
-/// Observations that are kept one by one; beyond it neighbours are added up, so that a flood of steps fits.
+/// The number of observations that are kept one by one. Beyond it neighbours are added up, so that memory stays
+/// bounded.
 const KEPT: usize = 1 << 14;
 
 /// The phase in which a step waits for its data.
@@ -24,7 +25,7 @@ pub(in crate::probe) struct StepReport<'r> {
     pub(in crate::probe) amount: f64,
     /// How long it waited for its data, in seconds.
     pub(in crate::probe) waited: f64,
-    /// What else happened in it.
+    /// The mark of the step, if it has one.
     pub(in crate::probe) mark: Option<&'r str>,
 }
 
@@ -34,17 +35,17 @@ pub(in crate::probe) struct Window {
     observations: Vec<Observation>,
     /// Names of the marks that steps had.
     kinds: Vec<String>,
-    /// Steps behind each observation that is not marked.
+    /// The number of steps in each unmarked observation.
     stride: u64,
     open: Option<Observation>,
     steps: u64,
     printed: Printed,
-    /// Whether there are but the first lines that were printed.
+    /// Whether there are only the first printed lines so far.
     is_first_only: bool,
 }
 
 impl Window {
-    /// Adds a step; one whose numbers make no sense is left out.
+    /// Adds a step; one with nonsensical numbers is left out.
     pub(in crate::probe) fn push(&mut self, step: StepReport<'_>) {
         let StepReport { at, seconds, amount, waited, mark } = step;
         if !(seconds > 0.0 && seconds.is_finite() && amount.is_finite() && amount >= 0.0) {
@@ -68,7 +69,7 @@ impl Window {
         }
     }
 
-    /// Counts the steps that were added so far, and no longer what they did.
+    /// From now on counts steps instead of their samples, including those added so far.
     pub(in crate::probe) fn count_steps(&mut self) {
         for step in self.observations.iter_mut().chain(&mut self.open) {
             #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
@@ -77,7 +78,7 @@ impl Window {
         }
     }
 
-    /// Adds rates that the step printed, in lines that came together.
+    /// Adds rates that the step printed, in lines that arrived together.
     pub(in crate::probe) fn push_rates(&mut self, at: Duration, rates: &[f64]) {
         let stretches = match self.printed.take(at.as_secs_f64(), rates) {
             Stretches::First(stretches) => {
@@ -85,7 +86,8 @@ impl Window {
                 stretches
             }
             Stretches::Known(stretches) => {
-                // The first lines stand for an unknown time, start-up included; without others they are better than none.
+                // The first lines cover an unknown time that includes start-up; they are used only while there are no
+                // others.
                 if std::mem::take(&mut self.is_first_only) {
                     (self.open, self.stride) = (None, 0);
                     self.observations.clear();
@@ -103,7 +105,7 @@ impl Window {
         self.steps
     }
 
-    /// Work per second between two moments, in seconds since the probe began; none where no step ended.
+    /// Returns the work per second between two moments, in seconds since the probe began; `None` where no step ended.
     pub(in crate::probe) fn rate_between(&self, (from, to): (f64, f64)) -> Option<f64> {
         let first = self.observations.partition_point(|step| step.at <= from);
         let within = self.observations.get(first..)?.iter().take_while(|step| step.at <= to);
@@ -120,7 +122,7 @@ impl Window {
         Throughput::of(&self.observations, &self.kinds)
     }
 
-    /// The place of a name; of too many different ones the last stands for all others.
+    /// Returns the place of a mark's name; if there are too many names, the last stands for all others.
     fn kind(&mut self, name: &str) -> usize {
         const MOST: usize = 16;
         match self.kinds.iter().position(|kind| kind == name) {
@@ -133,7 +135,8 @@ impl Window {
         }
     }
 
-    /// Adds up neighbours, but for marked ones, which must stay apart. Of a flood of marks every other one is dropped.
+    /// Adds up neighbours, except marked ones, which must stay separate. If there are too many marks, every other one
+    /// is dropped.
     fn halve(&mut self) {
         self.stride = self.stride.max(1) * 2;
         let mut kept: Vec<Observation> = Vec::with_capacity(KEPT);

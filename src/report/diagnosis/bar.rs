@@ -1,4 +1,4 @@
-//! Where a step's time goes, as a bar.
+//! Draws where a step's time goes, as a bar.
 
 use serde::Serialize;
 
@@ -13,10 +13,10 @@ pub struct Part {
     pub seconds: f64,
     /// Its share of the step.
     pub share: f64,
-    /// What a screen calls it.
+    /// Its name on the screen.
     #[serde(skip)]
     label: String,
-    /// What it is drawn with.
+    /// The character that it is drawn with.
     #[serde(skip)]
     sign: char,
 }
@@ -28,7 +28,7 @@ impl Part {
     }
 }
 
-/// The phases in the order in which they are drawn, and the signs that they are drawn with.
+/// The phases in the order in which they are drawn, with their characters.
 const PHASES: &[(&str, &str, char)] = &[
     ("data_wait", "data wait", '░'),
     ("host_to_device", "host to device", '▒'),
@@ -39,7 +39,7 @@ const PHASES: &[(&str, &str, char)] = &[
 ];
 const OVERHEAD: (&str, &str, char) = ("host_overhead", "host overhead", '·');
 
-/// The parts of a step, and what is left over as the host's overhead; none where the job tells of no phase.
+/// Returns the parts of a step, with the rest as the host's overhead; none where the job reports no phase.
 pub fn parts(evidence: &Evidence) -> Vec<Part> {
     let Some(step) = evidence.step() else { return Vec::new() };
     let known = |name: &str| PHASES.iter().any(|(phase, _, _)| *phase == name);
@@ -57,7 +57,7 @@ pub fn parts(evidence: &Evidence) -> Vec<Part> {
     let told: f64 = all.iter().map(|(.., seconds)| seconds).sum();
     let (name, label, sign) = OVERHEAD;
     all.push((name, label, sign, (step - told).max(0.0)));
-    // Phases of a device that works ahead of its host may add up to more than the step.
+    // If a device works ahead of its host, the phases may add up to more than the step.
     let whole = told.max(step);
     let part = |(name, label, sign, seconds): (&str, &str, char, f64)| Part {
         name: name.to_owned(),
@@ -69,7 +69,7 @@ pub fn parts(evidence: &Evidence) -> Vec<Part> {
     all.into_iter().map(part).collect()
 }
 
-/// The bar: each part in proportion, what is there at all as one sign at least where there is room.
+/// Draws the bar with each part in proportion; where there is room, every part gets at least one character.
 pub(super) fn drawn(parts: &[Part], width: usize) -> String {
     let mut bar = String::new();
     let mut end = 0.0;
@@ -90,7 +90,7 @@ pub(super) fn drawn(parts: &[Part], width: usize) -> String {
     bar
 }
 
-/// What each sign stands for, with its share.
+/// Returns what each character stands for, with its share.
 pub(super) fn legend(parts: &[Part]) -> Vec<String> {
     parts.iter().map(|part| format!("{} {} {:.0} %", part.sign, part.label, part.share * 100.0)).collect()
 }

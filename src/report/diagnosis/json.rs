@@ -8,7 +8,7 @@ use super::bar::{Part, parts};
 use crate::diagnosis::{Clue, Diagnosed, Differential, Evidence, Examined, Kind, Opening, Ran, Verdict, Worth};
 use crate::model::{Estimate, Facts, GpuUse, Readings};
 
-/// The format of the JSON; it rises when a member changes its meaning or goes away.
+/// The version of the JSON; it is raised when a member changes its meaning or is removed.
 const FORMAT: u32 = 1;
 
 /// What `gputune diagnose --json` prints; `docs/diagnosis.md` describes it.
@@ -26,35 +26,35 @@ pub struct DiagnosisReport<'e> {
     pub unit: String,
     /// Wall time of a step in seconds.
     pub step_seconds: Option<f64>,
-    /// Where it goes.
+    /// The parts of its time.
     pub step: Vec<Part>,
     /// Samples per second with replayed batches.
     pub ceiling: Option<f64>,
     /// Largest device memory in use, in bytes.
     pub peak_memory_bytes: Option<u64>,
-    /// Device memory that there is, in bytes.
+    /// The device's memory capacity in bytes.
     pub memory_capacity_bytes: Option<u64>,
-    /// What each GPU told.
+    /// The readings of each GPU.
     pub gpus: &'e [GpuUse],
-    /// What the machine told.
+    /// The readings of the host.
     pub host: &'e Readings,
-    /// What the job said of itself.
+    /// The facts that the job reported about itself.
     pub facts: &'e Facts,
-    /// The bottleneck; absent where nothing can be told.
+    /// The bottleneck; absent where nothing is known.
     pub bottleneck: Option<CauseReport>,
     /// How sure the bottleneck is, from 0 to 1.
     pub sureness: f64,
-    /// The same in a word.
+    /// The same in words.
     pub how_sure: &'static str,
     /// Whether nothing holds the job back.
     pub is_healthy: bool,
-    /// What was found beside it, the worst first.
+    /// Further causes that were found, the worst first.
     pub others: Vec<CauseReport>,
     /// The differential probes.
     pub probes: Vec<ProbeLine>,
     /// Wall time in seconds.
     pub elapsed_s: f64,
-    /// Whether it was stopped before everything was looked at.
+    /// Whether it was stopped before every probe was considered.
     pub is_interrupted: bool,
     /// The version of gputune.
     pub gputune_version: &'static str,
@@ -65,23 +65,23 @@ pub struct DiagnosisReport<'e> {
 pub struct CauseReport {
     /// Its name.
     pub cause: &'static str,
-    /// What a screen calls it.
+    /// Its name on the screen.
     pub title: &'static str,
     /// What kind of cause it is.
     pub kind: Kind,
     /// How sure it is by itself, from 0 to 1.
     pub sureness: f64,
-    /// What was seen.
+    /// The evidence.
     pub evidence: Vec<Clue>,
     /// What it is worth.
     pub worth: Worth,
     /// Parameters that are worth opening.
     pub open: Vec<Opening>,
-    /// What no parameter cures.
+    /// Cures that no parameter can bring.
     pub by_hand: Vec<CureReport>,
 }
 
-/// A way out that is no parameter.
+/// A cure that is no parameter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CureReport {
     /// What to do.
@@ -90,7 +90,7 @@ pub struct CureReport {
     pub why: &'static str,
 }
 
-/// A differential probe and what came of it.
+/// A differential probe and its result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProbeLine {
     /// Its name.
@@ -103,7 +103,7 @@ pub struct ProbeLine {
     /// Its samples per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples_per_second: Option<Estimate>,
-    /// Those of the loader alone, by workers.
+    /// The samples per second of the loader alone, by workers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub loader_samples_per_second: BTreeMap<u32, f64>,
 }

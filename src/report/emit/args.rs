@@ -23,7 +23,7 @@ pub(super) fn write(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     Ok(Written { text: shown.join(" ") + "\n", notes: notes(chosen, run) })
 }
 
-/// Whether a word has a setting in it, or is the option in front of one.
+/// Whether a word contains a setting, or is the option in front of one.
 fn carries(run: &Run<'_>, words: &[Word], at: usize, behind: usize) -> bool {
     let template = |word: &Word| word.template.and_then(|at| Some((at, run.step.command.get(at)?)));
     let Some((place, own)) = words.get(at).and_then(template) else { return true };
@@ -36,7 +36,7 @@ fn carries(run: &Run<'_>, words: &[Word], at: usize, behind: usize) -> bool {
         || (own.is_option() && !own.text().contains('=') && next.is_some_and(|(_, next)| is_its_value(next)))
 }
 
-/// What is said of the settings that are in no argument.
+/// Returns notes about settings that are in no argument.
 fn notes(chosen: &Chosen<'_>, run: &Run<'_>) -> Vec<String> {
     let mut elsewhere = Elsewhere::default();
     for (name, value) in chosen.settings.iter() {

@@ -1,4 +1,4 @@
-//! Settings under the names of a training framework; what it has no name for is said.
+//! Writes settings under the names of a training framework, with notes on those that it has no name for.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -10,12 +10,12 @@ use crate::model::{Precision, Value};
 /// Keys with their values, or why there are none.
 pub type Pairs = Result<Vec<(&'static str, Json)>, String>;
 
-/// What a framework calls a knob.
+/// The names of a knob in a framework.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
     /// The knob.
     pub knob: Knob,
-    /// The key, in a table below others where there are dots; the first of several.
+    /// The key, with dots for tables within tables; of several keys the first.
     pub key: &'static str,
     /// The keys with their values; an error says why there are none.
     pub write: fn(&Value) -> Pairs,
@@ -28,15 +28,15 @@ pub struct Framework {
     pub name: &'static str,
     /// Where its settings are documented.
     pub source: &'static str,
-    /// What it calls the knobs.
+    /// Its names for the knobs.
     pub keys: &'static [Key],
-    /// Further settings of its own that a parameter may be named after, each with the table that it is in.
+    /// Further settings of its own that a parameter may be named after, each with its table.
     pub own: &'static [(&'static str, &'static [&'static str])],
-    /// Where else a knob is set that it has no name for.
+    /// Where knobs are set for which the framework has no name.
     pub elsewhere: &'static [(Knob, &'static str)],
 }
 
-/// A scalar as it is.
+/// Converts a scalar to JSON.
 pub(super) fn json(value: &Value) -> Json {
     match value {
         Value::Bool(value) => json!(value),
@@ -58,7 +58,7 @@ pub(super) fn precision(value: &Value) -> Result<Precision, String> {
 }
 
 impl Framework {
-    /// The settings under its names, in the order of its table, and what is to be said beside them.
+    /// Returns the settings under the framework's names, in the order of its table, and notes.
     pub(super) fn map(&self, chosen: &Chosen<'_>) -> (Vec<(String, Json)>, Vec<String>) {
         let (entries, mut notes) = entries(chosen);
         let mut found: Vec<(usize, String, Json)> = Vec::new();
@@ -103,7 +103,7 @@ impl Framework {
         ))
     }
 
-    /// As one JSON object, dots as objects in objects.
+    /// Writes one JSON object, in which dots become nested objects.
     pub(super) fn write_json(&self, chosen: &Chosen<'_>) -> Written {
         let (pairs, notes) = self.map(chosen);
         let mut object = Map::new();
@@ -114,7 +114,7 @@ impl Framework {
         Written { text: serde_json::to_string_pretty(&object).unwrap_or_default() + "\n", notes }
     }
 
-    /// As YAML with notes as comments; `first` stands in front.
+    /// Writes YAML with the notes as comments; `first` comes first.
     pub(super) fn write_yaml(&self, chosen: &Chosen<'_>, first: &[(&str, Json)], comments: &[&str]) -> Written {
         let (pairs, notes) = self.map(chosen);
         let mut text = String::new();
@@ -152,7 +152,7 @@ fn insert(object: &mut Map<String, Json>, key: &str, value: Json) {
     }
 }
 
-/// A key with its value; texts are quoted, which JSON and YAML do alike.
+/// Writes a key with its value; texts are quoted, in the same way as in JSON.
 fn yaml_lines(key: &str, value: &Json, depth: usize, text: &mut String) {
     let indent = "  ".repeat(depth);
     match value {

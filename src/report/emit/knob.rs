@@ -1,9 +1,10 @@
-//! What a parameter is to a training framework: by the target that it is applied to, else by its name, else by its role.
+//! Maps a parameter to a knob of training frameworks: by the target that it is applied to, else by its name, else by
+//! its role.
 
 use super::Chosen;
 use crate::model::{Parameter, Role, Value};
 
-/// Something that every framework has a name of its own for.
+/// Something for which every framework has a name of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knob {
     /// Samples of a batch.
@@ -20,7 +21,7 @@ pub enum Knob {
     PersistentWorkers,
     /// Whether the last batch is left out where it is smaller.
     DropLast,
-    /// The number format that is computed in.
+    /// The number format of the computation.
     Precision,
     /// Whether and how the model is compiled.
     Compile,
@@ -40,16 +41,16 @@ pub enum Knob {
     ZeroStage,
 }
 
-/// How a knob is recognised.
+/// The ways to recognise a knob.
 #[derive(Debug, Clone, Copy)]
 pub struct KnobFacts {
     /// Which.
     pub knob: Knob,
-    /// The adapter's target that is the same.
+    /// The adapter's target with the same meaning.
     pub target: Option<&'static str>,
-    /// Names that mean it wherever they stand: those of frameworks' own settings, and of their examples' arguments.
+    /// Names that always mean the knob: those of frameworks' own settings, and of the arguments in their examples.
     pub names: &'static [&'static str],
-    /// The role that is the same.
+    /// The role with the same meaning.
     pub role: Option<Role>,
 }
 
@@ -133,7 +134,7 @@ pub const KNOBS: &[KnobFacts] = &[
     KnobFacts { knob: Knob::ZeroStage, target: None, names: &["zero_stage"], role: None },
 ];
 
-/// A setting that is to be written, and what it is.
+/// A setting to write, with the knob it stands for.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry {
     pub(super) name: String,
@@ -141,7 +142,8 @@ pub(super) struct Entry {
     pub(super) knob: Option<Knob>,
 }
 
-/// All settings with what they are. What one step takes in pieces is a smaller batch and accumulation to every framework.
+/// Returns all settings with their knobs. If a step is computed in pieces, that becomes a smaller batch with
+/// accumulation, as every framework has it.
 pub(super) fn entries(chosen: &Chosen<'_>) -> (Vec<Entry>, Vec<String>) {
     let all = chosen.settings.iter().map(|(name, value)| {
         let (knob, value) = match switch(name, value) {
@@ -191,7 +193,7 @@ fn knob_of(chosen: &Chosen<'_>, name: &str, value: &Value) -> Option<Knob> {
         let role = role(chosen, name, value)?;
         KNOBS.iter().find(|facts| facts.role == Some(role))
     };
-    // Another target is something that no framework has a name for.
+    // Any other target is something for which no framework has a name.
     let is_other = target.is_some_and(|target| target != "arg" && !target.starts_with("env."));
     let found = by_target.or_else(|| if is_other { None } else { by_name().or_else(by_role) });
     found.map(|facts| facts.knob)

@@ -1,4 +1,4 @@
-//! The best config as text for other programs.
+//! Writes the best config as text for other programs.
 
 mod accelerate;
 mod args;
@@ -31,23 +31,23 @@ pub const FRAMEWORKS: &[(&str, Framework)] = &[
     ("accelerate", accelerate::ACCELERATE),
 ];
 
-/// A config that is to be written.
+/// A config to write.
 #[derive(Debug, Clone, Copy)]
 pub struct Chosen<'c> {
     /// Its names and values.
     pub settings: &'c Settings,
-    /// What they are applied to.
+    /// The targets that they are applied to.
     pub apply: &'c [Applied],
-    /// The space, where it is known: what a parameter is, its role there tells.
+    /// The space, where it is known; it has the roles of the parameters.
     pub space: Option<&'c Space>,
     /// The command that was tuned; none where a step in this process was.
     pub run: Option<Run<'c>>,
-    /// What is to be run next, as reports show it; none where no command was tuned.
+    /// The command to run next, as reports show it; `None` where no command was tuned.
     pub next: Option<&'c str>,
 }
 
 impl<'c> Chosen<'c> {
-    /// A config of which only names and values are known.
+    /// Makes one from names and values alone.
     pub fn of(settings: &'c Settings) -> Self {
         Self { settings, apply: &[], space: None, run: None, next: None }
     }
@@ -58,11 +58,11 @@ impl<'c> Chosen<'c> {
 pub struct Written {
     /// The text; ends with a line break unless it is empty.
     pub text: String,
-    /// What the text has no place for, and why.
+    /// What the text cannot contain, and why.
     pub notes: Vec<String>,
 }
 
-/// Why a config cannot be written in a form: a sentence, and what to do.
+/// Why a config cannot be written in a form, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Unwritable {
@@ -78,7 +78,7 @@ impl Unwritable {
     }
 }
 
-/// Said of a form that only a command has.
+/// The error of a form that needs a command.
 fn no_command() -> Unwritable {
     Unwritable::new(
         "nothing is known of a command here, so it is not known what it takes",
@@ -97,12 +97,12 @@ pub struct Format {
     pub write: fn(&Chosen<'_>) -> Result<Written, Unwritable>,
 }
 
-/// All names and values, for a form that has a place for every one.
+/// Wraps a text with all names and values, in a form that can contain all of them.
 fn whole(text: String) -> Result<Written, Unwritable> {
     Ok(Written { text, notes: Vec::new() })
 }
 
-/// What is to be run next, as reports show it.
+/// Writes what to run next, as reports show it.
 fn next(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     chosen.next.map_or_else(|| Err(no_command()), |next| whole(format!("{next}\n")))
 }
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// As an adapter's script has them, with names that say nothing.
+    /// Settings as a script with an adapter has them, under names that carry no meaning.
     fn applied() -> (Settings, Vec<Applied>) {
         let all = [
             ("a", "dataloader.batch_size", Value::from(256)),
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// A command of many forms, rendered for settings; what it gets, what its variables are, and what is said beside.
+    /// Writes a command in a form, with its variables and notes.
     fn of_command(words: &[&str], env: &[(&str, &str)], settings: &Settings, apply: &[Applied], form: &str) -> String {
         let step = StepTemplate {
             command: words.iter().map(|word| Template::parse(word)).collect(),

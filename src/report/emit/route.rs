@@ -1,4 +1,4 @@
-//! How a setting reaches the command: what of it can stand in arguments, what in variables, and what in neither.
+//! Finds out how a setting reaches the command: in arguments, in variables, or otherwise.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::probe::{StepTemplate, Template, Word, adapter::By, protocol::CONFIG};
 /// A command that a config is run with.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'c> {
-    /// Before settings are filled in.
+    /// The command before settings are filled in.
     pub step: &'c StepTemplate,
     /// The space, where it is known.
     pub space: Option<&'c Space>,
@@ -19,28 +19,28 @@ pub struct Run<'c> {
     pub probe_dir: &'c Path,
 }
 
-/// A way to the command.
+/// A way for a setting to reach the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Route {
     /// In an argument of the script.
     Argument,
-    /// In a word up to the script: its launcher's, or the script's own name.
+    /// In a word before the script's arguments: one of its launcher, or the script's own name.
     Launcher(String),
     /// In a variable.
     Variable(String),
     /// In a file that is rendered.
     File(String),
-    /// By an adapter's hook, in nothing that can be written in front of a command or behind it.
+    /// By an adapter's hook, and in nothing that could be written around a command.
     Hook,
-    /// In the variable that has the whole config.
+    /// In the variable that holds the whole config.
     Config,
 }
 
-/// Programs that start a script which need not be Python's: what stands in front of it belongs to them.
+/// Programs that start a script, which need not be in Python; the words in front of the script belong to them.
 const LAUNCHERS: &[&str] = &["torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec", "horovodrun"];
-/// Modules of Python that are such programs.
+/// Python modules that are such programs.
 const LAUNCHER_MODULES: &[&str] = &["torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"];
-/// Programs whose command line is one word of a command.
+/// Programs that take a whole command line as one word.
 const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish", "ksh"];
 
 impl Run<'_> {
@@ -49,7 +49,7 @@ impl Run<'_> {
         self.step.words(settings, self.gputune, self.probe_dir)
     }
 
-    /// Where the script's own arguments begin among the templates of the command, or why that cannot be told.
+    /// Returns where the script's own arguments begin among the templates of the command, or why that is not known.
     pub(super) fn arguments_from(&self) -> Result<usize, &'static str> {
         let command: Vec<&str> = self.step.command.iter().map(Template::text).collect();
         let base = |at: usize| command.get(at).map_or("", |word| word.rsplit('/').next().unwrap_or(word));
@@ -69,7 +69,7 @@ impl Run<'_> {
         if is_launched { Err("which of the command's words is the script cannot be told") } else { Ok(1) }
     }
 
-    /// The ways of a setting; none where only others are derived from it.
+    /// Returns the routes of a setting; none where it only serves to derive others.
     pub(super) fn routes(&self, name: &str) -> Vec<Route> {
         let has = |template: &Template| template.names().any(|(found, _)| found == name);
         let behind = self.arguments_from().unwrap_or(usize::MAX);
@@ -101,7 +101,7 @@ impl Run<'_> {
         self.space.map(|space| self.step.unheard(space)).unwrap_or_default()
     }
 
-    /// The variables that settings reach the command by; the whole config is among them where some reach it no other way.
+    /// Returns the variables that carry settings, including that of the whole config if a setting has no other route.
     pub(super) fn variables(&self, settings: &Settings) -> Vec<(String, String)> {
         let tuned = |name: &str| {
             let template = self.step.env.iter().find(|(known, _)| known == name).map(|(_, value)| value);
@@ -121,7 +121,7 @@ impl Run<'_> {
         let config = (!is_heard).then(|| (CONFIG.to_owned(), json()));
         let mut all: Vec<(String, String)> = Vec::new();
         for (name, value) in config.into_iter().chain(rendered.env) {
-            // The last one counts, as it does for a process.
+            // The last one counts, as for a process.
             all.retain(|(known, _)| *known != name);
             all.push((name, value));
         }
@@ -136,7 +136,7 @@ impl Run<'_> {
     }
 }
 
-/// What is said of settings that a form has no place for: each reason once, with what it holds for.
+/// Notes on settings that a form cannot contain: each reason once, with the settings it holds for.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere(Vec<(String, Vec<String>)>);
 

@@ -1,4 +1,4 @@
-//! Words as a POSIX shell reads them (POSIX.1-2017, "Shell Command Language", 2.2 Quoting and 2.10.2, rule 7).
+//! Writes words for a POSIX shell (POSIX.1-2017, "Shell Command Language", 2.2 Quoting and 2.10.2, rule 7).
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ const RESERVED: &[&str] = &[
     "time", "until", "while",
 ];
 
-/// Variables that shells keep for themselves: bash takes no value for some, zsh ties others to its search paths.
+/// Variables that shells reserve: bash ignores values for some, zsh ties others to its search paths.
 const KEPT: &[&str] = &[
     "BASHOPTS",
     "BASH_VERSINFO",
@@ -34,15 +34,15 @@ const KEPT: &[&str] = &[
     "watch",
 ];
 
-/// A word as a POSIX shell reads it: bare where that is safe, else in quotes. What a terminal would obey (escape
-/// sequences) is written in digits.
+/// Returns a word for a POSIX shell: bare where that is safe, else quoted. Characters that a terminal would act on
+/// (escape sequences) are written as numbers.
 pub fn shell_word(word: &str) -> String {
     let is_safe = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
     // A word that begins with `=` names a program to zsh.
     if !word.is_empty() && !word.starts_with('=') && word.chars().all(is_safe) {
         return word.to_owned();
     }
-    // In a string of its own, `$(...)` gives its text back without the line breaks at its end, which stay as they are.
+    // `$(...)` drops line breaks at the end of its text, so line breaks are not written this way.
     let is_command = |c: char| c.is_control() && c != '\n';
     let mut quoted = String::from("'");
     for c in word.chars() {
@@ -62,7 +62,7 @@ pub fn shell_word(word: &str) -> String {
     quoted
 }
 
-/// Words as a command: the first is a program, whatever it is called.
+/// Returns words as a command; the first is a program, whatever its name.
 pub(super) fn command<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     let mut words = words.into_iter();
     let program = words.next().map(|program| {
@@ -73,7 +73,7 @@ pub(super) fn command<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     program.into_iter().chain(words.map(shell_word)).collect::<Vec<_>>().join(" ")
 }
 
-/// A command with variables in front; those that a shell cannot set are given to it by `env`.
+/// Returns a command with variables in front; those that a shell cannot set are set by `env`.
 pub(super) fn command_with(variables: &[(String, String)], command: &str) -> String {
     if variables.is_empty() {
         return command.to_owned();
@@ -91,7 +91,7 @@ pub(super) fn assignment(name: &str, value: &str) -> String {
     format!("{name}={}", shell_word(value))
 }
 
-/// Whether a shell can set a variable of this name without harm to itself.
+/// Whether a shell can set a variable of this name without harming itself.
 pub(super) fn is_variable(name: &str) -> bool {
     let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');

@@ -12,8 +12,8 @@ pub(super) fn write(settings: &Settings) -> String {
     text
 }
 
-/// A value as every reader of YAML takes it: texts in quotes, and numbers with an exponent as YAML 1.1 has them, which
-/// takes `1e-5` for a text (<https://yaml.org/type/float.html>).
+/// Returns a value in a form that every YAML reader accepts: texts in quotes, and numbers with an exponent as in YAML
+/// 1.1, which reads `1e-5` as a text (<https://yaml.org/type/float.html>).
 pub fn yaml_scalar(value: &Value) -> String {
     match value {
         // A JSON string is a YAML double-quoted scalar.

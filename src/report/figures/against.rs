@@ -1,4 +1,4 @@
-//! What counts against each parameter.
+//! Plots the result against each parameter.
 
 use super::{Along, Scatter, Studied, figure};
 use crate::model::Purpose;
@@ -49,7 +49,7 @@ fn one(studied: &Studied<'_>, at: usize) -> Option<Figure> {
         _ => text += &format!(" {absent} trials do not use {name}."),
     }
     let (x, limits, series) = (along.axis, Vec::new(), scatter.done());
-    // Between names there is nothing that a line could lead through.
+    // Between names a line would have no meaning.
     let line = (x.scale != Scale::Categories && best.len() > 1).then(|| Line {
         label: "best at each setting".to_owned(),
         is_steps: false,

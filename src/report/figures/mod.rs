@@ -65,12 +65,12 @@ pub const FIGURES: &[FigureRow] = &[
     },
 ];
 
-/// All figures that there is something to show in.
+/// Returns all figures that have something to show.
 pub fn figures(study: &Study) -> Vec<Figure> {
     Studied::of(study).figures()
 }
 
-/// A study with what follows from it, worked out once.
+/// A study with results derived from it, computed once.
 pub(super) struct Studied<'s> {
     pub(super) study: &'s Study,
     pub(super) best: Option<Best>,
@@ -85,12 +85,12 @@ impl<'s> Studied<'s> {
         Self { study, best: study.best(), front }
     }
 
-    /// All figures that there is something to show in.
+    /// Returns all figures that have something to show.
     pub(super) fn figures(&self) -> Vec<Figure> {
         FIGURES.iter().flat_map(|row| (row.build)(self)).collect()
     }
 
-    /// What became of a trial.
+    /// Returns the mark for the result of a trial.
     pub(super) fn mark(&self, trial: &Trial) -> Mark {
         let is = |config: &Config| trial.config == *config;
         match &trial.outcome {
@@ -109,13 +109,13 @@ impl<'s> Studied<'s> {
         }
     }
 
-    /// What counts of a trial, if it was measured.
+    /// Returns the value of the objective for a trial, if it was measured.
     pub(super) fn counted(&self, trial: &Trial) -> Option<Estimate> {
         let estimate = self.study.objective.estimate(trial.outcome.partial_measurement()?)?;
         estimate.value.is_finite().then_some(estimate)
     }
 
-    /// The axis of what counts.
+    /// Returns the axis of the objective.
     pub(super) fn result_axis(&self) -> Axis {
         let metric = self.study.objective.metric();
         let mut trials = self.study.history.trials().iter();
@@ -127,7 +127,7 @@ impl<'s> Studied<'s> {
         Axis::linear(label, metric_unit(metric))
     }
 
-    /// What counts, in a word or a few.
+    /// Returns the name of the objective in a few words.
     pub(super) fn result(&self) -> String {
         if self.study.objective.is_pareto() {
             self.study.objective.metric().to_owned()
@@ -136,7 +136,7 @@ impl<'s> Studied<'s> {
         }
     }
 
-    /// The better of two numbers of what counts.
+    /// Whether `a` is the better value of the objective.
     pub(super) fn is_better(&self, a: f64, b: f64) -> bool {
         match self.study.objective.direction() {
             Direction::Maximize => a > b,
@@ -155,7 +155,7 @@ pub(super) fn metric_unit(metric: &str) -> Unit {
     }
 }
 
-/// The axis of a parameter, and what turns a config's setting into a place on it.
+/// The axis of a parameter, with a mapping from a config's setting to its place.
 pub(super) struct Along<'s> {
     study: &'s Study,
     at: usize,
@@ -165,8 +165,8 @@ pub(super) struct Along<'s> {
 }
 
 impl<'s> Along<'s> {
-    /// The axis of a parameter, by its place in the space. Texts stand in their order; those that no trial has are left
-    /// out. So is what has no value at all, unless it shares the axis with texts.
+    /// Makes the axis of a parameter, by its place in the space. Texts are in their order; those that occur in no trial
+    /// are left out, and so are configs without a value, unless they share the axis with texts.
     pub(super) fn of(study: &'s Study, at: usize) -> Self {
         let parameter = &study.space.parameters()[at];
         let values = || study.history.trials().iter().map(|trial| value_of(study, at, &trial.config));
@@ -189,7 +189,7 @@ impl<'s> Along<'s> {
         Self { study, at, axis, levels }
     }
 
-    /// Where a config stands; nowhere, where it has no setting of a parameter that counts.
+    /// Returns the place of a config; `None` where the parameter has no setting in it.
     pub(super) fn place(&self, config: &Config) -> Option<f64> {
         let value = value_of(self.study, self.at, config);
         if self.axis.scale == Scale::Categories {
@@ -200,8 +200,8 @@ impl<'s> Along<'s> {
     }
 }
 
-/// The setting of a parameter, by its place in the space, that a config ran with: of the job as it is, what it used, which
-/// need not be in the space.
+/// Returns the setting of a parameter, by its place in the space, that a config ran with. For the job as it is that is
+/// what it used, which need not be in the space.
 fn value_of(study: &Study, at: usize, config: &Config) -> Option<Value> {
     let parameter = &study.space.parameters()[at];
     match config.level(at) {
@@ -211,7 +211,7 @@ fn value_of(study: &Study, at: usize, config: &Config) -> Option<Value> {
     }
 }
 
-/// Sizes that differ by much, as powers of two do, stand at equal ratios.
+/// Chooses the scale: sizes that differ by a large factor, as powers of two do, get equal distances for equal ratios.
 fn scale_of(numbers: &[f64]) -> Scale {
     const MUCH: f64 = 15.0;
     let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);

@@ -4,7 +4,7 @@ use super::{Along, Studied, figure, float};
 use crate::model::{Purpose, Trial};
 use crate::report::figure::{Drawing, Figure, Parallel, Strand};
 
-/// Lines that can be told apart, more or less.
+/// The most lines that can still be distinguished, more or less: a round number.
 const MOST: usize = 400;
 
 pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
@@ -18,7 +18,7 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     if along.len() < 2 || scored.is_empty() {
         return Vec::new();
     }
-    // The worst first: the best are drawn above them.
+    // The worst comes first, so that the best are drawn on top.
     scored.sort_by(|a, b| study.objective.score(a.0).total_cmp(&study.objective.score(b.0)));
     let last = float(scored.len().saturating_sub(1).max(1));
     let strand = |trial: &Trial, rank: Option<f64>, value: Option<f64>| Strand {
@@ -46,7 +46,7 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     vec![figure("parallel", "parallel".to_owned(), title, text, Drawing::Parallel(Parallel { axes, lines }))]
 }
 
-/// The best half of what there is room for, and of the others as many, evenly.
+/// Keeps the best lines for half of the room, and an even selection of the others for the rest.
 fn thinned(mut lines: Vec<Strand>) -> Vec<Strand> {
     let best = lines.split_off(lines.len() - MOST / 2);
     let step = lines.len().div_ceil(MOST / 2).max(1);

@@ -1,17 +1,17 @@
-//! Where a step's time went.
+//! Plots where the time of steps went.
 
 use super::{Studied, figure};
 use crate::model::{Measurement, Trial, quantity::show_seconds};
 use crate::report::figure::{Axis, Bar, Bars, Drawing, Figure, Mark, Unit};
 use crate::report::row::sorted;
 
-/// Bars that can be read side by side.
+/// The most bars that can be compared side by side: a round number.
 const MOST: usize = 16;
 
 /// The phases of a step in their order (docs/protocol.md); others follow by name.
 const ORDER: &[&str] = &["data_wait", "host_to_device", "forward", "backward", "communication", "optimizer"];
 
-/// What no phase accounts for.
+/// The name of the time that belongs to no phase.
 const REST: &str = "everything else";
 
 pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
@@ -52,7 +52,7 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     vec![figure("phases", "phases".to_owned(), "where a step's time went".to_owned(), text + &rest, drawing)]
 }
 
-/// What a step takes; where only a rate was read, what its phases take.
+/// Returns the time of a step; where only a rate was read, the sum of its phases.
 fn step_seconds(measurement: &Measurement) -> Option<f64> {
     let phases: f64 = measurement.phase_seconds.values().sum();
     measurement.timing.step_seconds.map(|seconds| seconds.max(phases)).or(Some(phases)).filter(|seconds| *seconds > 0.0)

@@ -1,4 +1,4 @@
-//! The first two metrics of a front against each other.
+//! Plots the first two metrics of a front against each other.
 
 use super::{Scatter, Studied, figure, metric_unit};
 use crate::model::{Direction, Goal};

@@ -1,4 +1,4 @@
-//! What each probe came to, and the best so far.
+//! Plots the result of each probe, and the best so far.
 
 use super::{Scatter, Studied, figure};
 use crate::model::Purpose;

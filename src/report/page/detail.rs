@@ -1,4 +1,4 @@
-//! What there is to say about one trial.
+//! Collects everything that the page shows about one trial.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::search::Study;
 /// One trial.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Detail {
-    /// A label and what there is to say, line by line.
+    /// Labels, each with a text of one or more lines.
     facts: Vec<(String, String)>,
     /// Where its log is, from the folder of the search.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,7 +27,7 @@ pub(super) struct Detail {
     /// The last lines that it printed.
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
-    /// What it did over its time.
+    /// Its timeline.
     #[serde(skip_serializing_if = "Option::is_none")]
     timeline: Option<Timeline>,
 }
@@ -105,7 +105,7 @@ fn measured(m: &Measurement, facts: &mut Facts) {
     }
 }
 
-/// What the machine told, each number by its name.
+/// Adds the readings of the host, each under its name.
 fn readings(host: &Readings, facts: &mut Facts) {
     for row in METRICS {
         let Some(reading) = host.get(&row.metric) else { continue };
@@ -121,8 +121,8 @@ fn readings(host: &Readings, facts: &mut Facts) {
     }
 }
 
-/// A text without what would move a terminal's cursor or change its colours: escape sequences (ECMA-48) and other control
-/// characters, but for ends of lines and tabs. Of a line that a progress bar wrote over, what stood there last is kept.
+/// Returns a text without escape sequences (ECMA-48) and other control characters, except line ends and tabs. Of a line
+/// that a progress bar overwrote, the last text is kept.
 fn plain(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in text.split('\n') {
@@ -140,7 +140,7 @@ fn without_escapes(line: &str) -> String {
         match c {
             '\u{1b}' if chars.peek() == Some(&'[') => {
                 chars.next();
-                // Parameters, then one character that ends it.
+                // Parameters, then one final character.
                 while chars.next_if(|c| matches!(c, '\u{20}'..='\u{3f}')).is_some() {}
                 chars.next_if(|c| matches!(c, '\u{40}'..='\u{7e}'));
             }
@@ -152,7 +152,7 @@ fn without_escapes(line: &str) -> String {
                 }
             }
             '\t' => safe.push(c),
-            // Marks that turn the direction of writing would show a text as another (CVE-2021-42574).
+            // Marks that reverse the direction of writing could disguise a text (CVE-2021-42574).
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
             c if c.is_control() => {}
             c => safe.push(c),

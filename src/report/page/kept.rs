@@ -1,4 +1,4 @@
-//! What the folder of a search keeps of each trial beside the journal, as far as there is room for it in a page.
+//! Reads what the folder of a search keeps of each trial besides the journal, as far as a page has room for it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,17 +10,18 @@ use crate::probe::{CommandProber, Effort, Timeline};
 use crate::report::Subject;
 use crate::report::redact::redacted;
 
-/// The most of all logs together that a page has, in bytes, and of one; with many trials each has less.
+/// The most bytes of all logs together in a page, and of a single one; with many trials each gets less. The limits here
+/// are round numbers.
 const ALL_LOGS: usize = 2 << 20;
 const ONE_LOG: usize = 8 << 10;
 
 /// The most numbers of all timelines together; one is about seven bytes.
 const ALL_NUMBERS: usize = 250_000;
 
-/// Less of a log would say nothing.
+/// The fewest bytes of a log that are worth showing.
 const LEAST_LOG: usize = 400;
 
-/// What is kept of a trial beside its outcome.
+/// What is kept of a trial besides its outcome.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Kept {
     /// Why the strategy proposed it.
@@ -29,11 +30,12 @@ pub(super) struct Kept {
     pub(super) log_name: Option<String>,
     /// The last lines that it printed.
     pub(super) log: Option<String>,
-    /// What it did over its time.
+    /// Its timeline.
     pub(super) timeline: Option<Timeline>,
 }
 
-/// What is kept of each trial, by its number. Where there is no room for all, the best goes first, then what failed.
+/// Reads what is kept of each trial, by its number. Where there is no room for all, the best come first, then those
+/// that failed.
 pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
     let Subject { study, best, folder, .. } = *subject;
     let trials = study.history.trials();
@@ -66,7 +68,8 @@ pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
     kept
 }
 
-/// The last whole lines of a file, in no more than so many bytes; what is no UTF-8 is replaced. None where there is no file.
+/// Returns the last complete lines of a file, in at most `most` bytes, with invalid UTF-8 replaced; `None` where there
+/// is no file.
 fn tail(path: &Path, most: usize) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
@@ -76,7 +79,7 @@ fn tail(path: &Path, most: usize) -> Option<String> {
     file.take(most as u64).read_to_end(&mut bytes).ok()?;
     let begin = if from == 0 { 0 } else { bytes.iter().position(|&byte| byte == b'\n').map_or(0, |end| end + 1) };
     let text = String::from_utf8_lossy(bytes.get(begin..).unwrap_or_default()).into_owned();
-    // A byte that is replaced takes three.
+    // A byte that is replaced becomes three.
     let over = text.len().saturating_sub(most);
     let cut = (over..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     Some(text.get(cut..).unwrap_or_default().trim_end().to_owned())

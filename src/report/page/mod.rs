@@ -1,4 +1,4 @@
-//! A study as one page for a browser: everything is in the file, nothing is fetched, and no text in it can run.
+//! Writes a study as one page for a browser: everything is in the file, nothing is loaded, and no text in it can run.
 //!
 //! Texts of the user's command, its settings and its output go in as JSON in which no character ends its element, and are
 //! put in place as text, never as HTML. A Content-Security-Policy allows the page's own script and style and nothing else:
@@ -38,7 +38,7 @@ struct Content<'c> {
     table: Rows,
     details: BTreeMap<u32, Detail>,
     about: Vec<(&'static str, String)>,
-    /// How to get the same again: what for, and the command or text.
+    /// How to get the same result again: purposes with commands or texts.
     reproduce: Vec<(&'static str, String)>,
 }
 
@@ -83,7 +83,7 @@ fn reproduce(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     steps
 }
 
-/// The style that Observable Plot puts into each figure; `chart/build` works it out.
+/// The hash of the style that Observable Plot puts into each figure; `chart/build` computes it.
 const PLOT_STYLE: &str = include_str!("chart/style.sha256");
 
 fn assembled(name: &str, json: &str) -> String {
@@ -104,7 +104,7 @@ fn assembled(name: &str, json: &str) -> String {
     filled(include_str!("page.html"), &parts)
 }
 
-/// A text with names replaced; what comes in their place is not looked at again.
+/// Replaces names in a text; the replacements are not searched again.
 fn filled(template: &str, parts: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(template.len() + parts.iter().map(|(_, part)| part.len()).sum::<usize>());
     let mut rest = template;
@@ -119,14 +119,15 @@ fn filled(template: &str, parts: &[(&str, &str)]) -> String {
     text
 }
 
-/// A number that nobody could know who wrote what the page shows: that was there before it. It comes from the keys that the
-/// standard library draws against crafted keys of maps.
+/// Returns a number that nobody who wrote any of the shown text could know in advance. It comes from the keys that the
+/// standard library draws to protect maps against crafted keys.
 fn nonce() -> String {
     let word = || RandomState::new().hash_one(0_u8);
     format!("{:016x}{:016x}", word(), word())
 }
 
-/// JSON in which nothing ends or opens an element, or a line of a script (U+2028, U+2029; ECMA-262, "Line Terminators").
+/// Escapes JSON so that nothing in it ends or opens an element, or a line of a script (U+2028, U+2029; ECMA-262, "Line
+/// Terminators").
 fn in_an_element(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {

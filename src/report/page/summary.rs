@@ -1,4 +1,4 @@
-//! The head of the page: what was found, how sure, why, and what to do next.
+//! Makes the head of the page: what was found, how sure, why, and what to do next.
 
 use std::collections::BTreeMap;
 
@@ -27,21 +27,21 @@ use crate::search::{Best, StopReason, Study, Verdict};
 pub(super) struct Summary {
     /// The finding, in a few words.
     headline: String,
-    /// How sure it is, or what to make of it.
+    /// How sure it is, or what it means.
     sub: String,
     /// Whether a config was found.
     is_found: bool,
     /// Whether the search was cut short.
     is_interrupted: bool,
-    /// Numbers that one looks for first.
+    /// The most important numbers.
     cards: Vec<Card>,
-    /// The config, beside the baseline's.
+    /// The config, next to the baseline's.
     settings: Vec<Setting>,
-    /// Configs that cannot be told from it.
+    /// Configs that cannot be distinguished from it.
     ties: Vec<String>,
-    /// Further findings: a label, and what there is to say.
+    /// Further findings, each with a label.
     lines: Vec<(String, String)>,
-    /// What to run next: what for, and the command.
+    /// What to run next: purposes with commands.
     next: Vec<(String, String)>,
 }
 
@@ -56,7 +56,7 @@ struct Card {
 struct Setting {
     name: String,
     value: String,
-    /// The baseline's, where it is another.
+    /// The baseline's setting, where it differs.
     before: Option<String>,
 }
 
@@ -84,7 +84,7 @@ impl Summary {
             let texts: Vec<&str> = lines.iter().map(|line| line.get(10..).unwrap_or(line).trim()).collect();
             summary.lines.push(("limit".to_owned(), texts.join("; ")));
         }
-        // Care and the front tell their lines with the label in front, ten characters wide.
+        // The lines of care and the front begin with a label, ten characters wide.
         for line in Care::of(study).lines() {
             summary.add_line(&line);
         }
@@ -223,9 +223,9 @@ fn compared(settings: &Settings, before: Option<&Settings>) -> Vec<Setting> {
     all
 }
 
-/// What changed most in the time that a sample takes, where the phases of both are known.
+/// Describes what changed most in the time per sample, where the phases of both are known.
 fn why(before: &Measurement, now: &Measurement) -> Option<String> {
-    /// A change that explains less is no explanation.
+    /// A change that explains a smaller share is no explanation: a round number.
     const NOTABLE: f64 = 0.2;
     let each = |m: &Measurement, phase: &str| Some(m.phase_seconds.get(phase)? / m.timing.samples_per_step?);
     let whole = |m: &Measurement| Some(m.timing.step_seconds? / m.timing.samples_per_step?);

@@ -11,7 +11,7 @@ use crate::report::row::{shown_result, sorted};
 #[derive(Debug, Serialize)]
 pub(super) struct Rows {
     columns: Vec<Column>,
-    /// The rows, the best first; confirmations, and short probes of what was measured longer, follow.
+    /// The rows, the best first; then come confirmations, and short probes of configs that were measured longer.
     rows: Vec<Row>,
 }
 
@@ -43,7 +43,7 @@ enum Cell {
     Text(String),
 }
 
-/// What a trial came to, one column each; those that no trial has are left out.
+/// A column with a result of trials; it is left out if no trial has it.
 type Told = (&'static str, Unit, fn(&Measurement) -> Option<f64>);
 
 const TOLD: &[Told] = &[
@@ -71,7 +71,7 @@ impl Rows {
         let goals: Vec<&str> = study.objective.goals().iter().map(|goal| goal.metric.as_str()).collect();
         columns.extend(goals.iter().map(|metric| column(metric, metric_unit(metric), false)));
         let is_told = |told: &&Told| trials.iter().filter_map(measurement).any(|m| (told.2)(&m).is_some());
-        // What counts has a column already.
+        // The objective already has a column.
         let counts = |told: &&Told| goals.iter().any(|goal| goal.replace('_', " ") == told.0);
         let told: Vec<&Told> = TOLD.iter().filter(|told| !counts(told)).filter(is_told).collect();
         columns.extend(told.iter().map(|(label, unit, _)| column(label, *unit, false)));
@@ -93,7 +93,7 @@ impl Rows {
     }
 }
 
-/// All trials: those that reports list, in their order, and then all others.
+/// Returns all trials: those that reports list, in their order, and then all others.
 fn ordered<'s>(studied: &Studied<'s>) -> Vec<&'s Trial> {
     let mut trials = sorted(studied.study);
     let listed: std::collections::HashSet<u32> = trials.iter().map(|trial| trial.number).collect();
@@ -109,7 +109,7 @@ fn setting(value: &Value) -> Cell {
     value.as_f64().map_or_else(|| Cell::Text(value.to_string()), Cell::Number)
 }
 
-/// A number with six digits: more cannot be read, and there are many.
+/// Returns a number with six digits, since there are many numbers and more digits cannot be read.
 fn number(number: Option<f64>) -> Cell {
     let Some(number) = number.filter(|number| number.is_finite()) else { return Cell::Nothing };
     Cell::Number(format!("{number:.5e}").parse().unwrap_or(number))

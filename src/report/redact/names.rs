@@ -1,6 +1,8 @@
-//! Which names speak of a secret: by their words, so that `hf_token` does and `num_tokens`, `key_dim` and `keyboard` do not.
+//! Decides which names suggest a secret, by their words: `hf_token` does, but `num_tokens`, `key_dim` and `keyboard` do
+//! not.
 
-/// A word that makes a name one of a secret, unless something else than its value follows (`password_length`).
+/// Words that make a name that of a secret, unless a word after them says that it is something else
+/// (`password_length`).
 const SECRET: &[&str] = &[
     "password",
     "passwd",
@@ -24,13 +26,13 @@ const SECRET: &[&str] = &[
     "bearer",
 ];
 
-/// What may come after such a word in the name of the secret itself.
+/// Words that may follow such a word in the name of the secret itself.
 const OF_SECRETS: &[&str] = &[
     "key", "keys", "token", "value", "string", "text", "id", "hash", "json", "base64", "b64", "data", "access",
     "secret",
 ];
 
-/// What comes before `token` where it is one of a language.
+/// Words in front of `token` that make it one of a language.
 const OF_LANGUAGE: &[&str] = &[
     "pad",
     "padding",
@@ -96,7 +98,7 @@ const OF_LANGUAGE: &[&str] = &[
     "input",
 ];
 
-/// What comes before `key` where it is that of a table, a sort or a column.
+/// Words in front of `key` that make it one of a table, a sort or a column.
 const OF_TABLES: &[&str] = &[
     "sort",
     "primary",
@@ -174,7 +176,7 @@ const OF_TABLES: &[&str] = &[
     "by",
 ];
 
-/// What comes before a switch: `--use-auth-token` stands alone.
+/// Words in front of a switch: `--use-auth-token` has no value.
 const OF_SWITCHES: &[&str] =
     &["use", "no", "enable", "disable", "with", "without", "skip", "require", "is", "has", "allow"];
 
@@ -201,12 +203,13 @@ pub(super) fn is_switch(name: &str) -> bool {
     words(name).first().is_some_and(|first| OF_SWITCHES.contains(&first.as_str()))
 }
 
-/// `PGPASSWORD` and `mypasswd` are one word.
+/// Whether a word stands for a secret; `PGPASSWORD` and `mypasswd` are single words.
 fn is_secret(word: &str) -> bool {
     SECRET.contains(&word) || ["password", "passwd", "apikey"].iter().any(|end| word.ends_with(end))
 }
 
-/// The words of a name, in lower case: `WANDB_API_KEY`, `hf-token`, `apiKey`, `HFToken`. A number at the end is none.
+/// Splits a name into lower-case words: `WANDB_API_KEY`, `hf-token`, `apiKey`, `HFToken`. A number at the end is
+/// dropped.
 fn words(name: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let chars: Vec<char> = name.trim_end_matches(|c: char| c.is_ascii_digit() || "_-.".contains(c)).chars().collect();

@@ -1,4 +1,4 @@
-//! Lines, shapes and texts of an SVG file, and where numbers stand on an axis.
+//! Draws lines, shapes and texts of an SVG file, and places numbers on an axis.
 
 use std::fmt::Write as _;
 
@@ -113,7 +113,7 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Where the numbers of an axis stand.
+/// Maps numbers to places on an axis.
 pub(super) struct Ruler {
     scale: Scale,
     least: f64,
@@ -123,7 +123,7 @@ pub(super) struct Ruler {
 }
 
 impl Ruler {
-    /// From the least to the largest number, over so many pixels.
+    /// Makes the map from the smallest and the largest number to a range of pixels.
     pub(super) fn new(scale: Scale, (least, most): (f64, f64), (from, to): Place) -> Self {
         Self { scale, least, most, from, to }
     }
@@ -131,14 +131,14 @@ impl Ruler {
     pub(super) fn place(&self, number: f64) -> f64 {
         let along = |number: f64| if self.scale == Scale::Log { number.max(f64::MIN_POSITIVE).log2() } else { number };
         let (least, most) = (along(self.least), along(self.most));
-        // Halves, so that the difference of the largest numbers is one, too.
+        // Dividing by two first keeps the difference of the largest floats finite.
         let share = (along(number) / 2.0 - least / 2.0) / (most / 2.0 - least / 2.0);
         let share = if share.is_finite() { share.clamp(-0.1, 1.1) } else { 0.5 };
         self.from + share * (self.to - self.from)
     }
 }
 
-/// What is written at an axis between two numbers: its own ticks, or about five round numbers.
+/// Returns the ticks of an axis between two numbers: its own, or about five round numbers.
 pub(super) fn ticks(axis: &Axis, least: f64, most: f64) -> Vec<Tick> {
     if !axis.ticks.is_empty() {
         return axis.ticks.clone();
@@ -151,7 +151,7 @@ pub(super) fn ticks(axis: &Axis, least: f64, most: f64) -> Vec<Tick> {
     let first = (least / step).ceil();
     let tick = |at: u32| first.mul_add(step, step * f64::from(at));
     let all = (0..12).map(tick).take_while(|at| *at <= most + step * 1e-9);
-    // What is nearly zero next to the step is zero.
+    // A number that is nearly zero compared with the step is zero.
     let all = all.map(|at| if at.abs() < step * 1e-9 { 0.0 } else { at });
     all.map(|at| Tick { at, text: axis.unit.shown(at) }).collect()
 }

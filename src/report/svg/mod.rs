@@ -16,7 +16,7 @@ pub fn svg(figure: &Figure) -> String {
     }
 }
 
-/// A canvas with the figure's title, and its text for who cannot see it.
+/// Begins a canvas with the figure's title, and its description for readers who cannot see it.
 fn begun(figure: &Figure, width: f64, height: f64) -> Canvas {
     let mut canvas = Canvas::new(width, height, &figure.title, &figure.text);
     let mut title = figure.title.clone();

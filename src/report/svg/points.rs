@@ -10,7 +10,7 @@ const LEFT: f64 = 84.0;
 const RIGHT: f64 = 736.0;
 const TOP: f64 = 62.0;
 const BOTTOM: f64 = 360.0;
-/// How far the outermost points stand from the frame.
+/// The distance of the outermost points from the frame.
 const INSET: f64 = 22.0;
 
 pub(super) fn draw(figure: &Figure, points: &Points) -> String {
@@ -21,7 +21,7 @@ pub(super) fn draw(figure: &Figure, points: &Points) -> String {
     let (least, most) = heights(points);
     let has_failed = points.series.iter().any(|series| series.y.iter().any(Option::is_none));
     let is_top = figure.kind == "memory";
-    // What has no number stands in a strip of its own.
+    // Points without a number are drawn in a strip of their own.
     let strip = if has_failed { 26.0 } else { 0.0 };
     let (low, high) = if is_top { (BOTTOM, TOP + strip) } else { (BOTTOM - strip, TOP) };
     let up = Ruler::new(Scale::Linear, (least, most), (low, high));
@@ -71,7 +71,7 @@ fn fill(colour: &str) -> String {
     format!("fill=\"{colour}\"")
 }
 
-/// The range of the axis: what was measured, and of intervals no more than can be read beside it.
+/// Returns the range of the axis: all measured values, and intervals only as far as the values stay readable.
 fn heights(points: &Points) -> (f64, f64) {
     let measured = points.series.iter().flat_map(|series| series.y.iter().flatten().copied());
     let others = points.limits.iter().map(|limit| limit.at);

@@ -4,7 +4,7 @@ use super::begun;
 use super::canvas::{ACCENT, BAD, INK, MUTED, Ruler, ends, shortened};
 use crate::report::figure::{Bars, Figure, Mark, Parallel, Scale, Strand};
 
-/// Light colours that black can be read on; Okabe and Ito's, as far as they are light enough.
+/// Colours that are light enough for black text: those of Okabe and Ito, where they are.
 const PARTS: &[&str] = &["#e69f00", "#56b4e9", "#35b08b", "#d68fb8", "#efe356", "#7fa6dd", "#c3a58a", "#9ad0c2"];
 const REST: &str = "#b9bdc4";
 
@@ -86,7 +86,7 @@ pub(super) fn parallel(figure: &Figure, parallel: &Parallel) -> String {
     canvas.done()
 }
 
-/// How a line looks: the best stands out, what failed is dashed.
+/// Returns the style of a line: the best stands out, failures are dashed.
 fn look(line: &Strand) -> (&'static str, &'static str) {
     match (line.mark, line.rank) {
         (Mark::Best, _) => (ACCENT, "stroke-width=\"3\""),

@@ -1,7 +1,7 @@
-//! Protocol Buffers and TFRecord as bytes, as far as events need them.
+//! Encodes Protocol Buffers and TFRecord, as far as events need them.
 //!
-//! An encoder of our own: six messages with four kinds of fields are less than what a generator and its generated code
-//! bring along, and are written once (<https://protobuf.dev/programming-guides/encoding/>).
+//! This is an encoder of our own: six messages with four kinds of fields need less code than a generator and its output
+//! (<https://protobuf.dev/programming-guides/encoding/>).
 
 /// A message that is being written, field after field.
 #[derive(Debug, Default)]
@@ -77,8 +77,8 @@ pub(super) fn record(data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A checksum as TFRecord stores it, turned and shifted so that data with checksums in it can be checked, too (`crc32c.h`
-/// of TensorFlow).
+/// Returns a checksum as TFRecord stores it, rotated and shifted so that data that contains checksums can be checked,
+/// too (`crc32c.h` of TensorFlow).
 fn masked_crc(data: &[u8]) -> u32 {
     crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -1,10 +1,11 @@
-//! What tells whether a file is still the same: not against who wants to deceive, but against what was forgotten.
+//! Recognises whether a file has changed. It guards against oversight, not against deception.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Beyond this a file is known by its size and the time of its last change: no script is as large.
+/// The largest file that is read. A larger one is recognised by its size and modification time; no script is that
+/// large.
 const LARGEST: u64 = 64 << 20;
 
 /// The digest of a file; `None` where it cannot be read.
@@ -20,8 +21,8 @@ pub(super) fn of(path: &Path) -> Option<String> {
     Some(format!("{:016x}", fold(&text)))
 }
 
-/// 64 bits over all bytes, eight at a time, by the multiplications of FNV-1a with a rotation, so that high bits reach low
-/// ones.
+/// Folds all bytes into 64 bits, eight at a time, by the multiplications of FNV-1a with a rotation, so that high bits
+/// affect low ones.
 fn fold(bytes: &[u8]) -> u64 {
     const BASIS: u64 = 0xCBF2_9CE4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01B3;

@@ -1,5 +1,5 @@
-//! What a job's trials depend on beside its settings: the interpreter, the frameworks that it has, the script and what it
-//! imports from the project. It is found in the command, before anything of the job is run.
+//! Finds what a job's trials depend on besides its settings: the interpreter, its frameworks, the script, and what the
+//! script imports from the project. It reads the command, before any part of the job is run.
 
 mod digest;
 mod python;
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use crate::probe::StepTemplate;
 use crate::search::journal::{Conditions, Interpreter};
 
-/// The interpreter, the frameworks and the code of a job; limits and measuring are not its.
+/// Returns the interpreter, the frameworks and the code of a job; limits and the measuring method are added elsewhere.
 ///
-/// Words of the command that depend on settings are left out. Of what cannot be found nothing is said.
+/// Words of the command that depend on settings are left out, and what cannot be found is omitted.
 pub fn conditions(template: &StepTemplate) -> Conditions {
     let fixed = |text: &crate::probe::Template| text.names().next().is_none();
     let command = template.command.iter().filter(|word| fixed(word)).map(|word| word.text().to_owned()).collect();

@@ -1,4 +1,4 @@
-//! What an interpreter tells of itself and of what a script imports: a small script of gputune's own asks it.
+//! Asks an interpreter about itself and about what a script imports, by a small script of gputune's own.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -12,10 +12,10 @@ use super::words::Found;
 
 const SCRIPT: &str = include_str!("look.py");
 
-/// An interpreter on a slow file system may take seconds to start; one that takes longer tells nothing.
+/// How long to wait for the interpreter, which may take seconds to start on a slow file system: a round number.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Packages whose versions decide how fast a job is.
+/// The packages whose versions affect how fast a job is.
 const FRAMEWORKS: &[&str] = &[
     "torch",
     "torchvision",
@@ -41,7 +41,7 @@ const FRAMEWORKS: &[&str] = &[
     "numpy",
 ];
 
-/// What it tells.
+/// The interpreter's answer.
 #[derive(Debug, Deserialize)]
 pub(super) struct Told {
     pub(super) executable: String,
@@ -72,16 +72,16 @@ pub(super) fn ask(program: &Path, found: &Found, env: &BTreeMap<String, String>,
     if !is_done {
         let _ = child.kill();
         let _ = child.wait();
-        // What it started may hold the pipe open for ever.
+        // A process that it started may hold the pipe open for ever.
         return None;
     }
     let text = reader.join().ok()?.ok()?;
-    // What the environment's own start-up prints comes first.
+    // Output of the environment's own start-up comes first.
     let begin = text.windows(2).rposition(|pair| pair == b"\n{").map_or(0, |at| at + 1);
     serde_json::from_slice(&text[begin..]).ok()
 }
 
-/// Waits for a process; whether it ended well in time.
+/// Waits for a process; returns whether it ended well in time.
 fn wait(child: &mut Child) -> bool {
     const LOOK_EVERY: Duration = Duration::from_millis(2);
     let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! What the words of a command name: the interpreter, scripts, modules, files of settings.
+//! Finds what the words of a command name: the interpreter, scripts, modules, files of settings.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,30 +6,30 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What was found.
+/// The things that were found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// The Python that runs the job.
     pub(super) interpreter: Option<PathBuf>,
-    /// Scripts and files of settings that the command names, and a program of the project's own.
+    /// Scripts and files of settings that the command names, and the project's own program.
     pub(super) files: Vec<PathBuf>,
-    /// Modules that the command names behind `-m`.
+    /// Modules that the command names after `-m`.
     pub(super) modules: Vec<String>,
 }
 
-/// Programs that are scripts for the Python of the environment that they are installed in.
+/// Programs that are scripts for the Python of the environment in which they are installed.
 const LAUNCHERS: &[&str] = &["torchrun", "accelerate", "deepspeed", "lightning", "composer", "fabric", "litgpt"];
 
-/// Programs that run the rest of their command somewhere else: what is here says nothing of it.
+/// Programs that run the rest of their command on another machine or in a container, so that nothing found here counts.
 const ELSEWHERE: &[&str] = &["docker", "podman", "nerdctl", "apptainer", "singularity", "enroot", "kubectl", "ssh"];
 
 /// Programs that run the rest of their command in the environment of a project.
 const IN_PROJECT: &[&str] = &["uv", "poetry", "pdm", "rye", "hatch", "pixi"];
 
-/// Endings of files that say what is trained.
+/// Endings of files that define what is trained.
 const ENDINGS: &[&str] = &["py", "sh", "bash", "yaml", "yml", "toml", "json", "cfg", "ini", "gin"];
 
-/// Where programs are that are no project's own.
+/// Folders of programs that do not belong to a project.
 const SYSTEM: &[&str] = &["/bin", "/sbin", "/usr", "/opt", "/lib", "/snap", "/nix", "/run", "/proc"];
 
 /// Bytes of the largest shell script that is read for the commands in it.
@@ -78,7 +78,8 @@ impl Place<'_> {
         }
     }
 
-    /// The Python that a word stands for: the word itself, the one in whose environment a launcher is, or a script's.
+    /// Returns the Python that a word stands for: the word itself, that of a launcher's environment, or that of a
+    /// script.
     fn interpreter(&self, word: &str) -> Option<PathBuf> {
         let name = base(word);
         if is_python(name) {
@@ -113,7 +114,7 @@ impl Place<'_> {
     }
 }
 
-/// The words of a command; those of a line for a shell, too.
+/// Splits a command into words, including those of a line for a shell.
 fn split(command: &[String]) -> Vec<String> {
     let ends = |c: char| c.is_whitespace() || ";&|()\"'`<>".contains(c);
     let words = command.iter().flat_map(|word| word.split(ends).filter(|word| !word.is_empty()));

@@ -1,5 +1,5 @@
-//! What trials depend on beside command, space and device: the interpreter, the frameworks, the job's own code, the limits,
-//! and how gputune measures.
+//! The conditions of trials besides command, space and device: the interpreter, the frameworks, the job's own code, the
+//! limits, and the measuring method.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use super::json_differences;
 
-/// What is known of the conditions of trials.
+/// The known conditions of trials.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Conditions {
-    /// The interpreter that runs the job's script; none where it needs none, or none was found.
+    /// The interpreter that runs the job's script; `None` if it needs none, or none was found.
     pub interpreter: Option<Interpreter>,
-    /// The versions of the frameworks that it has.
+    /// The versions of its frameworks.
     pub frameworks: BTreeMap<String, String>,
     /// The script and what it imports from the project, as paths from the job's folder, with a digest of each.
     pub code: BTreeMap<String, String>,
-    /// How far a probe may go.
+    /// The limits of a probe.
     pub limits: serde_json::Value,
-    /// The version of the way in which gputune measures.
+    /// The version of the measuring method.
     pub measuring: u32,
 }
 
@@ -28,7 +28,7 @@ pub struct Conditions {
 pub struct Interpreter {
     /// Its program.
     pub path: String,
-    /// Its version; empty where it does not tell.
+    /// Its version; empty if it did not report one.
     pub version: String,
 }
 
@@ -40,7 +40,7 @@ impl std::fmt::Display for Interpreter {
 }
 
 impl Conditions {
-    /// How they differ, a sentence each.
+    /// Returns how they differ, one sentence for each difference.
     pub(super) fn differences(&self, now: &Self) -> Vec<String> {
         let mut found = Vec::new();
         if self.interpreter != now.interpreter {
@@ -86,7 +86,7 @@ impl Conditions {
     }
 }
 
-/// The keys of two maps, those of the first before what the second has more.
+/// Returns the keys of two maps: those of the first, then further ones of the second.
 fn keys<'m, V>(a: &'m BTreeMap<String, V>, b: &'m BTreeMap<String, V>) -> impl Iterator<Item = &'m String> {
     a.keys().chain(b.keys().filter(|key| !a.contains_key(*key)))
 }

@@ -1,5 +1,5 @@
-//! Eras of a journal: a header in the middle of the file begins a new one, whose trials have nothing to do with those
-//! before it. Only the last counts; the others stay in the file.
+//! Splits a journal into eras: a header in the middle of the file begins a new one, whose trials cannot be compared
+//! with earlier ones. Only the last era counts; the others stay in the file.
 
 use std::path::Path;
 
@@ -31,9 +31,9 @@ impl std::fmt::Display for OlderEras {
     }
 }
 
-/// The whole lines of a journal, the last era apart.
+/// The complete lines of a journal, with the last era separated.
 pub(super) struct Eras<'t> {
-    /// The header of the last era, which knows of the others.
+    /// The header of the last era, with the totals of the earlier ones.
     pub(super) header: Header,
     /// Its further lines, each with its number in the file.
     pub(super) lines: Vec<(usize, &'t [u8])>,
@@ -41,7 +41,7 @@ pub(super) struct Eras<'t> {
     pub(super) last_number: u32,
 }
 
-/// Splits the whole lines of a journal; `None` where there is none.
+/// Splits the complete lines of a journal; `None` if there is none.
 pub(super) fn split<'t>(path: &Path, text: &'t [u8]) -> Result<Option<Eras<'t>>, JournalError> {
     let mut lines = text.split_inclusive(|&byte| byte == b'\n').enumerate();
     let Some((_, first)) = lines.next() else { return Ok(None) };
@@ -61,12 +61,12 @@ pub(super) fn split<'t>(path: &Path, text: &'t [u8]) -> Result<Option<Eras<'t>>,
     Ok(Some(eras))
 }
 
-/// Whether a line begins an era: a header's first member is its format, a trial's its number.
+/// Whether a line begins an era: the first member of a header is its format, that of a trial its number.
 pub(super) fn is_header(line: &[u8]) -> bool {
     line.starts_with(b"{\"format\":")
 }
 
-/// Reads a header; its format first, since another's may have another form.
+/// Reads a header. It reads the format first, since headers of other versions may look different.
 pub(super) fn parse_header(path: &Path, at: usize, line: &[u8]) -> Result<Header, JournalError> {
     #[derive(Deserialize)]
     struct Versioned {

@@ -1,4 +1,4 @@
-//! A journal that is read while another process writes to it.
+//! Reads a journal while another process writes to it.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -11,9 +11,9 @@ use super::{Header, JournalError, Line, parse};
 /// What is new in a journal.
 #[derive(Debug, Default)]
 pub struct News {
-    /// Whether it is another journal than before, or a new era of it: what was read before does not hold.
+    /// Whether it is a different journal, or a new era of it: then everything that was read before no longer holds.
     pub is_another: bool,
-    /// Trials that have not been told yet, oldest first.
+    /// Trials that have not been returned yet, oldest first.
     pub trials: Vec<Line>,
 }
 
@@ -23,15 +23,15 @@ pub struct Follower {
     path: PathBuf,
     /// The file that was read last, by its device and inode.
     file: Option<(u64, u64)>,
-    /// Bytes of the whole lines that were read.
+    /// The number of bytes in the complete lines that were read.
     read: u64,
-    /// Lines that were read.
+    /// The number of lines that were read.
     lines: usize,
     header: Option<Header>,
 }
 
 impl Follower {
-    /// Of the journal at `path`.
+    /// Makes a follower of the journal at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), file: None, read: 0, lines: 0, header: None }
     }
@@ -41,7 +41,7 @@ impl Follower {
         self.header.as_ref()
     }
 
-    /// What was written since the last call. A last line that is not whole yet is left for the next one.
+    /// Returns what was written since the last call. An incomplete last line is left for the next call.
     ///
     /// # Errors
     /// The journal cannot be read, has another format, or a whole line of it is damaged.
@@ -50,7 +50,7 @@ impl Follower {
         let error = |source| JournalError::Io { action: "read", path: self.path.clone(), source };
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
-            // Not begun yet, or kept aside a moment ago.
+            // It was not begun yet, or was moved aside a moment ago.
             Err(absent) if absent.kind() == io::ErrorKind::NotFound => return Ok(news),
             Err(source) => return Err(error(source)),
         };
@@ -68,7 +68,7 @@ impl Follower {
             match self.header {
                 None => self.header = Some(parse_header(&self.path, self.lines + 1, line)?),
                 Some(_) if is_header(line) => {
-                    // A new era: what was told before does not count any more.
+                    // A new era begins: trials of before no longer count.
                     self.header = Some(parse_header(&self.path, self.lines + 1, line)?);
                     (news.is_another, news.trials) = (true, Vec::new());
                 }
@@ -81,10 +81,10 @@ impl Follower {
     }
 }
 
-/// Whether a search holds the journal at `path`: it does as long as it lives, however it ends. `None` where that cannot
-/// be told, as on some network file systems.
+/// Whether a running search holds the journal at `path`; the lock is released however the search ends. `None` where
+/// that cannot be known, as on some network file systems.
 ///
-/// A search that begins at the same moment waits until this is over.
+/// If a search begins at the same moment, it waits until this check is over.
 pub fn is_in_use(path: &Path) -> Option<bool> {
     let file = match File::open(path) {
         Ok(file) => file,

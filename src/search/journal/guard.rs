@@ -1,4 +1,4 @@
-//! Whether the file that is written to is still the journal: somebody may delete, replace, move or cut it meanwhile.
+//! Checks whether the file being written to is still the journal: somebody may have deleted, replaced, moved or cut it.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -6,8 +6,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What became of a journal that is open, in words that go on from its name; `None` while all is well. `len` is what was
-/// written to it.
+/// Returns what happened to an open journal, in words that follow its name; `None` if all is well. `len` is the number
+/// of bytes written to it.
 pub(super) fn change(path: &Path, file: &File, len: u64) -> Option<String> {
     let own = file.metadata().ok()?;
     match std::fs::metadata(path) {
@@ -15,7 +15,7 @@ pub(super) fn change(path: &Path, file: &File, len: u64) -> Option<String> {
             Some(place) if own.nlink() > 0 => format!("was moved to {}", place.display()),
             _ => "was deleted".to_owned(),
         }),
-        // What cannot be told now may be well: a network file system that does not answer for a moment.
+        // An error need not be a problem: a network file system may not answer for a moment.
         Err(_) => None,
         Ok(named) if (named.dev(), named.ino()) != (own.dev(), own.ino()) => {
             Some("was replaced by another file".to_owned())
@@ -31,7 +31,8 @@ fn place_of(file: &File) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
 
-/// Writes what the journal should have into a new file beside it, else into the folder for temporary files; its path.
+/// Writes what the journal should contain into a new file beside it, else into the folder for temporary files; returns
+/// its path.
 pub(super) fn rescue(path: &Path, text: &[u8]) -> io::Result<PathBuf> {
     const MOST: u32 = 1000;
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,13 +1,13 @@
-//! Simulated annealing: a walk from neighbour to neighbour that also takes steps for the worse, ever more rarely.
+//! Simulated annealing: a walk from neighbour to neighbour that also accepts worse configs, but less and less often.
 //!
-//! Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated annealing", Science 1983: a step for the worse by d is
-//! taken with the probability exp(-d / T) (Metropolis), and the temperature T falls geometrically. Here d is the
-//! logarithm of the ratio of both scores, so that a temperature is a share of the speed; where scores have no logarithm,
-//! the difference in units of their mean size.
+//! It follows Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated annealing", Science 1983: a step that is worse
+//! by d is accepted with the probability exp(-d / T) (Metropolis), and the temperature T falls geometrically. Here d is
+//! the logarithm of the ratio of the scores, so a temperature is a share of the speed. Where scores have no logarithm,
+//! d is their difference in units of their mean size.
 //!
-//! The walk is replayed from the history for every proposal, with a draw of its own for each trial. That is why `argmin`'s
-//! solver is not used: it keeps its state to itself, drives the search instead of answering, and draws from one
-//! generator, so that what it does next depends on more than the history.
+//! The walk is replayed from the history for every proposal, with separate random numbers for each trial. That is why
+//! `argmin`'s solver is not used: it hides its state, drives the search instead of answering, and takes all random
+//! numbers from one generator, so its next step depends on more than the history.
 
 use super::{Entry, Proposal, Strategy, View, random};
 use crate::model::{Config, Outcome, Permutation, Space};
@@ -21,14 +21,15 @@ pub(super) const ENTRY: Entry = Entry {
 #[derive(Debug)]
 struct Anneal;
 
-/// Random configs of which the best is where the walk begins, if nobody says where.
+/// The number of random configs among which the walk begins at the best, unless a start is given. A round number.
 const FIRST: usize = 5;
 
-/// The temperature at the beginning and at the end: what is worse by this share is taken with the probability 1/e.
+/// The temperature at the beginning and at the end: a config that is worse by this share is accepted with the
+/// probability 1/e. Round numbers.
 const HOT: f64 = 0.1;
 const COLD: f64 = 0.005;
 
-/// Trials over which the temperature falls where the budget has no end.
+/// The number of trials over which the temperature falls if the budget has no end: a round number.
 const UNLIMITED: f64 = 200.0;
 
 impl Strategy for Anneal {
@@ -49,13 +50,14 @@ fn next(view: &View<'_>) -> Option<Config> {
     let draw = Draws(random::seed_of_draw(view));
     let from = |config: &Config| near(view, config, 1, &draw).or_else(|| near(view, config, u32::MAX, &draw));
     let best = || view.best().map(|(trial, _)| &trial.config);
-    // Where all around is known the best may have neighbours left; where it has none the walk starts anew.
+    // If all neighbours are known, the best config may have some left; if not, the walk starts anew.
     walk.at.and_then(from).or_else(|| best().and_then(from)).or_else(|| random::propose(view))
 }
 
-/// An open config that differs in one parameter, by at most so many steps; every parameter has the same chance.
+/// Returns an open config that differs in one parameter, by at most `reach` steps; every parameter has the same
+/// probability.
 fn near(view: &View<'_>, config: &Config, reach: u32, draw: &Draws) -> Option<Config> {
-    // A long range is not listed whole.
+    // A long range is not listed as a whole.
     let reach = reach.min(8);
     let parameters = view.space.parameters().len();
     let order = Permutation::new(parameters as u128, draw.0);
@@ -69,7 +71,7 @@ fn near(view: &View<'_>, config: &Config, reach: u32, draw: &Draws) -> Option<Co
     open.next()
 }
 
-/// Draws that belong to one proposal or trial.
+/// Random numbers for one proposal or trial.
 struct Draws(u64);
 
 impl Draws {
@@ -83,7 +85,7 @@ impl Draws {
 
 /// The walk so far.
 struct Walk<'v> {
-    /// Where it stands: nowhere until something ran.
+    /// The current config: `None` until a trial ran.
     at: Option<&'v Config>,
 }
 
@@ -110,7 +112,7 @@ impl<'v> Walk<'v> {
                 walk = Some((config, score));
                 continue;
             };
-            // A config that is far away began the walk anew; of the first ones the best counts.
+            // A distant config began the walk anew; of the first configs the best is the start.
             let is_restart = number >= FIRST && !is_one_step(view.space, at, config);
             #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
             let share = (number as f64 / planned).min(1.0);
@@ -124,13 +126,13 @@ impl<'v> Walk<'v> {
     }
 }
 
-/// Metropolis' rule.
+/// Decides by Metropolis' rule whether to accept a step.
 fn is_taken(loss: f64, temperature: f64, draw: f64) -> bool {
     loss <= 0.0 || temperature > 0.0 && draw < libm::exp(-loss / temperature)
 }
 
-/// Whether two configs differ in one parameter that is active in both, as far as the walk reaches, or in those that rules
-/// change with it. Parameters that the change switches on or off do not count.
+/// Whether two configs differ in a single parameter that is active in both, by a step of the walk, or in addition in
+/// those that rules change with it. Parameters that the change switches on or off do not count.
 fn is_one_step(space: &Space, from: &Config, to: &Config) -> bool {
     let both = from.levels().zip(to.levels()).enumerate();
     let changed: Vec<(usize, u32)> = both
@@ -142,7 +144,7 @@ fn is_one_step(space: &Space, from: &Config, to: &Config) -> bool {
     changed.len() <= 1 || changed.iter().any(is_detour)
 }
 
-/// How scores are compared.
+/// The scale on which scores are compared.
 #[derive(Debug, Clone, Copy)]
 enum Scale {
     /// By their logarithms.
@@ -153,7 +155,7 @@ enum Scale {
 
 impl Scale {
     fn of(scores: impl Iterator<Item = f64> + Clone) -> Self {
-        // Costs are negative throughout, and a ratio of them is as good.
+        // If all scores are costs, and so negative, their ratios are just as good.
         let same_sign = scores.clone().all(|score| score > 0.0) || scores.clone().all(|score| score < 0.0);
         if same_sign {
             return Self::Ratio;
@@ -162,7 +164,7 @@ impl Scale {
         Self::Difference((sum / count * 1e3).max(f64::MIN_POSITIVE))
     }
 
-    /// By how much the second is worse; negative where it is better.
+    /// Returns by how much the second score is worse; negative if it is better.
     fn loss(self, from: f64, to: f64) -> f64 {
         match self {
             Self::Ratio if from > 0.0 => libm::log(from) - libm::log(to),

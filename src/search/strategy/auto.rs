@@ -1,7 +1,7 @@
-//! What people use: Bayesian optimisation around the physics of a training step.
+//! The default strategy: Bayesian optimisation around a physical model of a training step.
 //!
-//! Where the space has parameters whose role is known, the Gaussian process of `bayes` starts from a model of the step's
-//! time; where the history speaks against that model, or the space has no such parameter, it goes without.
+//! If the space has parameters with known roles, the Gaussian process of `bayes` starts from a model of the step's
+//! time. If the history speaks against that model, or the space has no such parameter, it does without.
 
 use super::Entry;
 use super::bayes::{Parts, bayes_with};

@@ -1,9 +1,9 @@
-//! From the baseline downhill, one parameter at a time, neighbours first.
+//! Moves from the baseline towards better configs, one parameter at a time, neighbours first.
 //!
-//! Pattern search on a grid (Hooke and Jeeves, "Direct search solution of numerical and statistical problems", JACM
-//! 1961): from the best config so far, the step that brought the last improvement is tried again first; then each
-//! parameter's neighbours, then steps further out along one parameter, then neighbours of neighbours. Only when all of
-//! that is known does it go on at random.
+//! It is a pattern search on a grid (Hooke and Jeeves, "Direct search solution of numerical and statistical problems",
+//! JACM 1961). From the best config so far it first repeats the step that brought the last improvement, then tries each
+//! parameter's neighbours, then longer steps along one parameter, then neighbours of neighbours. When all of these are
+//! known, it continues at random.
 
 use super::{Entry, Proposal, Strategy, View, random};
 use crate::model::{Config, Space};
@@ -24,7 +24,7 @@ impl Strategy for Descent {
     }
 }
 
-/// The neighbours and then the other settings of the best so far in the parameters that come first.
+/// Returns the neighbours, and then the other settings, of the best config in the parameters that come first.
 fn in_turn(view: &View<'_>) -> Option<Config> {
     let (best, _) = view.best()?;
     open(view, near(view, &best.config, 1)).or_else(|| open(view, near(view, &best.config, u32::MAX)))
@@ -33,7 +33,7 @@ fn in_turn(view: &View<'_>) -> Option<Config> {
 fn next(view: &View<'_>) -> Option<Config> {
     let first = || view.start.cloned().or_else(|| view.space.first());
     let Some((best, _)) = view.best() else {
-        // Nothing fits yet: the start, then ever smaller memory, then whatever is near.
+        // Nothing has fitted yet: try the start, then configs with less and less memory, then whatever is near.
         let start = first()?;
         return open(view, std::iter::once(start.clone()))
             .or_else(|| open(view, shrunk(view.space, &start).into_iter()))
@@ -57,14 +57,14 @@ fn open(view: &View<'_>, mut candidates: impl Iterator<Item = Config>) -> Option
     candidates.find(|config| view.is_open(config))
 }
 
-/// Moves along one parameter at a time, by at most so many steps.
+/// Returns moves along one parameter at a time, by at most `reach` steps.
 fn near<'v>(view: &'v View<'_>, config: &'v Config, reach: u32) -> impl Iterator<Item = Config> + 'v {
-    // A long range is not listed whole: beyond these steps the random part looks.
+    // A long range is not listed as a whole: the random part looks beyond these steps.
     let reach = reach.min(64);
     (0..view.space.parameters().len()).flat_map(move |at| view.space.moves(config, at, reach))
 }
 
-/// What was best before the best trial was made.
+/// Returns the config that was best before the best trial was made.
 fn previous_best(view: &View<'_>) -> Option<Config> {
     let (best, top) = view.best()?;
     let may_win = |outcome: &_| view.objective.score_of(outcome).is_some();
@@ -76,7 +76,7 @@ fn previous_best(view: &View<'_>) -> Option<Config> {
         .map(|(trial, _)| trial.config.clone())
 }
 
-/// The same step once more, where it was a step in one number.
+/// Returns the same step once more, if it was a step in one number.
 fn repeated_step(space: &Space, before: &Config, best: &Config) -> Option<Config> {
     let mut changed = (0..space.parameters().len()).filter(|&at| before.level(at) != best.level(at));
     let (at, None) = (changed.next()?, changed.next()) else { return None };
@@ -86,7 +86,7 @@ fn repeated_step(space: &Space, before: &Config, best: &Config) -> Option<Config
     space.parameters()[at].is_ordinal().then(|| space.with_level(best, at, next))?
 }
 
-/// The config with the parameters that memory grows with halved again and again, in steps of their levels.
+/// Returns the config with the parameters that memory grows with halved repeatedly, in steps of their levels.
 fn shrunk(space: &Space, start: &Config) -> Vec<Config> {
     use crate::model::MemoryRole;
     let mut configs = Vec::new();

@@ -1,8 +1,8 @@
-//! Results of an earlier study, on another device or with another model, as a search can learn from them.
+//! Reads results of an earlier study, on another device or with another model, for a search to learn from.
 //!
-//! A study is kept by names and values. What a search sees of it is a trial's place among its own settings, parameter by
-//! parameter, and a score: where the study has no such parameter, it says nothing of it; where the search has no such
-//! parameter, trials that differ in nothing else are one.
+//! A study is kept by names and values. A search sees, for each trial, its place among the search's own settings,
+//! parameter by parameter, and its score. Of a parameter that the study lacks it learns nothing. Trials that differ
+//! only in parameters that the search lacks count as one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::model::{
 };
 use crate::search::journal::{self, JournalError, Line, WarmStart};
 
-/// The file of a search's folder that its trials are in.
+/// The file with the trials in a search's folder.
 const JOURNAL: &str = "journal.jsonl";
 
 /// Why an earlier study cannot be learned from.
@@ -25,7 +25,7 @@ pub enum EarlierError {
         /// What was given.
         place: PathBuf,
     },
-    /// It is what the search itself writes.
+    /// The place is the folder that the search itself writes to.
     #[error("{} is the folder of this search itself", place.display())]
     Own {
         /// What was given.
@@ -34,16 +34,16 @@ pub enum EarlierError {
     /// The journal cannot be read.
     #[error("the earlier study cannot be read")]
     Journal(#[from] JournalError),
-    /// Nothing was tried.
+    /// The study has no trial.
     #[error("{place} has no finished trial")]
     Empty {
         /// The study.
         place: String,
     },
-    /// The search is for a front: what it compares changes from proposal to proposal.
+    /// The search is for a front, so its scores change from proposal to proposal.
     #[error("a search for a front of several metrics does not learn from earlier studies")]
     Front,
-    /// The search's objective is not known of any trial.
+    /// No trial has the metric of the search's objective.
     #[error("no trial of {place} has a `{metric}` to learn from")]
     NotMeasured {
         /// The study.
@@ -51,7 +51,7 @@ pub enum EarlierError {
         /// What the search optimises.
         metric: String,
     },
-    /// Other parameters were tried.
+    /// The study varied other parameters.
     #[error("{place} has no parameter in common with this search: there {there}; here {here}")]
     NothingInCommon {
         /// The study.
@@ -61,12 +61,12 @@ pub enum EarlierError {
         /// Those of the search.
         here: String,
     },
-    /// Other settings were tried.
+    /// The study tried other settings.
     #[error("no trial of {place} is among the settings of this search: {settings}")]
     NoneWithin {
         /// The study.
         place: String,
-        /// The settings of the search, of the parameters in common.
+        /// The search's settings of the common parameters.
         settings: String,
     },
 }
@@ -101,7 +101,7 @@ pub struct EarlierStudy {
 }
 
 impl EarlierStudy {
-    /// Studies that one search learns from, the first ones of more.
+    /// The most studies that one search learns from; of more, the first ones. A round number.
     pub const MOST: usize = 5;
 
     /// Reads the folder of a search, or its journal. Another search may be writing to it.
@@ -124,7 +124,7 @@ impl EarlierStudy {
         Ok(Self::new(place.display().to_string(), trials.collect()))
     }
 
-    /// The same for a search with the folder `own`, which cannot learn from itself.
+    /// Reads a study for a search with the folder `own`, which cannot learn from itself.
     ///
     /// # Errors
     /// It is that folder or its journal, there is no journal, or it cannot be read.
@@ -139,15 +139,15 @@ impl EarlierStudy {
         Self::read(place)
     }
 
-    /// A study of this process, with a name for it.
+    /// Makes a study from a search in this process, with a name for it.
     pub fn of(name: impl Into<String>, space: &Space, history: &History) -> Self {
-        // What sets nothing says nothing of any setting.
+        // A config that sets nothing says nothing about any setting.
         let set = history.trials().iter().filter(|trial| !trial.config.is_as_it_is());
         let trials = set.map(|trial| (trial.purpose, space.settings(&trial.config), trial.outcome.clone()));
         Self::new(name.into(), trials.collect())
     }
 
-    /// Without the short probes of configs that had longer ones.
+    /// Makes a study, without the short probes of configs that also had longer ones.
     fn new(place: String, mut trials: Vec<(Purpose, Settings, Outcome)>) -> Self {
         let parts = |purpose: Purpose| if let Purpose::Screen { one_in } = purpose { one_in.get() } else { 1 };
         let mut longest: HashMap<String, u32> = HashMap::new();
@@ -166,7 +166,7 @@ impl EarlierStudy {
         &self.place
     }
 
-    /// What a journal keeps of it.
+    /// Returns what a journal keeps of it.
     pub fn record(&self) -> WarmStart {
         let mut digest = Digest::default();
         for trial in &self.trials {
@@ -175,11 +175,11 @@ impl EarlierStudy {
         WarmStart { place: self.place.clone(), trials: self.trials.len(), digest: format!("{:016x}", digest.0) }
     }
 
-    /// What a search of this space can learn from it.
+    /// Returns what a search of this space can learn from it.
     ///
     /// # Errors
-    /// The objective is a front; or the study has no trial, none with the objective's metric, no parameter of the space, or
-    /// none of its settings.
+    /// The objective is a front; or the study has no trial, none with the objective's metric, none of the space's
+    /// parameters, or none of their settings.
     pub fn seen_from(&self, space: &Space, objective: &Objective) -> Result<Earlier, EarlierError> {
         let place = || self.place.clone();
         if objective.is_pareto() {
@@ -235,7 +235,8 @@ impl EarlierStudy {
     }
 }
 
-/// The score of a trial. What lacked memory there may have enough here, so a number that was measured nevertheless counts.
+/// Returns the score of a trial. A config that lacked memory there may have enough here, so its measurement counts if
+/// there is one.
 fn score(objective: &Objective, outcome: &Outcome) -> Option<f64> {
     let measurement = outcome.partial_measurement()?;
     match objective.judge(measurement) {
@@ -248,8 +249,8 @@ fn score(objective: &Objective, outcome: &Outcome) -> Option<f64> {
     }
 }
 
-/// Where a trial lies among the settings of a parameter: the level, between two of them a share of the step from one to the
-/// next, not a number where the parameter was not active; `None` where it lies outside.
+/// Returns where a trial lies among the settings of a parameter: its level, with a fraction if it lies between two. Not
+/// a number if the parameter was not active; `None` if it lies outside.
 fn level(parameter: &Parameter, settings: &Settings) -> Option<f64> {
     let Some(value) = settings.get(parameter.name()) else { return Some(f64::NAN) };
     match parameter.level(value) {
@@ -259,8 +260,8 @@ fn level(parameter: &Parameter, settings: &Settings) -> Option<f64> {
     }
 }
 
-/// Where a number lies between two settings: by ratio where there are ratios, since what a step makes of a size changes with
-/// them.
+/// Returns where a number lies between two settings: by ratio if both are positive, since the effect of a size on a
+/// step depends on ratios.
 fn between(parameter: &Parameter, number: f64) -> Option<f64> {
     let setting = |level: u32| parameter.value(level).as_f64();
     let (mut low, mut high) = (0, u32::try_from(parameter.len().checked_sub(1)?).ok()?);
@@ -284,12 +285,12 @@ pub struct Earlier {
     trials: usize,
     /// The places of the parameters in common, in the order of the space.
     parameters: Vec<usize>,
-    /// The best first.
+    /// The configs, the best first.
     points: Vec<Point>,
     id: u64,
 }
 
-/// A config of the study, as far as the search has its parameters.
+/// A config of the study, in the parameters that the search has.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Point {
     /// The level of each parameter in common; see [`level`].
@@ -299,7 +300,7 @@ pub(super) struct Point {
 }
 
 impl Earlier {
-    /// Configs of a study that are learned from: the work grows with their number.
+    /// The most configs of a study that are used: a round number, since the work grows with their number.
     const MOST: usize = 300;
 
     fn new(place: String, trials: usize, parameters: Vec<usize>, mut points: Vec<Point>, direction: Direction) -> Self {
@@ -321,7 +322,7 @@ impl Earlier {
         &self.place
     }
 
-    /// The trials that say something about configs of the space.
+    /// Returns the number of trials that say something about configs of the space.
     pub fn trials(&self) -> usize {
         self.trials
     }
@@ -331,7 +332,7 @@ impl Earlier {
         self.parameters.len()
     }
 
-    /// The same for studies that say the same.
+    /// Returns a number that is equal for studies with equal contents.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
@@ -346,8 +347,8 @@ impl Earlier {
         &self.points
     }
 
-    /// The configs of the space that are nearest to the study's best ones, the best first. Parameters that the study does
-    /// not have are as in `start`, or at their first settings.
+    /// Returns the configs of the space that are nearest to the study's best ones, the best first. Parameters that the
+    /// study lacks are as in `start`, or at their first settings.
     pub(super) fn leaders(&self, space: &Space, start: Option<&Config>) -> impl Iterator<Item = Config> {
         const MOST: usize = 10;
         self.points.iter().take(MOST).filter_map(move |point| self.nearest(space, start, point))
@@ -373,7 +374,7 @@ impl Earlier {
     }
 }
 
-/// Places of so many of a list that begins with the best: its best half, and an even share of the rest.
+/// Selects places of a list that begins with the best: its best half, and an even share of the rest.
 pub(super) fn spread(len: usize, most: usize) -> Vec<usize> {
     if len <= most {
         return (0..len).collect();
@@ -382,7 +383,7 @@ pub(super) fn spread(len: usize, most: usize) -> Vec<usize> {
     (0..best).chain((0..most - best).map(|at| best + at * (len - best) / (most - best))).collect()
 }
 
-/// A sum that other contents do not have: FNV-1a (<https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>).
+/// A digest of the contents: FNV-1a (<https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>).
 struct Digest(u64);
 
 impl Default for Digest {

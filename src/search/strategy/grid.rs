@@ -1,8 +1,8 @@
-//! Every config, small memory first.
+//! Tries every config, those with small memory first.
 //!
-//! The parameters that memory grows with change slowest, from their smallest setting: the edge of what fits is met
-//! once in each group, and what lies behind it is ruled out instead of tried. Those that memory does not depend on
-//! change fastest, so that what is ruled out is passed over as a whole.
+//! The parameters that memory grows with change slowest, starting at their smallest setting. So the limit of memory is
+//! met once in each group, and what lies beyond it is ruled out untried. The parameters that memory does not depend on
+//! change fastest, so that ruled-out configs are skipped as a block.
 
 use super::{Entry, PATIENCE, Proposal, Strategy, View, random};
 use crate::model::{Config, MemoryRole, Space, Walk};
@@ -13,16 +13,16 @@ pub(super) const ENTRY: Entry = Entry {
     build: || Box::new(Grid::default()),
 };
 
-/// Remembers how far everything is probed or ruled out.
+/// Remembers the place up to which everything is probed or ruled out.
 #[derive(Debug, Default)]
 pub(super) struct Grid {
-    /// The first config that was neither, and how many trials there were.
+    /// The first config that was neither, and the number of trials at that time.
     reached: Option<(Config, usize)>,
 }
 
 impl Strategy for Grid {
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
-        // Rules can make a dead end that is larger than all patience; what lies behind it chance may still find.
+        // Rules can make a dead end larger than the walk's patience; random draws may still find what lies beyond it.
         self.next(view).or_else(|| random::drawn(view, &|config| view.is_open(config))).map(Proposal::from)
     }
 }
@@ -33,12 +33,12 @@ impl Grid {
         self.next_among(view, &|config| view.is_open(config))
     }
 
-    /// The first config that is wanted, all of which must be open.
+    /// Returns the first wanted config. Every wanted config must be open.
     pub(super) fn next_among(&mut self, view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
         let trials = view.history.trials().len();
         let mut walk = Walk::over(view.space, &order(view.space));
         match self.reached.take_if(|(_, then)| trials < *then) {
-            // Trials are taken back only where an instance is used for another search.
+            // Trials are taken back only if an instance is used for another search.
             Some(_) => {}
             None => self.reached.iter().for_each(|(config, _)| walk.seek(config)),
         }
@@ -58,7 +58,7 @@ impl Grid {
     }
 }
 
-/// The order of the walk, those that change slowest first.
+/// Returns the order of the walk, with the parameters that change slowest first.
 fn order(space: &Space) -> Vec<usize> {
     let mut order: Vec<usize> = (0..space.parameters().len()).collect();
     order.sort_by_key(|&at| match space.parameters()[at].memory_role() {

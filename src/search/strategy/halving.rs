@@ -1,10 +1,10 @@
-//! Successive halving over the length of probes: many configs for a short time, the better part of them for longer.
+//! Successive halving over the length of probes: many configs for a short time, and the better ones for longer.
 //!
-//! Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", AISTATS 2016, with
-//! the reduction to a third each time that Li and others, "Hyperband", JMLR 2018, recommend. A config moves up as soon as
-//! it is among the best third of its rung, and not only when the rung is full (Li and others, "A system for massively
-//! parallel hyperparameter tuning", MLSys 2020): so nothing depends on how many probes there will be, and a search that is
-//! cut off by its time has measured some configs in full.
+//! It follows Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", AISTATS
+//! 2016, with the reduction to a third each time that Li and others, "Hyperband", JMLR 2018, recommend. A config moves
+//! up as soon as it is among the best third of its rung, and not only when the rung is full (Li and others, "A system
+//! for massively parallel hyperparameter tuning", MLSys 2020). So nothing depends on how many probes there will be, and
+//! a search that runs out of time has measured some configs in full.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -18,16 +18,16 @@ pub(super) const ENTRY: Entry = Entry {
     build: || Box::new(Halving),
 };
 
-/// Of so many in a rung one moves up.
+/// One config in this many moves up from a rung: the 3 that Hyperband recommends.
 const REDUCTION: usize = 3;
 
-/// Of how many parts of the usual time a probe gets one, on each rung.
+/// The parts of the usual time on each rung: a probe gets one of this many.
 const RUNGS: [u32; 3] = [9, 3, 1];
 
-/// The last of so many probes measure the best in full.
+/// One in this many probes, the last ones, is for measuring the best configs in full. A round number.
 const LAST: u64 = 8;
 
-/// Probes with which short ones are worth their cost.
+/// The fewest probes for which short ones are worth their cost: a round number.
 const FEWEST: u64 = 4;
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Strategy for Halving {
     }
 }
 
-/// A config that was not probed yet.
+/// Proposes a config that was not probed yet.
 fn new(view: &View<'_>, rung: usize) -> Option<Proposal> {
     let is_new = |config: &Config| !view.history.contains(config) && view.is_open(config);
     let config = view.start.filter(|start| is_new(start)).cloned().or_else(|| random::propose_among(view, &is_new))?;
@@ -76,7 +76,7 @@ fn rung_of(purpose: Purpose) -> usize {
 
 /// What was measured on each rung.
 struct Ladder<'v> {
-    /// How many were probed on it, and those that ran, the best first.
+    /// For each rung the number of configs probed on it, and those that ran, the best first.
     rungs: [(usize, Vec<&'v Config>); RUNGS.len()],
     /// The highest rung of each config.
     reached: HashMap<&'v Config, usize>,
@@ -95,7 +95,7 @@ impl<'v> Ladder<'v> {
             probed[rung] += 1;
             reached.entry(&trial.config).and_modify(|highest| *highest = rung.max(*highest)).or_insert(rung);
             if let Some(measurement) = trial.outcome.measurement() {
-                // What may not win stands behind all that may, and what has no number behind all that has one.
+                // Infeasible configs come behind all feasible ones, and those without a number behind all with one.
                 let number = view.objective.estimate(measurement).map(|number| view.objective.score(number.value));
                 let score = number.filter(|score| !score.is_nan()).unwrap_or(f64::NEG_INFINITY);
                 scored[rung].push((&trial.config, (view.objective.score_of(&trial.outcome).is_some(), score)));
@@ -103,14 +103,14 @@ impl<'v> Ladder<'v> {
         }
         let mut rungs: [(usize, Vec<&Config>); RUNGS.len()] = Default::default();
         for (at, mut scored) in scored.into_iter().enumerate() {
-            // Of equals the first: the sort is stable.
+            // The sort is stable: among equals, the first comes first.
             scored.sort_by(|(_, a), (_, b)| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)));
             rungs[at] = (probed[at], scored.into_iter().map(|(config, _)| config).collect());
         }
         Self { rungs, reached }
     }
 
-    /// The best of a rung that belongs to its best third and was not probed for longer.
+    /// Returns the best config of a rung that is in its best third and was not probed for longer.
     fn promoted(&self, view: &View<'_>, rung: usize) -> Option<Proposal> {
         let (probed, ran) = &self.rungs[rung];
         let config = ran.iter().take(probed / REDUCTION).find(|config| self.is_waiting(view, config, rung))?;
@@ -122,7 +122,7 @@ impl<'v> Ladder<'v> {
         Some(Proposal { reason: Some(reason), one_in: parts(rung + 1), ..(*config).clone().into() })
     }
 
-    /// The best config that was not measured in full, measured in full; those that came furthest first.
+    /// Returns the best config that was not measured in full, to be measured in full; those that came furthest first.
     fn finalist(&self, view: &View<'_>) -> Option<Proposal> {
         let config = (0..RUNGS.len() - 1)
             .rev()
@@ -143,7 +143,8 @@ mod tests {
     use super::*;
     use crate::model::{Constraint, Estimate, History, Measurement, Objective, Parameter, Space, Trial};
 
-    /// A search of so many probes in which the speed is the level: the lengths of its probes, and what was measured in full.
+    /// Runs a search with this many probes in which the speed is the level. Returns the lengths of its probes, and the
+    /// configs that were measured in full.
     fn searched(levels: u32, budget: u32) -> (Vec<u32>, Vec<u32>) {
         searched_for(Objective::default(), levels, budget)
     }

@@ -1,4 +1,4 @@
-//! What proposes the next config.
+//! The strategies, which propose the next config.
 
 mod anneal;
 mod auto;
@@ -21,30 +21,30 @@ pub use earlier::{Earlier, EarlierError, EarlierStudy};
 use crate::model::{Config, History, Memory, Objective, Precision, Space, Trial};
 use walls::Walls;
 
-/// What a strategy sees: everything that its answer may depend on.
+/// The input of a strategy: everything that its answer may depend on.
 #[derive(Debug, Clone)]
 pub struct View<'a> {
     /// What may be tried.
     pub space: &'a Space,
-    /// What better means.
+    /// The objective.
     pub objective: &'a Objective,
     /// Finished trials, oldest first.
     pub history: &'a History,
     /// Configs that are being probed.
     pub pending: &'a [Config],
-    /// Where to start, if that is known: the baseline.
+    /// Where to start, if known: the baseline.
     pub start: Option<&'a Config>,
     /// Probes that the budget still allows.
     pub probes_left: u32,
-    /// What chance depends on.
+    /// The seed of all random choices.
     pub seed: u64,
     /// How many times as fast as in fp32 the device multiplies matrices in each precision, where that was measured.
     pub precision_speeds: Option<&'a BTreeMap<Precision, f64>>,
-    /// What is known from earlier studies, on other devices or with other models.
+    /// The lessons from earlier studies, on other devices or with other models.
     pub earlier: &'a [Earlier],
-    /// Parameters that are worth varying before the others, by what the baseline waits for; often none.
+    /// Parameters to vary before the others, according to what the baseline waits for; often none.
     pub first: &'a [usize],
-    /// Whether only those may differ from the start.
+    /// Whether only these may differ from the start.
     is_narrow: bool,
     walls: Walls<'a>,
 }
@@ -74,7 +74,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Sets what the budget still allows, and the seed.
+    /// Sets the remaining probes of the budget, and the seed.
     #[must_use]
     pub fn with(mut self, probes_left: u32, seed: u64) -> Self {
         (self.probes_left, self.seed) = (probes_left, seed);
@@ -88,7 +88,7 @@ impl<'a> View<'a> {
         self
     }
 
-    /// Sets what is known from earlier studies of the same parameters, [seen from](EarlierStudy::seen_from) this space and
+    /// Sets the earlier studies of the same parameters, as [seen from](EarlierStudy::seen_from) this space and
     /// objective.
     #[must_use]
     pub fn with_earlier(mut self, earlier: &'a [Earlier]) -> Self {
@@ -103,14 +103,14 @@ impl<'a> View<'a> {
         self
     }
 
-    /// The same view with only those configs open that differ from the start in nothing but the parameters that come first;
-    /// `None` once these had their turns, or where none comes first.
+    /// Returns the same view in which only those configs are open that differ from the start in nothing but the
+    /// parameters to vary first. `None` once these had their turns, or where there are none.
     ///
-    /// The turns are few: a strategy that learns from all parameters soon knows better than a diagnosis.
+    /// The turns are few, because a strategy that learns from all parameters soon knows more than a diagnosis.
     pub fn narrowed(&self) -> Option<Self> {
-        /// Turns beside the start's.
+        /// The number of turns besides that of the start: a round number.
         const TURNS: usize = 4;
-        /// Of all probes that there are, these are at most one in so many, but one at least.
+        /// These turns are at most one in this many of all probes, but at least one. A round number.
         const ONE_IN: usize = 4;
         let searched = self.history.searched().count();
         let all = searched.saturating_add(self.probes_left as usize);
@@ -120,8 +120,8 @@ impl<'a> View<'a> {
         (narrows && is_their_turn && !self.is_narrow).then(|| Self { is_narrow: true, ..self.clone() })
     }
 
-    /// Whether a config differs from the start in nothing but parameters that come first; those that are active in one of
-    /// them alone do not count.
+    /// Whether a config differs from the start in nothing but the parameters to vary first. Parameters that are active
+    /// in only one of the two do not count.
     fn is_near_start(&self, config: &Config) -> bool {
         let Some(start) = self.start else { return true };
         let others = (0..self.space.parameters().len()).filter(|at| !self.first.contains(at));
@@ -131,8 +131,8 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Whether a config is worth proposing: not probed for the usual time, not failed, not pending, and not known to need
-    /// too much memory.
+    /// Whether a config is worth proposing: it was neither probed for the usual time, nor failed, nor is it pending or
+    /// known to need too much memory.
     pub fn is_open(&self, config: &Config) -> bool {
         (!self.is_narrow || self.is_near_start(config))
             && !self.history.is_settled(config)
@@ -145,12 +145,14 @@ impl<'a> View<'a> {
         self.walls.rule_out(self.space, config)
     }
 
-    /// The configs that are known to need too much memory, without those of which it follows from another.
+    /// Returns the configs that are known to need too much memory, without those for which that follows from another
+    /// one.
     pub fn walls(&self) -> &[(&'a Config, Memory)] {
         self.walls.all()
     }
 
-    /// The best feasible trial so far; of equals the first. Short probes count only while nothing else may win.
+    /// Returns the best feasible trial so far; of equals the first. Short probes count only while no other trial is
+    /// feasible.
     pub fn best(&self) -> Option<(&'a Trial, f64)> {
         let mut best: Option<(&'a Trial, f64)> = None;
         for trial in self.history.contenders(|outcome| self.objective.score_of(outcome).is_some()) {
@@ -169,12 +171,12 @@ impl<'a> View<'a> {
 pub struct Proposal {
     /// The config.
     pub config: Config,
-    /// What speaks for it, in a phrase; `None` where nothing in particular does.
+    /// The reason for it, in a phrase; `None` where there is no particular one.
     pub reason: Option<String>,
-    /// How much better than the best so far the result is expected to be on average, as a share of the best, where a
-    /// model tells; what turns out worse counts as no gain.
+    /// The expected gain over the best so far, as a share of the best, where a model predicts it; a worse result counts
+    /// as no gain.
     pub gain: Option<f64>,
-    /// Of how many equal parts of the usual measuring time the probe gets one; `None` for all of it.
+    /// The probe gets one of this many equal parts of the usual measuring time; `None` for all of it.
     pub one_in: Option<NonZeroU32>,
 }
 
@@ -185,8 +187,8 @@ impl From<Config> for Proposal {
 }
 
 impl Proposal {
-    /// A proposal under a [narrowed](View::narrowed) view: that little is expected of the few configs that it has says
-    /// nothing about the others.
+    /// Marks a proposal of a [narrowed](View::narrowed) view. It drops the expected gain: if little is expected of
+    /// these few configs, that says nothing about the others.
     fn among_first(self) -> Self {
         const WHY: &str = "the baseline's diagnosis comes first";
         let reason = self.reason.map_or_else(|| WHY.to_owned(), |reason| format!("{reason}; {WHY}"));
@@ -196,40 +198,40 @@ impl Proposal {
 
 /// Proposes configs.
 ///
-/// The answer is a function of the view and nothing else, so that a search that was cut off continues as if it had
-/// not been: a strategy may keep what it worked out, but a new one must give the same answer to the same view.
+/// The answer is a function of the view and nothing else, so an interrupted search continues as if it had not been
+/// interrupted. A strategy may keep intermediate results, but a new one must give the same answer to the same view.
 pub trait Strategy: Send {
-    /// The next config to probe: one that is [open](View::is_open), or `None` when there is none worth proposing.
+    /// Returns the next config to probe: one that is [open](View::is_open), or `None` when none is worth proposing.
     ///
-    /// No config is proposed twice for the same length: one that was probed for [a part](Proposal::one_in) of the usual
-    /// time is open, and comes again only for a larger part or the whole.
+    /// No config is proposed twice for the same length. One that was probed for [a part](Proposal::one_in) of the usual
+    /// time is open, and is proposed again only for a larger part or the whole.
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal>;
 }
 
-/// One way to search.
+/// The table row of a strategy.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
     /// Its name in a spec.
     pub name: &'static str,
     /// What it does, in one line.
     pub about: &'static str,
-    /// Makes one.
+    /// Makes an instance.
     pub build: fn() -> Box<dyn Strategy>,
 }
 
-/// All ways to search, the default first.
+/// All strategies, the default first.
 pub const STRATEGIES: &[Entry] =
     &[auto::ENTRY, anneal::ENTRY, bayes::ENTRY, descent::ENTRY, grid::ENTRY, halving::ENTRY, qmc::ENTRY, random::ENTRY];
 
-/// The way of this name.
+/// Returns the strategy of this name.
 pub fn strategy(name: &str) -> Option<&'static Entry> {
     STRATEGIES.iter().find(|entry| entry.name == name)
 }
 
-/// The names of the ways that learn from earlier studies.
+/// The names of the strategies that learn from earlier studies.
 pub const LEARNING: &[&str] = &[auto::ENTRY.name, bayes::ENTRY.name];
 
-/// Settings in a row that a walk may try in vain before a strategy says that there is nothing left.
+/// The number of settings in a row that a walk may try in vain before a strategy gives up.
 ///
 /// Spaces up to this size are searched to their very end, whatever the rules leave of them.
 const PATIENCE: u64 = 4_000_000;

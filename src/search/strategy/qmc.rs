@@ -1,11 +1,12 @@
-//! Points of a scrambled Sobol sequence, which fill the space more evenly than chance does.
+//! Proposes the points of a scrambled Sobol sequence, which fill the space more evenly than chance does.
 //!
-//! The directions are those of Joe and Kuo ("Constructing Sobol sequences with better two-dimensional projections",
-//! SIAM J. Sci. Comput. 2008), scrambled by the seed as Burley does ("Practical hash-based Owen scrambling", JCGT 2020).
-//! Each parameter has a dimension; a point's coordinate picks the setting, all of them equally wide. Points that the
-//! rules forbid or that are known are passed over; where the rules leave little, a setting is as wide as the share of what
-//! is left that has it (the transformation of Rosenblatt, Annals of Mathematical Statistics 1952), so that no point is lost. A space of more than 256 parameters uses the dimensions again with
-//! another scrambling, which is even only within each block (Burley's padding).
+//! The direction numbers are those of Joe and Kuo ("Constructing Sobol sequences with better two-dimensional
+//! projections", SIAM J. Sci. Comput. 2008), scrambled by the seed as Burley does ("Practical hash-based Owen
+//! scrambling", JCGT 2020). Each parameter has a dimension, and a point's coordinate picks the setting; all settings
+//! have equal widths. Points that the rules forbid or that are known are skipped. Where the rules leave little, the
+//! width of a setting is the share of the remaining configs that have it (the transformation of Rosenblatt, Annals of
+//! Mathematical Statistics 1952), so that no point is lost. A space of more than 256 parameters uses the dimensions
+//! again with another scrambling, which is even only within each block (Burley's padding).
 
 use std::sync::Arc;
 
@@ -19,17 +20,18 @@ pub(super) const ENTRY: Entry = Entry {
     build: || Box::new(Qmc::default()),
 };
 
-/// Points that the sequence has.
+/// The number of points in the sequence.
 const LENGTH: u32 = 1 << 16;
 
-/// Points that may be passed over for each trial, and beside that, before what is left is taken at random.
+/// The number of points that may be skipped for each trial, and in addition once, before a random open config is taken.
+/// Round numbers.
 const PER_TRIAL: u32 = 8;
 const AT_FIRST: u32 = 1 << 12;
 
-/// Remembers how far all points lead to nothing new.
+/// Remembers the point up to which all points lead to nothing new.
 #[derive(Debug, Default)]
 struct Qmc {
-    /// The space, the seed, how many trials there were, and the first point that was not known then.
+    /// The space, the seed, the number of trials, and the first point that was not known then.
     reached: Option<(Arc<()>, u64, usize, u32)>,
 }
 
@@ -55,9 +57,9 @@ impl Strategy for Qmc {
     }
 }
 
-/// The config at a place of the sequence, if the rules allow it.
+/// Returns the config at a place of the sequence, if the rules allow it.
 fn point(space: &Space, place: u32, seed: u64) -> Option<Config> {
-    // The sequence has seeds of 32 bits.
+    // The sequence takes seeds of 32 bits.
     let seed = u32::try_from((seed ^ (seed >> 32)) & u64::from(u32::MAX)).unwrap_or(0);
     let share = |dimension: u32| {
         let block = dimension / sobol_burley::NUM_DIMENSIONS;
@@ -71,7 +73,7 @@ fn point(space: &Space, place: u32, seed: u64) -> Option<Config> {
     space.with_levels(&levels.collect::<Vec<u32>>())
 }
 
-/// The level at a share of the way, below the last.
+/// Returns the level at a share of the range, below the last.
 #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss, reason = "a share")]
 fn level_at(levels: u64, share: f32) -> u32 {
     let level = (f64::from(share) * levels as f64) as u64;

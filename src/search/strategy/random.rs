@@ -1,6 +1,6 @@
-//! Configs in random order, each at most once.
+//! Proposes configs in random order, each at most once.
 //!
-//! Every proposal is a draw of its own among what is open, so that it needs no memory of earlier ones.
+//! Every proposal is drawn among the open configs, so it needs no memory of earlier ones.
 
 use super::{Entry, Proposal, Strategy, View, grid::Grid};
 use crate::model::{Config, Permutation, Walk};
@@ -17,24 +17,25 @@ impl Strategy for Random {
     }
 }
 
-/// A random config among the open ones.
+/// Returns a random open config.
 pub(super) fn propose(view: &View<'_>) -> Option<Config> {
     propose_among(view, &|config| view.is_open(config))
 }
 
-/// A random config among the wanted ones, all of which must be open.
+/// Returns a random wanted config. Every wanted config must be open.
 pub(super) fn propose_among(view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
     drawn(view, is_wanted).or_else(|| rare(view, seed_of_draw(view), is_wanted))
 }
 
-/// Draws before open configs are taken to be rare, and before those are that the rules allow and that may fit.
+/// The number of draws after which open configs count as rare, and the number after which those count as rare that the
+/// rules allow and that may fit. Round numbers.
 const DRAWS: u128 = 1 << 17;
 const FIRST_DRAWS: u128 = 1 << 12;
 
-/// Draws from what the rules leave, where that is little of the whole.
+/// The number of draws from what the rules leave, where that is a small part of the whole: a round number.
 const SPARSE_DRAWS: usize = 256;
 
-/// A random config among the wanted ones, unless they are rare.
+/// Draws a random wanted config, unless these are rare.
 pub(super) fn drawn(view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
     if view.space.is_sparse() {
         return view.space.draws(seed_of_draw(view), SPARSE_DRAWS).into_iter().find(|config| is_wanted(config));
@@ -55,16 +56,18 @@ pub(super) fn drawn(view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Opt
     None
 }
 
-/// Another one for each proposal of each search.
+/// Returns a different seed for each proposal of each search.
 pub(super) fn seed_of_draw(view: &View<'_>) -> u64 {
     let number = view.history.trials().len() + view.pending.len();
     let draw = Permutation::new(1 << 64, view.seed).at(number as u128).unwrap_or(0);
     u64::try_from(draw).unwrap_or(0)
 }
 
-/// Where the rules leave so little that chance does not hit it: walks with settings in random order, dead ends cut.
+/// Finds a config where the rules leave so little that random draws miss it: by walks with settings in random order
+/// that cut off dead ends.
 ///
-/// A few short ones, some of which may start where nothing is; then the walk of `grid`, which misses nothing.
+/// There are a few short walks, some of which may begin at a dead end; then comes the walk of `grid`, which misses
+/// nothing.
 fn rare(view: &View<'_>, seed: u64, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
     const WALKS: u64 = 8;
     const PATIENCE: u64 = 4_000;
@@ -85,7 +88,8 @@ mod tests {
         Estimate, Expression, History, Measurement, Objective, Outcome, Parameter, Purpose, Space, Trial,
     };
 
-    /// Of 12 million combinations 32 are left: sixteen ways to share 64 devices, and one batch with two numbers of workers.
+    /// Of 12 million combinations, 32 are allowed: sixteen ways to divide 64 devices, and one batch with two numbers of
+    /// workers.
     fn needles() -> Space {
         Space::builder()
             .parameter(Parameter::powers_of_two("batch_size", 1, 1024))
@@ -99,7 +103,7 @@ mod tests {
             .unwrap()
     }
 
-    /// What a strategy proposes, each config once, as it is probed.
+    /// Collects a strategy's proposals, each of which is probed once.
     fn proposed(space: &Space, name: &str, seed: u64, most: usize) -> Vec<Config> {
         let mut strategy = STRATEGIES.iter().find(|entry| entry.name == name).map(|entry| (entry.build)()).unwrap();
         let objective = Objective::default();
@@ -126,7 +130,7 @@ mod tests {
     #[test]
     fn every_strategy_finds_all_that_rules_leave_of_a_large_space() {
         let space = needles();
-        // Halving proposes the same configs anew, for longer.
+        // Halving proposes the same configs again, for longer.
         for entry in STRATEGIES.iter().filter(|entry| entry.name != "halving") {
             let found = proposed(&space, entry.name, 3, 40);
             let different: HashSet<&Config> = found.iter().collect();
@@ -160,7 +164,7 @@ mod tests {
         for config in space.draws(5, 10_000) {
             *counts.entry(config).or_insert(0_u32) += 1;
         }
-        // 1000 expected of each of the ten, with a standard deviation of 30.
+        // Each of the ten is expected 1000 times, with a standard deviation of 30.
         assert_eq!(counts.len(), 10);
         assert!(counts.values().all(|count| (880..=1120).contains(count)), "{counts:?}");
     }

@@ -1,18 +1,18 @@
-//! The configs that are known to need too much memory: only those that say more than others.
+//! Keeps the configs that are known to need too much memory, without those for which that follows from another.
 
 use std::collections::HashMap;
 
 use crate::model::{Config, History, Memory, Objective, Space};
 
-/// What did not fit, without what follows from the rest of it.
+/// The configs that did not fit, without those for which that follows from the others.
 #[derive(Debug, Clone)]
 pub(super) struct Walls<'a> {
     walls: Vec<(&'a Config, Memory)>,
-    /// Those that can rule out the same configs, each with its place among all failures.
+    /// Configs that can rule out the same others, each with its place among all failures.
     groups: HashMap<Group, Vec<(usize, &'a Config)>>,
 }
 
-/// Which memory, and what configs must have in common for one to need as much of it as another.
+/// The memory, and what configs must have in common for one to need as much of it as another.
 type Group = (Memory, Box<[u32]>);
 
 impl<'a> Walls<'a> {
@@ -39,14 +39,14 @@ impl<'a> Walls<'a> {
         Self { walls: walls.into_iter().map(|(_, config, memory)| (config, memory)).collect(), groups }
     }
 
-    /// All of them, in the order of the history.
+    /// Returns all of them, in the order of the history.
     pub(super) fn all(&self) -> &[(&'a Config, Memory)] {
         &self.walls
     }
 
     /// Whether a config needs at least as much memory as one of them.
     pub(super) fn rule_out(&self, space: &Space, config: &Config) -> bool {
-        /// With so few, comparing with each is faster than looking for the group.
+        /// With at most this many, comparing with each is faster than looking up the group.
         const FEW: usize = 16;
         let needs = |(wall, memory): &(&Config, Memory)| space.needs_as_much_memory(config, wall, *memory);
         if self.walls.len() <= FEW {

@@ -1,18 +1,18 @@
-//! Which config is named: the baseline unless another is faster beyond the noise, and of what cannot be told apart the
-//! cheapest that is not likely to cost speed.
+//! Chooses the config to name: the baseline, unless another is faster beyond the noise; among those that cannot be
+//! distinguished, the cheapest that is not likely to cost speed.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Best, NORMAL, Noise, Ranked, Study, TAIL, is_tied, ratio};
 use crate::model::{Estimate, OnTie};
 
-/// What the comparison of the named config with the baseline came to.
+/// The result of comparing the named config with the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It is better than the baseline beyond the noise, and both were measured again. (Of a front: in one metric at
-    /// least.)
+    /// It is better than the baseline beyond the noise, and both were measured again. (For a front: in at least one
+    /// metric.)
     Faster,
     /// No config is better than the baseline beyond the noise, so the baseline stays.
     TiedWithBaseline,
@@ -34,22 +34,23 @@ impl Verdict {
     }
 }
 
-/// The loss of speed, as a share, that a cheaper config may be expected to cost where it cannot be told from the best.
+/// The expected loss of speed, as a share, up to which a cheaper config is named in place of the best, if the two
+/// cannot be distinguished. A round number: see the example below.
 ///
-/// What is expected is the mean of the loss where there is one: of two equal configs whose difference is known to within a
-/// standard error of 5 % it is 2 %.
+/// The expected loss is the mean of the loss, with gains counted as zero. For two equal configs whose difference is
+/// known to within a standard error of 5 % it is 2 %.
 const LIKELY_LOSS: f64 = 0.03;
 
-/// The probability that a config which is as fast as the baseline is called faster, over all configs that are compared with it
-/// together (Bonferroni's inequality: the best of several looks better than it is). Where the interval that is reported,
-/// with 2.5 % at each end, holds 1 this one does, too.
+/// The probability of calling a config faster that is only as fast as the baseline, over all compared configs together
+/// (Bonferroni's inequality, because the best of several looks better than it is). Whenever the reported interval, with
+/// 2.5 % at each end, contains 1, the interval for this probability contains it, too.
 const CLAIM_TAIL: f64 = 0.01;
 
-/// What is named of a ranking, the best first; `None` when it is empty.
+/// Chooses the config to name from a ranking, the best first; `None` when it is empty.
 pub(super) fn choose(study: &Study, ranking: &[Ranked], noise: &Noise) -> Option<Best> {
     let is_confirmed = |entry: &&Ranked| entry.confirmations > 0;
     let any_confirmed = ranking.iter().any(|entry| entry.confirmations > 0);
-    // Only what was confirmed is named, where anything was.
+    // If anything was confirmed, only a confirmed config is named.
     let top = ranking.iter().find(is_confirmed).or(ranking.first())?;
     let baseline = study.baseline.as_ref().and_then(|config| ranking.iter().find(|entry| entry.config == *config));
     let others = |entry: &&Ranked| baseline.is_none_or(|baseline| entry.config != baseline.config);
@@ -63,9 +64,9 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked], noise: &Noise) -> Option
     };
     let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| is_tied(top, entry, noise)).collect();
     if study.objective.tie_rule() == OnTie::Cheapest {
-        // Memory can be compared only where all of them tell theirs.
+        // Memory can be compared only if all of them report it.
         let by_memory = tied.iter().all(|entry| entry.measurement.memory.peak_bytes.is_some());
-        // The ranking is the order of those that cost the same.
+        // The sort is stable: configs of equal cost stay in the order of the ranking.
         tied.sort_by_cached_key(|entry| study.cost(entry, by_memory));
     }
     let may_be_named = |entry: &&&Ranked| {
@@ -96,8 +97,8 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked], noise: &Noise) -> Option
     })
 }
 
-/// Whether a config is better than the baseline with an interval that leaves out their being equal; by the numbers alone
-/// where nothing tells an interval.
+/// Whether a config is better than the baseline with an interval that excludes equality; without an interval, the
+/// numbers alone decide.
 fn is_beyond_noise(times: Option<Estimate>, study: &Study, entry: &Ranked, baseline: &Ranked, noise: &Noise) -> bool {
     match times {
         Some(times) => times.low.unwrap_or(times.value) > 1.0,
@@ -106,7 +107,7 @@ fn is_beyond_noise(times: Option<Estimate>, study: &Study, entry: &Ranked, basel
     }
 }
 
-/// Whether naming a config in place of the top is not likely to cost much.
+/// Whether naming a config in place of the top one is not likely to cost much.
 fn loses_little(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
     if entry.config == top.config {
         return true;
@@ -116,15 +117,15 @@ fn loses_little(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
         let halves = half(top).hypot(half(entry));
         (top.errors_are_known && entry.errors_are_known).then(|| (top.mean_point() - entry.mean_point(), halves))
     };
-    // Where nothing tells how far numbers can be trusted, only equal ones are tied, and those lose nothing.
+    // Without any known error only equal configs are tied, and those lose nothing.
     let known = noise.difference(top, entry).or_else(by_intervals);
     let Some((difference, half)) = known else { return true };
-    // The sign of a difference of points follows the objective's direction, and the top is the better one.
+    // The sign of a difference of points depends on the objective's direction; the top is the better one.
     let scale = top.scale.loss_scale(top.mean_point());
     expected_loss(difference.abs() / scale, half / NORMAL / scale) <= LIKELY_LOSS
 }
 
-/// The mean of a normally distributed loss where it is one, and of zero where it is a gain.
+/// Returns the mean of a normally distributed loss, with gains counted as zero.
 fn expected_loss(mean: f64, error: f64) -> f64 {
     if error <= 0.0 {
         return mean.max(0.0);

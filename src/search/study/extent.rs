@@ -1,4 +1,4 @@
-//! How much a search has seen: of the space, and of its leaders once more.
+//! Counts how much a search has tried: of the space, and of its leaders a second time.
 
 use std::collections::HashSet;
 
@@ -7,36 +7,36 @@ use serde::{Deserialize, Serialize};
 use super::{Study, leaders};
 use crate::model::Config;
 
-/// What was tried beside the baseline, of what there is.
+/// The number of configs that were tried besides the baseline, and how many there are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alternatives {
-    /// Configs that were probed, however that ended.
+    /// The configs that were probed, whatever the outcome.
     pub tried: usize,
-    /// How many there are: `363`, or `about 1.20e9`.
+    /// The number of configs in the space: `363`, or `about 1.20e9`.
     pub of: String,
 }
 
-/// Of the leaders (the baseline among them), how many were measured again.
+/// The number of leaders (including the baseline) that were measured again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confirmed {
-    /// Those that were.
+    /// The leaders that were.
     pub configs: usize,
-    /// All of them.
+    /// All leaders.
     pub leaders: usize,
 }
 
 impl Study {
-    /// What was tried beside the baseline.
+    /// Counts the configs that were tried besides the baseline.
     pub fn alternatives(&self) -> Alternatives {
         let is_baseline = |config: &Config| self.baseline.as_ref() == Some(config);
         let tried: HashSet<&Config> = self.history.searched().map(|trial| &trial.config).collect();
         let tried = tried.into_iter().filter(|config| !is_baseline(config)).count();
-        // The job as it is is none of the space's configs.
+        // The job as it is does not belong to the configs of the space.
         let has_baseline = self.baseline.as_ref().is_some_and(|baseline| self.space.allows(baseline));
         Alternatives { tried, of: self.space.count().less(u128::from(has_baseline)).to_string() }
     }
 
-    /// How many of the leaders were measured again.
+    /// Counts the leaders that were measured again.
     pub fn confirmed(&self) -> Confirmed {
         let wanted = leaders::leaders(&self.objective, &self.history, self.baseline.as_ref());
         let configs = wanted.iter().filter(|config| leaders::confirmed(&self.history, config) > 0).count();

@@ -1,8 +1,9 @@
-//! The front: feasible configs that no other beats, with the noise of every metric considered, and the one to take.
+//! Finds the front: the feasible configs that no other beats, considering the noise of every metric, and the one to
+//! recommend.
 //!
-//! One config beats another when it is clearly better in some metric (beyond the 95 % interval of their difference, as for
-//! ties) and clearly worse in none. Of configs that differ clearly in nothing the tie rule keeps one. So a config that is
-//! ahead in one metric by noise alone does not stay when it is clearly behind in another.
+//! One config beats another if it is clearly better in some metric (beyond the 95 % interval of their difference, as
+//! for ties) and clearly worse in none. Among configs that do not differ clearly in any metric, the tie rule keeps one.
+//! So a config that leads in one metric only by noise does not stay if it is clearly behind in another.
 
 use super::{Best, Noise, Ranked, Study, TAIL, Verdict, is_tied, ratio};
 use crate::model::{
@@ -15,33 +16,34 @@ use crate::model::{
 pub struct OnFront {
     /// The config.
     pub config: Config,
-    /// Each metric that counts, in the order of [`Objective::goals`].
+    /// The value of each goal, in the order of [`Objective::goals`].
     pub numbers: Vec<Estimate>,
     /// How many confirmations there are.
     pub confirmations: usize,
     /// Its last good measurement.
     pub measurement: Measurement,
-    /// Whether it is the one that is named where one must be.
+    /// Whether it is the recommended config, which is named where a single one is needed.
     pub is_recommended: bool,
-    /// Configs that cannot be told from it in any metric.
+    /// Configs that cannot be distinguished from it in any metric.
     pub ties: Vec<Config>,
 }
 
-/// One metric of a config, beside the baseline's.
+/// One metric of a config, compared with the baseline's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
     /// The metric.
     pub goal: Goal,
-    /// Its share of the score, where metrics are weighed.
+    /// Its share of the score, where metrics have weights.
     pub weight: Option<f64>,
-    /// Its number.
+    /// Its value.
     pub estimate: Estimate,
     /// How many times better than the baseline's it is, where there is a baseline.
     pub times_better: Option<Estimate>,
 }
 
-/// Of the trials that may win, the configs that are measured again, the first to be named first: with one number the best
-/// ones; of a front the recommended one, then the ends, then what is near the recommended one.
+/// Selects the feasible configs to measure again, in the order in which they would be named. With a single score these
+/// are the best ones; for a front they are the recommended one, then its ends, then those nearest to the recommended
+/// one.
 pub(super) fn leaders<'t>(objective: &Objective, trials: impl Iterator<Item = &'t Trial>, most: usize) -> Vec<Config> {
     let feasible: Vec<(&Trial, Vec<f64>)> =
         trials.filter_map(|trial| Some((trial, objective.scores_of(&trial.outcome)?))).collect();
@@ -66,7 +68,7 @@ pub(super) fn leaders<'t>(objective: &Objective, trials: impl Iterator<Item = &'
     chosen.into_iter().take(most).map(|place| feasible[on_front[place]].0.config.clone()).collect()
 }
 
-/// All feasible configs with one metric.
+/// All feasible configs with the values of one metric.
 struct Column {
     goal: Goal,
     ranked: Vec<Ranked>,
@@ -88,11 +90,11 @@ impl Column {
 }
 
 impl Study {
-    /// The feasible configs that no other beats, the best in the first metric first. With one metric, or several that are
-    /// weighed, it is the best config alone.
+    /// Returns the feasible configs that no other beats, the best in the first metric first. With one metric, or a
+    /// weighted product, it is the best config alone.
     ///
-    /// One beats another when it is better in some metric beyond the noise, and worse beyond the noise in none; of those
-    /// that cannot be told apart in any metric one stays, by [the tie rule](OnTie).
+    /// One config beats another if it is better in some metric beyond the noise, and worse beyond the noise in none. Of
+    /// those that cannot be distinguished in any metric, one stays, by [the tie rule](OnTie).
     pub fn front(&self) -> Vec<OnFront> {
         let columns = self.columns();
         if !self.objective.is_pareto() {
@@ -105,14 +107,14 @@ impl Study {
         let rows: Vec<Vec<f64>> = kept.iter().map(|&at| scores(&columns, at)).collect();
         let near = by_compromise(&rows);
         let is_confirmed = |at: &&usize| columns.iter().all(|column| column.ranked[kept[**at]].confirmations > 0);
-        // Only what was confirmed is named, where anything was.
+        // If anything was confirmed, only a confirmed config is named.
         let recommended = near.iter().find(is_confirmed).or(near.first()).copied();
         let configs = |ties: &[usize]| ties.iter().map(|&at| columns[0].ranked[at].config.clone()).collect();
         let members = kept.iter().zip(&tied).enumerate();
         members.map(|(place, (&at, ties))| member(&columns, at, configs(ties), recommended == Some(place))).collect()
     }
 
-    /// Each metric that counts of a config, beside the baseline's; empty where it is not feasible.
+    /// Returns each goal's value for a config, compared with the baseline's; empty if the config is not feasible.
     pub fn parts(&self, config: &Config) -> Vec<Part> {
         let weight = |at: usize| self.objective.weights().and_then(|weights| weights.get(at)).copied();
         let part = |(at, column): (usize, Column)| {
@@ -126,7 +128,7 @@ impl Study {
         self.columns().into_iter().enumerate().filter_map(part).collect()
     }
 
-    /// The config of the front that is named where one must be.
+    /// Returns the config of the front that is named where a single one is needed.
     pub(super) fn recommended(&self) -> Option<Best> {
         let member = self.front().into_iter().find(|member| member.is_recommended)?;
         let ranked = self.ranked_by(&self.objective);
@@ -142,7 +144,8 @@ impl Study {
         })
     }
 
-    /// A config of a front is better than the baseline where it is clearly so in one metric at least.
+    /// Returns the verdict on a config of a front: it is better than the baseline if it is clearly so in at least one
+    /// metric.
     fn verdict_on_front(&self, winner: &Ranked, baseline: Option<&Ranked>) -> Verdict {
         let is_clear = |part: &Part| part.times_better.and_then(|times| times.low).is_some_and(|low| low > 1.0);
         match baseline {
@@ -162,12 +165,14 @@ impl Study {
         self.objective.goals().iter().map(column).collect()
     }
 
-    /// The places that no other kept one beats, the best in the first metric first, each with those that are tied with it.
+    /// Returns the places that no other kept one beats, the best in the first metric first, each with the places tied
+    /// with it.
     fn unbeaten(&self, columns: &[Column]) -> (Vec<usize>, Vec<Vec<usize>>) {
         let count = columns.first().map_or(0, |column| column.ranked.len());
         let rows: Vec<Vec<f64>> = (0..count).map(|at| scores(columns, at)).collect();
         let are_tied = |a: usize, b: usize| columns.iter().all(|column| column.is_tied(a, b));
-        // What a config of the front is at least as good as in all metrics matters only where it is tied with it.
+        // A config that some config of the front equals or exceeds in all metrics matters only if it is tied with that
+        // one.
         let exact = non_dominated(&rows);
         let mut candidates: Vec<usize> =
             (0..count).filter(|at| exact.contains(at) || exact.iter().any(|&other| are_tied(other, *at))).collect();
@@ -175,7 +180,7 @@ impl Study {
         let beats = |a: usize, b: usize| {
             let (first, second) = (candidates[a], candidates[b]);
             let is_clear = columns.iter().any(|column| column.is_clearly_better(first, second));
-            // Those that are tied in everything stand in the order of the tie rule.
+            // Configs that are tied in all metrics are in the order of the tie rule.
             (is_clear || (a < b && are_tied(first, second)))
                 && !columns.iter().any(|column| column.is_clearly_better(second, first))
         };
@@ -190,8 +195,7 @@ impl Study {
         (kept, tied)
     }
 
-    /// What is named first of those that cannot be told apart: what was confirmed, then the cheapest, or the best in the
-    /// first metric.
+    /// Sorts configs that cannot be distinguished: confirmed ones first, then by cost, or by the first metric.
     fn sort_by_tie_rule(&self, places: &mut [usize], columns: &[Column]) {
         let Some(first) = columns.first() else { return };
         let entry = |at: usize| &first.ranked[at];
@@ -224,8 +228,8 @@ fn place_of(column: &Column, config: &Config) -> Option<usize> {
     column.ranked.iter().position(|entry| entry.config == *config)
 }
 
-/// Of so many, those that none of the kept ones beats: what nobody beats is kept, what it beats goes, and so on. Where all
-/// that is left goes round in a circle, the first of it is kept.
+/// Finds the places that no kept place beats: a place that nothing beats is kept, all that it beats are dropped, and so
+/// on. If all remaining places beat each other in a circle, the first of them is kept.
 fn kernel(count: usize, beats: impl Fn(usize, usize) -> bool) -> Vec<usize> {
     let beaten: Vec<Vec<usize>> = (0..count).map(|a| (0..count).filter(|&b| a != b && beats(a, b)).collect()).collect();
     let mut beaters = vec![0_usize; count];
@@ -238,7 +242,7 @@ fn kernel(count: usize, beats: impl Fn(usize, usize) -> bool) -> Vec<usize> {
     };
     while let Some(next) = first(&is_left, &beaters) {
         kept.push(next);
-        // In a circle it is beaten itself: what beats it goes, too.
+        // In a circle the kept place is itself beaten: the place that beats it is dropped, too.
         let gone: Vec<usize> = (0..count)
             .filter(|&at| is_left[at] && (at == next || beaten[next].contains(&at) || beaten[at].contains(&next)))
             .collect();
@@ -258,9 +262,9 @@ mod tests {
 
     #[test]
     fn what_beats_a_kept_one_through_something_that_is_gone_does_not_count() {
-        // 0 beats 1, 1 beats 2.
+        // Place 0 beats 1, and 1 beats 2.
         assert_eq!(kernel(3, |a, b| (a, b) == (0, 1) || (a, b) == (1, 2)), [0, 2]);
-        // A circle keeps its first.
+        // Of a circle the first place is kept.
         assert_eq!(kernel(3, |a, b| (a + 1) % 3 == b), [0]);
         assert_eq!(kernel(0, |_, _| true), Vec::<usize>::new());
     }

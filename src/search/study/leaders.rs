@@ -1,14 +1,14 @@
-//! Which configs are measured again before one is named.
+//! Selects the configs to measure again before a winner is named.
 
 use super::front;
 use crate::model::{Config, History, Objective, Purpose, Trial};
 use crate::search::budget::CONFIRMED;
 
-/// The best, the runner-up, further ones that are close, and the baseline; of a front the recommended one and its ends. A
-/// config that failed when it was measured again is none.
+/// Selects the best, the runner-up, further ones that are close, and the baseline; for a front, the recommended config
+/// and the front's ends. A config that failed when it was measured again is left out.
 pub(crate) fn leaders(objective: &Objective, history: &History, baseline: Option<&Config>) -> Vec<Config> {
     let contenders = || history.contenders(|outcome| objective.scores_of(outcome).is_some());
-    // What a short probe fails a longer one may not, so it does not bar its config.
+    // A config that failed in a short probe may succeed in a longer one, so it is not left out.
     let failed = |trial: &Trial| trial.outcome.closes().is_empty() && objective.score_of(&trial.outcome).is_none();
     let failed_again =
         |trial: &Trial| history.of(&trial.config).any(|trial| !trial.purpose.is_short() && failed(trial));
@@ -26,9 +26,9 @@ pub(crate) fn leaders(objective: &Objective, history: &History, baseline: Option
     leaders
 }
 
-/// Of the best, the first two and those that are close to the first.
+/// Keeps the first two, and those that are close to the first.
 fn keep_close(leaders: &mut Vec<Config>, score: impl Fn(&Config) -> Option<f64>) {
-    /// A difference up to which a third is a leader too.
+    /// The difference, as a share, up to which a third config is a leader, too. A round number.
     const CLOSE: f64 = 0.05;
     let Some(top) = leaders.first().and_then(&score) else { return };
     let mut place = 0;
@@ -38,7 +38,7 @@ fn keep_close(leaders: &mut Vec<Config>, score: impl Fn(&Config) -> Option<f64>)
     });
 }
 
-/// How often a config was measured again.
+/// Counts how often a config was measured again.
 pub(crate) fn confirmed(history: &History, config: &Config) -> usize {
     history.of(config).filter(|trial| trial.purpose == Purpose::Confirm).count()
 }

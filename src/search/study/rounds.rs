@@ -1,23 +1,23 @@
-//! Confirmations compared round by round, so that what changes the whole machine from one round to the next cancels.
+//! Compares confirmations round by round, so that changes of the whole machine between rounds cancel out.
 //!
-//! The leaders and the baseline are measured again in rounds, each of them once in each. A machine that slows down as it
-//! warms up makes all of a round slower: differences within a round do not show it. The noise that is left is what a
-//! model with a level for each config and one for each round cannot explain, on the scale of the trials' own errors
+//! The leaders and the baseline are measured again in rounds, each config once per round. If a machine slows down as it
+//! warms up, all of a round is slower, but the differences within the round are not affected. The remaining noise is
+//! what a model with a level for each config and one for each round cannot explain, in units of the trials' own errors
 //! (Birge's ratio, pooled over all configs, since rounds are few).
 
 use super::{Ranked, Spread};
 use crate::probe::stats::{self, Observation};
 
-/// What rounds of confirmations say about noise.
+/// What the rounds of confirmations show about noise.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rounds {
     spread: Spread,
 }
 
 impl Rounds {
-    /// The noise within rounds; `None` where there are too few to tell it from chance.
+    /// The noise within rounds; `None` where there are too few rounds to distinguish it from chance.
     pub(super) fn of(ranking: &[Ranked]) -> Option<Self> {
-        /// With one degree of freedom an interval is three times as wide as with two, and says nothing.
+        /// The fewest degrees of freedom: with one, an interval is three times as wide as with two, and useless.
         const FEWEST_DEGREES: usize = 2;
         let repeated: Vec<&Ranked> = ranking.iter().filter(|entry| entry.confirmations > 1).collect();
         let rounds = repeated.iter().map(|entry| entry.points.len()).min()?;
@@ -32,8 +32,8 @@ impl Rounds {
         Some(Self { spread: Spread { ratio: ratio.max(least), degrees } })
     }
 
-    /// The mean difference between two configs over the rounds of both, with half the width of an interval that leaves out
-    /// so much probability at each end.
+    /// Returns the mean difference between two configs over the rounds that both have, with half the width of an
+    /// interval that excludes the probability `tail` at each end.
     pub(super) fn difference(self, a: &Ranked, b: &Ranked, tail: f64) -> Option<(f64, f64)> {
         if a.confirmations < 2 || b.confirmations < 2 {
             return None;
@@ -46,8 +46,9 @@ impl Rounds {
     }
 }
 
-/// The squares, in units of the errors, that are left of a table of configs by rounds when each config and each round has
-/// its level: weighted least squares, by fitting one after the other until nothing changes.
+/// Returns the sum of squares, in units of the errors, that remains of a table of configs by rounds when each config
+/// and each round has its own level. It fits these by weighted least squares, one after the other until nothing
+/// changes.
 fn unexplained(table: &[&[Observation]]) -> f64 {
     const SWEEPS: usize = 50;
     let rounds = table.first().map_or(0, |row| row.len());
@@ -86,7 +87,7 @@ mod tests {
     fn what_is_left_is_in_units_of_the_errors() {
         let rows = [row([1.0, 0.0, 0.0], 0.5), row([0.0, 0.0, 0.0], 0.5)];
         let table: Vec<&[Observation]> = rows.iter().map(Vec::as_slice).collect();
-        // A two by three table leaves 1/3 of a single square, here of (1 / 0.5)^2.
+        // In a table of two by three, 1/3 of a single square remains, here of (1 / 0.5)^2.
         assert!((unexplained(&table) - 4.0 / 3.0).abs() < 1e-9, "{}", unexplained(&table));
     }
 }

@@ -1,4 +1,4 @@
-//! What a measured probe must stand before it counts: its setting had an effect, and it computes the same.
+//! Checks a measured probe before it counts: its setting had an effect, and its losses agree with full precision.
 
 use super::TuneError;
 use super::search::{OnEvent, Search};
@@ -12,7 +12,7 @@ use crate::search::strategy::View;
 use crate::search::study::WIDEST_TIE as TIE;
 
 impl Search<'_, '_> {
-    /// The outcome, or what a measured one turns out to be.
+    /// Returns the outcome, or the failure that a measured one turns out to be.
     pub(super) fn checked(
         &mut self,
         outcome: Outcome,
@@ -33,8 +33,9 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Whether the config would lead, or be tied with what does; only then is a comparison worth its time. One that was
-    /// measured for a short time does not lead once something whole may win, and is compared when it is measured longer.
+    /// Whether the config would lead, or be tied with the leader; only then is a comparison worth its time. A config
+    /// that was measured for a short time does not lead if a fully measured one is feasible; it is compared when it is
+    /// measured for longer.
     fn could_win(&self, measurement: &Measurement, purpose: Purpose) -> bool {
         let may_win = |trial: &Trial| self.objective.score_of(&trial.outcome).is_some();
         if purpose.is_short() && self.history.searched().any(|trial| !trial.purpose.is_short() && may_win(trial)) {
@@ -46,7 +47,7 @@ impl Search<'_, '_> {
             return true;
         }
         if self.objective.is_pareto() {
-            // On a front it wins that nothing known is clearly better than in every metric.
+            // A config is on the front if no known one is clearly better in every metric.
             let is_far = |(known, score): (&f64, &f64)| *score <= known - TIE * known.abs().max(score.abs());
             let beats = |known: &Vec<f64>| known.iter().zip(&scores).all(is_far);
             return !self
@@ -61,7 +62,7 @@ impl Search<'_, '_> {
         view.best().is_none_or(|(_, best)| is_near(best))
     }
 
-    /// The measurement with its losses beside those of full precision, or `Diverged`.
+    /// Returns the measurement with its losses and those in full precision, or `Diverged`.
     fn compared(
         &mut self,
         mut measurement: Measurement,
@@ -101,7 +102,7 @@ impl Search<'_, '_> {
         Ok(Outcome::Measured(measurement))
     }
 
-    /// Losses of the same steps in full precision that a trial has.
+    /// Returns the losses of the same steps in full precision, if some trial has them.
     fn known_losses(&self, full: &Settings) -> Option<Vec<f64>> {
         self.history.trials().iter().rev().find_map(|trial| {
             let measurement = trial.outcome.partial_measurement()?;
@@ -117,11 +118,12 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Why a setting provably had no effect: another batch size, and a step still takes as many samples.
+    /// Returns why a setting provably had no effect: the batch size is different, but a step takes the same number of
+    /// samples.
     ///
-    /// It is a proof only between configs that differ in nothing else that a step's samples could depend on, so both
-    /// have the same setting in every parameter but those that are known to need no memory, and the same derived values.
-    /// Of micro-batches a step may take as many as make up the same batch.
+    /// This is a proof only for two configs that differ in nothing else that a step's samples could depend on. So both
+    /// must have the same derived values, and the same settings except in parameters that are known to need no memory.
+    /// For a micro-batch it is no proof, since a step may take as many of them as make up the same batch.
     fn no_effect(&self, measurement: &Measurement, job: &Job<'_>) -> Option<String> {
         let samples = measurement.timing.samples_per_step?;
         let parameters = self.space.parameters();
@@ -132,7 +134,7 @@ impl Search<'_, '_> {
         let differs = |trial: &&Trial| {
             let (other, settings) = (&trial.config, settings_of(trial, self.space));
             let is_derived_alike = |name: &str| settings.get(name) == job.settings.get(name);
-            // Of a job that was left as it is, what it says of itself counts.
+            // For a job that was left as it is, the settings that it reports count.
             settings.get(name).is_some_and(|value| value != own)
                 && self.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
                 && parameters.iter().enumerate().all(|(at, parameter)| {

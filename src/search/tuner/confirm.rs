@@ -1,4 +1,4 @@
-//! Measuring the leaders and the baseline again before one is named.
+//! Measures the leaders and the baseline again before a winner is named.
 
 use super::TuneError;
 use super::search::{OnEvent, Search};
@@ -7,7 +7,7 @@ use crate::search::budget::{Round, StopReason};
 use crate::search::study;
 
 impl Search<'_, '_> {
-    /// Measures the leaders and the baseline again, in turn; the reason if that is cut short.
+    /// Measures the leaders and the baseline again, in turn; returns the reason if that is cut short.
     pub(super) fn confirm(
         &mut self,
         baseline: Option<&Config>,
@@ -37,10 +37,11 @@ impl Search<'_, '_> {
         }
     }
 
-    /// The leaders that are still to be measured in this round, in its order; a function of the history, as a strategy is.
+    /// Returns the leaders that are still to be measured in this round, in its order; like a strategy, a function of
+    /// the history.
     ///
-    /// Rounds go forwards and backwards in turn, so that a slow drift of the machine favours nobody. A leader that fails
-    /// is out, and the next best takes its place.
+    /// Rounds alternate between forward and backward order, so that a slow drift of the machine favours no config. A
+    /// leader that fails is dropped, and the next best takes its place.
     fn waiting(&self, baseline: Option<&Config>) -> Vec<Config> {
         let mut leaders = self.leaders(baseline);
         let round = leaders.iter().map(|config| self.confirmed(config)).min().unwrap_or(0);
@@ -54,8 +55,8 @@ impl Search<'_, '_> {
         leaders
     }
 
-    /// Which of those that wait is measured next, and how long: of a round that there is no time for the first leader and
-    /// the baseline alone.
+    /// Decides which waiting config is measured next, and for how long. If there is no time for a whole round, only the
+    /// first leader and the baseline are measured.
     fn next_confirmation(&self, waiting: &[Config], baseline: Option<&Config>) -> Option<(Config, Round)> {
         let is_first = waiting.iter().all(|config| self.confirmed(config) == 0);
         let length = |count: usize| {

@@ -1,23 +1,24 @@
-//! Whether another probe is worth its cost, as far as the strategy expects.
+//! Decides whether another probe is worth its cost, from the gains that the strategy expects.
 
 use crate::model::{History, Objective, Outcome, Purpose};
 use crate::search::budget::StopReason;
 use crate::search::study::WIDEST_TIE;
 
-/// Proposals in a row of which little is expected. One may be chance, and a model is often too sure of itself early on: on
-/// recorded tables three in a row ended searches whose best config was 12 % below the table's, ten in a row 5 %, sixty
-/// probes without an end 3 %; of training jobs all ended at the table's best.
+/// The number of proposals in a row with a small expected gain that ends a search. A single one may be chance, and a
+/// model is often too certain early on. On recorded tables, three in a row ended searches whose best config was 12 %
+/// below the table's, ten in a row 5 %, and sixty probes without this rule 3 %; on training jobs all of them ended at
+/// the table's best.
 const IN_A_ROW: usize = 10;
 
-/// Configs that must be known before a model may say that there is nothing to gain.
+/// The fewest known configs for which a model may say that there is nothing to gain: a round number.
 const FEWEST_CONFIGS: usize = 10;
 
-/// Counts proposals of which little is expected.
+/// Counts proposals with a small expected gain.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct SmallGains {
     least: f64,
     in_a_row: usize,
-    /// How many of those expected more than the least, but less than measurements can tell apart.
+    /// The number of these that expected more than the least gain, but less than measurements can distinguish.
     within_noise: usize,
 }
 
@@ -26,7 +27,7 @@ impl SmallGains {
         Self { least, in_a_row: 0, within_noise: 0 }
     }
 
-    /// As it is after a history, of whose trials these gains were expected.
+    /// Makes the count after a history, with the gains that were expected of its trials.
     pub(super) fn after(history: &History, expected: &[Option<f64>], objective: &Objective, least: f64) -> Self {
         let mut gains = Self::new(least);
         let mut best: Option<(f64, f64)> = None;
@@ -44,7 +45,7 @@ impl SmallGains {
         gains
     }
 
-    /// The gain that is expected of the next proposal, and the [noise] of the best so far.
+    /// Takes the expected gain of the next proposal, and the [noise] of the best so far.
     pub(super) fn hear(&mut self, gain: Option<f64>, noise: f64) {
         match gain {
             Some(gain) if gain < self.least => self.in_a_row += 1,
@@ -64,13 +65,13 @@ impl SmallGains {
     }
 }
 
-/// The gain, as a share of the best, that measurements cannot tell from none: half of what half the best's 95 % interval
-/// is.
+/// Returns the gain, as a share of the best, that measurements cannot distinguish from none: a quarter of the width of
+/// the best's 95 % interval.
 ///
-/// Two configs measured as well as the best differ by chance by up to its half width h times the root of 2. What is
-/// expected on average weighs a gain with its probability, which for a proposal that may as well be worse is about a half:
-/// below h / 2 no gain is in sight that a repetition would confirm. A best that never settled must not end the search on
-/// its own, so h counts up to the widest tie.
+/// Two configs that are measured as well as the best differ by chance by up to h times the root of 2, where h is the
+/// half width. An expected gain is weighted with its probability, which is about a half for a proposal that may just as
+/// well be worse. So below h / 2 there is no gain that a repetition would confirm. A best that never settled must not
+/// end the search alone, so h is limited to the widest tie.
 pub(super) fn noise(objective: &Objective, best: &Outcome) -> f64 {
     let half = best.measurement().and_then(|measurement| objective.estimate(measurement)?.relative_half_width());
     half.filter(|half| *half > 0.0).map_or(0.0, |half| half.min(WIDEST_TIE) / 2.0)

@@ -1,26 +1,28 @@
-//! Configs whose probes were disturbed again and again: they are put back and tried later, while the search goes on.
+//! Configs whose probes were disturbed repeatedly: they are put back and tried later, while the search goes on.
 
 use super::TuneError;
 use crate::model::{Config, Purpose};
 use crate::search::strategy::Proposal;
 
-/// Other probes between two turns of a config that was put back.
+/// The number of other probes between two turns of a config that was put back: a round number.
 const OTHERS: usize = 3;
 
-/// Turns of a config after which it is not tried any more in this run. A turn is three tries with pauses between them.
+/// The number of turns after which a config is not tried any more in this run: a round number. A turn is three attempts
+/// with pauses.
 const MOST_TURNS: u32 = 3;
 
-/// Turns in a row, of whatever configs, that were all disturbed: then nothing can be measured here for now.
+/// The number of disturbed turns in a row, whatever the configs, after which nothing can be measured here for now: a
+/// round number.
 const MOST_IN_A_ROW: u32 = 4;
 
-/// What waits for another turn.
+/// A config that waits for another turn.
 #[derive(Debug, Default)]
 pub(super) struct PutBack {
     waiting: Vec<Waiting>,
     in_a_row: u32,
-    /// Probes that were not disturbed.
+    /// The number of probes that were not disturbed.
     done: usize,
-    /// Whether nothing but what was put back is left to try.
+    /// Whether nothing else is left to try.
     is_last: bool,
 }
 
@@ -29,7 +31,7 @@ struct Waiting {
     proposal: Proposal,
     purpose: Purpose,
     turns: u32,
-    /// How many probes must be done first; `None` while it has its turn, and when it has no further one.
+    /// The number of probes before its next turn; `None` during its turn, and if it has no further one.
     due: Option<usize>,
 }
 
@@ -37,13 +39,13 @@ impl PutBack {
     /// Keeps a config for later.
     ///
     /// # Errors
-    /// Everything has been disturbed for long.
+    /// Everything has been disturbed for too long.
     pub(super) fn put(&mut self, proposal: Proposal, purpose: Purpose, reason: String) -> Result<(), TuneError> {
         self.in_a_row += 1;
         if self.in_a_row >= MOST_IN_A_ROW && (self.done == 0 || !self.is_last) {
             return Err(TuneError::Disturbed { reason });
         }
-        // A confirmation comes again by itself: who leads may have changed by then.
+        // Confirmations repeat by themselves, and by then other configs may lead.
         if purpose == Purpose::Confirm {
             return Ok(());
         }
@@ -58,14 +60,14 @@ impl PutBack {
         Ok(())
     }
 
-    /// Takes note of a probe of a config that was not disturbed.
+    /// Records that a probe of a config was not disturbed.
     pub(super) fn is_undisturbed(&mut self, config: &Config) {
         self.in_a_row = 0;
         self.done += 1;
         self.waiting.retain(|waiting| waiting.proposal.config != *config);
     }
 
-    /// The config whose turn it is again: one that is due, or any where there is `nothing_else`.
+    /// Returns a config whose turn it is again: one that is due, or any of them if there is `nothing_else`.
     pub(super) fn next(&mut self, nothing_else: bool) -> Option<(Proposal, Purpose)> {
         self.is_last |= nothing_else;
         let done = self.done;
@@ -80,7 +82,7 @@ impl PutBack {
         self.waiting.iter().any(|waiting| waiting.proposal.config == *config)
     }
 
-    /// The configs that were put back: nobody need propose them.
+    /// Returns the configs that were put back, which nobody needs to propose.
     pub(super) fn configs(&self) -> Vec<Config> {
         self.waiting.iter().map(|waiting| waiting.proposal.config.clone()).collect()
     }

@@ -1,4 +1,4 @@
-//! The loop: what is proposed is probed and recorded, until something ends the search.
+//! The loop of a search: probes and records proposals until something ends the search.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -36,11 +36,11 @@ pub(super) struct Search<'s, 'p> {
     pub(super) journal: Option<Journal>,
     pub(super) stop: &'s AtomicBool,
     pub(super) begin: Instant,
-    /// Time that earlier runs of the same search took.
+    /// The time that earlier runs of the same search took.
     pub(super) earlier: Duration,
     /// Configs that are tried again later.
     pub(super) put_back: PutBack,
-    /// The number of the last trial in the journal, those of earlier eras included.
+    /// The number of the last trial in the journal, including those of earlier eras.
     pub(super) last_number: u32,
     /// What the strategy expects to gain.
     pub(super) gains: SmallGains,
@@ -56,7 +56,7 @@ impl Search<'_, '_> {
         self.earlier + self.begin.elapsed()
     }
 
-    /// Whether nothing was probed yet, now or earlier.
+    /// Whether nothing has been probed yet, now or earlier.
     pub(super) fn is_new(&self) -> bool {
         self.history.trials().is_empty()
     }
@@ -92,7 +92,7 @@ impl Search<'_, '_> {
                 })
             };
             let next = next.or_else(|| self.put_back.next(true));
-            // That nothing is left to try says more than that the budget is spent, where both are true.
+            // If both are true, that nothing is left to try says more than that the budget is spent.
             let (proposal, purpose) = match (next, stop) {
                 (None, _) if self.space.count() == Count::Unknown => return Ok(StopReason::NothingFound),
                 (None, _) => return Ok(StopReason::SpaceExhausted),
@@ -109,7 +109,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// How much the best so far may be off, as a share.
+    /// Returns how uncertain the best so far is, as a share.
     fn noise(&self) -> f64 {
         let view = View::new(self.space, self.objective, &self.history, &[], None);
         let best = view.best().filter(|(trial, _)| !trial.purpose.is_short());
@@ -132,8 +132,8 @@ impl Search<'_, '_> {
         Some(Proposal { reason: proposal.reason.map(|reason| objective.with_question(reason)), ..proposal })
     }
 
-    /// The parameters that what the baseline waits for speaks for, where it is speed that counts. The first probe of the
-    /// baseline tells, so that a search that goes on has them, too.
+    /// Returns the parameters that the baseline's bottleneck suggests, if the objective is speed. They follow from the
+    /// first probe of the baseline, so a search that is continued has them, too.
     fn opened_first(&self, baseline: Option<&Config>) -> Vec<usize> {
         let Some(baseline) = baseline.filter(|_| self.objective.is_largest_throughput()) else { return Vec::new() };
         let measured = self.history.of(baseline).find_map(|trial| trial.outcome.measurement());
@@ -146,7 +146,7 @@ impl Search<'_, '_> {
         })
     }
 
-    /// The same failure at the first config and twice more is not the configs' fault.
+    /// Ends the search if the first config and two more fail in the same way: then the configs are not to blame.
     fn check_same_failure(&self) -> Result<(), TuneError> {
         const SAME: usize = 3;
         let first: Vec<&Trial> = self.history.searched().take(SAME).collect();
@@ -162,7 +162,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Runs one probe and records it; `false` when it was interrupted, which leaves no trial.
+    /// Runs one probe and records it; returns `false` if it was interrupted, which leaves no trial.
     pub(super) fn probe(
         &mut self,
         proposal: Proposal,
@@ -198,7 +198,7 @@ impl Search<'_, '_> {
         }
         if let Outcome::Disturbed(failure) = outcome {
             if self.budget.probes == 1 {
-                // There is nothing to go on with meanwhile.
+                // There is no other config to continue with.
                 return Err(TuneError::Disturbed { reason: failure.reason });
             }
             on_event(Event::PutBack { number, reason: &failure.reason });
@@ -219,7 +219,7 @@ impl Search<'_, '_> {
         Ok(true)
     }
 
-    /// Whether a trial is better than all so far; of a front, whether none so far is as good in every metric.
+    /// Whether a trial is better than all so far; for a front, whether none so far is as good in every metric.
     fn is_best(&self, trial: &Trial) -> bool {
         let Some(scores) = self.objective.scores_of(&trial.outcome) else { return false };
         if self.objective.is_pareto() {
@@ -235,8 +235,8 @@ impl Search<'_, '_> {
         score.is_some_and(|score| view.best().is_none_or(|(best, top)| score > top || best.purpose.is_short()))
     }
 
-    /// The throughput that a search probe must come near, or may stop: the best so far, where nothing but throughput
-    /// counts. The baseline and the confirmations are measured in full, because they are reported.
+    /// Returns the throughput that a probe of the search must come near, or may stop early: the best so far, if
+    /// throughput alone counts. The baseline and the confirmations are measured in full, because they are reported.
     fn rival(&self, purpose: Purpose) -> Option<Estimate> {
         if !(purpose == Purpose::Search || purpose.is_short()) || !self.objective.is_largest_throughput() {
             return None;
@@ -245,8 +245,8 @@ impl Search<'_, '_> {
         view.best()?.0.outcome.measurement()?.throughput
     }
 
-    /// A disturbed probe says nothing about its config, so it is run again, after a while, and never recorded. What is
-    /// disturbed each time stays so.
+    /// Runs a probe, and repeats it after a pause if it was disturbed, since a disturbed probe says nothing about its
+    /// config. Disturbed attempts are not recorded. If all attempts are disturbed, so is the result.
     pub(super) fn run_undisturbed(&mut self, job: &Job<'_>, on_event: OnEvent<'_>) -> Result<Outcome, TuneError> {
         const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
         const PAUSE_IN_A_ROW: Duration = Duration::from_secs(5);
@@ -271,7 +271,7 @@ impl Search<'_, '_> {
         Ok(Outcome::Disturbed(last))
     }
 
-    /// Waits, unless somebody stops the search; whether nobody did.
+    /// Waits unless somebody stops the search; returns whether nobody did.
     pub(super) fn pause(&self, time: Duration) -> bool {
         const LOOK_EVERY: Duration = Duration::from_millis(50);
         let begin = Instant::now();

@@ -1,21 +1,22 @@
-//! What a strategy sees of a search: the part of the space that is open, and what was found in it.
+//! The part of a search that a strategy sees: the open part of the space, and what was found in it.
 //!
-//! A strategy knows configs of the space and nothing else. The job as it is counts as the config that uses the same, where
-//! the space has it, so that it is not probed twice; else it is not seen, and the search starts at the config next to it. A
-//! parameter that found nothing to act on is closed: it has its first setting alone, which nobody sets.
+//! A strategy knows configs of the space and nothing else. The job as it is counts as the config with the same
+//! settings, if the space has it, so that it is not probed twice. If not, the strategy does not see it, and the search
+//! starts at the nearest config. A parameter that nothing in the step takes is closed: it keeps its first setting only,
+//! which is not applied.
 
 use crate::model::{Config, History, Space, Trial, arrival};
 
-/// The part of a space whose parameters are not closed.
+/// The part of a space without closed parameters.
 #[derive(Debug, Default)]
 pub(super) struct Open {
     closed: Vec<String>,
-    /// `None` where all of it is.
+    /// `None` if no parameter is closed.
     space: Option<Space>,
 }
 
 impl Open {
-    /// Closes what a history shows to have nothing to act on.
+    /// Closes the parameters that a history shows to have no effect.
     pub(super) fn update(&mut self, space: &Space, history: &History) {
         let closed = history.closed();
         if self.closed != closed {
@@ -31,13 +32,13 @@ impl Open {
 
 /// The history and the start that a strategy sees.
 pub(super) struct Seen {
-    /// `None` where it is the real one.
+    /// `None` if it is the real history.
     history: Option<History>,
     start: Option<Config>,
 }
 
 impl Seen {
-    /// Of the open part of a space.
+    /// Makes what a strategy sees of the open part of a space.
     pub(super) fn of(space: &Space, history: &History, baseline: Option<&Config>) -> Self {
         let as_it_is = baseline.filter(|config| config.is_as_it_is());
         if as_it_is.is_none() && history.closed().is_empty() {
@@ -46,7 +47,7 @@ impl Seen {
         let told =
             as_it_is.and_then(|as_it_is| history.of(as_it_is).find_map(|trial| trial.outcome.partial_measurement()));
         let set = as_it_is.map(|as_it_is| space.settings(as_it_is)).unwrap_or_default();
-        // What is closed has one setting, which is as good as none.
+        // A closed parameter has a single setting, which is as good as none.
         let closed = history.closed();
         let used = told.map(|measurement| arrival::used(space, &measurement.facts, &set).without(&closed));
         let same = used.as_ref().and_then(|used| arrival::same(space, used));
@@ -71,7 +72,7 @@ impl Seen {
     }
 }
 
-/// The config of the open part that differs in closed parameters at most.
+/// Returns the config of the open part that differs in closed parameters at most.
 fn opened(space: &Space, config: &Config) -> Option<Config> {
     let levels = config.levels().zip(space.parameters());
     let levels: Vec<u32> =

@@ -1,4 +1,4 @@
-//! Whether a baseline that is stated is what the job does when nothing is set.
+//! Checks whether a stated baseline is what the job does when nothing is set.
 
 use std::num::NonZeroU32;
 
@@ -7,12 +7,12 @@ use super::search::{OnEvent, Search};
 use crate::model::{Config, Event, arrival};
 use crate::probe::{Effort, Job};
 
-/// Of a probe's time, this part is enough to hear the facts of a job.
+/// The part of a probe's time that is enough to learn the facts of a job: a round number.
 const ONE_IN: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 
 impl Search<'_, '_> {
-    /// Runs the job as it is for a moment, and tells where the baseline that is stated says something else. Nothing of it is
-    /// kept, and what the job does not tell, or a job that does not run so, is no difference.
+    /// Runs the job as it is for a moment, and reports where the stated baseline differs from it. Nothing is recorded.
+    /// If the job does not report a setting, or cannot be run so, that is no difference.
     pub(super) fn check_stated(&mut self, baseline: &Config, on_event: OnEvent<'_>) -> Result<(), TuneError> {
         let (as_it_is, stated) = (self.space.as_it_is(), self.space.settings(baseline));
         let nothing = self.space.settings(&as_it_is);

@@ -1,13 +1,14 @@
-//! Between which numbers a term lies, whatever the parameters are that it still depends on.
+//! Computes the range of a term over all values of the parameters that it still depends on.
 //!
-//! Interval arithmetic as the expression language computes: whole numbers exactly, others as floats. Rounding is monotonic,
-//! so a computed end is an end of what is computed; beyond 2^53, where a float no longer names one whole number, ends
-//! are moved outwards. Booleans are 0 and 1, texts the numbers that they are known by.
+//! This is interval arithmetic with the numbers of the expression language: whole numbers exactly, others as floats.
+//! Rounding is monotonic, so the computed ends are the ends of what the language computes. Beyond 2^53, where a float
+//! no longer names one whole number, ends are moved outwards. Booleans count as 0 and 1, texts as the numbers that
+//! stand for them.
 
 use super::syntax::Sign;
 use super::term::Function;
 
-/// The smallest and the largest that a term can be, and whether evaluating it can fail.
+/// The smallest and the largest value that a term can have, and whether evaluating it can fail.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Bounds {
     pub(super) low: f64,
@@ -33,7 +34,7 @@ impl Bounds {
         self.low > 0.0 && !self.may_fail
     }
 
-    /// Whether it is false or fails in any case.
+    /// Whether the term is false or fails in every case.
     pub(super) fn is_never_true(self) -> bool {
         self.high <= 0.0
     }
@@ -42,7 +43,7 @@ impl Bounds {
         Self { may_fail: self.may_fail || may_fail, ..self }
     }
 
-    /// What holds both.
+    /// Returns the smallest range that contains both.
     pub(super) fn or(self, other: Self) -> Self {
         Self {
             low: self.low.min(other.low),
@@ -51,7 +52,7 @@ impl Bounds {
         }
     }
 
-    /// Outwards where floats are coarser than whole numbers.
+    /// Moves the ends outwards where floats are coarser than whole numbers.
     fn outwards(self) -> Self {
         Self {
             low: if self.low.abs() >= EXACT { self.low.next_down() } else { self.low },
@@ -69,7 +70,7 @@ impl Bounds {
         self.corners(other, |a, b| if a == 0.0 || b == 0.0 { 0.0 } else { a * b }).outwards()
     }
 
-    /// The hull of a function that is monotonic in each operand.
+    /// Returns the hull of a function that is monotonic in each operand.
     fn corners(self, other: Self, function: impl Fn(f64, f64) -> f64) -> Self {
         let ends = [
             function(self.low, other.low),
@@ -93,7 +94,8 @@ impl Bounds {
         self.low.abs().max(self.high.abs())
     }
 
-    /// A quotient; a divisor that may be zero is whole, and so at least one where it is not.
+    /// Returns the range of a quotient. A divisor that may be zero is a whole number, so it is at least one in size
+    /// where it is not zero.
     fn divided(self, other: Self, function: impl Fn(f64, f64) -> f64) -> Self {
         if !other.has_zero() {
             return self.corners(other, function);
@@ -105,7 +107,7 @@ impl Bounds {
         Self { low: -most, high: most, may_fail: true }
     }
 
-    /// What is left of a division that rounds down; it has the sign of the divisor.
+    /// Returns the range of the remainder of a division that rounds down; it has the sign of the divisor.
     fn modulo(self, other: Self) -> Self {
         let may_fail = self.may_fail || other.may_fail || other.has_zero();
         let most = Self { low: other.low.min(0.0), high: other.high.max(0.0), may_fail };
@@ -117,7 +119,7 @@ impl Bounds {
         if first != last || ends.iter().any(|end| end.fract() != 0.0 || end.abs() >= EXACT) {
             return most;
         }
-        // One quotient throughout: what is left is what stands above its multiple of the divisor.
+        // If the quotient is the same throughout, the remainder is the dividend less that multiple of the divisor.
         let multiple = Self::new(-first, -first).times(other);
         let left = Self { may_fail, ..self.plus(multiple) };
         Self { low: left.low.max(most.low), high: left.high.min(most.high), may_fail }
@@ -144,7 +146,7 @@ pub(super) fn of_arithmetic(sign: Sign, a: Bounds, b: Bounds) -> Bounds {
         Sign::FloorDivided => a.divided(b, floor_divided).outwards(),
         Sign::Modulo => a.modulo(b).outwards(),
         Sign::Power if a.low >= 1.0 && b.low >= 0.0 => {
-            // A library's power may be off by a unit in the last place where the language counts exactly.
+            // A library's power may be off by one unit in the last place where the language is exact.
             let ends = a.corners(b, libm::pow);
             Bounds { low: ends.low.next_down(), high: ends.high.next_up(), ..ends }
         }
@@ -152,7 +154,7 @@ pub(super) fn of_arithmetic(sign: Sign, a: Bounds, b: Bounds) -> Bounds {
     }
 }
 
-/// The bounds of a function of one number, all of which are monotonic but the absolute value.
+/// Returns the bounds of a function of one number. All functions except the absolute value are monotonic.
 pub(super) fn of_function(function: Function, a: Bounds) -> Bounds {
     match function {
         Function::Absolute if a.has_zero() => Bounds { low: 0.0, high: a.magnitude(), ..a },

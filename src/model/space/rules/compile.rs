@@ -1,7 +1,7 @@
-//! From the expressions of a space to terms that can be reasoned about.
+//! Translates the expressions of a space into terms that can be simplified and bounded.
 //!
-//! An expression becomes terms where its kinds fit (numbers, texts, booleans, not mixed) and no number grows beyond what is
-//! computed exactly; any other is kept as it is and evaluated once all of its names have values.
+//! An expression becomes terms if its kinds fit (numbers, texts, booleans, not mixed) and no number in it grows beyond
+//! what is computed exactly. Any other expression is kept as it is and evaluated once all of its names have values.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ enum Kind {
     Mixed,
 }
 
-/// A term with its kind, and the largest number that computing it meets.
+/// A term with its kind, and the largest number that occurs in computing it.
 #[derive(Clone, Copy)]
 struct Typed {
     id: Id,
@@ -29,15 +29,15 @@ struct Typed {
     size: f64,
 }
 
-/// Largest whole number that may be met: any order of adding and multiplying gives the same below it.
+/// The largest whole number that may occur. Below it the order of additions and multiplications makes no difference.
 const LARGEST: f64 = 1.2e30;
 
-/// What a constraint is to a config.
+/// What happens to a config that fails a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// Without it there is no config.
+    /// The config is not allowed.
     Demand,
-    /// Without it this parameter is not active.
+    /// This parameter is not active.
     Condition(usize),
 }
 
@@ -45,12 +45,12 @@ pub(super) enum Meaning {
 #[derive(Debug, Clone)]
 pub(super) struct Constraint {
     pub(super) meaning: Meaning,
-    /// The parameters by whose values it is computed: it does not apply where one is not active.
+    /// The parameters whose values the constraint uses. It does not apply where one of them is not active.
     pub(super) names: BTreeSet<usize>,
     pub(super) root: Id,
 }
 
-/// All terms and constraints of a space.
+/// Translates all expressions of a space into terms and constraints.
 pub(super) fn compile(space: &Space) -> (Terms, Vec<Constraint>) {
     let kinds: Vec<Kind> = space.parameters.iter().map(kind_of).collect();
     let mut compiler = Compiler { space, terms: Terms::default(), kinds, derived: vec![None; space.derived.len()] };
@@ -111,7 +111,7 @@ fn kind_of(parameter: &Parameter) -> Kind {
     values.iter().map(of).reduce(join).unwrap_or(Kind::Mixed)
 }
 
-/// Between what the values of some levels of a parameter lie.
+/// Returns the range of a parameter's values over some of its levels.
 pub(super) fn bounds_of(terms: &mut Terms, parameter: &Parameter, first: u64, end: u64) -> Bounds {
     let level = |level: u64| u32::try_from(level).unwrap_or(u32::MAX);
     if !matches!(parameter.shape(), crate::model::space::Shape::Listed(_)) {
@@ -133,7 +133,7 @@ struct Compiler<'s> {
 }
 
 impl Compiler<'_> {
-    /// The parameters whose values an expression uses, those of derived values included.
+    /// Returns the parameters whose values an expression uses, including those of derived values.
     fn names(&self, expression: &Expression) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut open = vec![expression];
@@ -266,7 +266,7 @@ impl Compiler<'_> {
         let size = match sign {
             Sign::Plus | Sign::Minus => a.size + b.size,
             Sign::Times => a.size * b.size,
-            // A divisor that may be zero must be whole: it is one at least where it is not zero.
+            // A divisor that may be zero must be a whole number: then it is at least one in size where it is not zero.
             _ if divides && may_be_zero && b.kind != Kind::Whole => return None,
             Sign::Divided | Sign::FloorDivided => a.size.max(a.size / if may_be_zero { 1.0 } else { least }) + 1.0,
             Sign::Modulo => a.size.max(b.size),

@@ -1,4 +1,4 @@
-//! Parameters in the order in which they get their values, and what the rules ask of the rest at each place.
+//! Follows the rules of a space while its parameters get values one after the other.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use super::compile::{self, Constraint, Meaning};
 use super::term::{Id, Term, Terms};
 use crate::model::space::{INACTIVE, Space};
 
-/// What is left of each constraint.
+/// What is left of each constraint once some parameters have values.
 pub(super) type State = Box<[Id]>;
 
-/// Work is bounded; this is said where the bound was met.
+/// The error that says that the bound on work was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spent;
 
-/// Steps that may still be done.
+/// The number of steps that may still be done.
 #[derive(Debug)]
 pub(super) struct Fuel(pub(super) u64);
 
@@ -25,7 +25,8 @@ impl Fuel {
     }
 }
 
-/// Levels in a row after which the same is left; one level that is [`INACTIVE`] where the parameter is not active.
+/// A run of levels after which the same constraints are left; one level that is [`INACTIVE`] where the parameter is not
+/// active.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Branch {
     pub(super) first: u32,
@@ -33,21 +34,21 @@ pub(super) struct Branch {
     pub(super) state: State,
 }
 
-/// What is known of a constraint while a parameter is within some levels.
+/// Whether a constraint holds while a parameter is within some levels.
 enum Verdict {
     Holds,
     Fails,
     Open,
 }
 
-/// Parameters that rules connect, in an order in which a condition comes behind what it speaks of.
+/// Parameters that rules connect, in an order in which each condition comes behind the parameters it uses.
 #[derive(Debug, Clone)]
 pub(super) struct Course {
     pub(super) order: Vec<usize>,
     constraints: Vec<Constraint>,
     places: Vec<Place>,
-    /// For each constraint the place of the last parameter with a condition of its own: until there it may turn out not to
-    /// apply, whatever it comes to.
+    /// For each constraint, the place of its last parameter that has a condition. Until that parameter is decided the
+    /// constraint may turn out not to apply, even if it is already known to be false.
     settled: Vec<Option<usize>>,
 }
 
@@ -55,13 +56,13 @@ pub(super) struct Course {
 struct Place {
     slot: u32,
     len: u64,
-    /// The constraints that speak of the parameter.
+    /// The constraints that use the parameter.
     touching: Vec<usize>,
     condition: Option<usize>,
 }
 
 impl Course {
-    /// The course of some parameters, with the constraints that speak of no others.
+    /// Makes the course of some parameters, with the constraints that use no others.
     pub(super) fn new(space: &Space, constraints: &[Constraint], order: &[usize]) -> Self {
         let among = |constraint: &&Constraint| {
             let condition = if let Meaning::Condition(at) = constraint.meaning { Some(at) } else { None };
@@ -91,12 +92,12 @@ impl Course {
         self.order.len()
     }
 
-    /// Whether any constraint speaks of the parameters.
+    /// Whether no constraint uses any of the parameters.
     pub(super) fn is_free(&self) -> bool {
         self.constraints.is_empty()
     }
 
-    /// What is asked before any parameter has a value; `None` where that cannot be met.
+    /// Returns what is left before any parameter has a value; `None` where that cannot be met.
     pub(super) fn start(&self, terms: &mut Terms) -> Option<State> {
         let mut state = Vec::with_capacity(self.constraints.len());
         for at in 0..self.constraints.len() {
@@ -105,7 +106,7 @@ impl Course {
         Some(state.into())
     }
 
-    /// What is left of a constraint in its shortest form; `None` where there is no config any more.
+    /// Returns what is left of a constraint in its shortest form; `None` where no config is left.
     fn left(&self, terms: &mut Terms, constraint: usize, id: Id, depth: Option<usize>) -> Option<Id> {
         if !terms.bounds(id).is_never_true() {
             return Some(id);
@@ -116,7 +117,7 @@ impl Course {
         Some(terms.truth(false))
     }
 
-    /// Whether a constraint applies in any case.
+    /// Whether it is certain that a constraint applies.
     fn is_settled(&self, constraint: usize, depth: Option<usize>) -> bool {
         self.settled[constraint].is_none_or(|last| depth.is_some_and(|depth| depth >= last))
     }
@@ -126,7 +127,7 @@ impl Course {
         condition.is_none_or(|at| matches!(terms.term(state[at]), Term::Bool(true)))
     }
 
-    /// What is left once a parameter has a value; `None` where there is no config with it.
+    /// Returns what is left once a parameter has a value; `None` where there is no config with that value.
     pub(super) fn enter(
         &self,
         space: &Space,
@@ -141,7 +142,8 @@ impl Course {
         for &at in &place.touching {
             let id = match value {
                 Some(value) => terms.put(state[at], place.slot, value),
-                // It does not apply; a condition that speaks of what is not active does not hold.
+                // The parameter is inactive: a rule that uses it does not apply, and a condition that uses it does not
+                // hold.
                 None => terms.truth(self.constraints[at].meaning == Meaning::Demand),
             };
             next[at] = self.left(terms, at, id, Some(depth))?;
@@ -152,7 +154,7 @@ impl Course {
         Some(next)
     }
 
-    /// All that can follow, in the order of the levels.
+    /// Returns all states that can follow, in the order of the levels.
     pub(super) fn branches(
         &self,
         space: &Space,
@@ -161,7 +163,7 @@ impl Course {
         depth: usize,
         fuel: &mut Fuel,
     ) -> Result<Vec<Branch>, Spent> {
-        /// So many levels are looked at one by one.
+        /// Up to this many levels are tried one by one; splitting so few would save nothing.
         const FEW: u64 = 3;
         let place = &self.places[depth];
         let mut found: Vec<Branch> = Vec::new();
@@ -194,7 +196,7 @@ impl Course {
         Ok(found)
     }
 
-    /// What is left for all of some levels, where that is the same: no config at all, or a state.
+    /// Returns what is left for all levels of a run, if it is the same for all: no config at all, or one state.
     pub(super) fn within(
         &self,
         space: &Space,
@@ -226,7 +228,7 @@ impl Course {
         if !is_decided {
             return None;
         }
-        // What was known to be false may apply for certain from here on.
+        // A constraint that was known to be false may from here on be certain to apply.
         let never = terms.truth(false);
         let demands = place.touching.iter().filter(|at| self.constraints[**at].meaning == Meaning::Demand);
         if demands.into_iter().any(|&at| next[at] == never && self.is_settled(at, Some(depth))) {
@@ -255,14 +257,14 @@ impl Course {
         self.places[depth].len
     }
 
-    /// The next place whose parameter some constraint of this one's speaks of, too.
+    /// Finds the next place whose parameter shares a constraint with this one.
     pub(super) fn partner(&self, terms: &Terms, state: &[Id], depth: usize) -> Option<usize> {
         let place = &self.places[depth];
         let shared: Vec<usize> = place.touching.iter().copied().filter(|at| !terms.is_constant(state[*at])).collect();
         (depth + 1..self.len()).find(|&next| shared.iter().any(|&at| terms.mentions(state[at], self.places[next].slot)))
     }
 
-    /// About how many levels of a later parameter are left while another is within some levels: never too few.
+    /// Estimates how many levels of a later parameter remain while another one is within some levels; never too few.
     pub(super) fn room(
         &self,
         space: &Space,
@@ -286,7 +288,7 @@ impl Course {
             let within = [(here.slot, bounds), (there.slot, inside)];
             shared.iter().any(|&at| matches!(self.verdict(terms, state[at], &within), Verdict::Fails))
         };
-        // The longest beginning and the longest end that are dead.
+        // Cut off the longest beginning and the longest end in which no level is possible.
         let (mut from, mut beyond) = (0, there.len);
         while from < beyond {
             let middle = (from + beyond).div_ceil(2);
@@ -308,7 +310,7 @@ pub(super) fn level(level: u64) -> u32 {
     u32::try_from(level).unwrap_or(INACTIVE - 1)
 }
 
-/// Adds what follows, to the branch before where the same is left.
+/// Adds a branch, or extends the branch before if the same is left after it.
 fn push(found: &mut Vec<Branch>, next: Branch) {
     match found.last_mut() {
         Some(last) if last.state == next.state && u64::from(last.first) + last.len == u64::from(next.first) => {

@@ -1,4 +1,5 @@
-//! All configs of some parameters as a diagram: how many there are, and which one stands at a place.
+//! Lists all configs of some parameters as a decision diagram, which tells how many there are and which one stands at a
+//! place.
 
 use std::collections::HashMap;
 
@@ -14,13 +15,13 @@ const END: NodeId = 0;
 
 #[derive(Debug)]
 struct Node {
-    /// Levels in a row and what follows them: the first, how many, the node.
+    /// Runs of levels and what follows each: the first level, the number of levels, the node.
     edges: Box<[(u32, u64, NodeId)]>,
-    /// Configs that follow.
+    /// The number of configs that follow.
     count: u128,
 }
 
-/// Nodes for what was looked at so far.
+/// The nodes of all states that were visited so far.
 #[derive(Debug)]
 pub(super) struct Diagram {
     nodes: Vec<Node>,
@@ -34,7 +35,7 @@ impl Diagram {
         Self { nodes: vec![end], known: (0..course.len()).map(|_| HashMap::new()).collect() }
     }
 
-    /// The node of what follows from a place on; `None` where nothing does.
+    /// Returns the node of the configs from a place on; `None` where there are none.
     pub(super) fn node(
         &mut self,
         space: &Space,
@@ -66,7 +67,7 @@ impl Diagram {
         Ok(node)
     }
 
-    /// Forgets by which states nodes were found, once all are.
+    /// Drops the states by which nodes were found; call it once all nodes are known.
     pub(super) fn finish(&mut self) {
         self.known = Vec::new();
     }
@@ -75,7 +76,7 @@ impl Diagram {
         self.nodes[node as usize].count
     }
 
-    /// The levels of the config whose place in each parameter's part is a share: uniform where the shares are.
+    /// Returns the levels of the config at a given share of each parameter's part; uniform shares give uniform configs.
     pub(super) fn at_shares(&self, node: NodeId, order: &[usize], share: &mut dyn FnMut(usize) -> f64) -> Vec<u32> {
         let mut levels = Vec::with_capacity(order.len());
         let mut node = &self.nodes[node as usize];

@@ -1,4 +1,4 @@
-//! A quick hash of terms, which nobody chooses to collide.
+//! A quick hash of terms. It need not resist chosen collisions, since nobody chooses the terms to make any.
 
 use std::hash::Hasher;
 

@@ -1,8 +1,8 @@
-//! What rules leave: dead ends seen ahead, configs counted and drawn, and shown to be none where there are none.
+//! Reasons about rules: sees dead ends ahead, counts and draws configs, and proves that there are none.
 //!
-//! Each expression becomes a [term]; as parameters get values, what is left of it is simplified and its bounds decide
-//! as soon as they can. Beginnings after which the same is left are looked at once, so that a sum is a walk over its
-//! partial sums and an equation of products one over its factors (a decision diagram: Andersen, Hadzic, Hooker and
+//! Each expression becomes a [term]. As parameters get values, the term is simplified, and its bounds decide as early
+//! as they can. Beginnings of configs after which the same rules are left are treated as one, so a sum is handled as a
+//! walk over its partial sums and a product over its factors (a decision diagram: Andersen, Hadzic, Hooker and
 //! Tiedemann, "A constraint store based on multivalued decision diagrams", CP 2007).
 
 mod bounds;

@@ -1,4 +1,5 @@
-//! The simplest form of a term: constants folded, sums and products in order, what its bounds decide decided.
+//! Brings terms into their simplest form: folds constants, orders sums and products, and replaces terms that their
+//! bounds decide.
 
 use super::bounds;
 use super::syntax::Sign;
@@ -26,7 +27,7 @@ impl Terms {
         self.bounds(id).may_fail
     }
 
-    /// The term, or what it is in any case.
+    /// Returns the term, or its value if its bounds leave only one.
     fn decided(&mut self, term: Term) -> Id {
         let id = self.intern(term);
         let bounds = self.bounds(id);
@@ -37,7 +38,7 @@ impl Terms {
         }
     }
 
-    /// A constant and multiples of whole terms.
+    /// Makes the sum of a constant and multiples of whole-number terms.
     pub(super) fn sum(&mut self, constant: i128, parts: &[(i128, Id)]) -> Id {
         let mut constant = constant;
         let mut terms: Vec<(i128, Id)> = Vec::with_capacity(parts.len());
@@ -66,7 +67,7 @@ impl Terms {
         }
     }
 
-    /// The product of whole terms.
+    /// Makes the product of whole-number terms.
     pub(super) fn product(&mut self, parts: &[Id]) -> Id {
         let mut times = 1_i128;
         let mut factors: Vec<Id> = Vec::with_capacity(parts.len());
@@ -97,7 +98,8 @@ impl Terms {
         self.sum(0, &[(times, product)])
     }
 
-    /// Whether a whole term is zero; a sum of multiples of a number that its constant is no multiple of never is.
+    /// Whether a whole-number term is zero. If all multiples in a sum share a divisor that does not divide its
+    /// constant, it never is.
     pub(super) fn is_zero(&mut self, id: Id) -> Id {
         let (constant, parts, divisor) = match self.term(id) {
             Term::Fails => return id,
@@ -118,7 +120,7 @@ impl Terms {
         self.decided(Term::IsZero(simple))
     }
 
-    /// Whether a whole term is at most zero.
+    /// Whether a whole-number term is at most zero.
     pub(super) fn is_not_positive(&mut self, id: Id) -> Id {
         let (constant, parts, divisor) = match self.term(id) {
             Term::Fails => return id,
@@ -132,7 +134,7 @@ impl Terms {
         if divisor <= 1 {
             return self.decided(Term::IsNotPositive(id));
         }
-        // What is added to multiples of a divisor counts as the next larger multiple.
+        // The constant beside multiples of a divisor may be rounded up to the next multiple.
         let rounded = constant.div_euclid(divisor) + i128::from(constant.rem_euclid(divisor) != 0);
         let parts: Vec<(i128, Id)> = parts.iter().map(|(times, part)| (times / divisor, *part)).collect();
         let simple = self.sum(rounded, &parts);
@@ -177,7 +179,7 @@ impl Terms {
         }
     }
 
-    /// One of two terms.
+    /// Makes a choice between two terms.
     pub(super) fn choice(&mut self, condition: Id, a: Id, b: Id) -> Id {
         match self.term(condition) {
             Term::Fails => condition,
@@ -187,17 +189,17 @@ impl Terms {
         }
     }
 
-    /// Whether all hold, the first that does not deciding.
+    /// Whether all parts hold; evaluation stops at the first that does not.
     pub(super) fn all(&mut self, parts: &[Id]) -> Id {
         self.chain(parts, true)
     }
 
-    /// Whether one holds, the first that does deciding.
+    /// Whether any part holds; evaluation stops at the first that does.
     pub(super) fn any(&mut self, parts: &[Id]) -> Id {
         self.chain(parts, false)
     }
 
-    /// A chain goes on while its parts are what `neutral` says.
+    /// Makes a chain of `and` or `or`, which goes on while its parts are equal to `neutral`.
     fn chain(&mut self, parts: &[Id], neutral: bool) -> Id {
         let mut kept: Vec<Id> = Vec::with_capacity(parts.len());
         for &part in parts {
@@ -224,7 +226,7 @@ impl Terms {
 }
 
 impl Term {
-    /// The number of the simplest form of a term with one or two parts.
+    /// Returns the number of the simplest form of a term with one or two parts.
     pub(super) fn simple(self, terms: &mut Terms) -> Id {
         let (a, b) = match self {
             Self::Larger(a, b)
@@ -272,7 +274,7 @@ impl Term {
     }
 }
 
-/// A function of a constant: whole where the language gives a whole number for all of its arguments.
+/// Applies a function to a constant; the result is a whole number where the language gives one for all arguments.
 fn function_of(terms: &mut Terms, function: Function, argument: Id, number: f64) -> Id {
     let is_whole = matches!(terms.term(argument), Term::Whole(_));
     let result = function.of(number);
@@ -284,7 +286,7 @@ fn function_of(terms: &mut Terms, function: Function, argument: Id, number: f64)
     terms.real(result)
 }
 
-/// The quotient rounded down, from the one whose rest is not negative.
+/// Converts a quotient whose remainder is not negative to the quotient rounded down.
 fn floor(euclidean: i128, a: i128, b: i128) -> i128 {
     if b < 0 && a.rem_euclid(b) != 0 { euclidean - 1 } else { euclidean }
 }

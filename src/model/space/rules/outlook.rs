@@ -1,5 +1,5 @@
-//! What is known of a space as a whole: for each group of parameters that rules connect all of its configs, or how many
-//! there are about; and for a walk, whether a beginning leads anywhere.
+//! Keeps what is known of a space as a whole. For each group of parameters that rules connect, that is all of its
+//! configs or an estimate of their number; for a walk, it is whether a beginning leads to any config.
 
 use std::collections::HashMap;
 
@@ -10,25 +10,26 @@ use super::sample::{Draws, Estimate, Sampler};
 use super::term::Terms;
 use crate::model::space::{INACTIVE, Space, build::Graph, plan::Plan};
 
-/// Steps after which a group is too large to be listed, in each of two orders. A step takes about a third of a microsecond.
+/// Steps after which a group counts as too large to list, in each of two orders. A round number: a step takes about a
+/// third of a microsecond, so this bounds listing to about 0.13 s per order.
 const LISTING: u64 = 400_000;
 
-/// Steps that draws at once may take.
+/// Steps that one call for draws may take: the same bound on time as [`LISTING`].
 const DRAWING: u64 = 400_000;
 
-/// Terms that are kept while a space is looked through, as a bound on memory.
+/// The largest number of terms kept while a space is explored: a round number, as a bound on memory.
 const MOST_TERMS: usize = 3_000_000;
 
-/// What is known of some parameters that no rule connects with others.
+/// What is known of a group of parameters that no rule connects with others.
 #[derive(Debug)]
 enum Group {
-    /// No rule speaks of it.
+    /// One parameter that no rule uses.
     Free(usize),
-    /// All configs.
+    /// A group whose configs are all listed.
     Listed { course: Course, diagram: Diagram, root: NodeId, is_in_order: bool },
-    /// There is none.
+    /// A group without any config.
     Empty,
-    /// Too many to list.
+    /// A group with too many configs to list.
     Large { course: Course, estimate: Option<Estimate> },
 }
 
@@ -44,7 +45,7 @@ pub(in crate::model::space) struct Outlook {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::model::space) enum Amount {
     Exactly(u128),
-    /// About so many, with the standard error as a share.
+    /// About this many, with the standard error as a share.
     About(f64, f64),
     Unknown,
 }
@@ -70,7 +71,7 @@ impl Outlook {
         Self { terms, constraints, groups }
     }
 
-    /// Whether it is shown that there is no config.
+    /// Whether there is proved to be no config.
     pub(in crate::model::space) fn is_empty(&self) -> bool {
         self.groups.iter().any(|group| matches!(group, Group::Empty))
     }
@@ -88,7 +89,7 @@ impl Outlook {
         self.groups.iter().map(amount).collect()
     }
 
-    /// Whether the levels at shares of zero are those of the first config.
+    /// Whether shares of zero give the levels of the first config.
     pub(in crate::model::space) fn is_in_order(&self) -> bool {
         self.groups.iter().all(|group| match group {
             Group::Free(_) => true,
@@ -97,7 +98,8 @@ impl Outlook {
         })
     }
 
-    /// The levels of a config of the rules' that has a share of them before it in each parameter, as far as all are listed.
+    /// Returns the levels of a config that has a given share of the allowed configs before it in each parameter, where
+    /// all are listed.
     pub(in crate::model::space) fn at_shares(
         &self,
         space: &Space,
@@ -106,7 +108,8 @@ impl Outlook {
         self.put_together(space, share, &mut || None)
     }
 
-    /// The levels of random configs: uniform as far as all are listed, nearly so elsewhere. Fewer where work is spent.
+    /// Draws the levels of random configs: uniform where all are listed, nearly so elsewhere. Returns fewer when the
+    /// bound on work is reached.
     pub(in crate::model::space) fn draws(&self, space: &Space, seed: u64, most: usize) -> Vec<Vec<u32>> {
         let (mut draws, mut others) = (Draws::new(seed), Draws::new(seed ^ 0xA5A5_A5A5));
         let mut samplers: Vec<Sampler<'_>> = Vec::new();
@@ -124,7 +127,7 @@ impl Outlook {
         (0..most).map_while(one).collect()
     }
 
-    /// Whether a rule speaks of a parameter, so that others may have to give way to it.
+    /// Whether a rule uses a parameter, so that others may have to change with it.
     pub(in crate::model::space) fn is_tied(&self, parameter: usize) -> bool {
         self.constraints.iter().any(|constraint| constraint.names.contains(&parameter))
     }
@@ -159,7 +162,7 @@ impl Outlook {
         Some(levels)
     }
 
-    /// The groups of a walk's parameters, each in the walk's order.
+    /// Splits the parameters of a walk into their groups, each in the walk's order.
     pub(in crate::model::space) fn tracks(&self, space: &Space, order: &[usize]) -> Tracks {
         let mut tracks = Tracks {
             terms: self.terms.clone(),
@@ -212,7 +215,8 @@ fn group_of(space: &Space, constraints: &[Constraint], terms: &Terms, graph: &Gr
             Err(_) => {}
         }
     }
-    // Which order tells more is not known before: of equally long parameters the first or the last one first.
+    // Which order gives the better estimate is not known in advance, so both are tried: of equally long parameters the
+    // first or the last one first.
     let mut others = group.to_vec();
     others.reverse();
     others.sort_by_key(|&parameter| space.parameters[parameter].len());
@@ -231,15 +235,16 @@ fn group_of(space: &Space, constraints: &[Constraint], terms: &Terms, graph: &Gr
 }
 
 /// Steps that a walk may look ahead from one config to the next, and from one level.
+/// The two are round numbers: at a third of a microsecond per step, at most about 17 ms from one config to the next.
 const ALLOWANCE: u64 = 50_000;
 const LOOK: u64 = 5_000;
 
-/// Where a walk is in each group of parameters, and whether that leads anywhere.
+/// Where a walk stands in each group of parameters, and whether it can still reach a config from there.
 #[derive(Debug)]
 pub(in crate::model::space) struct Tracks {
     terms: Terms,
     tracks: Vec<Track>,
-    /// The track of each parameter and its place there.
+    /// The track of each parameter and the parameter's place in it.
     place: Vec<Option<(usize, usize)>>,
     allowance: u64,
 }
@@ -247,18 +252,18 @@ pub(in crate::model::space) struct Tracks {
 #[derive(Debug)]
 struct Track {
     course: Course,
-    /// What is left before each place, as far as the walk came; none at all where there is no config.
+    /// What is left before each place, as far as the walk came; empty where the group has no config.
     states: Vec<State>,
-    /// Whether a state leads to a config, or is taken to.
+    /// Whether a state leads to a config, or is assumed to.
     known: Vec<HashMap<State, bool>>,
 }
 
 impl Tracks {
-    /// Gives a parameter a level; whether that leads to a config as far as bounded work can tell.
+    /// Gives a parameter a level; returns whether that leads to a config, as far as bounded work can tell.
     pub(in crate::model::space) fn enter(&mut self, space: &Space, parameter: usize, level: u32) -> bool {
         let Some((track, depth)) = self.place[parameter] else { return true };
         if self.terms.len() > MOST_TERMS {
-            // What was looked up is forgotten; the walk goes on without looking ahead.
+            // The bound on memory is reached: forget what was looked up, and let the walk go on without looking ahead.
             self.place.fill(None);
             return true;
         }
@@ -274,7 +279,7 @@ impl Tracks {
         leads
     }
 
-    /// A config was found: the way to the next may be looked for.
+    /// Renews the allowance of steps, after a config was found, for the way to the next one.
     pub(in crate::model::space) fn refill(&mut self) {
         self.allowance = ALLOWANCE;
     }
@@ -289,7 +294,7 @@ impl Track {
             return known;
         }
         let leads = match self.course.branches(space, terms, state, depth, fuel) {
-            // Taken to lead somewhere until it is shown that it does not.
+            // Assumed to lead to a config until the opposite is proved.
             Err(_) => true,
             Ok(branches) => branches.iter().any(|branch| self.leads(space, terms, depth + 1, &branch.state, fuel)),
         };

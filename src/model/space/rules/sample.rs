@@ -1,9 +1,9 @@
-//! Configs drawn where there are too many states to list, each with how many configs it stands for.
+//! Draws configs where there are too many states to list, each with the number of configs that it stands for.
 //!
-//! A config is put together level by level; the product of the inverse chances is an unbiased estimate of how many there are
-//! (Knuth, "Estimating the efficiency of backtrack programs", Mathematics of Computation 1975). Levels are drawn by how much
-//! room they leave to the parameter that a rule ties them to (importance sampling), and what follows is counted instead of
-//! drawn as soon as it is small.
+//! A config is put together level by level; the product of the inverse probabilities is an unbiased estimate of the
+//! number of configs (Knuth, "Estimating the efficiency of backtrack programs", Mathematics of Computation 1975). The
+//! probability of a level is proportional to the room that it leaves to the parameter that a rule ties to it
+//! (importance sampling). As soon as what follows is small, it is counted instead of drawn.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use super::diagram::Diagram;
 use super::term::Terms;
 use crate::model::space::{INACTIVE, Space, permutation::mix};
 
-/// Numbers that a seed determines.
+/// A stream of pseudorandom numbers that a seed determines.
 #[derive(Debug, Clone)]
 pub(super) struct Draws(u64);
 
@@ -21,7 +21,7 @@ impl Draws {
         Self(mix(seed ^ 0x5851_F42D_4C95_7F2D))
     }
 
-    /// A number from 0, below 1.
+    /// Returns a number from 0, below 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
     pub(super) fn share(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -29,28 +29,29 @@ impl Draws {
     }
 }
 
-/// How many configs there are, as far as drawing tells.
+/// An estimate of the number of configs, from draws.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Estimate {
     pub(super) count: f64,
     /// Its standard error, as a share of it.
     pub(super) error: f64,
-    /// The share of draws that came to a dead end: where it is large, draws may have missed what is seldom met.
+    /// The share of draws that came to a dead end. Where it is large, the draws may have missed configs that are seldom
+    /// met.
     pub(super) dead: f64,
 }
 
-/// Some levels in a row, with about how much they leave.
+/// A run of levels, with about how many configs they leave.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     first: u64,
     end: u64,
     room: f64,
-    /// Whether a part of it may leave something else.
+    /// Whether its levels may leave different constraints.
     can_vary: bool,
 }
 
 impl Piece {
-    /// One of its levels, and how many there are.
+    /// Draws one of its levels; also returns how many there are.
     fn level(&self, draws: &mut Draws) -> (u32, f64) {
         #[expect(clippy::cast_precision_loss, reason = "a number of levels")]
         let len = (self.end - self.first) as f64;
@@ -60,7 +61,7 @@ impl Piece {
     }
 }
 
-/// What draws from some levels of the first parameter came to.
+/// The result of draws from some levels of the first parameter.
 #[derive(Debug)]
 struct Stratum {
     piece: Piece,
@@ -82,12 +83,12 @@ impl Stratum {
         self.squares += before * (weight - self.mean);
     }
 
-    /// The variance of the mean.
+    /// Returns the variance of the mean.
     fn variance(&self) -> f64 {
         if self.number < 2.0 { f64::INFINITY } else { self.squares / (self.number - 1.0) / self.number }
     }
 
-    /// How much may be in it for each look.
+    /// Returns how much the stratum may still hide, per draw from it.
     fn hidden(&self) -> f64 {
         self.piece.room / self.number.max(1.0)
     }
@@ -97,20 +98,22 @@ impl Stratum {
         let variance: f64 = strata.iter().map(Self::variance).filter(|variance| variance.is_finite()).sum();
         let number: f64 = strata.iter().map(|stratum| stratum.number).sum();
         let dead = strata.iter().map(|stratum| stratum.dead).sum::<f64>() / number.max(1.0);
-        // Where draws are dead ends their spread does not tell what they missed.
+        // Where draws end in dead ends, their spread does not show what they missed.
         let is_whole = strata.iter().all(|stratum| stratum.number >= 2.0);
         let least = if is_whole && dead <= MOST_DEAD { 0.0 } else { 1.0 };
         (count > 0.0).then(|| Estimate { count, error: (variance.sqrt() / count).max(least), dead })
     }
 }
 
-/// The share of dead ends up to which the spread of draws tells how far off they are.
+/// The share of dead ends up to which the spread of the draws is taken as the error of the estimate. A round number,
+/// not measured.
 const MOST_DEAD: f64 = 0.02;
 
-/// Steps that an estimate may take, of about a third of a microsecond.
+/// Steps that an estimate may take: a round number. At about a third of a microsecond per step, it is a third of a
+/// second.
 const FUEL: u64 = 1_000_000;
 
-/// Draws configs of some parameters.
+/// A sampler that draws configs of some parameters.
 pub(super) struct Sampler<'s> {
     space: &'s Space,
     course: &'s Course,
@@ -126,11 +129,13 @@ impl<'s> Sampler<'s> {
         Self { space, course, terms, diagram, too_many: HashSet::new(), pieces: HashMap::new() }
     }
 
-    /// How many configs there are; `None` where no draw came to one.
+    /// Estimates how many configs there are; `None` where no draw reached one.
     ///
-    /// The first parameter's levels are strata; those in which draws differ most are drawn from more often, and split (Neyman's
-    /// allocation, Journal of the Royal Statistical Society 1934, found as it goes).
+    /// The first parameter's levels are strata. Those in which draws differ most are drawn from more often, and are
+    /// split (Neyman's allocation, Journal of the Royal Statistical Society 1934, estimated along the way).
     pub(super) fn estimate(&mut self, draws: &mut Draws) -> Option<Estimate> {
+        /// Round numbers: bounds on the work, and a relative standard error below 1 %, at which the estimate is good
+        /// enough.
         const ROUNDS: usize = 4_000;
         const MOST_STRATA: usize = 300;
         const ENOUGH: f64 = 0.008;
@@ -143,12 +148,13 @@ impl<'s> Sampler<'s> {
             if fuel.0 < FUEL / 100 || (round > 50 && estimate.is_some_and(|estimate| estimate.error < ENOUGH)) {
                 break;
             }
-            // Now and then one that was seldom looked into, as what it hides is not known.
+            // Every fourth round takes a stratum that was seldom drawn from, since what it hides is not known.
             let rank = |stratum: &Stratum| if round % 4 == 0 { stratum.hidden() } else { stratum.variance() };
             let order = |a: &&mut Stratum, b: &&mut Stratum| rank(a).total_cmp(&rank(b));
             let is_full = strata.len() >= MOST_STRATA;
             let widest = strata.iter_mut().max_by(order)?;
-            // Splitting forgets what was drawn, which would lose what is seldom met: only where every draw meets something.
+            // Splitting forgets the draws so far, and with them configs that are seldom met. So only split where every
+            // draw reaches a config.
             if is_full || widest.number < 32.0 || widest.dead > 0.0 || widest.piece.end - widest.piece.first < 2 {
                 self.look_into(widest, &start, draws, &mut fuel);
                 continue;
@@ -179,7 +185,8 @@ impl<'s> Sampler<'s> {
         }
     }
 
-    /// One of some draws, by how many configs each stands for, so that the choice is nearly uniform.
+    /// Draws one config. It is chosen among several draws by how many configs each stands for, so that the choice is
+    /// nearly uniform.
     pub(super) fn one(&mut self, draws: &mut Draws, fuel: &mut Fuel) -> Option<Vec<u32>> {
         const DRAWS: usize = 8;
         const TRIES: usize = 400;
@@ -205,7 +212,8 @@ impl<'s> Sampler<'s> {
         Some(found.swap_remove(place.unwrap_or(last)).1)
     }
 
-    /// A config with how many it stands for: outside `None` where it came to a dead end, inside where the fuel is spent.
+    /// Draws a config with the number of configs it stands for: the outer `None` is for a dead end, the inner one for
+    /// spent fuel.
     #[expect(clippy::option_option, reason = "dead ends are draws, too")]
     fn draw(
         &mut self,
@@ -239,7 +247,8 @@ impl<'s> Sampler<'s> {
         Some(Some((weight, levels)))
     }
 
-    /// All that follows, where that is quickly listed: how many there are and one of them; `None` outside where there is none.
+    /// Counts all configs that follow and draws one of them, where they are quickly listed; the outer `None` where
+    /// there are none.
     #[expect(clippy::option_option, reason = "none that follow, and too many to know")]
     fn rest(
         &mut self,
@@ -266,7 +275,7 @@ impl<'s> Sampler<'s> {
         Some(Some((count, rest)))
     }
 
-    /// A level, and the inverse of the chance that it had.
+    /// Chooses a level; also returns the inverse of its probability.
     fn choose(&mut self, depth: usize, state: &State, draws: &mut Draws, fuel: &mut Fuel) -> Option<(u32, f64)> {
         if !self.course.is_open_to_choice(&self.terms, state, depth) {
             return Some((INACTIVE, 1.0));
@@ -288,7 +297,7 @@ impl<'s> Sampler<'s> {
         Some((level, all / chosen.room * len))
     }
 
-    /// The levels in pieces that leave about the same each, without those that leave nothing.
+    /// Splits the levels into pieces that leave about equally much each; leaves out those that leave nothing.
     fn split(&mut self, depth: usize, state: &State, fuel: &mut Fuel) -> Vec<Piece> {
         let splits = if depth == 0 { 32 } else { 24 };
         let partner = self.course.partner(&self.terms, state, depth);

@@ -1,9 +1,9 @@
-//! The text of an expression as a tree, as far as rules can be reasoned about.
+//! Reads the text of an expression into a tree, as far as rules can be reasoned about.
 //!
-//! The language and its precedence are those of [`Expression`](super::super::Expression); what is not understood here
-//! (filters, texts put together, lists as values) gives no tree and is only ever evaluated.
+//! The language and its precedence are those of [`Expression`](super::super::Expression). For what is not supported
+//! here (filters, joined texts, lists as values) there is no tree, and the expression is only ever evaluated.
 
-/// What an expression says.
+/// The tree of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Tree {
     Whole(i64),
@@ -16,11 +16,11 @@ pub(super) enum Tree {
     All(Box<Self>, Box<Self>),
     Any(Box<Self>, Box<Self>),
     Arithmetic(Sign, Box<Self>, Box<Self>),
-    /// A chain of comparisons: each with the one before.
+    /// A chain of comparisons, each value with the one before.
     Compare(Box<Self>, Vec<(Relation, Self)>),
     /// Whether a value is one of a list.
     In(Box<Self>, Vec<Self>),
-    /// What follows if the condition holds, and what else.
+    /// The value if the condition holds, and the value if it does not.
     If(Box<Self>, Box<Self>, Box<Self>),
     Call(String, Vec<Self>),
 }
@@ -46,10 +46,10 @@ pub(super) enum Relation {
     GreaterOrEqual,
 }
 
-/// Nesting beyond which a text is not read, as a guard against the end of the stack.
+/// The nesting beyond which a text is not read: a round number, as a guard against stack overflow.
 const DEEPEST: usize = 60;
 
-/// The tree of an expression; `None` where it uses more of the language than is understood here.
+/// Reads the tree of an expression; `None` where it uses more of the language than is supported here.
 pub(super) fn read(text: &str) -> Option<Tree> {
     let mut reader = Reader { tokens: tokens(text)?, next: 0, depth: 0 };
     let tree = reader.choice()?;
@@ -91,7 +91,7 @@ fn tokens(text: &str) -> Option<Vec<Token>> {
     Some(found)
 }
 
-/// Plain decimal numbers: other ways to write one are left to the language itself.
+/// Reads a plain decimal number; other ways to write one are left to the language itself.
 fn number(text: &str) -> Option<(Token, usize)> {
     let length = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '_').unwrap_or(text.len());
     let digits = &text[..length];

@@ -1,8 +1,9 @@
-//! Terms: what is left of an expression once some of its parameters have values.
+//! Terms: the parts of an expression that remain once some of its parameters have values.
 //!
-//! Equal terms are kept once and named by a number, so that two beginnings of a config after which the rules ask the same
-//! of the rest are seen to be the same. Whole numbers are put into a normal form (a constant and multiples of products, in
-//! order), so that `a + b + c <= 9` after `a = 1, b = 2` and after `a = 2, b = 1` is the same term.
+//! Equal terms are kept once and named by a number. So two beginnings of a config after which the rules demand the same
+//! of the remaining parameters are recognised as equal. Whole numbers are put into a normal form (a constant and
+//! multiples of products, in order), so that `a + b + c <= 9` is the same term after `a = 1, b = 2` and after `a = 2, b
+//! = 1`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,39 +17,39 @@ pub(super) type Id = u32;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Term {
-    /// Evaluating it is an error.
+    /// A term whose evaluation is an error.
     Fails,
     Bool(bool),
     Whole(i128),
     /// The bits of a float.
     Real(u64),
-    /// The number of a text.
+    /// The number that stands for a text.
     Text(u32),
     /// The value of a parameter.
     Slot(u32),
-    /// A whole constant and multiples of whole terms, those in order.
+    /// A whole constant and multiples of whole-number terms, in order.
     Sum(i128, Arc<[(i128, Id)]>),
-    /// Whole terms, in order.
+    /// Whole-number terms, in order.
     Product(Arc<[Id]>),
-    /// What has no normal form.
+    /// An operation without a normal form.
     Arithmetic(Sign, Id, Id),
     Larger(Id, Id),
     Smaller(Id, Id),
     Of(Function, Id),
-    /// Whether the whole term is zero, or at most zero.
+    /// Whether the whole-number term is zero, or at most zero.
     IsZero(Id),
     IsNotPositive(Id),
     Equal(Id, Id),
     Less(Id, Id),
     LessOrEqual(Id, Id),
     Not(Id),
-    /// Evaluated from the left until one decides.
+    /// A conjunction, evaluated from the left until one part decides.
     All(Arc<[Id]>),
     Any(Arc<[Id]>),
     If(Id, Id, Id),
-    /// Whether it can be evaluated.
+    /// Whether the term can be evaluated.
     Evaluates(Id),
-    /// Nothing is known of this expression but its value under these values of its names.
+    /// An expression of which nothing is known but its value once all of its names have values.
     Opaque(u32, Arc<[Id]>),
 }
 
@@ -77,11 +78,11 @@ impl Function {
     }
 }
 
-/// What is known of a term beside what it is.
+/// What is known of a term besides the term itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     pub(super) bounds: Bounds,
-    /// A bit for each parameter that it depends on, by its number modulo 64.
+    /// A set of the parameters that it depends on, as one bit for each parameter's number modulo 64.
     slots: u64,
 }
 
@@ -89,19 +90,19 @@ pub(super) struct Known {
 #[derive(Debug)]
 pub(super) struct OpaqueExpression {
     pub(super) expression: Expression,
-    /// For each of its names whether that is a derived value: these come as whole numbers where they are.
+    /// Whether each of its names is a derived value: whole numbers among these come as integers.
     pub(super) is_derived: Vec<bool>,
-    /// Whether it must be true or false.
+    /// Whether its value must be true or false.
     pub(super) is_condition: bool,
 }
 
-/// All terms so far.
+/// All terms created so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Terms {
     terms: Vec<(Term, Known)>,
     ids: HashMap<Term, Id, std::hash::BuildHasherDefault<super::hash::Mixer>>,
     texts: Vec<String>,
-    /// Between which values each parameter lies.
+    /// The range of each parameter's values.
     pub(super) slots: Arc<[Bounds]>,
     pub(super) opaque: Arc<Vec<OpaqueExpression>>,
 }
@@ -127,7 +128,7 @@ impl Terms {
         self.terms[id as usize].1.slots == 0
     }
 
-    /// The number of a term that is in its simplest form.
+    /// Returns the number of a term that is already in its simplest form.
     pub(super) fn intern(&mut self, term: Term) -> Id {
         if let Some(&id) = self.ids.get(&term) {
             return id;
@@ -195,7 +196,7 @@ impl Terms {
         }
     }
 
-    /// The bounds of a term where those of some parameters are narrower than usual.
+    /// Returns the bounds of a term when those of some parameters are narrower than usual.
     pub(super) fn bounds_within(&self, id: Id, within: &[(u32, Bounds)]) -> Bounds {
         if !within.iter().any(|(slot, _)| self.mentions(id, *slot)) {
             return self.bounds(id);
@@ -288,7 +289,7 @@ impl Terms {
         }
     }
 
-    /// What is left of a term once a parameter has a value.
+    /// Returns what is left of a term once a parameter has a value.
     pub(super) fn put(&mut self, id: Id, slot: u32, value: Id) -> Id {
         if !self.mentions(id, slot) {
             return id;
@@ -352,7 +353,7 @@ impl Terms {
         }
     }
 
-    /// The value of an expression that is only ever evaluated, once all of its names have one.
+    /// Returns the value of an expression that is only ever evaluated, once all of its names have values.
     pub(super) fn opaque(&mut self, number: u32, parts: &[Id]) -> Id {
         if parts.iter().any(|part| matches!(self.term(*part), Term::Fails)) {
             return self.intern(Term::Fails);

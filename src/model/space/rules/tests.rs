@@ -1,4 +1,4 @@
-//! What is reasoned about rules is what evaluating them says, config by config.
+//! Checks, config by config, that reasoning about rules agrees with evaluating them.
 
 use std::collections::BTreeSet;
 
@@ -62,10 +62,11 @@ fn condition() -> impl Strategy<Value = String> {
     })
 }
 
-/// Some parameters with conditions, derived values and rules; `None` where an expression is none of the language.
+/// Makes a space of some parameters with conditions, derived values and rules; `None` where an expression is not of the
+/// language.
 fn space(derived: &[String; 2], conditions: &[Option<String>; 2], rules: &[String]) -> Option<Space> {
     let parse = |text: &str| Expression::parse(text).ok();
-    // Conditions of c and d speak of what comes before, so that there is no circle.
+    // The conditions of c and d use only earlier parameters, so that there is no circle.
     let when = |parameter: Parameter, condition: &Option<String>, before: &[&str]| match condition {
         Some(text) => {
             let expression = parse(text)?;
@@ -155,7 +156,7 @@ fn needles_and_sums_are_counted() {
         ]
     };
     let space = builder(parallel(), &["dp * tp * pp == 64", "batch_size == 1024 and zero == 3"]);
-    // Sixteen pairs of tp and pp, to each of which one dp belongs.
+    // There are sixteen pairs of tp and pp, each with exactly one dp.
     assert_eq!(exact(&space), 16 * 11 * 17 * 8);
     assert_eq!(space.settings(&space.first().unwrap()).integer("batch_size"), Some(1024));
     let space = builder(parallel(), &["batch_size == micro * dp", "batch_size % (tp * pp) == 0"]);
@@ -164,7 +165,7 @@ fn needles_and_sums_are_counted() {
     let digits = || (0..12).map(|at| Parameter::range(format!("d{at}"), 0, 9, 1));
     let sum = (0..12).map(|at| format!("d{at}")).collect::<Vec<_>>().join(" + ");
     let space = builder(digits(), &[&format!("{sum} >= 80")]);
-    // By inclusion and exclusion: as many as have a sum of at most 28.
+    // By inclusion and exclusion, as many as have a sum of at most 28.
     let binomial = |n: u128, k: u128| (0..k).fold(1_u128, |all, at| all * (n - at) / (at + 1));
     let at_most: u128 = binomial(40, 12) - 12 * binomial(30, 12) + 66 * binomial(20, 12);
     assert_eq!(exact(&space), at_most);
@@ -175,7 +176,7 @@ fn needles_and_sums_are_counted() {
 #[test]
 fn what_is_too_large_to_list_is_estimated_and_drawn_from() {
     let wide = |name: &str| Parameter::range(name, 1, 30_000, 1);
-    // Pairs of a number and a divisor of it, by the sum of the quotients.
+    // The pairs of a number and one of its divisors, counted by the quotient.
     let pairs: u128 = (1..=30_000_u128).map(|divisor| 30_000 / divisor).sum();
     let space = builder([wide("a"), wide("b")], &["a % b == 0"]);
     let count = space.count();
@@ -186,7 +187,7 @@ fn what_is_too_large_to_list_is_estimated_and_drawn_from() {
     for config in space.draws(1, 20) {
         assert!(space.allows(&config));
     }
-    // As many as there are ways to put a sum of 45,000 together from three numbers.
+    // As many as there are ways to write 45,000 as a sum of three numbers.
     let space = builder([wide("a"), wide("b"), wide("c")], &["a + b + c == 45000"]);
     let n = 45_000.0_f64;
     let truth = (n - 1.0) * (n - 2.0) / 2.0 - 3.0 * (n - 30_001.0) * (n - 30_002.0) / 2.0;

@@ -1,12 +1,14 @@
-//! Numbers that have nothing to do with the rest: a checkpoint among steps, a pause of the whole machine.
+//! Finds numbers that do not belong to the rest of a series: a checkpoint among steps, a pause of the whole machine.
 
-/// Above which number the few largest of a series are isolated; `None` where none are.
+/// Finds the value above which the numbers of a series are isolated; `None` where none are.
 ///
-/// They are at most one in fifty, and between them and the rest is a gap: the least of them is three times the largest
-/// of the rest. Rare and far away alone is not enough, a long tail has such numbers too, and a mean without them would
-/// be wrong: it has no gap. And they come at irregular distances: what comes regularly is a burst of a loader with many
-/// workers, and part of the rate.
+/// Isolated numbers are at most one in fifty, and a gap separates them from the rest: the smallest of them is at least
+/// three times the largest of the rest. To be rare and far away is not enough: a long tail has such numbers too, but no
+/// gap, and a mean without them would be wrong. Isolated numbers also come at irregular distances: numbers that come
+/// regularly are the bursts of a loader with many workers, and part of the rate.
 pub fn isolated_above(series: &[f64]) -> Option<f64> {
+    /// Round numbers, with which the tests below pass: at most 2 % of series with a long tail (log-normal, 0.7) lose
+    /// their largest.
     const SHARE: usize = 50;
     const GAP: f64 = 3.0;
     let most = series.len() / SHARE;

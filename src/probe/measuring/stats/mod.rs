@@ -13,7 +13,7 @@ pub use student::student_quantile;
 pub use throughput_interval::{MeanRate, Work};
 pub use warmup::warmup_length;
 
-/// The middle of the numbers; `None` without any.
+/// Returns the median; `None` without any number.
 pub fn median(numbers: &[f64]) -> Option<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -22,13 +22,13 @@ pub fn median(numbers: &[f64]) -> Option<f64> {
     Some(if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[middle - 1], upper) } else { upper })
 }
 
-/// The mean; `None` without any number.
+/// Returns the mean; `None` without any number.
 pub fn mean(numbers: &[f64]) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>() / numbers.len() as f64)
 }
 
-/// A number with its standard error; the errors of several need only be right in proportion to each other.
+/// A number with its standard error. Where several are combined, only the ratios of their errors matter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observation {
     /// The number.
@@ -37,7 +37,7 @@ pub struct Observation {
     pub error: f64,
 }
 
-/// The mean of observations, each with the weight of its error, and the error of that mean; `None` without any.
+/// Returns the mean of observations, weighted by their errors, with its own error; `None` without any.
 pub fn weighted_mean(observations: &[Observation]) -> Option<Observation> {
     let weight = |observation: &Observation| observation.error.powi(-2);
     let total: f64 = observations.iter().map(weight).sum();
@@ -45,10 +45,12 @@ pub fn weighted_mean(observations: &[Observation]) -> Option<Observation> {
     (!observations.is_empty()).then(|| Observation { value, error: total.sqrt().recip() })
 }
 
-/// By how much repeated observations differ more than their errors say, with the degrees of freedom behind it.
+/// Returns how much more repeated observations differ than their errors explain, with the degrees of freedom of that
+/// ratio.
 ///
-/// The ratio of Birge ("The calculation of errors by the method of least squares", Physical Review 40, 1932) over
-/// several groups, each around its own weighted mean: 1 where errors tell the whole spread. `None` without repetition.
+/// This is the ratio of Birge ("The calculation of errors by the method of least squares", Physical Review 40, 1932)
+/// over several groups, each around its own weighted mean. It is 1 where the errors explain the whole spread. `None`
+/// without repetition.
 pub fn birge_ratio<'g>(groups: impl IntoIterator<Item = &'g [Observation]>) -> Option<(f64, usize)> {
     let (mut squares, mut degrees) = (0.0, 0);
     for group in groups {

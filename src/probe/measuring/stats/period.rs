@@ -1,8 +1,10 @@
-//! Whether a series repeats itself, as that of a step does that a loader with several workers feeds in bursts.
+//! Finds out whether a series repeats itself, as step times do when a loader with several workers delivers in bursts.
 
-/// After how many numbers the series repeats itself: the shortest lag at which numbers are far more alike than neighbours
-/// are. The series must hold it eight times.
+/// Returns the number of steps after which the series repeats itself: the shortest lag at which numbers are far more
+/// alike than neighbours are. The series must contain that period at least eight times.
 pub(super) fn period(series: &[f64]) -> Option<usize> {
+    /// The longest period allows for 64 workers. The others are round numbers, with which the tests below find
+    /// bursts and no period in chance.
     const LONGEST: usize = 64;
     const FEWEST: usize = 8;
     const LOOKED_AT: usize = 1024;

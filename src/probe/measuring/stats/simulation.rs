@@ -1,4 +1,4 @@
-//! Series with known means, to try the statistics on.
+//! Series with known means, for testing the statistics.
 
 use super::Work;
 
@@ -32,11 +32,11 @@ pub(crate) enum Process {
     Independent(f64),
     /// Each step resembles the one before: correlation and deviation.
     Autoregressive(f64, f64),
-    /// All time is spent in every so manieth step, but for a little; with this deviation.
+    /// Bursts: nearly all time is spent in every n-th step; with this deviation.
     Bursts(usize, f64),
     /// Log-normal with this deviation of the logarithm: a long tail.
     LogNormal(f64),
-    /// Pareto with this exponent: a longer one.
+    /// Pareto with this exponent: an even longer tail.
     Pareto(f64),
 }
 
@@ -65,7 +65,7 @@ impl Process {
     }
 }
 
-/// One unit of work in each time.
+/// Returns work of one unit for each time.
 pub(crate) fn works(times: &[f64]) -> Vec<Work> {
     times.iter().map(|&seconds| Work { amount: 1.0, seconds }).collect()
 }

@@ -1,12 +1,14 @@
-//! Quantiles of Student's t distribution and of the normal one.
+//! Computes quantiles of Student's t distribution and of the normal distribution.
 
 use std::f64::consts::{FRAC_PI_2, TAU};
 
-/// The number that a t distributed one with so many degrees of freedom exceeds with a probability of `tail`, below 0.5.
+/// Returns the value that a t-distributed variable with this many degrees of freedom exceeds with a probability of
+/// `tail`, below 0.5.
 ///
-/// Right to five digits (Hill, "Algorithm 396: Student's t-quantiles", Communications of the ACM 13(10), 1970).
+/// The result is right to five digits (Hill, "Algorithm 396: Student's t-quantiles", Communications of the ACM 13(10),
+/// 1970).
 pub fn student_quantile(degrees: usize, tail: f64) -> f64 {
-    // Names are those of the algorithm: its constants have no meaning of their own.
+    // The names are those of the algorithm; its constants have no meaning of their own.
     let both = 2.0 * tail;
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     let n = degrees as f64;
@@ -39,10 +41,10 @@ pub fn student_quantile(degrees: usize, tail: f64) -> f64 {
     (n * y).sqrt()
 }
 
-/// The number that a standard normal one exceeds with a probability of `tail`, below 0.5.
+/// Returns the value that a standard normal variable exceeds with a probability of `tail`, below 0.5.
 ///
-/// The approximation of Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.2.23, made exact by two steps of
-/// Newton's method.
+/// It uses the approximation of Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.2.23, refined by two
+/// steps of Newton's method.
 fn normal_quantile(tail: f64) -> f64 {
     let t = (-2.0 * tail.ln()).sqrt();
     let mut x =
@@ -53,8 +55,8 @@ fn normal_quantile(tail: f64) -> f64 {
     x
 }
 
-/// The probability that a standard normal number exceeds `x`, which is not negative: the series around zero, and the
-/// continued fraction further out (Abramowitz and Stegun, 26.2.10 and 26.2.14).
+/// Returns the probability that a standard normal variable exceeds `x`, which is not negative: by the series around
+/// zero, and by the continued fraction further out (Abramowitz and Stegun, 26.2.10 and 26.2.14).
 fn normal_tail(x: f64) -> f64 {
     const FAR: f64 = 3.0;
     let density = (-x * x / 2.0).exp() / TAU.sqrt();

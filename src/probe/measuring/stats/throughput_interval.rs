@@ -1,14 +1,15 @@
-//! The mean rate of a steady series, with an interval that holds for steps that depend on each other.
+//! Computes the mean rate of a steady series, with an interval that is valid for steps that depend on each other.
 //!
-//! Batch means: the series is cut into batches so long that their means hardly depend on each other any more, and the
-//! interval is Student's over those means. Between ten and thirty batches lose next to nothing against more of them
-//! (Schmeiser, "Batch size effects in the analysis of simulation output", Operations Research 30(3), 1982), so there
-//! are about twenty, and fewer where neighbours are still correlated. What correlation is left widens the interval, and
-//! so does skewness, as in ASAP and Skart (Steiger and Wilson, "An improved batch means procedure for simulation output
+//! It uses batch means. The series is cut into batches that are so long that their means hardly depend on each other,
+//! and the interval is Student's over those means. With ten to thirty batches, next to nothing is lost against a larger
+//! number (Schmeiser, "Batch size effects in the analysis of simulation output", Operations Research 30(3), 1982). So
+//! there are about twenty, and fewer where neighbours are still correlated. Remaining correlation and skewness widen
+//! the interval, as in ASAP and Skart (Steiger and Wilson, "An improved batch means procedure for simulation output
 //! analysis", Management Science 48(12), 2002; Tafazzoli and Wilson, "Skart", IIE Transactions 43(2), 2011).
 //!
-//! A loader with several workers delivers in bursts. Where the series repeats itself a batch is a multiple of the
-//! period, so that each has as many bursts as any other.
+//!
+//! A loader with several workers delivers in bursts. If the series repeats itself, a batch is a multiple of the period
+//! long, so that each batch has the same number of bursts.
 
 use super::period::period;
 use super::student_quantile;
@@ -36,17 +37,17 @@ impl std::iter::Sum for Work {
     }
 }
 
-/// A mean rate, and what is known of its error.
+/// A mean rate with its error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeanRate {
-    /// All work over all time.
+    /// All work divided by all time.
     pub rate: f64,
-    /// Standard error of the time for a unit of work, as a share of it, residual correlation included.
+    /// The standard error of the time per unit of work, as a share of it; includes remaining correlation.
     error: f64,
     /// Skewness of the batches' times.
     skewness: f64,
     batches: usize,
-    /// By how much residual correlation enlarges the variance of the mean.
+    /// The factor by which remaining correlation enlarges the variance of the mean.
     inflation: f64,
 }
 
@@ -55,7 +56,7 @@ const BATCHES: usize = 20;
 const FEWEST_BATCHES: usize = 8;
 
 impl MeanRate {
-    /// The mean over a steady series; `None` where nothing was done in it.
+    /// Computes the mean over a steady series; `None` where no work was done in it.
     pub fn of(series: &[Work]) -> Option<Self> {
         let fewest = FEWEST_BATCHES.min(series.len()).max(1);
         let shortest = series.len().div_ceil(BATCHES).max(1);
@@ -72,35 +73,36 @@ impl MeanRate {
         }
     }
 
-    /// The ends of the interval that holds the true mean with so much confidence, such as 0.95; `None` where one batch
-    /// says nothing about spread.
+    /// Returns the ends of the interval that contains the true mean with this confidence, such as 0.95; `None` where a
+    /// single batch says nothing about spread.
     pub fn interval(&self, confidence: f64) -> Option<(f64, f64)> {
         let tail = (1.0 - confidence) / 2.0;
         Some((self.rate / (1.0 + self.reach(tail, 1.0)?), self.upper_end(tail)?))
     }
 
-    /// How many batches it comes to that know nothing of each other.
+    /// Returns the equivalent number of independent batches.
     pub fn independent_batches(&self) -> f64 {
         count(self.batches) / self.inflation
     }
 
-    /// What the true mean exceeds with a probability of `tail` at most.
+    /// Returns a bound that the true mean exceeds with a probability of at most `tail`.
     pub fn upper_end(&self, tail: f64) -> Option<f64> {
-        /// The least share of the mean time that is believed, however wide the interval: no time is negative.
+        /// The smallest share of the mean time that the bound may reach, however wide the interval, since no time is
+        /// negative. A round number.
         const SHORTEST: f64 = 0.5;
         Some(self.rate / (1.0 - self.reach(tail, -1.0)?).max(SHORTEST))
     }
 
-    /// How far the true time may be away from the mean, as a share, towards longer (1) or shorter (-1) ones.
+    /// Returns how far the true time may be from the mean, as a share, towards longer (1) or shorter (-1) times.
     ///
-    /// Few numbers with a long tail have mostly too low a mean: towards the tail the end is moved out as Johnson derives
-    /// it ("Modified t tests and confidence intervals for asymmetrical populations", JASA 73(363), 1978). The other end
-    /// stays, which can only make the interval wider.
+    /// The mean of few numbers with a long tail is mostly too low. The end towards the tail is moved outwards as
+    /// Johnson derives it ("Modified t tests and confidence intervals for asymmetrical populations", JASA 73(363),
+    /// 1978). The other end stays, which can only make the interval wider.
     fn reach(&self, tail: f64, towards: f64) -> Option<f64> {
         if self.batches < 2 {
             return None;
         }
-        // Batches that resemble each other tell as much about the spread as fewer that do not.
+        // Correlated batches say as much about the spread as a smaller number of independent ones.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "no more than there are batches")]
         let degrees = (self.independent_batches().round() as usize).max(2) - 1;
         let quantile = student_quantile(degrees, tail);
@@ -111,7 +113,7 @@ impl MeanRate {
     }
 }
 
-/// Batches of a series by what they took more, or less, than the mean rate says.
+/// The batches of a series: how much more or less time each took than the mean rate predicts.
 struct Batched {
     rate: f64,
     mean_seconds: f64,
@@ -119,7 +121,8 @@ struct Batched {
 }
 
 impl Batched {
-    /// Batches of so many; what is left over is taken from the beginning, where warm-up may still show.
+    /// Cuts a series into batches of this size; the remainder is dropped at the beginning, where warm-up may still
+    /// show.
     fn of(series: &[Work], size: usize) -> Option<Self> {
         let series = &series[series.len() % size..];
         let total: Work = series.iter().copied().sum();
@@ -136,24 +139,25 @@ impl Batched {
         self.residuals.iter().map(|residual| residual.powi(exponent)).sum()
     }
 
-    /// The correlation of neighbours; the residuals' mean is zero by construction.
+    /// Returns the correlation of neighbours; the mean of the residuals is zero by construction.
     fn correlation(&self) -> f64 {
         let products: f64 = self.residuals.windows(2).map(|pair| pair[0] * pair[1]).sum();
         let squares = self.power(2);
         if squares > 0.0 { products / squares } else { 0.0 }
     }
 
-    /// Whether neighbours are no more alike, or unlike, than chance allows at a level of 20 %.
+    /// Whether the correlation of neighbours is within what chance allows at a level of 20 %.
     fn is_uncorrelated(&self) -> bool {
+        /// The 90 % quantile of the normal distribution, which leaves 10 % on either side.
         const QUANTILE: f64 = 1.282;
         self.correlation().abs() <= QUANTILE / count(self.residuals.len()).sqrt()
     }
 
     fn mean_rate(&self) -> MeanRate {
-        /// Above it a correlation cannot be told from a trend.
+        /// The largest correlation that is believed: a higher one cannot be told from a trend. A round number.
         const STRONGEST: f64 = 0.75;
         let number = count(self.residuals.len());
-        // What is measured around the mean of a short series is too low by (1 + 4 r) / n for a true correlation of r
+        // Measured around the mean of a short series, a correlation is too low by (1 + 4 r) / n if the true one is r
         // (Kendall, "Note on bias in the estimation of autocorrelation", Biometrika 41, 1954).
         let correlation = ((self.correlation() + 1.0 / number) / (1.0 - 4.0 / number).max(0.2)).clamp(0.0, STRONGEST);
         let inflation = (1.0 + correlation) / (1.0 - correlation);
@@ -169,7 +173,7 @@ impl Batched {
     }
 }
 
-/// After how many steps the times repeat themselves.
+/// Returns the number of steps after which the times repeat themselves.
 fn works_period(series: &[Work]) -> Option<usize> {
     period(&Batched::of(series, 1)?.residuals)
 }
@@ -184,7 +188,7 @@ mod tests {
     use super::super::simulation::{Process, Random, works};
     use super::*;
 
-    /// How many of so many intervals over series of a length hold the true mean, which is one.
+    /// Counts how many intervals over series of a length contain the true mean, which is one.
     fn covered(process: Process, length: usize, rounds: usize) -> usize {
         let mut random = Random(7);
         (0..rounds)

@@ -1,7 +1,8 @@
-//! Where warm-up ends.
+//! Finds the end of warm-up.
 //!
-//! Two tests, one after the other, because what a step warms up ends at different times, and not always downwards:
-//! compiling and autotuning make the first steps slow, a queue that was filled during start-up makes them fast.
+//! There are two tests, one after the other, because different parts of a step end their warm-up at different times,
+//! and not always by getting faster: compiling and autotuning make the first steps slow, a queue that was filled during
+//! start-up makes them fast.
 //!
 //! 1. MSER-5 (White, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69(6),
 //!    1997; Franklin and White, "Stationarity tests and MSER-5", Winter Simulation Conference 2008): of the means of
@@ -14,13 +15,14 @@
 use super::median;
 use super::period::period;
 
-/// A smaller change of the level, as a share, is not worth the numbers that a cut costs.
+/// The smallest change of level, as a share, that is worth a cut: a round number, half of the default precision.
 const SMALLEST: f64 = 0.01;
 
-/// How many numbers at the start of a series are warm-up; at most half of them.
+/// Returns how many numbers at the start of a series are warm-up; at most half of them.
 ///
-/// Numbers above `largest` have nothing to do with the rest, and count as no larger. For the first test the same holds of
-/// numbers beyond six median deviations: a single one, a checkpoint or an evaluation, must not pull the cut behind it.
+/// Numbers above `largest` do not belong to the rest, and count as no larger than that. The first test limits numbers
+/// to six median deviations in the same way: a single one, from a checkpoint or an evaluation, must not move the cut
+/// behind it.
 pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     const SHORTEST: usize = 4;
     let Some(middle) = median(series).filter(|_| series.len() >= SHORTEST) else { return 0 };
@@ -36,7 +38,7 @@ pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     if is_unlikely(&near[..by_near], &near[by_near..]) && is_large(&levels[..by_near], &levels[by_near..]) {
         cut = by_near;
     }
-    // Slow first steps that are far away and many show in the numbers as they are, whatever the noise of the rest.
+    // Slow first steps that are far away and numerous show in the numbers as they are, however noisy the rest is.
     let without_one = without_largest(&levels[..by_level]);
     let rest = &levels[by_level..];
     if by_level > cut && is_unlikely(&without_one, rest) && is_large(&without_one, rest) {
@@ -45,7 +47,7 @@ pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     while cut < longest {
         match level_change(&levels[cut..]) {
             Some(change) if cut + change <= longest => cut += change,
-            // What changed later than half way is no warm-up that is known to be over.
+            // If the level changes later than halfway, it is not known that warm-up is over.
             Some(_) => return longest,
             None => break,
         }
@@ -53,7 +55,7 @@ pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     cut
 }
 
-/// The cut of MSER-5, in numbers of the series.
+/// Returns the cut of MSER-5, in numbers of the series.
 fn smallest_error(series: &[f64]) -> usize {
     /// Numbers in a batch, and the shortest series that is batched: ten batches.
     const BATCH: usize = 5;
@@ -77,9 +79,10 @@ fn smallest_error(series: &[f64]) -> usize {
 
 /// Whether numbers at the start are so far from the rest that chance does not explain it.
 ///
-/// The smallest standard error is somewhere behind the start more often than not; a cut for nothing makes the mean depend
-/// on chance once more.
+/// The smallest standard error is usually somewhere behind the start even without warm-up, and a needless cut would
+/// make the mean depend on chance once more.
 fn is_unlikely(start: &[f64], rest: &[f64]) -> bool {
+    /// Three standard errors: chance exceeds them in 0.3 % of cases if the numbers are normal.
     const DEVIATIONS: f64 = 3.0;
     if start.is_empty() {
         return false;
@@ -89,25 +92,25 @@ fn is_unlikely(start: &[f64], rest: &[f64]) -> bool {
     (mean(start) - level).abs() > DEVIATIONS * (variance / count(start.len())).sqrt()
 }
 
-/// The numbers without their largest one, unless that is the first: a single one later on is no warm-up.
+/// Returns the numbers without the largest, unless that is the first: a single large number later on is no warm-up.
 fn without_largest(start: &[f64]) -> Vec<f64> {
     let largest = (0..start.len()).max_by(|&a, &b| start[a].total_cmp(&start[b])).filter(|&at| at > 0);
     (0..start.len()).filter(|&at| Some(at) != largest).map(|at| start[at]).collect()
 }
 
-/// Whether the level at the start is worth a cut.
+/// Whether the level at the start differs enough to be worth a cut.
 fn is_large(start: &[f64], rest: &[f64]) -> bool {
     !start.is_empty() && (mean(start) - mean(rest)).abs() > SMALLEST * mean(rest).abs()
 }
 
-/// Where the level of a series changes, if it does.
+/// Finds where the level of a series changes, if it does.
 fn level_change(series: &[f64]) -> Option<usize> {
-    /// Batches at most, and the fewest on a side: the level of one alone may be anything.
+    /// The most batches, and the fewest on each side of a change: the level of a single one may be anything.
     const BATCHES: usize = 25;
     const FEWEST: usize = 2;
     /// The 1 % point of the largest of the t statistics over all places in about twenty normal numbers (Worsley, table 1).
     const CRITICAL: f64 = 3.8;
-    // Each batch has as many bursts as any other.
+    // Each batch has the same number of bursts.
     let size = series.len().div_ceil(BATCHES).next_multiple_of(period(series).unwrap_or(1));
     let skipped = series.len() % size;
     let means: Vec<f64> = series[skipped..].chunks_exact(size).map(mean).collect();

@@ -1,4 +1,5 @@
-//! Stalls that nobody marks, of many sizes and distances: the rate is what the run did, and the interval holds the true one.
+//! Tests with stalls that nobody marks, of many sizes and distances: the rate must be that of the run, and the interval
+//! must contain the true one.
 
 use std::time::Duration;
 
@@ -9,14 +10,14 @@ use crate::probe::measuring::{
 };
 use crate::probe::stats::simulation::Random;
 
-/// Steps of 10 ms, and now and then one that takes longer.
+/// Steps of 10 ms, with a longer one now and then.
 #[derive(Debug, Clone, Copy)]
 struct Stalls {
-    /// How much longer than the others.
+    /// How many times longer than the others a stalled step is.
     times: f64,
-    /// Steps from one to the next, in the mean.
+    /// The mean number of steps from one stall to the next.
     distance: usize,
-    /// How much distances vary: none at 0; at 1 each step has the same chance.
+    /// How much distances vary: not at all at 0; at 1 each step stalls with the same probability.
     irregularity: f64,
     /// Whether a stalled step says that it waited for its data.
     is_wait: bool,
@@ -25,7 +26,7 @@ struct Stalls {
 impl Stalls {
     const STEP: f64 = 0.01;
 
-    /// Samples per second of a run without an end, of 32 samples a step.
+    /// Returns the samples per second of an endless run with 32 samples per step.
     fn rate(self) -> f64 {
         let distance = self.distance as f64;
         32.0 * distance / (Self::STEP * (distance - 1.0 + self.times))
@@ -62,7 +63,7 @@ fn throughput(steps: &[(f64, f64)]) -> Throughput {
     window.throughput().unwrap()
 }
 
-/// Of 3.5 to 100 steps, each 55 to 400 steps, regularly or not.
+/// Returns stalls as long as 3.5 to 100 steps, every 55 to 400 steps, at regular distances or not.
 fn all() -> impl Iterator<Item = Stalls> {
     let sizes = [3.5, 10.0, 30.0, 60.0, 100.0].into_iter();
     let kinds = sizes.flat_map(|times| [55, 60, 150, 400].map(|distance| (times, distance)));
@@ -86,7 +87,7 @@ fn the_rate_of_a_window_is_what_was_done_in_it_however_stalls_come() {
             let behind = &steps[usize::try_from(found.warmup_steps).unwrap()..];
             let done = 32.0 * behind.len() as f64 / behind.iter().map(|(seconds, _)| seconds).sum::<f64>();
             let off = found.estimate.value / done;
-            // The mean begins with a whole batch: up to a twentieth of the steps may be missing at its start.
+            // The mean begins with a whole batch, so up to a twentieth of the steps may be missing at its start.
             assert!((0.94..=1.06).contains(&off), "{stalls:?} in {count} steps: {off}, {found:?}");
             let left_out: f64 = found.outliers.values().map(|outliers| outliers.seconds).sum();
             assert!(left_out <= 0.01 * found.measured.as_secs_f64() + 1e-9, "{stalls:?}: {found:?}");
@@ -94,7 +95,7 @@ fn the_rate_of_a_window_is_what_was_done_in_it_however_stalls_come() {
     }
 }
 
-/// Those that hold a large part of the time, each sixty steps.
+/// Returns the stalls that take a large part of the time, every sixty steps.
 fn large() -> impl Iterator<Item = Stalls> {
     all().filter(|stalls| stalls.distance == 60 && [30.0, 60.0].contains(&stalls.times))
 }

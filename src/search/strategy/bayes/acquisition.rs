@@ -1,4 +1,4 @@
-//! Which of the candidates is worth most: the expected improvement, times the chance that the config runs.
+//! Chooses the candidate that is worth most: by its expected improvement, times the probability that the config runs.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -10,81 +10,83 @@ use super::normal::{Improvement, exp, ln, ln_expected_improvement};
 use super::process::{Belief, Process};
 use crate::model::Config;
 
-/// Adds other means that a config may have, as differences, with the chance of each.
+/// A function that adds alternative means for a config, as differences, each with its probability.
 pub(super) type Others<'m> = dyn Fn(&Config, &mut Vec<(f64, f64)>) + 'm;
 
-/// What is known when candidates are compared.
+/// Everything that is needed to compare candidates.
 pub(super) struct Judge<'m> {
     pub(super) process: &'m Process<'m>,
     pub(super) feasibility: Option<(&'m Feasibility, &'m Process<'m>)>,
     /// The best standardised value so far.
     pub(super) best: f64,
-    /// By how much more than the process says every value may lie off its mean; 1 where it is believed.
+    /// The factor by which every value may deviate more from its mean than the process says; 1 to trust the process.
     pub(super) doubt: f64,
-    /// What the process's mean is added to, and the variance of that.
+    /// The mean that the process's mean is added to, with its variance.
     pub(super) offset: &'m dyn Fn(&Config) -> (f64, f64),
     /// The parameters that the offset depends on.
     pub(super) reads: &'m [usize],
-    /// The chance that a config fits into memory, which is apart from that of failing otherwise.
+    /// The probability that a config fits into memory, apart from that of failing otherwise.
     pub(super) fits: &'m dyn Fn(&Config) -> f64,
-    /// By how much the mean may be another, and how likely each of these is; the rest of one is the chance that it is not.
+    /// The alternative means with their probabilities; the rest of one is the probability of the mean itself.
     pub(super) others: &'m Others<'m>,
-    /// Whether there may be other means.
+    /// Whether there may be alternative means.
     pub(super) is_unsure: bool,
 }
 
-/// The candidate that is worth most.
+/// The best candidate.
 #[derive(Debug, Clone)]
 pub(super) struct Choice {
     pub(super) config: Config,
     pub(super) belief: Belief,
-    /// The chance that it runs.
+    /// The probability that it runs.
     pub(super) chance: f64,
-    /// The part of this that is the chance to fit into memory.
+    /// The factor of this probability that stands for fitting into memory.
     pub(super) fits: f64,
-    /// The expected improvement in standard units, failures counting as none.
+    /// The expected improvement in standard units; failures count as no improvement.
     pub(super) improvement: f64,
 }
 
-/// Candidates whose deviation is computed in full; it costs far more than a bound of it.
+/// The most candidates for which the deviation is computed exactly, which costs far more than a bound. The three limits
+/// are round numbers that bound the time of a proposal.
 const MOST_EXACT: usize = 3000;
-/// The same where other means are weighed, which takes longer.
+/// The same limit where alternative means are weighed, which takes longer.
 const MOST_WEIGHED: usize = 1000;
-/// Closer looks altogether, those by a part of what is known included.
+/// The limit for all refinements together, including those by a part of the data.
 const MOST_LOOKS: usize = 20_000;
-/// Places on all axes together up to which the kernel factors of a whole chunk are kept for a closer look; otherwise they
-/// are computed for each candidate that gets one.
+/// The number of places, on all axes together, up to which the kernel factors of a whole chunk are kept for
+/// refinements. Beyond it they are computed for each candidate that is refined.
 const FEW_PLACES: usize = 256;
 
-/// What the chance to fit into memory adds to the logarithm of a worth. To run out of memory costs more than a probe that
-/// gains nothing: it takes as long, says less, and may take other work on the device with it. So the chance counts twice;
-/// and what hardly fits comes behind all that may.
+/// Returns what the probability of fitting into memory adds to the logarithm of a candidate's worth. Running out of
+/// memory costs more than a probe without gain: it takes as long, says less, and may harm other work on the device. So
+/// the probability counts twice, and candidates that hardly fit come last.
 pub(super) fn risk(fits: f64) -> f64 {
+    /// The probability below which a config hardly fits, a round number; and a number below any logarithm of a worth.
     const HARDLY: f64 = 0.05;
     const LAST: f64 = -1e6;
     2.0 * ln(fits) + if fits < HARDLY { LAST } else { 0.0 }
 }
 
-/// A candidate with a bound of its worth.
+/// A candidate with an upper bound of its worth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Bounded {
     bound: f64,
     /// The chance that it runs.
     chance: f64,
-    /// How closely it was looked at.
+    /// How closely the bound was computed.
     stage: Stage,
     chunk: u32,
     at: u32,
 }
 
-/// What a bound considers.
+/// The parts that a bound considers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// The mean, the chance to run, and a rough bound of the deviation.
+    /// The mean, the probability to run, and a rough bound of the deviation.
     Rough,
-    /// The chance to fit into memory as well.
+    /// The probability to fit into memory, too.
     Memory,
-    /// A bound of the deviation by a part of what is known.
+    /// A bound of the deviation by a part of the data.
     Part,
     /// Everything.
     Exact,
@@ -93,7 +95,7 @@ enum Stage {
 impl Eq for Bounded {}
 
 impl Ord for Bounded {
-    /// By the bound; of equals what was looked at most closely, then what comes first.
+    /// Orders by the bound; among equals, by how closely it was computed, then by position.
     fn cmp(&self, other: &Self) -> Ordering {
         let place = |bounded: &Self| (bounded.chunk, bounded.at);
         let by_bound = self.bound.total_cmp(&other.bound).then(self.stage.cmp(&other.stage));
@@ -108,11 +110,12 @@ impl PartialOrd for Bounded {
 }
 
 impl Judge<'_> {
-    /// The best of the open candidates.
+    /// Finds the best of the open candidates.
     ///
-    /// A quick bound of each one's worth comes first. The candidate with the highest bound is looked at more closely, step
-    /// by step, until one that was looked at fully is on top: the same candidate as if all were, unless that takes too
-    /// long, or one that only other means make worth most is passed over: the quick bound is by the likeliest mean alone.
+    /// First, each candidate gets a quick bound of its worth. The candidate with the highest bound is refined step by
+    /// step, until a fully refined one is on top. That is the same candidate as if all were refined, with two
+    /// exceptions: when the limits are reached, and when a candidate is best only because of an alternative mean, since
+    /// the quick bound uses the likeliest mean alone.
     pub(super) fn choose(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Option<Choice> {
         let mut waiting = BinaryHeap::from(self.bounds(chunks));
         let mut close = Close { judge: self, prepared: chunks.iter().map(|_| None).collect() };
@@ -143,7 +146,7 @@ impl Judge<'_> {
         best.map(|(_, choice)| choice)
     }
 
-    /// The logarithm of the improvement that is expected of a config that runs, averaged over the means that it may have.
+    /// Returns the logarithm of the expected improvement of a config that runs, averaged over its possible means.
     fn expected(&self, config: &Config, belief: Belief) -> f64 {
         let expected = |shift: f64| ln_expected_improvement(belief.mean + shift, belief.deviation, self.best);
         let mut others = Vec::new();
@@ -155,7 +158,7 @@ impl Judge<'_> {
         others.push((0.0, own));
         others.retain(|(_, weight)| *weight > 0.0);
         others.iter_mut().for_each(|(shift, _)| *shift = expected(*shift));
-        // Without the largest, since all may be too small to be told from zero.
+        // The largest is factored out, because all of them may be too small for floats.
         let largest = others.iter().map(|(each, _)| *each).fold(f64::NEG_INFINITY, f64::max);
         if !largest.is_finite() {
             return largest;
@@ -184,7 +187,7 @@ impl Judge<'_> {
                 let widest = (belief.deviation * belief.deviation + variance).sqrt() * self.doubt;
                 let chance = runs.as_mut().map_or(1.0, |(model, sweep)| model.chance_of(sweep.at(point).mean));
                 let bound = improvement.bound(belief.mean + offset, widest, self.best) + ln(chance);
-                // What is not a number is worth nothing; it would come first otherwise.
+                // A bound that is not a number would sort first; such a candidate is worth nothing.
                 let bound = if bound.is_nan() { f64::NEG_INFINITY } else { bound };
                 bounds.push(Bounded { bound, chance, stage: Stage::Rough, chunk: number, at });
             }
@@ -193,18 +196,18 @@ impl Judge<'_> {
     }
 }
 
-/// Looks at single candidates closely.
+/// Refines single candidates.
 struct Close<'j, 'm> {
     judge: &'j Judge<'m>,
     /// The kernel factors of whole chunks.
     prepared: Vec<Option<Vec<Factor>>>,
 }
 
-/// Values that are known from which on a part of them is worth a look of its own.
+/// The number of known values from which on a bound by a part of them is worth computing. A round number.
 const MANY: usize = 32;
 
 impl Close<'_, '_> {
-    /// Lowers a candidate's bound by one step; the candidate itself where the step was the last.
+    /// Lowers a candidate's bound by one step; returns the candidate after the last step.
     fn look(&mut self, chunk: &Chunk, bounded: &mut Bounded) -> Option<Choice> {
         let (number, at) = (bounded.chunk as usize, bounded.at as usize);
         if chunk.points.places.iter().map(Vec::len).sum::<usize>() <= FEW_PLACES {
@@ -225,7 +228,7 @@ impl Close<'_, '_> {
         let (runs, fits) = (bounded.chance, (self.judge.fits)(config));
         let risk = ln(runs) + risk(fits);
         if bounded.stage == Stage::Rough && fits < 1.0 {
-            // The chance to run is in the bound.
+            // The probability to run is already in the bound.
             bounded.bound += risk - ln(runs);
             bounded.stage = Stage::Memory;
             return None;
@@ -336,7 +339,7 @@ mod tests {
         for mean in [0.0, -20.0, -60.0, -200.0] {
             let worth = |mean: f64| judge.expected(&configs[5], Belief { mean, deviation: 1.0 });
             assert!(worth(mean) > worth(mean - 1.0) && worth(mean - 1.0).is_finite(), "{mean}");
-            // Three quarters have the mean itself, and the rest next to nothing.
+            // Three quarters keep the mean itself, and the other means add next to nothing.
             let alone = ln_expected_improvement(mean, 1.0, 1.0);
             assert!(worth(mean) <= alone && worth(mean) > alone + ln(0.75) - 1e-9, "{mean}");
         }

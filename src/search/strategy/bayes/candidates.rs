@@ -1,4 +1,5 @@
-//! The configs that are scored: all of a space that can be listed, else a sample and what lies around the best.
+//! Selects the configs that are scored: all of a space that can be listed, else a sample and the surroundings of the
+//! best.
 
 use std::sync::Arc;
 
@@ -6,17 +7,17 @@ use super::points::{Axis, Points, axes};
 use crate::model::{Advance, Config, Permutation, Space, Walk};
 use crate::search::strategy::{PATIENCE, View, random};
 
-/// Configs up to which all of a space are scored.
+/// The size of a space up to which all configs are scored: a round number, as a bound on the time of a proposal.
 const MOST_LISTED: u128 = 100_000;
-/// Configs whose kernel factors are kept at a time.
+/// The number of configs whose kernel factors are kept at a time.
 const CHUNK: usize = 2048;
 
 /// All configs of a space, as points.
 #[derive(Debug)]
 pub(super) struct Listed {
-    /// The space that was listed: a strategy may be used for another one.
+    /// Identifies the space that was listed; a strategy may be used for another one.
     identity: Arc<()>,
-    /// `None` where the list would be too long, or rules leave so little of so much that it takes too long to find.
+    /// `None` where the list would be too long, or where rules leave so few of so many that listing takes too long.
     pub(super) chunks: Option<Vec<Chunk>>,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct Chunk {
 }
 
 impl Listed {
-    /// The list of a space.
+    /// Lists a space.
     pub(super) fn of(space: &Space) -> Self {
         let chunks = listed(space).map(|configs| chunks(space, configs));
         Self { identity: Arc::clone(space.identity()), chunks }
@@ -60,8 +61,9 @@ pub(super) fn chunks(space: &Space, configs: Vec<Config>) -> Vec<Chunk> {
     configs.chunks(CHUNK).map(chunk).collect()
 }
 
-/// A sample of a space that is too large to be listed: random configs, and those around the best ones.
+/// Draws a sample of a space that is too large to be listed: random configs, and those around the best ones.
 pub(super) fn sample(view: &View<'_>, best: &[&Config], seed: u64) -> Vec<Config> {
+    /// Round numbers, as bounds on the time of a proposal.
     const DRAWS: usize = 1000;
     const REACH: u32 = 3;
     const LONGEST: usize = 4000;
@@ -79,7 +81,7 @@ pub(super) fn sample(view: &View<'_>, best: &[&Config], seed: u64) -> Vec<Config
         let order = Permutation::new(size, seed);
         found.extend((0..size.min(DRAWS as u128)).filter_map(|place| space.config(order.at(place)?)));
     }
-    // Where draws come from what the rules leave, walks add nothing to them.
+    // If draws already come from what the rules leave, walks add nothing.
     let walks = if space.is_sparse() && !found.is_empty() { 0 } else { SHUFFLED };
     for walk in 0..walks {
         let mut fuel = 2_000;
@@ -97,5 +99,5 @@ pub(super) fn sample(view: &View<'_>, best: &[&Config], seed: u64) -> Vec<Config
     found
 }
 
-/// Walks from random places, for spaces in which the rules leave little.
+/// The number of walks from random places, in spaces where the rules leave little: a round number.
 const SHUFFLED: u64 = 16;

@@ -1,7 +1,8 @@
-//! What an earlier study makes expect of a config: a Gaussian process over the parameters that both have in common.
+//! Predicts a config's score from an earlier study: a Gaussian process over the parameters that both have in common.
 //!
-//! Only the shape counts, not the level: another device or model has another level. Beyond the settings that the study
-//! tried, its edge counts. Failures are no part of it: what did not run there may run here.
+//! It uses the shape only, not the level, since another device or model has another level. Outside the settings that
+//! the study tried, it predicts what it does at the edge. Failures are ignored, since a config that did not run there
+//! may run here.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,24 +16,24 @@ use super::scale::Scale;
 use crate::model::{Config, Objective, Parameter, Space};
 use crate::search::strategy::earlier::{Earlier, spread};
 
-/// Configs of a study that the kernel is fitted to.
+/// The most configs of a study that the kernel is fitted to: the work grows with the cube of their number.
 const MOST_FITTED: usize = 64;
-/// Configs whose means are kept.
+/// The most configs whose means are kept: a bound on memory.
 const MOST_KEPT: usize = 200_000;
 
-/// What was learned from a study.
+/// A process that was fitted to a study.
 #[derive(Debug)]
 pub(super) struct Lesson {
-    /// For each parameter in common its place in the space, its axis, and what of it was tried.
+    /// For each common parameter its place in the space, its axis, and the range that was tried.
     axes: Vec<Common>,
     points: Points,
     decays: Vec<Decays<'static>>,
     shape: Shape,
     weights: Vec<f64>,
     level: f64,
-    /// The deviation of the study's scores, as logarithms; `None` where there are no such.
+    /// The standard deviation of the study's scores, as logarithms; `None` where there are no logarithms.
     spread: Option<f64>,
-    /// The means that were asked for.
+    /// The means that were computed so far.
     means: Mutex<HashMap<Config, f64>>,
 }
 
@@ -45,12 +46,12 @@ struct Common {
 }
 
 impl Lesson {
-    /// What is learned from a study; `None` where its configs cannot be told apart.
+    /// Fits a process to a study; `None` where its configs do not differ.
     pub(super) fn of(space: &Space, objective: &Objective, earlier: &Earlier) -> Option<Self> {
         let all = axes(space);
         let known = earlier.points();
         let scores: Vec<f64> = known.iter().map(|point| point.score).collect();
-        /// The deviation of throughputs, as logarithms, among the configs of a space.
+        /// The expected standard deviation of throughputs, as logarithms, among the configs of a space; see `model.rs`.
         const EXPECTED: f64 = 0.4;
         let scale = Scale::of(objective, &scores, EXPECTED, true);
         let place = |common: usize, level: f64| {
@@ -84,12 +85,12 @@ impl Lesson {
         Some(Self { axes: common, points, decays, shape, weights, level, spread, means })
     }
 
-    /// The deviation of the study's scores, as logarithms; `None` where there are no such.
+    /// Returns the standard deviation of the study's scores, as logarithms; `None` where there are no logarithms.
     pub(super) fn spread(&self) -> Option<f64> {
         self.spread
     }
 
-    /// What the study makes expect of a config, up to a constant, in its standard units.
+    /// Returns the score that the study predicts for a config, up to a constant, in the study's standard units.
     pub(super) fn mean(&self, space: &Space, config: &Config) -> f64 {
         let known = self.means.lock().unwrap_or_else(PoisonError::into_inner).get(config).copied();
         if let Some(mean) = known {
@@ -108,7 +109,7 @@ impl Lesson {
         let place = |common: &Common| {
             let parameter = &space.parameters()[common.parameter];
             let place = common.axis.place(parameter, config.level(common.parameter));
-            // The edge of what was tried; a parameter that was never active there has none.
+            // Places are limited to the range that was tried; a parameter that was never active there has no range.
             if common.axis == Axis::Category || place.is_nan() || common.first > common.last {
                 place
             } else {
@@ -124,7 +125,7 @@ impl Lesson {
     }
 }
 
-/// Where a level lies that may be between two.
+/// Returns the place of a level that may lie between two.
 fn between(axis: Axis, parameter: &Parameter, level: f64) -> f64 {
     if level.is_nan() {
         return axis.place(parameter, None);

@@ -1,4 +1,4 @@
-//! The first configs, while nothing can be learned from the history.
+//! Proposes the first configs, while the history is too short to learn from.
 
 use super::Known;
 use super::candidates::Chunk;
@@ -6,9 +6,9 @@ use super::points::{Points, axes};
 use crate::model::{Config, MemoryRole, Parameter, Permutation, Space};
 use crate::search::strategy::{View, random};
 
-/// Where nothing can be learned from yet: the start, then configs far from those that are known.
+/// Proposes the start, then configs far from those that are known.
 pub(super) fn first(view: &View<'_>, known: &Known<'_>, candidates: &[Chunk]) -> Option<Config> {
-    // An earlier study's best config is no place to start from: it may be far from all that is good here.
+    // The best config of an earlier study is no start: it may be far from everything that is good here.
     let tried = view.history.trials().len() + view.pending.len();
     if tried == 0 || tried == 1 && view.start.is_none() && !view.earlier.is_empty() {
         let start = view.start.cloned().or_else(|| middle(view, candidates));
@@ -20,9 +20,9 @@ pub(super) fn first(view: &View<'_>, known: &Known<'_>, candidates: &[Chunk]) ->
     retreat.or_else(|| farthest(view, candidates)).or_else(|| random::propose(view))
 }
 
-/// The open config nearest to the middle of every parameter.
+/// Returns the open config nearest to the middle of every parameter.
 fn middle(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
-    /// So much farther from the middle a config may be that chance prefers.
+    /// How much farther from the middle a config may be if chance prefers it: a round number.
     const JITTER: f64 = 0.02;
     let offset = |config: &Config| -> f64 {
         let parameters = view.space.parameters().iter().zip(config.levels());
@@ -32,7 +32,7 @@ fn middle(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
             }
             #[expect(clippy::cast_precision_loss, reason = "a share")]
             let share = |levels: u64| levels as f64 / parameter.len().saturating_sub(1).max(1) as f64;
-            // Of two in the middle the larger: most numbers are resources.
+            // Of two settings in the middle takes the larger, since most numbers are resources.
             let place = share(level.unwrap_or(0).into()) - share(parameter.len() / 2);
             place * place
         };
@@ -52,7 +52,7 @@ fn middle(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
         .map(|(_, config)| config.clone())
 }
 
-/// What did not fit, with half of everything that memory grows with.
+/// Returns the config that did not fit, with every parameter halved that memory grows with.
 fn retreat(view: &View<'_>) -> Option<Config> {
     let (failed, _) = view.walls().last()?;
     let mut config = (*failed).clone();
@@ -71,8 +71,9 @@ fn smaller_at(space: &Space, config: &Config, at: usize, level: u32) -> Option<C
     space.with_level(config, at, level).or_else(|| space.detour(config, at, level))
 }
 
-/// Of some open configs the one that is farthest from all that were tried.
+/// Returns, out of some open configs, the one that is farthest from all that were tried.
 fn farthest(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
+    /// A round number, as a bound on the time of a proposal.
     const DRAWS: u128 = 60;
     let all: u128 = candidates.iter().map(|chunk| chunk.configs.len() as u128).sum();
     let order = Permutation::new(all, random::seed_of_draw(view));

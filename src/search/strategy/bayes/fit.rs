@@ -1,4 +1,4 @@
-//! Fitting the kernel to the history: its most likely shape, priors considered.
+//! Fits the kernel's shape to the history by maximum posterior density.
 
 use std::cell::RefCell;
 
@@ -12,35 +12,37 @@ use super::normal::{exp, ln};
 use super::points::Axis;
 use super::process::{Data, LEVEL_PRECISION};
 
-/// A normal prior on a logarithm (of a share: on its logit).
+/// A normal prior on a logarithm (for a share, on its logit).
 struct Prior {
     mean: f64,
     deviation: f64,
 }
 
 impl Prior {
-    /// Its part of the cost, and the slope of it.
+    /// Returns its contribution to the cost, and the derivative of that.
     fn cost(&self, x: f64) -> (f64, f64) {
         let z = (x - self.mean) / self.deviation;
         (0.5 * z * z, z / self.deviation)
     }
 }
 
-/// Lengths in widths of the axis: ln 1.2. Shorter ones make a process that learns nothing from few trials; longer ones
-/// keep it from seeing a cliff in time. A deviation of 0.8 held them there too long: after 40 probes more was missing.
+/// The prior for lengths, whose mean is ln 1.2 in widths of the axis. With shorter lengths a process learns nothing
+/// from few trials; with longer ones it sees a cliff too late. A deviation of 0.8 kept lengths too long: the best found
+/// after 40 probes was farther from the table's best.
 const LENGTH: Prior = Prior { mean: 0.2, deviation: 1.0 };
-/// The logit of the interaction share: 0.88.
+/// The prior for the logit of the interaction share, whose mean stands for a share of 0.88.
 const SHARE: Prior = Prior { mean: 2.0, deviation: 1.0 };
-/// The variance of standardised values, and of what a model of them leaves: ln 0.6.
+/// The priors for the variance of standardised values, and of the residuals of a model (mean: ln 0.6).
 const VARIANCE: Prior = Prior { mean: 0.0, deviation: 1.0 };
 const VARIANCE_LEFT: Prior = Prior { mean: -0.5, deviation: 1.0 };
-/// The variance of noise beside what intervals tell: ln 0.0025.
+/// The prior for the variance of noise beyond what intervals show (mean: ln 0.0025).
 const NOISE: Prior = Prior { mean: -6.0, deviation: 1.5 };
 
-/// Evaluations that a fit may take from each start: the line search of `argmin` has no bound of its own.
+/// The most evaluations in a fit from each start, because the line search of `argmin` has no limit of its own. A round
+/// number.
 const EVALUATIONS: usize = 25;
 const ITERATIONS: u64 = 25;
-/// The cost of what has no likelihood.
+/// The cost of a shape without a likelihood.
 const NOWHERE: f64 = 1e10;
 
 /// A shape with the negative logarithm of its posterior density.
@@ -49,7 +51,7 @@ pub(super) struct Fitted {
     pub(super) cost: f64,
 }
 
-/// The shape that the priors alone make most likely of what a model leaves.
+/// Returns the shape that the priors make most likely for the residuals of a model.
 pub(super) fn unfitted(axes: &[Axis], share: bool) -> Shape {
     shape(&start(axes, &VARIANCE_LEFT), share)
 }
@@ -58,12 +60,12 @@ fn start(axes: &[Axis], variance: &Prior) -> Vec<f64> {
     [vec![LENGTH.mean; axes.len()], vec![SHARE.mean, variance.mean, NOISE.mean]].concat()
 }
 
-/// The most likely shape of values, or of what a model leaves of them; the priors' own where the search for it fails.
-/// Without `share` parameters interact fully.
+/// Returns the most likely shape for values, or for the residuals of a model; the shape of the priors if the
+/// optimisation fails. Without `share`, parameters interact fully.
 pub(super) fn fit(data: &Data, axes: &[Axis], is_left: bool, share: bool) -> Fitted {
     let variance = if is_left { &VARIANCE_LEFT } else { &VARIANCE };
     let start = start(axes, variance);
-    // Divided by the slope at the start, the first step of the search is of length one, which priors are made for.
+    // Dividing by the slope at the start gives the first step a length of one, the scale of the priors.
     let pairs = Pairs::of(axes, &data.points);
     let known = RefCell::new(Known::default());
     let mut likelihood = Likelihood { data, axes, pairs, variance, share, unit: 1.0, known };
@@ -94,14 +96,14 @@ struct Likelihood<'d> {
     axes: &'d [Axis],
     pairs: Pairs<'d>,
     variance: &'d Prior,
-    /// Whether the share is fitted.
+    /// Whether the interaction share is fitted.
     share: bool,
-    /// What cost and slope are divided by.
+    /// The unit by which cost and slope are divided.
     unit: f64,
     known: RefCell<Known>,
 }
 
-/// What was computed: cost and slope are asked for one after the other at the same place.
+/// The last result: the optimiser asks for cost and slope separately, at the same place.
 #[derive(Default)]
 struct Known {
     evaluations: usize,
@@ -129,8 +131,8 @@ impl Gradient for Bounded<'_, '_> {
     }
 }
 
-/// Where the search for the most likely shape begins: at the priors' means, and where parameters hardly interact; the
-/// likelihood may have a valley at each. (A third start, at long lengths, brought nothing on recorded tables.)
+/// Returns where the optimisation begins: at the priors' means, and where parameters hardly interact, since the
+/// likelihood may have a minimum near each. (A third start, at long lengths, gave no improvement on recorded tables.)
 fn starts(priors: &[f64], axes: usize) -> [Vec<f64>; 2] {
     let mut apart = priors.to_vec();
     apart[axes] -= 2.0 * SHARE.deviation;
@@ -138,7 +140,7 @@ fn starts(priors: &[f64], axes: usize) -> [Vec<f64>; 2] {
 }
 
 impl Likelihood<'_> {
-    /// Searches from one start; the best that is found is kept, so how the search ends does not matter.
+    /// Optimises from one start. The best shape is kept, so it does not matter how the optimisation ends.
     fn descend(&self, start: &[f64]) {
         self.known.borrow_mut().evaluations = 0;
         if let Ok(solver) = LBFGS::new(MoreThuenteLineSearch::new(), 7)
@@ -152,7 +154,7 @@ impl Likelihood<'_> {
         }
     }
 
-    /// Cost and slope; an error when the work is done that a start may take.
+    /// Returns cost and slope; an error once the evaluations of a start are used up.
     fn at(&self, parameters: &[f64]) -> Result<(f64, Vec<f64>), Error> {
         let mut known = self.known.borrow_mut();
         if let Some((at, cost, slope)) = &known.last
@@ -182,7 +184,7 @@ impl Likelihood<'_> {
         let inverse = factor.inverse();
         let (weights, mut cost) = self.level_and_weights(&factor);
         let mut slope = vec![0.0; parameters.len()];
-        // What each entry of the covariances pulls at; those off the diagonal stand for two.
+        // The derivative of the cost by each entry of the covariance; an entry off the diagonal stands for two.
         let mut pulls = alike;
         let mut pairs = pulls.iter_mut();
         for i in 0..size {
@@ -211,7 +213,7 @@ impl Likelihood<'_> {
         (cost.is_finite() && slope.iter().all(|slope| slope.is_finite())).then_some((cost / self.unit, slope))
     }
 
-    /// The weights of the values around their most likely level, and the cost of both.
+    /// Returns the weights of the values around their most likely level, and the cost of both.
     fn level_and_weights(&self, factor: &Triangle) -> (Vec<f64>, f64) {
         let values = &self.data.values;
         let mut ones = vec![1.0; values.len()];

@@ -1,18 +1,19 @@
-//! How alike the values of two configs are expected to be.
+//! The kernel: how similar the values of two configs are expected to be.
 //!
-//! The product over the parameters of (1 - s) + s k, with k the Matérn correlation of order 3/2 and a length for each
-//! parameter (Rasmussen and Williams, "Gaussian processes for machine learning", 2006, section 4.2). It is rough enough for
-//! what a step up to the next size of a block or a buffer does, with lengths that are long all the same. The share s, the same
-//! for all, tells how much parameters interact: written out, the product has a term for each set of parameters (an
-//! analysis of variance, as in Durrande and others, "ANOVA kernels and RKHS of zero mean functions", 2013). With s = 1 only
-//! configs that are near in every parameter are alike; with less, what was learned of one parameter holds everywhere.
+//! It is the product over the parameters of (1 - s) + s k, where k is the Matérn correlation of order 3/2 with a length
+//! for each parameter (Rasmussen and Williams, "Gaussian processes for machine learning", 2006, section 4.2). This is
+//! rough enough for the effect of the next larger block or buffer, while lengths stay long. The share s, the same for
+//! all parameters, says how much they interact: multiplied out, the product has a term for each set of parameters (an
+//! analysis of variance, as in Durrande and others, "ANOVA kernels and RKHS of zero mean functions", 2013). With s = 1
+//! only configs that are near in every parameter are similar; with a smaller s, what was learned about one parameter
+//! holds everywhere.
 
 use std::borrow::Cow;
 
 use super::normal::exp;
 use super::points::{Axis, Points};
 
-/// What is fitted to the history, on the scale of standardised values.
+/// The kernel's coefficients, which are fitted to the history, on the scale of standardised values.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Shape {
     /// The length of each axis, as a logarithm.
@@ -21,18 +22,18 @@ pub(super) struct Shape {
     pub(super) share: f64,
     /// The variance of the values.
     pub(super) variance: f64,
-    /// The variance of noise that no interval tells of.
+    /// The variance of noise beyond what intervals show.
     pub(super) noise: f64,
 }
 
-/// The factor of one axis between all points of one set and the places of another, place after place.
+/// The factors of one axis between all points of one set and the places of another, in the order of the places.
 pub(super) struct Factor {
     points: usize,
     values: Vec<f64>,
 }
 
 impl Factor {
-    /// The factors of all points of the first set with a place of the second.
+    /// Returns the factors of all points of the first set with a place of the second.
     #[inline]
     pub(super) fn column(&self, place: u32) -> &[f64] {
         &self.values[place as usize * self.points..][..self.points]
@@ -57,22 +58,22 @@ pub(super) fn factors(shape: &Shape, decays: &[Decays<'_>], points: &Points, oth
     .collect()
 }
 
-/// The places of an axis, prepared for correlations with others: the exponential of a difference is a product of two.
+/// The places of an axis, prepared for correlations: the exponential of a difference is a product of two.
 #[derive(Debug)]
 pub(super) struct Decays<'p> {
     axis: Axis,
-    /// One over the length.
+    /// The inverse of the length.
     inverse: f64,
     places: Cow<'p, [f64]>,
-    /// How the correlation falls and rises from the axis' start to each place.
+    /// The falling and the rising exponential from the start of the axis to each place.
     exponentials: Vec<(f64, f64)>,
 }
 
 impl<'p> Decays<'p> {
-    /// Beyond this the exponentials themselves would overflow.
+    /// The largest exponent; beyond about twice this the exponentials would overflow.
     const STEEPEST: f64 = 300.0;
 
-    /// Of all axes of some points.
+    /// Prepares all axes of some points.
     pub(super) fn of_all(shape: &Shape, axes: &[Axis], points: &'p Points) -> Vec<Self> {
         let each = axes.iter().zip(&shape.lengths).zip(&points.places);
         each.map(|((&axis, &length), places)| Self::of(axis, places, exp(-length))).collect()
@@ -90,12 +91,12 @@ impl<'p> Decays<'p> {
         }
     }
 
-    /// The same with places of its own, to be kept.
+    /// Returns a copy that owns its places.
     pub(super) fn into_owned(self) -> Decays<'static> {
         Decays { places: Cow::Owned(self.places.into_owned()), ..self }
     }
 
-    /// The correlations of all places with another.
+    /// Returns the correlations of all places with another place.
     fn correlations(&self, other: f64) -> impl Iterator<Item = f64> + '_ {
         let steepness = 3.0_f64.sqrt() * self.inverse;
         let (fall, rise) = (exp(-steepness * other), exp(steepness * other));
@@ -110,8 +111,8 @@ impl<'p> Decays<'p> {
     }
 }
 
-/// The pairs of different points of one set, in the order of a triangle's rows without its diagonal; for each axis where
-/// a pair's factor stands in the table of that axis.
+/// The pairs of different points of one set, in the order of the rows of a triangle without its diagonal. For each axis
+/// it has the position of each pair's factor in that axis's table.
 pub(super) struct Pairs<'p> {
     axes: &'p [Axis],
     points: &'p Points,
@@ -123,7 +124,7 @@ pub(super) struct Pairs<'p> {
 #[derive(Default)]
 pub(super) struct Table {
     value: Vec<f64>,
-    /// By the logarithm of the length, and by the share.
+    /// The derivatives by the logarithm of the length, and by the share.
     slopes: Vec<[f64; 2]>,
 }
 
@@ -137,7 +138,7 @@ impl<'p> Pairs<'p> {
         Self { axes, points, numbers: numbers.collect() }
     }
 
-    /// The tables of all axes; with slopes where they are wanted.
+    /// Computes the tables of all axes, with slopes if asked for.
     pub(super) fn tables(&self, shape: &Shape, slopes: bool) -> Vec<Table> {
         let each = self.axes.iter().zip(&shape.lengths).zip(&self.points.places);
         each.map(|((axis, &length), places)| {
@@ -170,7 +171,8 @@ impl<'p> Pairs<'p> {
         covariances
     }
 
-    /// What the slopes of one axis come to when each pair has a weight: by the logarithm of the length, and by the share.
+    /// Returns the derivative along one axis when each pair has a weight: by the logarithm of the length, and by the
+    /// share.
     pub(super) fn slopes(&self, axis: usize, table: &Table, weights: &[f64]) -> [f64; 2] {
         let mut sums = [[0.0; 2]; 2];
         let numbers = &self.numbers[axis];
@@ -186,14 +188,15 @@ impl<'p> Pairs<'p> {
     }
 }
 
-/// Where a pair of places stands in a triangle with its diagonal.
+/// Returns the position of a pair of places in a triangle with its diagonal.
 #[inline]
 fn triangular(a: u32, b: u32) -> u32 {
     let (high, low) = (a.max(b), a.min(b));
     high * (high + 1) / 2 + low
 }
 
-/// The Matérn correlation of order 3/2 at a distance in lengths, and its derivative by the logarithm of the length.
+/// Returns the Matérn correlation of order 3/2 at a distance in lengths, and its derivative by the logarithm of the
+/// length.
 #[inline]
 fn matern(distance: f64) -> (f64, f64) {
     let scaled = 3.0_f64.sqrt() * distance;

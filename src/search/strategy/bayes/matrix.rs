@@ -14,7 +14,7 @@ impl Triangle {
         Self { size, entries: entries.map(|(row, column)| entry(row, column)).collect() }
     }
 
-    /// A symmetric matrix by its diagonal and, row after row, what is below it.
+    /// Makes a symmetric matrix from its diagonal and, row by row, the entries below it.
     pub(super) fn from_parts(diagonal: &[f64], below: &[f64]) -> Self {
         let mut entries = Vec::with_capacity(diagonal.len() + below.len());
         let mut rest = below;
@@ -97,7 +97,7 @@ impl Triangle {
     }
 }
 
-/// The sum of products, as eight sums side by side in an order that does not depend on the machine.
+/// Returns the sum of products, as eight partial sums in an order that does not depend on the machine.
 #[inline]
 pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 8];

@@ -1,8 +1,8 @@
-//! What the process starts from: nothing, the physics of a training step, or what an earlier study makes expect.
+//! Chooses the mean that the process starts from: a constant, the physics of a training step, or an earlier study.
 //!
-//! Each is judged by how likely it makes the history, its own numbers and the kernel's included. The earlier study counts
-//! with a weight from zero on that the history decides, so that one that misleads fades; it and the physics are dropped
-//! where the history clearly speaks against them.
+//! Each is judged by how likely it makes the history, including its own coefficients and the kernel's. The earlier
+//! study gets a weight from zero upwards that the history decides, so a misleading study fades. Both it and the physics
+//! are dropped when the history clearly speaks against them.
 
 use std::sync::Arc;
 
@@ -14,46 +14,46 @@ use super::points::Axis;
 use super::process::{Data, Process};
 use crate::model::{Config, Space};
 
-/// By how much the history may speak against a mean, as a logarithm of a ratio of likelihoods, before the process goes
-/// without it.
+/// The logarithm of a likelihood ratio by which the history may speak against a mean before the process drops it. A
+/// round number: a ratio of about 7.
 const DOUBT: f64 = 2.0;
 
-/// Whether a proposal after so many trials, failures among them, learns from an earlier study that is in doubt.
+/// Whether the proposal after this many trials, including failures, learns from an earlier study that is in doubt.
 pub(super) fn is_its_turn(trials: usize) -> bool {
     [2, 4, 8].contains(&trials)
 }
 
-/// What a value is expected to be before the process adds what it knows.
+/// The value that is expected before the process adds what it learned.
 #[derive(Debug)]
 pub(super) enum Mean {
-    /// The same everywhere.
+    /// The same value everywhere.
     Nothing,
     /// The physics with its numbers.
     Physics(Box<(Physics, Numbers)>),
-    /// A share of what an earlier study makes expect.
+    /// A share of the prediction of an earlier study.
     Earlier(Arc<Lesson>, f64),
 }
 
-/// What the history is explained with.
+/// The history, as the means are fitted to it.
 pub(super) struct History<'h> {
     pub(super) space: &'h Space,
     pub(super) axes: &'h [Axis],
     pub(super) data: Data,
-    /// The same values with nothing drawn together.
+    /// The same values without low ones being compressed.
     pub(super) whole: Vec<f64>,
     pub(super) configs: Vec<&'h Config>,
     /// The share of each step that was spent waiting for data, where it was reported.
     pub(super) waits: Vec<Option<f64>>,
-    /// How much of a logarithm (of a score, where there is none) one standard unit is.
+    /// The size of one standard unit, as a difference of logarithms (of scores, where there are no logarithms).
     pub(super) deviation: f64,
-    /// Whether there are logarithms.
+    /// Whether values are logarithms.
     pub(super) is_of_ratios: bool,
-    /// Whether a study that is in doubt is learned from.
+    /// Whether this proposal learns from a study that is in doubt.
     pub(super) is_its_turn: bool,
     pub(super) parts: Parts,
 }
 
-/// A mean, the kernel that goes along with it, and the negative logarithm of how likely both are.
+/// A mean, its fitted kernel, and the negative logarithm of how likely both are.
 struct Candidate {
     mean: Mean,
     around: Fitted,
@@ -61,16 +61,17 @@ struct Candidate {
 }
 
 impl Mean {
-    /// The mean that the history makes most likely, with the kernel that goes along with it.
+    /// Finds the mean that the history makes most likely, with its kernel.
     ///
-    /// While it does not tell whether an earlier study holds here, few proposals learn from one: where it misleads, what it
-    /// praises may all be equally bad, and only a look elsewhere shows that.
+    /// While the history does not show whether an earlier study holds here, only a few proposals learn from it: if it
+    /// misleads, everything it recommends may be equally bad, and only a look elsewhere shows that.
     pub(super) fn most_likely(
         history: &History<'_>,
         physics: Option<&Physics>,
         lessons: &[Arc<Lesson>],
     ) -> (Self, Fitted) {
-        /// By how much the history must speak for an earlier study before every proposal learns from it.
+        /// The logarithm of a likelihood ratio by which the history must speak for an earlier study before every
+        /// proposal learns from it. A round number: a ratio of about 20.
         const SURE: f64 = 3.0;
         let without = Self::without(history, physics);
         let Some(with) = Self::earlier(history, lessons) else { return (without.mean, without.around) };
@@ -79,12 +80,13 @@ impl Mean {
         (chosen.mean, chosen.around)
     }
 
-    /// Nothing, or the physics.
+    /// Returns the constant mean, or the physics if that is more likely.
     fn without(history: &History<'_>, physics: Option<&Physics>) -> Candidate {
         let plain = fit::fit(&history.data, history.axes, false, history.parts.share);
         let plain = Candidate { mean: Self::Nothing, cost: plain.cost, around: plain };
         let Some(physics) = physics else { return plain };
-        // What lies far below says as much to a model that explains it, so both are judged by all of it.
+        // Values far below the others carry as much information for a model that explains them, so both are judged by
+        // all values.
         let mut data = history.data.clone();
         let against = if history.whole == data.values {
             plain.cost
@@ -105,8 +107,8 @@ impl Mean {
         if cost > plain.cost + DOUBT { plain } else { Candidate { cost, ..explained } }
     }
 
-    /// The earlier study that the history makes most likely. The kernel is fitted to what that one leaves, since this takes
-    /// far longer than to compare them.
+    /// Finds the earlier study that the history makes most likely. The kernel is fitted to the residuals of that study
+    /// only, since a fit takes far longer than a comparison.
     fn earlier(history: &History<'_>, lessons: &[Arc<Lesson>]) -> Option<Candidate> {
         let unfitted = fit::unfitted(history.axes, history.parts.share);
         let process = Process::new(&history.data, history.axes, &unfitted).filter(|_| !lessons.is_empty())?;
@@ -138,7 +140,7 @@ impl Mean {
         }
     }
 
-    /// What the process is to know of a value, drawn together and whole: it, or what the mean leaves of it.
+    /// Returns the values for the process, compressed and whole: the values themselves, or the residuals of the mean.
     pub(super) fn left(
         &self,
         space: &Space,
@@ -152,7 +154,7 @@ impl Mean {
         }
     }
 
-    /// By how much the physics may expect other values, in standard units, and how likely each is.
+    /// Adds the alternative values that the physics allows, in standard units, with their probabilities.
     pub(super) fn others(&self, space: &Space, config: &Config, unit: f64, into: &mut Vec<(f64, f64)>) {
         if let Self::Physics(model) = self {
             let (physics, numbers) = model.as_ref();
@@ -161,12 +163,13 @@ impl Mean {
         }
     }
 
-    /// Whether there may be others.
+    /// Whether there are alternative values.
     pub(super) fn is_unsure(&self) -> bool {
         matches!(self, Self::Physics(..))
     }
 
-    /// The mean of a config's standardised value with its variance: the physics' numbers are only so sure.
+    /// Returns the mean of a config's standardised value with its variance, since the coefficients of the physics are
+    /// uncertain.
     pub(super) fn uncertain(&self, space: &Space, config: &Config, unit: f64, is_of_ratios: bool) -> (f64, f64) {
         match self {
             Self::Physics(model) => {
@@ -195,19 +198,20 @@ impl Mean {
     }
 }
 
-/// How much of an earlier study counts.
+/// The weight of an earlier study.
 struct Weight {
     weight: f64,
-    /// What the prior says of it.
+    /// The prior's contribution to the cost.
     prior: f64,
-    /// What the history and the prior say of it.
+    /// The cost from history and prior together.
     cost: f64,
 }
 
-/// The weight that the history makes most likely, priors considered. How little the process expects what is left is a
-/// square in the weight, so three weights tell all of it.
+/// Finds the weight that the history and the prior make most likely. The surprise of the residuals is quadratic in the
+/// weight, so three weights determine it.
 fn weight(history: &History<'_>, lesson: &Arc<Lesson>, process: &Process<'_>) -> Weight {
-    /// That a study holds here as it did there is as likely as anything; against it is less so.
+    /// The prior: a study most likely holds here as it did there, and a weight against it is less likely. Round
+    /// numbers.
     const EXPECTED: f64 = 1.0;
     const DEVIATION: f64 = 0.5;
     const MOST: f64 = 1.5;

@@ -1,7 +1,7 @@
-//! A Gaussian process over the space, and the config that is expected to improve most on the best.
+//! Fits a Gaussian process over the space, and proposes the config that is expected to improve most on the best.
 //!
-//! Every config that is not known yet is scored where the space can be listed; a sample and what lies around the best
-//! where it cannot. Failures never become numbers: a second process tells how likely a config is to run.
+//! If the space can be listed, every unknown config is scored; otherwise a sample and the surroundings of the best are.
+//! Failures never become numbers: a second process predicts how likely a config is to run.
 
 mod acquisition;
 mod candidates;
@@ -41,14 +41,14 @@ pub(super) const ENTRY: Entry = Entry {
     build: || Box::new(Bayes::with(Parts { physics: false, ..Parts::default() })),
 };
 
-/// Remembers the list of the space, what was learned from earlier studies, and what was fitted last.
+/// Remembers the list of the space, the lessons from earlier studies, and the last fit.
 #[derive(Debug)]
 pub(super) struct Bayes {
     fitted: Kept<Model>,
     parts: Parts,
     listed: Option<Listed>,
     lessons: Vec<Arc<Lesson>>,
-    /// The space that the lessons are for, and the studies that they are of.
+    /// The space that the lessons are for, and the studies that they come from.
     studies: Option<(Arc<()>, Vec<u64>)>,
 }
 
@@ -57,7 +57,7 @@ impl Bayes {
         Self { parts, fitted: Kept::default(), listed: None, lessons: Vec::new(), studies: None }
     }
 
-    /// Learns from the earlier studies, unless that was done.
+    /// Learns from the earlier studies, unless that was done before.
     fn learn(&mut self, view: &View<'_>) {
         let earlier = &view.earlier[..view.earlier.len().min(EarlierStudy::MOST)];
         let studies: Vec<u64> = earlier.iter().map(Earlier::id).collect();
@@ -76,7 +76,7 @@ impl Bayes {
     }
 }
 
-/// The best config of the first earlier study, where nothing but the start is known.
+/// Proposes the best config of the first earlier study, if nothing but the start is known.
 fn earliest(view: &View<'_>, known: &Known<'_>) -> Option<Proposal> {
     let study = view.earlier.first()?;
     let mut tried = known.trials.iter().map(|trial| &trial.config).chain(view.pending);
@@ -88,12 +88,12 @@ fn earliest(view: &View<'_>, known: &Known<'_>) -> Option<Proposal> {
     Some(Proposal { reason: Some(format!("tries the best of {}", study.place())), ..Proposal::from(config) })
 }
 
-/// The method with only some of its parts.
+/// Returns the method with only some of its parts.
 pub fn bayes_with(parts: Parts) -> Box<dyn Strategy> {
     Box::new(Bayes::with(parts))
 }
 
-/// Trials before the process proposes: with fewer it knows of no difference.
+/// The trials before the process proposes: with fewer it cannot know any difference.
 const FIRST_TRIALS: usize = 3;
 
 impl Strategy for Bayes {
@@ -134,7 +134,7 @@ impl Bayes {
         let is_short = match (&physics, self.lessons.is_empty()) {
             (Some(_), _) => !has_at_least(1, 1),
             (None, true) => !has_at_least(FIRST_TRIALS, 2),
-            // Those that an earlier study proposed tell little where it misleads.
+            // Configs that an earlier study proposed say little if the study misleads, so more trials are needed.
             (None, false) => !has_at_least(FIRST_TRIALS + 2, 2),
         };
         let by_physics = || physics.as_ref()?.first(view, candidates, memory.as_ref());
@@ -142,7 +142,7 @@ impl Bayes {
         if is_short && (self.lessons.is_empty() || !has_at_least(1, 1)) {
             return first();
         }
-        // Failures count as turns, too, though the fit stays that of the last score.
+        // Failures also count as turns, though the fit stays that of the last score.
         let is_its_turn = !self.lessons.is_empty() && mean::is_its_turn(known.trials.len());
         let lessons = (self.lessons.as_slice(), is_its_turn);
         let model =
@@ -154,11 +154,11 @@ impl Bayes {
     }
 }
 
-/// What the history says, trial by trial.
+/// What the history shows, trial by trial.
 struct Known<'v> {
     /// Trials that say something about their config.
     trials: Vec<&'v Trial>,
-    /// Those with a score, if only of a part.
+    /// The trials with a score, if only from a part of the measuring time.
     scored: Vec<(&'v Trial, f64)>,
 }
 
@@ -170,7 +170,7 @@ impl<'v> Known<'v> {
         Self { scored: trials.iter().filter_map(score).collect(), trials }
     }
 
-    /// What was known when as many trials had a score.
+    /// Returns what was known when this many trials had a score.
     fn up_to(&self, scored: usize) -> Self {
         let scored = &self.scored[..scored.min(self.scored.len())];
         let is_last = |trial: &&Trial| scored.last().is_some_and(|(last, _)| std::ptr::eq(*trial, *last));
@@ -178,7 +178,7 @@ impl<'v> Known<'v> {
         Self { trials: self.trials[..end].to_vec(), scored: scored.to_vec() }
     }
 
-    /// The configs that a sample is taken around, the best first.
+    /// Returns the configs around which a sample is taken, the best first.
     fn leaders(&self) -> Vec<&'v Config> {
         const LEADERS: usize = 4;
         let mut scored: Vec<&(&Trial, f64)> = self.scored.iter().collect();
@@ -251,7 +251,7 @@ mod tests {
             let view = View::new(&space, objective, history, &[], None);
             assert_eq!(lived.propose(&view), Bayes::with(Parts::default()).propose(&view));
         }
-        // At the same place in memory, with the same parameters and rules.
+        // This space may lie at the same address, and has the same parameters and rules.
         space = space.restricted(|config| config.level(0).is_some_and(|level| level < 2));
         let view = View::new(&space, &objective, &history, &[], None);
         assert!(space.allows(&lived.propose(&view).unwrap().config));

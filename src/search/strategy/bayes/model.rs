@@ -1,4 +1,4 @@
-//! From the history to the proposal that the process makes of it.
+//! Fits a model to the history and makes the proposal of the process.
 
 use std::sync::Arc;
 
@@ -18,11 +18,12 @@ use super::{Known, Parts};
 use crate::model::{Config, Direction, Space, Trial};
 use crate::search::strategy::{Proposal, View};
 
-/// Trials that the kernel is fitted to, and that the process knows: the work grows with the cube of their number.
+/// The most trials that the kernel is fitted to, and that the process uses: the work grows with the cube of their
+/// number.
 const MOST_FITTED: usize = 64;
 const MOST_KNOWN: usize = 300;
 
-/// What is fitted to the history.
+/// Everything that is fitted to the history.
 #[derive(Debug)]
 pub(super) struct Model {
     parts: Parts,
@@ -40,11 +41,11 @@ impl Model {
         (lessons, is_its_turn): (&[Arc<Lesson>], bool),
         parts: Parts,
     ) -> Self {
-        /// The deviation of scores, as logarithms, among the configs of a space: of training steps' throughputs, and of
-        /// what is known nothing of. Recorded tables lie between 0.2 and 1.8.
+        /// The expected deviation of scores, as logarithms, among the configs of a space: for throughputs of training
+        /// steps, and for scores of which nothing is known. Recorded tables lie between 0.2 and 1.8.
         const EXPECTED: f64 = 0.4;
         const EXPECTED_ANYWHERE: f64 = 1.0;
-        /// With fewer scores than these what an earlier study makes expect counts more.
+        /// With fewer scores than these, the prediction of an earlier study counts more.
         const FEW: usize = 3;
         let axes = axes(view.space);
         let scores: Vec<f64> = known.scored.iter().map(|(_, score)| *score).collect();
@@ -73,34 +74,34 @@ impl Model {
         self.mean.reads(space)
     }
 
-    /// The value that the mean expects, up to a constant, with its variance.
+    /// Returns the value that the mean predicts, up to a constant, with its variance.
     fn offset(&self, view: &View<'_>, config: &Config) -> (f64, f64) {
         self.mean.uncertain(view.space, config, self.scale.deviation(), self.scale.is_of_ratios())
     }
 
-    /// What the process is to know of a score.
+    /// Returns the value for the process from a score.
     fn left(&self, view: &View<'_>, config: &Config, score: f64) -> f64 {
         let values = (self.scale.value(score), self.scale.whole_value(score));
         self.mean.left(view.space, config, values, (self.scale.deviation(), self.scale.is_of_ratios()))
     }
 
-    /// Whether an earlier study is what it starts from.
+    /// Whether the mean is an earlier study.
     pub(super) fn learns_from_earlier(&self) -> bool {
         self.mean.is_earlier()
     }
 }
 
-/// An expected improvement, in standard units, that is as good as none: a process that promises nothing anywhere is often
-/// surer of itself than its few trials allow.
+/// An expected improvement, in standard units, that counts as none: a process that expects no improvement anywhere is
+/// often more certain than its few trials justify.
 const LITTLE: f64 = 0.01;
-/// How many times as far off as it says such a process is taken to be. On recorded tables of kernels and pipelines that
-/// brought what is missing of the best after 20, 30 and 40 probes from 7.6, 4.4 and 2.9 % to 7.2, 4.3 and 2.7 % (8 tables,
-/// 30 seeds), of those that are full grids from 6.6, 2.8 and 1.8 % to 5.7, 2.6 and 1.7 %. Looking at the neighbours of the
-/// best instead brought nothing.
+/// The factor by which the deviations of such a process are enlarged. On recorded tables of kernels and pipelines this
+/// reduced the distance to the best after 20, 30 and 40 probes from 7.6, 4.4 and 2.9 % to 7.2, 4.3 and 2.7 % (8 tables,
+/// 30 seeds); on those that are full grids, from 6.6, 2.8 and 1.8 % to 5.7, 2.6 and 1.7 %. Trying the neighbours of the
+/// best instead gave no improvement.
 const DEVIATIONS_IN_DOUBT: f64 = 1.5;
 
 impl Model {
-    /// The candidate that is worth most; `None` where the model makes no process of the history, or no candidate is open.
+    /// Returns the best candidate; `None` where no process can be made from the history, or no candidate is open.
     pub(super) fn propose(
         &self,
         view: &View<'_>,
@@ -115,7 +116,7 @@ impl Model {
             *value = self.left(view, &trial.config, *score);
         }
         if !view.pending.is_empty() {
-            // What is being probed counts as known, with the value that is expected of it.
+            // Configs that are being probed count as known, with their expected values.
             let pending = Points::of(view.space, axes, view.pending);
             let process = self.process(&data)?;
             let factors = process.factors(&pending);
@@ -143,7 +144,7 @@ impl Model {
         };
         let mut choice = judge.choose(candidates, |config| view.is_open(config))?;
         if choice.improvement < LITTLE {
-            // What is expected of the search remains what the process itself says.
+            // The reported expectation stays what the process itself says, without the doubt.
             let improvement = choice.improvement;
             judge.doubt = DEVIATIONS_IN_DOUBT;
             choice = Choice { improvement, ..judge.choose(candidates, |config| view.is_open(config))? };
@@ -151,7 +152,7 @@ impl Model {
         Some(explained(view, scale, (&best.config, top), choice))
     }
 
-    /// The process of what is known; where it cannot be made with the fitted shape, with the one that priors alone give.
+    /// Makes the process from the data: with the fitted shape, or if that fails with the shape of the priors.
     fn process<'d>(&'d self, data: &'d Data) -> Option<Process<'d>> {
         let fitted = Process::new(data, &self.axes, &self.shape);
         fitted.or_else(|| Process::new(data, &self.axes, &fit::unfitted(&self.axes, self.parts.share)))
@@ -174,7 +175,7 @@ fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)]
     }
 }
 
-/// What tells which configs run, but for the failures that a lack of memory explains.
+/// Makes the model of which configs run, without failures that a lack of memory explains.
 fn feasibility(view: &View<'_>, known: &Known<'_>, axes: &[Axis], memory: Option<&MemoryNeed>) -> Option<Feasibility> {
     let is_explained = |trial: &Trial| memory.is_some_and(|memory| memory.explains(view.space, view.objective, trial));
     let kept: Vec<&Trial> = known.trials.iter().copied().filter(|trial| !is_explained(trial)).collect();
@@ -184,7 +185,7 @@ fn feasibility(view: &View<'_>, known: &Known<'_>, axes: &[Axis], memory: Option
     Feasibility::of(points, &ran, axes.len())
 }
 
-/// Trials of which the best half and an even share of the rest stand for all, oldest first.
+/// Selects trials to stand for all: the best half, and an even share of the rest, oldest first.
 fn representatives<'k, 'v>(scored: &'k [(&'v Trial, f64)], most: usize) -> Vec<&'k (&'v Trial, f64)> {
     if scored.len() <= most {
         return scored.iter().collect();
@@ -199,7 +200,7 @@ fn representatives<'k, 'v>(scored: &'k [(&'v Trial, f64)], most: usize) -> Vec<&
     kept.into_iter().map(|at| &scored[at]).collect()
 }
 
-/// The choice with what is expected of it, in a phrase.
+/// Makes the proposal, with the expected gain in a phrase.
 fn explained(view: &View<'_>, scale: &Scale, (best, top): (&Config, f64), choice: Choice) -> Proposal {
     let expected = scale.gain(top, choice.belief.mean - scale.value(top));
     let verb = if choice.fits < choice.chance / choice.fits { "fit" } else { "run" };
@@ -213,12 +214,12 @@ fn explained(view: &View<'_>, scale: &Scale, (best, top): (&Config, f64), choice
         Direction::Maximize => format!("tries {changes}: predicted {:+.0} %{chance}", percent.copysign(expected)),
         Direction::Minimize => format!("tries {changes}: predicted {percent:.0} % {word}{chance}"),
     };
-    // Scores near the largest number there is have differences that are none.
+    // Scores near the largest float have differences that are not finite.
     let gain = Some(scale.gain(top, choice.improvement)).filter(|gain| gain.is_finite());
     Proposal { reason: Some(reason), gain, ..choice.config.into() }
 }
 
-/// What a config has that the best one has not.
+/// Describes how a config differs from the best one.
 fn changes(view: &View<'_>, best: &Config, config: &Config) -> String {
     const MOST: usize = 4;
     let (settings, old) = (view.space.settings(config), view.space.settings(best));

@@ -1,4 +1,4 @@
-//! The normal distribution, and what it says about an improvement.
+//! The normal distribution, and the expected improvement.
 //!
 //! Exponentials and logarithms come from `libm`, whose results are the same on every platform: the same history must
 //! give the same proposal everywhere.
@@ -15,14 +15,14 @@ pub(super) fn ln(x: f64) -> f64 {
     libm::log(x)
 }
 
-/// The chance of less than `z`.
+/// Returns the probability of a value below `z`.
 pub(super) fn cumulative(z: f64) -> f64 {
     0.5 * libm::erfc(-z * FRAC_1_SQRT_2)
 }
 
-/// The logarithm of the expected improvement over `best` where the value is normal: Jones, Schonlau and Welch, "Efficient
-/// global optimization of expensive black-box functions" (1998), in the form that does not underflow (Ament and others,
-/// "Unexpected improvements to expected improvement", 2023).
+/// Returns the logarithm of the expected improvement over `best` for a normally distributed value: Jones, Schonlau and
+/// Welch, "Efficient global optimization of expensive black-box functions" (1998), in a form that does not underflow
+/// (Ament and others, "Unexpected improvements to expected improvement", 2023).
 pub(super) fn ln_expected_improvement(mean: f64, deviation: f64, best: f64) -> f64 {
     let z = (mean - best) / deviation;
     ln(deviation) + ln_unit_improvement(z)
@@ -30,7 +30,7 @@ pub(super) fn ln_expected_improvement(mean: f64, deviation: f64, best: f64) -> f
 
 /// ln(φ(z) + z Φ(z)).
 fn ln_unit_improvement(z: f64) -> f64 {
-    /// Below this the sum cancels, and its asymptotic series is more accurate.
+    /// Below this value the sum suffers from cancellation, and its asymptotic series is more accurate.
     const CANCELS: f64 = -6.0;
     if z > CANCELS {
         let density = exp(-0.5 * z * z) / (2.0 * PI).sqrt();
@@ -40,13 +40,13 @@ fn ln_unit_improvement(z: f64) -> f64 {
     }
 }
 
-/// A bound from above of the logarithm of the expected improvement, from a table: many candidates need no more.
+/// An upper bound of the logarithm of the expected improvement, from a table; for many candidates that is enough.
 pub(super) struct Improvement {
-    /// The logarithm of the unit improvement at each step's end.
+    /// The logarithm of the unit improvement at the end of each step.
     ends: Vec<f64>,
 }
 
-/// The table's range, and its steps in one unit.
+/// The range of the table, and its steps per unit.
 const FROM: f64 = -8.0;
 const TO: f64 = 8.0;
 const STEPS: f64 = 32.0;
@@ -62,7 +62,7 @@ impl Improvement {
         Self { ends }
     }
 
-    /// Not less than [`ln_expected_improvement`], and hardly more.
+    /// Returns a number that is not less than [`ln_expected_improvement`], and hardly larger.
     pub(super) fn bound(&self, mean: f64, deviation: f64, best: f64) -> f64 {
         let z = (mean - best) / deviation;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the table")]
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn expected_improvement_is_known_at_a_few_places() {
-        // φ(0) = 0.39894, and far above the best the improvement is the difference.
+        // φ(0) = 0.39894; and far above the best, the improvement equals the difference.
         assert!((ln_expected_improvement(1.0, 2.0, 1.0) - (2.0 * 0.398_942_28_f64).ln()).abs() < 1e-6);
         assert!((ln_expected_improvement(9.0, 0.1, 1.0) - 8.0_f64.ln()).abs() < 1e-9);
     }

@@ -1,4 +1,4 @@
-//! What the method is put together from, for measuring what each part brings.
+//! The parts of the method, for measuring what each contributes.
 
 /// The parts of [`auto`](super::super::STRATEGIES), each of which can be left out.
 ///
@@ -14,12 +14,12 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a part of its own")]
 pub struct Parts {
-    /// The process starts from the model of a training step, where the space has parameters that it knows and
-    /// throughput counts; else from a constant. It needs `logarithm`.
+    /// The process starts from the model of a training step, if throughput counts and the space has parameters that the
+    /// model knows; else from a constant. It needs `logarithm`.
     pub physics: bool,
-    /// Each trial's noise is that of its own interval; else all trials have the same.
+    /// Each trial's noise follows from its own interval; else all trials have the same noise.
     pub noise: bool,
-    /// A second process tells how likely a config is to run; else every open config counts as sure to run.
+    /// A second process predicts how likely a config is to run; else every open config is taken to run.
     pub feasibility: bool,
     /// Every open config is scored where the space can be listed; else a sample, as in larger spaces.
     pub every_config: bool,

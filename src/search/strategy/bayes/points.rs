@@ -1,8 +1,8 @@
-//! Configs as points: one coordinate for each parameter.
+//! Maps configs to points, with one coordinate for each parameter.
 
 use crate::model::{Config, Parameter, Space};
 
-/// How the levels of a parameter are laid out.
+/// How the levels of a parameter are placed on its axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Axis {
     /// From 0 to 1 by level.
@@ -10,24 +10,25 @@ pub(super) enum Axis {
         /// The last level.
         last: f64,
     },
-    /// From 0 to 1 by the logarithm of the value.
+    /// Placed from 0 to 1 by the logarithm of the value.
     Logarithm {
         /// The logarithm of the smallest value.
         from: f64,
-        /// Its distance to that of the largest.
+        /// The distance from there to the logarithm of the largest value.
         width: f64,
     },
-    /// All apart from each other.
+    /// All at the same distance from each other.
     Category,
 }
 
 impl Axis {
-    /// Ordered settings lie by their level; those of a long even range by their logarithm, since what a training step makes
-    /// of a size changes with its ratios.
+    /// Chooses the axis of a parameter. Ordered settings are placed by their level; those of a long even range by their
+    /// logarithm, since the effect of a size on a training step depends on ratios.
     fn of(parameter: &Parameter) -> Self {
-        /// Fewer settings are a list made by hand, and its spacing is what its author meant.
+        /// The number of settings from which on a range counts as long: a round number. Fewer are a list made by hand,
+        /// whose spacing its author chose.
         const LONG: u64 = 40;
-        /// From this ratio on the halves of an even range differ much in size.
+        /// The ratio from which on the halves of an even range differ much in size: a round number.
         const WIDE: f64 = 16.0;
         if !parameter.is_ordinal() {
             return Self::Category;
@@ -42,7 +43,7 @@ impl Axis {
         Self::Level { last: f64::from(end.max(1)) }
     }
 
-    /// Where a level lies; not a number where the parameter is not active.
+    /// Returns the place of a level; not a number if the parameter is not active.
     pub(super) fn place(self, parameter: &Parameter, level: Option<u32>) -> f64 {
         match (self, level) {
             (_, None) => f64::NAN,
@@ -52,11 +53,11 @@ impl Axis {
         }
     }
 
-    /// How far two places are apart.
+    /// Returns the distance of two places.
     ///
-    /// A parameter that is not active lies off its axis, about a whole width from every place: as far as the tip of a
-    /// triangle from the points of its base, so that all distances on an axis are those of points in a plane. A kernel of
-    /// distances that no points have need not be positive definite.
+    /// A parameter that is not active lies off its axis, about a whole width from every place, like the tip of a
+    /// triangle from the points of its base. So all distances on an axis are those of points in a plane. With other
+    /// distances a kernel need not be positive definite.
     #[inline]
     pub(super) fn distance(self, a: f64, b: f64) -> f64 {
         let to_inactive = |place: f64| match self {
@@ -82,12 +83,12 @@ pub(super) fn axes(space: &Space) -> Vec<Axis> {
     space.parameters().iter().map(Axis::of).collect()
 }
 
-/// Some configs as points, with the places that occur on each axis listed once.
+/// Some configs as points, with the places that occur on each axis stored once.
 #[derive(Debug, Clone)]
 pub(super) struct Points {
     /// The places that occur, for each axis.
     pub(super) places: Vec<Vec<f64>>,
-    /// For each point the numbers of its places, axis after axis.
+    /// For each point the indices of its places, axis by axis.
     numbers: Vec<u32>,
     len: usize,
 }
@@ -114,7 +115,7 @@ impl Points {
         Self { places: places.collect(), numbers, len }
     }
 
-    /// Points by their places, axis after axis; each row is a point.
+    /// Makes points from their places, axis by axis; each row is a point.
     pub(super) fn at(axes: usize, rows: &[Vec<f64>]) -> Self {
         let mut numbers = vec![0; rows.len() * axes];
         let places = (0..axes).map(|axis| {

@@ -1,10 +1,10 @@
-//! The Gaussian process: what the values that are known say about those that are not.
+//! The Gaussian process: predicts unknown values from known ones.
 
 use super::kernel::{Decays, Factor, Pairs, Shape, factors};
 use super::matrix::{Triangle, dot, sum};
 use super::points::{Axis, Points};
 
-/// What is known: points with standardised values.
+/// The known data: points with standardised values.
 #[derive(Debug, Clone)]
 pub(super) struct Data {
     pub(super) points: Points,
@@ -13,11 +13,11 @@ pub(super) struct Data {
     pub(super) noise: Vec<f64>,
 }
 
-/// The precision of the level that all values have in common, before anything is known: values are standardised, so it
-/// lies within a few units of zero.
+/// The prior precision of the level that all values share. Values are standardised, so the level lies within a few
+/// units of zero.
 pub(super) const LEVEL_PRECISION: f64 = 0.3;
 
-/// A process that knows its data.
+/// A process that was conditioned on its data.
 pub(super) struct Process<'d> {
     data: &'d Data,
     shape: Shape,
@@ -27,11 +27,11 @@ pub(super) struct Process<'d> {
     ones: Vec<f64>,
     weights: Vec<f64>,
     level: f64,
-    /// One over the variance of each value that is known.
+    /// The inverse of the variance of each known value.
     certainty: Vec<f64>,
 }
 
-/// A value that is not known.
+/// The prediction of an unknown value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Belief {
     pub(super) mean: f64,
@@ -39,8 +39,8 @@ pub(super) struct Belief {
 }
 
 impl<'d> Process<'d> {
-    /// With more noise where it takes that to tell the points apart; `None` where no noise helps, as with values that are
-    /// not numbers.
+    /// Makes the process, with more noise if that is needed to tell the points apart; `None` where no noise helps, as
+    /// with values that are not numbers.
     pub(super) fn new(data: &'d Data, axes: &'d [Axis], shape: &Shape) -> Option<Self> {
         const TRIES: usize = 4;
         let mut shape = shape.clone();
@@ -71,8 +71,8 @@ impl<'d> Process<'d> {
         is_sound.then_some(Self { data, shape: shape.clone(), decays, factor, ones, weights, level, certainty })
     }
 
-    /// How little the process, with these values instead of its own, expects them: the negative logarithm of their density,
-    /// up to a constant.
+    /// Returns how little the process, with these values instead of its own, expects them: the negative logarithm of
+    /// their density, up to a constant.
     pub(super) fn surprise(&self, values: &[f64]) -> f64 {
         let ones = &self.ones;
         let mut solved = values.to_vec();
@@ -87,7 +87,7 @@ impl<'d> Process<'d> {
         self.data.values.len()
     }
 
-    /// The weight of each known value in the mean anywhere, and what the mean goes back to far from all of them.
+    /// Returns the weight of each known value in any mean, and the level that the mean returns to far from all of them.
     pub(super) fn weights(&self) -> (&[f64], f64) {
         (&self.weights, self.level)
     }
@@ -97,7 +97,7 @@ impl<'d> Process<'d> {
         factors(&self.shape, &self.decays, &self.data.points, others)
     }
 
-    /// How the values of all data go along with that of a point, and the mean there.
+    /// Computes the covariances of all data with a point, and returns the mean there.
     pub(super) fn mean(&self, factors: &[Factor], point: &[u32], along: &mut Vec<f64>) -> f64 {
         along.clear();
         along.resize(self.len(), self.shape.variance);
@@ -109,8 +109,8 @@ impl<'d> Process<'d> {
         self.level + dot(along, &self.weights)
     }
 
-    /// A deviation that the true one does not exceed: what the first `rows` of the data leave. It replaces as many numbers
-    /// of `along`, and is the true one where those are all.
+    /// Returns an upper bound of the deviation, from the first `rows` of the data; exact if those are all. Overwrites
+    /// as many numbers of `along`.
     pub(super) fn deviation(&self, rows: usize, along: &mut [f64]) -> f64 {
         self.factor.solve_first(rows, along);
         let told = &along[..rows.min(along.len())];
@@ -124,26 +124,26 @@ impl<'d> Process<'d> {
         Belief { mean, deviation: self.deviation(self.len(), &mut along) }
     }
 
-    /// Goes over the points of a set in their order.
+    /// Goes through the points of a set in their order.
     pub(super) fn sweep<'s>(&'s self, factors: &'s [Factor]) -> Sweep<'s, 'd> {
         let products = vec![vec![self.shape.variance; self.len()]; factors.len().max(1)];
         Sweep { process: self, factors, products, last: Vec::new() }
     }
 }
 
-/// Means and bounds for one point after the other. What neighbours have in common of the product over the axes is kept, so
-/// that points in the order of a walk take little more than one multiplication for each value that is known.
+/// Computes means and bounds for one point after the other. The partial products over the axes that neighbours share
+/// are kept, so points in the order of a walk need little more than one multiplication for each known value.
 pub(super) struct Sweep<'s, 'd> {
     process: &'s Process<'d>,
     factors: &'s [Factor],
-    /// The products over the axes before each one.
+    /// The products over the axes before each axis.
     products: Vec<Vec<f64>>,
     last: Vec<u32>,
 }
 
 impl Sweep<'_, '_> {
-    /// The mean at a point, and a deviation that the true one does not exceed: what the value that goes along most tells
-    /// alone.
+    /// Returns the mean at a point and an upper bound of the deviation there, from the single value that is most
+    /// correlated.
     pub(super) fn at(&mut self, point: &[u32]) -> Belief {
         let is_shared = |(a, b): &(&u32, &u32)| a == b;
         let shared = point.iter().zip(&self.last).take_while(is_shared).count();
@@ -168,7 +168,7 @@ impl Sweep<'_, '_> {
 }
 
 impl Process<'_> {
-    /// With what goes along as a product of two: its sum by the weights, and the most that one value tells.
+    /// Takes covariances as products of two factors; returns their weighted sum, and the most that one value reveals.
     fn summed(&self, before: &[f64], factor: &[f64]) -> (f64, f64) {
         const LANES: usize = 8;
         let (mut sums, mut most) = ([0.0_f64; LANES], [0.0_f64; LANES]);
@@ -191,7 +191,7 @@ impl Process<'_> {
     }
 }
 
-/// The smallest variance that is told from rounding.
+/// The smallest variance that is distinguishable from rounding.
 const SMALLEST: f64 = 1e-12;
 
 #[cfg(test)]
@@ -200,7 +200,7 @@ mod tests {
     use crate::model::{Config, Expression, Parameter, Permutation, Space, Walk};
     use crate::search::strategy::bayes::points::axes;
 
-    /// Numbers from 0 to 1 that look random.
+    /// Returns numbers from 0 to 1 that look random.
     fn chance(seed: u64) -> impl FnMut() -> f64 {
         let order = Permutation::new(1 << 32, seed);
         let mut place = 0;
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Parameters that are active or not depending on those before.
+    /// Makes a space with parameters that are active depending on those before.
     fn conditional(seed: u64) -> Space {
         let mut chance = chance(seed);
         let parameters = (0..5_u32).map(|at| {

@@ -1,13 +1,14 @@
-//! Scores as standardised values: larger is better, about zero on average, differences are ratios where that makes sense.
+//! Converts scores to standardised values: larger is better, the mean is about zero, and differences are ratios where
+//! that makes sense.
 
 use super::normal::{exp, ln};
 use crate::model::{Direction, Objective};
 
-/// How scores become values. It is made from the scores that are known, and follows them.
+/// The conversion of scores to values, made from the known scores.
 #[derive(Debug, Clone)]
 pub(super) struct Scale {
     kind: Kind,
-    /// The value from which on lower ones are drawn together.
+    /// The value below which values are compressed.
     limit: f64,
     spread: f64,
     mean: f64,
@@ -16,7 +17,7 @@ pub(super) struct Scale {
 
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    /// The logarithm of a score, or of this where the score is lower.
+    /// The logarithm of a score, but at least that of `floor`.
     Logarithm { floor: f64 },
     /// The negative logarithm of a cost.
     Cost,
@@ -25,15 +26,16 @@ enum Kind {
 }
 
 impl Scale {
-    /// The scale of some scores, of which there is at least one. The deviation does not follow a few scores alone: where
-    /// they have logarithms, the `expected` one counts as that of two more. Without `logarithm` scores stay as they are.
+    /// Makes the scale of some scores, of which there is at least one. So that the deviation does not depend on a few
+    /// scores alone, the `expected` one counts as that of two more, if they have logarithms. Without `logarithm` scores
+    /// stay as they are.
     pub(super) fn of(objective: &Objective, scores: &[f64], expected: f64, logarithm: bool) -> Self {
         let kind = if logarithm { Kind::of(objective, scores) } else { Kind::Plain };
         let mut raw: Vec<f64> = scores.iter().map(|&score| kind.raw(score)).collect();
         raw.sort_by(f64::total_cmp);
         let top = raw.last().copied().unwrap_or(0.0);
         let middle = crate::probe::stats::median(&raw).unwrap_or(0.0);
-        // What is far below the median matters only in that it is bad: its logarithm would rule the fit.
+        // A score far below the median matters only as a bad one; its logarithm would dominate the fit.
         let spread = (top - middle).max(1e-9 * top.abs().max(1.0));
         let mut scale = Self { kind, limit: middle - 2.0 * spread, spread, mean: 0.0, deviation: 1.0 };
         let drawn: Vec<f64> = raw.iter().map(|&raw| scale.drawn(raw)).collect();
@@ -54,7 +56,8 @@ impl Scale {
         (self.drawn(self.kind.raw(score)) - self.mean) / self.deviation
     }
 
-    /// The same with nothing drawn together: what lies far below says as much to a model that explains it.
+    /// Returns the standardised value without compression: for a model that explains it, a value far below is as
+    /// informative as any.
     pub(super) fn whole_value(&self, score: f64) -> f64 {
         (self.kind.raw(score) - self.mean) / self.deviation
     }
@@ -63,7 +66,7 @@ impl Scale {
     pub(super) fn variance(&self, score: f64, relative_half_width: f64) -> f64 {
         /// The two-sided 95 % quantile of the normal distribution.
         const NORMAL: f64 = 1.96;
-        /// Wider than this an interval tells no more.
+        /// The widest interval, as a logarithm, that is distinguished: a round number.
         const WIDEST: f64 = 3.0;
         let share = if relative_half_width.is_finite() { relative_half_width.min(WIDEST) } else { WIDEST };
         let width = match self.kind {
@@ -74,18 +77,18 @@ impl Scale {
         (deviation * deviation).min(100.0)
     }
 
-    /// By which share of the best a value differs that lies so many standard units above it.
+    /// Returns the difference of a value this many standard units above the best, as a share of the best.
     pub(super) fn gain(&self, best_score: f64, units: f64) -> f64 {
         let difference = units * self.deviation;
         match self.kind {
-            // A share of nothing is none: where the best is about zero, what scores differ by is the measure.
+            // If the best is about zero, a share of it makes no sense; then the deviation of the scores is the measure.
             Kind::Plain => difference / best_score.abs().max(self.deviation),
             Kind::Logarithm { .. } => exp(difference.min(50.0)) - 1.0,
             Kind::Cost => 1.0 - exp((-difference).min(50.0)),
         }
     }
 
-    /// How much of a logarithm (of a score, where there is none) one standard unit is.
+    /// Returns the size of one standard unit, as a difference of logarithms (of scores, where there are no logarithms).
     pub(super) fn deviation(&self) -> f64 {
         self.deviation
     }

@@ -1,7 +1,7 @@
-//! When the model is fitted anew, and what was fitted last.
+//! Decides when the model is fitted anew, and keeps the last fit.
 //!
-//! The schedule depends on the number of trials alone, and a fit on the trials up to then. So a strategy that lived
-//! through a search and a new one that only sees its history propose the same; the new one fits once.
+//! The schedule depends only on the number of trials, and a fit only on the trials up to then. So a strategy that lived
+//! through a search and a new one that only sees its history make the same proposal; the new one fits once.
 
 use std::sync::Arc;
 
@@ -9,10 +9,12 @@ use super::Known;
 use crate::model::Trial;
 use crate::search::strategy::{Earlier, View};
 
-/// Scored trials up to which the model is fitted at each one.
+/// The number of scored trials up to which the model is fitted at each one: a round number, since fits of few trials
+/// are quick.
 const EACH: usize = 20;
 
-/// How many of the scored trials the model is fitted to: from [`EACH`] on it is fitted anew when they are a tenth more.
+/// Returns how many of the scored trials the model is fitted to: from [`EACH`] on it is fitted anew whenever there are
+/// a tenth more.
 pub(super) fn fitted(scored: usize) -> usize {
     let mut at = scored.min(EACH);
     while at >= EACH && at + at / 10 <= scored {
@@ -21,7 +23,7 @@ pub(super) fn fitted(scored: usize) -> usize {
     at
 }
 
-/// What was fitted last, with everything that the fit depends on; the memory of the history once more.
+/// The last fit, with everything that it depends on, including a copy of the history.
 #[derive(Debug)]
 pub(super) struct Kept<T> {
     last: Option<(Basis, T)>,
@@ -41,7 +43,8 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T> Kept<T> {
-    /// What is fitted to the part of the history that the schedule names. `turn` is what else the fit depends on.
+    /// Returns the fit to the part of the history that the schedule names. `turn` is anything else that the fit depends
+    /// on.
     pub(super) fn of<'v>(
         &mut self,
         view: &View<'v>,

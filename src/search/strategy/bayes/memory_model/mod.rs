@@ -1,9 +1,9 @@
-//! Which configs fit into the device's memory: its need is affine in the batch, in each group of settings.
+//! Predicts which configs fit into the device's memory. The need is affine in the batch, within each group of settings.
 //!
 //! A step needs memory for weights, gradients and the optimizer's state, whatever the batch, and for activations in
-//! proportion to it: what `accelerate` and others halve towards, a line through two measured peaks gives. What cannot be
-//! ordered (precision, checkpointing) changes both by a factor of its own. Peaks are observations; a config that ran out of
-//! memory, and one that ran without telling its peak, are bounds.
+//! proportion to the batch. So a line through two measured peaks predicts the limit that `accelerate` and others find
+//! by halving. Settings without an order (precision, checkpointing) change both parts by factors of their own. Peaks
+//! are observations; a config that ran out of memory, or ran without reporting its peak, gives a bound.
 
 use std::cell::RefCell;
 
@@ -12,32 +12,35 @@ use super::physics::numbers::{Evidence, Found, Unknown, most_likely};
 use crate::model::{Config, MemoryRole, Objective, Outcome, Parameter, Precision, Role, Space, Trial, outcome};
 use crate::search::strategy::View;
 
-/// Which of the numbers are where; behind them stand two for each setting that makes a group.
+/// The positions of the coefficients of the model; after these stand two for each setting that makes a group.
 const BASE: usize = 0;
 const ACTIVATIONS: usize = 1;
 const SETTINGS: usize = 2;
 
-/// Settings that make groups: beyond these, groups are taken to be alike.
+/// The most settings that make groups; beyond these, groups are taken to be alike. The limits here are round numbers
+/// that bound the work.
 const MOST_SETTINGS: usize = 16;
-/// Settings of one parameter that make groups.
+/// The most settings of one parameter that make groups.
 const MOST_LEVELS: u64 = 8;
-/// Combinations of settings that matter whose chances are kept.
+/// The most combinations of relevant settings whose probabilities are kept.
 const MOST_CASES: u64 = 65_536;
-/// Trials that the model is fitted to, the latest, and failures before them.
+/// The most trials that the model is fitted to, which are the latest, and the most failures before them.
 const MOST_TRIALS: usize = 300;
 const MOST_FAILURES: usize = 100;
-/// How far peaks are from the model, as a logarithm: allocators round up and fragment.
+/// The expected deviation of peaks from the model, as a logarithm, because allocators round up and fragment. A round
+/// number: 4 %.
 const DISCREPANCY: f64 = 0.04;
-/// The same of the edge that failures show.
+/// The expected deviation of the limit that failures show, as a logarithm. A round number: 5 %.
 const EDGE: f64 = 0.05;
-/// From this chance on the model says that a config fits.
+/// The probability from which on the model predicts that a config fits.
 const HALF: f64 = 0.5;
-/// How much smaller than one that did not fit, as a logarithm, a config must be to be another case.
+/// How much smaller than a config that did not fit, as a logarithm, a config must be for the failure to say nothing
+/// about it. A round number: 15 %.
 const MUCH: f64 = 0.15;
-/// The chance that is left to any config: a model of memory is never sure.
+/// The smallest probability that any config gets, since a model of memory is never certain. A round number.
 const LEAST: f64 = 0.001;
 
-/// The need for memory of a space's configs.
+/// A model of how much memory a space's configs need.
 #[derive(Debug)]
 pub(super) struct MemoryNeed {
     parts: Vec<Part>,
@@ -45,25 +48,27 @@ pub(super) struct MemoryNeed {
     /// The logarithm of the largest size.
     largest: f64,
     found: Option<Found>,
-    /// What did not fit although the model says that it should.
+    /// Configs that did not fit although the model says that they should.
     walls: Vec<Asked>,
-    /// Chances that were worked out, by the settings that matter; few do, so most configs share theirs.
+    /// Probabilities that were computed, by the relevant settings; few settings are relevant, so most configs share
+    /// one.
     chances: RefCell<Vec<Option<f64>>>,
 }
 
-/// What a parameter is to memory.
+/// The effect of a parameter on memory.
 #[derive(Debug, Clone)]
 enum Part {
     Nothing,
-    /// A size that activations grow with, or the pieces that it is worked through in.
+    /// A size that activations grow with, or the number of pieces in which it is computed.
     Size {
         sign: f64,
     },
-    /// Settings that make groups: the first number of each, none for the setting that the others are compared with.
+    /// Settings that make groups: the position of each one's first coefficient; `None` for the setting that others are
+    /// compared with.
     Group(Vec<Option<usize>>),
 }
 
-/// A config as the model sees it.
+/// A config as the model uses it.
 #[derive(Debug, Clone, Default)]
 struct Asked {
     /// The logarithm of its size, as a share of the largest.
@@ -71,7 +76,7 @@ struct Asked {
     settings: Vec<usize>,
 }
 
-/// What a trial tells, as logarithms of shares of the memory that may be used.
+/// What a trial shows, as logarithms of shares of the usable memory.
 #[derive(Debug, Clone, Copy)]
 enum Told {
     Peak(f64),
@@ -80,12 +85,12 @@ enum Told {
 }
 
 impl MemoryNeed {
-    /// The model of a space, fitted to its trials; `None` where no parameter is known to grow memory.
+    /// Fits the model of a space to its trials; `None` where no parameter is known to grow memory.
     pub(super) fn of(view: &View<'_>, trials: &[&Trial]) -> Option<Self> {
         let mut need = Self::expected(view.space)?;
         let evidence = need.evidence(view, trials);
         let start: Vec<f64> = need.unknowns.iter().map(|unknown| unknown.mean).collect();
-        // From the priors' means, and from where memory is short.
+        // Starts from the priors' means, and from a place where memory is short.
         let short = start.iter().enumerate().map(|(at, number)| number + if at == ACTIVATIONS { 2.0 } else { 0.0 });
         let starts = [start.clone(), short.collect()];
         need.found = Some(most_likely(&need.unknowns, &starts, &evidence));
@@ -94,7 +99,7 @@ impl MemoryNeed {
         Some(need)
     }
 
-    /// What the latest trials tell, and the failures among those before.
+    /// Returns what the latest trials show, and the failures before them.
     fn evidence(&self, view: &View<'_>, trials: &[&Trial]) -> Trials {
         let capacity =
             trials.iter().filter_map(|trial| trial.outcome.partial_measurement()?.memory.capacity_bytes).max();
@@ -105,7 +110,7 @@ impl MemoryNeed {
         Trials { told: kept.filter_map(|trial| Some((self.asked(view.space, &trial.config), told(trial)?))).collect() }
     }
 
-    /// The model before anything is known.
+    /// Returns the model before any trial.
     fn expected(space: &Space) -> Option<Self> {
         let grows = |parameter: &&Parameter| parameter.memory_role() == MemoryRole::Grows && parameter.is_ordinal();
         let sizes: Vec<&Parameter> = space.parameters().iter().filter(grows).collect();
@@ -113,7 +118,8 @@ impl MemoryNeed {
             return None;
         }
         let largest = sizes.iter().map(|parameter| ln_of(parameter, u32::MAX)).sum();
-        // A quarter for what does not grow, and at the largest size two thirds for what does: both by a factor of three.
+        // The prior: a quarter of the memory for the fixed part, and two thirds for the growing part at the largest
+        // size, each within a factor of about three.
         let mut unknowns = vec![Unknown::new(-1.4, 1.0), Unknown::new(-0.4, 1.2)];
         let mut part = |parameter: &Parameter| {
             if grows(&parameter) {
@@ -158,7 +164,7 @@ impl MemoryNeed {
         asked
     }
 
-    /// The chance that a config fits.
+    /// Returns the probability that a config fits.
     pub(super) fn chance(&self, space: &Space, config: &Config) -> f64 {
         let place = self.place(space, config);
         if let Some(known) = self.chances.borrow().get(place).copied().flatten() {
@@ -171,7 +177,7 @@ impl MemoryNeed {
         chance
     }
 
-    /// The place of a config's chance among those that are kept.
+    /// Returns the position of a config's probability among those that are kept.
     fn place(&self, space: &Space, config: &Config) -> usize {
         let all = self.parts.iter().zip(space.parameters()).zip(config.levels());
         all.filter(|((part, _), _)| !matches!(part, Part::Nothing)).fold(0_usize, |place, ((_, parameter), level)| {
@@ -184,7 +190,7 @@ impl MemoryNeed {
         let asked = self.asked(space, config);
         let mut chance = self.by_model(&asked);
         for wall in self.walls.iter().filter(|wall| wall.settings == asked.settings) {
-            // Where the model was wrong, what is not much smaller will not fit either.
+            // Where the model was wrong, a config that is not much smaller will not fit either.
             let distance = ((wall.size - asked.size) / MUCH).max(0.0);
             chance *= 1.0 - exp(-distance * distance);
         }
@@ -204,14 +210,14 @@ impl MemoryNeed {
         cumulative(-need / variance.sqrt())
     }
 
-    /// Whether a failure is one that the model accounts for: it needs no other explanation.
+    /// Whether the model accounts for a failure, which then needs no other explanation.
     pub(super) fn explains(&self, space: &Space, objective: &Objective, trial: &Trial) -> bool {
         let lacks = objective.lacks_memory(&trial.outcome) == Some(outcome::Memory::Device);
         lacks && self.chance(space, &trial.config) < HALF
     }
 }
 
-/// The factors of a setting on what does not grow and on what does. A precision of half the width takes less.
+/// Returns the factors of a setting on the fixed and on the growing part. A precision of half the width needs less.
 fn setting(parameter: &Parameter, level: u32) -> [Unknown; 2] {
     let name = |level: u32| Precision::named(&parameter.value(level).to_string());
     let is_half = |level: u32| matches!(name(level), Some(Precision::Bf16 | Precision::Fp16 | Precision::Fp8));
@@ -223,14 +229,14 @@ fn setting(parameter: &Parameter, level: u32) -> [Unknown; 2] {
     [Unknown::new(0.0, 0.2), Unknown::new(activations, 0.4)]
 }
 
-/// The logarithm of a setting, those past the end being the last.
+/// Returns the logarithm of a setting; levels past the end count as the last.
 fn ln_of(parameter: &Parameter, level: u32) -> f64 {
     let number = parameter.value(level.min(u32::MAX - 1)).as_f64().unwrap_or(1.0);
     // Zero means that the program chooses.
     if number > 0.0 { ln(number) } else { 0.0 }
 }
 
-/// The logarithm of what a config needs, as a share of what may be used, and how it follows the numbers.
+/// Returns the logarithm of a config's need, as a share of the usable memory, and its derivatives.
 fn need(numbers: &[f64], asked: &Asked, slopes: &mut [f64]) -> f64 {
     let (mut base, mut activations) = (numbers[BASE], numbers[ACTIVATIONS] + asked.size);
     for place in &asked.settings {

@@ -1,4 +1,4 @@
-//! The edge of a simulated memory is found in few probes.
+//! Checks that the limit of a simulated memory is found in few probes.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn space() -> Space {
     .unwrap()
 }
 
-/// A probe whose step is the faster the larger its batch, and needs `need` GiB.
+/// Simulates a probe whose step is faster the larger its batch is, and which needs `need` GiB.
 fn probe(settings: &Settings, need: impl Fn(f64, f64) -> f64) -> Outcome {
     let batch = settings.get("batch_size").and_then(Value::as_f64).unwrap();
     let is = |name: &str, value: &str| settings.get(name).is_some_and(|found| found.to_string() == value);
@@ -39,7 +39,7 @@ fn probe(settings: &Settings, need: impl Fn(f64, f64) -> f64) -> Outcome {
 
 use crate::model::Value;
 
-/// Trials of `auto` on a simulated memory.
+/// Runs `auto` on a simulated memory.
 fn search(need: impl Fn(f64, f64) -> f64, probes: u32) -> (Space, Vec<Trial>) {
     let (space, objective, mut history) = (space(), Objective::default(), History::default());
     let mut auto = (strategy("auto").unwrap().build)();
@@ -54,7 +54,7 @@ fn search(need: impl Fn(f64, f64) -> f64, probes: u32) -> (Space, Vec<Trial>) {
     (space, trials)
 }
 
-/// Fragmentation: a few percent that look like chance.
+/// Adds fragmentation: a few per cent that look like chance.
 fn rough(batch: f64) -> f64 {
     1.0 + 0.02 * libm::sin(batch * 12.9898)
 }
@@ -69,7 +69,7 @@ fn shown(space: &Space, trials: &[Trial]) -> String {
     trials.iter().map(line).collect()
 }
 
-/// How many did not fit before the best was found: later ones are what else may be tried when nothing is left to gain.
+/// Counts the configs that did not fit before the best was found; later ones are tried when nothing is left to gain.
 fn lacking(trials: &[Trial]) -> usize {
     let score = |trial: &Trial| Objective::default().score_of(&trial.outcome).unwrap_or(0.0);
     let most = trials.iter().map(score).fold(0.0, f64::max);
@@ -77,7 +77,7 @@ fn lacking(trials: &[Trial]) -> usize {
     until.filter(|trial| Objective::default().lacks_memory(&trial.outcome).is_some()).count()
 }
 
-/// The best throughput of all configs that fit, and of those that were tried.
+/// Returns the best throughput of all configs that fit, and of those that were tried.
 fn best(space: &Space, trials: &[Trial], need: impl Fn(f64, f64) -> f64) -> (f64, f64) {
     let objective = Objective::default();
     let all =
@@ -131,7 +131,7 @@ fn two_peaks_tell_the_largest_batch_that_fits() {
         let config = trial(&space, 3, batch, precision, need).config;
         model.chance(&space, &config)
     };
-    // 72 GiB may be used: 10 + 0.3 * 206.
+    // 72 GiB are usable, and 10 + 0.3 * 206 = 71.8.
     assert!(chance(184, "fp32") > 0.8 && chance(232, "fp32") < 0.2, "{} {}", chance(184, "fp32"), chance(232, "fp32"));
     let unsure = chance(288, "bf16");
     assert!(unsure > chance(288, "fp32") && (0.1..0.9).contains(&unsure), "bf16 was not tried: {unsure}");

@@ -1,4 +1,4 @@
-//! Positive numbers by their logarithms, with slopes: what a formula comes to, and how that follows its unknowns.
+//! Positive numbers in logarithms with derivatives: the value of a formula, and how it depends on its unknowns.
 
 use crate::search::strategy::bayes::normal::{exp, ln};
 
@@ -42,7 +42,7 @@ impl<const N: usize> Dual<N> {
         self
     }
 
-    /// The power of a number whose exponent is the slope's own direction.
+    /// Returns the power of a number whose exponent is itself the unknown of a direction.
     pub(super) fn power(mut self, exponent: f64, direction: usize) -> Self {
         let logarithm = ln(self.value);
         self.value = exp(exponent * logarithm);
@@ -59,7 +59,7 @@ impl<const N: usize> Dual<N> {
         self.mixed(other, (a + b).sqrt(), a / (a + b), b / (a + b))
     }
 
-    /// The norm of order four: the larger of two, and somewhat more where they are alike.
+    /// Returns the norm of order four: the larger of two, and somewhat more where they are about equal.
     pub(super) fn larger(self, other: Self) -> Self {
         let (low, high) = if self.value < other.value { (self, other) } else { (other, self) };
         let ratio = low.value / high.value;
@@ -68,7 +68,7 @@ impl<const N: usize> Dual<N> {
         low.mixed(high, high.value * (1.0 + fourth).sqrt().sqrt(), share, 1.0 - share)
     }
 
-    /// The smaller of two, and somewhat less where they are alike.
+    /// Returns the smaller of two, and somewhat less where they are about equal.
     pub(super) fn smaller(self, other: Self) -> Self {
         let one = Self::constant(1.0);
         one.over(one.over(self).larger(one.over(other)))

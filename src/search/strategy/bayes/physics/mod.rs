@@ -1,12 +1,12 @@
-//! What a training step is known to do: the mean that the process starts from.
+//! A model of a training step's time, as the mean that the process starts from.
 //!
-//! A step takes as long as the device or its data loader, whichever is slower, smoothed. The device needs a fixed time to
-//! launch and time in proportion to the batch: their norm of order two fits recorded training jobs best. More of a
-//! resource (threads, power, devices) makes it faster with an exponent below one. The loader takes time in proportion to
-//! the batch over its workers, up to some number of cores, which it shares with what computes on the host. What all of
-//! that comes to depends on a few numbers; those that the history makes most likely are taken, priors considered: how fast
-//! each config was, and which share of its time it waited for data. The form of the device's time is that of Pollux
-//! (Qiao and others, OSDI 2021), the law of the loader that of Plumber (Kuchnik and others, MLSys 2022).
+//! A step takes as long as the slower of the device and its data loader, smoothed. The device needs a fixed time to
+//! launch and a time in proportion to the batch; their norm of order two fits recorded training jobs best. More of a
+//! resource (threads, power, devices) makes it faster with an exponent below one. The loader takes time in proportion
+//! to the batch divided by its workers, up to some number of cores, which it shares with computation on the host. A few
+//! coefficients determine all of this. They are fitted to the history with priors: to how fast each config was, and to
+//! the share of its time that it waited for data. The form of the device's time is that of Pollux (Qiao and others,
+//! OSDI 2021), the law of the loader that of Plumber (Kuchnik and others, MLSys 2022).
 
 mod dual;
 pub(super) mod numbers;
@@ -30,15 +30,15 @@ use crate::search::strategy::{Proposal, View};
 pub(super) struct Physics {
     roles: Vec<Option<Role>>,
     unknowns: Vec<Unknown>,
-    /// What each setting asks of a step, for parameters that do not have too many.
+    /// The effect of each setting on a step, for parameters that do not have too many settings.
     asked: Vec<Vec<Part>>,
-    /// Places of a precision's settings among the unknowns.
+    /// The positions of a precision's settings among the unknowns.
     precisions: Vec<Vec<Option<u16>>>,
     middle: f64,
     has_workers: bool,
 }
 
-/// What one setting adds to what is asked of a step.
+/// The effect of one setting on a step.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Nothing,
@@ -53,11 +53,12 @@ enum Part {
     Precision(Option<u16>),
 }
 
-/// Settings of a parameter that are worked out beforehand.
+/// The most settings of a parameter whose effects are computed in advance.
 const MOST_SETTINGS: u64 = 4096;
 
 impl Physics {
-    /// The model of a space; `None` where the objective is another than throughput, or no parameter has a role in it.
+    /// Makes the model of a space; `None` where the objective is not throughput, or no parameter has a role in the
+    /// model.
     pub(super) fn of(view: &View<'_>) -> Option<Self> {
         let space = view.space;
         let roles: Vec<Option<Role>> = space.parameters().iter().map(Parameter::role).collect();
@@ -77,15 +78,15 @@ impl Physics {
         Some(physics)
     }
 
-    /// The numbers that the history makes most likely, with what the priors say of them.
+    /// Fits the coefficients to the history and the priors; also returns the cost from the priors.
     pub(super) fn fit(&self, known: &Known<'_>) -> (Numbers, f64) {
-        /// Other numbers that are less likely than this do not count.
+        /// The smallest weight with which alternative coefficients count: a round number.
         const LEAST_WEIGHT: f64 = 0.005;
-        /// By how much worse throughput may be explained where waiting is explained too: with more, the two say different
-        /// things, and throughput is what counts.
+        /// By how much the explanation of throughput may become worse when waiting is explained, too. Beyond that the
+        /// two contradict each other, and throughput is what counts. A round number, in the units of the cost.
         const MISLED: f64 = 3.0;
-        /// Where to begin beside the priors' means: where the loader or the device is the slower one, and where threads
-        /// would be faster if they had more cores.
+        /// The starts of the fit besides the priors' means: where the loader or the device is slower, and where threads
+        /// would be faster with more cores.
         const STARTS: [&[(usize, f64)]; 4] = [
             &[],
             &[(step::LOADER, -1.5)],
@@ -122,7 +123,7 @@ impl Physics {
         }
         let mut drawn = vec![found.numbers.clone()];
         for mut other in others::drawn(&found, &unknowns) {
-            // What was measured stays what it is.
+            // Measured values stay as they are.
             observed.set_unit(&mut other);
             drawn.push(other);
         }
@@ -133,8 +134,8 @@ impl Physics {
         (Numbers::found(found, &unknowns, self.middle, others), prior)
     }
 
-    /// Where nobody says where to begin: the config that is fastest by what is expected of training steps in general, and
-    /// likely to fit. The same where what was tried did not fit.
+    /// Proposes a start if none is given, or if the configs that were tried did not fit: the config that is fastest
+    /// according to the priors on training steps, and likely to fit.
     pub(super) fn first(&self, view: &View<'_>, candidates: &[Chunk], memory: Option<&MemoryNeed>) -> Option<Proposal> {
         let trials = view.history.trials();
         let none_fitted = trials.iter().all(|trial| view.objective.lacks_memory(&trial.outcome).is_some());
@@ -162,8 +163,8 @@ impl Physics {
         Some(Proposal { reason: Some(reason), ..Proposal::from(config.clone()) })
     }
 
-    /// The share of a step that was spent waiting for data, where the probe told. Where it did not tell the time of a step,
-    /// that follows from throughput and batch, unless several devices may take batches.
+    /// Returns the share of a step that was spent waiting for data, if the probe reported it. If the probe did not
+    /// report the time of a step, that follows from throughput and batch, unless several devices may take batches.
     pub(super) fn wait_of(&self, space: &Space, trial: &Trial) -> Option<f64> {
         let measurement = trial.outcome.partial_measurement()?;
         let wait = measurement.phase_seconds.get("data_wait")?;
@@ -187,12 +188,12 @@ impl Physics {
         numbers.step(&self.asked(space, config)).speed
     }
 
-    /// The same with its variance: the numbers are only so sure.
+    /// Returns the mean with its variance, since the coefficients are uncertain.
     pub(super) fn uncertain_mean(&self, space: &Space, config: &Config, numbers: &Numbers) -> (f64, f64) {
         numbers.uncertain_speed(&self.asked(space, config))
     }
 
-    /// By how much the mean is another with other numbers that the history allows, and the weights of these.
+    /// Adds by how much the mean differs with alternative coefficients that the history allows, with their weights.
     pub(super) fn other_means(&self, space: &Space, config: &Config, numbers: &Numbers, into: &mut Vec<(f64, f64)>) {
         numbers.other_speeds(&self.asked(space, config), into);
     }
@@ -226,14 +227,14 @@ impl Physics {
         asked
     }
 
-    /// What a setting asks of a step.
+    /// Computes the effect of a setting on a step.
     fn worked_out(&self, parameter: &Parameter, at: usize, level: u32) -> Part {
         let Some(role) = self.roles[at] else { return Part::Nothing };
         if role == Role::Precision {
             return Part::Precision(self.precisions[at].get(level as usize).copied().flatten());
         }
         let number = parameter.value(level).as_f64().unwrap_or(1.0);
-        // Zero means that the program chooses, but for workers.
+        // Zero means that the program chooses, except for workers.
         let ln = if number > 0.0 { ln(number) } else { 0.0 };
         match role {
             Role::Batch => Part::Batch(ln),
@@ -249,18 +250,18 @@ impl Physics {
     }
 }
 
-/// What the model is fitted to: configs with their standardised values.
+/// The data that the model is fitted to: configs with their standardised values.
 pub(super) struct Known<'k> {
     pub(super) space: &'k Space,
     pub(super) configs: Vec<&'k Config>,
     pub(super) values: &'k [f64],
-    /// How much of a logarithm one standard unit is.
+    /// The size of one standard unit, as a difference of logarithms.
     pub(super) deviation: f64,
     /// The share of each step that was spent waiting for data, where it was reported.
     pub(super) waits: Vec<Option<f64>>,
 }
 
-/// What was measured, for the fit.
+/// Measured values, as the fit uses them.
 struct Observed<'k> {
     asked: Vec<Asked>,
     /// The logarithms of throughputs, up to a constant.
@@ -269,13 +270,15 @@ struct Observed<'k> {
     middle: f64,
 }
 
-/// How far throughput is from the model, as a logarithm, where all is well.
+/// The expected deviation of throughput from the model, as a logarithm, in an ordinary case. A round number, about 8 %,
+/// which the code and its history give no source for.
 const DISCREPANCY: f64 = 0.08;
-/// The same of the odds of waiting for data: a device that works on while its host waits makes the wait look longer.
+/// The expected deviation for the log-odds of waiting for data: a device that keeps working while its host waits makes
+/// the wait look longer. A round number.
 const WAIT_DISCREPANCY: f64 = 0.5;
 
 impl Observed<'_> {
-    /// Sets the unit of speeds, which follows from the other numbers.
+    /// Sets the unit of speeds, which follows from the other coefficients.
     fn set_unit(&self, raw: &mut [f64]) {
         let numbers = Numbers::new(raw, self.middle);
         let differences = self.asked.iter().zip(&self.speeds).map(|(asked, speed)| numbers.step(asked).speed - speed);
@@ -314,14 +317,15 @@ impl Evidence for Observed<'_> {
     }
 }
 
-/// What the model leaves of a value, in standard units, what lies far below drawn together: all that matters of a config
-/// that is much slower than it should be is that it is slow.
+/// Returns the residual of the model in standard units, with values far below compressed: all that matters about a
+/// config that is much slower than predicted is that it is slow.
 pub(super) fn drawn(rest: f64) -> f64 {
     const LIMIT: f64 = -2.5;
     if rest < LIMIT { LIMIT - ln(1.0 + LIMIT - rest) } else { rest }
 }
 
-/// What is added to both sides of the odds, so that a few percent of the time at either end do not change them much.
+/// The amount added to both sides of the odds, so that a few per cent of the time at either end do not change them
+/// much. A round number.
 const SOFT: f64 = 0.05;
 
 /// The logarithm of the odds of a share.

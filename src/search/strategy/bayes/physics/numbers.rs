@@ -1,8 +1,8 @@
-//! The most likely numbers of a model: least squares with normal priors.
+//! Finds the most likely coefficients of a model: least squares with normal priors.
 
 use crate::search::strategy::bayes::{matrix::Triangle, normal::ln};
 
-/// A number of a model with its normal prior.
+/// A coefficient of a model with its normal prior.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::search::strategy::bayes) struct Unknown {
     pub(in crate::search::strategy::bayes) mean: f64,
@@ -15,35 +15,37 @@ impl Unknown {
     }
 }
 
-/// What was found.
+/// The result of a fit.
 #[derive(Debug, Clone)]
 pub(in crate::search::strategy::bayes) struct Found {
     pub(in crate::search::strategy::bayes) numbers: Vec<f64>,
-    /// The part of the cost that the priors have.
+    /// The contribution of the priors to the cost.
     pub(in crate::search::strategy::bayes) prior: f64,
-    /// The precision of the numbers around their most likely values, in units of the priors' deviations, factored.
+    /// The precision matrix of the coefficients around their most likely values, in units of the priors' deviations,
+    /// factored.
     pub(in crate::search::strategy::bayes) precision: Option<Triangle>,
-    /// Where the search ended from the other starts.
+    /// Where the optimisation ended from the other starts.
     pub(in crate::search::strategy::bayes) ends: Vec<Vec<f64>>,
 }
 
-/// What numbers are fitted to.
+/// The data that coefficients are fitted to.
 pub(in crate::search::strategy::bayes) trait Evidence {
-    /// How far the model with these numbers is from each observation, in standard deviations.
+    /// Computes how far the model is from each observation, in standard deviations.
     fn differences(&self, numbers: &[f64], into: &mut Vec<f64>);
-    /// How each of these differences follows each of the numbers, one difference after the other.
+    /// Computes the derivatives of these differences by the coefficients, one difference after the other.
     fn slopes(&self, numbers: &[f64], into: &mut Vec<f64>);
 }
 
-/// Steps that one search may take, from its start and from another one.
+/// The most steps of one optimisation: a round number, which bounds the time of a fit.
 const ROUNDS: usize = 12;
-/// Differences of so many deviations and more count as mistakes rather than as evidence: from here on their weight falls
-/// (Cauchy's loss; Huber and Ronchetti, "Robust statistics", 2009).
+/// The number of standard deviations from which on a difference counts as an error rather than as evidence: beyond it
+/// the weight falls (Cauchy's loss; Huber and Ronchetti, "Robust statistics", 2009).
 const WILD: f64 = 2.5;
 
-/// The numbers that make differences, in standard deviations each, and priors least: Levenberg's and Marquardt's steps.
+/// Finds the coefficients with the smallest cost from differences, in standard deviations, and priors, by Levenberg's
+/// and Marquardt's steps.
 ///
-/// `starts` are numbers to begin from, tried one after the other.
+/// `starts` are further coefficients to begin from, one after the other.
 pub(in crate::search::strategy::bayes) fn most_likely(
     unknowns: &[Unknown],
     starts: &[Vec<f64>],
@@ -59,7 +61,7 @@ pub(in crate::search::strategy::bayes) fn most_likely(
     Found { numbers, prior, precision, ends: ends.collect() }
 }
 
-/// The cost of some numbers.
+/// Returns the cost of some coefficients.
 pub(super) fn cost_at(unknowns: &[Unknown], numbers: &[f64], evidence: &impl Evidence) -> f64 {
     let mut there = Vec::new();
     evidence.differences(numbers, &mut there);
@@ -113,9 +115,9 @@ fn descend(unknowns: &[Unknown], mut numbers: Vec<f64>, evidence: &impl Evidence
     (least, numbers)
 }
 
-/// How the cost changes around some numbers, in units of the priors' deviations.
+/// How the cost changes around some coefficients, in units of the priors' deviations.
 struct Slopes {
-    /// The curvature, without the priors' part.
+    /// The curvature, without the contribution of the priors.
     curvature: Vec<Vec<f64>>,
     /// The slope of the cost.
     pull: Vec<f64>,

@@ -1,14 +1,16 @@
-//! Other numbers that the history allows, each with its weight: what the most likely ones alone would not tell.
+//! Finds alternative coefficients that the history allows, each with its weight: the uncertainty that the most likely
+//! ones do not show.
 
 use super::numbers::{Found, Unknown};
 use crate::search::strategy::bayes::normal::exp;
 
-/// Pairs of other numbers: one of each on either side of the most likely ones.
+/// Pairs of alternative coefficients, one of each on either side of the most likely ones. A round number, as a bound on
+/// time.
 const PAIRS: u64 = 8;
 
-/// Where the search ended from other starts, and numbers drawn from what is known of them near the most likely ones: the
-/// normal distribution whose precision is the curvature there. Always the same draws, so that the same history gives the
-/// same proposal.
+/// Returns where the optimisation ended from other starts, and coefficients drawn around the most likely ones, from the
+/// normal distribution whose precision is the curvature there. The draws are always the same, so that the same history
+/// gives the same proposal.
 pub(super) fn drawn(found: &Found, unknowns: &[Unknown]) -> Vec<Vec<f64>> {
     let Some(factor) = &found.precision else { return Vec::new() };
     let mut chance = Chance(0x5EED);
@@ -24,7 +26,7 @@ pub(super) fn drawn(found: &Found, unknowns: &[Unknown]) -> Vec<Vec<f64>> {
     drawn
 }
 
-/// Numbers drawn from what is expected before anything is known.
+/// Draws coefficients from the priors.
 pub(super) fn expected(unknowns: &[Unknown]) -> Vec<Vec<f64>> {
     let means: Vec<f64> = unknowns.iter().map(|unknown| unknown.mean).collect();
     let mut chance = Chance(0x5EED);
@@ -33,12 +35,13 @@ pub(super) fn expected(unknowns: &[Unknown]) -> Vec<Vec<f64>> {
         let step: Vec<f64> = unknowns.iter().map(|unknown| unknown.deviation * chance.normal()).collect();
         drawn.extend([1.0, -1.0].map(|side| means.iter().zip(&step).map(|(mean, step)| mean + side * step).collect()));
     }
-    // The unit of speeds is the same for all.
+    // The unit of speeds is the same for all draws.
     drawn.iter_mut().filter_map(|numbers: &mut Vec<f64>| numbers.last_mut()).for_each(|unit| *unit = 0.0);
     drawn
 }
 
-/// Weights from costs: what is less likely by a factor counts less by that factor, but none counts more than the first.
+/// Computes weights from costs: if a draw is less likely by a factor, its weight is smaller by that factor, but no
+/// weight exceeds that of the first.
 pub(super) fn weights(costs: &[f64]) -> Vec<f64> {
     let least = costs.first().copied().unwrap_or(0.0);
     let raw: Vec<f64> =
@@ -47,8 +50,7 @@ pub(super) fn weights(costs: &[f64]) -> Vec<f64> {
     raw.into_iter().map(|weight| weight / sum).collect()
 }
 
-/// A sequence of numbers that look like chance (Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
-/// 2014).
+/// A sequence of pseudorandom numbers (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 struct Chance(u64);
 
 impl Chance {
@@ -62,7 +64,7 @@ impl Chance {
         share
     }
 
-    /// Nearly normal: the sum of twelve.
+    /// Returns a nearly normal number: the sum of twelve uniform ones.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
     }

@@ -1,23 +1,23 @@
-//! What is expected of a training step before anything was measured.
+//! The priors on a training step, before anything has been measured.
 
 use super::numbers::Unknown;
 use super::step::{self, MOST_PRECISIONS};
 use crate::model::{Parameter, Precision, Role, Space, Value};
 use crate::search::strategy::{View, bayes::normal::ln};
 
-/// Settings of a precision that have a speed of their own.
+/// The most settings of a precision that have a speed of their own.
 const MOST_SPEEDS: u32 = 8;
 
-/// The unknowns of the formula, and for each parameter the places of its settings' speeds among them.
+/// Returns the unknowns of the formula, and for each parameter the positions of its settings' speeds among them.
 pub(super) fn unknowns(view: &View<'_>, roles: &[Option<Role>]) -> (Vec<Unknown>, Vec<Vec<Option<u16>>>) {
     let space = view.space;
     let has = |role: Role| roles.contains(&Some(role));
     let mut unknowns = vec![Unknown::new(0.0, 1.0); step::PRECISIONS];
     unknowns[step::HALF_BATCH] = half_batch(space, roles);
-    // One worker loads about as fast as the device computes; where workers are no parameter, there are enough.
+    // One worker loads about as fast as the device computes. If workers are no parameter, there are enough of them.
     unknowns[step::LOADER] = Unknown::new(if has(Role::Workers) { 0.0 } else { -1.5 }, 1.2);
     unknowns[step::CORES] = cores(space, roles);
-    // Threads are searched where the host computes; elsewhere it mostly launches.
+    // Threads are a parameter where the host computes; elsewhere the host mostly launches.
     unknowns[step::HOST] = if has(Role::Threads) { Unknown::new(-0.2, 0.4) } else { Unknown::new(-1.2, 0.8) };
     unknowns[step::BARRIER] = Unknown::new(1.0, 1.0);
     unknowns[step::GROWTH] = Unknown::new(0.02, 0.03);
@@ -38,15 +38,15 @@ pub(super) fn unknowns(view: &View<'_>, roles: &[Option<Role>]) -> (Vec<Unknown>
             unknowns.extend(speed);
         }
     }
-    // The unit of speeds: nothing is known of it beforehand.
+    // The unit of speeds, of which nothing is known in advance.
     unknowns.push(Unknown::new(0.0, 3.0));
     (unknowns, places)
 }
 
-/// Full precision is the measure and has no speed; others are faster more often than not. Where the device's matrix
-/// products were measured, a step is expected to gain the square root of what they gain: a good part of it is other work.
-/// Where they were not, and threads that compute are searched, the device is a processor, on which 16 bits can be slower
-/// by far.
+/// Returns the prior on the speed of a precision. Full precision is the reference and has none; others are usually
+/// faster. If the device's matrix products were measured, a step is expected to gain the square root of their gain,
+/// since a large part of a step is other work. If they were not measured and threads that compute are a parameter, the
+/// device is a processor, on which 16 bits can be far slower.
 fn speed_of(value: &Value, view: &View<'_>, on_host: bool) -> Option<Unknown> {
     let name = value.to_string();
     let precision = Precision::named(&name);
@@ -64,7 +64,7 @@ fn speed_of(value: &Value, view: &View<'_>, on_host: bool) -> Option<Unknown> {
     Some(measured.map_or(unmeasured, |speed| Unknown::new(0.5 * ln(*speed), 0.4)))
 }
 
-/// The logarithms of the smallest and the largest setting of all parameters with a role, added up.
+/// Returns the logarithms of the smallest and the largest settings of all parameters with a role, each summed.
 fn ends(space: &Space, roles: &[Option<Role>], wanted: Role) -> Option<(f64, f64)> {
     let mut ends = None;
     for (parameter, _) in space.parameters().iter().zip(roles).filter(|(_, role)| **role == Some(wanted)) {
@@ -84,18 +84,19 @@ fn number(parameter: &Parameter, level: u32) -> f64 {
     parameter.value(level).as_f64().unwrap_or(1.0)
 }
 
-/// The batch at which launching takes as long as computing: somewhere in the lower half of what may be tried.
+/// Returns the prior on the batch for which launching takes as long as computing: in the lower half of the settings.
 fn half_batch(space: &Space, roles: &[Option<Role>]) -> Unknown {
     let (low, high) = ends(space, roles, Role::Batch).unwrap_or((0.0, 0.0));
     Unknown::new(low + 0.3 * (high - low), 1.2)
 }
 
-/// The logarithm of the batch in the middle of what may be tried.
+/// Returns the logarithm of the batch in the middle of the settings.
 pub(super) fn middle(space: &Space, roles: &[Option<Role>]) -> f64 {
     ends(space, roles, Role::Batch).map_or(0.0, |(low, high)| 0.5 * (low + high))
 }
 
-/// Cores that load and compute: people search up to about as many workers, and as many threads, as they have.
+/// Returns the prior on the cores that load and compute: people usually search up to about as many workers, and as many
+/// threads, as they have cores.
 fn cores(space: &Space, roles: &[Option<Role>]) -> Unknown {
     let workers = ends(space, roles, Role::Workers).map(|(_, most)| most - 0.2);
     let threads = ends(space, roles, Role::Threads).map(|(_, most)| most);

@@ -1,4 +1,4 @@
-//! How long a training step takes: the formula, for some numbers.
+//! The formula for how long a training step takes, with given coefficients.
 
 use super::dual::Dual;
 use super::numbers::{Found, Unknown};
@@ -7,7 +7,8 @@ use crate::search::strategy::bayes::{
     normal::{exp, ln},
 };
 
-/// Which numbers of the formula are where. Behind them stand the speeds of the precisions, and last the unit of speeds.
+/// The positions of the formula's coefficients. After them stand the speeds of the precisions, and last the unit of
+/// speeds.
 pub(super) const HALF_BATCH: usize = 0;
 pub(super) const LOADER: usize = 1;
 pub(super) const CORES: usize = 2;
@@ -22,37 +23,37 @@ pub(super) const POWER: usize = 10;
 pub(super) const PREFETCH: usize = 11;
 pub(super) const PRECISIONS: usize = 12;
 
-/// Directions that the formula is followed along: the first seven numbers, and the linear part of the device's time.
+/// The directions of derivatives: the first seven coefficients, and the linear part of the device's time.
 const DIRECTIONS: usize = 8;
 const LINEAR: usize = 7;
 
-/// What a config asks of a step. Logarithms are natural.
+/// The properties of a config that determine a step. Logarithms are natural.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Asked {
     /// The logarithm of the samples in a batch of the loader.
     pub(super) ln_batch: f64,
-    /// The logarithm of the pieces that the batch is worked through in.
+    /// The logarithm of the number of pieces in which the batch is computed.
     pub(super) ln_pieces: f64,
-    /// The logarithm of the batches that an update of the weights takes.
+    /// The logarithm of the number of batches in an update of the weights.
     pub(super) ln_accumulation: f64,
-    /// Loader workers; `None` where the config has none to choose.
+    /// Loader workers; `None` where the config has no such parameter.
     pub(super) workers: Option<f64>,
     pub(super) ln_prefetch: f64,
     pub(super) ln_threads: f64,
     pub(super) ln_power: f64,
     pub(super) ln_devices: f64,
-    /// Settings of precisions, as places among the numbers; those of full precision are not among them.
+    /// Settings of precisions, as positions among the coefficients; full precision is not included.
     pub(super) precisions: [Option<u16>; MOST_PRECISIONS],
 }
 
-/// Parameters that may be a precision.
+/// The most parameters that may be a precision.
 pub(super) const MOST_PRECISIONS: usize = 3;
 
-/// Numbers, ready to be used often.
+/// The coefficients, prepared for repeated use.
 #[derive(Debug, Clone)]
 pub(in crate::search::strategy::bayes) struct Numbers {
     raw: Vec<f64>,
-    /// The logarithm of the batch that the growth is counted from.
+    /// The logarithm of the batch from which growth is counted.
     middle: f64,
     launch: f64,
     mixed: f64,
@@ -61,16 +62,16 @@ pub(in crate::search::strategy::bayes) struct Numbers {
     host: f64,
     update: f64,
     unit: f64,
-    /// The covariance of the numbers, row after row; empty where nothing is known of it.
+    /// The covariance of the coefficients, row by row; empty where it is not known.
     covariance: Vec<f64>,
-    /// Other numbers that the history allows, and their weights; the own weight is the rest of one.
+    /// Alternative coefficients that the history allows, with their weights; the rest of one is the own weight.
     others: Vec<(Numbers, f64)>,
 }
 
-/// What a step comes to.
+/// The result of the formula for a step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
-    /// The logarithm of samples per second, up to what fitting leaves open.
+    /// The logarithm of samples per second, up to the unit that fitting leaves open.
     pub(super) speed: f64,
     /// The share of the time that is spent waiting for data.
     pub(super) wait: f64,
@@ -94,7 +95,7 @@ impl Numbers {
         }
     }
 
-    /// Numbers that were found, with what is known of their uncertainty.
+    /// Makes them from the result of a fit, with its uncertainty.
     pub(super) fn found(found: Found, unknowns: &[Unknown], middle: f64, others: Vec<(Self, f64)>) -> Self {
         let covariance = found.precision.map_or_else(Vec::new, |factor| covariance(&factor, unknowns));
         Self { covariance, others, ..Self::new(&found.numbers, middle) }
@@ -106,7 +107,7 @@ impl Numbers {
         Step { speed: self.speed(asked, time.value), wait: wait(time, own) }
     }
 
-    /// A step with the slopes of its speed and of its share of waiting along the numbers.
+    /// Computes a step with the derivatives of its speed and of its share of waiting.
     pub(super) fn followed(&self, asked: &Asked, speed: &mut [f64], waiting: &mut [f64]) -> Step {
         let (time, own) = self.time::<DIRECTIONS>(asked);
         self.follow(asked, &time, 1.0, speed);
@@ -123,7 +124,8 @@ impl Numbers {
         Step { speed: self.speed(asked, time.value), wait: wait(time, own) }
     }
 
-    /// The slopes of a time's logarithm along the numbers, or of what falls with it.
+    /// Adds the derivatives of a time's logarithm along the coefficients; with a negative sign, of a quantity that
+    /// falls with it.
     fn follow(&self, asked: &Asked, time: &Dual<DIRECTIONS>, sign: f64, into: &mut [f64]) {
         let sign = -sign;
         into.fill(0.0);
@@ -140,7 +142,7 @@ impl Numbers {
         }
     }
 
-    /// The same speed, with the variance that it has since the numbers are not known better.
+    /// Returns the speed with its variance from the uncertainty of the coefficients.
     pub(super) fn uncertain_speed(&self, asked: &Asked) -> (f64, f64) {
         if self.covariance.is_empty() {
             return (self.step(asked).speed, 0.0);
@@ -148,7 +150,7 @@ impl Numbers {
         let (time, _) = self.time::<DIRECTIONS>(asked);
         let speed = self.speed(asked, time.value);
         let (linear, ln_piece) = (time.slope[LINEAR], asked.ln_batch - asked.ln_pieces);
-        // Only numbers that matter for the config are looked at.
+        // Only coefficients that matter for the config are considered.
         let mut slopes = [(0, 0.0); DIRECTIONS + MOST_PRECISIONS + 5];
         let mut count = 0;
         let mut add = |at: usize, slope: f64| {
@@ -181,7 +183,7 @@ impl Numbers {
         (speed, variance.max(0.0))
     }
 
-    /// By how much the speed is another with other numbers that the history allows, and the weights of these.
+    /// Adds by how much the speed differs with alternative coefficients that the history allows, with their weights.
     pub(super) fn other_speeds(&self, asked: &Asked, into: &mut Vec<(f64, f64)>) {
         let own = self.step(asked).speed;
         into.extend(self.others.iter().map(|(other, weight)| (other.step(asked).speed - own, *weight)));
@@ -191,8 +193,8 @@ impl Numbers {
         asked.ln_batch - ln(time) + self.raw[PREFETCH] * asked.ln_prefetch - self.unit
     }
 
-    /// The time of a batch, in units of what the device takes for a sample in full precision, and the part of it that is not
-    /// spent waiting for data.
+    /// Returns the time of a batch, in units of what the device takes for a sample in full precision, and the part of
+    /// it that is not spent waiting for data.
     fn time<const N: usize>(&self, asked: &Asked) -> (Dual<N>, Dual<N>) {
         let device = self.device::<N>(asked);
         let load = Dual::along(exp(asked.ln_batch) * self.loader, LOADER);
@@ -200,16 +202,16 @@ impl Numbers {
             return (device.larger(load), device);
         };
         if workers < 0.5 {
-            // Nobody loads ahead: the one waits for the other.
+            // Without workers nothing is loaded ahead: loading and computing take turns.
             return (device.plus(load), device);
         }
         let (workers, cores) = (Dual::constant(workers), Dual::along(self.cores, CORES));
-        // Workers that are busy while the device computes, and threads that do its work on the host, share the cores.
+        // Workers that are busy while the device computes share the cores with threads that compute on the host.
         let on_host = Dual::along(self.host * exp(asked.ln_threads), HOST);
         let crowd = workers.smaller(load.over(device)).plus(on_host).over(cores);
         let mut own = device;
         if asked.ln_threads > 0.0 && crowd.value > 1.0 {
-            // Threads wait for the slowest of them at each barrier.
+            // At each barrier the threads wait for the slowest one.
             own = own.times(crowd.power(self.raw[BARRIER].max(0.0), BARRIER));
         }
         let all = load.plus(on_host.times(device)).over(cores);
@@ -218,7 +220,8 @@ impl Numbers {
         (own.larger(load.over(workers.smaller(cores)).larger(all)), own)
     }
 
-    /// The device: a fixed time to launch each piece, or time in proportion to its size.
+    /// Returns the time of the device: a fixed time to launch each piece, combined with a time in proportion to its
+    /// size.
     fn device<const N: usize>(&self, asked: &Asked) -> Dual<N> {
         let mut speed = self.raw[THREADS] * asked.ln_threads + self.raw[POWER] * asked.ln_power;
         let mut launch = Dual::along(self.launch, HALF_BATCH);
@@ -234,7 +237,7 @@ impl Numbers {
             device = device.scaled(exp(asked.ln_pieces)).plus(update);
         }
         if asked.ln_devices != 0.0 {
-            // More devices take more samples, less what communication costs.
+            // More devices take more samples, reduced by the cost of communication.
             device.value *= exp(-self.raw[DEVICES] * asked.ln_devices);
             if let Some(slope) = device.slope.get_mut(DEVICES) {
                 *slope -= asked.ln_devices;
@@ -244,7 +247,7 @@ impl Numbers {
     }
 }
 
-/// The inverse of a precision that counts in the deviations of the priors.
+/// Inverts a precision matrix that is in units of the priors' deviations.
 fn covariance(factor: &Triangle, unknowns: &[Unknown]) -> Vec<f64> {
     let size = unknowns.len();
     let mut entries = Vec::with_capacity(size * size);

@@ -1,4 +1,4 @@
-//! `auto` on simulated pipelines: workers, a queue, cores that are shared, in several regimes.
+//! Tests `auto` on simulated pipelines in several regimes, with workers, a queue and shared cores.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,8 +39,8 @@ fn number(settings: &Settings, name: &str) -> f64 {
     settings.get(name).and_then(crate::model::Value::as_f64).unwrap()
 }
 
-/// Seconds of a step, and of waiting for data in it: batch after batch, workers that take turns and share the cores with
-/// the training process.
+/// Simulates a job batch by batch, with workers that take turns and share the cores with the training process. Returns
+/// the seconds of a step, and of waiting for data in it.
 fn simulated(job: Job, settings: &Settings) -> (f64, f64) {
     const STEPS: usize = 60;
     const WARMUP: usize = 20;
@@ -60,7 +60,7 @@ fn simulated(job: Job, settings: &Settings) -> (f64, f64) {
         if step == WARMUP {
             (waited, begin) = (0.0, now);
         }
-        // Nothing computes until a batch is there.
+        // Nothing is computed until a batch is there.
         if queue < 1.0 {
             let wait = (1.0 - queue) * load / workers.min(job.cores);
             (now, waited, queue) = (now + wait, waited + wait, 1.0);
@@ -81,7 +81,7 @@ fn simulated(job: Job, settings: &Settings) -> (f64, f64) {
     ((now - begin) / steps, waited / steps)
 }
 
-/// What a probe of a job reports: its wait as it is, or taken for the rest of the step.
+/// Returns what a probe of a job reports; with `is_swapped`, its wait and the rest of the step are exchanged.
 fn measured(job: Job, settings: &Settings, is_swapped: bool) -> Outcome {
     let (step, wait) = simulated(job, settings);
     let wait = if is_swapped { step - wait } else { wait };
@@ -93,7 +93,7 @@ fn measured(job: Job, settings: &Settings, is_swapped: bool) -> Outcome {
     })
 }
 
-/// How far the best of so many probes is below the best of all, as a share.
+/// Returns how far the best of this many probes is below the best of all, as a share.
 fn regret(name: &str, probes: u32, answer: impl Fn(&Settings) -> Outcome) -> f64 {
     let (space, objective, mut history) = (space(), Objective::default(), History::default());
     let mut auto = (strategy(name).unwrap().build)();
