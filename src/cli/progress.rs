@@ -37,7 +37,7 @@ impl Progress {
         let show = if quiet {
             Show::Nothing
         } else if Live::is_possible() {
-            Show::Live(Live::begin(NOTE, Arc::clone(stop)))
+            Show::Live(Live::begin(Arc::clone(stop)))
         } else {
             Show::Lines
         };
@@ -120,6 +120,8 @@ impl Progress {
             && (at_once || Instant::now() >= self.next)
         {
             self.next = Instant::now() + EVERY;
+            // Not before the first event: until then others write to the terminal, too.
+            live.note(NOTE);
             live.show(self.watched.status());
         }
         if self.file.as_ref().is_some_and(StatusFile::is_due) {

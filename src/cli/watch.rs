@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> super::Result {
         return watch.once();
     }
     let is_live = std::io::stdout().is_terminal() && Live::is_possible();
-    let live = is_live.then(|| Live::begin("", Arc::clone(&quit)));
+    let live = is_live.then(|| Live::begin(Arc::clone(&quit)));
     watch.follow(live, &quit)
 }
 

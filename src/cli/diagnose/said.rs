@@ -26,7 +26,7 @@ impl Said {
         if !Live::is_possible() {
             return Self::Lines;
         }
-        Self::Moving { line: Live::begin("", Arc::clone(stop)), what: "" }
+        Self::Moving { line: Live::begin(Arc::clone(stop)), what: "" }
     }
 
     pub(super) fn hear(&mut self, note: &Note<'_>) {

@@ -1,26 +1,35 @@
-//! The live view on a terminal: a few lines at its foot, redrawn by a thread at most five times a second.
+//! The live view on a terminal: a few lines at its foot, drawn by indicatif at most five times a second.
+//!
+//! They are one bar with a template of many lines, so that a frame is drawn as a whole; several bars in a `MultiProgress`
+//! draw one after the other, and its `suspend` panics where the terminal is gone.
 
 pub(super) mod keys;
-mod painter;
 mod view;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use console::Term;
-use gputune::report::{Screen, shortened};
+use console::{Term, measure_text_width};
+use gputune::report::Screen;
 use gputune::search::Status;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::colour;
 use keys::Keys;
-use painter::Painter;
 pub(in crate::cli) use view::once;
+use view::{Block, WHOLE_BAR};
 
-/// How often the view is drawn, and keys are looked at.
-const EVERY: Duration = Duration::from_millis(200);
+/// How often in a second the view is drawn at most, and keys are looked at.
+const RATE: u8 = 5;
+
+/// As a time.
+const EVERY: Duration = Duration::from_millis(1000 / RATE as u64);
+
+/// Finished lines that are kept: more than a screen has.
+const RECENT: usize = 300;
 
 /// A view that is shown until it is dropped.
 pub(super) struct Live {
@@ -29,19 +38,27 @@ pub(super) struct Live {
 }
 
 struct Shared {
+    /// All of the view.
+    bar: ProgressBar,
     state: Mutex<State>,
     is_over: AtomicBool,
     /// Set by `q`.
     quit: Arc<AtomicBool>,
 }
 
+#[derive(Default)]
 struct State {
-    painter: Painter,
+    /// What is drawn.
+    block: Option<Block>,
+    /// The rows and columns that the terminal had when it was drawn.
+    size: (u16, u16),
     /// What is shown, with when it was told.
     status: Option<(Status, Instant)>,
     note: String,
     /// Finished lines that are not on the screen yet.
     above: Vec<String>,
+    /// The last ones that are, to be written again when the terminal has another size.
+    recent: Vec<String>,
 }
 
 impl Live {
@@ -50,10 +67,11 @@ impl Live {
         std::io::stderr().is_terminal() && !colour::is_dumb()
     }
 
-    /// Shows `note` below what comes; `q` sets `quit`.
-    pub(super) fn begin(note: &str, quit: Arc<AtomicBool>) -> Self {
-        let state = State { painter: Painter::default(), status: None, note: note.to_owned(), above: Vec::new() };
-        let shared = Arc::new(Shared { state: Mutex::new(state), is_over: AtomicBool::new(false), quit });
+    /// Shows what it is told from now on; `q` sets `quit`.
+    pub(super) fn begin(quit: Arc<AtomicBool>) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(WHOLE_BAR), target());
+        let state = State { size: Term::stderr().size(), ..State::default() };
+        let shared = Arc::new(Shared { bar, state: Mutex::new(state), is_over: AtomicBool::new(false), quit });
         leave_no_mess_on_panic(&shared);
         let theirs = Arc::clone(&shared);
         // Without the thread nothing moves between events; they are drawn all the same at the end.
@@ -84,7 +102,8 @@ impl Drop for Live {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        self.shared.state().clear();
+        self.shared.state().scroll(&self.shared.bar, 0);
+        self.shared.bar.finish_and_clear();
         keys::restore();
     }
 }
@@ -101,10 +120,11 @@ impl Shared {
         while !self.is_over.load(Ordering::Relaxed) {
             if continued.swap(false, Ordering::Relaxed) {
                 // The shell has written below, and set the terminal as it likes it.
-                self.state().painter.forget();
+                self.bar.set_draw_target(target());
+                self.state().block = None;
                 keys = Keys::listen();
             }
-            self.state().draw();
+            self.state().draw(&self.bar);
             match &mut keys {
                 Some(keys) => {
                     if keys.wait_for_q(EVERY) {
@@ -118,35 +138,60 @@ impl Shared {
 }
 
 impl State {
-    fn draw(&mut self) {
-        let size = size();
-        let screen = Screen { columns: size.0, colours: colour::on_stderr() };
-        let note = &self.note;
-        let block = |(status, told): &(Status, Instant)| view::block(status, told.elapsed(), note, screen);
-        let block = self.status.as_ref().map_or_else(|| vec![shortened(note, size.0.saturating_sub(1))], block);
-        let above = std::mem::take(&mut self.above);
-        write(&self.painter.frame(&above, block, size));
+    fn draw(&mut self, bar: &ProgressBar) {
+        let (_, columns) = Term::stderr().size();
+        let screen = Screen { columns: usize::from(columns), colours: colour::on_stderr() };
+        let block = match &self.status {
+            Some((status, told)) => Block::of(status, told.elapsed(), &self.note, screen),
+            None => Block::line(&self.note, screen),
+        };
+        let template = block.template();
+        if self.block.as_ref() != Some(&block)
+            && let Ok(style) = ProgressStyle::with_template(&template)
+        {
+            bar.set_style(style.progress_chars("━╸─"));
+            bar.update(|state| state.set_pos(block.done.unwrap_or(0)));
+            self.block = Some(block);
+        }
+        self.scroll(bar, template.lines().count());
     }
 
-    fn clear(&mut self) {
-        let above = std::mem::take(&mut self.above);
-        write(&self.painter.frame(&above, Vec::new(), size()));
+    /// Writes finished lines above the view, which has so many rows.
+    ///
+    /// In another size the whole screen is written again, since where the old lines are now cannot be known: one terminal
+    /// breaks those that are too long, another cuts them off. indicatif takes them to be where they were
+    /// (<https://github.com/console-rs/indicatif/issues/182>).
+    fn scroll(&mut self, bar: &ProgressBar, height: usize) {
+        let term = Term::stderr();
+        let size = term.size();
+        let is_resized = std::mem::replace(&mut self.size, size) != size;
+        let (rows, columns) = (usize::from(size.0), usize::from(size.1));
+        let fresh = self.above.len();
+        self.recent.append(&mut self.above);
+        let mut used = height;
+        let fits = |line: &&String| {
+            used += measure_text_width(line).div_ceil(columns).max(1);
+            used <= rows
+        };
+        let count = if is_resized { self.recent.iter().rev().take_while(fits).count() } else { fresh };
+        if is_resized || count > 0 {
+            // Not by `println`, which fills lines up with blanks instead of ending them.
+            bar.suspend(|| {
+                if is_resized {
+                    let _ = term.clear_screen();
+                }
+                for line in &self.recent[self.recent.len() - count..] {
+                    let _ = term.write_line(line);
+                }
+            });
+        }
+        self.recent.drain(..self.recent.len().saturating_sub(RECENT));
     }
 }
 
-/// Columns and rows.
-fn size() -> (usize, usize) {
-    const USUAL: (u16, u16) = (24, 80);
-    let (rows, columns) = Term::stderr().size_checked().filter(|(_, columns)| *columns > 0).unwrap_or(USUAL);
-    (usize::from(columns), usize::from(rows))
-}
-
-/// In one piece; a terminal that is gone does not matter to a search.
-fn write(text: &str) {
-    if !text.is_empty() {
-        let mut stderr = std::io::stderr().lock();
-        let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
-    }
+/// Standard error, with nothing drawn on it yet.
+fn target() -> ProgressDrawTarget {
+    ProgressDrawTarget::stderr_with_hz(RATE)
 }
 
 /// A panic is reported on a terminal as it was before, below what is there.
@@ -154,11 +199,17 @@ fn leave_no_mess_on_panic(shared: &Arc<Shared>) {
     let shared = Arc::downgrade(shared);
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if let Some(shared) = shared.upgrade() {
-            shared.is_over.store(true, Ordering::Relaxed);
-            if let Ok(mut state) = shared.state.try_lock() {
-                state.clear();
-            }
+        if let Some(shared) = shared.upgrade()
+            && !shared.is_over.swap(true, Ordering::Relaxed)
+        {
+            // indicatif draws nothing from a thread that panics, and who panics may hold the bar.
+            let (done, cleared) = mpsc::channel();
+            let bar = shared.bar.clone();
+            std::thread::spawn(move || {
+                bar.finish_and_clear();
+                let _ = done.send(());
+            });
+            let _ = cleared.recv_timeout(EVERY);
         }
         keys::restore();
         report(panic);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use console::measure_text_width;
 use gputune::model::{
     Estimate, Metric, Purpose, Readings, Settings,
     quantity::{show_bytes, show_duration, show_number},
@@ -15,27 +16,58 @@ const LABEL: usize = 8;
 /// Rows for why a config is probed.
 const WHY: usize = 2;
 
-/// The block of a search that runs; `since` is the time since the status was told, `note` the last line.
-pub(super) fn block(status: &Status, since: Duration, note: &str, screen: Screen) -> Vec<String> {
-    // The last column stays free: some terminals break a line that fills it.
-    let page = Page { screen: Screen { columns: screen.columns.saturating_sub(1), ..screen }, lines: Vec::new() };
-    page.rule().budget(status, since).probe(status, since).best(status).last(note)
+/// The columns of the bar.
+const BAR: usize = 20;
+
+/// What a bar that is done counts.
+pub(super) const WHOLE_BAR: u64 = 1000;
+
+/// What the view says, and its bar.
+#[derive(Debug, PartialEq)]
+pub(super) struct Block {
+    screen: Screen,
+    /// Up to the bar.
+    before: String,
+    /// How much of the bar is done, of [`WHOLE_BAR`]; none where there is no room for a bar.
+    pub(super) done: Option<u64>,
+    /// What comes behind the bar, once that is there.
+    lines: Vec<String>,
 }
 
 /// The status in lines for who looks once.
 pub(in crate::cli) fn once(status: &Status, screen: Screen) -> Vec<String> {
-    let page = Page { screen, lines: Vec::new() };
-    let mut lines = page.budget(status, Duration::ZERO).probe(status, Duration::ZERO).best(status).lines;
-    lines.retain(|line| super::painter::width(line.trim_end()) > LABEL);
-    lines
+    let block = Block::new(screen).budget(status, Duration::ZERO).probe(status, Duration::ZERO).best(status);
+    let text = block.before + &block.lines.join("\n");
+    text.lines().filter(|line| measure_text_width(line.trim_end()) > LABEL).map(str::to_owned).collect()
 }
 
-struct Page {
-    screen: Screen,
-    lines: Vec<String>,
-}
+impl Block {
+    /// The block of a search that runs; `since` is the time since the status was told, `note` the last line.
+    pub(super) fn of(status: &Status, since: Duration, note: &str, screen: Screen) -> Self {
+        Self::on(screen).rule().budget(status, since).probe(status, since).best(status).last(note)
+    }
 
-impl Page {
+    /// A block of one line.
+    pub(super) fn line(note: &str, screen: Screen) -> Self {
+        Self::on(screen).last(note)
+    }
+
+    /// As a template of indicatif, which draws the bar.
+    pub(super) fn template(&self) -> String {
+        let literal = |text: &str| text.replace('{', "{{").replace('}', "}}");
+        let bar = if self.done.is_some() { format!("{{bar:{BAR}}}  ") } else { String::new() };
+        format!("{}{bar}{}", literal(&self.before), literal(&self.lines.join("\n")))
+    }
+
+    fn new(screen: Screen) -> Self {
+        Self { screen, before: String::new(), done: None, lines: Vec::new() }
+    }
+
+    /// The last column stays free: some terminals break a line that fills it.
+    fn on(screen: Screen) -> Self {
+        Self::new(Screen { columns: screen.columns.saturating_sub(1), ..screen })
+    }
+
     fn room(&self) -> usize {
         self.screen.columns.saturating_sub(LABEL)
     }
@@ -54,7 +86,6 @@ impl Page {
 
     /// What is spent, as a bar and in words.
     fn budget(mut self, status: &Status, since: Duration) -> Self {
-        const BAR: usize = 20;
         let elapsed = status.elapsed_s + since.as_secs_f64();
         let words = match status.confirmations {
             Some((done, all)) => format!("{} probes, {done} of {all} confirmations", status.searched),
@@ -67,13 +98,19 @@ impl Page {
             None => f64::from(status.searched) / f64::from(status.probes.max(1)),
         };
         let is_wide = self.room() >= BAR + 2 + words.chars().count();
-        let bar = if is_wide {
-            format!("{}  ", bar(share.max(elapsed / status.time_s.max(1e-9)), BAR))
-        } else {
-            String::new()
-        };
+        let share = share.max(elapsed / status.time_s.max(1e-9)).clamp(0.0, 1.0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "small"
+        )]
+        let done = (share * WHOLE_BAR as f64) as u64;
+        self.done = is_wide.then_some(done);
         let label = if status.confirmations.is_some() { "confirm" } else { "search" };
-        self.push(label, Tone::Plain, &format!("{bar}{words}"));
+        self.push(label, Tone::Plain, "");
+        self.before = std::mem::take(&mut self.lines).join("\n");
+        self.lines.push(shortened(&words, self.room()));
         self
     }
 
@@ -138,10 +175,10 @@ impl Page {
         self
     }
 
-    fn last(mut self, note: &str) -> Vec<String> {
+    fn last(mut self, note: &str) -> Self {
         let note = shortened(note, self.screen.columns);
         self.lines.push(self.screen.paint(Tone::Faint, &note));
-        self.lines
+        self
     }
 }
 
@@ -167,12 +204,6 @@ fn left(status: &Status, elapsed: f64) -> Option<String> {
         }
     };
     Some(duration(left.min(in_time)))
-}
-
-fn bar(share: f64, columns: usize) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "columns")]
-    let done = (share.clamp(0.0, 1.0) * columns as f64).round() as usize;
-    format!("{}{}", "━".repeat(done), "─".repeat(columns - done))
 }
 
 /// The settings in a line; where they do not fit, those that differ from the best.
@@ -340,7 +371,7 @@ mod tests {
     const NOTE: &str = "q or Ctrl-C stops and keeps everything";
 
     fn at(columns: usize) -> String {
-        block(&status(), Duration::ZERO, NOTE, Screen { columns, colours: false }).join("\n")
+        Block::of(&status(), Duration::ZERO, NOTE, Screen { columns, colours: false }).template()
     }
 
     #[test]
@@ -367,10 +398,11 @@ mod tests {
         let height = at(80).lines().count();
         for status in [status(), bare, early, long, extreme, confirming] {
             for columns in [40, 60, 80, 200] {
-                let block = block(&status, Duration::from_secs(1), NOTE, Screen { columns, colours: true });
-                assert_eq!(block.len(), height);
-                for line in block {
-                    assert!(super::super::painter::width(&line) < columns, "{columns}: {line}");
+                let block = Block::of(&status, Duration::from_secs(1), NOTE, Screen { columns, colours: true });
+                let text = block.template().replace("{bar:20}", &"━".repeat(BAR));
+                assert_eq!(text.lines().count(), height);
+                for line in text.lines() {
+                    assert!(measure_text_width(line) < columns, "{columns}: {line}");
                 }
             }
         }
