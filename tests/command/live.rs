@@ -61,6 +61,7 @@ fn a_search_shows_what_it_does_and_leaves_a_report() {
     assert!(!text.contains("q or Ctrl-C"), "the view is gone:\n{text}");
     assert!(terminal.is_as_before());
     let written = terminal.written();
+    assert!(written.contains("━╸─"), "a bar is drawn");
     for number in 1..=12 {
         assert!(written.contains(&format!("{number:>4}  x=")), "trial {number} scrolled by");
     }
@@ -113,7 +114,9 @@ fn after_a_resize_every_line_is_there_once() {
         let before = trials(&search);
         terminal.wait_until("the view in its new width", |rows| {
             let count = |word: &str| rows.iter().filter(|row| row.starts_with(word)).count();
-            count("search") == 1 && count("speed") == 1 && count("best    ") == 1 && trials(&search) > before
+            let newest = format!("{:>4}  x=", trials(&search));
+            let is_whole = count("search") == 1 && count("speed") == 1 && count("best    ") == 1;
+            is_whole && count(&newest) == 1 && trials(&search) > before
         });
         let widest = terminal.rows().iter().map(|row| row.chars().count()).max().unwrap();
         assert!(widest <= usize::from(columns));
