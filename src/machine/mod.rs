@@ -1,7 +1,7 @@
-//! The machine as it is: which GPUs, processors and disks there are, what they do right now, and how fast they can be. Nothing
-//! of it is ever changed. The only `unsafe` of the library is in `foreign`.
+//! Describes the machine: which GPUs, processors and disks it has, what they do right now, and how fast they can be. It
+//! never changes anything. The only `unsafe` of the library is in `foreign`.
 //!
-//! Start with [`Machine`], what there is; [`telemetry`] reads it again and again.
+//! Start with [`Machine`], which describes the machine once; [`telemetry`] reads changing values.
 
 pub mod ceilings;
 mod foreign;

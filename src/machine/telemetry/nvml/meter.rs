@@ -1,4 +1,4 @@
-//! What the rest of the program asks the meter of GPUs for.
+//! The interface of the GPU meter for the rest of the program.
 
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use super::worker::{Request, Worker};
 use super::{GpuIdentity, Visible};
 use crate::machine::telemetry::{GpuFacts, GpuState};
 
-/// Asks NVML, in a thread of its own. One probe can be watched at a time.
+/// A meter that asks NVML in a thread of its own. It can watch one probe at a time.
 #[derive(Debug)]
 pub struct GpuMeter {
     requests: Mutex<Sender<Request>>,
@@ -24,13 +24,13 @@ pub struct GpuMeter {
     driver: String,
 }
 
-/// How long a driver may take to wake up: without persistence it starts all GPUs then.
+/// How long a driver may take to start: without persistence it then initialises all GPUs. A round number.
 const TIME_TO_OPEN: Duration = Duration::from_secs(30);
 
-/// How long it may take to answer.
+/// How long the driver may take to answer: a round number.
 const TIME_TO_ANSWER: Duration = Duration::from_secs(5);
 
-/// How long a last look, and the numbers, may hold up the end of a probe.
+/// How long the last reading, and the evaluation, may delay the end of a probe: round numbers.
 const TIME_TO_LOOK: Duration = Duration::from_millis(300);
 const TIME_TO_END: Duration = Duration::from_secs(2);
 
@@ -47,7 +47,8 @@ impl GpuMeter {
     /// Opens the library of a certain name, which the loader looks for, or path.
     ///
     /// # Errors
-    /// There is none, it is broken, too old, has no driver or no permission, or does not answer, in a line.
+    /// There is no library, or it is broken, too old, without driver or permission, or does not answer; the line says
+    /// which.
     pub fn open(library: &OsStr) -> Result<Self, NoNvml> {
         let (requests, theirs) = channel();
         let answered = Arc::new(AtomicU64::new(0));
@@ -55,7 +56,7 @@ impl GpuMeter {
         let (library, counter) = (library.to_owned(), Arc::clone(&answered));
         let serve = move || match Nvml::builder().lib_path(&library).init() {
             Ok(nvml) => {
-                // Handles and samples borrow it, and a thread that hangs in the library never gives it back.
+                // Handles and samples borrow it, and a thread that hangs in the library never returns it.
                 let nvml: &'static Nvml = Box::leak(Box::new(nvml));
                 let driver = nvml.sys_driver_version().unwrap_or_else(|_| "unknown".to_owned());
                 let _ = opened.send(Ok(driver));
@@ -84,7 +85,7 @@ impl GpuMeter {
         self.ask(Request::List, TIME_TO_ANSWER)?
     }
 
-    /// What the GPUs that a program sees hold now.
+    /// Returns the memory that the GPUs visible to a program hold now.
     ///
     /// # Errors
     /// Why that cannot be told.
