@@ -1,7 +1,7 @@
-//! A first spec for a script: what can be set, how, and what it is today.
+//! Writes a first spec for a script: what can be set, how, and what it is set to today.
 //!
-//! [`help`] reads what a script prints for `--help`, [`Source`] reads its text; neither runs it. [`preset`] says which framework it
-//! is, [`plan`] decides what is searched and how it reaches the script, and [`draft`] writes the spec.
+//! [`help`] reads what a script prints for `--help`, [`Source`] reads its text; neither runs it. [`preset`] recognises
+//! the framework, [`plan`] decides what is searched and how it reaches the script, and [`draft`] writes the spec.
 
 mod argument;
 mod calls;
