@@ -1,4 +1,4 @@
-//! The live view on a terminal: a few lines at its foot, redrawn by a thread at most five times a second.
+//! The live view on a terminal: a few lines at the bottom, redrawn by a thread at most five times a second.
 
 pub(super) mod keys;
 mod painter;
@@ -19,7 +19,7 @@ use keys::Keys;
 use painter::Painter;
 pub(in crate::cli) use view::once;
 
-/// How often the view is drawn, and keys are looked at.
+/// How often the view is drawn and keys are read.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// A view that is shown until it is dropped.
@@ -37,7 +37,7 @@ struct Shared {
 
 struct State {
     painter: Painter,
-    /// What is shown, with when it was told.
+    /// The status that is shown, with the time of its arrival.
     status: Option<(Status, Instant)>,
     note: String,
     /// Finished lines that are not on the screen yet.
@@ -50,13 +50,13 @@ impl Live {
         std::io::stderr().is_terminal() && !colour::is_dumb()
     }
 
-    /// Shows `note` below what comes; `q` sets `quit`.
+    /// Begins a view with `note` as its last line; `q` sets `quit`.
     pub(super) fn begin(note: &str, quit: Arc<AtomicBool>) -> Self {
         let state = State { painter: Painter::default(), status: None, note: note.to_owned(), above: Vec::new() };
         let shared = Arc::new(Shared { state: Mutex::new(state), is_over: AtomicBool::new(false), quit });
         leave_no_mess_on_panic(&shared);
         let theirs = Arc::clone(&shared);
-        // Without the thread nothing moves between events; they are drawn all the same at the end.
+        // Without the thread nothing moves between events; events are still drawn at the end.
         let thread = std::thread::Builder::new().name("live view".to_owned()).spawn(move || theirs.run()).ok();
         Self { shared, thread }
     }
@@ -78,7 +78,7 @@ impl Live {
 }
 
 impl Drop for Live {
-    /// Takes the view away, and gives the terminal back.
+    /// Removes the view and restores the terminal.
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -100,7 +100,7 @@ impl Shared {
         let mut keys = Keys::listen();
         while !self.is_over.load(Ordering::Relaxed) {
             if continued.swap(false, Ordering::Relaxed) {
-                // The shell has written below, and set the terminal as it likes it.
+                // The shell has written below the view, and has changed the terminal's settings.
                 self.state().painter.forget();
                 keys = Keys::listen();
             }
@@ -134,14 +134,14 @@ impl State {
     }
 }
 
-/// Columns and rows.
+/// Returns columns and rows.
 fn size() -> (usize, usize) {
     const USUAL: (u16, u16) = (24, 80);
     let (rows, columns) = Term::stderr().size_checked().filter(|(_, columns)| *columns > 0).unwrap_or(USUAL);
     (usize::from(columns), usize::from(rows))
 }
 
-/// In one piece; a terminal that is gone does not matter to a search.
+/// Writes a text in one piece; a terminal that is gone does not matter to a search.
 fn write(text: &str) {
     if !text.is_empty() {
         let mut stderr = std::io::stderr().lock();
@@ -149,7 +149,7 @@ fn write(text: &str) {
     }
 }
 
-/// A panic is reported on a terminal as it was before, below what is there.
+/// Makes a panic restore the terminal and appear below the view.
 fn leave_no_mess_on_panic(shared: &Arc<Shared>) {
     let shared = Arc::downgrade(shared);
     let report = std::panic::take_hook();

@@ -1,19 +1,19 @@
-//! Lines that stay at the foot of a terminal, with finished ones scrolling up above them.
+//! Draws lines that stay at the bottom of a terminal, with finished ones scrolling up above them.
 //!
-//! Only what changed is written, in one piece, between the marks of a synchronized update (a terminal that does not know
-//! them ignores them), so nothing flickers. The cursor rests at the end of the last line.
+//! It writes only changes, in one piece, between the marks of a synchronized update (a terminal that does not know them
+//! ignores them), so nothing flickers. The cursor rests at the end of the last line.
 
 use std::collections::VecDeque;
 
 use unicode_width::UnicodeWidthStr;
 
-/// What is on the screen, and how to change it.
+/// The contents of the screen, and how to change them.
 #[derive(Debug, Default)]
 pub(super) struct Painter {
     drawn: Vec<String>,
-    /// The last finished lines, to be written again when the terminal has another size.
+    /// The latest finished lines, to write them again when the terminal's size changes.
     recent: VecDeque<String>,
-    /// The columns and rows that the terminal had then.
+    /// The columns and rows of the terminal at that time.
     size: (usize, usize),
 }
 
@@ -23,14 +23,14 @@ const TO_END_OF_LINE: &str = "\x1b[K";
 const TO_END_OF_SCREEN: &str = "\x1b[J";
 const EMPTY_SCREEN: &str = "\x1b[2J\x1b[H";
 
-/// Finished lines that are kept: more than a screen has.
+/// The number of finished lines that are kept: more than a screen has. A round number.
 const RECENT: usize = 300;
 
 impl Painter {
-    /// What to write so that the lines `above` stand above the block for good, and the block is `block`; nothing where
-    /// nothing changed. `size` is columns and rows.
+    /// Returns the text to write so that the lines `above` stand above the block for good, and the block is `block`;
+    /// empty if nothing changed. `size` is columns and rows.
     pub(super) fn frame(&mut self, above: &[String], mut block: Vec<String>, size: (usize, usize)) -> String {
-        // A block that is higher than the screen could not be gone back to.
+        // The cursor could not go back to the start of a block that is higher than the screen.
         block.truncate(size.1.saturating_sub(1).max(1));
         self.recent.extend(above.iter().cloned());
         while self.recent.len() > RECENT {
@@ -51,12 +51,12 @@ impl Painter {
         if text.is_empty() { text } else { format!("{BEGIN}{text}{END}") }
     }
 
-    /// Forgets what is on the screen: what comes next begins on a new line.
+    /// Forgets what is on the screen, so that the next output begins on a new line.
     pub(super) fn forget(&mut self) {
         self.drawn.clear();
     }
 
-    /// The lines that are others than before, each written over the old one.
+    /// Returns the changed lines, each written over the old one.
     fn changed(&self, block: &[String]) -> String {
         let last = block.len() - 1;
         let mut text = String::new();
@@ -68,12 +68,12 @@ impl Painter {
         if text.is_empty() {
             return text;
         }
-        // Back to where the cursor rests.
+        // Goes back to where the cursor rests.
         let width = block.last().map_or(0, |line| width(line));
         if width > 0 { format!("{text}\x1b[{width}C") } else { text }
     }
 
-    /// Everything anew, over what was there.
+    /// Returns everything anew, over the previous output.
     fn whole(&self, above: &[String], block: &[String]) -> String {
         let mut text = format!("{}\r", up(self.drawn.len().saturating_sub(1)));
         for line in above {
@@ -83,8 +83,8 @@ impl Painter {
         text + &lines.join("\r\n") + TO_END_OF_SCREEN
     }
 
-    /// The whole screen in its new size. Where the old lines are now cannot be known: one terminal breaks those that are
-    /// too long, another cuts them off, and a third tells of its new size only a moment later.
+    /// Returns the whole screen for its new size. Where the old lines are now cannot be known: one terminal breaks
+    /// lines that are too long, another cuts them off, and a third reports its new size only a moment later.
     fn again(&self, block: &[String], (columns, rows): (usize, usize)) -> String {
         let rows_of = |line: &String| width(line).div_ceil(columns.max(1)).max(1);
         let mut free = rows.saturating_sub(block.len());
@@ -99,7 +99,7 @@ impl Painter {
     }
 }
 
-/// The columns that a line takes; colours take none.
+/// Returns the columns that a line takes; colours take none.
 pub(super) fn width(line: &str) -> usize {
     let mut parts = line.split("\x1b[");
     let first = parts.next().unwrap_or_default().width();
@@ -122,7 +122,7 @@ mod tests {
         texts.iter().map(|&text| text.to_owned()).collect()
     }
 
-    /// What a terminal shows after some frames, from the top, without empty lines at its end.
+    /// Returns what a terminal shows after some frames, from the top, without empty lines at the end.
     fn shown(terminal: &vt100::Parser) -> Vec<String> {
         let (_, columns) = terminal.screen().size();
         let mut rows: Vec<String> = terminal.screen().rows(0, columns).map(|row| row.trim_end().to_owned()).collect();
