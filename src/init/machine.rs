@@ -22,7 +22,7 @@ pub struct Means {
 const BF16_FEATURES: &[&str] = &["avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"];
 
 impl Means {
-    /// Of a machine that was looked at.
+    /// Takes the facts from a description of the machine.
     pub fn of(machine: &Machine) -> Self {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let features = cpuinfo.lines().find(|line| line.starts_with("flags") || line.starts_with("Features"));

@@ -49,7 +49,7 @@ impl Timeline {
         PathBuf::from(format!("timelines/{number:04}.json"))
     }
 
-    /// Reads the timeline of a trial; none where there is none that can be read.
+    /// Reads the timeline of a trial; `None` if there is no readable one.
     pub fn read(folder: &Path, number: u32) -> Option<Self> {
         /// More than sixty parts need; a longer file is not one of these.
         const LONGEST: u64 = 1 << 16;

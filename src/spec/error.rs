@@ -130,6 +130,7 @@ impl SourceFile {
 
 /// Suggests the known name that was most likely meant, or lists all of them.
 pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> String {
+    /// The Jaro-Winkler similarity from which on a name is suggested: a round number.
     const LIKELY: f64 = 0.75;
     let known: Vec<&str> = known.collect();
     let closest = known

@@ -211,6 +211,7 @@ fn rival(status: &Status) -> Option<f64> {
 
 /// Draws the interval on a line from zero, with the best so far as a mark: `──────[──●──]─────│────`.
 fn scale(rate: Option<Estimate>, best: Option<f64>, columns: usize) -> String {
+    /// How far the line goes beyond the larger of both numbers: a round number, so that there is some room.
     const BEYOND: f64 = 1.15;
     let Some(rate) = rate.filter(|_| columns >= 20) else { return String::new() };
     let (low, high) = (rate.low.unwrap_or(rate.value).max(0.0), rate.high.unwrap_or(rate.value));

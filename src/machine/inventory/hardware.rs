@@ -12,12 +12,12 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// Asks the driver for the GPUs that programs see; `None` where there is none, or no driver that tells.
+    /// Asks the driver for the GPUs that programs see; `None` if there are none, or no driver answers.
     pub fn detect() -> Option<Self> {
         Self::of(&super::patiently(super::visible_gpus)?)
     }
 
-    /// Of these GPUs.
+    /// Returns the least capable of these GPUs.
     pub fn of(gpus: &[crate::machine::telemetry::GpuFacts]) -> Option<Self> {
         let known = gpus
             .iter()

@@ -33,7 +33,7 @@ pub struct GpuProcess {
 pub struct GpuState {
     /// The GPUs that may be used.
     pub gpus: Vec<GpuMemory>,
-    /// Who computes on them.
+    /// The processes that compute on them.
     pub processes: Vec<GpuProcess>,
 }
 

@@ -29,9 +29,9 @@ const KEPT: usize = 4096;
 struct Sample {
     at: Instant,
     usage: Option<Usage>,
-    /// Of the whole machine.
+    /// The pressure on the whole machine.
     machine: Pressure,
-    /// Of the probe's control group, while the probe is in it.
+    /// The pressure in the probe's control group, while the probe is in it.
     group: Option<Pressure>,
     /// In the order of the quotas.
     periods: Vec<Option<Periods>>,
@@ -149,6 +149,7 @@ impl HostMeter {
     /// Returns the ends of the time that the probe was in its group, if that covers nearly all of the time between two
     /// moments; the probe is moved there after its start.
     fn in_group(&self, from: Instant, to: Instant) -> Option<(&Sample, Pressure, &Sample, Pressure)> {
+        /// The share of the time that counts as nearly all of it: a round number.
         const NEARLY_ALL: f64 = 0.8;
         let (first, last) = self.ends(from, to, |sample| sample.group.is_some())?;
         let is_covered = last.at.duration_since(first.at) >= to.saturating_duration_since(from).mul_f64(NEARLY_ALL);

@@ -194,7 +194,7 @@ pub(crate) struct MatrixProduct {
     /// The layouts of the right factor, the left factor and the result. cuBLASLt stores by columns, so the same bytes
     /// are the transposed matrices, and `(a b)' = b' a'`.
     layouts: [Layout; 3],
-    /// Of the left factor, the right factor, the result.
+    /// The lengths of the left factor, the right factor and the result.
     bytes: [usize; 3],
     proposals: Vec<Proposal>,
 }
@@ -291,7 +291,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// Of a matrix stored column by column.
+    /// Makes the layout of a matrix stored column by column.
     fn new(table: &'static BlasTable, element: Element, [rows, columns]: [usize; 2]) -> Result<Self, CudaError> {
         let mut layout = ptr::null_mut();
         let leading = i64::try_from(rows).map_err(|_| CudaError::BadSize(format!("{rows} rows are too many")))?;

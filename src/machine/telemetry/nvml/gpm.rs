@@ -98,6 +98,7 @@ pub(super) fn between(nvml: &Nvml, first: &GpmSample<'_>, last: &GpmSample<'_>) 
 /// Checks a value: NVML returns "not a number" for what it could not measure. A share may be a little above 1 because
 /// it refers to another clock.
 fn sensible(value: f64, unit: f64) -> Told<f64> {
+    /// In per cent. A round number: how far above 100 another clock can bring a share.
     const MOST: f64 = 110.0;
     let is_share = unit < 1.0;
     if !value.is_finite() || value < 0.0 || is_share && value > MOST {

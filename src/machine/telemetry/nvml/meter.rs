@@ -88,33 +88,33 @@ impl GpuMeter {
     /// Returns the memory that the GPUs visible to a program hold now.
     ///
     /// # Errors
-    /// Why that cannot be told.
+    /// The memory cannot be read; the line says why.
     pub fn read(&self, visible: &Visible) -> Result<GpuState, String> {
         self.ask(|reply| Request::Read(visible.clone(), reply), TIME_TO_ANSWER)?
     }
 
-    /// What is known of all GPUs and instances, those that a program does not see included, and which numbers can be
-    /// had of them.
+    /// Returns the facts about all GPUs and instances, including those that a program does not see, and which numbers
+    /// each can report.
     ///
     /// # Errors
-    /// Why that cannot be told.
+    /// The facts cannot be read; the line says why.
     pub fn facts(&self, visible: &Visible) -> Result<Vec<GpuFacts>, String> {
         self.ask(|reply| Request::Facts(visible.clone(), reply), TIME_TO_ANSWER)?
     }
 
-    /// Begins to watch a probe: the process `root` and all below it, on the GPUs that it sees. `idle` is what was in use
-    /// before it. Nothing is waited for.
+    /// Begins to watch a probe: the process `root` and its descendants, on the GPUs that it sees. `idle` is what was in
+    /// use before it. Returns at once.
     pub fn begin(&self, visible: &Visible, root: u32, idle: GpuState) {
         self.send(Request::Begin { visible: visible.clone(), root, idle });
     }
 
-    /// Looks at the probe once more, while its processes are still there, unless that takes long.
+    /// Reads the probe's state once more, while its processes still exist, unless that takes long.
     pub fn look(&self) {
         let _ = self.ask(Request::Look, TIME_TO_LOOK);
     }
 
-    /// Asks what the GPUs that are watched did between two moments, without waiting for the answer and without ending to
-    /// watch; not while another question is open.
+    /// Asks what the watched GPUs did between two moments, without waiting for the answer and without ending the watch.
+    /// `None` while another question is open.
     pub fn ask_now(&self, window: Window) -> Option<Receiver<Result<Metered, String>>> {
         if self.behind() > 0 {
             return None;
@@ -123,10 +123,10 @@ impl GpuMeter {
         self.send(Request::Now(window, reply)).then_some(answer)
     }
 
-    /// Ends to watch: what the GPUs did in the measured time.
+    /// Ends the watch; returns what the GPUs did in the measured time.
     ///
     /// # Errors
-    /// Why nothing is known of any.
+    /// Nothing is known about any GPU; the line says why.
     pub fn end(&self, window: Window) -> Result<Metered, String> {
         self.ask(|reply| Request::End(window, reply), TIME_TO_END)?
     }
@@ -140,14 +140,14 @@ impl GpuMeter {
 
     /// How many requests are not answered yet.
     fn behind(&self) -> u64 {
-        // Others ask meanwhile: what is read first may only be too small.
+        // Others may ask in between, so the count that is read first can only be too small.
         let answered = self.answered.load(Ordering::SeqCst);
         self.sent.load(Ordering::SeqCst).saturating_sub(answered)
     }
 
     fn ask<T>(&self, request: impl FnOnce(SyncSender<T>) -> Request, time: Duration) -> Told<T> {
         const SILENT: &str = "NVML does not answer";
-        // What was asked without waiting may still be under way; of more, one has been waited for in vain.
+        // One request that was made without waiting may still be open; if there are more, an earlier one timed out.
         if self.behind() > 1 {
             return Err(SILENT.to_owned());
         }
