@@ -1,4 +1,4 @@
-//! What a script takes: asked of itself by `--help`, read from its source, and seen in its command.
+//! Finds out what a script accepts: by its `--help`, from its source, and from its command.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,11 +13,11 @@ use tempfile::TempDir;
 use super::exit::{Exit, Failed};
 use super::{diagnostic, scripts};
 
-/// What refuses the writes of a script that is asked for its help.
+/// The guard that refuses writes while a script is asked for its help.
 const GUARD: &str = include_str!("../../python/asking/sitecustomize.py");
 
-/// Variables that are set while a script is asked for its help: it needs no GPU, its lines are not broken, nothing is
-/// installed, tracked or kept for it.
+/// Variables that are set while a script is asked for its help, so that it needs no GPU, its lines are not broken, and
+/// nothing is installed, tracked or kept for it.
 const ASKED_WITH: &[(&str, &str)] = &[
     ("CUDA_VISIBLE_DEVICES", ""),
     ("COLUMNS", "200"),
@@ -27,21 +27,21 @@ const ASKED_WITH: &[(&str, &str)] = &[
     ("WANDB_MODE", "disabled"),
     ("TF_CPP_MIN_LOG_LEVEL", "3"),
     ("PYTHONDONTWRITEBYTECODE", "1"),
-    // uv's documentation, "Environment variables": it starts what is there already.
+    // uv's documentation, "Environment variables": uv then starts what is already installed.
     ("UV_NO_SYNC", "1"),
     ("UV_OFFLINE", "1"),
 ];
 
-/// What a script takes.
+/// What a script accepts.
 pub(super) struct Told {
     pub(super) arguments: Vec<Argument>,
-    /// Values without a name that it must have.
+    /// Positional values that it requires.
     pub(super) values: Vec<String>,
-    /// Who told of them.
+    /// The source of this knowledge.
     pub(super) told_by: String,
 }
 
-/// The script that is to be asked, and where.
+/// The script to ask, and where.
 pub(super) struct Asked<'a> {
     pub(super) command: &'a Command,
     pub(super) source: &'a Source,
@@ -52,7 +52,7 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The arguments that the script takes, and who told of them.
+    /// Returns the arguments that the script accepts, and the source of that knowledge.
     pub(super) fn arguments(&self) -> Result<Told, Failed> {
         let mut told = self.by_help_or_source()?;
         let own = self.source.own_options(self.command, self.cwd);
@@ -60,13 +60,13 @@ impl Asked<'_> {
             "The script reads its command line itself; names as its source has them.".clone_into(&mut told.told_by);
         }
         told.arguments.extend(own);
-        // Whoever gives an argument has a script that takes it, whatever its help or its source tells.
+        // If a command gives an argument, the script accepts it, whatever its help or its source says.
         let given = init::told(self.command, &told.arguments);
         if !given.is_empty() && told.arguments.is_empty() {
             "Arguments as the command gives them.".clone_into(&mut told.told_by);
         }
         told.arguments.extend(given);
-        // What a shell script around it says is what it does where nobody says otherwise.
+        // Values that a shell script passes are the defaults of that shell script.
         let mut inner = Words::of(self.command.inner());
         for argument in told.arguments.iter_mut().filter(|_| self.command.inner() != self.command) {
             if let Some(given) = inner.set(argument, "x") {
@@ -97,7 +97,7 @@ impl Asked<'_> {
         Ok(Told { arguments: declared, values: Vec::new(), told_by: told_by.to_owned() })
     }
 
-    /// What the source declares, the files of its configuration included.
+    /// Returns what the source declares, including its configuration files.
     fn declared(&self) -> Vec<Argument> {
         let mut declared = self.source.arguments();
         if let Some(script) = self.command.script(self.cwd) {
@@ -127,7 +127,7 @@ impl Asked<'_> {
 
 const FROM_SOURCE: &str = "Arguments as the script's source declares them.";
 
-/// Lays the guard down; the variables that bring it in.
+/// Writes the guard to disk; returns the variables that load it.
 fn guarded(scratch: &TempDir) -> std::io::Result<Vec<(String, String)>> {
     let (guard, temporary) = (scratch.path().join("guard"), scratch.path().join("tmp"));
     fs::create_dir(&guard)?;
@@ -144,7 +144,7 @@ fn guarded(scratch: &TempDir) -> std::io::Result<Vec<(String, String)>> {
     ])
 }
 
-/// Says why there is no help, and what is taken instead.
+/// Reports why there is no help, and what is used instead.
 fn warn_of_no_help(printed: &Printed, shown: &str, time: &str, nothing_declared: bool) {
     let problem = match &printed.end {
         PrintedEnd::TimeIsUp => format!("it printed no help within {time}, and was ended"),
@@ -168,7 +168,7 @@ fn warn_of_no_help(printed: &Printed, shown: &str, time: &str, nothing_declared:
     }
 }
 
-/// The help's argument with the default of the source, where the help tells none.
+/// Adds the default from the source to an argument of the help, if the help has none.
 fn with_default(mut argument: Argument, declared: &[Argument]) -> Argument {
     if argument.default.is_none() {
         let same = |known: &&Argument| known.names.iter().any(|name| argument.names.contains(name));

@@ -1,4 +1,5 @@
-//! The report on the best config, with what only the command line knows: the command, and the device's ceilings.
+//! Completes the report on the best config with what only the command line knows: the command, and the device's
+//! ceilings.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use gputune::search::{Study, WarmStart};
 
 use super::paths;
 
-/// What a command is rendered with beside its settings.
+/// What is needed to render a command, besides its settings.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) gputune: PathBuf,
@@ -19,25 +20,25 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    /// For the trial of this number of a search with the folder `out`.
+    /// Makes it for the trial of this number, in a search with the folder `out`.
     pub(super) fn new(out: &Path, number: u32) -> Self {
         Self { gputune: paths::gputune_path(), probe_dir: CommandProber::probe_dir(out, number) }
     }
 
-    /// For the trial that found a config.
+    /// Makes it for the trial that found a config.
     pub(super) fn of(study: &Study, config: &Settings, out: &Path) -> Self {
         let found = study.space.locate(&config.chosen(&study.space)).ok();
         let number = found.and_then(|config| study.history.of(&config).next().map(|trial| trial.number));
         Self::new(out, number.unwrap_or(0))
     }
 
-    /// With a command.
+    /// Combines it with a command.
     pub(super) fn with<'c>(&'c self, step: &'c StepTemplate, space: &'c Space) -> Run<'c> {
         Run { step, space: Some(space), gputune: &self.gputune, probe_dir: &self.probe_dir }
     }
 }
 
-/// The report on the best config of a search with the folder `out`; `None` when none is feasible.
+/// Makes the report on the best config of a search with the folder `out`; `None` when none is feasible.
 pub(super) fn report(
     study: &Study,
     device: &Device,
@@ -50,7 +51,8 @@ pub(super) fn report(
     Some(BestReport { warm_start: warm_start.to_vec(), ..best })
 }
 
-/// Adds the command that runs the best config, with the files of the trial that found it, and what it does not carry.
+/// Adds the command that runs the best config, with the files of the trial that found it, and the settings that the
+/// command does not carry.
 fn with_command(best: BestReport, study: &Study, template: &StepTemplate, device: &Device, out: &Path) -> BestReport {
     let ran = Ran::of(study, &best.config, out);
     let set = best.to_set().clone();
@@ -69,7 +71,7 @@ fn with_command(best: BestReport, study: &Study, template: &StepTemplate, device
     }
 }
 
-/// Adds how far the config is from what its GPUs reached, where that was measured.
+/// Adds how the config compares with the ceilings of its GPUs, if these were measured.
 fn with_compute(best: BestReport, study: &Study, template: &StepTemplate, device: &Device) -> BestReport {
     let Some(winner) = study.best().map(|best| best.winner) else { return best };
     let known = known_ceilings(device, &winner.measurement.machine.gpus);
@@ -77,7 +79,7 @@ fn with_compute(best: BestReport, study: &Study, template: &StepTemplate, device
     BestReport { compute: Compute::of(&winner.measurement, precision, known.as_ref()), ..best }
 }
 
-/// What was measured of GPUs at best, where one of those that trained, or another of their model, was.
+/// Returns the ceilings of one of the GPUs that trained, or of another of their model, if they were measured.
 pub(super) fn known_ceilings(device: &Device, gpus: &[GpuUse]) -> Option<Ceilings> {
     let folder = ceilings::folder().filter(|_| device.is_gpu)?;
     ceilings::known(&folder, device, gpus)

@@ -1,4 +1,4 @@
-//! `gputune check`: what a search would do, without starting anything.
+//! `gputune check`: shows what a search would do, without starting anything.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(Exit::Found)
 }
 
-/// What better means, where it is not just throughput.
+/// Describes the objective, if it is not just throughput.
 fn objective_words(objective: &Objective) -> String {
     let way = |direction| if direction == Direction::Maximize { "largest" } else { "smallest" };
     let goals: Vec<String> =
@@ -138,13 +138,14 @@ fn describe_space(space: &Space, apply: &Apply, text: &mut String) {
     }
 }
 
-/// What the search learns from; all of it says something, or it is an error.
+/// Returns the earlier studies to learn from; a study that says nothing about the search is an error.
 fn earlier(spec: &Spec, out: &Path) -> Result<Vec<Earlier>, SpecError> {
     let studies = spec.earlier_studies(out)?;
     Ok(studies.iter().filter_map(|study| study.seen_from(&spec.space, &spec.objective).ok()).collect())
 }
 
-/// The commands that come whatever the results are: the baseline, and what the strategy asks for while they are out.
+/// Describes the commands that do not depend on results: the baseline, and the strategy's proposals before the first
+/// result.
 fn describe_commands(spec: &Spec, earlier: &[Earlier], out: &Path, text: &mut String) {
     const SHOWN: usize = 3;
     let history = History::default();

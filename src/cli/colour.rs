@@ -1,4 +1,4 @@
-//! Whether there are colours, and how wide a report is.
+//! Decides whether text is coloured, and how wide a report is.
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;
@@ -20,12 +20,12 @@ pub(super) enum When {
 
 static WHEN: OnceLock<When> = OnceLock::new();
 
-/// Keeps what the command line asks for.
+/// Stores what the command line asks for.
 pub(super) fn ask(when: When) {
     let _ = WHEN.set(when);
 }
 
-/// Whether text for a terminal, or for something else, is coloured (<https://no-color.org>).
+/// Whether text is coloured, on a terminal or elsewhere (<https://no-color.org>).
 fn colours(is_terminal: bool) -> bool {
     let unwanted = || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || is_dumb();
     match WHEN.get().copied().unwrap_or_default() {
@@ -45,19 +45,19 @@ pub(super) fn on_stderr() -> bool {
     colours(std::io::stderr().is_terminal())
 }
 
-/// What a report on standard error is written on.
+/// Returns the screen of a report on standard error.
 pub(super) fn stderr() -> Screen {
     const ELSEWHERE: usize = 100;
     screen(&Term::stderr(), on_stderr(), ELSEWHERE)
 }
 
-/// What a report on standard output is written on.
+/// Returns the screen of a report on standard output.
 pub(super) fn stdout() -> Screen {
     const ELSEWHERE: usize = 80;
     screen(&Term::stdout(), colours(std::io::stdout().is_terminal()), ELSEWHERE)
 }
 
-/// The width of the terminal; elsewhere what `COLUMNS` says, or a default.
+/// Returns the width of the terminal; if there is none, the value of `COLUMNS`, or a default.
 fn screen(term: &Term, colours: bool, elsewhere: usize) -> Screen {
     const LEAST: usize = 40;
     let told = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());

@@ -1,4 +1,4 @@
-//! `gputune demo-step`: the training job that comes along, as a command.
+//! `gputune demo-step`: the built-in training job, as a command.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ const FRAMEWORK: &str = concat!("gputune demo-step ", env!("CARGO_PKG_VERSION"))
 
 pub(super) fn run(args: &Args) -> super::Result {
     let mut reporter = Reporter::from_env().map_err(|error| Failed::because(Exit::Impossible, &error))?;
-    // A probe that is gone is no failure of the step.
+    // If the probe is gone, that is no failure of the step.
     let _ = reporter.hello(FRAMEWORK);
     train(args, &mut reporter).map_err(|error| {
         let kind = match error {
@@ -81,7 +81,7 @@ fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoErro
         data_dir: args.data_dir.clone().unwrap_or(default.data_dir),
         ..DemoOptions::default()
     })?;
-    // The ceilings that they are compared with are those of GPUs.
+    // They are reported for a GPU only, because the ceilings they are compared with are those of GPUs.
     let flops = trainer.gpu().map(|_| trainer.flops_per_step());
     if let Some(model) = trainer.gpu() {
         let _ = reporter.hello(&format!("{FRAMEWORK}, GPU {model}"));
@@ -102,7 +102,7 @@ fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoErro
             .and_then(|()| reporter.step_with(step.samples, Some(step.loss), flops))
             .and_then(|()| reporter.memory(memory.peak_bytes, memory.limit_bytes));
         if reported.is_err() {
-            // The probe has what it wanted.
+            // The probe has what it needs.
             break;
         }
         if spoke.elapsed() >= SPEAK_EVERY || number == args.steps {

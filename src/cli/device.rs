@@ -1,4 +1,4 @@
-//! `gputune device`: what is here, and what it could do at best.
+//! `gputune device`: shows what the machine has, and its ceilings.
 
 use std::path::{Path, PathBuf};
 
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(Exit::Found)
 }
 
-/// What was measured earlier, of the GPUs that are here.
+/// Returns the ceilings that were measured earlier, for the GPUs of this machine.
 fn kept(machine: &Machine) -> Vec<Ceilings> {
     let Some(folder) = ceilings::folder() else { return Vec::new() };
     let driver = machine.driver_key();

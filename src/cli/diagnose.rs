@@ -1,4 +1,4 @@
-//! `gputune diagnose`: what a training job waits for, what that is worth, and what helps.
+//! `gputune diagnose`: finds what a training job waits for, what a cure is worth, and what helps.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -69,16 +69,16 @@ fn time(text: &str) -> Result<Duration, String> {
     if usual.contains(&time) { Ok(time) } else { Err("from 5s to 24h".to_owned()) }
 }
 
-/// What is examined.
+/// The job that is examined.
 struct Subject {
     space: Space,
     step: CommandStep,
     limits: Limits,
     settings: Settings,
-    /// Whether what is not among the settings is left as the job has it.
+    /// Whether parameters that are not among the settings are left as the job has them.
     is_as_it_is: bool,
     device: Device,
-    /// As a person knows it.
+    /// Its name for people.
     job: String,
     /// The spec, where there is one.
     spec: Option<(PathBuf, String)>,
@@ -161,7 +161,7 @@ fn of_spec(path: &Path, args: &Args) -> Result<Subject, Failed> {
     step.may_count_steps = true;
     let line = settings.line();
     let job = if line.is_empty() { path.display().to_string() } else { format!("{}, {line}", path.display()) };
-    // A diagnosis is not a search: its own time limits it, not that of a search's probe.
+    // A diagnosis is not a search, so its own time limit applies instead of that of a search's probe.
     let limits = spec.limits;
     Ok(Subject {
         space: spec.space,
@@ -214,7 +214,7 @@ fn of_command(command: &[String]) -> Result<Subject, Failed> {
     })
 }
 
-/// `gputune-out/<name>-diagnose`: by the spec, or the script in the command.
+/// Returns `gputune-out/<name>-diagnose`, named after the spec, or after the script in the command.
 fn default_folder(args: &Args) -> PathBuf {
     let script = || args.command.iter().find(|word| word.ends_with(".py")).or(args.command.first()).map(PathBuf::from);
     let named = args.config.clone().or_else(script).unwrap_or_else(|| PathBuf::from("job"));
@@ -223,7 +223,7 @@ fn default_folder(args: &Args) -> PathBuf {
     folder.into()
 }
 
-/// What to run next.
+/// Returns what to run next.
 fn next(args: &Args, wrote: Option<&Path>, examined: &Examined, has_adapter: bool) -> String {
     if let Some(path) = wrote {
         return format!("gputune search {}", shell_word(&path.display().to_string()));
@@ -275,7 +275,7 @@ fn impossible(error: &ProbeError) -> Failed {
     }
 }
 
-/// A differential probe's result in a few words.
+/// Describes a differential probe's result in a few words.
 fn result_words(ran: &Ran) -> String {
     match ran {
         Ran::Measured(measurement) => match measurement.throughput {
@@ -292,7 +292,7 @@ fn result_words(ran: &Ran) -> String {
     }
 }
 
-/// What a probe is called while it runs.
+/// Returns the name of a probe while it runs.
 fn label(which: Option<diagnosis::Differential>) -> &'static str {
     which.map_or("the job as it is", |which| which.row().label)
 }

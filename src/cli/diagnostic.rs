@@ -1,17 +1,17 @@
-//! How mistakes and errors look.
+//! Prints mistakes and errors.
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use gputune::spec::SpecError;
 
 use super::colour;
 
-/// A mistake in a spec: file, line, column, the line with a caret, a hint.
+/// Prints a mistake in a spec: file, line, column, the line with a caret, a hint.
 pub(super) fn print_spec_error(error: &SpecError) {
     let renderer = if colour::on_stderr() { Renderer::styled() } else { Renderer::plain() };
     eprintln!("{}", spec_error(error, &renderer));
 }
 
-/// A text in one line, whatever signs a name in it has.
+/// Returns a text as one line, whatever characters a name in it has.
 fn in_one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for sign in text.chars() {
@@ -20,7 +20,7 @@ fn in_one_line(text: &str) -> String {
     line
 }
 
-/// A text without orders to a terminal; its lines stay.
+/// Returns a text without control sequences; its lines stay.
 fn without_orders(text: &str) -> String {
     text.replace(|sign: char| sign.is_control() && sign != '\n', " ")
 }
@@ -37,7 +37,7 @@ fn spec_error(error: &SpecError, renderer: &Renderer) -> String {
     renderer.render(&[group])
 }
 
-/// Any other error: one line, the last words of the user's step, a hint.
+/// Prints any other error: one line, the last lines of the user's step, a hint.
 pub(super) fn print_error(message: &str, last_lines: &[String], hint: Option<&str>) {
     let (red, bold, reset) = if colour::on_stderr() { ("\x1b[1;31m", "\x1b[1m", "\x1b[0m") } else { ("", "", "") };
     let message = without_orders(message);
@@ -53,19 +53,19 @@ pub(super) fn print_error(message: &str, last_lines: &[String], hint: Option<&st
     }
 }
 
-/// What the spec's space is searched without on this machine.
+/// Prints what is left out of the spec's space on this machine.
 pub(super) fn print_left_out(left_out: &[gputune::spec::LeftOut]) {
     for left_out in left_out {
         eprintln!("note: {}", left_out.line());
     }
 }
 
-/// Something that is to be known beside a result.
+/// Prints a note beside a result.
 pub(super) fn print_note(message: &str) {
     eprintln!("note: {}", in_one_line(message));
 }
 
-/// Something that is allowed but probably not meant.
+/// Prints a warning about something that is allowed but probably not meant.
 pub(super) fn print_warning(message: &str) {
     let (yellow, reset) = if colour::on_stderr() { ("\x1b[33m", "\x1b[0m") } else { ("", "") };
     eprintln!("{yellow}warning{reset}: {}", in_one_line(message));

@@ -1,4 +1,4 @@
-//! `gputune emit`: the best config of a search once more, in any form.
+//! `gputune emit`: prints the best config of a search again, in any form.
 
 use std::path::{Path, PathBuf};
 
@@ -70,14 +70,15 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(Exit::Found)
 }
 
-/// The best config of a folder, and what is known of its parameters.
+/// The best config in a folder, with the facts about its parameters.
 struct Found {
     best: BestReport,
     kept: Option<Kept>,
 }
 
 impl Found {
-    /// Reads the folder of a search, which may still run; of one that only has the best config left, that.
+    /// Reads the folder of a search, which may still be running. If only the best config is left in the folder, reads
+    /// that.
     fn read(dir: &Path) -> Result<Self, Failed> {
         match report::read(dir) {
             Ok(kept) => {
@@ -98,7 +99,7 @@ impl Found {
         }
     }
 
-    /// The settings that a parameter could have, as far as they are few.
+    /// Returns the settings that a parameter could have, if they are few.
     fn settings_of(&self, name: &str) -> Vec<Value> {
         const MOST: u32 = 64;
         let space = self.kept.as_ref().map(|kept| &kept.study.space);
@@ -120,7 +121,7 @@ impl Found {
     }
 }
 
-/// Writes the config into a file that is there, and prints the lines that change.
+/// Writes the config into an existing file, and prints the lines that change.
 fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
     let settings = &found.best.config;
     for name in args.map.iter().map(|(name, _)| name).chain(&args.skip) {
@@ -142,7 +143,7 @@ fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
     };
     let language =
         Language::of(file).map_err(|refusal| Failed::new(Exit::Usage, refusal.message).hint(refusal.hint))?;
-    // A link stays one: what it leads to is written.
+    // A link stays a link; the file it leads to is written.
     let (target, old) = file
         .canonicalize()
         .and_then(|target| std::fs::read_to_string(&target).map(|text| (target, text)))
@@ -174,7 +175,8 @@ fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
     })
 }
 
-/// Prints the best config of a search with the folder `out`, and on standard error what the form has no place for.
+/// Prints the best config of a search with the folder `out`, and on standard error everything that the form cannot
+/// contain.
 pub(super) fn print(
     format: &Format,
     best: &BestReport,
@@ -188,7 +190,7 @@ pub(super) fn print(
     write(format, &Chosen { settings, apply: &step.apply.applied, space, run, next })
 }
 
-/// The settings that a form writes: what is to be set where it is the command that takes them, else all that are known.
+/// Returns the settings that a form writes: if a command takes them, only those to apply; else all that are known.
 fn settings_for(format: &Format, best: &BestReport) -> Settings {
     if ["args", "env", "command"].contains(&format.name) {
         return best.to_set().clone();
@@ -197,7 +199,7 @@ fn settings_for(format: &Format, best: &BestReport) -> Settings {
     known.map(|(name, value)| (name.to_owned(), value.clone())).collect()
 }
 
-/// Whether a form can be had of a spec's command: before a search, and not at its end.
+/// Checks, before a search and not at its end, that a form is possible for a spec's command.
 pub(super) fn check(format: &Format, spec: &Spec) -> Result<(), Failed> {
     let (ran, nothing) = (Ran::new(Path::new(""), 0), Settings::default());
     let run = Some(ran.with(spec.step.template(), &spec.space));

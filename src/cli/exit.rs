@@ -1,4 +1,4 @@
-//! Exit codes, and failures on their way to one.
+//! Exit codes, and the failures that lead to them.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use gputune::spec::SpecError;
 
 use super::diagnostic;
 
-/// How the program ends.
+/// The ways in which the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     Found,
@@ -22,7 +22,7 @@ pub(super) struct Row {
     pub(super) code: u8,
     /// What it means, for `--help`.
     pub(super) meaning: &'static str,
-    /// What leads to it, for the documentation.
+    /// The conditions that lead to it, for the documentation.
     #[cfg(test)]
     pub(super) when: &'static str,
 }
@@ -63,10 +63,10 @@ rows! {
          from there. A second signal ends gputune at once and prints nothing.";
 }
 
-/// Lines of `--help` that are broken by hand have at most this many columns.
+/// The most columns of lines in `--help` that are broken by hand.
 const COLUMNS: usize = 98;
 
-/// What stands below the help of the program.
+/// Returns the text below the help of the program.
 pub(super) fn help() -> String {
     let mut text = String::from("Exit codes:\n");
     for row in ROWS {
@@ -83,10 +83,10 @@ pub(super) fn help() -> String {
     text + "\nDocumentation: the files README.md and docs/ of the source."
 }
 
-/// Why a command did not do what it was asked to.
+/// Why a command did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// A mistake in a spec, which is shown at its place.
+    /// A mistake in a spec, which is shown at its place in the file.
     Spec(Box<SpecError>),
     /// Anything else.
     Error {
@@ -96,7 +96,7 @@ pub(crate) enum Failed {
         last_lines: Vec<String>,
         hint: Option<String>,
     },
-    /// Whoever read standard output is gone, which is no failure.
+    /// The reader of standard output is gone, which is no failure.
     ClosedPipe,
 }
 
@@ -105,7 +105,7 @@ impl Failed {
         Self::Error { exit, message: message.into(), last_lines: Vec::new(), hint: None }
     }
 
-    /// With the causes of an error behind the message.
+    /// Makes a failure from an error, with its causes after the message.
     pub(crate) fn because(exit: Exit, error: &dyn Error) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
@@ -132,7 +132,7 @@ impl Failed {
         self
     }
 
-    /// What went wrong, without the hint.
+    /// Returns what went wrong, without the hint.
     #[cfg(feature = "cuda")]
     pub(super) fn message(self) -> String {
         match self {

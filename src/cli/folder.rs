@@ -1,4 +1,4 @@
-//! The folder of a search: what is in it, and how it is written.
+//! The folder of a search: its files, and how they are written.
 
 use std::fs;
 use std::io::{self, Write};
@@ -19,19 +19,19 @@ pub(super) const PAGE: &str = "report.html";
 pub(super) const SUMMARY: &str = "summary.md";
 pub(super) const SPEC: &str = "spec.toml";
 
-/// Reads the name of a form; help and errors list those that there are.
+/// Reads the name of a form; help and errors list the known ones.
 pub(super) fn format_parser() -> impl TypedValueParser<Value = &'static Format> {
     let known = FORMATS.iter().map(|format| PossibleValue::new(format.name).help(format.about));
     PossibleValuesParser::new(known)
         .try_map(|name| gputune::report::emit::format(&name).ok_or_else(|| format!("there is no form `{name}`")))
 }
 
-/// The default folder of a spec's search: `gputune-out/<name of the file>`.
+/// Returns the default folder of a spec's search: `gputune-out/<name of the file>`.
 pub(super) fn default_for(spec: &Path) -> PathBuf {
     Path::new("gputune-out").join(spec.file_stem().unwrap_or(spec.as_os_str()))
 }
 
-/// Makes the folder, and tries whether files can be made in it, before any probe has cost time.
+/// Makes the folder, and checks that files can be made in it, before any probe has cost time.
 pub(super) fn prepare(folder: &Path) -> Result<(), Failed> {
     let failed = |error: io::Error| {
         Failed::new(Exit::Impossible, format!("cannot write to the folder {}: {error}", folder.display()))
@@ -42,7 +42,7 @@ pub(super) fn prepare(folder: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file as a whole or not at all.
 pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failed> {
     let path = folder.join(name);
     replace(&path, text.as_bytes()).map_err(|error| {
@@ -51,7 +51,8 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failed>
     })
 }
 
-/// Puts a file in its place whole or not at all. What is no file, such as a pipe or /dev/stdout, is written to.
+/// Puts a file in its place as a whole or not at all. Something that is no regular file, such as a pipe or /dev/stdout,
+/// is written to directly.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if path.exists() && !path.is_file() {
         return fs::write(path, bytes);
@@ -65,10 +66,10 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts new contents into a file that is there, whole or not at all; its permissions stay.
+/// Puts new contents into an existing file, as a whole or not at all; its permissions stay.
 pub(super) fn rewrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let permissions = fs::metadata(path)?.permissions();
-    // A file in its place would not ask whether this one may be written.
+    // Replacing a file ignores its own write permission, so that is checked here.
     if permissions.readonly() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is read-only"));
     }
@@ -82,7 +83,7 @@ pub(super) fn rewrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes what the folder's search is about.
+/// Writes the description of the folder's search.
 pub(super) fn describe(folder: &Path, description: &Description<'_>) -> Result<(), Failed> {
     let json = description.to_json().map_err(|error| Failed::because(Exit::Impossible, &error))?;
     write(folder, kept::STUDY, &json)
@@ -93,8 +94,8 @@ pub(super) fn remove(folder: &Path, name: &str) {
     let _ = fs::remove_file(folder.join(name));
 }
 
-/// Keeps the folder of an earlier search aside under a free name, and tells which; another folder stays as it is. A link to
-/// a folder stays, and the folder behind it is kept aside: where results go to is not `--fresh`'s to change.
+/// Moves the folder of an earlier search aside to a free name, and returns that name; any other folder stays as it is.
+/// If the path is a link, the link stays and the folder behind it is moved: `--fresh` must not change where results go.
 pub(super) fn set_aside(folder: &Path) -> Result<Option<PathBuf>, Failed> {
     if !folder.join(JOURNAL).exists() {
         return Ok(None);
@@ -110,7 +111,7 @@ pub(super) fn set_aside(folder: &Path) -> Result<Option<PathBuf>, Failed> {
     let aside = free.ok_or_else(|| Failed::new(Exit::Impossible, "there are too many old folders"))?;
     fs::rename(&real, &aside).map_err(failed)?;
     if is_link {
-        // What the link leads to is there again, with the permissions that it had.
+        // The folder behind the link is made again, with the permissions that it had.
         let permissions = fs::metadata(&aside).map_err(failed)?.permissions();
         fs::create_dir(&real).and_then(|()| fs::set_permissions(&real, permissions)).map_err(failed)?;
     }

@@ -1,4 +1,4 @@
-//! `gputune init`: a first spec for a script.
+//! `gputune init`: writes a first spec for a script.
 
 use std::ffi::OsString;
 use std::fs;
@@ -149,7 +149,7 @@ fn not_text(word: &std::ffi::OsStr) -> Failed {
     Failed::new(Exit::Usage, message).hint("rename the file, or put the command into a script and give that")
 }
 
-/// The interpreter for a script that is given alone: `python3`, or where there is none `python`.
+/// Returns the interpreter for a script that is given alone: `python3`, or if there is none, `python`.
 fn python() -> String {
     let is_there = |name: &str| {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -158,7 +158,7 @@ fn python() -> String {
     ["python3", "python"].into_iter().find(|name| is_there(name)).unwrap_or("python3").to_owned()
 }
 
-/// The source of the script, where the command has one.
+/// Returns the source of the script, if the command has one.
 fn read_source(command: &Command, cwd: &Path) -> Result<Source, Failed> {
     let Some(script) = command.script(cwd) else { return Ok(Source::default()) };
     Source::read(&script, cwd).map(|source| source.told_by(command)).map_err(|error| {
@@ -167,7 +167,7 @@ fn read_source(command: &Command, cwd: &Path) -> Result<Source, Failed> {
     })
 }
 
-/// Says what the script must be told and is not: the spec is a beginning, but its probes would fail.
+/// Warns if the command lacks something that the script requires: the spec is a beginning, but its probes would fail.
 fn warn_of_missing(command: &Command, arguments: &[Argument], values: &[String], plan: &Plan) {
     let argument = |way: &Way| if let Way::Argument(name) = way { Some(name.clone()) } else { None };
     let planned: Vec<String> = plan.parameters.iter().filter_map(|parameter| argument(&parameter.way)).collect();
@@ -185,7 +185,7 @@ fn warn_of_missing(command: &Command, arguments: &[Argument], values: &[String],
     }
 }
 
-/// Says that a script cannot run alone: its probes would fail.
+/// Warns if a script cannot run without a launcher: its probes would fail.
 fn warn_of_no_launcher(command: &Command, source: &Source) {
     if let Some(variable) = source.needs_launcher(command) {
         let told: Vec<&str> = command.told().iter().map(String::as_str).collect();
@@ -236,14 +236,15 @@ fn rate(preset: &Preset, source: &Source) -> Rate {
     }
 }
 
-/// Writes the spec whole or not at all, once it is known to be accepted.
+/// Writes the spec as a whole or not at all, and only once it is known to be accepted.
 fn write(args: &Args, folder: &Path, text: &str, template: Option<&Template>) -> Result<Spec, Failed> {
     let failed = |error: &std::io::Error| {
         let message = format!("cannot write {}: {error}", args.out.display());
         Failed::new(Exit::Impossible, message)
             .hint("is the folder there, and may this user write in it? Choose another file with --out FILE")
     };
-    // The template first: the spec is not accepted without it. It goes again where something fails.
+    // The template is written first, because the spec is not accepted without it. It is removed again if something
+    // fails.
     let template = template.and_then(|template| Some((rendered(&args.out, template)?.0, template)));
     let kept = template.map(|(name, template)| place(&folder.join(name), &template.text, args.force)).transpose();
     let mut kept = kept.map_err(|error| failed(&error))?;
@@ -260,7 +261,7 @@ fn write(args: &Args, folder: &Path, text: &str, template: Option<&Template>) ->
     Ok(spec)
 }
 
-/// The template of a config beside the spec and the name of what is rendered.
+/// Returns the names of the template beside the spec and of the rendered file.
 fn rendered(out: &Path, template: &Template) -> Option<(String, String)> {
     let name = template.config.file_name()?.to_str()?;
     let stem = out.file_stem()?.to_str()?;
@@ -293,14 +294,14 @@ fn temporary(folder: &Path, text: &str) -> std::io::Result<NamedTempFile> {
     Ok(file)
 }
 
-/// Gives a file its name: whole or not at all, and in place of another only where that is wanted.
+/// Gives a file its name, as a whole or not at all; replaces another file only if that is wanted.
 fn persist(file: NamedTempFile, path: &Path, replaces: bool) -> std::io::Result<()> {
     fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
     let kept = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
     kept.map(|_| ()).map_err(|error| error.error)
 }
 
-/// What was found and what comes next.
+/// Describes what was found and what comes next.
 fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> String {
     let names = |is: fn(&Way) -> bool| {
         let of = plan.parameters.iter().filter(|parameter| is(&parameter.way)).map(|parameter| parameter.name.as_str());

@@ -1,4 +1,4 @@
-//! Ctrl-C: once to stop and keep everything, twice to stop now.
+//! Handles Ctrl-C: once to stop and keep everything, twice to stop now.
 
 use std::io;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// A flag that is set at the first SIGINT, SIGTERM or SIGHUP; the second ends the program at once.
+/// Returns a flag that is set by the first SIGINT, SIGTERM or SIGHUP; the second signal ends the program at once.
 ///
-/// The probe's supervisor notices that and ends its charges. A signal that whoever started the program made it ignore
-/// stays ignored, as `nohup` wants it for SIGHUP and a shell for SIGINT of what it runs in the background.
+/// The probe's supervisor notices that and ends the probe's processes. Signals that were ignored when the program was
+/// started stay ignored; `nohup` does that with SIGHUP, and a shell with SIGINT for background commands.
 pub(super) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let ignored = ignored_signals();
@@ -37,7 +37,7 @@ fn ignored_signals() -> Vec<i32> {
 #[expect(clippy::exit, reason = "the second signal means now: no destructor may wait for a probe")]
 fn leave() {
     super::live::keys::restore();
-    // A supervisor that somebody stopped could not notice that its gputune is gone.
+    // A stopped supervisor could not notice that its gputune is gone.
     gputune::probe::supervisor::wake_all();
     std::process::exit(130)
 }

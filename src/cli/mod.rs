@@ -76,7 +76,7 @@ pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to stdout and are no failure; a reader that closes the pipe is none either.
+            // Help and version go to standard output and are no failure; nor is a reader that closes the pipe.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Found.into() };
         }

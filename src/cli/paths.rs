@@ -1,18 +1,18 @@
-//! Paths as steps and people see them.
+//! Converts paths for steps and for people.
 
 use std::path::{Path, PathBuf};
 
-/// The path of this executable, as `{gputune}` gives it to a step.
+/// Returns the path of this executable, which `{gputune}` stands for in a step.
 pub(super) fn gputune_path() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| PathBuf::from("gputune"))
 }
 
-/// The path from the root; of a folder that is not there yet, as far as it can be told.
+/// Returns the absolute path; for a folder that does not exist yet, as far as it is known.
 pub(super) fn absolute(path: &Path) -> PathBuf {
     path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The path as seen from here, which is shorter to read.
+/// Returns the path relative to the current folder, which is shorter to read.
 pub(super) fn relative(path: &Path) -> &Path {
     let here = std::env::current_dir().ok();
     here.and_then(|here| path.strip_prefix(here).ok()).filter(|path| !path.as_os_str().is_empty()).unwrap_or(path)

@@ -1,4 +1,4 @@
-//! `gputune probe`: one config, everything that is measured.
+//! `gputune probe`: probes one config and shows everything that is measured.
 
 use std::path::PathBuf;
 
@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     };
     let study = tuner
         .map_err(|error| Failed::because(Exit::Usage, &error))?
-        // What it came to is printed whole, so the line for it is left out.
+        // The full result is printed below, so its line is left out.
         .run(|event| {
             if !matches!(event, Event::Finished { .. }) {
                 progress.hear(&event)
@@ -113,7 +113,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(if is_feasible && matches!(trial.outcome, Outcome::Measured(_)) { Exit::Found } else { Exit::NothingFeasible })
 }
 
-/// The config of the settings that are asked for, over those of the baseline.
+/// Returns the config of the requested settings, on top of those of the baseline.
 pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String, String)]) -> Result<Config, Failed> {
     let usage = |message: String| Failed::new(Exit::Usage, message);
     let mut wanted: Vec<(String, Value)> = Vec::new();
@@ -139,7 +139,7 @@ pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String,
             Err(error) => error,
         };
         match &error {
-            // What the baseline has may not be active under what is asked for.
+            // A setting of the baseline may be inactive beside the requested ones.
             LocateError::Inactive { name, .. } if !is_set(name) => rest.retain(|(known, _)| known != name),
             LocateError::Inactive { .. } => {
                 return Err(usage(error.to_string()).hint("set what its condition speaks of as well"));
@@ -159,7 +159,7 @@ pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String,
     }
 }
 
-/// The value that a text stands for: texts that look like numbers are texts where the parameter has texts.
+/// Returns the value that a text stands for; if the parameter has texts, a text that looks like a number stays a text.
 fn value(parameter: Option<&Parameter>, text: &str) -> Value {
     let read = Value::parse(text);
     let plain = Value::Text(text.to_owned());

@@ -1,4 +1,5 @@
-//! What is seen while a search runs: the live view on a terminal, plain lines elsewhere, and the status beside the journal.
+//! Shows a running search: the live view on a terminal, plain lines elsewhere; also writes the status beside the
+//! journal.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub(super) struct Progress {
     objective: Objective,
     watched: Watched,
     file: Option<StatusFile>,
-    /// When the view is told of progress again.
+    /// The time of the next update of the view.
     next: Instant,
 }
 
@@ -32,7 +33,7 @@ enum Show {
 const NOTE: &str = "q or Ctrl-C stops the search and keeps everything";
 
 impl Progress {
-    /// Of a search that goes on from what is in its journal; `q` sets `stop`.
+    /// Makes one for a search that continues from its journal; `q` sets `stop`.
     pub(super) fn new(quiet: bool, spec: &Spec, recovered: &Recovered, stop: &Arc<AtomicBool>) -> Self {
         let show = if quiet {
             Show::Nothing
@@ -46,7 +47,7 @@ impl Progress {
         Self { show, objective: spec.objective.clone(), watched, file: None, next: Instant::now() }
     }
 
-    /// Keeps the status in the folder, too, for `gputune watch`.
+    /// Also writes the status into the folder, for `gputune watch`.
     #[must_use]
     pub(super) fn with_status_file(mut self, folder: &Path) -> Self {
         self.file = Some(StatusFile::new(folder));
@@ -107,7 +108,7 @@ impl Progress {
         self.show_status(is_rare);
     }
 
-    /// Takes the view away, and leaves how it ended in the status.
+    /// Removes the view, and writes into the status how the search ended.
     pub(super) fn finish(&mut self, ended: Ended) {
         self.watched.end(ended);
         self.show = Show::Nothing;
@@ -129,7 +130,7 @@ impl Progress {
         }
     }
 
-    /// A search goes on without: whoever watches then sees the journal alone.
+    /// Writes the status. If that fails, the search goes on, and watchers see the journal alone.
     fn keep_status(&mut self) {
         if let Some(file) = &mut self.file {
             let _ = file.write(self.watched.status());
@@ -145,7 +146,7 @@ impl Progress {
     }
 }
 
-/// A trial that ended, in a line.
+/// Formats a finished trial as a line.
 pub(super) fn trial_line(
     objective: &Objective,
     number: u32,
@@ -174,14 +175,14 @@ pub(super) fn trial_line(
     (format!("{number:>4}  {}  {result}{memory}{mark}", settings.line()), tone)
 }
 
-/// A line for the terminal above the view: what does not fit goes on below, behind the number.
+/// Formats a line for the terminal above the view; what does not fit continues below, indented past the number.
 pub(super) fn on_terminal(text: &str, tone: Tone) -> String {
     const INDENT: usize = 6;
     let screen = colour::stderr();
     let text = text.replace(char::is_control, " ");
     let head: String = text.chars().take(INDENT).collect();
     let rest: String = text.chars().skip(INDENT).collect();
-    // The last column stays free, since some terminals then begin a new line by themselves.
+    // The last column stays free, since some terminals break a line that fills it.
     let Screen { columns, .. } = screen;
     let lines = wrap(&rest, columns.saturating_sub(INDENT + 1));
     let lines = lines.iter().enumerate().map(|(at, line)| {

@@ -1,16 +1,16 @@
-//! Questions on a terminal: a line each, Enter for the default.
+//! Asks questions on a terminal: one line each, with Enter for the default.
 
 use std::io::{self, BufRead, Write};
 
 use super::exit::{Exit, Failed};
 
-/// How often an answer that means nothing is asked for again.
+/// How often a question is repeated after an invalid answer: a round number.
 const TRIES: usize = 3;
 
-/// Asks until an answer means something.
+/// Asks until an answer is valid.
 ///
 /// # Errors
-/// The input ended, or no answer meant anything.
+/// The input ended, or no answer was valid.
 pub(super) fn ask<T>(question: &str, default: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<T, Failed> {
     let mut input = io::stdin().lock();
     for _ in 0..TRIES {
@@ -24,7 +24,7 @@ pub(super) fn ask<T>(question: &str, default: &str, read: impl Fn(&str) -> Resul
                 return Err(Failed::new(Exit::Interrupted, "no answer: nothing was written"));
             }
             Ok(_) => {}
-            // What is typed may be no text.
+            // The input may not be valid UTF-8.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => line.clear(),
             Err(error) => return Err(Failed::because(Exit::Impossible, &error)),
         }
@@ -37,7 +37,7 @@ pub(super) fn ask<T>(question: &str, default: &str, read: impl Fn(&str) -> Resul
     Err(Failed::new(Exit::Usage, "none of these answers can be used: nothing was written"))
 }
 
-/// Asks for one of several, each with a line about it; the first is the default.
+/// Asks for one of several choices, each with a description; the first is the default.
 pub(super) fn choose<'c, T>(question: &str, choices: &'c [(String, T)]) -> Result<&'c T, Failed> {
     eprintln!("{question}");
     for (at, (line, _)) in choices.iter().enumerate() {
@@ -50,7 +50,7 @@ pub(super) fn choose<'c, T>(question: &str, choices: &'c [(String, T)]) -> Resul
     })
 }
 
-/// The words of a line, quoted as in a shell ("Quoting" in POSIX); nothing is expanded.
+/// Splits a line into words, quoted as in a shell ("Quoting" in POSIX); nothing is expanded.
 pub(super) fn words(line: &str) -> Result<Vec<String>, String> {
     let (mut words, mut word, mut begun) = (Vec::new(), String::new(), false);
     let mut letters = line.chars();

@@ -1,4 +1,5 @@
-//! The pages of the documentation that follow from the command line, and every command that the documentation shows.
+//! Generates the pages of the documentation that follow from the command line, and checks every command that the
+//! documentation shows.
 //!
 //! `GPUTUNE_BLESS=1 cargo test --bin gputune` writes the pages anew.
 
@@ -41,7 +42,7 @@ fn sentence(text: &str) -> &str {
     text.trim_end().trim_end_matches('.')
 }
 
-/// A text within one cell of a table.
+/// Formats a text for a cell of a table.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;")
 }
@@ -80,7 +81,7 @@ fn row(argument: &Arg) -> String {
         None => names.push(format!("`{value}`")),
     }
     let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
-    // A default that the command works out is written into the help.
+    // A default that the command computes is written in the help.
     let (help, worked_out) = match help.split_once("[default: ") {
         Some((help, default)) => (help.trim_end().to_owned(), Some(default.trim_end_matches(']').to_owned())),
         None => (help, None),
@@ -105,7 +106,7 @@ fn row(argument: &Arg) -> String {
     format!("| {} | {meaning} | {default} |", names.join(", "))
 }
 
-/// What stands below a help text: the lines of examples as a block, other paragraphs as they are.
+/// Formats the text below a help: lines of examples as a block, other paragraphs as they are.
 fn examples(after: &str) -> String {
     let mut text = String::new();
     let mut is_block = false;
@@ -141,11 +142,12 @@ fn the_pages_are_what_the_program_says() {
     }
 }
 
-/// The words of each command in a line for a shell, those within `$(...)` too, as far as documentation uses them.
+/// Splits the commands in a line for a shell into words, including those within `$(...)`, as far as documentation uses
+/// them.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let mut found: Vec<Vec<String>> = vec![Vec::new()];
     let mut word: Option<String> = None;
-    // What was quoted around each `$(` that is open, and what is quoted now.
+    // The quotes around each open `$(`, and the current one.
     let mut outer = Vec::new();
     let mut quote = None;
     let mut is_file = false;
@@ -154,7 +156,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
         let begins = quote != Some('\'') && letter == '$' && letters.next_if_eq(&'(').is_some();
         let ends = begins || quote.is_none() && (letter.is_whitespace() || "|;&()<>`".contains(letter));
         if ends {
-            // The file behind a redirection is no argument.
+            // The file of a redirection is no argument.
             if let Some(word) = word.take().filter(|_| !std::mem::take(&mut is_file)) {
                 found.last_mut().unwrap().push(word);
             }
@@ -181,7 +183,8 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// The arguments for gputune in the words of a command, where it is one: behind variables and what starts others.
+/// Returns the arguments for gputune in the words of a command, if it is one: after variables and programs that start
+/// others.
 fn arguments(words: &[String]) -> Option<Vec<String>> {
     let is_gputune = |word: &String| word == "gputune" || word.ends_with("/gputune");
     let is_before = |word: &String| {
@@ -200,7 +203,7 @@ fn arguments(words: &[String]) -> Option<Vec<String>> {
     }
 }
 
-/// Whether the real parser takes a command.
+/// Returns why the real parser rejects a command, if it does.
 fn refusal(arguments: &[String]) -> Option<String> {
     match Cli::try_parse_from(std::iter::once("gputune".to_owned()).chain(arguments.iter().cloned())) {
         Err(error) if error.use_stderr() => Some(error.to_string()),

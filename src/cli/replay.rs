@@ -1,4 +1,4 @@
-//! `gputune replay`: strategies on recorded measurements, without a device.
+//! `gputune replay`: runs strategies on recorded measurements, without a device.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -148,7 +148,7 @@ fn one_run(args: &Args, space: &Space, replay: &Replay, all: &Found<'_>, seed: u
         let Some(Proposal { config, one_in, .. }) = strategy.propose(&view) else { break };
         let Some(outcome) = replay.answer(&config).cloned() else { continue };
         let purpose = one_in.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in });
-        // A table says nothing of shorter probes: they come to the same, but do not count as the best.
+        // A table has no shorter probes: they give the same values, but do not count as the best.
         if !purpose.is_short() {
             found.extend(all.objective.scores_of(&outcome));
         }
@@ -159,10 +159,10 @@ fn one_run(args: &Args, space: &Space, replay: &Replay, all: &Found<'_>, seed: u
     Run { seed, best }
 }
 
-/// What of a table was found.
+/// The part of a table that was found.
 struct Found<'o> {
     objective: &'o Objective,
-    /// The scores of all configs of the table that may win.
+    /// The scores of all feasible configs in the table.
     all: Vec<Vec<f64>>,
 }
 
@@ -171,12 +171,12 @@ impl<'o> Found<'o> {
         Self { objective, all: replay.scores(objective) }
     }
 
-    /// The best value of the table; of a front all of it.
+    /// Returns the best value of the table; for a front, the share 1.
     fn optimum(&self) -> Option<f64> {
         self.best(&self.all)
     }
 
-    /// The best value of some configs, by their scores; of a front the share of the table's hypervolume.
+    /// Returns the best value among the scores of some configs; for a front, their share of the table's hypervolume.
     fn best(&self, found: &[Vec<f64>]) -> Option<f64> {
         if self.objective.is_pareto() {
             return (!found.is_empty()).then(|| front::share(found, &self.all));

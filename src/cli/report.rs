@@ -1,4 +1,4 @@
-//! `gputune report`: what a search found, in any form, from the folder that it is kept in.
+//! `gputune report`: shows what a search found, in any form, from its folder.
 
 use std::path::{Path, PathBuf};
 
@@ -54,10 +54,10 @@ fn share(text: &str) -> Result<f64, String> {
     share.filter(|share| (0.0..1.0).contains(share)).ok_or_else(|| "write a share below 100 %, such as 5%".to_owned())
 }
 
-/// Names of forms that others may call otherwise.
+/// Other names of forms.
 const MARKDOWN: (&str, &str) = ("md", "summary");
 
-/// The names of all forms, of one search or of two; help and errors list them.
+/// Reads the name of a form for one search or for two; help and errors list all names.
 fn format_parser() -> impl TypedValueParser<Value = String> {
     let known = REPORTS.iter().map(|format| {
         let place = match format.place {
@@ -101,7 +101,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(Exit::Found)
 }
 
-/// Two searches side by side.
+/// Compares two searches.
 fn compare(args: &Args, other: &Path) -> super::Result {
     let format = comparison_format(&args.format).ok_or_else(|| {
         let names: Vec<&str> = COMPARISONS.iter().map(|format| format.name).collect();
@@ -120,13 +120,13 @@ fn compare(args: &Args, other: &Path) -> super::Result {
     }
 }
 
-/// A search as one side of a comparison.
+/// Makes a search one side of a comparison.
 fn side_of<'k>(kept: &'k Kept, name: &'k str) -> Side<'k> {
     let Kept { study, device, header, .. } = kept;
     Side { name, study, device, header }
 }
 
-/// Reads the folder of a search, from before there was `study.json`, too.
+/// Reads the folder of a search, even one from before there was `study.json`.
 pub(super) fn read(place: &Path) -> Result<Kept, Failed> {
     let kept = match Kept::read(place) {
         Err(KeptError::NoStudy { place: folder }) => match older_record(&folder) {
@@ -138,10 +138,10 @@ pub(super) fn read(place: &Path) -> Result<Kept, Failed> {
     kept.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))
 }
 
-/// What the copy of the spec says, where it needs no other file; the device is in the journal.
+/// Makes a record from the copy of the spec, if that needs no other file; the device is in the journal.
 fn older_record(folder: &Path) -> Option<Record> {
     let (header, _) = journal::read(&folder.join(folder::JOURNAL)).ok()?;
-    // Whatever GPU is here: what that search left out is not in its trials.
+    // The present GPU does not matter: settings that the search left out are not in its trials.
     let spec = Spec::load_for(&folder.join(folder::SPEC), &|| None).ok()?;
     let Fingerprint { device, driver, .. } = header.fingerprint;
     let is_gpu = driver != "none";
@@ -161,11 +161,11 @@ fn older_record(folder: &Path) -> Option<Record> {
     })
 }
 
-/// The report on the best config of a search that is kept.
+/// Makes the report on the best config of a kept search.
 pub(super) fn best_of(kept: &Kept) -> Option<BestReport> {
     let folder = paths::absolute(&kept.folder);
     let best = best::report(&kept.study, &kept.device, &kept.step, &kept.header.warm_start, &folder)?;
-    // How far it is from the device's ceilings only the machine knows that measured them.
+    // Only the machine that measured the device's ceilings knows how the config compares with them.
     let then = std::fs::read_to_string(folder.join(folder::BEST_JSON)).ok();
     let then = then.and_then(|text| serde_json::from_str::<BestReport>(&text).ok());
     match then.filter(|then| then.config == best.config) {
@@ -174,13 +174,14 @@ pub(super) fn best_of(kept: &Kept) -> Option<BestReport> {
     }
 }
 
-/// What forms of report are made from.
+/// Collects the input of a report.
 pub(super) fn subject<'k>(kept: &'k Kept, best: Option<&'k BestReport>, screen: Screen) -> Subject<'k> {
     let Kept { folder, spec, device, step, header, lines, study, .. } = kept;
     Subject { study, device, name: spec, best, step, folder, header, lines, screen }
 }
 
-/// Writes the page of a search that ended into its folder. It is made from what is kept, as it can be at any later time.
+/// Writes the page of a search that ended into its folder. It is made from the kept files, as it can be at any later
+/// time.
 pub(super) fn write_page(best: Option<&BestReport>, folder: &Path) -> Result<(), Failed> {
     let kept = read(folder)?;
     folder::write(folder, folder::PAGE, &gputune::report::page(&subject(&kept, best, colour::stdout())))
@@ -216,7 +217,7 @@ fn write(place: Option<&Path>, output: Output, format: &str) -> Result<(), Faile
     Ok(())
 }
 
-/// Writes a file whole or not at all, with the folders that lead to it.
+/// Writes a file as a whole or not at all, with the folders that lead to it.
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Who counts the samples of a step: what is said of it, and what to write where nobody does.
+//! Explains who counts the samples of a step, and what to write if nobody does.
 
 use std::path::PathBuf;
 
@@ -9,23 +9,23 @@ use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
 
-/// What a search asks for where nobody knows the samples of a step.
+/// What a search needs if nobody reports the samples of a step.
 pub(super) struct Asked {
     path: PathBuf,
-    /// The line of `[step]`, from one on.
+    /// The line number of `[step]`, counted from 1.
     step: Option<usize>,
-    /// The expression, from the spec's own parameters.
+    /// An expression of the spec's own parameters.
     expression: Option<String>,
 }
 
 impl Asked {
-    /// For a spec, before it is taken apart.
+    /// Makes it from a spec before that is taken apart.
     pub(super) fn of(spec: &Spec) -> Self {
         let line = spec.text.lines().position(|line| line.trim_start().starts_with("[step]"));
         Self { path: spec.path.clone(), step: line.map(|line| line + 1), expression: expression(spec) }
     }
 
-    /// The failure with the line to paste, where that is what is missing.
+    /// Returns the failure with the line to paste, if the samples are missing.
     pub(super) fn unless_told(&self, error: &TuneError) -> Option<Failed> {
         let TuneError::Probe(no_samples @ ProbeError::NoSamples) = error else { return None };
         Some(Failed::because(Exit::Impossible, no_samples).hint(self.hint()))
@@ -38,7 +38,7 @@ impl Asked {
         };
         let lines = match &self.expression {
             Some(expression) => format!("  samples_per_step = \"{expression}\""),
-            // Not a number of anybody's script.
+            // The placeholder is not the number of anybody's script.
             None => "  samples_per_step = 1   # how many a step of your script takes, an expression of parameters \
                      if it depends on them"
                 .to_owned(),
@@ -47,7 +47,7 @@ impl Asked {
     }
 }
 
-/// The batch, times what a step accumulates of it where the batch is a part.
+/// Returns the batch, multiplied by the accumulation if the batch is a part of the step.
 fn expression(spec: &Spec) -> Option<String> {
     let parameters = spec.space.parameters();
     let batches = || parameters.iter().filter(|parameter| parameter.is_batch_size());
@@ -60,7 +60,8 @@ fn expression(spec: &Spec) -> Option<String> {
     })
 }
 
-/// That batches do not look like the samples that are counted in them, where the hook saw it.
+/// Returns a warning if batches do not look like the number of samples that is counted for them, where the hook saw
+/// that.
 pub(super) fn mismatch<'m>(mut measured: impl Iterator<Item = &'m Measurement>) -> Option<String> {
     let words = measured.find_map(|measurement| measurement.facts.text("samples.mismatch"))?;
     Some(format!("{words}: that is what samples are here. If they are not, set `samples_per_step` in [step]"))

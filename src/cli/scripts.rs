@@ -1,4 +1,4 @@
-//! Which script trains, and whether it may be asked for its help.
+//! Finds the script that trains, and decides whether it may be asked for its help.
 
 use std::fs;
 use std::io::Read;
@@ -9,14 +9,14 @@ use gputune::init::{Command, Source};
 use super::exit::{Exit, Failed};
 use super::questions;
 
-/// Names that scripts of training commonly have, the likeliest first.
+/// Common names of training scripts, the likeliest first.
 const LIKELY: &[&str] = &["train.py", "main.py", "training.py", "trainer.py", "finetune.py", "pretrain.py", "run.py"];
-/// Names that they never have.
+/// Names that training scripts never have.
 const NEVER: &[&str] = &["setup.py", "conftest.py", "__init__.py", "__main__.py"];
-/// Scripts that are shown for a choice.
+/// The most scripts that are offered for a choice.
 const SHOWN: usize = 9;
 
-/// The command of a folder: its one obvious script, or what is answered.
+/// Returns the command of a folder: its one obvious script, or the answer to a question.
 pub(super) fn of_folder(folder: &Path, asks: bool) -> Result<Vec<String>, Failed> {
     let scripts = candidates(folder)?;
     let likely: Vec<&String> = LIKELY.iter().filter_map(|name| scripts.iter().find(|script| script == name)).collect();
@@ -84,7 +84,7 @@ fn candidates(folder: &Path) -> Result<Vec<String>, Failed> {
     Ok(names)
 }
 
-/// Why a command is not asked for its help: it would not answer, and train instead.
+/// Returns why a command is not asked for its help: it would train instead of answering.
 pub(super) fn no_help(command: &Command, source: &Source, cwd: &Path) -> Option<String> {
     if command.script(cwd).is_some() && command.takes_arguments() {
         return (!source.parses_arguments())
@@ -98,7 +98,7 @@ pub(super) fn no_help(command: &Command, source: &Source, cwd: &Path) -> Option<
     None
 }
 
-/// Whether the command is a shell's script: by its interpreter, or by its first line.
+/// Whether the command runs a shell script: by its interpreter, or by its first line.
 fn is_text(command: &Command, cwd: &Path) -> bool {
     let program = command.words.first().map_or("", String::as_str);
     let base = program.rsplit('/').next().unwrap_or(program);

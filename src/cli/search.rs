@@ -83,7 +83,7 @@ pub(super) fn run(args: Args) -> super::Result {
     let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
     folder::describe(&out, &description.with_baseline_as_it_is(is_as_it_is))?;
     let mut progress = Progress::new(args.quiet, &spec, &recovered, &stop).with_status_file(&out);
-    // The link in /proc leads to the running executable, even if its file was replaced meanwhile.
+    // The link in /proc leads to the running executable, even if its file has been replaced.
     let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
     let mut prober = CommandProber::new(step, &out);
     writes::announce(&mut prober, args.quiet)?;
@@ -134,8 +134,8 @@ fn exit_of(stopped: StopReason, is_found: bool) -> Exit {
     }
 }
 
-/// The tuner with its baseline: the job as it is but for what is stated, or what is stated, compared with the job as it is
-/// where that can be run and tells what it uses.
+/// Makes the tuner with its baseline. That is the job as it is, apart from stated settings; or it is the stated
+/// baseline, which is compared with the job as it is if that can be run and reports what it uses.
 fn with_baseline<'t>(
     tuner: Tuner<'t>,
     stated: Option<&Settings>,
@@ -152,13 +152,13 @@ fn with_baseline<'t>(
     Ok(if is_told { tuner.check_stated_baseline() } else { tuner })
 }
 
-/// What the trials of a spec depend on beside command, space and device.
+/// Returns what the trials of a spec depend on besides command, space and device.
 fn conditions(spec: &Spec) -> Conditions {
     let limits = spec.limits.to_json();
     Conditions { limits, measuring: MEASURING, ..environment::conditions(spec.step.template()) }
 }
 
-/// How a search ended, for its status.
+/// Returns how a search ended, for its status.
 fn ended(study: &Result<Study, TuneError>) -> Ended {
     match study {
         Ok(study) => Ended::Stopped(study.stopped),
@@ -166,7 +166,7 @@ fn ended(study: &Result<Study, TuneError>) -> Ended {
     }
 }
 
-/// The earlier studies to learn from: those that are given, else those of the spec.
+/// Returns the earlier studies to learn from: the given ones, else those of the spec.
 fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierStudy>, Failed> {
     if given.is_empty() {
         return Ok(spec.earlier_studies(out)?);
@@ -188,13 +188,13 @@ fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierS
     given.iter().map(study).collect()
 }
 
-/// The device that the spec asks for is not there.
+/// Makes the failure for a missing device that the spec asks for.
 pub(super) fn no_gpu(error: &NoGpu) -> Failed {
     Failed::because(Exit::Impossible, error)
         .hint("mend that, or write device = \"cpu\" in [step] to train on the processor")
 }
 
-/// Keeps an earlier search aside, unless somebody is at it.
+/// Moves an earlier search aside, unless it is running.
 fn start_over(out: &Path, header: &Header, spec: &Spec, quiet: bool) -> Result<(), Failed> {
     let journal = out.join(folder::JOURNAL);
     if journal.exists()
@@ -275,7 +275,7 @@ fn write_results(
     folder::write(out, folder::SUMMARY, &report::summary(study, device, name, best))?;
     super::report::write_page(best, out)?;
     let Some(best) = best else {
-        // What an earlier run of the search found does not hold any more.
+        // The results of an earlier run of the search are no longer valid.
         folder::remove(out, folder::BEST_JSON);
         folder::remove(out, folder::BEST_TOML);
         return Ok(());
@@ -287,7 +287,7 @@ fn write_results(
     folder::write(out, folder::BEST_TOML, &toml.map(|written| written.text).unwrap_or_default())
 }
 
-/// What the measurements may not be taken for.
+/// Prints warnings about what the measurements do not show.
 fn print_warnings(study: &Study, device: &Device) {
     if device.is_gpu && measured_without_memory(study) {
         diagnostic::print_warning(
@@ -303,13 +303,13 @@ fn print_warnings(study: &Study, device: &Device) {
     }
 }
 
-/// Whether anything was measured, and none of it with the memory that it took.
+/// Whether something was measured, and its memory was reported for none of it.
 fn measured_without_memory(study: &Study) -> bool {
     let mut measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement()).peekable();
     measured.peek().is_some() && measured.all(|measurement| measurement.memory.peak_bytes.is_none())
 }
 
-/// That other programs kept the processors full, if they did.
+/// Returns a warning that other programs kept the processors busy, if they did.
 fn crowded(study: &Study) -> Option<String> {
     let measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
     let shares: Vec<f64> = measured.clone().filter_map(|measurement| measurement.machine.foreign_cpu_share).collect();

@@ -1,10 +1,10 @@
-//! The one way to standard output.
+//! Writes to standard output; nothing else does.
 
 use std::io::{self, Write};
 
 use super::exit::{Exit, Failed};
 
-/// The width of the terminal; elsewhere what `COLUMNS` says, or 80.
+/// Returns the width of the terminal; if there is none, the value of `COLUMNS`, or 80.
 pub(super) fn columns() -> usize {
     const ELSEWHERE: usize = 80;
     let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
@@ -12,12 +12,12 @@ pub(super) fn columns() -> usize {
     terminal.or(told).unwrap_or(ELSEWHERE).clamp(40, 120)
 }
 
-/// Prints a text; a reader that is gone ends the program quietly.
+/// Prints a text; if the reader is gone, the program ends quietly.
 pub(super) fn print(text: &str) -> Result<(), Failed> {
     print_bytes(text.as_bytes())
 }
 
-/// The same with what need not be text.
+/// Prints bytes, which need not be text.
 pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), Failed> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {

@@ -1,4 +1,4 @@
-//! `gputune watch`: the live view of a search that runs in another terminal or on another machine.
+//! `gputune watch`: the live view of a search in another terminal or on another machine.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -32,16 +32,16 @@ pub(super) struct Args {
     once: bool,
 }
 
-/// What can be told of the search's process.
+/// The state of the search's process, as far as it is known.
 #[derive(Debug, PartialEq, Eq)]
 enum Life {
-    /// No journal yet.
+    /// There is no journal yet.
     Awaited,
     Running,
     Ended(Ended),
-    /// Its process is gone, and did not say how it ended.
+    /// Its process is gone, and did not report how it ended.
     Died,
-    /// It has not been heard of for so long, and cannot be asked.
+    /// Nothing was heard from it for this long, and it cannot be checked.
     Silent(Duration),
 }
 
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     watch.follow(live, &quit)
 }
 
-/// The folder, also where its journal is named.
+/// Returns the folder, also if its journal was named.
 fn folder_of(place: &Path) -> Result<PathBuf, Failed> {
     if place.is_dir() || !place.exists() {
         return Ok(place.to_owned());
@@ -82,9 +82,9 @@ struct Watch {
     objective: Option<Objective>,
     status: Option<Status>,
     best: Option<f64>,
-    /// Trials that ended.
+    /// The number of trials that ended.
     trials: usize,
-    /// What the kernel said of the journal's lock, and when.
+    /// The kernel's answer about the journal's lock, and its time.
     asked: Option<(Instant, Option<bool>)>,
 }
 
@@ -99,11 +99,11 @@ impl Watch {
     /// Reads what is new: lines of finished trials, and whether the status changed.
     fn look(&mut self) -> Result<(Vec<(String, Tone)>, bool), JournalError> {
         let before = self.status.as_ref().map(|status| status.written_ms);
-        // Before the journal: a search that has ended by now has all of its trials in there.
+        // This comes before the journal: if the search has ended by now, all of its trials are in there.
         self.status = StatusFile::read(&self.dir);
         let news = self.follower.news()?;
         if news.is_another || self.objective.is_none() {
-            // What better means; of a folder that is older than that record, throughput.
+            // This is the search's objective; for a folder from before it was recorded, throughput.
             self.objective = Kept::read(&self.dir).ok().map(|kept| kept.study.objective);
         }
         let mut lines = Vec::new();
@@ -130,9 +130,10 @@ impl Watch {
         trial_line(&objective, line.trial, line.purpose, &line.config, &line.outcome, is_best)
     }
 
-    /// Whether the search lives.
+    /// Returns whether the search lives.
     fn life(&mut self) -> Life {
-        /// A search that runs writes its status more often, unless it is busy with something else.
+        /// The age up to which a status counts as fresh. A running search writes it more often, unless it is busy with
+        /// something else.
         const FRESH: Duration = Duration::from_secs(5);
         const ASK_EVERY: Duration = Duration::from_secs(1);
         if self.follower.header().is_none() {
@@ -156,7 +157,7 @@ impl Watch {
         }
     }
 
-    /// What there is, once.
+    /// Prints the present state once.
     fn once(&mut self) -> super::Result {
         let life = self.life();
         if life == Life::Awaited {
@@ -215,7 +216,7 @@ impl Watch {
         Ok(Exit::Found)
     }
 
-    /// How it is with the search, in a line.
+    /// Describes the state of the search in a line.
     fn words(&self, life: &Life) -> String {
         let dir = self.dir.display();
         match life {
@@ -233,13 +234,13 @@ impl Watch {
     }
 }
 
-/// The time since a status was written, by this machine's clock.
+/// Returns the time since a status was written, by this machine's clock.
 fn age(status: &Status) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(Duration::from_millis(status.written_ms))
 }
 
-/// Above the view, or on standard output; of very many at once above the view the last.
+/// Writes lines above the view, or to standard output; of very many at once, only the last are written above the view.
 fn tell(live: Option<&Live>, lines: &[(String, Tone)]) -> Result<(), Failed> {
     const MOST: usize = 20;
     let Some(live) = live else {

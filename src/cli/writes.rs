@@ -1,14 +1,14 @@
-//! What is said of a probe's writes before the first probe.
+//! Reports the protection of files before the first probe.
 
 use gputune::probe::{CommandProber, Protection, WritesError};
 
 use super::diagnostic;
 use super::exit::{Exit, Failed};
 
-/// Finds out what protects files, and says it in one line, with a warning where nothing does.
+/// Finds what protects files, and reports it in one line, with a warning if nothing does.
 ///
 /// # Errors
-/// What the spec asks for cannot be had.
+/// The protection that the spec asks for is not possible.
 pub(super) fn announce(prober: &mut CommandProber, quiet: bool) -> Result<(), Failed> {
     let protection = prober.protect().map_err(|error| impossible(&error))?;
     if !quiet {
@@ -18,17 +18,17 @@ pub(super) fn announce(prober: &mut CommandProber, quiet: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// What the spec asks for cannot be had.
+/// Makes the failure for a protection that is not possible.
 pub(super) fn impossible(error: &WritesError) -> Failed {
     Failed::because(Exit::Impossible, error).hint(error.hint())
 }
 
-/// The line that says it.
+/// Returns the line that describes the protection.
 pub(super) fn line(protection: &Protection) -> String {
     format!("{:<10} {}", "writes", protection.line())
 }
 
-/// Warns that nothing protects, where nobody asked for that.
+/// Warns if nothing protects files although nobody asked for that.
 pub(super) fn warn(protection: &Protection) {
     if let Some(warning) = protection.warning() {
         diagnostic::print_warning(&warning);

@@ -8,7 +8,7 @@ use super::shape::{COLOURS, Shape};
 const MEAN: f32 = 0.4;
 const DEVIATION: f32 = 0.25;
 
-/// What happens to one sample on its way into a batch.
+/// The augmentation of one sample on its way into a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Augmentation {
     side_pixels: usize,
@@ -59,7 +59,7 @@ impl Augmentation {
     }
 }
 
-/// The two neighbouring pixels that one pixel of a crop lies between, along one side.
+/// The two neighbouring pixels between which one pixel of a crop lies, along one side.
 #[derive(Debug, Clone, Copy)]
 struct Sampling {
     first: usize,

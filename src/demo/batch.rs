@@ -27,7 +27,7 @@ impl<S: Scalar> Batch<S> {
     }
 }
 
-/// Fills batches; every number of a batch stands for the same samples in any filler.
+/// Fills batches; a batch number means the same samples in every filler.
 #[derive(Debug)]
 pub(super) struct BatchFiller {
     data_set: DataSet,

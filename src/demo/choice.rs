@@ -1,4 +1,4 @@
-//! What a job trains on.
+//! The device that a job trains on.
 
 use std::fmt;
 use std::str::FromStr;

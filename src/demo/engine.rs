@@ -1,4 +1,4 @@
-//! What trains, on whatever device and in whatever precision, and what a step of it says.
+//! A training on any device and in any precision, and the report of its steps.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ pub struct DemoStep {
     pub samples: u64,
     /// The mean cross-entropy of the batch before the update.
     pub loss: f64,
-    /// The wait for the batch; without workers, the loading itself. On a GPU, what its work did not hide of it.
+    /// The wait for the batch; without workers, the time to load it. On a GPU, the part of it that the GPU's work did
+    /// not hide.
     pub data_wait: Duration,
     /// The computation of the loss.
     pub forward: Duration,

@@ -60,10 +60,10 @@ pub enum DemoError {
         /// The values that work.
         allowed: &'static str,
     },
-    /// No GPU can be used, or one failed.
+    /// No GPU can be used, or a GPU failed.
     #[error("the GPU cannot be used: {reason}")]
     Device {
-        /// What is missing or has failed, and what helps where that is known.
+        /// What is missing or has failed, and what to do about it, if that is known.
         reason: String,
     },
     /// A worker thread cannot be started or has ended early.

@@ -1,4 +1,4 @@
-//! How much memory the machine, or the container around the process, has left.
+//! Reads how much memory the machine, or the container around the process, has left.
 
 use std::fs;
 

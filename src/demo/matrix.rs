@@ -57,10 +57,10 @@ impl<'a, S: Scalar> Matrix<'a, S> {
     }
 }
 
-/// What happens to a product before it is stored.
+/// The operations on a product before it is stored.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Finish<'a, S> {
-    /// Is added to every row.
+    /// The bias that is added to every row.
     pub(super) bias: Option<&'a [S]>,
     /// Whether negative values become zero.
     pub(super) rectify: bool,
@@ -70,8 +70,8 @@ impl<S: Scalar> Finish<'_, S> {
     /// Stores the bare product.
     pub(super) const NONE: Self = Self { bias: None, rectify: false };
 
-    /// Sets rows that start at column `first_column` to what the product is added to, and returns
-    /// the factor of these rows in the sum.
+    /// Sets rows that start at column `first_column` to the values that the product is added to, and returns the factor
+    /// of these rows in the sum.
     fn prepare(&self, first_column: usize, columns: usize, rows: &mut [f32]) -> f32 {
         let Some(bias) = self.bias else {
             return 0.0;

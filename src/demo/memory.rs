@@ -51,7 +51,7 @@ impl Ledger {
         Ok(Buffer { values, _charge: charge })
     }
 
-    /// Books what `allocate` gives for the product of `sizes` in bytes; nothing stands for a lack of memory.
+    /// Books what `allocate` returns for the product of `sizes` in bytes; `None` means a lack of memory.
     pub(super) fn book<M>(
         &self,
         sizes: &[usize],

@@ -1,4 +1,4 @@
-//! Whether a job trains on a GPU or on the processor.
+//! Decides whether a job trains on a GPU or on the processor.
 
 use super::choice::DeviceChoice;
 use super::data_set::DataSet;
@@ -10,25 +10,26 @@ use super::options::DemoOptions;
 /// A training that is ready on a GPU.
 pub(super) struct OnGpu {
     pub(super) engine: Box<dyn Engine>,
-    /// Of the GPU's memory.
+    /// The account of the GPU's memory.
     pub(super) ledger: Ledger,
     /// The GPU's model.
     pub(super) name: String,
 }
 
-/// What became of the choice.
+/// The result of the choice.
 pub(super) enum Opened {
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
     Gpu(OnGpu),
-    /// The processor, and why it is not the GPU that there is.
+    /// The processor; with a reason if there is a GPU that is not used.
     Cpu(Option<String>),
 }
 
-/// Makes a training on the GPU where the options ask for it and it can be; its loaders' memory is booked on the host.
+/// Makes a training on the GPU, if the options ask for it and it is possible; its loaders' memory is booked on the
+/// host.
 ///
 /// # Errors
 ///
-/// Those of the job itself, such as too little memory, and for `DeviceChoice::Gpu` what is missing.
+/// The errors of the job itself, such as too little memory; for `DeviceChoice::Gpu` also what is missing.
 pub(super) fn open(options: &DemoOptions, data_set: &DataSet, host: &Ledger) -> Result<Opened, DemoError> {
     match options.device {
         DeviceChoice::Cpu => Ok(Opened::Cpu(None)),
@@ -71,7 +72,7 @@ mod gpu {
         }
     }
 
-    /// The outer error is that of a GPU that cannot be used, the inner one that of the job on it.
+    /// Makes the training. The outer error is for a GPU that cannot be used, the inner one for the job on it.
     fn train<S: Scalar>(
         options: &DemoOptions,
         data_set: &DataSet,
@@ -87,7 +88,7 @@ mod gpu {
         }
         match CudaDevice::open(S::STORAGE, format) {
             Ok(device) => Ok(train_on::<S>(device, options, data_set, host)),
-            // A GPU that others have filled is no GPU that cannot be used.
+            // If other programs have filled the GPU, it still counts as usable.
             Err(error) if error.is_out_of_memory() => Ok(Err(error.into())),
             Err(error) => Err(error),
         }
@@ -115,7 +116,7 @@ mod gpu {
         }
     }
 
-    /// Whether the kernel module or the driver shows a GPU, used or not.
+    /// Whether the kernel module or the driver shows a GPU, whether it is used or not.
     fn is_there() -> bool {
         let listed = fs::read_dir("/proc/driver/nvidia/gpus").is_ok_and(|mut entries| entries.next().is_some());
         listed && std::env::var_os("CUDA_VISIBLE_DEVICES").is_none_or(|visible| !visible.is_empty())

@@ -19,7 +19,7 @@ pub struct DemoOptions {
     pub workers: usize,
     /// The batches that each worker loads ahead, from 1 to 1024; unused without workers.
     pub prefetch: usize,
-    /// What trains.
+    /// The device that trains.
     pub device: DeviceChoice,
     /// The type that all numbers of the network and the batches are stored in.
     pub precision: Precision,

@@ -7,9 +7,9 @@ use super::error::DemoError;
 use super::memory::{Buffer, Ledger};
 use super::scalar::Scalar;
 
-/// What is kept of the last step in each.
+/// The share of each step that is kept in the next: the usual momentum.
 pub(super) const MOMENTUM: f32 = 0.9;
-/// Keeps one bad batch, or an overflow of a half precision, from throwing the parameters away.
+/// A bound on gradients, so that one bad batch, or an overflow of a half precision, does not ruin the parameters.
 pub(super) const LARGEST_GRADIENT: f32 = 1.0;
 const PIECE: usize = 1024;
 
@@ -44,7 +44,7 @@ impl<S: Scalar> Parameters<S> {
         }
     }
 
-    /// Goes one step against the gradient.
+    /// Takes one step against the gradient.
     pub(super) fn update(&mut self, learning_rate: f32) {
         if let (Some(values), Some(momentum), Some(gradient)) =
             (S::as_f32_mut(&mut self.values), S::as_f32_mut(&mut self.momentum), S::as_f32(&self.gradient))

@@ -3,7 +3,7 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-/// The ways in which numbers lie in memory.
+/// The formats in which numbers are stored in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Storage {
     F32,
@@ -13,20 +13,20 @@ pub(super) enum Storage {
 
 /// A type that the numbers of the network can be stored in; all arithmetic is in `f32`.
 pub(super) trait Scalar: Copy + Default + Send + 'static {
-    /// How it lies in memory.
+    /// Its format in memory.
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
     const STORAGE: Storage;
 
-    /// Its bytes in memory.
+    /// Its size in bytes.
     const BYTES: usize = size_of::<Self>();
 
-    /// What the loss is multiplied with, so that no gradient is lost below the smallest number.
+    /// The factor of the loss, chosen so that no gradient falls below the smallest number.
     const LOSS_SCALE: f32;
 
     /// Converts stored values into an equally long slice.
     fn load(stored: &[Self], values: &mut [f32]);
 
-    /// As [`Self::load`], with what the type loses of the factors of a product.
+    /// Converts values like [`Self::load`], rounded as the type rounds the factors of a product.
     fn load_factors(stored: &[Self], values: &mut [f32]) {
         Self::load(stored, values);
     }

@@ -70,9 +70,9 @@ impl Shape {
         self.patches() * self.channels
     }
 
-    /// The floating-point operations of the products that one crop takes in a step, a multiplication and an addition
-    /// being two: in each layer for the outputs and for the gradient of the weights, and but for the first layer for
-    /// the gradient of the inputs.
+    /// Returns the floating-point operations of the products for one crop in a step; a multiplication and an addition
+    /// count as two. Each layer has products for the outputs and for the gradient of the weights, and each except the
+    /// first has one for the gradient of the inputs.
     pub(super) fn operations(&self) -> f64 {
         let convolution = self.patches() * self.patch_values() * self.channels;
         let others = self.features() * self.hidden + self.hidden * CLASSES;

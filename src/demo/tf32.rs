@@ -1,8 +1,9 @@
-//! Numbers that are stored in 32 bits and multiplied with 10 bits of mantissa, as the tensor cores of a GPU do.
+//! Numbers that are stored in 32 bits and multiplied with a mantissa of 10 bits, as on the tensor cores of a GPU.
 
 use super::scalar::{Scalar, Storage};
 
-/// A single whose products lose its lower 13 bits. On a processor that saves no time and no memory; it shows what the
+/// A single whose lower 13 bits are dropped in products. On a processor this saves neither time nor memory; it shows
+/// which losses a GPU would give.
 /// losses on a GPU are.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Tf32(f32);
@@ -40,7 +41,7 @@ impl Scalar for Tf32 {
     }
 }
 
-/// To the nearest, halves away from zero: `cvt.rna.tf32.f32` of the PTX instruction set.
+/// Rounds to the nearest, halves away from zero: `cvt.rna.tf32.f32` of the PTX instruction set.
 fn rounded(value: f32) -> f32 {
     if value.is_finite() { f32::from_bits((value.to_bits() + 0x1000) & !0x1fff) } else { value }
 }

@@ -62,7 +62,7 @@ impl DemoTrainer {
         self.flops
     }
 
-    /// Why the processor trains although there is a GPU, and the options left the choice.
+    /// Returns why the processor trains although there is a GPU, if the options left the choice.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }

@@ -12,7 +12,7 @@ pub struct DemoTraining {
 }
 
 impl DemoTraining {
-    /// A training in which these options hold wherever the space does not say otherwise.
+    /// Makes a training with these options, except where the space sets others.
     pub fn new(options: DemoOptions) -> Self {
         Self { options, trainer: None }
     }

@@ -99,7 +99,7 @@ impl<S: Scalar> Worker<S> {
     }
 }
 
-/// What one worker does: every batch number from `first_number` in steps of `stride`.
+/// The work of one worker: every batch number from `first_number` in steps of `stride`.
 struct Job {
     filler: BatchFiller,
     first_number: u64,

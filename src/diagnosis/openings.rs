@@ -232,6 +232,7 @@ fn cores(evidence: &Evidence) -> u32 {
 
 /// Returns powers of two up to the number of cores, or beyond it if samples mostly wait.
 fn workers(evidence: &Evidence) -> Vec<Value> {
+    /// A round number, as for `init`: with more workers a loader gains nothing that more cores would not show first.
     const MOST: u32 = 32;
     let waits = evidence.item_cpu_share().is_some_and(|share| share < 0.6);
     let sweep = evidence.loader_rates().into_keys().max().unwrap_or(0);

@@ -169,8 +169,10 @@ pub fn experiment(differential: Differential, evidence: &Evidence) -> Experiment
     }
 }
 
-/// Returns numbers of workers to try: none, today's, and powers of two up to the cores, or beyond them if samples wait.
+/// Returns numbers of workers to try: none, today's, and powers of two up to twice the cores, or four times if samples
+/// mostly wait.
 fn sweep(evidence: &Evidence) -> Vec<u32> {
+    /// Round numbers that bound the time of the loader's probe: the most workers, and about the most numbers tried.
     const MOST: u32 = 16;
     const TRIES: usize = 5;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]

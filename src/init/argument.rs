@@ -1,53 +1,53 @@
-//! An argument that a script takes, as its help or its source tells.
+//! An argument that a script accepts, according to its help or its source.
 
 /// An argument of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Argument {
     /// All its spellings, such as `-b` and `--batch-size`, or `data.batch_size` for an override.
     pub names: Vec<String>,
-    /// What follows it.
+    /// What follows it in a command.
     pub kind: Kind,
-    /// The value that it has where nobody gives it, as it is printed.
+    /// Its printed default value.
     pub default: Option<String>,
     /// Whether the script does not start without it.
     pub is_required: bool,
 }
 
-/// What follows an argument.
+/// What follows an argument in a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing: it is there or not.
+    /// Nothing: the argument is present or not.
     Switch,
-    /// Nothing, and another one turns it off: `--compile` and `--no-compile`.
+    /// Nothing, and another argument turns it off: `--compile` and `--no-compile`.
     Pair {
-        /// What turns it off.
+        /// The argument that turns it off.
         off: String,
     },
-    /// A value, one of these where any are told.
+    /// A value; one of `choices`, if any are known.
     Value {
-        /// The values that it takes; empty where they are not told.
+        /// The values that it accepts; empty if they are not known.
         choices: Vec<String>,
     },
-    /// A boolean that may be left out: `--bf16` or `--bf16 True`.
+    /// A boolean value, which may be omitted: `--bf16` or `--bf16 True`.
     MaybeValue,
-    /// It is an override: `name=value` (Hydra).
+    /// The argument is an override: `name=value` (Hydra).
     Override,
-    /// It is given as `--name=value` only, and the script reads the value as Python's literal.
+    /// A value after `=` (`--name=value` only), which the script reads as a Python literal.
     Assigned {
-        /// The values that it takes; empty where they are not told.
+        /// The values that it accepts; empty if they are not known.
         choices: Vec<String>,
     },
-    /// It is the word at this place behind the script, counted from one (`sys.argv[1]`).
+    /// The argument is the word at this place after the script, counted from one (`sys.argv[1]`).
     Place(usize),
 }
 
 impl Kind {
-    /// Whether a value of the user's choice follows: not a switch.
+    /// Whether a value of the user's choice follows: it is not a switch.
     pub fn takes_value(&self) -> bool {
         matches!(self, Self::Value { .. } | Self::Override | Self::Assigned { .. } | Self::Place(_))
     }
 
-    /// The values that it takes, where they are told.
+    /// Returns the values that it accepts, if they are known.
     pub fn choices(&self) -> &[String] {
         match self {
             Self::Value { choices } | Self::Assigned { choices } => choices,
@@ -57,7 +57,8 @@ impl Kind {
 }
 
 impl Argument {
-    /// An argument's spelling as the table of knobs has it: without dashes in front, hyphens for underscores, and only
+    /// Returns the spelling that the table of knobs uses: without dashes in front, with hyphens for underscores, and
+    /// only the part after the last dot.
     /// the part behind the last dot.
     pub fn plain(name: &str) -> String {
         let last = name.rsplit('.').next().unwrap_or(name);
@@ -70,7 +71,7 @@ impl Argument {
         long.or(self.names.first()).map_or("", String::as_str)
     }
 
-    /// An argument that takes any value.
+    /// Makes an argument that accepts any value.
     pub(super) fn valued(name: String, default: Option<String>) -> Self {
         Self { names: vec![name], kind: Kind::Value { choices: Vec::new() }, default, is_required: false }
     }

@@ -1,22 +1,22 @@
-//! Finds calls in Python source: their names, their arguments as they are written. It is no parser; what it cannot read it
+//! Finds calls in Python source, with their names and arguments as written. It is no parser; what it cannot read it
 //! leaves out.
 
 /// A call in Python source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// What is called, as it is written: `torch.utils.data.DataLoader`.
+    /// The name of the called function, as written: `torch.utils.data.DataLoader`.
     pub name: String,
-    /// Arguments without a name, as they are written.
+    /// Positional arguments, as written.
     pub positional: Vec<String>,
-    /// Arguments with a name.
+    /// Keyword arguments.
     pub named: Vec<(String, String)>,
-    /// The line that it begins in, from 1 on.
+    /// The line in which it begins, counted from 1.
     pub line: usize,
 }
 
-/// A call with more text in its brackets is left out.
+/// The most characters within a call's brackets; a longer call is left out. A round number, like [`MOST`].
 const LONGEST: usize = 20_000;
-/// Calls that are read; a script has a handful.
+/// The most calls that are read; a script usually has a handful.
 const MOST: usize = 2_000;
 
 impl Call {
@@ -36,7 +36,8 @@ impl Call {
     }
 }
 
-/// The value of a literal: a text without its quotes, a number, `True`, `False` or `None`; nothing else.
+/// Returns the value of a literal: a text without its quotes, a number, `True`, `False` or `None`; `None` for anything
+/// else.
 pub fn literal(text: &str) -> Option<String> {
     let text = text.trim();
     let quoted = |quote: char| {
@@ -91,14 +92,14 @@ pub fn calls(text: &str, wanted: &[&str]) -> Vec<Call> {
     found
 }
 
-/// A function that source defines.
+/// A function that the source defines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Definition {
     /// Its name.
     pub(super) name: String,
-    /// The line in front of it.
+    /// The line before it.
     pub(super) decorator: String,
-    /// What it takes.
+    /// Its parameters.
     pub(super) parameters: Vec<Parameter>,
 }
 
@@ -113,7 +114,7 @@ pub(super) struct Parameter {
     pub(super) default: Option<String>,
 }
 
-/// The functions that stand at the beginning of a line, with their parameters.
+/// Returns the functions that begin at the start of a line, with their parameters.
 pub(super) fn definitions(text: &str) -> Vec<Definition> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices("def ").take(MOST) {
@@ -133,7 +134,7 @@ pub(super) fn definitions(text: &str) -> Vec<Definition> {
     found
 }
 
-/// `batch_size: int = 32`; `*` and `**kwargs` are none.
+/// Reads `batch_size: int = 32`; `None` for `*` and `**kwargs`.
 fn parameter(part: &str) -> Option<Parameter> {
     let (declared, default) = match part.split_once('=') {
         Some((declared, default)) => (declared, Some(default.trim().to_owned())),
@@ -145,7 +146,7 @@ fn parameter(part: &str) -> Option<Parameter> {
     is_name.then(|| Parameter { name: name.to_owned(), annotation: annotation.trim().to_owned(), default })
 }
 
-/// Source without its comments and texts: as long as it was, with blanks for them.
+/// Returns source in which comments and texts are replaced by spaces, with the length unchanged.
 pub(super) fn code(text: &str) -> String {
     let (mut bare, mut at) = (String::with_capacity(text.len()), 0);
     while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
@@ -155,7 +156,7 @@ pub(super) fn code(text: &str) -> String {
             at = end;
             continue;
         }
-        // Up to the next sign that may begin a comment or a text.
+        // Skips to the next character that may begin a comment or a text.
         let end = rest.char_indices().skip(1).find(|(_, c)| matches!(c, '#' | '"' | '\''));
         let end = end.map_or(rest.len(), |(end, _)| end);
         bare.push_str(rest.get(..end).unwrap_or_default());
@@ -187,7 +188,7 @@ fn skip(text: &str, at: usize) -> Option<usize> {
         match c {
             _ if escaped => escaped = false,
             '\\' => escaped = true,
-            // A string that is not closed ends with its line.
+            // A string that is not closed ends at the end of its line.
             '\n' => return Some(at + end),
             c if c == quote => return Some(at + end + 1),
             _ => {}
@@ -196,7 +197,7 @@ fn skip(text: &str, at: usize) -> Option<usize> {
     Some(text.len())
 }
 
-/// What stands between a bracket and the one that closes it.
+/// Returns the text between a bracket and the one that closes it.
 fn inside(text: &str, open: usize) -> Option<&str> {
     let mut depth = 0_usize;
     let mut at = open;
@@ -218,7 +219,7 @@ fn inside(text: &str, open: usize) -> Option<&str> {
     None
 }
 
-/// Splits at the commas that stand in no bracket and no string.
+/// Splits at commas outside brackets and strings.
 fn split(text: &str) -> Vec<String> {
     let (mut parts, mut part, mut depth, mut at) = (Vec::new(), String::new(), 0_usize, 0);
     while at < text.len() {

@@ -1,4 +1,4 @@
-//! The command of a training run, word by word: what launches it, which script it is, what may be asked for help.
+//! Reads the command of a training run word by word: its launcher, its script, and what may be asked for help.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub const LAUNCHERS: &[Launcher] = &[
     Launcher { words: &["deepspeed"], ranks: &["--num_gpus"] },
 ];
 
-/// Programs that read a command line for themselves, so that nothing can be appended to it.
+/// Programs that interpret a command line themselves, so that nothing can be appended to it.
 pub(super) const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish"];
 
 /// A command of a training run.
@@ -32,20 +32,20 @@ pub struct Command {
     pub words: Vec<String>,
     /// The place of the script among them.
     script_at: Option<usize>,
-    /// Whether the script is named as a module, behind `-m`.
+    /// Whether the script is named as a module, after `-m`.
     is_module: bool,
     launcher: Option<&'static Launcher>,
     /// The place of the launcher's first word.
     launcher_at: usize,
-    /// What it runs, where it is a shell script that was looked into.
+    /// The command inside, if it is a shell script that was read.
     pub(super) wrapped: Option<Wrapped>,
 }
 
-/// Words that may stand in front of a launcher or an interpreter: `uv run`, `nice -n 5`.
+/// The most words in front of a launcher or an interpreter, such as `uv run` or `nice -n 5`: a round number.
 const FRONT: usize = 6;
 
 impl Command {
-    /// Reads a command; one that is just a Python script is run with this interpreter.
+    /// Reads a command; a single Python script is run with `python`.
     pub fn new(mut words: Vec<String>, python: &str) -> Self {
         if words.first().is_some_and(|first| first.ends_with(".py") && !first.starts_with('-')) {
             words.insert(0, python.to_owned());
@@ -67,12 +67,12 @@ impl Command {
         Self { words, script_at, is_module, launcher, launcher_at, wrapped: None }
     }
 
-    /// The command that trains: this one, or what a shell script runs.
+    /// Returns the command that trains: this one, or the one that a shell script runs.
     pub fn inner(&self) -> &Self {
         self.wrapped.as_ref().map_or(self, |wrapped| &wrapped.command)
     }
 
-    /// Whether it names a script of Python.
+    /// Whether it names a Python script.
     pub(super) fn has_script(&self) -> bool {
         self.script_at.is_some()
     }
@@ -84,7 +84,7 @@ impl Command {
             .and_then(|launcher| launcher.words.first().map(|first| if *first == "-m" { "torchrun" } else { *first }))
     }
 
-    /// The script's file, if it is Python's.
+    /// Returns the script's file, if it is a Python script.
     pub fn script(&self, cwd: &Path) -> Option<PathBuf> {
         if let Some(wrapped) = &self.wrapped {
             return wrapped.command.script(cwd);
@@ -105,17 +105,17 @@ impl Command {
         self.words.get(at).map_or("", String::as_str)
     }
 
-    /// What the script is told: the words behind it.
+    /// Returns the script's arguments: the words after it.
     pub fn told(&self) -> &[String] {
         self.words.get(self.told_at()..).unwrap_or_default()
     }
 
-    /// The place of the first word that the script is told.
+    /// Returns the place of the script's first argument.
     pub fn told_at(&self) -> usize {
         self.script_at.map_or(1, |at| at + 1)
     }
 
-    /// How many processes of the script run on this machine, where the command tells.
+    /// Returns how many processes of the script run on this machine, if the command says so.
     pub fn ranks(&self) -> usize {
         if let Some(wrapped) = &self.wrapped {
             return wrapped.command.ranks();
@@ -129,7 +129,7 @@ impl Command {
         value.and_then(|value| value.parse().ok()).filter(|&ranks| ranks > 0).unwrap_or(1)
     }
 
-    /// Whether arguments can be put behind it: a shell's command line is one word.
+    /// Whether arguments can be appended to it; the command line of a shell is a single word.
     pub fn takes_arguments(&self) -> bool {
         if let Some(wrapped) = &self.wrapped {
             return wrapped.forwards;
@@ -139,8 +139,8 @@ impl Command {
             && self.words.get(1).is_some_and(|word| word.starts_with('-') && word.contains('c')))
     }
 
-    /// What is run to ask for help: the script itself without its launcher and its options, but with the words in front of
-    /// them, which may choose what it does (`train.py fit --help`).
+    /// Returns the command that asks for help: the script itself without its launcher and options, but with the words
+    /// in front of the options, which may choose what it does (`train.py fit --help`).
     pub fn asking_for_help(&self, python: &str) -> Vec<String> {
         if let Some(wrapped) = &self.wrapped {
             return wrapped.command.asking_for_help(python);
@@ -163,7 +163,7 @@ impl Command {
         words
     }
 
-    /// The interpreter in the folder of the launcher, where the command names that by its path.
+    /// Returns the interpreter in the launcher's folder, if the command names the launcher by its path.
     fn beside_launcher(&self) -> Option<String> {
         let folder = Path::new(self.words.get(self.launcher_at)?).parent().filter(|folder| folder.is_absolute())?;
         let python = ["python3", "python"].into_iter().map(|name| folder.join(name)).find(|file| file.is_file())?;
@@ -171,8 +171,8 @@ impl Command {
     }
 }
 
-/// The place of a module's name, behind the `-m` of an interpreter, of `uv run` or of a launcher; `behind` is where a
-/// launcher's own words begin.
+/// Returns the place of a module's name, after the `-m` of an interpreter, of `uv run` or of a launcher; a launcher's
+/// own words begin at `behind`.
 fn module_at(words: &[String], behind: Option<usize>) -> Option<usize> {
     let python = words.iter().take(FRONT).position(|word| is_python(word)).map(|at| at + 1);
     let runner = words.windows(2).take(FRONT).position(|pair| base(&pair[0]) == "uv" && pair[1] == "run");

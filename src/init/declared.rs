@@ -1,5 +1,5 @@
-//! The arguments that a script's source declares, for when its help cannot be had: by calls of a parser, as a function's
-//! parameters (typer, fire), or as fields of a dataclass (`HfArgumentParser`, tyro and others).
+//! Finds the arguments that a script's source declares, for when there is no help: in calls of a parser, as a
+//! function's parameters (typer, fire), or as fields of a dataclass (`HfArgumentParser`, tyro and others).
 
 use std::sync::LazyLock;
 
@@ -9,8 +9,8 @@ use super::argument::{Argument, Kind};
 use super::calls::{Call, Parameter, definitions, literal, literals};
 use super::source::Source;
 
-/// The options of `transformers.TrainingArguments` (its documentation) that a search may set, with their defaults; those of a
-/// boolean take none or `True`.
+/// The options of `transformers.TrainingArguments` (its documentation) that a search may set, with their defaults.
+/// Those of booleans take no value, or `True`.
 const TRAINING_ARGUMENTS: &[(&str, &str, bool)] = &[
     ("--per_device_train_batch_size", "8", false),
     ("--gradient_accumulation_steps", "1", false),
@@ -39,7 +39,7 @@ impl Source {
         all
     }
 
-    /// Parameters of the functions that fire and typer make command lines of.
+    /// Returns the parameters of functions from which fire and typer make command lines.
     fn parameters(&self) -> Vec<Argument> {
         let (fire, typer) = (self.imports("fire"), self.imports("typer"));
         if !fire && !typer {
@@ -60,7 +60,7 @@ impl Source {
         parameters.map(|parameter| if typer { of_typer(&parameter) } else { of_fire(&parameter) }).collect()
     }
 
-    /// Fields of dataclasses that a parser takes.
+    /// Returns the fields of dataclasses that a parser takes.
     fn fields(&self) -> Vec<Argument> {
         let flavour = match () {
             () if !self.named("HfArgumentParser").is_empty() => Flavour::Transformers,
@@ -85,7 +85,7 @@ impl Source {
     }
 }
 
-/// How a parser of dataclasses spells fields.
+/// The way in which a parser of dataclasses spells fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flavour {
     /// `--batch_size`, and `--amp` or `--amp True`.
@@ -112,12 +112,12 @@ fn of_field(field: &Parameter, flavour: Flavour) -> Argument {
     Argument { names: vec![format!("--{spelled}")], kind, default, is_required }
 }
 
-/// The default in `field(default=32, metadata=...)`.
+/// Returns the default in `field(default=32, metadata=...)`.
 fn field_default(text: &str) -> Option<String> {
     super::calls::calls(text, &["field"]).first()?.literal("default")
 }
 
-/// The choices of `Literal["fp32", "bf16"]`.
+/// Returns the choices in `Literal["fp32", "bf16"]`.
 fn choices_of(annotation: &str) -> Vec<String> {
     let list = annotation.split_once("Literal[").and_then(|(_, list)| list.split_once(']'));
     list.map(|(list, _)| literals(list)).unwrap_or_default()
@@ -165,7 +165,7 @@ fn fields(text: &str) -> Vec<Parameter> {
             inside &= !line.trim_start().starts_with("def ");
             continue;
         }
-        // A field's default may go on over lines, until its bracket is closed.
+        // A field's default may continue over several lines, until its bracket is closed.
         open.push_str(if open.is_empty() { line } else { line.trim() });
         let depth = |c: char| open.matches(c).count();
         if depth('(') > depth(')') && open.len() < LONGEST_FIELD {
@@ -180,7 +180,7 @@ fn fields(text: &str) -> Vec<Parameter> {
     found
 }
 
-/// Characters of a field.
+/// The most characters of a field: a round number.
 const LONGEST_FIELD: usize = 4_000;
 
 /// The argument that a call declares.

@@ -1,5 +1,5 @@
-//! DeepSpeed's JSON config as a template that is rendered for each probe. Names and defaults: DeepSpeed's documentation,
-//! "DeepSpeed Configuration JSON".
+//! Turns DeepSpeed's JSON config into a template that is rendered for each probe. Names and defaults are from
+//! DeepSpeed's documentation, "DeepSpeed Configuration JSON".
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::init::machine::Means;
 
 /// The longest config that is read.
 const MOST_BYTES: u64 = 1024 * 1024;
-/// Elements of a bucket where a config says nothing.
+/// The elements of a bucket where a config states none: the default in DeepSpeed's documentation.
 const BUCKET: i64 = 500_000_000;
 
 /// A config that is rendered for each probe.
@@ -23,11 +23,11 @@ const BUCKET: i64 = 500_000_000;
 pub struct Template {
     /// Its text, with settings in it.
     pub text: String,
-    /// The file of the config, whose place in the command it takes.
+    /// The config's file; the template takes its place in the command.
     pub config: PathBuf,
 }
 
-/// The word of a command that names a DeepSpeed config: what is in front of the file's name, and the file.
+/// Returns the word of a command that names a DeepSpeed config: the text before the file's name, and the file.
 fn config_word(command: &Command, cwd: &Path) -> Option<(String, String, Value)> {
     command.words.iter().find_map(|word| {
         let (front, file) = match word.split_once('=') {
@@ -42,7 +42,7 @@ fn config_word(command: &Command, cwd: &Path) -> Option<(String, String, Value)>
     })
 }
 
-/// Puts the settings of the plan's preset into the config that the command names; `None` where it names none.
+/// Puts the settings of the plan's preset into the config that the command names; `None` if it names none.
 pub fn render(plan: &mut Plan, command: &Command, means: &Means, cwd: &Path) -> Option<Template> {
     let (front, word, mut value) = config_word(command, cwd)?;
     let config = PathBuf::from(word.get(front.len()..)?);
@@ -53,12 +53,12 @@ pub fn render(plan: &mut Plan, command: &Command, means: &Means, cwd: &Path) -> 
     let whole = number(object, "train_batch_size").map(|whole| whole / accumulation / ranks);
     let today = number(object, "train_micro_batch_size_per_gpu").or(whole).filter(|&today| today > 0);
     let mut settings = Vec::new();
-    // What is `auto` is left to whoever fills it in.
+    // A value of `auto` is filled in by somebody else, and stays.
     if today.is_some() {
         let batch = settings::numbers(Settings::BatchSize, today, &[], means, 1)?;
         settings.push(("batch_size", "train_micro_batch_size_per_gpu", batch, today.map(|today| today.to_string())));
         object.insert("train_micro_batch_size_per_gpu".to_owned(), json!("@batch_size@"));
-        // The three must fit one another, and DeepSpeed works out the one that is missing.
+        // The three sizes must be consistent, and DeepSpeed computes the missing one.
         object.remove("train_batch_size");
         object.insert("gradient_accumulation_steps".to_owned(), json!(accumulation));
     }
@@ -81,7 +81,7 @@ pub fn render(plan: &mut Plan, command: &Command, means: &Means, cwd: &Path) -> 
                 about,
                 way,
                 today: today.clone(),
-                // The file is rendered from all of them, so that without one there is none.
+                // The file is rendered from all of its settings, so if one is missing there is no file.
                 stated: Some(config.display().to_string()),
                 derived,
             },
@@ -98,7 +98,7 @@ pub fn render(plan: &mut Plan, command: &Command, means: &Means, cwd: &Path) -> 
 
 type Setting = (&'static str, &'static str, String, Option<String>);
 
-/// ZeRO's stage, overlap and buckets. What is offloaded depends on the stage, which then stays.
+/// Adds ZeRO's stage, overlap and buckets. If anything is offloaded, that depends on the stage, and the stage stays.
 fn add_zero(zero: &mut Map<String, Value>, settings: &mut Vec<Setting>) {
     let stage = zero.get("stage").and_then(Value::as_i64).unwrap_or(0);
     if !zero.contains_key("offload_optimizer") && !zero.contains_key("offload_param") && (0..=3).contains(&stage) {
@@ -110,7 +110,7 @@ fn add_zero(zero: &mut Map<String, Value>, settings: &mut Vec<Setting>) {
             Some(stage.to_string()),
         ));
     }
-    // On by default from stage 3 on; written out, it is the same in all stages.
+    // Overlap is on by default from stage 3 on; when it is written out, it is the same in all stages.
     let overlap = zero.get("overlap_comm").and_then(Value::as_bool).unwrap_or(stage == 3);
     zero.insert("overlap_comm".to_owned(), json!("@overlap_comm@"));
     settings.push((

@@ -1,4 +1,4 @@
-//! The text of a spec from a plan.
+//! Writes the text of a spec from a plan.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,18 +7,18 @@ use super::plan::{Plan, Way};
 use super::settings::text;
 use super::words::Unwritable;
 
-/// What a draft has beside its plan.
+/// The parts of a draft besides its plan.
 #[derive(Debug, Clone)]
 pub struct Frame<'f> {
-    /// The folder that the command runs in, where it is not that of the spec.
+    /// The folder that the command runs in, if it is not that of the spec.
     pub cwd: Option<&'f Path>,
-    /// How a rate is had.
+    /// How the throughput is read.
     pub rate: Rate,
     /// How long a search may take, such as `20m`.
     pub time: &'f str,
-    /// The machine, in a line.
+    /// A line about the machine.
     pub machine: &'f str,
-    /// Who told of the arguments, in a line.
+    /// A line about the source of the arguments.
     pub told_by: &'f str,
     /// The name of the file, for the commands in its comments.
     pub file: &'f str,
@@ -26,21 +26,21 @@ pub struct Frame<'f> {
     pub files: Vec<(String, String)>,
 }
 
-/// How a rate is had.
+/// How the throughput is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rate {
     /// An adapter's hook counts the steps.
     Adapter(&'static str),
     /// The script reports events already.
     Events,
-    /// The script prints it.
+    /// The script prints the rate.
     Printed {
-        /// Finds the number.
+        /// The pattern of the number.
         pattern: String,
-        /// What the number is.
+        /// The unit of the number.
         unit: String,
     },
-    /// Nothing is known of one: the script has to be changed, or a pattern written.
+    /// No way is known: the script has to be changed, or a pattern written.
     Missing,
 }
 
@@ -128,7 +128,7 @@ fn write_step(plan: &Plan, frame: &Frame<'_>, out: &mut String) -> Result<(), Un
     Ok(())
 }
 
-/// Whether a rate counts steps, or whatever a script calls them.
+/// Whether a rate counts steps, under any of their names.
 pub fn is_of_steps(unit: &str) -> bool {
     crate::probe::RateUnit::parse(unit).is_ok_and(|unit| unit.counts_steps())
 }
@@ -140,7 +140,7 @@ fn command(words: &[String]) -> String {
     if line.chars().count() <= WIDEST {
         return line;
     }
-    // An option and its value stay together.
+    // An option and its value stay on the same line.
     let mut lines: Vec<String> = Vec::new();
     let mut after_option = false;
     for (at, word) in words.iter().enumerate() {
@@ -199,7 +199,7 @@ fn write_space(plan: &Plan, out: &mut String) {
     }
 }
 
-/// Only what the command itself says: everything else is seen when the first probe runs it as it is.
+/// Writes only what the command itself says; everything else is observed when the first probe runs the job as it is.
 fn write_baseline(plan: &Plan, out: &mut String) {
     let stated: Vec<_> = plan
         .parameters
@@ -223,7 +223,7 @@ fn write_baseline(plan: &Plan, out: &mut String) {
     }
 }
 
-/// A text of the user's in a comment: one line, whatever signs it has.
+/// Puts a user's text into a comment: a single line, whatever characters it has.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

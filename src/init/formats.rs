@@ -1,4 +1,5 @@
-//! How a script is told the number format: by a name, by a switch for each format, or by one for mixed precision.
+//! Handles the ways to give a script the number format: by a name, by a switch for each format, or by one for mixed
+//! precision.
 
 use super::argument::{Argument, Kind};
 use super::knobs::{AMP_FORMATS, AMP_SWITCHES, Knob, PRECISION_SWITCHES, VOCABULARIES};
@@ -10,7 +11,7 @@ use super::words::Given;
 use crate::model::Precision;
 
 impl Planner<'_> {
-    /// Adds the number format, by whatever arguments the script has for it; whether it has any.
+    /// Adds the number format, by whatever arguments the script has for it; returns whether it has any.
     pub(super) fn add_precision(&mut self, knob: &Knob) -> bool {
         self.add_amp_with_format(knob)
             || self.add_precision_value(knob)
@@ -18,7 +19,7 @@ impl Planner<'_> {
             || self.add_amp(knob)
     }
 
-    /// One argument that takes the name of a number format.
+    /// Adds one argument that takes the name of a number format.
     fn add_precision_value(&mut self, knob: &Knob) -> bool {
         let argument = self.argument(knob.names).filter(|argument| argument.kind.takes_value());
         let Some(argument) = argument else { return false };
@@ -49,8 +50,8 @@ impl Planner<'_> {
         true
     }
 
-    /// The names of formats that an argument takes: those that it lists, those of the library that it is from, or the family
-    /// of what it is today.
+    /// Returns the names of formats that an argument accepts: those it lists, those of the library that defines it, or
+    /// the family of today's name.
     fn names_of(&self, argument: &Argument) -> Vec<String> {
         if !argument.kind.choices().is_empty() {
             return argument.kind.choices().to_vec();
@@ -63,7 +64,7 @@ impl Planner<'_> {
         family(today.as_deref().unwrap_or_default(), self.found.preset)
     }
 
-    /// `--bf16` and `--fp16`, of which at most one may be there.
+    /// Adds `--bf16` and `--fp16`, of which at most one may be present.
     fn add_precision_switches(&mut self, knob: &Knob) -> bool {
         let mut switches: Vec<(Argument, &str)> = Vec::new();
         for (name, precision) in PRECISION_SWITCHES {
@@ -98,7 +99,7 @@ impl Planner<'_> {
         true
     }
 
-    /// A flag for mixed precision, and an argument for its format: `--amp --amp-dtype bfloat16`.
+    /// Adds a flag for mixed precision with an argument for its format: `--amp --amp-dtype bfloat16`.
     fn add_amp_with_format(&mut self, knob: &Knob) -> bool {
         let flag = self.argument(AMP_SWITCHES).filter(is_flag);
         let format = self.argument(AMP_FORMATS).filter(|argument| argument.kind.takes_value());
@@ -135,7 +136,7 @@ impl Planner<'_> {
         true
     }
 
-    /// `--amp` alone: the format is the one that the script has for it.
+    /// Adds `--amp` alone; the script decides on the format.
     fn add_amp(&mut self, knob: &Knob) -> bool {
         let Some(argument) = self.argument(AMP_SWITCHES).filter(is_flag) else { return false };
         let Some(format) = mixed_format(self.found.source, self.found.means.gpus > 0) else {
@@ -155,11 +156,11 @@ impl Planner<'_> {
         true
     }
 
-    /// A flag for mixed precision that is left as the command has it.
+    /// Leaves a flag for mixed precision as the command has it.
     fn leave_amp(&mut self, argument: &Argument) -> bool {
         let reason = "its mixed precision is not one that this machine computes faster in";
         self.close(argument.spelled(), reason);
-        // Where the command has it, what the adapter would set beside it is something else than what it says.
+        // If the command has it, the adapter's setting would contradict it.
         self.plan.words.has(argument)
     }
 }
@@ -174,21 +175,21 @@ fn is_flag(argument: &Argument) -> bool {
     }
 }
 
-/// The definition of a precision of fp32 and these.
+/// Returns the definition of a precision parameter of fp32 and these formats.
 fn formats_of(formats: &[&str]) -> String {
     let values: Vec<String> = std::iter::once("fp32").chain(formats.iter().copied()).map(settings::text).collect();
     format!("values = [{}], full_precision = \"fp32\"", values.join(", "))
 }
 
-/// What a script's mixed precision computes in; `None` where it has none on this device.
+/// Returns the format of a script's mixed precision; `None` if it has none on this device.
 ///
-/// Where it names no format, it is torch's choice ("Automatic Mixed Precision package"): float16 on CUDA, bfloat16 on a
-/// processor.
+/// If the script names no format, it is torch's choice ("Automatic Mixed Precision package"): float16 on CUDA, bfloat16
+/// on a processor.
 fn mixed_format(source: &Source, has_gpu: bool) -> Option<Precision> {
     let usual = if has_gpu { Precision::Fp16 } else { Precision::Bf16 };
     let regions = source.named("autocast");
     let Some(region) = regions.first() else {
-        // NVIDIA's apex, and scaling of losses, are for float16 on GPUs.
+        // NVIDIA's apex and loss scaling are for float16 on GPUs.
         let of_gpus =
             source.imports("apex") || source.imports("torch.cuda.amp") || !source.named("GradScaler").is_empty();
         return (has_gpu || !of_gpus).then_some(usual);
@@ -214,7 +215,7 @@ pub(super) fn family(default: &str, preset: &Preset) -> Vec<String> {
     found.map(|family| family.iter().map(|&name| name.to_owned()).collect()).unwrap_or_default()
 }
 
-/// Whether an argument is the Trainer's of a LightningCLI, or of a config made for it.
+/// Whether an argument belongs to the Trainer of a LightningCLI, or of a config made for it.
 fn is_lightning(argument: &Argument, source: &Source) -> bool {
     let of_trainer = argument.names.iter().any(|name| name.trim_start_matches('-') == "trainer.precision");
     let imports = source.imports("lightning") || source.imports("pytorch_lightning");

@@ -1,7 +1,7 @@
 //! Reads the help texts that Python's argument parsers print: argparse (HfArgumentParser and jsonargparse with it), click, typer
 //! and tyro with their boxes, absl, fire, and the config that Hydra shows.
 //!
-//! Any text may come; what is not understood is left out.
+//! It accepts any text; what is not understood is left out.
 
 use std::sync::LazyLock;
 
@@ -10,14 +10,14 @@ use regex::Regex;
 use super::argument::{Argument, Kind};
 use super::usage;
 
-/// Options stand at most so far right; descriptions stand further right than that.
+/// The largest indentation of options; descriptions are indented more.
 const DEEPEST: usize = 8;
-/// A help has a few hundred options; what has more is no help.
+/// The most arguments of a help, which usually has a few hundred; a text with more is no help. A round number.
 const MOST_ARGUMENTS: usize = 5_000;
 /// Hydra's heading of the composed config (`hydra/conf/hydra/help/default.yaml`).
 const HYDRA_CONFIG: &str = "== Config ==";
 
-/// The arguments that a help text tells of, in its order.
+/// Returns the arguments in a help text, in its order.
 pub fn read(text: &str) -> Vec<Argument> {
     let text = without_colours(text);
     if let Some((_, config)) = text.split_once(HYDRA_CONFIG) {
@@ -31,12 +31,12 @@ pub fn read(text: &str) -> Vec<Argument> {
     arguments
 }
 
-/// The values without a name that a help's usage asks for, as it spells them: `DATA`, `{train,test}`.
+/// Returns the positional values that a help's usage asks for, as it spells them: `DATA`, `{train,test}`.
 pub fn values(text: &str) -> Vec<String> {
     usage::read(&without_colours(text)).values
 }
 
-/// Whether a text is a help: it has a line of usage, Hydra's heading, or what fire and absl print.
+/// Whether a text is a help: it has a usage line, Hydra's heading, or the output of fire and absl.
 pub fn is_help(text: &str) -> bool {
     let text = without_colours(text);
     let starts = |line: &str, word: &str| line.trim_start_matches(['│', ' ']).to_ascii_lowercase().starts_with(word);
@@ -44,13 +44,13 @@ pub fn is_help(text: &str) -> bool {
         || text.lines().any(|line| starts(line, "usage:") || starts(line, "synopsis") || line.trim() == "flags:")
 }
 
-/// Without the sequences that colour a terminal (ECMA-48, "Select Graphic Rendition" and others).
+/// Removes the sequences that colour a terminal (ECMA-48, "Select Graphic Rendition" and others).
 fn without_colours(text: &str) -> String {
     static SEQUENCES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("\x1b\\[[0-9;?]*[A-Za-z]").ok());
     SEQUENCES.as_ref().map_or_else(|| text.to_owned(), |sequences| sequences.replace_all(text, "").into_owned())
 }
 
-/// One option as it is being read.
+/// An option that is being read.
 struct Open {
     argument: Argument,
     description: String,
@@ -92,7 +92,7 @@ fn options(text: &str) -> Vec<Argument> {
             continue;
         }
         let indent = inner.len() - inner.trim_start().len();
-        // What must be given has a star in front in typer's boxes.
+        // In typer's boxes a star marks what is required.
         let words = if boxed { words.trim_start_matches(['*', ' ']) } else { words };
         if let Some(next) = (indent <= DEEPEST).then(|| header(words, boxed)).flatten() {
             arguments.extend(open.take().map(Open::close));
@@ -102,7 +102,7 @@ fn options(text: &str) -> Vec<Argument> {
             open = Some(next);
         } else if let Some(open) = &mut open {
             if indent == 0 && !boxed {
-                // A heading, or the words at the end.
+                // It is a heading, or the text at the end.
                 open.description.push('\n');
                 continue;
             }
@@ -114,7 +114,7 @@ fn options(text: &str) -> Vec<Argument> {
     arguments
 }
 
-/// Reads the line that an option begins with.
+/// Reads the line with which an option begins.
 fn header(words: &str, boxed: bool) -> Option<Open> {
     let mut names: Vec<String> = Vec::new();
     let mut values: Vec<String> = Vec::new();
@@ -159,7 +159,7 @@ fn header(words: &str, boxed: bool) -> Option<Open> {
     Some(Open { argument, description: rest.trim().to_owned() })
 }
 
-/// A flag at the beginning of a text, what follows, and whether it is absl's `--[no]name`.
+/// Reads a flag at the beginning of a text; returns it, the rest, and whether it is absl's `--[no]name`.
 fn flag(text: &str) -> Option<(&str, &str, bool)> {
     let dashes = text.len() - text.trim_start_matches('-').len();
     if !(1..=2).contains(&dashes) {
@@ -182,7 +182,7 @@ fn is_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-/// What stands for a value behind a flag, and what follows.
+/// Reads the placeholder of a value after a flag; returns it and the rest.
 fn metavar(text: &str, gap: usize, boxed: bool) -> Option<(&str, &str)> {
     let close = match text.chars().next()? {
         '{' => Some('}'),
@@ -210,7 +210,7 @@ fn metavar(text: &str, gap: usize, boxed: bool) -> Option<(&str, &str)> {
     (gap == 1 && !(close.is_some() && word.is_ascii() && is_told(word))).then_some((word, after))
 }
 
-/// What follows an argument with these spellings and values; takes what turns it off out of the spellings.
+/// Decides what follows an argument with these spellings and values; removes the spelling that turns it off.
 fn kind(names: &mut Vec<String>, values: &[String], (pair, takes, boxed): (bool, bool, bool)) -> Kind {
     if pair {
         let off = names.first().map(|name| format!("--no{name}")).unwrap_or_default();
@@ -240,7 +240,7 @@ fn kind(names: &mut Vec<String>, values: &[String], (pair, takes, boxed): (bool,
     }
 }
 
-/// The default that a description tells, in any of the ways that parsers write it.
+/// Returns the default from a description, in any of the forms that parsers use.
 fn default_in(description: &str) -> Option<String> {
     // `[default: 32; x>=1]`, `(default: 32)`, `(type: int, default: 32)`, `(default: '128')`, `(default=32)`
     static BRACKETED: LazyLock<Option<Regex>> =
@@ -252,12 +252,12 @@ fn default_in(description: &str) -> Option<String> {
     Some(found.get(1)?.as_str().trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// The settings of a config in YAML, as overrides.
+/// Returns the settings of a YAML config, as overrides.
 pub fn config(text: &str) -> Vec<Argument> {
     overrides(text)
 }
 
-/// The leaves of a config in YAML as Hydra prints it: `data.batch_size` with its value.
+/// Returns the leaves of a YAML config as Hydra prints it: `data.batch_size` with its value.
 fn overrides(config: &str) -> Vec<Argument> {
     let mut arguments: Vec<Argument> = Vec::new();
     let mut path: Vec<(usize, String)> = Vec::new();
@@ -284,7 +284,7 @@ fn overrides(config: &str) -> Vec<Argument> {
         full.push(key);
         let default =
             Some(value.trim_matches(['\'', '"']).to_owned()).filter(|value| value != "null" && value != "???");
-        // Hydra shows what must be given as `???`.
+        // Hydra shows required values as `???`.
         let is_required = default.as_deref() == Some("???");
         let default = default.filter(|_| !is_required);
         arguments.push(Argument { names: vec![full.join(".")], kind: Kind::Override, default, is_required });

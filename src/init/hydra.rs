@@ -1,4 +1,4 @@
-//! The config of a Hydra script as its files have it, for when its help cannot be had.
+//! Reads the config of a Hydra script from its files, for when there is no help.
 
 use std::fs;
 use std::io::Read;
@@ -14,7 +14,8 @@ const MOST_BYTES: u64 = 256 * 1024;
 /// Groups of a config that are read.
 const MOST_GROUPS: usize = 50;
 
-/// The settings in the files that `@hydra.main(config_path=..., config_name=...)` names, those of its groups included.
+/// Returns the settings in the files that `@hydra.main(config_path=..., config_name=...)` names, including those of its
+/// groups.
 pub fn arguments(source: &Source, script: &Path) -> Vec<Argument> {
     let Some(call) = source.calls.iter().find(|call| call.name == "hydra.main") else { return Vec::new() };
     let path = call.get("config_path").and_then(literal).unwrap_or_default();
@@ -43,7 +44,7 @@ fn read(folder: &Path, name: &str) -> Option<String> {
     Some(text)
 }
 
-/// The groups in the list of defaults: `- data: cifar`.
+/// Returns the groups in the list of defaults: `- data: cifar`.
 fn groups(text: &str) -> Vec<(String, String)> {
     let list = text.lines().skip_while(|line| !line.starts_with("defaults:")).skip(1);
     let items = list.take_while(|line| line.trim_start().starts_with('-') || line.trim().is_empty());

@@ -1,34 +1,35 @@
-//! What the arguments of training scripts are called that a search may set, and how: one row for each parameter.
+//! A table of the parameters that a search may set by arguments of training scripts, with the names of these arguments.
 
-/// A parameter that scripts have arguments for.
+/// A parameter for which scripts have arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Knob {
     /// The parameter's name in `[space]`.
     pub parameter: &'static str,
-    /// What it is, for a comment.
+    /// Its description, for a comment.
     pub about: &'static str,
-    /// The arguments that set it, as [`Argument::plain`](super::Argument::plain) has them; those that say more come first.
+    /// The arguments that set it, as returned by [`Argument::plain`](super::Argument::plain); more specific ones come
+    /// first.
     pub names: &'static [&'static str],
     /// Switches that turn it off.
     pub off: &'static [&'static str],
-    /// What its settings are.
+    /// The kind of its settings.
     pub settings: Settings,
-    /// Why it is not searched unless the user says so.
+    /// Why it is not searched unless the user asks for it.
     pub closed: Option<&'static str>,
 }
 
-/// What the settings of a knob are.
+/// The kind of a knob's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settings {
-    /// Powers of two around the batch size of today.
+    /// Powers of two around today's batch size.
     BatchSize,
-    /// From none to the cores.
+    /// From none to the number of cores.
     Workers,
     /// A few batches ahead.
     Prefetch,
-    /// On and off, which does not change what is computed.
+    /// On and off, without an effect on the numerical results.
     Switch,
-    /// On and off, which changes how sums are rounded: full precision is off.
+    /// On and off, with an effect on how sums are rounded; full precision is off.
     RoundingSwitch,
     /// The number formats that the machine has.
     Precision,
@@ -199,7 +200,7 @@ pub const KNOBS: &[Knob] = &[
     },
 ];
 
-/// Switches for one number format each, and the format. `amp` alone says which only in the script.
+/// Switches for a single number format, and the format. The meaning of `amp` alone is only in the script.
 pub const PRECISION_SWITCHES: &[(&str, &str)] = &[
     ("bf16", "bf16"),
     ("use-bf16", "bf16"),
@@ -209,7 +210,7 @@ pub const PRECISION_SWITCHES: &[(&str, &str)] = &[
     ("half", "fp16"),
 ];
 
-/// Switches for mixed precision of a kind that only the script knows.
+/// Switches for a mixed precision whose format only the script knows.
 pub const AMP_SWITCHES: &[&str] = &[
     "amp",
     "use-amp",
@@ -223,12 +224,12 @@ pub const AMP_SWITCHES: &[&str] = &[
     "mp",
 ];
 
-/// Arguments that say which format mixed precision has, where a switch turns it on.
+/// Arguments for the format of mixed precision, where a switch turns it on.
 pub const AMP_FORMATS: &[&str] = &["amp-dtype", "autocast-dtype", "amp-type", "amp-precision"];
 
 /// Families of names for fp32, bf16 and fp16, each used by some library: plain names, dtypes (torch, JAX), Lightning's
 /// (`lightning.fabric.connector`, `_PRECISION_INPUT_STR`), Accelerate's (`PrecisionType`), Keras' policies
-/// (`keras.mixed_precision`, "dtype policies"). What is in full precision comes first.
+/// (`keras.mixed_precision`, "dtype policies"). Full precision comes first.
 pub const VOCABULARIES: &[[&str; 3]] = &[
     ["fp32", "bf16", "fp16"],
     ["float32", "bfloat16", "float16"],

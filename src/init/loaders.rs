@@ -1,4 +1,4 @@
-//! Whether a script loads its data by a `DataLoader`: without one, what only a loader has cannot be set.
+//! Decides whether a script loads its data by a `DataLoader`; without one, settings of a loader cannot be applied.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use regex::Regex;
 use super::calls::code;
 use super::source::Source;
 
-/// Modules that make loaders themselves, so that a script with one of them need not name any.
+/// Modules that make loaders themselves, so that a script with one of them need not name any loader.
 const MAKERS: &[&str] = &[
     "lightning",
     "pytorch_lightning",
@@ -34,12 +34,13 @@ const MAKERS: &[&str] = &[
     "streaming",
 ];
 
-/// Calls that make a loader, as [`plain`] has them, beside all that have `dataloader` in their names.
+/// Calls that make a loader, as returned by [`plain`], in addition to all with `dataloader` in their names.
 const MAKING: &[&str] =
     &["createloader", "getloader", "getloaders", "buildloader", "makeloader", "neighborloader", "webloader"];
 
 impl Source {
-    /// Whether it has a loader, or may get one from elsewhere. A class or function of its own that is only called so is none.
+    /// Whether it has a loader, or may get one from elsewhere. A class or function of its own with such a name does not
+    /// count.
     pub fn has_loader(&self) -> bool {
         if MAKERS.iter().any(|module| self.has(module)) {
             return true;
@@ -64,7 +65,7 @@ impl Source {
 
 static OWN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b(?:class|def)\s+([A-Za-z_]\w*)").ok());
 static CALLED: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b([A-Za-z_]\w*)\s*\(").ok());
-/// torch's own, also where it is not called but a class is made from it, or it is handed on.
+/// Finds torch's own loaders, even if they are not called but subclassed or passed on.
 static MENTIONED: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b((?:Stateful)?DataLoader)\b").ok());
 
 fn names<'t>(text: &'t str, pattern: &'static LazyLock<Option<Regex>>) -> impl Iterator<Item = &'t str> {

@@ -1,16 +1,16 @@
-//! What of the machine a draft depends on.
+//! The facts about the machine that a draft depends on.
 
 use crate::machine::{Hardware, Machine};
 use crate::model::Precision;
 
-/// What of the machine a draft depends on.
+/// The facts about the machine that a draft depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Means {
-    /// Cores that can be kept busy.
+    /// The number of cores that can be kept busy.
     pub cores: usize,
     /// GPUs that programs see.
     pub gpus: usize,
-    /// The least able of them.
+    /// The least capable of them.
     pub hardware: Option<Hardware>,
     /// Whether the processor multiplies in bf16.
     pub cpu_has_bf16: bool,
@@ -18,11 +18,11 @@ pub struct Means {
     pub threads: Option<usize>,
 }
 
-/// Features of processors that multiply in bf16, as `/proc/cpuinfo` calls them: Intel's and AMD's, and Arm's.
+/// Processor features for multiplying in bf16, under their names in `/proc/cpuinfo`: Intel's and AMD's, and Arm's.
 const BF16_FEATURES: &[&str] = &["avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"];
 
 impl Means {
-    /// Of a machine that was looked at.
+    /// Takes the facts from a description of the machine.
     pub fn of(machine: &Machine) -> Self {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let features = cpuinfo.lines().find(|line| line.starts_with("flags") || line.starts_with("Features"));
@@ -40,7 +40,7 @@ impl Means {
         }
     }
 
-    /// Whether it computes faster in a precision than in fp32, as far as its hardware tells.
+    /// Whether it computes faster in a precision than in fp32, as far as its hardware shows.
     pub fn has(&self, precision: Precision) -> bool {
         match (&self.hardware, precision) {
             (_, Precision::Fp32) => true,

@@ -1,4 +1,4 @@
-//! Scripts that read `--name=value` off the command line themselves: names of their own that a line of `sys.argv` may set.
+//! Handles scripts that read `--name=value` from the command line themselves, for names of their own.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,12 +17,12 @@ use super::source::Source;
 /// Bytes of a config file.
 const MOST_BYTES: u64 = 256 * 1024;
 
-/// A name that a script lets its command line set, with its value as it is written.
+/// The names that a script's command line can set, with their values as written.
 type Names = BTreeMap<String, String>;
 
 impl Source {
-    /// What the command line of such a script may set, with what it is where it does not: as the script has it, or as a
-    /// file of settings that the command names.
+    /// Returns what the command line of such a script can set, with the values used otherwise: those in the script, or
+    /// in a file of settings that the command names.
     pub fn own_options(&self, command: &Command, cwd: &Path) -> Vec<Argument> {
         if self.parses_arguments() {
             return Vec::new();
@@ -42,7 +42,7 @@ impl Source {
         all
     }
 
-    /// Names that the script takes from a place of its command line: `batch_size = int(sys.argv[2])`.
+    /// Returns names that the script takes from positions of its command line: `batch_size = int(sys.argv[2])`.
     fn places(&self) -> Vec<Argument> {
         static PLACE: LazyLock<Option<Regex>> = LazyLock::new(|| {
             Regex::new(r"(?m)^\s*([A-Za-z_]\w*)\s*=\s*(?:int|str|float)?\(?\s*sys\.argv\[(\d)\]").ok()
@@ -57,7 +57,7 @@ impl Source {
         found.collect()
     }
 
-    /// Whether it takes words of its command line apart at `=`.
+    /// Whether it splits words of its command line at `=`.
     fn splits_words(&self) -> bool {
         static SPLIT: LazyLock<Option<Regex>> =
             LazyLock::new(|| Regex::new(r#"\.(?:r?split|r?partition)\(\s*['"]=['"]"#).ok());
@@ -65,7 +65,7 @@ impl Source {
         self.reads_command_line && self.texts.iter().any(splits)
     }
 
-    /// Whether its names stand behind two dashes.
+    /// Whether its names follow two dashes.
     fn has_dashes(&self) -> bool {
         let takes = |text: &String| {
             let reads = text.contains("argv") || text.contains("split('=')") || text.contains("split(\"=\"");
@@ -74,7 +74,7 @@ impl Source {
         self.texts.iter().any(takes)
     }
 
-    /// The names that it lets be set: keys of its own names, of a config made of attributes, or of a dictionary.
+    /// Returns the names that can be set: its own globals, attributes of a config object, or keys of a dictionary.
     fn settable(&self) -> Names {
         let Some(main) = self.texts.first() else { return Names::new() };
         let has = |word: &str| self.texts.iter().any(|text| text.contains(word));
@@ -87,8 +87,8 @@ impl Source {
         entries(main)
     }
 
-    /// Names below a config whose parts come from classes: `C.trainer = Trainer.get_default_config()` and, in that class,
-    /// `C.batch_size = 64`, make `trainer.batch_size`.
+    /// Returns the names in a config whose parts come from classes. `C.trainer = Trainer.get_default_config()` together
+    /// with, in that class, `C.batch_size = 64` gives `trainer.batch_size`.
     fn attributes(&self, main: &str) -> Names {
         static LINK: LazyLock<Option<Regex>> = LazyLock::new(|| {
             Regex::new(r"(?m)^\s*[A-Za-z_]\w*\.([A-Za-z_][\w.]*)\s*=\s*([A-Za-z_]\w*)\.[A-Za-z_]\w*\(\s*\)").ok()
@@ -107,7 +107,7 @@ impl Source {
     }
 }
 
-/// A value as an argument: what its literal is, and the names that it may have where it is a number format.
+/// Makes an argument from a value: its literal, and if it is a number format the names that it may have.
 fn argument(name: String, value: &str) -> Argument {
     let default = literal(value).or_else(|| product(value));
     let texts = value.split(['\'', '"']).skip(1).step_by(2);
@@ -118,14 +118,14 @@ fn argument(name: String, value: &str) -> Argument {
     Argument { names: vec![name], kind, default: default.filter(|value| value != "None"), is_required: false }
 }
 
-/// `5 * 8`
+/// Computes `5 * 8`.
 fn product(text: &str) -> Option<String> {
     let factors = text.split('*').map(|factor| factor.trim().parse::<i64>().ok());
     let product = factors.collect::<Option<Vec<_>>>()?.into_iter().try_fold(1_i64, i64::checked_mul)?;
     Some(product.to_string())
 }
 
-/// What stands at the beginning of a line: `name = value`, up to its comment. The first of a name counts.
+/// Returns the assignments at the beginning of lines: `name = value`, up to a comment. The first of each name counts.
 fn assignments(text: &str) -> Names {
     let mut names = Names::new();
     for line in text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_alphabetic())) {
@@ -140,7 +140,7 @@ fn assignments(text: &str) -> Names {
     names
 }
 
-/// The names that each class of a text gives to attributes of what is not itself: `C.batch_size = 64`.
+/// Returns, for each class of a text, the names it assigns to attributes of other objects: `C.batch_size = 64`.
 fn by_class(text: &str) -> Vec<(Option<String>, Names)> {
     static MEMBER: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"^\s+([A-Za-z_]\w*)\.([A-Za-z_][\w.]*)\s*=\s*([^=#].*?)\s*(?:#.*)?$").ok());
@@ -165,7 +165,7 @@ fn by_class(text: &str) -> Vec<(Option<String>, Names)> {
     all
 }
 
-/// The entries of dictionaries that are written out: `"batch_size": 64`.
+/// Returns the entries of literal dictionaries: `"batch_size": 64`.
 fn entries(text: &str) -> Names {
     static ENTRY: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r#"['"]([A-Za-z_]\w*)['"]\s*:\s*([\w."'-]+)\s*(?:$|[,}#])"#).ok());

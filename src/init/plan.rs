@@ -1,4 +1,4 @@
-//! Decides which parameters are searched, how each reaches the script, and what it is today.
+//! Decides which parameters are searched, how each reaches the script, and what it is set to today.
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
@@ -11,22 +11,22 @@ use super::source::Source;
 use super::today;
 use super::words::{Given, Unwritable, Words};
 
-/// What was found out about a command.
+/// Facts about a command.
 #[derive(Debug)]
 pub struct Found<'f> {
     /// The command.
     pub command: &'f Command,
-    /// The arguments that its help or its source tells of.
+    /// The arguments according to its help or its source.
     pub arguments: &'f [Argument],
-    /// What its source tells.
+    /// The facts from its source.
     pub source: &'f Source,
-    /// The preset that it has.
+    /// Its preset.
     pub preset: &'static Preset,
     /// The machine.
     pub means: &'f Means,
 }
 
-/// How a parameter reaches the script.
+/// The way in which a parameter reaches the script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
     /// By this argument.
@@ -46,33 +46,32 @@ pub struct Planned {
     pub name: String,
     /// Its table in `[space]`, without the braces.
     pub definition: String,
-    /// What it is.
+    /// Its description.
     pub about: String,
     /// How it reaches the script.
     pub way: Way,
-    /// What the script does where nobody says otherwise, as far as its source or help tells, in TOML: the settings lie
-    /// around it.
+    /// What the script does by default, as far as its source or help shows, in TOML; the settings lie around it.
     pub today: Option<String>,
-    /// The words of the command that say what it is today: only what is read there is a baseline.
+    /// The words of the command that state its value today. Only stated values become part of a baseline.
     pub stated: Option<String>,
     /// Values derived from it, with their expressions.
     pub derived: Vec<(String, String)>,
 }
 
-/// What a draft is written from.
+/// The content of a draft.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The preset.
     pub preset: &'static Preset,
     /// The command with its placeholders.
     pub words: Words,
-    /// What is searched.
+    /// The parameters that are searched.
     pub parameters: Vec<Planned>,
     /// Arguments that could be searched, and why they are not.
     pub closed: Vec<(String, String)>,
-    /// What else is worth knowing.
+    /// Further notes.
     pub notes: Vec<String>,
-    /// How many samples a step has, where nothing counts them.
+    /// The number of samples in a step, if nothing counts them.
     pub samples_per_step: Option<String>,
 }
 
@@ -109,7 +108,7 @@ pub fn plan(found: &Found<'_>) -> Result<Plan, Unwritable> {
 }
 
 impl Plan {
-    /// Whether any parameter goes in by an argument.
+    /// Whether any parameter is passed by an argument.
     pub fn has_arguments(&self) -> bool {
         self.parameters.iter().any(|parameter| matches!(parameter.way, Way::Argument(_)))
     }
@@ -123,7 +122,7 @@ pub(super) struct Planner<'f> {
     pub(super) has_loader: bool,
 }
 
-/// What a script does today, in TOML, and the words of the command that say so.
+/// What a script does today, in TOML, and the words of the command that state it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Today {
     value: Option<String>,
@@ -131,12 +130,12 @@ pub(super) struct Today {
 }
 
 impl Today {
-    /// As the source or the help tells.
+    /// Makes it from the source or the help.
     pub(super) fn seen(value: Option<String>) -> Self {
         Self { value, stated: None }
     }
 
-    /// As the command tells, where it does.
+    /// Makes it from the command, where it states the value.
     pub(super) fn told(value: Option<String>, given: Option<&Given>) -> Self {
         let stated = given.filter(|_| value.is_some()).map(|given| given.words.clone());
         Self { value, stated }
@@ -144,8 +143,8 @@ impl Today {
 }
 
 impl Planner<'_> {
-    /// Whether the script has a loader, or may have one: its source is not known, its framework makes one, or it has an
-    /// argument for a loader's workers.
+    /// Whether the script has a loader, or may have one: because its source is not known, its framework makes one, or
+    /// it has an argument for a loader's workers.
     fn may_have_loader(&self) -> bool {
         let source = self.found.source;
         let workers = KNOBS.iter().find(|knob| knob.parameter == "workers").map_or(&[][..], |knob| knob.names);
@@ -173,7 +172,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether what only workers do can be searched: workers are, and what the command says of it does not hang in the air.
+    /// Whether settings that only matter with workers can be searched: the workers are searched, and what the command
+    /// states about them stays valid.
     fn may_prefetch(&mut self, knob: &Knob) -> bool {
         let Some(workers) = self.planned("workers") else { return false };
         let is_stated = workers.stated.is_some();
@@ -189,13 +189,13 @@ impl Planner<'_> {
         self.plan.parameters.iter().find(|parameter| parameter.name == name)
     }
 
-    /// The argument with one of these names; those in front are preferred.
+    /// Finds the argument with one of these names; earlier names are preferred.
     pub(super) fn argument(&self, names: &[&str]) -> Option<Argument> {
         if !self.found.command.takes_arguments() {
             return None;
         }
         let has = |argument: &&Argument, name: &str| argument.names.iter().any(|known| Argument::plain(known) == name);
-        // A place that the command leaves empty cannot be filled: those in front of it may be empty, too.
+        // A position that the command leaves empty cannot be filled, since those before it may be empty, too.
         let told = self.found.command.told().len();
         let is_there = |argument: &&Argument| !matches!(argument.kind, Kind::Place(place) if place > told);
         let all = || self.found.arguments.iter().filter(is_there);
@@ -203,7 +203,7 @@ impl Planner<'_> {
     }
 
     pub(super) fn push(&mut self, name: &str, about: &str, definition: String, way: Way, today: Today) {
-        // Where the workers are not searched by the adapter, nothing follows by itself.
+        // Unless the adapter searches the workers, the condition is not added by itself.
         let workers = self.planned("workers").filter(|_| needs_workers(name));
         let definition = if workers.is_some() { format!("{definition}, when = \"workers > 0\"") } else { definition };
         let none = |workers: &Planned| workers.today.as_deref().and_then(literal_number).is_none_or(|count| count == 0);
@@ -252,7 +252,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The line of the preset's space that sets a parameter by itself.
+    /// Returns the line of the preset's space that sets a parameter without an argument.
     pub(super) fn line(&self, parameter: &str) -> Option<Line> {
         self.lines.iter().find(|line| line.name == parameter && line.target().is_some()).cloned()
     }
@@ -299,7 +299,7 @@ impl Planner<'_> {
         );
     }
 
-    /// Says once why an argument is not searched.
+    /// Records once why an argument is not searched.
     pub(super) fn close(&mut self, argument: &str, reason: &str) {
         let line = (argument.to_owned(), reason.to_owned());
         if !self.plan.closed.contains(&line) {
@@ -313,7 +313,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Threads matter where the processor trains.
+    /// Adds threads, which matter if the processor trains.
     fn add_threads(&mut self) {
         let Means { cores, gpus, threads, .. } = *self.found.means;
         let ranks = self.found.command.ranks();
@@ -334,7 +334,7 @@ impl Planner<'_> {
         );
     }
 
-    /// What the preset's space has beyond the knobs, such as settings of NCCL.
+    /// Adds further lines of the preset's space, such as settings of NCCL.
     fn add_further_lines(&mut self) {
         let mut waiting = false;
         for line in self.lines.clone() {
@@ -359,7 +359,7 @@ impl Planner<'_> {
         }
     }
 
-    /// What the script asks gputune for.
+    /// Adds the settings that the script asks gputune for.
     fn add_config(&mut self) {
         let Some(call) = self.found.source.of_gputune("config").cloned() else { return };
         for (name, text) in &call.named {
@@ -390,7 +390,7 @@ impl Planner<'_> {
     }
 }
 
-/// Whether only workers do what a parameter sets.
+/// Whether a parameter only matters with workers.
 fn needs_workers(parameter: &str) -> bool {
     matches!(parameter, "prefetch" | "persistent_workers")
 }

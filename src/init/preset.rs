@@ -1,4 +1,5 @@
-//! The presets: a framework or way of launching, the space that is searched for it, how it is recognised, and how a rate is had.
+//! A table of presets: a framework or way of launching, its search space, how it is recognised, and how its rate is
+//! read.
 
 use super::command::Command;
 use super::source::Source;
@@ -12,17 +13,17 @@ pub struct Preset {
     pub about: &'static str,
     /// The shipped space that has its parameters.
     pub space: &'static str,
-    /// The adapter that lets its scripts be tuned as they are, if there is one.
+    /// The adapter that lets its scripts be tuned unchanged, if there is one.
     pub adapter: Option<&'static str>,
-    /// The launchers that tell it, by their first word.
+    /// The launchers by which it is recognised, by their first word.
     launchers: &'static [&'static str],
-    /// The modules whose import tells it.
+    /// The modules by whose import it is recognised.
     modules: &'static [&'static str],
     /// The page about it.
     pub page: &'static str,
 }
 
-/// The presets: those that tell more than others come first, as a Lightning script imports torch, too.
+/// The presets. More specific ones come first, since a Lightning script imports torch, too.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "deepspeed",
@@ -124,12 +125,12 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
 
-/// What a command's preset is.
+/// The preset of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recognised {
-    /// This one.
+    /// It is this one.
     As(&'static Preset),
-    /// One of these: the script uses frameworks that each have a training loop of their own. The likeliest comes first.
+    /// It is one of these: the script uses several frameworks with their own training loops. The likeliest comes first.
     Unclear(Vec<&'static Preset>),
 }
 
@@ -137,7 +138,7 @@ pub enum Recognised {
 pub fn recognise(command: &Command, source: &Source) -> Recognised {
     let launched =
         command.launcher().and_then(|launcher| PRESETS.iter().find(|preset| preset.launchers.contains(&launcher)));
-    // What wraps a model for many ranks lies idle where nobody starts them.
+    // Wrappers of models for several ranks have no effect if nobody starts ranks.
     let has_ranks = |preset: &Preset| preset.name != "torchrun" || source.spawns_ranks();
     let imports = |preset: &&Preset| has_ranks(preset) && preset.modules.iter().any(|module| source.has(module));
     let imported: Vec<&'static Preset> = PRESETS.iter().filter(imports).collect();
@@ -145,7 +146,7 @@ pub fn recognise(command: &Command, source: &Source) -> Recognised {
     let torch = imported.iter().find(|preset| of_torch(preset)).copied();
     let others = imported.iter().filter(|preset| !of_torch(preset)).copied();
     match (launched, torch) {
-        // A launcher for torch starts scripts of its frameworks, too: the script tells more.
+        // A launcher for torch also starts scripts of its frameworks, so the script is the better evidence.
         (Some(launched), Some(torch))
             if launched.name != "deepspeed" && !matches!(torch.name, "pytorch" | "torchrun") =>
         {

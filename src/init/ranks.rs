@@ -1,4 +1,4 @@
-//! How a script of several ranks is started: by a launcher, or by itself.
+//! Finds out how a script with several ranks is started: by a launcher, or by itself.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use super::source::Source;
 const SET_BY_LAUNCHERS: &[&str] = &["RANK", "LOCAL_RANK", "WORLD_SIZE"];
 
 impl Source {
-    /// Whether it starts its ranks itself, whatever it is told: `torch.multiprocessing.spawn` under no condition.
+    /// Whether it always starts its ranks itself: it calls `torch.multiprocessing.spawn` under no condition.
     pub fn spawns_ranks(&self) -> bool {
         let spawns = |text: &String| {
             let code = code(text);
@@ -24,7 +24,7 @@ impl Source {
         self.imports("torch.multiprocessing") && self.texts.iter().any(spawns)
     }
 
-    /// The variable of a launcher that it cannot do without, where a command has no launcher.
+    /// Returns the launcher's variable that the script requires, if the command has no launcher.
     pub fn needs_launcher(&self, command: &Command) -> Option<&'static str> {
         static READ: LazyLock<Option<Regex>> =
             LazyLock::new(|| Regex::new(r#"environ\[\s*['"](RANK|LOCAL_RANK|WORLD_SIZE)['"]\s*\](\s*=[^=])?"#).ok());
@@ -64,7 +64,7 @@ fn setdefault(text: &str) -> bool {
         .any(|name| ["'", "\""].iter().any(|quote| text.contains(&format!("environ.setdefault({quote}{name}{quote}"))))
 }
 
-/// Whether a line stands below an `if` other than that of the main module.
+/// Whether a line is below an `if` other than that of the main module.
 fn is_conditional(lines: &[&str], at: usize) -> bool {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let mut depth = lines.get(at).map_or(0, |line| indent(line));

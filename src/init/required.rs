@@ -1,10 +1,10 @@
-//! What a script must be told and a command does not tell it: its probes would fail.
+//! Finds what a script requires and a command lacks; its probes would fail.
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
 
-/// What is missing in a command, as it is to be written: options that it must have and `planned` does not set, then values
-/// without a name. `values` are those that the script asks for.
+/// Returns what a command lacks, as it is to be written: required options that `planned` does not set, then positional
+/// values. `values` are those that the script asks for.
 pub fn missing(command: &Command, arguments: &[Argument], values: &[String], planned: &[&str]) -> Vec<String> {
     let told = command.told();
     let has = |name: &str| {
@@ -23,7 +23,7 @@ pub fn missing(command: &Command, arguments: &[Argument], values: &[String], pla
     options.chain(values.iter().skip(given.count()).cloned()).collect()
 }
 
-/// Whether the word behind an option is its value; that of an unknown one is taken for it.
+/// Whether the word after an option is its value; for an unknown option it is assumed to be.
 fn takes_value(word: &str, arguments: &[Argument]) -> bool {
     if !word.starts_with('-') || word.contains('=') {
         return false;

@@ -1,11 +1,11 @@
-//! How many samples a step has where no loader tells: what the command says of batch and accumulation.
+//! Computes how many samples a step has if no loader shows it, from the batch and the accumulation in the command.
 
 use super::argument::Argument;
 use super::knobs::KNOBS;
 use super::plan::{Planner, Way};
 
 impl Planner<'_> {
-    /// Says how many samples a step has, where the adapter counts steps and there is no loader to count samples by.
+    /// Sets how many samples a step has, if the adapter counts steps and there is no loader to count samples.
     pub(super) fn count_samples(&mut self) {
         let by_argument = |way: &Way| matches!(way, Way::Argument(_));
         let mut all = self.plan.parameters.iter();
@@ -18,7 +18,7 @@ impl Planner<'_> {
             Some(if batches > 1 { format!("batch_size * {batches}") } else { "batch_size".to_owned() });
     }
 
-    /// Batches that the ranks add up in a step.
+    /// Returns how many batches the ranks add up in a step.
     fn batches_of_a_step(&self) -> i64 {
         let names = KNOBS.iter().find(|knob| knob.parameter == "grad_accumulation").map_or(&[][..], |knob| knob.names);
         let argument = self.argument(names).filter(|argument| argument.kind.takes_value());
@@ -28,7 +28,7 @@ impl Planner<'_> {
         };
         let accumulated = argument.as_ref().and_then(said).filter(|&count| count > 0).unwrap_or(1);
         let ranks = i64::try_from(self.found.command.ranks()).unwrap_or(1);
-        // Some scripts share the batches that they accumulate among their ranks.
+        // In some scripts the ranks share the batches to accumulate.
         let is_shared = |text: &String| {
             text.lines()
                 .any(|line| line.contains("accum") && line.contains("//=") && !line.trim_start().starts_with('#'))

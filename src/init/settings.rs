@@ -1,17 +1,18 @@
-//! Which settings of a parameter are worth trying on a machine, around what is used today.
+//! Chooses the settings of a parameter that are worth trying on a machine, around today's.
 
 use super::knobs;
 use super::machine::Means;
 use crate::model::Precision;
 
-/// Batch sizes from a quarter of today's to sixteen times it: memory ends the range sooner where it has to.
+/// The range of batch sizes: from a quarter of today's to sixteen times it. Round numbers; memory ends the range sooner
+/// where it has to.
 const BATCH_BELOW: i64 = 4;
 const BATCH_ABOVE: i64 = 16;
-/// Where today's batch size is not known.
+/// The range of batch sizes if today's is not known: round numbers.
 const BATCHES: (i64, i64) = (8, 512);
-/// Beyond so many workers loaders gain nothing that more cores would not show first.
+/// The most workers: with more, a loader gains nothing that more cores would not show first. A round number.
 const MOST_WORKERS: usize = 32;
-/// A larger number is none of a training script.
+/// A larger number is not a setting of a training script.
 const LARGEST: i64 = 1 << 40;
 
 /// A text in TOML.
@@ -76,7 +77,7 @@ pub(super) fn numbers(
     })
 }
 
-/// A number doubled from the first to the last, and today's.
+/// Returns the numbers from the first to the last by doubling, and today's.
 pub(super) fn doubled(first: usize, last: usize, today: usize) -> String {
     let powers = (0..usize::BITS)
         .filter_map(|power| first.checked_shl(power))
@@ -94,15 +95,15 @@ fn list(numbers: &[i64]) -> String {
     format!("values = [{}]", all.join(", "))
 }
 
-/// Names of number formats, one for each format that the machine has.
+/// Names of number formats that the machine has, one for each format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Precisions {
-    /// The name of full precision, where it is among them.
+    /// The name of full precision, if it is among them.
     pub(super) full: Option<String>,
     names: Vec<String>,
 }
 
-/// Which of the names the machine has; `None` where there is nothing to choose.
+/// Selects the names that the machine has; `None` if there is nothing to choose.
 pub(super) fn precisions(names: &[String], means: &Means) -> Option<Precisions> {
     let mut known: Vec<(Precision, &String)> = Vec::new();
     for name in names {
@@ -117,14 +118,14 @@ pub(super) fn precisions(names: &[String], means: &Means) -> Option<Precisions> 
     (names.len() > 1).then_some(Precisions { full, names })
 }
 
-/// The format that a name of any library means.
+/// Returns the format that a name of any library means.
 pub(super) fn named(name: &str) -> Option<Precision> {
     let plain = name.strip_prefix("mixed_").unwrap_or(name);
     let full = matches!(name, "no" | "32-true" | "none" | "off");
     if full { Some(Precision::Fp32) } else { Precision::named(plain) }
 }
 
-/// Weights themselves in 16 bits: another training, not another way to compute it.
+/// Whether a name means weights in 16 bits: that changes the training itself, not only how it is computed.
 fn is_pure(name: &str) -> bool {
     matches!(name, "16-true" | "bf16-true")
 }

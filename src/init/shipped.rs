@@ -1,4 +1,4 @@
-//! The lines of the spaces that come along, as a draft shows them.
+//! Reads the lines of the shipped spaces, to show them in a draft.
 
 use std::sync::LazyLock;
 
@@ -17,10 +17,10 @@ pub(super) struct Line {
     pub(super) about: String,
 }
 
-/// GPUs that a variable needs to mean anything, by the beginning of its name.
+/// How many GPUs a variable needs to have an effect, by the beginning of its name.
 const GPUS_NEEDED: &[(&str, usize)] = &[("env.NCCL_", 2), ("env.CUDA_", 1), ("env.TF_GPU_", 1), ("env.XLA_FLAGS", 2)];
 
-/// How many GPUs a target needs to mean anything.
+/// Returns how many GPUs a target needs to have an effect.
 pub(super) fn gpus_needed(target: &str) -> usize {
     GPUS_NEEDED.iter().find(|(start, _)| target.starts_with(start)).map_or(0, |(_, gpus)| *gpus)
 }
@@ -57,12 +57,12 @@ impl Line {
         Some(behind)
     }
 
-    /// What it is applied to.
+    /// Returns its target.
     pub(super) fn target(&self) -> Option<&str> {
         self.key("apply")?.strip_prefix('"')?.split('"').next()
     }
 
-    /// The first of its settings, as it is written: what a library does by itself.
+    /// Returns the first of its settings, as written, which is what a library does by default.
     pub(super) fn first_value(&self) -> Option<String> {
         let list = self.key("values")?.strip_prefix('[')?.split(']').next()?;
         Some(list.split(',').next()?.trim().to_owned()).filter(|value| !value.is_empty())

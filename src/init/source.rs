@@ -1,4 +1,4 @@
-//! Reads a script without running it: what it imports, and the calls that tell its settings.
+//! Reads a script without running it: its imports, and the calls that show its settings.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -12,12 +12,13 @@ use super::argument::Argument;
 use super::calls::{Call, calls, literal};
 use super::command::Command;
 
-/// Files of a script's own that are read: a project's package may be large.
+/// The most files of a script's own that are read, since a project's package may be large. The limits here are round
+/// numbers.
 const MOST_FILES: usize = 60;
 /// Bytes of a file that are read.
 const MOST_BYTES: u64 = 512 * 1024;
 
-/// Folders above a script among which its project is looked for.
+/// How many folders above a script its project is looked for.
 const HIGHEST_PROJECT: usize = 5;
 
 /// Bytes of one import.
@@ -77,33 +78,34 @@ const PARSERS: &[&str] = &[
     "gflags",
 ];
 
-/// What a script's source tells.
+/// The facts from a script's source.
 #[derive(Debug, Clone, Default)]
 pub struct Source {
     /// The modules that it and its own modules import, each with those above it: `torch`, `torch.utils`.
     pub modules: BTreeSet<String>,
-    /// The calls that tell settings, its own file first.
+    /// The calls that show settings, those in its own file first.
     pub calls: Vec<Call>,
     /// The files that were read, its own first.
     pub files: Vec<PathBuf>,
     /// Whether any text in it reads the command line: `sys.argv`.
     pub reads_command_line: bool,
-    /// Names that are assigned one literal in all of its text, and the literal.
+    /// Names to which all of its text assigns the same literal, with the literal.
     constants: BTreeMap<String, Option<String>>,
-    /// The same of attributes (`cfg.batch_size = 64`) and of keys (`"batch_size": 64`).
+    /// The same for attributes (`cfg.batch_size = 64`) and keys (`"batch_size": 64`).
     members: BTreeMap<String, Option<String>>,
-    /// What its command says, by plain names.
+    /// What its command states, by plain names.
     given: BTreeMap<String, String>,
     /// Its text, and those of its own modules.
     pub(super) texts: Vec<String>,
-    /// Whether it speaks gputune's protocol by itself.
+    /// Whether it uses gputune's protocol itself.
     pub speaks_protocol: bool,
     /// The rate that it prints: a pattern for the number, and its unit.
     pub printed_rate: Option<(String, String)>,
 }
 
 impl Source {
-    /// Reads a script that is run in a folder, and what it imports or executes of the files beside it and there.
+    /// Reads a script that is run in a folder, together with the modules that it imports and files that it executes,
+    /// from beside it and from that folder.
     ///
     /// # Errors
     /// The script cannot be read. A module that cannot be read is left out.
@@ -135,14 +137,14 @@ impl Source {
         Ok(source)
     }
 
-    /// Of one text.
+    /// Makes a source from a single text.
     pub fn of(text: &str) -> Self {
         let mut source = Self::default();
         source.add(text.to_owned());
         source
     }
 
-    /// Adds a text; the modules that it imports, as they are written.
+    /// Adds a text; returns the modules that it imports, as written.
     fn add(&mut self, text: String) -> Vec<String> {
         let modules = imports(&text);
         for module in &modules {
@@ -159,7 +161,7 @@ impl Source {
         modules
     }
 
-    /// Names with a literal of their own: `BATCH = 16`, or `batch_size=16` as a default of a function.
+    /// Adds names with a literal of their own: `BATCH = 16`, or `batch_size=16` as a default of a function.
     fn add_constants(&mut self, text: &str) {
         const ASSIGNED: &str =
             r#"(?m)(?:^|[(,\s])([A-Za-z_]\w*)\s*(?::\s*(?:int|str|bool)\s*)?=\s*([\w."'-]+)\s*(?:$|[,)#])"#;
@@ -172,7 +174,8 @@ impl Source {
         }
     }
 
-    /// Attributes and keys with a literal: `C.batch_size = 64`, `"batch_size": 64`, `dict(batch_size=64)`'s is a constant.
+    /// Adds attributes and keys with a literal: `C.batch_size = 64`, `"batch_size": 64`; the one in
+    /// `dict(batch_size=64)` is a constant.
     fn add_members(&mut self, text: &str) {
         const MEMBER: &str = r#"(?m)\.([A-Za-z_]\w*)\s*=\s*([\w."'-]+)\s*(?:$|#)|['"]([A-Za-z_]\w*)['"]\s*:\s*([\w."'-]+)\s*(?:$|[,}#])"#;
         static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(MEMBER).ok());
@@ -186,8 +189,8 @@ impl Source {
         }
     }
 
-    /// What an argument is: a literal, or a name that has one everywhere, such as `BATCH`, `config["batch_size"]`, or
-    /// `args.batch_size` where an option of this name has a default.
+    /// Returns the value of an argument: a literal, or a name that has the same literal everywhere, such as `BATCH`,
+    /// `config["batch_size"]`, or `args.batch_size` if an option of that name has a default.
     pub fn value(&self, text: &str) -> Option<String> {
         let text = text.trim();
         let known = literal(text).or_else(|| self.constants.get(text)?.clone());
@@ -205,7 +208,7 @@ impl Source {
         })
     }
 
-    /// Takes in what the command says to its options: what the script makes of `args.batch_size` may be that.
+    /// Adds the values of the command's options, since `args.batch_size` in the script may be one of them.
     #[must_use]
     pub fn told_by(mut self, command: &Command) -> Self {
         let words = command.inner().told();
@@ -234,9 +237,9 @@ impl Source {
         self.modules.contains(module)
     }
 
-    /// Whether it asks for arguments in a way that answers to `--help`.
+    /// Whether it parses arguments in a way that answers to `--help`.
     pub fn parses_arguments(&self) -> bool {
-        // argparse is often imported and left at that.
+        // argparse is often imported but not used.
         let parses = |text: &String| {
             ["parse_args(", "parse_known_args(", "parse_intermixed_args("].iter().any(|call| text.contains(call))
         };
@@ -257,7 +260,7 @@ impl Source {
         self.calls.iter().find(|call| call.name == full)
     }
 
-    /// The loader that trains: one that shuffles or samples, or is called so; else the first.
+    /// Returns the loader that trains: one that shuffles or samples, or whose name says so; else the first.
     pub fn loader(&self) -> Option<&Call> {
         let fits = |call: &Call| {
             let shuffles = call.get("shuffle").is_some_and(|shuffle| shuffle != "False");
@@ -272,7 +275,7 @@ impl Source {
         loaders.into_iter().find(|call| fits(call) == best)
     }
 
-    /// The values of attributes and of keys that go by this name, one that they all have.
+    /// Returns the value that all attributes and keys of this name share.
     fn member(&self, name: &str) -> Option<String> {
         self.members.get(name)?.clone()
     }
@@ -292,7 +295,7 @@ fn imports(text: &str) -> Vec<String> {
         let code = |line: &str| line.split('#').next().unwrap_or_default().trim().to_owned();
         let mut line = code(line);
         if line.starts_with("from ") && line.contains('(') {
-            // The names go on until the bracket is closed.
+            // The names continue until the bracket is closed.
             while !line.contains(')') && line.len() < LONGEST_IMPORT {
                 let Some(next) = lines.next() else { break };
                 line = format!("{line} {}", code(next));
@@ -315,7 +318,7 @@ fn imports(text: &str) -> Vec<String> {
     modules
 }
 
-/// Keeps a name's value; one that has several has none.
+/// Records a name's value; a name with different values has none.
 fn note(values: &mut BTreeMap<String, Option<String>>, name: &str, value: String) {
     let known = values.entry(name.to_owned()).or_insert_with(|| Some(value.clone()));
     if known.as_ref() != Some(&value) {
@@ -331,8 +334,8 @@ fn executed(text: &str) -> Vec<String> {
     pattern.captures_iter(text).filter_map(|found| Some(found.get(1)?.as_str().to_owned())).collect()
 }
 
-/// The folders that a script's own modules may lie in: its own, the working folder, and that of its project, from where it
-/// may have been installed.
+/// Returns the folders in which a script's own modules may lie: its own, the working folder, and that of its project,
+/// from which it may have been installed.
 fn import_folders(folder: &Path, cwd: &Path) -> Vec<PathBuf> {
     let is_project = |folder: &&Path| {
         ["pyproject.toml", "setup.py", "setup.cfg", ".git"].iter().any(|name| folder.join(name).exists())
@@ -344,7 +347,7 @@ fn import_folders(folder: &Path, cwd: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// The files that a module of the script's own may be, seen from these folders or from the importing file's.
+/// Returns the files that may be a module of the script's own, relative to these folders or the importing file's.
 fn own_files(folders: &[PathBuf], own: &Path, module: &str) -> Vec<PathBuf> {
     let dots = module.len() - module.trim_start_matches('.').len();
     let parts: PathBuf = module.trim_start_matches('.').split('.').collect();
@@ -357,7 +360,7 @@ fn own_files(folders: &[PathBuf], own: &Path, module: &str) -> Vec<PathBuf> {
     paths.flat_map(|path| [path.with_extension("py"), path.join("__init__.py")]).collect()
 }
 
-/// The rate whose unit stands in a text of the script, such as `images/sec`.
+/// Finds a printed rate by a text in the script that contains its unit, such as `images/sec`.
 fn printed_rate(text: &str) -> Option<(String, String)> {
     const UNIT: &str =
         r"\b(samples|images|imgs|img|examples|sequences|seqs|tokens|tok|steps|it|iters|batches)/(s|sec|second)\b";

@@ -1,11 +1,11 @@
-//! What a script of torch does today, as its source tells.
+//! Finds out what a torch script does today, from its source.
 
 use super::calls::{Call, literal};
 use super::source::Source;
 
-/// What a script does today for a parameter that the torch adapter sets; `None` where its source does not tell.
+/// Returns what a script does today for a parameter that the torch adapter sets; `None` if its source does not show it.
 ///
-/// Where a call leaves an argument out, it is the library's default: `torch.utils.data.DataLoader` and
+/// If a call omits an argument, the library's default counts: that of `torch.utils.data.DataLoader` or
 /// `transformers.TrainingArguments` in their documentation.
 pub(super) fn of(parameter: &str, source: &Source) -> Option<String> {
     if parameter == "precision" {
@@ -24,7 +24,7 @@ pub(super) fn of(parameter: &str, source: &Source) -> Option<String> {
     }
     let loader = source.loader()?;
     if parameter == "batch_size" {
-        // Its second argument; a batch sampler has a size of its own.
+        // The batch size is its second argument; a batch sampler has a size of its own.
         if loader.get("batch_sampler").is_some() {
             return None;
         }
@@ -35,7 +35,7 @@ pub(super) fn of(parameter: &str, source: &Source) -> Option<String> {
     given(source, loader, name, in_loader)
 }
 
-/// An argument of a call, or its default; `None` where it is computed, or may come in by `**`.
+/// Returns an argument of a call, or its default; `None` if it is computed, or may be passed by `**`.
 fn given(source: &Source, call: &Call, name: &str, default: &str) -> Option<String> {
     match call.get(name) {
         Some(text) => source.value(text).map(|value| if value == "None" { default.to_owned() } else { value }),

@@ -1,11 +1,11 @@
-//! Arguments that are known from the command alone: whoever writes `--batch-size 12` has a script that takes it.
+//! Finds arguments that are known from the command alone: if a command has `--batch-size 12`, its script accepts that.
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
 use super::knobs::{AMP_SWITCHES, KNOBS, PRECISION_SWITCHES};
 use super::words::truth;
 
-/// The arguments of knobs that a command gives and that are not among the known ones.
+/// Returns the knobs' arguments that a command gives and that are not among the known ones.
 pub fn told(command: &Command, known: &[Argument]) -> Vec<Argument> {
     let words = command.told();
     let mut found: Vec<Argument> = Vec::new();

@@ -1,11 +1,11 @@
-//! What a help's line of usage says must be given.
+//! Reads required arguments from the usage line of a help.
 
-/// What stands in a usage outside of brackets.
+/// The parts of a usage line outside brackets.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// Options, by the spelling that the usage has.
+    /// Options, as spelled in the usage.
     pub(super) options: Vec<String>,
-    /// Values without a name.
+    /// Positional values.
     pub(super) values: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn read(text: &str) -> Usage {
     usage
 }
 
-/// The lines of the usage as one: behind `usage:`, or below the heading that fire has.
+/// Joins the lines of the usage: after `usage:`, or below fire's heading.
 fn line_of(text: &str) -> String {
     let mut lines = text.lines().map(|line| line.trim_matches(['│', ' ']));
     let mut line = String::new();
@@ -50,7 +50,7 @@ fn line_of(text: &str) -> String {
     line
 }
 
-/// Without what may be left out, and without alternatives.
+/// Removes what is optional, and alternatives.
 fn outside_of_brackets(line: &str) -> String {
     let mut depth = 0_usize;
     let mut bare = String::new();
@@ -65,7 +65,7 @@ fn outside_of_brackets(line: &str) -> String {
     bare
 }
 
-/// How many words name the program.
+/// Returns how many words name the program.
 fn program(words: &[&str]) -> usize {
     match words {
         [_, "-m", ..] => 3,

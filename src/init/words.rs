@@ -1,4 +1,4 @@
-//! The words of the command, with placeholders where settings go.
+//! The words of a command, with placeholders in place of settings.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -10,28 +10,30 @@ use super::command::Command;
 use crate::model::Settings;
 use crate::probe::{StepTemplate, Template, adapter::Apply};
 
-/// A word that the spec's templates cannot have: it reads as a setting, and there is no way to write it otherwise.
+/// The error for a word that the spec's templates cannot express: it reads as a setting, and there is no other way to
+/// write it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the word `{0}` of the command reads like a setting of gputune, and cannot be written otherwise")]
 pub struct Unwritable(pub String);
 
-/// What a command says of a setting.
+/// What a command states about a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
     /// Its value.
     pub value: String,
-    /// The words that say it, such as `--batch-size 12`.
+    /// The words that state it, such as `--batch-size 12`.
     pub words: String,
 }
 
 impl Given {
-    /// Whether it says that something is on.
+    /// Whether it states that something is on.
     pub fn is_on(&self) -> bool {
         truth(&self.value) == Some(true)
     }
 }
 
-/// What a word for a boolean means, as argument parsers read them (`distutils.util.strtobool` and Python's literals).
+/// Returns the meaning of a word for a boolean, as argument parsers read it (`distutils.util.strtobool` and Python's
+/// literals).
 pub fn truth(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" | "t" | "y" => Some(true),
@@ -44,7 +46,7 @@ pub fn truth(text: &str) -> Option<bool> {
 #[derive(Debug, Clone)]
 pub struct Words {
     words: Vec<Word>,
-    /// Where the script's own arguments begin.
+    /// The place at which the script's own arguments begin.
     own: usize,
 }
 
@@ -62,7 +64,7 @@ impl Words {
         Self { words, own }
     }
 
-    /// Puts a setting where the argument's value goes; what the command says there.
+    /// Puts a setting in the place of the argument's value; returns what the command states there.
     pub fn set(&mut self, argument: &Argument, parameter: &str) -> Option<Given> {
         let placeholder = format!("{{{parameter}}}");
         if let Some((at, prefix)) = self.find_assigned(argument) {
@@ -91,7 +93,7 @@ impl Words {
         None
     }
 
-    /// Puts a setting behind an option that is there, in place of the value that it has.
+    /// Puts a setting after an option that is there, in place of its value.
     fn set_behind(&mut self, at: usize, placeholder: String) -> Given {
         let option = self.words[at].text.clone();
         match self.value_at(at + 1) {
@@ -113,7 +115,7 @@ impl Words {
         next.filter(|word| !word.text.starts_with('-') || is_number(&word.text)).map(|word| word.text.clone())
     }
 
-    /// Words at the end of what the script is told; in front of a `--`, behind which nothing is an option.
+    /// Adds words at the end of the script's arguments, but before a `--`, after which nothing is an option.
     fn append(&mut self, words: impl IntoIterator<Item = Word>) {
         let own = self.words.get(self.own..).unwrap_or_default();
         let end = own.iter().position(|word| !word.is_template && word.text == "--");
@@ -121,7 +123,8 @@ impl Words {
         self.words.splice(at..at, words);
     }
 
-    /// Puts a switch that is there where a boolean is true; what the command says of it: `true`, or `false` where it says so.
+    /// Makes a switch that is there depend on a boolean; returns what the command states: `true`, or `false` where it
+    /// says so.
     pub fn switch(&mut self, argument: &Argument, spelled: &str, parameter: &str) -> Option<Given> {
         let placeholder = template(format!("{{{parameter}?{spelled}}}"));
         let is_boolean = |text: &str| truth(text).is_some();
@@ -164,22 +167,23 @@ impl Words {
         own.filter(|(_, word)| !word.is_template && names.contains(&word.text)).map(|(at, _)| at).next_back()
     }
 
-    /// A word like `--batch-size=32`, `-b32` or `data.batch_size=32`, and what is in front of its value.
+    /// Finds a word like `--batch-size=32`, `-b32` or `data.batch_size=32`; also returns the part in front of its
+    /// value.
     fn find_assigned(&self, argument: &Argument) -> Option<(usize, String)> {
         let own = self.words.iter().enumerate().skip(self.own).filter(|(_, word)| !word.is_template);
         own.filter_map(|(at, word)| Some((at, assigned(&word.text, argument)?))).next_back()
     }
 
-    /// The words as the spec has them.
+    /// Returns the words as the spec has them.
     ///
     /// # Errors
-    /// One of the user's own cannot be written.
+    /// One of the user's own words cannot be written.
     pub fn written(&self) -> Result<Vec<String>, Unwritable> {
         self.words.iter().map(|word| if word.is_template { Ok(word.text.clone()) } else { write(&word.text) }).collect()
     }
 }
 
-/// What is in front of an argument's value in a word that has both.
+/// Returns the part in front of an argument's value, in a word that has both.
 fn assigned(word: &str, argument: &Argument) -> Option<String> {
     let has = |name: &str| argument.names.iter().any(|known| known == name);
     if let Some((name, _)) = word.split_once('=') {
@@ -197,13 +201,13 @@ fn template(text: String) -> Word {
     Word { text, is_template: true }
 }
 
-/// A text in which every `{name}` is written `{{name}}`.
+/// Returns a text in which every `{name}` is written as `{{name}}`.
 pub(super) fn escaped(text: &str) -> String {
     static NAMES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{([A-Za-z_][A-Za-z0-9_]*)\}").ok());
     NAMES.as_ref().map_or_else(|| text.to_owned(), |names| names.replace_all(text, "{{$1}}").into_owned())
 }
 
-/// A word of the user's as the spec has it: it comes out of a template as it went in.
+/// Returns a user's word as the spec has it, so that rendering the template gives the word again.
 fn write(text: &str) -> Result<String, Unwritable> {
     let written = escaped(text);
     let step = StepTemplate {

@@ -1,4 +1,4 @@
-//! A shell script around a training run: which command it runs, and whether it hands its own arguments on.
+//! Reads a shell script around a training run: which command it runs, and whether it passes its own arguments on.
 
 use std::fs;
 use std::io::Read;
@@ -8,21 +8,21 @@ use super::command::{Command, SHELLS, base};
 
 /// Bytes of a shell script that are read.
 const MOST_BYTES: u64 = 64 * 1024;
-/// Words in front of a command that run it as it is.
+/// Words that may precede a command and run it unchanged.
 const RUNNERS: &[&str] = &["exec", "nohup", "time", "command", "srun", "env"];
-/// All arguments of a shell script, as they are handed on.
+/// The ways to write all arguments of a shell script.
 const ALL_ARGUMENTS: &[&str] = &["$@", "${@}", "$*"];
 
 /// The command that a shell script runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrapped {
     pub(super) command: Box<Command>,
-    /// Whether the script hands its arguments on to it.
+    /// Whether the script passes its arguments on to it.
     pub(super) forwards: bool,
 }
 
 impl Command {
-    /// Looks into the shell script that a command runs, if it runs one: what trains is told by the line in it.
+    /// Reads the shell script that a command runs, if it runs one; the line in the script says what trains.
     #[must_use]
     pub fn looked_into(mut self, cwd: &Path, python: &str) -> Self {
         let text = shell_script(&self, cwd).filter(|_| !self.has_script());
@@ -45,13 +45,13 @@ fn shell_script(command: &Command, cwd: &Path) -> Option<String> {
     (is_shell || has_shell).then_some(text)
 }
 
-/// The lines of a script, those that go on behind a backslash as one, without comments.
+/// Returns the lines of a script without comments, with lines that continue after a backslash joined.
 fn lines(text: &str) -> Vec<String> {
     let whole = text.replace("\\\n", " ");
     whole.lines().map(|line| line.trim().to_owned()).filter(|line| !line.starts_with('#')).collect()
 }
 
-/// The training command in a line: one that runs a script of Python.
+/// Returns the training command in a line: one that runs a Python script.
 fn trains(line: &str, python: &str) -> Option<Wrapped> {
     let mut words = words(line);
     let end =
@@ -71,7 +71,7 @@ fn trains(line: &str, python: &str) -> Option<Wrapped> {
     is_training.then(|| Wrapped { command: Box::new(command), forwards })
 }
 
-/// The words of a line, quotes taken off; variables stay as they are written.
+/// Splits a line into words without their quotes; variables stay as written.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut open, mut quote) = (Vec::new(), String::new(), false, None);
     for c in line.chars() {

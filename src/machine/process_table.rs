@@ -1,4 +1,4 @@
-//! Which processes there are and whose children they are, from `/proc`.
+//! Reads the processes and their parents from `/proc`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -33,8 +33,8 @@ pub(crate) fn descendants(root: u32) -> Vec<u32> {
     found
 }
 
-/// The processor time that a process has used, in clock ticks, with or without that of its children that it has waited
-/// for (fields 14 to 17 of `/proc/PID/stat`, proc(5)).
+/// Returns the processor time that a process has used, in clock ticks, with or without that of the children it has
+/// waited for (fields 14 to 17 of `/proc/PID/stat`, proc(5)).
 pub(crate) fn processor_ticks(pid: u32, with_children: bool) -> Option<u64> {
     const USER_TIME: usize = 14;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -43,7 +43,8 @@ pub(crate) fn processor_ticks(pid: u32, with_children: bool) -> Option<u64> {
     fields.take(if with_children { 4 } else { 2 }).map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// When a process was started, in clock ticks since the machine was (field 22 of `/proc/PID/stat`, proc(5)): with it a process
+/// Returns when a process was started, in clock ticks since boot (field 22 of `/proc/PID/stat`, proc(5)). The start
+/// tells a process apart from a later one with the same number.
 /// is told from a later one of the same number.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     const START_TIME: usize = 22;
@@ -72,20 +73,20 @@ pub(crate) fn parent(pid: u32) -> Option<u32> {
     parent_and_state(pid).map(|(parent, _)| parent)
 }
 
-/// The numbers that a process has in the containers around it, from here inwards (`NSpid` in `/proc/PID/status`, proc(5);
-/// since Linux 4.1).
+/// Returns the numbers of a process in the containers around it, from the outside inwards (`NSpid` in
+/// `/proc/PID/status`, proc(5); since Linux 4.1).
 pub(crate) fn numbers_inside(pid: u32) -> Vec<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     line.split_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
-/// Whether a signal has stopped a process, and no other has let it go on.
+/// Whether a process was stopped by a signal and has not been continued.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     parent_and_state(pid).is_some_and(|(_, state)| matches!(state, 'T' | 't'))
 }
 
-/// Whether a process has ended, or is about to with a signal that it cannot hold back.
+/// Whether a process has ended, or is about to because of a signal that it cannot block.
 pub(crate) fn is_ending(pid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

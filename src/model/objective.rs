@@ -105,7 +105,7 @@ fn shown(number: f64) -> String {
 /// What an objective concludes from a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Judgement {
-    /// It may win; larger is better.
+    /// The measurement may win; larger is better.
     Feasible(f64),
     /// It may not win.
     Infeasible {
@@ -144,7 +144,7 @@ impl Objective {
     /// ```
     ///
     /// # Errors
-    /// There is none, one is not larger than zero, or a metric is there twice.
+    /// There is no goal, a weight is not larger than zero, or a metric is named twice.
     pub fn weighted(weights: impl IntoIterator<Item = (Goal, f64)>) -> Result<Self, ObjectiveError> {
         let weights: Vec<(Goal, f64)> = weights.into_iter().collect();
         if weights.is_empty() {

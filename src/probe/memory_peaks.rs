@@ -49,7 +49,7 @@ impl MemoryPeaks {
         let after = self.reported.insert(rank, steps).unwrap_or(0);
         self.peaks.push(Peak { after, bytes });
         if self.peaks.len() >= KEPT {
-            // Of two neighbours the larger is kept with the earlier step, so a peak may be counted as warm-up.
+            // Keeps the larger of two neighbours with the earlier step, so a peak may be counted as warm-up.
             let larger = |pair: &[Peak]| Peak {
                 after: pair.iter().map(|peak| peak.after).min().unwrap_or(0),
                 bytes: pair.iter().map(|peak| peak.bytes).max().unwrap_or(0),

@@ -1,4 +1,5 @@
-//! What a training step reports: JSON lines to a Unix socket. `docs/protocol.md` describes it for other languages.
+//! The protocol by which a training step reports: JSON lines to a Unix socket. `docs/protocol.md` describes it for
+//! other languages.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -19,13 +20,13 @@ pub const CONFIG: &str = "GPUTUNE_CONFIG";
 /// The environment variable that holds the number of the trial.
 pub const TRIAL: &str = "GPUTUNE_TRIAL";
 
-/// The environment variable that says what becomes of the probe's writes: `scratch`, `guard` or `allow`.
+/// The environment variable that says what happens to the probe's writes: `scratch`, `guard` or `allow`.
 pub const WRITES: &str = "GPUTUNE_WRITES";
 
-/// The environment variable that holds a folder which is thrown away after the probe: where guards bring writes.
+/// The environment variable that holds a folder which is removed after the probe; guards redirect writes to it.
 pub const SCRATCH: &str = "GPUTUNE_SCRATCH";
 
-/// Bytes of the longest line; a longer one is bad.
+/// The most bytes of a line; a longer one counts as bad.
 pub const LONGEST_LINE: usize = 256 * 1024;
 
 /// One line.
@@ -81,16 +82,16 @@ pub enum Event {
     },
     /// Device memory, in bytes.
     Memory {
-        /// What tensors hold, at its peak so far.
+        /// The memory that tensors hold, at its peak so far.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         allocated: Option<u64>,
-        /// What the framework holds, at its peak so far.
+        /// The memory that the framework holds, at its peak so far.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reserved: Option<u64>,
-        /// What is in use on the device beside it: the driver's context, libraries, other processes.
+        /// The memory in use on the device besides the framework's: the driver's context, libraries, other processes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         other: Option<u64>,
-        /// What there is.
+        /// The device's memory capacity.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         capacity: Option<u64>,
         /// How often the allocator freed its caches and tried again.
@@ -107,7 +108,7 @@ pub enum Event {
         /// The target of `apply`, such as `dataloader.num_workers`.
         target: String,
     },
-    /// Something that the process says of itself; the last of a name counts.
+    /// A fact that the process reports about itself; of several with one name the last counts.
     Fact {
         /// Its name; [`FACTS`](crate::model::FACTS) has those that gputune knows.
         name: String,
@@ -122,8 +123,8 @@ pub enum Event {
         /// What happened.
         #[serde(default)]
         message: String,
-        /// Of [`ErrorKind::NotApplied`], the parameters whose settings found nothing to act on: they are left as the script
-        /// has them in all further probes.
+        /// For [`ErrorKind::NotApplied`], the parameters whose settings nothing in the step takes. In all further
+        /// probes they are left as the script has them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         parameters: Vec<String>,
     },
@@ -164,7 +165,7 @@ pub enum ErrorKind {
     Failed,
 }
 
-/// A number that a step reports: `1.5`, `"nan"`, `"inf"`, `"-inf"` or `null`, which is no number either.
+/// A number that a step reports: `1.5`, `"nan"`, `"inf"`, `"-inf"` or `null`, which also stands for "not a number".
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Number(pub f64);
@@ -194,7 +195,7 @@ fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D:
 }
 
 impl Event {
-    /// Reads a line. Bare `NaN` and `Infinity`, which Python writes although JSON has no such numbers, are understood.
+    /// Reads a line. Accepts bare `NaN` and `Infinity`, which Python writes although JSON has no such numbers.
     ///
     /// # Errors
     /// The line is no event.
@@ -240,7 +241,7 @@ impl Reporter {
         Ok(Self { socket, begin: Instant::now() })
     }
 
-    /// Whether anybody listens.
+    /// Whether a probe listens.
     pub fn is_connected(&self) -> bool {
         self.socket.is_some()
     }

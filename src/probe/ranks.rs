@@ -1,23 +1,23 @@
-//! Who reports: the processes of a distributed job, how many there should be, and whether one is gone.
+//! Tracks the processes of a distributed job: which have reported, how many there should be, and whether one is gone.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Time after the first step of rank 0 within which the others must have said who they are. They take part in each step,
-/// so it allows for a slow connection only.
+/// The time after the first step of rank 0 within which the other ranks must have said `hello`. They take part in each
+/// step, so it only allows for a slow connection. A round number.
 const REPORT_TIME: Duration = Duration::from_secs(5);
 
 /// Steps of rank 0 that may arrive after another rank died: the one that was under way, and one that overlaps with it.
 const LATE_STEPS: u32 = 2;
 
-/// The processes that said who they are.
+/// The processes that have said `hello`.
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
     /// How many must report, where the spec says so.
     stated: Option<u32>,
-    /// Whether a hook sits in every process, so that all of them report if one does.
+    /// Whether a hook is loaded in every process, so that all of them report if one does.
     is_hooked: bool,
-    /// How many there are, as the processes say.
+    /// The number of processes, as they report it.
     told: Option<u32>,
     known: BTreeMap<u32, Rank>,
     first_step: Option<Instant>,
@@ -27,7 +27,7 @@ pub(super) struct Ranks {
 struct Rank {
     /// Connections that are open.
     open: u32,
-    /// When it closed its last connection, where it should have said `bye` and did not.
+    /// When the rank closed its last connection, if it should have said `bye` and did not.
     gone: Option<Gone>,
 }
 
@@ -37,7 +37,7 @@ struct Gone {
     steps_since: u32,
 }
 
-/// Whether all processes reported that should.
+/// Whether all processes have reported that should.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Attendance {
     Complete,
@@ -57,7 +57,7 @@ impl Ranks {
         u32::try_from(self.known.len()).unwrap_or(u32::MAX)
     }
 
-    /// A process said on a new connection which rank it is, and of how many.
+    /// Records that a process said on a new connection which rank it is, and of how many.
     pub(super) fn hello(&mut self, rank: u32, ranks: Option<u32>) {
         const MOST: usize = 1 << 16;
         self.told = ranks.max(self.told);
@@ -68,7 +68,7 @@ impl Ranks {
         }
     }
 
-    /// A connection on which a rank had introduced itself was closed.
+    /// Records that a connection of a known rank was closed.
     pub(super) fn closed(&mut self, rank: u32, is_orderly: bool, at: Instant) {
         if let Some(rank) = self.known.get_mut(&rank) {
             rank.open = rank.open.saturating_sub(1);
@@ -76,7 +76,7 @@ impl Ranks {
         }
     }
 
-    /// Rank 0 ended a step.
+    /// Records that rank 0 ended a step.
     pub(super) fn step(&mut self, at: Instant) {
         self.first_step.get_or_insert(at);
         for gone in self.known.values_mut().filter_map(|rank| rank.gone.as_mut()) {
@@ -99,7 +99,7 @@ impl Ranks {
         }
     }
 
-    /// That the wrong number of processes reported, in words.
+    /// Returns a message that the wrong number of processes reported.
     fn wrong(&self, expected: u32) -> String {
         let count = self.count();
         let processes = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
@@ -109,13 +109,13 @@ impl Ranks {
         }
     }
 
-    /// The rank that was gone first, of those that went without a word.
+    /// Returns the first rank that was lost, among those that left without `bye`.
     pub(super) fn first_lost(&self) -> Option<u32> {
         let lost = self.known.iter().filter_map(|(rank, state)| Some((state.gone.as_ref()?.at, *rank)));
         lost.min().map(|(_, rank)| rank)
     }
 
-    /// That a process is gone while others wait for it, in words.
+    /// Returns a message that a process is gone while others wait for it.
     pub(super) fn lost(&self, now: Instant, grace: Duration) -> Option<String> {
         let is_lost = |gone: &Gone| gone.steps_since <= LATE_STEPS && now.saturating_duration_since(gone.at) >= grace;
         let lost = self.known.iter().find(|(_, rank)| rank.gone.as_ref().is_some_and(is_lost));

@@ -1,9 +1,9 @@
-//! Answers from a recorded table instead of running anything.
+//! A prober that answers from a recorded table instead of running anything.
 //!
-//! A table is a CSV file: columns up to `status` are parameters, `status` is `ok` or a failure, `value` the objective;
-//! numbers in columns whose names begin with `x_` are further metrics, of which `x_step_s`, `x_data_wait_s` (seconds per
-//! step), `x_peak_memory_bytes` and `x_memory_capacity_bytes` are reported as what they are. Configs that are not in the
-//! table are not in its space.
+//! A table is a CSV file. The columns up to `status` are parameters, `status` is `ok` or a failure, and `value` is the
+//! objective. Numbers in columns whose names begin with `x_` are further metrics; of these, `x_step_s`, `x_data_wait_s`
+//! (seconds per step), `x_peak_memory_bytes` and `x_memory_capacity_bytes` are reported under their proper meaning.
+//! Configs that are not in the table are not in its space.
 
 mod further;
 
@@ -17,7 +17,7 @@ use crate::model::{
     Parameter, Purpose, Settings, Space, SpaceError, Timing, Value,
 };
 
-/// A table of configs with what each came to.
+/// A table of configs with their outcomes.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     names: Vec<String>,
@@ -134,14 +134,14 @@ impl Table {
         if table.rows.is_empty() { Err(TableError::Empty) } else { Ok(table) }
     }
 
-    /// The searched configs of a journal, derived values left out; confirmations only repeat them. Short probes count
-    /// where a config had no longer one.
+    /// Makes a table from the searched configs of a journal, without derived values; confirmations only repeat them. A
+    /// short probe counts if its config had no longer one.
     ///
     /// # Errors
     /// The journal has no trial.
     pub fn from_journal(lines: &[Line], derived: &[String], objective: &Objective) -> Result<Self, TableError> {
         let mut table = Self::default();
-        // What sets nothing is none of the table's configs.
+        // A trial that sets nothing is not a config of the table.
         let lines = || lines.iter().filter(|line| line.as_it_is.is_none());
         for name in lines().flat_map(|line| line.config.iter().map(|(name, _)| name)) {
             if !table.names.iter().any(|known| known == name) && !derived.iter().any(|known| known == name) {
@@ -161,7 +161,7 @@ impl Table {
             let outcome = match (&line.outcome, estimate) {
                 (Outcome::Measured(_), Some(estimate)) if objective.score_of(&line.outcome).is_some() => {
                     let measured = line.outcome.measurement().cloned().unwrap_or_default();
-                    // Of several metrics each keeps its own number.
+                    // With several metrics, each keeps its own number.
                     let is_one = !objective.is_pareto() && objective.weights().is_none();
                     let throughput =
                         if is_one { Some(estimate.value) } else { measured.throughput.map(|measured| measured.value) };
@@ -198,8 +198,8 @@ impl Table {
 
     /// The space of the table's configs and a prober that answers from it.
     ///
-    /// `grows_memory` names the parameters along which a lack of memory rules out larger values. None does unless it
-    /// is named: a table need not follow the rule that names suggest.
+    /// `grows_memory` names the parameters along which a lack of memory rules out larger values. Only named ones do: a
+    /// table need not follow the rule that names suggest.
     ///
     /// # Errors
     /// The columns make no space.
@@ -255,7 +255,7 @@ fn summary(headers: &csv::StringRecord) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// All values as numbers of one kind where all are numbers, else all as texts: `0` beside `auto` is a text.
+/// Makes all values numbers of one kind if all are numbers, else texts: `0` beside `auto` is a text.
 fn of_one_kind(values: Vec<Value>) -> Vec<Value> {
     let numbers: Option<Vec<f64>> = values.iter().map(Value::as_f64).collect();
     let is_whole = values.iter().all(|value| value.as_i64().is_some());
@@ -268,7 +268,7 @@ fn of_one_kind(values: Vec<Value>) -> Vec<Value> {
     }
 }
 
-/// Each value once, in the order of their first appearance.
+/// Returns each value once, in the order of first appearance.
 fn distinct(values: impl IntoIterator<Item = Value>) -> Vec<Value> {
     let mut seen = HashSet::new();
     values.into_iter().filter(|value| seen.insert(value.clone())).collect()
@@ -290,8 +290,8 @@ fn measurement(value: f64) -> Measurement {
     }
 }
 
-/// Rows for the same config: the mean of those that ended well, with what the first of them tells beside, else the first
-/// failure.
+/// Combines the rows of one config: the mean of those that ended well, with the further data of the first; if none did,
+/// the first failure.
 fn together(outcomes: Vec<Outcome>) -> Outcome {
     let values: Vec<f64> = outcomes.iter().filter_map(|o| o.measurement()?.metric("throughput")).collect();
     let first = outcomes.iter().find_map(|outcome| outcome.measurement()).cloned();
@@ -312,12 +312,12 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// The best score that the table has, as the objective sees it.
+    /// Returns the best score in the table under an objective.
     pub fn optimum(&self, objective: &Objective) -> Option<f64> {
         self.answers.values().filter_map(|outcome| objective.score_of(outcome)).max_by(f64::total_cmp)
     }
 
-    /// The scores of each goal of all configs that may win, in a fixed order.
+    /// Returns the scores of each goal for all feasible configs, in a fixed order.
     pub fn scores(&self, objective: &Objective) -> Vec<Vec<f64>> {
         let mut rows: Vec<Vec<f64>> =
             self.answers.values().filter_map(|outcome| objective.scores_of(outcome)).collect();

@@ -1,7 +1,8 @@
-//! A probe's scratch folder: for its socket, its hook and what must be known to tidy up after a gputune that was killed.
+//! A probe's scratch folder: it holds the socket, the hook, and the notes needed to clean up after a gputune that was
+//! killed.
 //!
-//! Nobody but its user may look into it, whatever the umask. The file `owner` in it is locked as long as the gputune that
-//! made it lives, however it ends: what nobody has locked is nobody's any more.
+//! Only its user may enter it, whatever the umask. The file `owner` in it is locked as long as the gputune that made it
+//! lives, however that ends; a folder whose file is not locked belongs to nobody.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -14,35 +15,35 @@ use super::ProbeError;
 use super::cgroup::Cgroup;
 use crate::machine::process_table;
 
-/// What the names of all scratch folders begin with.
+/// The prefix of all scratch folders.
 pub(super) const PREFIX: &str = "gputune-";
 
 /// The file that is locked.
 pub(super) const OWNER: &str = "owner";
 
-/// The file that says what to tidy up.
+/// The file with the notes for cleaning up.
 const NOTE: &str = "tidy.json";
 
-/// The longest path of the folder that the socket's is in: a socket's name holds 107 bytes (unix(7)).
+/// The longest path of the folder that holds the socket's folder: a socket's name has at most 107 bytes (unix(7)).
 const LONGEST: usize = 80;
 
-/// The folder; it goes when dropped.
+/// The folder, which is removed when dropped.
 #[derive(Debug)]
 pub(super) struct Scratch {
     folder: tempfile::TempDir,
     _owner: File,
 }
 
-/// What was started for a probe, for who has to tidy up after it.
+/// What was started for a probe, for whoever cleans up after it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Note {
     /// The supervisor.
     pub(super) supervisor: u32,
     /// When it was started, in clock ticks since the machine was: another process may get its number.
     pub(super) started: u64,
-    /// Which start of the machine these are of.
+    /// The boot of the machine in which these numbers are valid.
     pub(super) boot: String,
-    /// Within which numbers of processes.
+    /// The process namespace in which they are valid.
     pub(super) namespace: String,
     /// The probe's control group, whether it could be had or not.
     pub(super) cgroup: Option<PathBuf>,
@@ -66,7 +67,8 @@ impl Scratch {
             let folder = tempfile::Builder::new().prefix(PREFIX).permissions(private.clone()).tempdir_in(&parent)?;
             // The umask may have taken the owner's own rights away.
             fs::set_permissions(folder.path(), private)?;
-            // It gets its name when it is locked, so that nobody ever finds it free while this process lives.
+            // The file gets its name only after it is locked, so that nobody can find it unlocked while this process
+            // lives.
             let unlocked = folder.path().join(".tmp-owner");
             let owner = File::create_new(&unlocked)?;
             owner.lock()?;
@@ -80,7 +82,8 @@ impl Scratch {
         self.folder.path()
     }
 
-    /// Writes down which supervisor belongs to it. Without that note less can be tidied up, and nothing else is wrong.
+    /// Notes which supervisor belongs to the folder. Without the note less can be cleaned up, but nothing else goes
+    /// wrong.
     pub(super) fn note(&self, supervisor: u32) {
         let note = Note {
             supervisor,
@@ -99,7 +102,7 @@ impl Note {
         serde_json::from_slice(&fs::read(folder.join(NOTE)).ok()?).ok()
     }
 
-    /// The supervisor, if it still lives and can be seen from here.
+    /// Returns the supervisor, if it still lives and is visible here.
     pub(super) fn living_supervisor(&self) -> Option<u32> {
         let is_here = self.boot == boot() && self.namespace == namespace();
         let is_it = is_here && self.started > 0 && process_table::started(self.supervisor) == Some(self.started);

@@ -1,4 +1,4 @@
-//! What a probe puts into shared memory, and what it leaves there.
+//! Watches what a probe puts into shared memory, and removes what it leaves there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,8 +14,8 @@ use crate::machine::{
 };
 use crate::model::quantity::show_bytes;
 
-/// A share of shared memory in use beyond which it counts as full: a batch that no longer fits is larger than what is
-/// free, not than nothing.
+/// The share of shared memory in use from which on it counts as full: a batch that does not fit may be larger than what
+/// is still free. A round number.
 const FULL: f64 = 0.9;
 
 /// Watches `/dev/shm` for a probe.
@@ -25,13 +25,13 @@ pub(super) struct SharedWatch {
     /// Files with a name that the probe's processes were seen with.
     seen: BTreeMap<u64, PathBuf>,
     peak_bytes: u64,
-    /// When it was fullest.
+    /// The state when it was fullest.
     fullest: Option<SharedMemory>,
-    /// The folder for who tidies up, and how many files and processes are written down there.
+    /// The folder for notes on cleaning up, and how many files and processes are noted there.
     record: Option<(PathBuf, (usize, usize))>,
 }
 
-/// The file for who tidies up.
+/// The file with the notes.
 const RECORD: &str = "shared.json";
 
 #[derive(Serialize, Deserialize)]
@@ -42,8 +42,8 @@ struct Record {
 }
 
 impl SharedWatch {
-    /// A watch for a probe that has not begun yet. What is known is written down into its folder, for who tidies up if this
-    /// process is killed.
+    /// Makes a watch for a probe that has not begun yet. It notes what it knows in the probe's folder, for cleaning up
+    /// if this process is killed.
     pub(super) fn begin(folder: &Path) -> Self {
         let mut watch = Self::new();
         watch.write_record(folder, &BTreeSet::new());
@@ -56,7 +56,7 @@ impl SharedWatch {
         Self { before, seen: BTreeMap::new(), peak_bytes: 0, fullest: None, record: None }
     }
 
-    /// Looks at how full it is, which costs microseconds.
+    /// Checks how full it is, which takes microseconds.
     pub(super) fn glance(&mut self) {
         if let Some(memory) = SharedMemory::read()
             && self.fullest.is_none_or(|fullest| memory.free_bytes < fullest.free_bytes)
@@ -76,7 +76,7 @@ impl SharedWatch {
         self.peak_bytes
     }
 
-    /// Writes down what became known, and the probe's processes.
+    /// Notes new files and the probe's processes.
     pub(super) fn record(&mut self, own: &BTreeSet<u32>) {
         let count = (self.seen.len(), own.len());
         if let Some((folder, _)) = self.record.take_if(|(_, recorded)| *recorded != count) {
@@ -85,7 +85,7 @@ impl SharedWatch {
         }
     }
 
-    /// It is of no use unless this process is killed, so nothing depends on it.
+    /// Writes the notes. They are only needed if this process is killed, so nothing depends on them.
     fn write_record(&self, folder: &Path, own: &BTreeSet<u32>) {
         let record = Record { before: self.before.clone(), seen: self.seen.clone(), own: own.clone() };
         let _ = write_whole(&folder.join(RECORD), &record);
@@ -97,7 +97,7 @@ impl SharedWatch {
         Some((Self { before, seen, peak_bytes: 0, fullest: None, record: None }, own))
     }
 
-    /// That it was full, in words, if it was.
+    /// Returns a message that it was full, if it was.
     pub(super) fn full(&self) -> Option<String> {
         let memory = self.fullest?;
         #[expect(clippy::cast_precision_loss, reason = "a share")]
@@ -111,9 +111,9 @@ impl SharedWatch {
         })
     }
 
-    /// Removes what the probe's processes made and left behind, now that they are gone: files that were not there
-    /// before, that they were seen with or that bear the number of one of them, as PyTorch's do
-    /// (`torch_PID_RANDOM_COUNT`), and that nobody else uses.
+    /// Removes what the probe's processes made and left behind, now that they are gone. These are files that were not
+    /// there before, that nobody else uses, and that the processes were seen with or whose name has the number of one
+    /// of them, as PyTorch's have (`torch_PID_RANDOM_COUNT`).
     pub(super) fn clean(&self, own: &BTreeSet<u32>) {
         let left: Vec<(u64, PathBuf)> = named_files()
             .into_iter()
@@ -125,7 +125,7 @@ impl SharedWatch {
         let used = files_of(&process_table::all());
         let user = rustix::process::geteuid().as_raw();
         for (_, path) in left.iter().filter(|(inode, _)| !used.contains_key(inode)) {
-            // It may be gone meanwhile. Another user's stays: who may remove it is not who made it.
+            // The file may be gone by now. A file of another user stays, since not everybody who may remove it made it.
             if fs::symlink_metadata(path).is_ok_and(|data| data.uid() == user) {
                 let _ = fs::remove_file(path);
             }

@@ -1,4 +1,4 @@
-//! The process between gputune and a probe that makes sure that nothing survives.
+//! The supervisor: a process between gputune and a probe that makes sure that no process of the probe survives.
 //!
 //! A probe's command may start workers that leave its process group, daemons that fork twice, or children that ignore
 //! SIGTERM; and gputune itself may be killed. So the command does not run below gputune but below a supervisor, which
@@ -6,7 +6,7 @@
 //!
 //! * it is a *child subreaper* (prctl(2), `PR_SET_CHILD_SUBREAPER`): whatever loses its parent becomes its child, so
 //!   everything that the command ever started is among its descendants;
-//! * gputune's end of its standard input closes when gputune dies, however; it also asks for SIGTERM then
+//! * its standard input closes when gputune dies, however that happens; it also asks for SIGTERM in that case
 //!   (`PR_SET_PDEATHSIG`);
 //! * the command gets a process group of its own and, where the kernel permits, a control group of its own, whose
 //!   `cgroup.kill` ends all members at once, also when the supervisor itself was killed;
@@ -14,8 +14,8 @@
 //!
 //! Only processes that descend from the probe are ever signalled; nothing is found by name.
 //!
-//! The two roles are chosen by the first argument. A program that uses the library with a [`CommandProber`] either
-//! names the `gputune` executable or calls [`run_if_asked`] first thing in `main` and names itself.
+//! The first argument chooses the role. A program that uses the library with a [`CommandProber`] either names the
+//! `gputune` executable, or calls [`run_if_asked`] first thing in `main` and names itself.
 //!
 //! [`CommandProber`]: super::CommandProber
 
@@ -48,7 +48,7 @@ pub(super) use care::{Care, end_tree, remember_shared};
 use care::{end_orphans, kill_tree};
 use launch::launch;
 
-/// First arguments that choose the two roles.
+/// The first arguments that choose the two roles.
 const SUPERVISE: &str = "__supervise";
 const LAUNCH: &str = "__launch";
 
@@ -63,7 +63,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
     }
 }
 
-/// gputune's end of a supervisor.
+/// A supervisor, as gputune sees it.
 pub(super) struct Supervised {
     link: UnixStream,
     pid: Pid,
@@ -81,7 +81,7 @@ impl Supervised {
     ) -> io::Result<Self> {
         const PATIENCE: Duration = Duration::from_secs(10);
         let (ours, theirs) = UnixStream::pair()?;
-        // A supervisor that somebody stopped must not stop this process.
+        // A stopped supervisor must not block this process.
         ours.set_write_timeout(Some(PATIENCE))?;
         let process = Command::new(executable)
             .arg0("gputune: supervisor")
@@ -111,20 +111,20 @@ impl Supervised {
         self.pid.as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// Tells the supervisor to end the probe, after the grace time or at once; one that is gone needs no telling.
+    /// Tells the supervisor to end the probe, after the grace time or at once; does nothing if it is gone.
     pub(super) fn stop(&mut self, at_once: bool) {
         let _ = self.send(&Stop { at_once });
     }
 
-    /// Ends the supervisor, which does not answer, and everything that it started; what even SIGKILL does not end.
+    /// Ends a supervisor that does not answer, with everything that it started; returns what even SIGKILL does not end.
     pub(super) fn end_without_it(&mut self) -> Vec<u32> {
         kill_tree(self.pid());
         self.clear();
         if ADOPTS_ORPHANS.load(Ordering::Relaxed) { descendants(std::process::id()) } else { Vec::new() }
     }
 
-    /// Waits for the supervisor to end, which it does as soon as its charges have; one that does not is ended with them.
-    /// Whether it did its work.
+    /// Waits for the supervisor to end, which it does as soon as all its processes have. If it does not, ends it with
+    /// them. Returns whether it did its work.
     fn wait(&mut self) -> bool {
         const LONGEST: Duration = Duration::from_secs(40);
         const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -139,14 +139,14 @@ impl Supervised {
             let now = Instant::now();
             if care.look_in_haste(self, now) || now >= deadline {
                 kill_tree(self.pid());
-                // One in a system call that does not return is left to the kernel.
+                // A process in a system call that does not return is left to the kernel.
                 return now < deadline && self.process.wait().is_ok_and(|status| status.success());
             }
             std::thread::sleep(LOOK_EVERY);
         }
     }
 
-    /// Ends what a supervisor left that somebody killed.
+    /// Ends the processes of a supervisor that somebody killed.
     fn clear(&self) {
         if let Some(path) = Cgroup::folder_of(self.pid()) {
             cgroup::end(&path);
@@ -172,15 +172,15 @@ impl Drop for Supervised {
     }
 }
 
-/// Whether this process gets the descendants of a supervisor that was killed.
+/// Whether the descendants of a killed supervisor are handed to this process.
 static ADOPTS_ORPHANS: AtomicBool = AtomicBool::new(false);
 
-/// Makes this process the parent of whatever a killed supervisor leaves, so that even then nothing survives.
+/// Makes this process the parent of whatever a killed supervisor leaves, so that nothing survives even then.
 ///
-/// It is for a program that starts no other processes: every descendant of this process is then ended.
+/// Only for a program that starts no other processes, since every descendant of this process is then ended.
 ///
 /// # Errors
-/// The kernel refuses, which it does only before Linux 3.4.
+/// The kernel refuses, which happens only before Linux 3.4.
 pub fn adopt_orphans() -> io::Result<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     ADOPTS_ORPHANS.store(true, Ordering::Relaxed);
@@ -196,25 +196,25 @@ enum Notice {
     Stop {
         at_once: bool,
     },
-    /// gputune is gone, or somebody wants the supervisor to be.
+    /// gputune is gone, or somebody asked the supervisor to end.
     Orphaned,
     ChildEnded,
 }
 
-/// Why, and so how, a probe's processes are ended.
+/// The reason for ending a probe's processes, which decides how that is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// gputune asked for it, or the command ended by itself.
     Orderly,
     /// gputune does not want to wait.
     Hasty,
-    /// There is no gputune any more.
+    /// gputune is gone.
     AtOnce,
 }
 
-/// The supervisor's whole life.
+/// Runs the supervisor from start to end.
 fn supervise() -> io::Result<()> {
-    // Before anything else, so that a parent that is already dead is noticed by the closed connection below.
+    // This comes first, so that a parent that is already dead is noticed by the closed connection below.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
     let link = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -242,7 +242,8 @@ fn supervise() -> io::Result<()> {
     Ok(())
 }
 
-/// SIGCHLD wakes the loop; the signals that would end the supervisor make it end its charges first.
+/// Forwards signals to the loop: SIGCHLD wakes it, and signals that would end the supervisor make it end its processes
+/// first.
 fn forward_signals(notices: SyncSender<Notice>) -> io::Result<()> {
     use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
@@ -268,7 +269,7 @@ struct Supervision<'o> {
     /// Tells the loop that the command was moved: it may have ended meanwhile.
     waker: SyncSender<Notice>,
     main: Option<Pid>,
-    /// What is in shared memory and whose, once there is no gputune any more to know.
+    /// The files in shared memory and their processes, for when gputune is gone.
     shared: Option<(SharedWatch, BTreeSet<u32>)>,
 }
 
@@ -288,7 +289,7 @@ impl Supervision<'_> {
         }
         let end = self.wait_for_the_end(notices);
         let (mut end, survivors) = self.end_all(notices, end);
-        // A step that writes to a gputune that was killed may end by itself before that is noticed here.
+        // If gputune was killed, a step that writes to it may end by itself before that is noticed here.
         if !self.report(&Report::Clean { survivors }) {
             end = End::AtOnce;
             self.remember_shared();
@@ -318,8 +319,9 @@ impl Supervision<'_> {
         Err(error.parse().map_or_else(|_| io::Error::other(error.to_owned()), io::Error::from_raw_os_error))
     }
 
-    /// Moving a process waits for all processors to pass a quiet point (the kernel's `cgroup_threadgroup_rwsem`), which
-    /// takes seconds on a machine that is overloaded; the command must not wait for that, nor its end.
+    /// Moves the command into its control group, in a thread. The kernel first waits for all processors to pass a
+    /// quiescent point (`cgroup_threadgroup_rwsem`), which takes seconds on an overloaded machine; neither the command
+    /// nor its end may wait for that.
     fn join_cgroup(&mut self, pid: Pid) {
         let Some(cgroup) = Cgroup::create().map(Arc::new) else { return };
         self.cgroup = Some(Arc::clone(&cgroup));
@@ -339,7 +341,7 @@ impl Supervision<'_> {
 
     /// Returns when the command ended or somebody wants it to.
     fn wait_for_the_end(&mut self, notices: &Receiver<Notice>) -> End {
-        // The time-out is a second net under SIGCHLD, not the way that ends are noticed.
+        // The time-out is only a safety net; ends are noticed by SIGCHLD.
         loop {
             match notices.recv_timeout(Duration::from_millis(500)) {
                 Ok(Notice::Stop { at_once: false }) => return End::Orderly,
@@ -355,7 +357,7 @@ impl Supervision<'_> {
         }
     }
 
-    /// Ends every descendant: politely first, unless there is no time for it. Those that cannot be ended remain.
+    /// Ends every descendant: politely first, unless there is no time. Returns those that cannot be ended.
     fn end_all(&mut self, notices: &Receiver<Notice>, mut end: End) -> (End, Vec<u32>) {
         const STUBBORN: Duration = Duration::from_secs(30);
         let grace = Duration::from_millis(self.order.grace_ms);
@@ -390,7 +392,7 @@ impl Supervision<'_> {
         (end, Vec::new())
     }
 
-    /// Takes note of what the probe has in shared memory, beside what gputune wrote down.
+    /// Notes what the probe has in shared memory, in addition to gputune's notes.
     fn remember_shared(&mut self) {
         if self.shared.is_some() {
             return;
@@ -401,15 +403,15 @@ impl Supervision<'_> {
         self.shared = Some((watch, own));
     }
 
-    /// Leftovers of a command that ended by itself may be about to end too, as multiprocessing's helpers do.
+    /// Whether leftovers of a command that ended by itself may also be about to end, as multiprocessing's helpers are.
     fn may_ask(&self, begin: Instant) -> bool {
         self.main.is_some() || begin.elapsed() >= Duration::from_millis(100)
     }
 
-    /// Waits for all children that ended; `false` when there is none left, and so no descendant.
+    /// Waits for all children that have ended; returns `false` when there are none left, and so no descendants.
     fn reap(&mut self) -> bool {
         if self.joining.load(Ordering::Acquire) {
-            // Until the command was moved its process id must not become another process's.
+            // Until the command has been moved, its process id must not be reused.
             return true;
         }
         loop {
@@ -442,7 +444,7 @@ impl Supervision<'_> {
         }
     }
 
-    /// Tells gputune; whether it is still there to be told.
+    /// Reports to gputune; returns whether gputune is still there.
     fn report(&mut self, report: &Report) -> bool {
         let Ok(mut line) = serde_json::to_vec(report) else { return true };
         line.push(b'\n');

@@ -1,5 +1,5 @@
-//! Tidies up after a gputune that was killed together with its supervisor: processes, a control group, segments of shared
-//! memory, the scratch folder. What a living gputune has, and what is another user's, is left alone.
+//! Cleans up after a gputune that was killed together with its supervisor: processes, a control group, segments of
+//! shared memory, the scratch folder. It leaves everything alone that belongs to a living gputune or to another user.
 
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -11,13 +11,14 @@ use super::scratch::{Note, OWNER, PREFIX, parents};
 use super::shared_watch::SharedWatch;
 use super::supervisor;
 
-/// The age from which on a folder without the file that is locked was left by a gputune that was killed while it made it.
+/// The age from which on a folder without a lock file counts as left by a gputune that was killed while making it. A
+/// round number.
 const OLD: Duration = Duration::from_secs(600);
 
-/// What a scratch folder has in it: nothing else is removed.
+/// The contents of a scratch folder; nothing else is removed.
 const CONTENTS: &[&str] = &[OWNER, "events", "python", "tidy.json", "shared.json"];
 
-/// Tidies up whatever is left of this user's.
+/// Cleans up everything of this user's that is left.
 pub(super) fn sweep() {
     let folders = parents().into_iter().flat_map(|parent| abandoned(&parent)).collect::<Vec<_>>();
     for folder in folders {
@@ -31,7 +32,7 @@ fn abandoned(parent: &Path) -> Vec<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)));
-    // A link is nobody's scratch folder, whatever it leads to.
+    // A link is never a scratch folder, wherever it leads.
     let own = named.filter(|entry| entry.metadata().is_ok_and(|data| data.is_dir() && data.uid() == user));
     own.map(|entry| entry.path()).filter(|folder| is_abandoned(folder)).collect()
 }
@@ -57,8 +58,8 @@ fn is_abandoned(folder: &Path) -> bool {
     }
 }
 
-/// Ends and removes what belongs to an abandoned folder, and the folder last: who is killed meanwhile leaves the rest for
-/// the next.
+/// Ends and removes what belongs to an abandoned folder, and the folder last, so that the next run can continue if this
+/// one is killed.
 fn tidy(folder: &Path) {
     let note = Note::read(folder);
     let mut shared = SharedWatch::recorded(folder);

@@ -1,4 +1,4 @@
-//! Texts with settings in them: arguments, environment values and rendered files.
+//! Fills settings into texts: arguments, environment values and rendered files.
 //!
 //! `{name}` stands for a setting, `{name?text}` for `text` where the setting is true and for nothing where it is
 //! false, `{{name}}` for the literal `{name}`. Any other brace is a brace, so JSON needs no escaping.
@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::model::{Derived, Parameter, Settings, Space, Value};
 use crate::probe::adapter::Apply;
 
-/// Names that are no settings but can stand in a text.
+/// Names that are not settings but can be used in a text.
 pub const BUILTINS: &[(&str, &str)] =
     &[(PROGRAM, "the path of this program"), ("probe_dir", "a folder of this probe's own, where rendered files are")];
 
@@ -33,7 +33,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// Reads a text; every text is a template.
+    /// Reads a text; every text is a valid template.
     pub fn parse(text: &str) -> Self {
         let mut parts: Vec<Part> = Vec::new();
         let mut rest = text;
@@ -94,7 +94,7 @@ impl Template {
         is_one_word && (first.starts_with('-') || (!key.is_empty() && key.chars().all(is_key)))
     }
 
-    /// Whether it is a switch and nothing else, which leaves no argument behind when it is off.
+    /// Whether it is only a switch, which leaves no argument behind when it is off.
     pub fn is_switch(&self) -> bool {
         matches!(self.parts.as_slice(), [Part::If { .. }])
     }
@@ -143,7 +143,7 @@ pub struct StepTemplate {
     pub cwd: PathBuf,
     /// Files that are rendered into the probe's folder: path below it, and content.
     pub files: Vec<(PathBuf, Template)>,
-    /// What reaches the script without its help.
+    /// What reaches the script without its cooperation.
     pub apply: Apply,
 }
 
@@ -189,9 +189,9 @@ impl StepTemplate {
         !self.files.is_empty() || self.templates().flat_map(Template::names).any(|(name, _)| name == "probe_dir")
     }
 
-    /// What cannot be left out of the job when nothing but `set` is set, if there is something: a file that is made of settings, or an
-    /// argument that is no option. An option is left out as a whole: `--workers {workers}`, `--workers={workers}`,
-    /// `workers={workers}`, `{amp?--amp}`.
+    /// Returns what cannot be left out of the job when nothing but `set` is set, if there is such a part: a file that
+    /// is made of settings, or an argument that is no option. An option is left out as a whole: `--workers {workers}`,
+    /// `--workers={workers}`, `workers={workers}`, `{amp?--amp}`.
     pub fn needs_settings(&self, set: &Settings) -> Option<String> {
         let is_builtin = |name: &str| BUILTINS.iter().any(|(builtin, _)| *builtin == name);
         let is_setting = |name: &str| !is_builtin(name) && set.get(name).is_none();
@@ -211,7 +211,7 @@ impl StepTemplate {
         Some(format!("the argument `{}` cannot be left out", word.text))
     }
 
-    /// Program and arguments with settings filled in, as [`render`](Self::render) has them, each with where it is from.
+    /// Returns program and arguments with settings filled in, as in [`render`](Self::render), each with its origin.
     pub fn words(&self, settings: &Settings, gputune: &Path, probe_dir: &Path) -> Vec<Word> {
         let lookup = lookup(settings, gputune, probe_dir);
         let mut words: Vec<Word> = Vec::with_capacity(self.command.len());
@@ -233,11 +233,12 @@ impl StepTemplate {
         words
     }
 
-    /// The parameters that reach the step by none of these: it sees them in the variable `GPUTUNE_CONFIG` only.
+    /// Returns the parameters that reach the step in none of these ways, but only in the variable `GPUTUNE_CONFIG`.
     pub fn unheard<'s>(&self, space: &'s Space) -> Vec<&'s str> {
         let mut used: BTreeSet<&str> = self.templates().flat_map(Template::names).map(|(name, _)| name).collect();
         used.extend(self.apply.applied.iter().map(|applied| applied.parameter.as_str()));
-        // A parameter that only others are derived from reaches the step through them; those may be derived, too.
+        // A parameter that only serves to derive others reaches the step through them; those may serve to derive
+        // others, too.
         for _ in space.derived() {
             let expressions = space.derived().iter().filter(|derived| used.contains(derived.name()));
             let through: Vec<&String> =
@@ -249,9 +250,9 @@ impl StepTemplate {
 
     /// Fills settings in.
     ///
-    /// An argument that needs an inactive setting is left out, and with it an option directly in front that has no
-    /// setting of its own (`--prefetch {prefetch}`); so is a switch that is off, and an environment variable or a
-    /// file that needs an inactive setting.
+    /// An argument that needs an inactive setting is left out, together with an option directly in front of it that has
+    /// no setting of its own (`--prefetch {prefetch}`). A switch that is off is left out, too, and so is an environment
+    /// variable or a file that needs an inactive setting.
     pub fn render(&self, settings: &Settings, gputune: &Path, probe_dir: &Path) -> Rendered {
         let lookup = lookup(settings, gputune, probe_dir);
         let command = self.words(settings, gputune, probe_dir).into_iter().map(|word| word.text).collect();
@@ -262,7 +263,7 @@ impl StepTemplate {
     }
 }
 
-/// What the names in templates stand for.
+/// Returns the values of the names in templates.
 fn lookup<'s>(settings: &'s Settings, gputune: &'s Path, probe_dir: &'s Path) -> impl Fn(&str) -> Option<Value> + 's {
     move |name| match name {
         PROGRAM => Some(Value::Text(gputune.display().to_string())),

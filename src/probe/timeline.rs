@@ -1,7 +1,7 @@
-//! What a probe did over its time, in a few points: kept beside its log, for whoever looks at the trial later.
+//! Summarises what a probe did over its time in a few points, kept beside its log.
 //!
-//! It is worked out when the probe is over, from the steps and the looks that were kept anyway, so it costs nothing while
-//! something is measured. It is not in the journal: no decision rests on it, and reading ten thousand trials must stay quick.
+//! It is made when the probe is over, from steps and readings that were kept anyway, so it costs nothing during the
+//! measurement. It is not in the journal: no decision depends on it, and reading ten thousand trials must stay quick.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,16 +24,16 @@ pub struct Timeline {
     pub cpu_cores: Vec<Option<f64>>,
     /// The largest memory of the probe's processes, in bytes.
     pub host_memory_bytes: Vec<Option<f64>>,
-    /// What the GPUs told, each over the seconds around it: the mean of all, of memory the largest.
+    /// The readings of the GPUs, each over the seconds around the part: the mean of all, for memory the largest.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub gpus: BTreeMap<Metric, Vec<Option<f64>>>,
 }
 
 impl Timeline {
-    /// The most parts.
+    /// The most parts: a round number.
     pub const PARTS: u32 = 60;
 
-    /// What is kept of GPUs.
+    /// The metrics of GPUs that are kept.
     pub(super) const OF_GPUS: [Metric; 7] = [
         Metric::SmActive,
         Metric::TensorActive,
@@ -44,28 +44,28 @@ impl Timeline {
         Metric::SmClock,
     ];
 
-    /// The file of a trial, from the folder of its search.
+    /// Returns the file of a trial, relative to the folder of its search.
     pub fn name(number: u32) -> PathBuf {
         PathBuf::from(format!("timelines/{number:04}.json"))
     }
 
-    /// Reads the timeline of a trial; none where there is none that can be read.
+    /// Reads the timeline of a trial; `None` if there is no readable one.
     pub fn read(folder: &Path, number: u32) -> Option<Self> {
-        /// More than sixty parts need; a file that is longer is none of these.
+        /// More than sixty parts need; a longer file is not one of these.
         const LONGEST: u64 = 1 << 16;
         let path = folder.join(Self::name(number));
         let is_short = std::fs::metadata(&path).is_ok_and(|file| file.len() <= LONGEST);
         serde_json::from_slice(&std::fs::read(path).ok().filter(|_| is_short)?).ok()
     }
 
-    /// How many numbers it has, those that are missing included.
+    /// Returns how many numbers it has, including missing ones.
     #[cfg(feature = "cli")]
     pub(crate) fn numbers(&self) -> usize {
         self.throughput.len() * (3 + self.gpus.len())
     }
 
-    /// Of a probe that ran between two moments: from its steps, from what the machine's counters tell of any time, and from
-    /// what the GPUs told around a moment.
+    /// Makes the timeline of a probe that ran between two moments, from its steps, from the machine's counters, which
+    /// cover any time, and from the GPU readings around each moment.
     pub(super) fn of<'g>(
         (begin, end): (Instant, Instant),
         window: &Window,
@@ -96,7 +96,7 @@ impl Timeline {
         timeline
     }
 
-    /// Keeps it. It is no part of the result, so what prevents that is no failure of the probe.
+    /// Writes the timeline. It is no part of the result, so an error here is no failure of the probe.
     pub(super) fn keep(&self, folder: &Path, number: u32) {
         let path = folder.join(Self::name(number));
         let text = serde_json::to_string(self).unwrap_or_default();
@@ -109,7 +109,7 @@ impl Timeline {
     }
 }
 
-/// A number with three digits behind the first: more cannot be seen.
+/// Rounds a number to three digits after the first; more cannot be seen.
 fn three_digits(number: f64) -> f64 {
     format!("{number:.3e}").parse().unwrap_or(number)
 }

@@ -1,4 +1,4 @@
-//! What a probe's steps report beside their time: phases, memory, loss and further metrics.
+//! Sums up what a probe's steps report besides their time: phases, memory, loss and further metrics.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,7 +17,7 @@ pub(super) struct Totals {
     phases: BTreeMap<String, VecDeque<f64>>,
     current: BTreeMap<String, f64>,
     metrics: BTreeMap<String, VecDeque<f64>>,
-    /// Whether something else happened in the steps of the phases.
+    /// Whether the steps of the phases had a mark.
     marked: VecDeque<bool>,
     loss: Option<f64>,
     first_losses: Vec<f64>,
@@ -57,7 +57,7 @@ impl Totals {
         }
     }
 
-    /// Whether the losses of the first steps are known, as many as are kept.
+    /// Whether as many losses of the first steps are known as are kept.
     pub(super) fn has_first_losses(&self) -> bool {
         self.first_losses.len() >= FIRST_LOSSES
     }
@@ -80,9 +80,9 @@ impl Totals {
         self.memory.push(rank, self.steps, report);
     }
 
-    /// The measurement that these reports and a throughput make.
+    /// Makes the measurement from these reports and a throughput.
     pub(super) fn measurement(&self, throughput: &Throughput, unit: &str) -> Measurement {
-        // The share of warm-up, since a rate that is printed stands for several steps.
+        // Uses the share of warm-up, since a printed rate stands for several steps.
         let steady = throughput.steps_after_warmup().max(1);
         let all = (steady + throughput.warmup_steps).max(1);
         let steady =

@@ -1,4 +1,4 @@
-//! Trackers of experiments are silent in a probe: no run, no folder of the user's, no connection, by their own variables.
+//! Silences experiment trackers in a probe by their own variables: no run, no folder of the user's, no connection.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,11 +10,11 @@ pub struct Silencer {
     pub tracker: &'static str,
     /// The variable.
     pub variable: &'static str,
-    /// What it is set to; `{scratch}` stands for a folder that goes with the probe.
+    /// Its value; `{scratch}` stands for a folder that is removed with the probe.
     pub value: &'static str,
-    /// What that does.
+    /// The effect of the value.
     pub about: &'static str,
-    /// Where its maker describes it.
+    /// Where the tracker's maker documents it.
     pub source: &'static str,
 }
 
@@ -107,7 +107,8 @@ pub const SILENCERS: &[Silencer] = &[
     },
 ];
 
-/// Sets what the spec does not set. What is inherited gives way: a shell may well have `WANDB_MODE=online`.
+/// Sets variables that the spec does not set. They override inherited ones, because a shell may well have
+/// `WANDB_MODE=online`.
 pub(super) fn silence(env: &mut BTreeMap<String, String>, scratch: &Path) {
     for silencer in SILENCERS {
         let value = || silencer.value.replace("{scratch}", &scratch.display().to_string());

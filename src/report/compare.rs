@@ -150,7 +150,7 @@ struct Entry {
 }
 
 impl Comparison {
-    /// Of two studies.
+    /// Compares two studies.
     pub fn of(a: &Side<'_>, b: &Side<'_>) -> Self {
         let (metric, direction) = metric_of(a.study, b.study);
         let shared = shared_names(a.study, b.study);
@@ -189,8 +189,8 @@ impl Comparison {
         }
     }
 
-    /// Why the second study is a regression, if its best is slower than that of the first by more than a share, beyond
-    /// the noise where that is known.
+    /// Returns why the second study is a regression: its best is slower than that of the first by more than this share,
+    /// and beyond the noise if that is known.
     pub fn regression(&self, most: f64) -> Option<String> {
         let is_slower = match (&self.a.best, &self.b.best) {
             (None, _) => return None,

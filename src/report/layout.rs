@@ -134,7 +134,7 @@ fn pieces(header: &str) -> Vec<&str> {
     header.split_inclusive(['_', '-', '.', '/', ' ']).collect()
 }
 
-/// The header in lines of at most so many columns.
+/// Breaks the header into lines of at most this many columns.
 fn broken(header: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for piece in pieces(header) {

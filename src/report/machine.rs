@@ -25,7 +25,7 @@ impl Page {
     }
 }
 
-/// Words in lines of so many signs; a word that is longer is broken.
+/// Breaks words into lines of at most this many characters; a word that is longer is broken.
 fn wrapped(words: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let pieces = words.split_whitespace().flat_map(|word| {

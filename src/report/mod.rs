@@ -1,6 +1,6 @@
 //! A study as text: for a terminal, a page, a table, other programs. Pure functions: nothing is printed or written here.
 //!
-//! Start with `format`, the table of forms, and [`best`], what is said of the best config. `table` is what a terminal shows, `page`
+//! Start with `format`, the table of forms, and [`best`](fn@best), what is said of the best config. `table` is what a terminal shows, `page`
 //! the page for a browser, and [`emit`] writes the best config as a command or a framework takes it.
 
 mod best;

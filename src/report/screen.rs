@@ -107,7 +107,7 @@ pub(super) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// The start of a text that takes at most so many columns, and the rest.
+/// Splits a text after at most this many columns.
 fn split_at_width(text: &str, columns: usize) -> (&str, &str) {
     let mut used = 0;
     let end = text.char_indices().find(|(_, sign)| {
@@ -134,8 +134,8 @@ pub fn shortened(text: &str, columns: usize) -> String {
     format!("{start}…{}", &rest[from..])
 }
 
-/// The text in lines of at most so many columns, broken at blanks, but not within `± 1.2 %`; a word that is longer is broken
-/// anywhere.
+/// Breaks a text into lines of at most this many columns, at spaces, but not within `± 1.2 %`; a word that is longer is
+/// broken anywhere.
 pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     /// Stands for a space at which no line is broken, and is just as wide.
     const GLUE: &str = "\u{a0}";

@@ -1,4 +1,4 @@
-//! From `adapter` and `apply` to what hands settings to a script that nobody changed.
+//! Turns `adapter` and `apply` into what hands settings to an unchanged script.
 
 use std::ops::Range;
 
@@ -22,13 +22,13 @@ pub(super) fn adapter(source: &SourceFile, step: &StepTable) -> Result<Option<&'
     })
 }
 
-/// What keeps an adapter's hook out, as far as the spec tells.
+/// Returns warnings about things in the spec that keep an adapter's hook from being loaded.
 pub(super) fn warnings(step: &StepTable) -> Vec<String> {
     let Some(adapter) = &step.adapter else { return Vec::new() };
     let is_python = |word: &str| word.rsplit('/').next().is_some_and(|name| name.starts_with("python"));
     let ignores = |word: &str| {
         let letters = word.strip_prefix('-').filter(|letters| letters.chars().all(|c| c.is_ascii_alphabetic()));
-        // `-m` and `-c` take the rest of the word.
+        // `-m` and `-c` take the rest of the word as their argument.
         letters.is_some_and(|letters| letters.split(['m', 'c']).next().is_some_and(|flags| flags.contains(['I', 'E'])))
     };
     let words = step.command.value.iter().map(|word| word.value.as_str());
@@ -43,7 +43,7 @@ pub(super) fn warnings(step: &StepTable) -> Vec<String> {
     path.into_iter().collect()
 }
 
-/// What the parameters are applied to. Adds the conditions and rules that follow from it.
+/// Resolves what the parameters are applied to, and adds the conditions and rules that follow from it.
 pub(super) fn resolve(collected: &mut Collected, step: &StepTable) -> Result<Vec<Applied>, SpecError> {
     let mut resolved: Vec<Applied> = Vec::new();
     for definition in &collected.parameters {
@@ -72,7 +72,7 @@ fn target(source: &SourceFile, definition: &Definition, text: &Located<String>) 
     Ok(Applied { parameter: definition.name.value.clone(), name: text.value.clone(), target })
 }
 
-/// The target that was most likely meant: by its last word alone, or by a similar name.
+/// Returns the target that was most likely meant: one with the same last word, or with a similar name.
 fn likely_target(name: &str) -> String {
     let last = |text: &str| text.rsplit('.').next().unwrap_or_default().replace('-', "_").to_lowercase();
     match TARGETS.iter().find(|target| !last(name).is_empty() && last(target.name) == last(name)) {
@@ -85,7 +85,7 @@ fn likely_target(name: &str) -> String {
     }
 }
 
-/// A target needs its adapter, and nothing else may set what it sets.
+/// Checks that a target has its adapter, and that nothing else sets the same thing.
 fn check_alone(
     source: &SourceFile,
     text: &Located<String>,
@@ -128,7 +128,7 @@ fn check_alone(
     Ok(())
 }
 
-/// Loader settings that only workers heed are active only where there are workers.
+/// Makes loader settings that only matter with workers active only if there are workers.
 fn add_conditions(collected: &mut Collected, applied: &[Applied]) -> Result<(), SpecError> {
     const NEED_WORKERS: [&str; 2] = ["dataloader.prefetch_factor", "dataloader.persistent_workers"];
     let Some(workers) = applied.iter().find(|applied| applied.name == "dataloader.num_workers") else { return Ok(()) };
@@ -156,7 +156,7 @@ fn always_positive(collected: &Collected, name: &str) -> Result<bool, SpecError>
     })
 }
 
-/// Gradient accumulation takes a batch in equal pieces.
+/// Adds the rule that gradient accumulation divides a batch into equal pieces.
 fn add_rules(collected: &mut Collected, applied: &[Applied]) {
     let parameter = |name: &str| applied.iter().find(|applied| applied.name == name);
     let (Some(batch), Some(pieces)) = (parameter("dataloader.batch_size"), parameter("torch.grad_accumulation")) else {
@@ -172,7 +172,7 @@ fn add_rules(collected: &mut Collected, applied: &[Applied]) {
     }
 }
 
-/// Every setting must be one that its target takes.
+/// Checks that every setting is one that its target accepts.
 pub(super) fn check_settings(collected: &Collected, space: &Space, applied: &[Applied]) -> Result<(), SpecError> {
     for applied in applied {
         let Some((source, definition)) = collected.definition(&applied.parameter) else { continue };
@@ -192,7 +192,7 @@ pub(super) fn check_settings(collected: &Collected, space: &Space, applied: &[Ap
     Ok(())
 }
 
-/// Settings of a parameter with their places: those listed, the ends of a range, some of a derived value.
+/// Returns settings of a parameter with their places: those listed, the ends of a range, or some of a derived value.
 fn some_of(definition: &Definition, space: &Space) -> Vec<(Value, Range<usize>)> {
     let Definition { name, table, .. } = definition;
     if let Some(values) = &table.values {
@@ -218,7 +218,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// What to write instead of a setting that a target does not take.
+/// Suggests what to write instead of a setting that a target does not accept.
 fn cure(applied: &Applied, value: &Value) -> String {
     let accepts = applied.target.accepts;
     let takes = format!("it takes {}", accepts.words());

@@ -1,4 +1,4 @@
-//! From `[baseline]` to the settings that a search starts from.
+//! Turns `[baseline]` into the settings that a search starts from.
 
 use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{Entries, Located};
@@ -12,13 +12,13 @@ pub(super) struct Stated {
     pub(super) is_partial: bool,
 }
 
-/// The settings with the first ones of what they leave out.
+/// Completes settings with the first setting of each parameter that they leave out.
 pub(super) fn completed(stated: &Settings, space: &Space) -> Settings {
     let located = space.locate(stated);
     located.map_or_else(|_| stated.clone(), |config| space.settings(&config).chosen(space))
 }
 
-/// The settings of a table, if they are in the space.
+/// Reads the settings of a table, if they are in the space.
 pub(super) fn build(
     source: &SourceFile,
     table: &Located<Entries<Located<Value>>>,
@@ -60,14 +60,14 @@ pub(super) fn build(
     Err(source.error(span, format!("the baseline is not in the space: {error}"), hint))
 }
 
-/// The setting and why the hardware does not have it, if that is why it is not in the space.
+/// Returns the setting and why the hardware lacks it, if that is the reason why it is not in the space.
 fn lacking(left_out: &[LeftOut], name: &str, value: &Value) -> Option<(String, String)> {
     let parameter = left_out.iter().find(|parameter| parameter.parameter == name)?;
     let (setting, precision) = parameter.settings.iter().find(|(setting, _)| *setting == value.to_string())?;
     Some((setting.clone(), parameter.hardware.lacks(*precision)))
 }
 
-/// What to do about a value that a parameter does not have.
+/// Suggests what to do about a value that a parameter does not have.
 fn other_value(space: &Space, name: &str, value: &Value) -> String {
     let parameter = space.parameter_index(name).map(|at| &space.parameters()[at]);
     let has = |value: &Value| parameter.is_some_and(|parameter| parameter.level(value).is_some());

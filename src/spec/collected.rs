@@ -1,4 +1,4 @@
-//! Parameters and rules of a spec and of the files that it imports.
+//! Collects the parameters and rules of a spec and of the files that it imports.
 
 use std::path::{Path, PathBuf};
 
@@ -15,11 +15,12 @@ pub(super) struct Collected {
     pub(super) files: Vec<SourceFile>,
     pub(super) parameters: Vec<Definition>,
     pub(super) rules: Vec<(usize, Located<String>)>,
-    /// How many of the last rules follow from what the parameters are applied to; their place is that of the target.
+    /// The number of rules at the end that follow from what the parameters are applied to; their place is that of the
+    /// target.
     pub(super) implied_rules: usize,
-    /// The files that are being read, so that one that imports itself is found.
+    /// The files that are being read, so that a file which imports itself is recognised.
     open: Vec<PathBuf>,
-    /// The files that were read: a second import adds nothing.
+    /// The files that have been read; importing one again adds nothing.
     done: Vec<PathBuf>,
 }
 
@@ -93,7 +94,8 @@ impl Collected {
         }
     }
 
-    /// Names the first rule with which it is shown that nothing is left, and those without which it would not be.
+    /// Makes the error for rules that leave nothing: it names the first rule with which nothing is left, and those that
+    /// are needed for that.
     pub(super) fn nothing_allowed(&self, file: &SourceFile, table: &Located<SpaceTable>, space: &Space) -> SpecError {
         let settings: Vec<String> =
             space.parameters().iter().map(|p| format!("{} = {}", p.name(), p.summary())).collect();
@@ -107,7 +109,7 @@ impl Collected {
         let Some((place, (source, text))) = culprit.and_then(|place| Some((place, self.rules.get(place)?))) else {
             return file.error(table.span.clone(), "no config of the space can be evaluated", hint);
         };
-        // What can be taken away while nothing is left is no part of the conflict.
+        // A rule that can be removed while still nothing is left is no part of the conflict.
         let mut conflict = up_to(place);
         for other in 0..place {
             let rest: Vec<usize> = conflict.iter().copied().filter(|rule| *rule != other).collect();
@@ -129,14 +131,14 @@ impl Collected {
     }
 }
 
-/// What tells whether two paths lead to the same file.
+/// Returns a path that is equal for two paths to the same file.
 fn identity(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Reads what an import names: a space that comes along, or a file.
+/// Reads what an import names: a shipped space, or a file.
 fn imported(file: &SourceFile, import: &Located<String>) -> Result<SourceFile, SpecError> {
-    // The names under which the shared spaces stand in the source do as well, where no such file is beside the spec.
+    // If no such file is beside the spec, the names that the shared spaces have in the source are accepted, too.
     let in_source = import.value.strip_prefix("search-spaces/").and_then(|name| name.strip_suffix(".toml"));
     let is_there = file.path.parent().unwrap_or(Path::new("")).join(&import.value).exists();
     let wanted = in_source.filter(|_| !is_there).unwrap_or(&import.value);

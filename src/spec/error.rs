@@ -1,4 +1,4 @@
-//! A mistake in a spec: what it is, where it is, and what to do about it.
+//! A mistake in a spec: what is wrong, where, and what to do about it.
 
 use std::io::Read as _;
 use std::ops::Range;
@@ -17,23 +17,24 @@ pub struct SpecError {
     pub path: PathBuf,
     /// The file's text; empty where it could not be read.
     pub text: String,
-    /// The bytes of the text that it is about, where there are such.
+    /// The bytes of the text that the mistake is about, if there are any.
     pub span: Option<Range<usize>>,
     /// What to do about it.
     pub hint: Option<String>,
 }
 
-/// A file that was read, so that mistakes can point into it.
+/// A file that was read, kept so that mistakes can point into it.
 #[derive(Debug, Clone)]
 pub(super) struct SourceFile {
     pub(super) path: PathBuf,
     pub(super) text: String,
 }
 
-/// What nobody writes by hand; a device that never ends is larger, too.
+/// The largest file that is read: a round number, far above what anybody writes by hand. It also stops reading from a
+/// device without an end.
 const LARGEST: u64 = 16 << 20;
 
-/// An error with its causes behind it.
+/// Formats an error, followed by its causes.
 pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();
     let mut cause = error.source();
@@ -44,7 +45,7 @@ pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     message
 }
 
-/// Why a file cannot be read, without the number that the system gives it.
+/// Returns why a file cannot be read, without the system's error number.
 fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map_or(text.as_str(), |(reason, _)| reason).to_lowercase()
@@ -54,7 +55,7 @@ impl SourceFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, is too large to be meant, or is not UTF-8.
+    /// It cannot be read, is too large, or is not UTF-8.
     pub(super) fn read(path: &Path) -> Result<Self, SpecError> {
         let unreadable = |reason: String, hint: &str| SpecError {
             message: format!("cannot read `{}`: {reason}", path.display()),
@@ -73,7 +74,7 @@ impl SourceFile {
         Self::decode(path, bytes)
     }
 
-    /// Reads a file whose path is relative to this one; where it cannot be read, the mistake is at the path.
+    /// Reads a file whose path is relative to this one; if it cannot be read, the mistake points at the path.
     pub(super) fn read_beside(&self, path: &Path, span: &Range<usize>) -> Result<Self, SpecError> {
         let beside = self.path.parent().unwrap_or(Path::new("")).join(path);
         Self::read(&beside).map_err(|error| match error.span {
@@ -109,7 +110,7 @@ impl SourceFile {
         }
     }
 
-    /// The part of a place that lies on its first line, since a caret points at one line.
+    /// Returns the part of a place that lies on its first line, since a caret points into one line.
     fn first_line_of(&self, span: Range<usize>) -> Range<usize> {
         let start = span.start.min(self.text.len());
         let rest = self.text.get(start..).unwrap_or_default();
@@ -117,7 +118,7 @@ impl SourceFile {
         start..span.end.clamp(start, line_end)
     }
 
-    /// The place of a part of a quoted text, or of all of it where the part is not known.
+    /// Returns the place of a part of a quoted text, or of the whole text if the place of the part is not known.
     pub(super) fn inside(&self, span: &Range<usize>, value: &str, part: Option<Range<usize>>) -> Range<usize> {
         let place = || {
             let part = quoted::part_of(self.text.get(span.clone())?, value, &part?)?;
@@ -127,8 +128,9 @@ impl SourceFile {
     }
 }
 
-/// The known name that was most likely meant, or all of them.
+/// Suggests the known name that was most likely meant, or lists all of them.
 pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> String {
+    /// The Jaro-Winkler similarity from which on a name is suggested: a round number.
     const LIKELY: f64 = 0.75;
     let known: Vec<&str> = known.collect();
     let closest = known

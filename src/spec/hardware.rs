@@ -1,7 +1,7 @@
-//! Precisions that the GPU's hardware does not have are left out of the space.
+//! Leaves precisions out of the space that the GPU's hardware lacks.
 //!
-//! Which parameter is one tells its target, `torch.precision`, or that it is `demo-step`'s own. What another script's
-//! `precision` means is not known here, so it stays as it is.
+//! A parameter is known to be a precision if its target is `torch.precision`, or if it is one of `demo-step`. What
+//! `precision` means in another script is not known, so that parameter stays as it is.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub struct LeftOut {
     pub parameter: String,
     /// The settings, each with its precision.
     pub settings: Vec<(String, Precision)>,
-    /// The least able GPU.
+    /// The least capable GPU.
     pub hardware: Hardware,
 }
 
@@ -44,7 +44,7 @@ fn since(precision: Precision) -> String {
     format!("{precision} begins with {major}.{minor}")
 }
 
-/// Leaves out what the hardware does not have. `detect` is asked only where a setting may be missing anywhere.
+/// Leaves out the settings that the hardware lacks. Calls `detect` only if some hardware lacks one of the settings.
 pub(super) fn fit(
     collected: &mut Collected,
     applied: &[Applied],
@@ -52,7 +52,7 @@ pub(super) fn fit(
     detect: &dyn Fn() -> Option<Hardware>,
 ) -> Result<Vec<LeftOut>, SpecError> {
     let on_cpu = step.device.as_ref().is_some_and(|device| device.value == DeviceChoice::Cpu);
-    // Another choice of GPUs than this process's own cannot be asked for here.
+    // This process cannot ask about another choice of GPUs than its own.
     let chooses = step.env.0.iter().any(|(name, _)| name.value == VISIBLE_GPUS);
     let names = precision_parameters(applied, step);
     let is_needed = |collected: &Collected| {
@@ -96,10 +96,10 @@ fn nothing_left(
     collected.files[file].error(span, message, CURE)
 }
 
-/// What helps where a setting is not in the hardware.
+/// The hint for a setting that the hardware lacks.
 pub(super) const CURE: &str = "take \"fp32\" (\"f32\" for demo-step), another GPU, or device = \"cpu\" in [step]";
 
-/// Takes the settings out that the hardware does not have.
+/// Removes the settings that the hardware lacks.
 fn take(values: &mut Located<Vec<Located<Value>>>, hardware: &Hardware) -> Vec<(String, Precision)> {
     let lacking = |value: &Value| precision(value).filter(|&precision| !hardware.has(precision));
     let found =
@@ -119,13 +119,13 @@ fn is_newer(value: &Value) -> bool {
     precision(value).is_some_and(|precision| precision > Precision::Fp32)
 }
 
-/// Which parameters are precisions of the device.
+/// Returns the names of parameters that are precisions of the device.
 fn precision_parameters(applied: &[Applied], step: &StepTable) -> Vec<String> {
     let of_torch = applied.iter().filter(|applied| applied.name == "torch.precision").map(|a| a.parameter.clone());
     of_torch.chain(of_demo(&step.command.value)).collect()
 }
 
-/// What `demo-step` gets behind `--precision`, or in the same word.
+/// Returns the parameters that `demo-step` gets after `--precision`, or in the same word.
 fn of_demo(command: &[Located<String>]) -> Vec<String> {
     let words: Vec<&str> = command.iter().map(|word| word.value.as_str()).collect();
     if words.first() != Some(&"{gputune}") || words.get(1) != Some(&"demo-step") {

@@ -1,12 +1,12 @@
-//! What each key of a spec takes, for messages and hints.
+//! A table of what each key of a spec accepts, for messages and hints.
 
-/// What a key takes.
+/// The description of a key.
 pub(super) struct Key {
-    /// Where it stands: `*` is the name of a parameter or variable, `[]` an entry of a list.
+    /// Its path: `*` is the name of a parameter or variable, `[]` an entry of a list.
     path: &'static str,
     /// What its value must be.
     pub(super) must_be: &'static str,
-    /// How it is written.
+    /// An example of how it is written.
     pub(super) example: &'static str,
 }
 
@@ -105,7 +105,7 @@ const KEYS: &[Key] = &[
     key("search.warm_start.[]", "a text", "warm_start = [\"gputune-out/a100\"]"),
 ];
 
-/// What is known about the key at a path.
+/// Returns the description of the key at a path.
 pub(super) fn find(path: &[String]) -> Option<&'static Key> {
     let fits = |key: &&Key| {
         let parts: Vec<&str> = key.path.split('.').collect();
@@ -114,7 +114,7 @@ pub(super) fn find(path: &[String]) -> Option<&'static Key> {
     KEYS.iter().find(fits)
 }
 
-/// What a table of the file is called in a message.
+/// Returns the name of a table of the file in a message.
 pub(super) fn owner(path: &[String]) -> String {
     match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => "the spec".to_owned(),
@@ -126,7 +126,7 @@ pub(super) fn owner(path: &[String]) -> String {
     }
 }
 
-/// What a value of the file is called in a message.
+/// Returns the name of a value of the file in a message.
 pub(super) fn subject(path: &[String]) -> String {
     match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => "a spec".to_owned(),

@@ -44,41 +44,41 @@ use crate::search::{Budget, EarlierStudy, Fingerprint, FullPrecision, STRATEGIES
 use error::SourceFile;
 use file::{LimitsTable, Located, SearchTable, SpecFile};
 
-/// Beyond these nothing can be meant, and sums of times and counts could not be held.
+/// Upper limits: larger numbers are mistakes, and sums of times and counts could overflow. Round numbers.
 const MOST_PROBES: u32 = 1_000_000;
 const MOST_CONFIRMATIONS: u32 = 100;
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// Everything that a spec says, as parts.
+/// The contents of a spec, as parts of a search.
 #[derive(Debug)]
 pub struct Spec {
     /// The file.
     pub path: PathBuf,
     /// Its text, as it was read.
     pub text: String,
-    /// What may be tried.
+    /// The space to search.
     pub space: Space,
-    /// What is run.
+    /// The step to run.
     pub step: StepSpec,
-    /// The settings that the speed-up is measured against, where they are stated.
+    /// The stated baseline, if there is one.
     pub baseline: Option<Settings>,
-    /// Whether the job as it is, with nothing set, is what the speed-up is measured against.
+    /// Whether the baseline is the job as it is, with nothing set.
     pub is_baseline_as_it_is: bool,
-    /// How far a probe may go.
+    /// The limits of a probe.
     pub limits: Limits,
-    /// What better means.
+    /// The objective.
     pub objective: Objective,
-    /// What the search may cost.
+    /// The limits on the cost of the search.
     pub budget: Budget,
     /// The name of the strategy, one of [`STRATEGIES`].
     pub strategy: &'static str,
-    /// What chance depends on.
+    /// The seed of all random choices.
     pub seed: u64,
     /// The places of earlier studies to learn from.
     warm_start: Vec<Located<PathBuf>>,
-    /// Precisions that are not searched since the GPU does not have them.
+    /// Precisions that are not searched because the GPU lacks them.
     pub left_out: Vec<LeftOut>,
-    /// What is allowed but probably not meant.
+    /// Warnings about things that are allowed but probably not meant.
     pub warnings: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ impl Spec {
         Self::load_for(path, &Hardware::detect)
     }
 
-    /// Reads and checks a spec, for the GPU that `detect` finds; it is asked where that matters.
+    /// Reads and checks a spec, for the GPU that `detect` finds; it is called only if that matters.
     ///
     /// # Errors
     /// The first mistake, with its place.
@@ -147,11 +147,11 @@ impl Spec {
         warm_start::read(&source, &self.warm_start, (&self.space, &self.objective), own)
     }
 
-    /// Which parameters change what is computed, as what they are applied to tells; those that say it themselves are in
-    /// the space.
+    /// Returns which parameters change the numerical results, according to their targets; parameters that state it
+    /// themselves are in the space.
     pub fn full_precision(&self) -> FullPrecision {
         let applied = || self.step.template().apply.applied.iter();
-        // What the parameter itself states goes before what its target tells.
+        // The parameter's own statement takes precedence over that of its target.
         let states = |name: &str| {
             let parameter = self.space.parameter_index(name).map(|at| &self.space.parameters()[at]);
             parameter.is_some_and(|parameter| parameter.in_full_precision().is_some())
@@ -173,7 +173,7 @@ impl Spec {
         Device::choose(self.step.device(), &self.visible())
     }
 
-    /// The GPUs that the step sees; all of them where settings tell which.
+    /// Returns the GPUs that the step sees; all of them if settings decide which.
     fn visible(&self) -> Visible {
         let template = self.step.template();
         let written = template.env.iter().filter(|(_, value)| value.names().next().is_none());
@@ -186,7 +186,7 @@ impl Spec {
         visible
     }
 
-    /// What must stay the same for this spec's trials to be comparable.
+    /// Returns what must stay the same for this spec's trials to be comparable.
     pub fn fingerprint(&self, device: &Device) -> Fingerprint {
         let parameters: BTreeMap<&str, String> = self
             .space
@@ -303,7 +303,7 @@ fn positive_duration(source: &SourceFile, text: &Located<String>) -> Result<Dura
     }
 }
 
-/// A text that has to have a certain form; what its error says about that form is the hint.
+/// Makes the error for a text in the wrong form; what the reader says about the form becomes the hint.
 fn unreadable(source: &SourceFile, span: &Range<usize>, error: &str) -> SpecError {
     let (message, hint) = error.split_once("; ").unwrap_or((error, "compare it with examples/quickstart.toml"));
     source.error(span.clone(), message, hint)

@@ -1,4 +1,4 @@
-//! From `[objective]` to what better means.
+//! Turns `[objective]` into an objective.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::goals::{Aim, Weight};
 use super::headroom;
 use crate::model::{COST, Constraint, Direction, Goal, Objective, ObjectiveError, Parameter, Price, Role, Space};
 
-/// The objective of a table, with what other tables say of it.
+/// Builds the objective from its table and from what other tables say about it.
 pub(super) fn build(
     source: &SourceFile,
     table: &ObjectiveTable,
@@ -43,7 +43,7 @@ pub(super) fn build(
     }
 }
 
-/// What is allowed but probably not meant.
+/// Returns warnings about things that are allowed but probably not meant.
 pub(super) fn warnings(table: &ObjectiveTable, objective: &Objective, space: &Space) -> Vec<String> {
     let costs = objective.goals().iter().any(|goal| goal.metric == COST)
         || objective.constraints().iter().any(|constraint| constraint.metric() == COST);
@@ -58,7 +58,7 @@ pub(super) fn warnings(table: &ObjectiveTable, objective: &Objective, space: &Sp
     devices.filter(|_| costs && table.price_per_hour.is_some()).map(warning).into_iter().collect()
 }
 
-/// One of the four ways to say what counts.
+/// Checks that only one of the four ways to state the objective is used.
 fn only_one(source: &SourceFile, table: &ObjectiveTable) -> Result<(), SpecError> {
     let mut given: Vec<(&str, Range<usize>)> = [
         ("maximize", table.maximize.as_ref().map(|metric| metric.span.clone())),
@@ -105,7 +105,7 @@ fn goal(
     named(source, span, metric)?;
     let goal = direction.map(|direction| Goal::new(metric, direction)).or_else(|| Goal::known(metric));
     goal.ok_or_else(|| {
-        /// Names that are less alike are other names.
+        /// The similarity below which a name is taken for a different one: a round number.
         const LIKELY: f64 = 0.85;
         let close = Goal::known_metrics().any(|known| strsim::jaro_winkler(metric, known) >= LIKELY);
         let hint = if close {
@@ -186,7 +186,7 @@ fn price(source: &SourceFile, table: &ObjectiveTable) -> Result<Option<Price>, S
     Ok(Some(make(price.value)))
 }
 
-/// Nothing speaks of costs.
+/// Checks that there is no price if no goal needs one.
 fn needs_no_price(source: &SourceFile, table: &ObjectiveTable) -> Result<(), SpecError> {
     let texts = || [&table.maximize, &table.minimize].into_iter().flatten();
     let place = texts()

@@ -1,4 +1,4 @@
-//! From one table of `[space]` to a parameter or a derived value.
+//! Turns one table of `[space]` into a parameter or a derived value.
 
 use std::ops::Range;
 
@@ -14,18 +14,19 @@ pub(super) struct Definition {
     pub(super) table: ParameterTable,
 }
 
-/// What a table of `[space]` gives.
+/// The result of a table of `[space]`.
 pub(super) enum Part {
     Parameter(Parameter),
     Derived(String, Expression),
 }
 
-/// Settings of one parameter that can be listed by hand, and that every part of a search can count.
+/// The most settings in a list, which is written by hand, and in a range, so that every part of a search can count
+/// them. Round numbers.
 const LONGEST_LIST: usize = 10_000;
 const MOST_LEVELS: f64 = 4e9;
 
 impl ParameterTable {
-    /// The keys that give settings, in the order of the schema, with their places.
+    /// Returns the keys that give settings, in the order of the schema, with their places.
     fn given(&self) -> Vec<(&'static str, Range<usize>)> {
         let place = |name, span: Option<&Range<usize>>| span.map(|span| (name, span.clone()));
         [
@@ -40,7 +41,7 @@ impl ParameterTable {
     }
 }
 
-/// The parameter or derived value of a table.
+/// Builds the parameter or derived value of a table.
 pub(super) fn part(source: &SourceFile, definition: &Definition) -> Result<Part, SpecError> {
     let Definition { name, table, .. } = definition;
     if BUILTINS.iter().any(|(builtin, _)| *builtin == name.value) {
@@ -70,7 +71,7 @@ pub(super) fn part(source: &SourceFile, definition: &Definition) -> Result<Part,
     }
 }
 
-/// Reads an expression; a mistake is pointed at inside its quotes.
+/// Reads an expression; a mistake points inside its quotes.
 pub(super) fn expression(source: &SourceFile, text: &Located<String>) -> Result<Expression, SpecError> {
     if text.value.trim().is_empty() {
         return Err(source.error(text.span.clone(), "the expression is empty", "write one such as `workers > 0`"));
@@ -95,7 +96,7 @@ pub(super) fn expression(source: &SourceFile, text: &Located<String>) -> Result<
     })
 }
 
-/// What an expression can call.
+/// Lists the functions that an expression can call.
 pub(super) fn functions() -> String {
     format!("the functions are {}", FUNCTIONS.join(", "))
 }
@@ -165,7 +166,7 @@ fn parameter(source: &SourceFile, definition: &Definition) -> Result<Parameter, 
     }
 }
 
-/// The parameter with the role that is stated.
+/// Adds the stated role to a parameter.
 fn with_role(
     source: &SourceFile,
     name: &str,
@@ -181,7 +182,7 @@ fn with_role(
     Ok(parameter.plays(role))
 }
 
-/// What a target is to a training step.
+/// Returns the role of a target in a training step.
 fn role_of(target: &Target) -> Option<Role> {
     const ROLES: &[(&str, Role)] = &[
         ("dataloader.batch_size", Role::Batch),

@@ -1,4 +1,4 @@
-//! From `throughput = { pattern = ..., unit = ... }` to a rate that is read from output.
+//! Turns `throughput = { pattern = ..., unit = ... }` into a rate that is read from output.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub(super) fn build(source: &SourceFile, table: &ThroughputTable, step: &StepTab
         source.error(span, format!("this is no regular expression: {reason}"), hint)
     })?;
     let groups = compiled.captures_len();
-    // Alternatives with a group each are fine: the first that takes part counts.
+    // Alternatives with one group each are fine: the first group that takes part counts.
     if groups > 2 && compiled.static_captures_len() == Some(groups) {
         let hint = "write (?:...) for the groups that are not the number";
         let message = "the pattern has several groups, so which is the number?";
@@ -46,7 +46,7 @@ pub(super) fn build(source: &SourceFile, table: &ThroughputTable, step: &StepTab
     Ok(Rate::Pattern { pattern: compiled, unit: parsed })
 }
 
-/// The reason in the last line of an error about a pattern, and the place that carets in the line above point at.
+/// Returns the reason from the last line of a pattern's error, and the place at which carets in the line above point.
 fn explained(error: &str, pattern: &str) -> (String, Option<Range<usize>>) {
     let last = error.lines().last().unwrap_or_default();
     let reason = match last.trim_start_matches("error: ") {

@@ -1,4 +1,4 @@
-//! Where in the files a mistake in the space lies.
+//! Finds where a mistake in the space lies in the files.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ pub(super) fn mistake(collected: &Collected, file: &SourceFile, table: &Range<us
     })
 }
 
-/// A name in an expression that nothing has.
+/// Makes the error for a name in an expression that nothing has.
 pub(super) fn unknown_name<'k>(
     source: &SourceFile,
     text: &Located<String>,
@@ -49,7 +49,7 @@ pub(super) fn unknown_name<'k>(
     source.error(span, format!("no parameter is called `{name}`"), hint)
 }
 
-/// A name that expressions can use, made from one that they cannot.
+/// Turns a name that expressions cannot use into one that they can.
 fn usable(name: &str) -> String {
     let letters: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     match letters.chars().next() {

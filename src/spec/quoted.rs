@@ -1,17 +1,17 @@
-//! Where the parts of a text stand in the file: texts can have escapes, three quotes, or several lines.
+//! Maps parts of a text to their places in the file: texts can have escapes, three quotes, or several lines.
 
 use std::ops::Range;
 use std::str::CharIndices;
 
-/// The bytes of a quoted token that a part of its value was written as; `None` where the token is no such text.
+/// Returns the bytes of a quoted token in which a part of its value is written; `None` where the token is no such text.
 pub(super) fn part_of(token: &str, value: &str, part: &Range<usize>) -> Option<Range<usize>> {
     let starts = starts(token, value)?;
-    // The end is that of the last character, so that an escape or a line break behind it stays out.
+    // The end is that of the last character, so that an escape or a line break after it is not included.
     let last = part.end.checked_sub(1).filter(|last| *last >= part.start)?;
     Some(starts.get(part.start)?.start..starts.get(last)?.end)
 }
 
-/// For each byte of the value, the bytes of the token that its character was written as.
+/// Returns, for each byte of the value, the bytes of the token in which its character is written.
 fn starts(token: &str, value: &str) -> Option<Vec<Range<usize>>> {
     let quotes = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quotes| token.starts_with(quotes))?;
     let mut rest = token.char_indices();
@@ -29,7 +29,7 @@ fn starts(token: &str, value: &str) -> Option<Vec<Range<usize>>> {
     Some(found)
 }
 
-/// Takes one character of the value off the token.
+/// Reads one character of the value from the token.
 fn written(rest: &mut CharIndices<'_>, character: char, has_escapes: bool) -> Option<Range<usize>> {
     loop {
         let (start, first) = rest.next()?;
@@ -54,7 +54,7 @@ fn written(rest: &mut CharIndices<'_>, character: char, has_escapes: bool) -> Op
     }
 }
 
-/// A backslash at the end of a line takes the blanks that follow along.
+/// Skips the white space after a backslash at the end of a line, which belongs to it.
 fn skip_blanks(rest: &mut CharIndices<'_>) {
     while rest.clone().next().is_some_and(|(_, next)| next.is_whitespace()) {
         rest.next();

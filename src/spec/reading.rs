@@ -1,4 +1,4 @@
-//! From text to tables, and what the reader objects to in the words of a spec.
+//! Reads text into tables, and words the reader's objections in terms of a spec.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub(super) fn read<T: DeserializeOwned>(source: &SourceFile) -> Result<T, SpecEr
     T::deserialize(toml::Deserializer::from(document)).map_err(|error| mistake(source, &error, &places))
 }
 
-/// Refuses a list where a table must be: serde would take its entries for the table's keys, one after the other.
+/// Refuses a list in the place of a table: serde would take its entries for the table's keys, one after the other.
 fn check_tables(source: &SourceFile, table: &DeTable<'_>, path: &mut Vec<String>) -> Result<(), SpecError> {
     for (name, value) in table {
         path.push(name.get_ref().to_string());
@@ -55,10 +55,10 @@ fn must_be_a_table(path: &[String]) -> bool {
     keys::find(path).is_some_and(|key| key.must_be.starts_with("a table"))
 }
 
-/// The tables of a file that is imported.
+/// The tables of an imported file.
 const SPACE_FILE: [&str; 2] = ["space", "rules"];
 
-/// A mistake that serde found.
+/// Makes the error for a mistake that serde found.
 fn mistake(source: &SourceFile, error: &toml::de::Error, document: &DeTable<'_>) -> SpecError {
     let (span, message) = (error.span().unwrap_or(0..0), error.message());
     let place = find(document, &span, &mut Vec::new());
@@ -113,7 +113,7 @@ fn wrong_kind(source: &SourceFile, span: Range<usize>, path: &[String], value: &
     source.error(span, format!("{subject} must be {must_be}, and this is {found}"), hint)
 }
 
-/// The name and the known names in serde's message about an unknown or missing one.
+/// Returns the name and the known names from serde's message about an unknown or missing name.
 fn choice<'m>(message: &'m str, about: &str) -> Option<(&'m str, Vec<&'m str>)> {
     let mut names = message.strip_prefix(about)?.split('`').skip(1).step_by(2);
     Some((names.next()?, names.collect()))
@@ -121,7 +121,7 @@ fn choice<'m>(message: &'m str, about: &str) -> Option<(&'m str, Vec<&'m str>)> 
 
 type Found<'d> = (Vec<String>, &'d DeValue<'d>);
 
-/// The path to the key or value that has exactly this place, and the value.
+/// Finds the path to the key or value that has exactly this place, and the value.
 fn find<'d>(table: &'d DeTable<'d>, span: &Range<usize>, path: &mut Vec<String>) -> Option<Found<'d>> {
     table.iter().find_map(|(key, value)| {
         path.push(key.get_ref().to_string());
@@ -146,7 +146,7 @@ fn find_inside<'d>(
                 if here { Some((path.clone(), entry.get_ref())) } else { find_inside(entry, span, path) }
             });
             path.pop();
-            // A list comes behind its entries, since the first of [[rules]] has the same place.
+            // A list comes after its entries, because the first of [[rules]] has the same place.
             found.or_else(|| (value.span() == *span).then(|| (path.clone(), value.get_ref())))
         }
         _ => None,

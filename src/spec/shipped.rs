@@ -1,6 +1,6 @@
-//! Search spaces that come along.
+//! The search spaces that are shipped.
 
-/// The spaces that come along, by name.
+/// The shipped spaces, by name.
 pub const SHIPPED_SPACES: &[(&str, &str)] = &[
     ("accelerate", include_str!("../../search-spaces/accelerate.toml")),
     ("batch", include_str!("../../search-spaces/batch.toml")),

@@ -1,4 +1,4 @@
-//! From `[space]` and `[[rules]]`, with what they import, to a [`Space`].
+//! Turns `[space]` and `[[rules]]`, with what they import, into a [`Space`].
 
 use super::collected::Collected;
 use super::error::{SourceFile, SpecError};
@@ -9,7 +9,7 @@ use crate::machine::Hardware;
 use crate::model::Space;
 use crate::probe::adapter::Applied;
 
-/// The space of a spec's tables, what its parameters are applied to, and what the hardware does not have of it.
+/// Builds the space of a spec's tables, with what its parameters are applied to, and what the hardware lacks.
 pub(super) fn build(
     file: &SourceFile,
     table: &Located<SpaceTable>,

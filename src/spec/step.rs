@@ -1,4 +1,4 @@
-//! From `[step]` to what is run and how it is read.
+//! Turns `[step]` into the command to run and the way to read its throughput.
 
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::machine::{Device, DeviceChoice, VISIBLE_GPUS};
 use crate::model::{Advance, Derived, Expression, Parameter, Settings, Space, Value, Walk};
 use crate::probe::{BUILTINS, CommandStep, Rate, StepTemplate, Template, WritesWish, adapter::Apply, as_it_is_needs};
 
-/// What is run, and how its throughput is read.
+/// The command to run, and how its throughput is read.
 #[derive(Debug)]
 pub struct StepSpec {
     template: StepTemplate,
@@ -33,12 +33,12 @@ impl StepSpec {
         &self.template
     }
 
-    /// What is to become of the probes' writes.
+    /// Returns what should happen to the probes' writes.
     pub fn writes(&self) -> WritesWish {
         self.writes
     }
 
-    /// The step as a command prober takes it.
+    /// Converts the step for a command prober.
     pub fn into_command(self, gputune: PathBuf, supervisor: PathBuf, device: &Device) -> CommandStep {
         CommandStep {
             template: self.template,
@@ -53,15 +53,16 @@ impl StepSpec {
         }
     }
 
-    /// What the job cannot do without when it is run as it is, with nothing but `set`, where there is something.
+    /// Returns what the job lacks when it is run as it is, with nothing but `set`, if it lacks anything.
     pub fn as_it_is_needs(&self, set: &Settings) -> Option<String> {
         as_it_is_needs(&self.template, &self.rate, self.samples_per_step.as_ref(), set)
     }
 
-    /// What trials depend on.
+    /// Returns what trials depend on.
     pub(super) fn fingerprint(&self) -> serde_json::Value {
         let StepTemplate { command, env, cwd, files, apply } = &self.template;
-        // What hides the GPUs is left out: which device trains is told by its name.
+        // The variable that hides the GPUs is left out, because the name of the device already says which device
+        // trains.
         let env = env.iter().filter(|(name, _)| !(self.device == DeviceChoice::Cpu && name == VISIBLE_GPUS));
         let texts = |pairs: Vec<(String, &Template)>| -> serde_json::Map<String, serde_json::Value> {
             pairs.into_iter().map(|(name, template)| (name, template.text().into())).collect()
@@ -78,11 +79,11 @@ impl StepSpec {
             "throughput": throughput,
             "samples_per_step": self.samples_per_step.as_ref().map(Expression::text),
         });
-        // Only where they are used, so that searches of before they were known go on.
+        // It is added only if it is used, so that older searches without it can go on.
         if !apply.is_nothing() {
             let applied = apply.applied.iter().map(|applied| (applied.parameter.clone(), applied.name.clone().into()));
             fingerprint["adapter"] = apply.adapter.map(|adapter| adapter.name).into();
-            // Losses of searches with another seed cannot be compared.
+            // Losses of searches with different seeds cannot be compared.
             fingerprint["seed"] = apply.adapter.map(|_| apply.seed).into();
             fingerprint["apply"] = applied.collect::<serde_json::Map<_, _>>().into();
         }
@@ -92,12 +93,12 @@ impl StepSpec {
         fingerprint
     }
 
-    /// A warning for each parameter that nothing hands to the step.
+    /// Returns a warning for each parameter that nothing hands to the step.
     pub(super) fn unused(&self, space: &Space) -> Vec<String> {
         let apply = &self.template.apply;
         let unheard = self.template.unheard(space);
         if apply.adapter.is_none() && unheard.len() == space.parameters().len() {
-            // A step that is handed no setting at all reads the variable on purpose.
+            // If no setting is handed to the step, it reads the variable on purpose.
             return Vec::new();
         }
         let otherwise = if apply.is_nothing() { "" } else { ", and it has no `apply`" };
@@ -164,7 +165,7 @@ fn working_folder(source: &SourceFile, table: &StepTable, folder: &Path) -> Resu
     Err(source.error(cwd.span.clone(), message, "the path is relative to the folder of this file"))
 }
 
-/// The command must name a program, and not be a line for a shell.
+/// Checks that the command names a program, and is not a line for a shell.
 fn check_program(source: &SourceFile, command: &Located<Vec<Located<String>>>, cwd: &Path) -> Result<(), SpecError> {
     let hint = "write command = [\"python\", \"train.py\", \"--batch-size\", \"{batch_size}\"]";
     match command.value.as_slice() {
@@ -179,7 +180,7 @@ fn check_program(source: &SourceFile, command: &Located<Vec<Located<String>>>, c
     }
 }
 
-/// `device = "cpu"` hides the GPUs, so nothing else may say which of them are to be seen.
+/// `device = "cpu"` hides the GPUs; checks that nothing else chooses which of them are visible.
 fn check_hidden(source: &SourceFile, table: &StepTable, apply: &Apply) -> Result<(), SpecError> {
     let written = table.env.0.iter().find(|(name, _)| name.value == VISIBLE_GPUS).map(|(name, _)| name.span.clone());
     let applied = apply.applied.iter().find(|applied| applied.variables().contains(&VISIBLE_GPUS));
@@ -219,7 +220,7 @@ fn template(source: &SourceFile, text: &Located<String>, space: &Space) -> Resul
     Ok(template)
 }
 
-/// Every name must be there, and one with a `?` a boolean.
+/// Checks that every name exists, and that one with a `?` is a boolean.
 fn check_names(
     source: &SourceFile,
     template: &Template,
@@ -249,7 +250,7 @@ fn check_names(
     Ok(())
 }
 
-/// Where a name stands in a template, as bytes; `{{name}}` is no such place.
+/// Returns where a name stands in a template, as bytes; `{{name}}` does not count.
 fn placeholder(text: &str, name: &str) -> Option<Range<usize>> {
     let found = text.match_indices(&format!("{{{name}")).find_map(|(at, matched)| {
         let end = at + matched.len();
@@ -284,7 +285,7 @@ fn rendered_files(
     Ok(rendered)
 }
 
-/// Settings of the first configs in several orders; a small space has all of its among them.
+/// Returns settings of the first configs in several orders; for a small space, all of them.
 pub(super) fn some_settings(space: &Space) -> impl Iterator<Item = Settings> {
     const EACH: usize = 200;
     const FUEL: u64 = 5000;

@@ -1,11 +1,11 @@
-//! Text that is no TOML: what is wrong with it, and the cure.
+//! Explains text that is not TOML: what is wrong with it, and what to do.
 
 use toml::Spanned;
 use toml::de::DeTable;
 
 use super::error::{SourceFile, SpecError};
 
-/// The TOML reader's words, what they mean, and what to do.
+/// The messages of the TOML reader, what they mean, and what to do.
 const KNOWN: &[(&str, &str, &str)] = &[
     ("string values must be quoted", "a text must be in quotes", "write \"...\" around it"),
     (
@@ -49,7 +49,7 @@ const KNOWN: &[(&str, &str, &str)] = &[
 /// Reads a file as TOML.
 ///
 /// # Errors
-/// It is none; of several mistakes, a text that is not closed comes first, since it leads to others.
+/// It is not TOML. Of several mistakes, a text that is not closed is reported first, since it causes others.
 pub(super) fn parse(source: &SourceFile) -> Result<Spanned<DeTable<'_>>, SpecError> {
     let (document, errors) = DeTable::parse_recoverable(&source.text);
     let is_open_text = |error: &&toml::de::Error| error.message().contains("string, expected");

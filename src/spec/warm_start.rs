@@ -1,4 +1,4 @@
-//! From `search.warm_start` to the earlier studies that it names. They are read where they are used.
+//! Reads the earlier studies that `search.warm_start` names. They are read only when they are used.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use super::file::{Located, SearchTable};
 use crate::model::{Objective, Space};
 use crate::search::{EarlierError, EarlierStudy, strategy::LEARNING};
 
-/// The places of the studies, of a search that can learn from any.
+/// Returns the places of the studies, for a search that can learn from any.
 pub(super) fn places(
     source: &SourceFile,
     table: &SearchTable,
@@ -32,7 +32,7 @@ pub(super) fn places(
     Ok(places.to_vec())
 }
 
-/// Reads the studies, and tries whether the search, whose folder is `own`, can learn from them.
+/// Reads the studies, and checks that the search with the folder `own` can learn from them.
 pub(super) fn read(
     source: &SourceFile,
     places: &[Located<PathBuf>],

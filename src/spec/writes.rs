@@ -1,4 +1,4 @@
-//! What is to become of a probe's writes: `writes` and `scratch_size` in `[step]`.
+//! Reads what should happen to a probe's writes: `writes` and `scratch_size` in `[step]`.
 
 use super::error::{SourceFile, SpecError};
 use super::file::StepTable;

@@ -1,27 +1,27 @@
-//! The form that a file gives to a value: a setting is written as the file would say it, or not at all.
+//! Writes a setting in the form that a file uses for the value, or not at all.
 
 use gputune::model::{Precision, Value};
 
 use super::Change;
 
-/// What stands in a file.
+/// The present value in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Old {
-    /// Nothing, or a word for it.
+    /// No value, or a word for it.
     Null,
     /// A value.
     Scalar(Value),
-    /// What no setting can be, such as a date.
+    /// Something that no setting can be, such as a date.
     Other,
 }
 
-/// Names that one program has for precisions.
+/// The names that one program has for precisions.
 struct Family {
-    /// Whose they are.
+    /// The program.
     about: &'static str,
-    /// What it writes.
+    /// The names that it writes.
     names: &'static [(Precision, &'static str)],
-    /// What it reads as well.
+    /// Further names that it accepts.
     also: &'static [(Precision, &'static str)],
 }
 
@@ -64,7 +64,7 @@ const SHORT: Family = Family {
 };
 const SHORTEST: Family =
     Family { about: "the short names", names: &[(Fp32, "f32"), (Bf16, "bf16"), (Fp16, "f16"), (Fp8, "f8")], also: &[] };
-/// Lightning before 2.0, and scripts that say how many bits.
+/// The names in Lightning before 2.0, and in scripts that state a number of bits.
 const BITS: Family =
     Family { about: "numbers of bits", names: &[(Fp32, "32"), (Bf16, "bf16"), (Fp16, "16")], also: &[] };
 
@@ -75,25 +75,26 @@ impl Family {
         self.names.iter().find(|(known, _)| *known == precision).map(|(_, name)| *name)
     }
 
-    /// What a text is in it.
+    /// Returns the precision that a text means in it.
     fn read(&self, text: &str) -> Option<Precision> {
         let mut all = self.names.iter().chain(self.also);
         all.find(|(_, name)| text.eq_ignore_ascii_case(name)).map(|(precision, _)| *precision)
     }
 
-    /// Whether a text is one of its second names, which may mean more than the precision (`16-true` is not `16-mixed`).
+    /// Whether a text is one of its further names, which may mean more than the precision (`16-true` is not
+    /// `16-mixed`).
     fn is_second(&self, text: &str) -> bool {
         self.also.iter().any(|(_, name)| text.eq_ignore_ascii_case(name))
     }
 }
 
-/// Words for yes and no that files have beside `true` and `false` (YAML 1.1, <https://yaml.org/type/bool.html>).
+/// Words for yes and no in files, besides `true` and `false` (YAML 1.1, <https://yaml.org/type/bool.html>).
 const ANSWERS: &[(&str, &str)] = &[("true", "false"), ("yes", "no"), ("on", "off"), ("1", "0"), ("y", "n")];
 
-/// The value to write for a change at a place, in the form of what stands there.
+/// Returns the value to write for a change, in the form of the present value.
 ///
 /// # Errors
-/// It cannot be told how the file would say it; the text says why.
+/// The form is not known; the text says why.
 pub(super) fn in_form(change: &Change, old: &Old, path: &[String]) -> Result<Value, String> {
     let key = Key::of(path);
     if let Old::Scalar(Value::Text(text)) = old
@@ -113,10 +114,10 @@ pub(super) fn in_form(change: &Change, old: &Old, path: &[String]) -> Result<Val
     }
 }
 
-/// What the keys that lead to a place say of it.
+/// What the keys that lead to a place say about it.
 struct Key {
     last: String,
-    /// The one above.
+    /// The key above it.
     table: String,
 }
 
@@ -127,18 +128,18 @@ impl Key {
         Self { last: plain(last.and_then(|at| path.get(at))), table: plain(above.and_then(|at| path.get(at))) }
     }
 
-    /// The argument of Lightning's `Trainer`.
+    /// Whether it is the argument of Lightning's `Trainer`.
     fn is_lightning(&self) -> bool {
         self.last == "precision" && ["trainer", "fabric"].contains(&self.table.as_str())
     }
 
-    /// Whether it is called as precisions are.
+    /// Whether it has a usual name of a precision.
     fn is_precision(&self) -> bool {
         const NAMES: &[&str] = &["precision", "mixed_precision", "dtype", "torch_dtype", "amp_dtype", "autocast_dtype"];
         NAMES.contains(&self.last.as_str()) || self.switch().is_some()
     }
 
-    /// The precision that it switches on and off: `bf16`, `use_fp16`, or DeepSpeed's `bf16.enabled`.
+    /// Returns the precision that it switches on and off: `bf16`, `use_fp16`, or DeepSpeed's `bf16.enabled`.
     fn switch(&self) -> Option<Precision> {
         let name = if self.last == "enabled" { &self.table } else { &self.last };
         let name = name.strip_prefix("use_").unwrap_or(name);
@@ -146,7 +147,7 @@ impl Key {
     }
 }
 
-/// The precision that a change names, where it is one that is meant.
+/// Returns the precision that a change sets, if it sets one.
 fn precision_of(change: &Change, old: &Old, key: &Key) -> Option<Precision> {
     let named = |value: &Value| match value {
         Value::Text(text) => Precision::named(text).or_else(|| LIGHTNING.read(text)),
@@ -181,14 +182,14 @@ fn in_precision(precision: Precision, change: &Change, old: &Old, key: &Key) -> 
     }
 }
 
-/// A precision in the words that a text is one of.
+/// Returns a precision under the names of the family that the present text belongs to.
 fn in_words(precision: Precision, change: &Change, old: &str, key: &Key) -> Result<Value, String> {
     let is_keras = key.last.contains("policy") || old.to_ascii_lowercase().starts_with("mixed_");
     let families: Vec<&Family> = match () {
         () if key.is_lightning() => vec![&LIGHTNING, &BITS],
         () if is_keras => vec![&KERAS],
         () if key.last == "mixed_precision" && ACCELERATE.read(old).is_some() => vec![&ACCELERATE],
-        // What is searched is called as the file calls it.
+        // If the present text is one of the searched settings, these have the file's own names.
         () if change.among.contains(&Value::from(old)) => return Ok(change.value.clone()),
         () => FAMILIES.to_vec(),
     };
@@ -208,7 +209,7 @@ fn in_words(precision: Precision, change: &Change, old: &str, key: &Key) -> Resu
     }
     let mut names: Vec<&str> = families.iter().filter_map(|family| family.name(precision)).collect();
     names.dedup();
-    // Lightning's own names of today are right where its older ones are, too.
+    // Lightning accepts its present names also where the file uses its older ones.
     if key.is_lightning() {
         names.truncate(1);
     }
@@ -227,7 +228,7 @@ fn none_among(family: &Family, precision: Precision) -> String {
     format!("there is no {} among {}", precision.name(), family.about)
 }
 
-/// A text in capitals where the other is.
+/// Returns a text in capitals if the other text is in capitals.
 fn in_case(text: &str, old: &str) -> Value {
     let is_capital = old.chars().any(char::is_alphabetic) && !old.chars().any(char::is_lowercase);
     let first = |text: &str| text.chars().next().is_some_and(char::is_uppercase);
@@ -242,7 +243,7 @@ fn in_case(text: &str, old: &str) -> Value {
     })
 }
 
-/// Yes or no, as the file answers.
+/// Returns yes or no in the words of the file.
 fn in_answer(is_on: bool, old: &Value) -> Result<Value, String> {
     match old {
         Value::Bool(_) => Ok(Value::Bool(is_on)),
@@ -256,7 +257,7 @@ fn in_answer(is_on: bool, old: &Value) -> Result<Value, String> {
     }
 }
 
-/// A number, as the file writes numbers.
+/// Returns a number in the way the file writes numbers.
 fn in_number(value: &Value, old: &Value) -> Result<Value, String> {
     match (value, old) {
         (Value::Int(_), Value::Float(_)) => Ok(value.as_f64().map_or_else(|| value.clone(), Value::Float)),
@@ -266,13 +267,13 @@ fn in_number(value: &Value, old: &Value) -> Result<Value, String> {
         }
         (_, Value::Int(_) | Value::Float(_)) => Ok(value.clone()),
         (_, Value::Text(text)) if Value::parse(text).as_f64().is_some() => Ok(Value::Text(value.to_string())),
-        // DeepSpeed's word for a number that the Trainer fills in.
+        // `auto` is DeepSpeed's word for a number that the Trainer fills in.
         (_, Value::Text(text)) if text == "auto" => Ok(value.clone()),
         (_, Value::Text(_) | Value::Bool(_)) => Err("it is no number".to_owned()),
     }
 }
 
-/// A text, as the file has texts.
+/// Returns a text in the way the file writes texts.
 fn in_text(text: &str, old: &Value, change: &Change, key: &Key) -> Result<Value, String> {
     match old {
         Value::Int(_) | Value::Float(_) => match Value::parse(text) {
@@ -306,12 +307,12 @@ fn in_text(text: &str, old: &Value, change: &Change, key: &Key) -> Result<Value,
     }
 }
 
-/// The words of Lightning for precisions begin with digits and are texts all the same.
+/// Whether a text is one of Lightning's words for precisions, which begin with digits but are texts.
 pub(super) fn is_precision_word(text: &str) -> bool {
     LIGHTNING.names.iter().chain(LIGHTNING.also).any(|(_, name)| *name == text)
 }
 
-/// Whether a word is an answer that YAML 1.1 takes for true or false.
+/// Whether a word means true or false in YAML 1.1.
 pub(super) fn is_answer(word: &str) -> bool {
     word.parse::<u8>().is_err()
         && ANSWERS.iter().any(|(yes, no)| word.eq_ignore_ascii_case(yes) || word.eq_ignore_ascii_case(no))

@@ -1,4 +1,4 @@
-//! Where the values of a JSON file are.
+//! Finds the values of a JSON file.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::{LIST, Language, Place, TABLE, Text};
 pub(super) const LANGUAGE: Language = Language { name: "JSON", endings: &["json"], places, read, show, is_same, add };
 
 fn places(text: &str) -> Result<Vec<Place>, String> {
-    // Whatever the scanner passes over was checked here, and how deep it is, too.
+    // This checks everything that the scanner skips, and also limits the depth.
     let root: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if !root.is_object() {
         return Err("it is no object of settings".to_owned());
@@ -22,7 +22,7 @@ fn places(text: &str) -> Result<Vec<Place>, String> {
     Ok(scanner.found)
 }
 
-/// Walks over a text that is known to be JSON.
+/// A scanner of text that is known to be JSON.
 struct Scanner<'t> {
     text: &'t str,
     at: usize,
@@ -136,7 +136,7 @@ fn add(text: &Text<'_>, table: &[String], key: &str, value: &Value) -> Option<(u
         return None;
     }
     if let Some(last) = text.children(table).last() {
-        // As it stands between the last key and what is in front of it.
+        // Repeats what stands between the last key and the text before it.
         let before = &text.text[..last.key.start];
         let gap = &before[before.trim_end().len()..];
         return Some((last.span.end, format!(",{gap}{entry}")));

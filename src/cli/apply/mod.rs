@@ -1,7 +1,7 @@
-//! Settings written into a file that is there: the values change, and nothing else of its text.
+//! Writes settings into an existing file: the values change, and nothing else of its text.
 //!
-//! A reader of each language says where the values are; new values are put in their places, so comments, order,
-//! indentation, line ends and everything else stay byte for byte.
+//! A reader for each language finds the values, and new values replace them in place. So comments, order, indentation,
+//! line ends and everything else stay byte for byte.
 
 mod form;
 mod json;
@@ -22,19 +22,19 @@ pub(super) struct Language {
     name: &'static str,
     /// The endings of its files' names.
     endings: &'static [&'static str],
-    /// Where the values of a text are, or what is wrong with it.
+    /// Finds the values of a text; the error says what is wrong with it.
     places: fn(&str) -> Result<Vec<Place>, String>,
-    /// What stands there.
+    /// Reads a value.
     read: fn(&str) -> Old,
-    /// A value as the language writes it, in the manner of what stood there.
+    /// Writes a value in the language, in the style of the present one.
     show: fn(&Value, &str) -> String,
-    /// Whether what stands there is the same value.
+    /// Whether the present text means the same value.
     is_same: fn(&str, &Value) -> bool,
-    /// Puts a new setting into the table at this path: where, and which text.
+    /// Finds where to add a new setting to the table at this path, and the text for it.
     add: Add,
 }
 
-/// A place and a text for it, or nothing where there is no such table.
+/// A function that returns a place and a text for it; `None` if there is no such table.
 type Add = fn(&Text<'_>, &[String], &str, &Value) -> Option<(usize, String)>;
 
 /// All of them.
@@ -49,7 +49,7 @@ struct Place {
     span: Range<usize>,
     /// The bytes of its key.
     key: Range<usize>,
-    /// Why it cannot be set, if it cannot: it is a table, a list, or has a name by which others use it.
+    /// Why it cannot be set, if it cannot: it is a table or a list, or it has a name by which other values refer to it.
     obstacle: Option<&'static str>,
 }
 
@@ -80,7 +80,7 @@ impl Text<'_> {
         self.places.iter().filter(move |place| place.path.len() == table.len() + 1 && place.path.starts_with(table))
     }
 
-    /// The place behind the line of a value, and what has to stand in front of another line there.
+    /// Returns the place after the line of a value, and the text that must precede another line there.
     fn after_line(&self, place: &Place) -> (usize, &'static str) {
         match self.text[place.span.end..].find('\n') {
             Some(end) => (place.span.end + end + 1, ""),
@@ -88,7 +88,7 @@ impl Text<'_> {
         }
     }
 
-    /// The white space in front of a place in its line; nothing where there is anything else.
+    /// Returns the white space in front of a place in its line; empty if there is anything else.
     fn indent(&self, at: usize) -> &str {
         let start = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
         let indent = &self.text[start..at];
@@ -96,20 +96,20 @@ impl Text<'_> {
     }
 }
 
-/// A setting and where it is to go.
+/// A setting, with the place where it should go.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Change {
     /// The parameter.
     pub(super) name: String,
     /// Its value.
     pub(super) value: Value,
-    /// The place, as it was named; else the parameter's name is looked for.
+    /// The place, if it was named; else the parameter's name is searched for.
     pub(super) path: Option<String>,
     /// The settings that the parameter could have, where they are known.
     pub(super) among: Vec<Value>,
 }
 
-/// Why a file cannot be changed: a sentence, and what to do.
+/// Why a file cannot be changed, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) message: String,
@@ -123,7 +123,7 @@ impl Refusal {
 }
 
 impl Language {
-    /// That of a file, by the ending of its name.
+    /// Returns the language of a file, by the ending of its name.
     pub(super) fn of(path: &Path) -> Result<&'static Self, Refusal> {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("").to_ascii_lowercase();
         LANGUAGES.iter().find(|language| language.endings.contains(&ending.as_str())).ok_or_else(|| {
@@ -134,7 +134,7 @@ impl Language {
         })
     }
 
-    /// The text with the changes made.
+    /// Returns the text with the changes made.
     pub(super) fn edited(&self, whole: &str, changes: &[Change], adds: bool) -> Result<String, Refusal> {
         let text = whole.strip_prefix('\u{feff}').unwrap_or(whole);
         let mark = &whole[..whole.len() - text.len()];
@@ -172,7 +172,8 @@ impl Language {
         Ok(format!("{mark}{edited}"))
     }
 
-    /// A change in the form of what stands at its place, and the text for it; nothing where it says so already.
+    /// Returns a change in the form of the present value, with the text for it; `None` if the file already has the
+    /// value.
     fn replaced(&self, text: &str, place: &Place, change: &Change) -> Result<Option<(Change, Splice)>, Refusal> {
         if let Some(obstacle) = place.obstacle {
             let message = format!("`{}` {obstacle}", place.dotted());
@@ -199,7 +200,7 @@ impl Language {
         Ok(Some((Change { value, ..change.clone() }, splice)))
     }
 
-    /// The text for a setting that is not there.
+    /// Returns the text for a setting that the file does not have.
     fn added(&self, parsed: &Text<'_>, change: &Change) -> Result<Splice, Refusal> {
         let path = change.path.as_deref().unwrap_or(&change.name);
         let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
@@ -211,7 +212,7 @@ impl Language {
         Ok((at..at, line))
     }
 
-    /// Reads what is about to be written: each value has to be there as it was meant.
+    /// Reads the new text and checks that each value is as intended.
     fn check(&self, edited: &str, changes: &[Change]) -> Result<(), Refusal> {
         let failed = |what: &str| {
             Refusal::new(
@@ -231,12 +232,12 @@ impl Language {
     }
 }
 
-/// Bytes of a text, and what is put in their place.
+/// A range of bytes in a text, with its replacement.
 type Splice = (Range<usize>, String);
 
-/// A text with others put into it.
+/// Returns a text with the replacements made.
 fn spliced(text: &str, mut splices: Vec<Splice>) -> String {
-    // From behind, so that places in front stay what they are; what is added at one place stays in order.
+    // Works from the end, so that earlier places stay valid; texts that are added at one place stay in order.
     splices.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
     let mut edited = text.to_owned();
     let mut at = 0;
@@ -250,13 +251,14 @@ fn spliced(text: &str, mut splices: Vec<Splice>) -> String {
     edited
 }
 
-/// What stands at a place, in a message.
+/// Formats the present value for a message.
 fn shown(old: &str) -> String {
     let old = old.trim();
     if old.is_empty() { "nothing".to_owned() } else { format!("`{}`", old.escape_debug()) }
 }
 
-/// The place of a change: that which was named, else the one with the parameter's name at the top, else the only one below.
+/// Finds the place of a change: the named one, else the one with the parameter's name at the top, else the only one
+/// below.
 fn find<'p>(places: &'p [Place], change: &Change) -> Result<Option<&'p Place>, Refusal> {
     let several = |found: &[&Place]| {
         let all: Vec<String> = found.iter().map(|place| format!("`{}`", place.dotted())).collect();
@@ -327,7 +329,7 @@ fn quoted(names: &[String]) -> String {
     seen.join(", ")
 }
 
-/// The lines that differ, old and new, with their numbers.
+/// Lists the lines that differ, old and new, with their numbers.
 pub(super) fn difference(old: &str, new: &str) -> String {
     let (before, after): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let mut text = String::new();
@@ -335,7 +337,7 @@ pub(super) fn difference(old: &str, new: &str) -> String {
     while at < before.len() || to < after.len() {
         match (before.get(at), after.get(to)) {
             (Some(one), Some(other)) if one == other => {}
-            // A line that was added: what stood here comes after it.
+            // A line was added: the old line follows later.
             (Some(one), Some(other)) if after[to..].iter().skip(1).take(ADDED).any(|line| line == one) => {
                 text += &format!("{:>5} + {}\n", to + 1, other.trim_end());
                 to += 1;
@@ -354,7 +356,7 @@ pub(super) fn difference(old: &str, new: &str) -> String {
     text
 }
 
-/// Lines that are added at one place at most, as far as a difference looks for what comes after them.
+/// The most lines added in one place after which a difference still recognises the following line. A round number.
 const ADDED: usize = 64;
 
 #[cfg(test)]

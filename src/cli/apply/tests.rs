@@ -1,4 +1,4 @@
-//! What a change leaves as it was, file by file.
+//! Tests, for each language, what a change leaves as it was.
 
 use super::*;
 
@@ -156,7 +156,7 @@ fn among(name: &str, path: &str, settings: &[&str], value: &str) -> Change {
     Change { name: name.to_owned(), value: value.into(), path: Some(path.to_owned()), among }
 }
 
-/// What becomes of `key: old` for a value, in YAML; why not, in brackets.
+/// Returns what `key: old` becomes for a value, in YAML; if it is refused, the reason in brackets.
 fn yaml(path: &str, old: &str, settings: &[&str], value: &str) -> String {
     let keys: Vec<&str> = path.split('.').collect();
     let (tables, key) = keys.split_at(keys.len() - 1);

@@ -1,4 +1,4 @@
-//! Where the values of a TOML file are.
+//! Finds the values of a TOML file.
 
 use std::ops::Range;
 
@@ -103,7 +103,8 @@ fn add(text: &Text<'_>, table: &[String], key: &str, value: &Value) -> Option<(u
         let separator = if text.children(table).next().is_some() { ", " } else { " " };
         return Some((own.span.start + inside, format!("{separator}{entry}")));
     }
-    // Behind the last of the table's own settings: a table below it has a header of its own, and may stand anywhere.
+    // The place is after the last of the table's own settings: a table below it has a header of its own, and may stand
+    // anywhere.
     let is_below_header = |place: &&Place| {
         let start = text.text[..place.key.start].rfind('\n').map_or(0, |end| end + 1);
         !text.text[start..place.key.start].contains('[')
@@ -119,7 +120,7 @@ fn add(text: &Text<'_>, table: &[String], key: &str, value: &Value) -> Option<(u
         return Some((at, format!("{before}{}{entry}{line_break}", text.indent(last.key.start))));
     }
     let Some(own) = own else { return Some((0, format!("{entry}{line_break}"))) };
-    // A table without settings: behind its header.
+    // In a table without settings, the place is after its header.
     let header = text.text[own.key.start..].find('\n').map(|end| own.key.start + end + 1);
     Some(header.map_or_else(
         || (text.text.len(), format!("{line_break}{entry}{line_break}")),

@@ -1,4 +1,4 @@
-//! Where the values of a YAML file are.
+//! Finds the values of a YAML file.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,14 +15,14 @@ pub(super) const LANGUAGE: Language =
 /// A table or list that is open.
 struct Open {
     is_table: bool,
-    /// The key that waits for its value, and its bytes; of a list how many values there were.
+    /// The key that waits for its value, and its bytes; for a list the number of values so far.
     key: Option<(String, Range<usize>)>,
     count: usize,
-    /// The place of its own in what was found.
+    /// Its own place among those that were found.
     place: Option<usize>,
 }
 
-/// What a reader has seen so far.
+/// The state of the reader.
 struct Reader<'t> {
     text: &'t str,
     /// The byte of each character, and of the end.
@@ -30,7 +30,7 @@ struct Reader<'t> {
     open: Vec<Open>,
     path: Vec<String>,
     found: Vec<Place>,
-    /// The name that each value has for others, and which names are used.
+    /// The anchors of values, and which of them are used.
     anchors: Vec<(usize, usize)>,
     used: BTreeSet<usize>,
 }
@@ -80,12 +80,12 @@ impl Reader<'_> {
         byte(span.start.index())..byte(span.end.index())
     }
 
-    /// Whether what comes now is a key.
+    /// Whether a key comes next.
     fn is_key(&self) -> bool {
         self.open.last().is_some_and(|open| open.is_table && open.key.is_none())
     }
 
-    /// Takes the key of a value that comes now; `None` for the whole document.
+    /// Takes the key of the value that comes next; `None` for the whole document.
     fn enter(&mut self) -> Option<Range<usize>> {
         let open = self.open.last_mut()?;
         if open.is_table {
@@ -101,7 +101,7 @@ impl Reader<'_> {
     fn begin(&mut self, is_table: bool, anchor: usize, span: &Span) {
         let range = self.range(span);
         if self.is_key() {
-            // A table as a key: nothing that a path could name.
+            // A table is used as a key, which no path can name.
             if let Some(open) = self.open.last_mut() {
                 open.key = Some(("?".to_owned(), range.clone()));
             }
@@ -136,11 +136,11 @@ impl Reader<'_> {
         let Some(key) = self.enter() else { return };
         let key = if key == (0..0) { range.clone() } else { key };
         if matches!(style, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted) {
-            // The reader's end is that of the line, comment and all.
+            // The reader's end is that of the line, including a comment.
             range.end = quotes_end(self.text, range.start).unwrap_or(range.end);
         }
         if range.is_empty() {
-            // Nothing stands there: the value goes behind the colon.
+            // There is no value: it goes after the colon.
             let colon = self.text[key.end..].find(':').map_or(key.end, |at| key.end + at + 1);
             range = colon..colon;
         }
@@ -152,7 +152,7 @@ impl Reader<'_> {
     }
 }
 
-/// Words for nothing (YAML 1.2, 10.3.2 Core Schema).
+/// Words for no value (YAML 1.2, 10.3.2 Core Schema).
 const NOTHING: &[&str] = &["", "~", "null", "Null", "NULL"];
 
 fn read(old: &str) -> Old {
@@ -161,12 +161,13 @@ fn read(old: &str) -> Old {
         Some(text) => Old::Scalar(Value::Text(text)),
         None if NOTHING.contains(&old) => Old::Null,
         None if old.starts_with(['!', '&', '*', '"', '\'']) => Old::Other,
-        // `True` is true to a reader, and is to stay in capitals; so are the words of YAML 1.1, which are texts to others.
+        // `True` means true to a reader, and must keep its capital; so must the words of YAML 1.1, which other readers
+        // take as texts.
         None => Old::Scalar(whole(old).map_or_else(|| Value::parse(old), Value::Int)),
     }
 }
 
-/// A whole number of YAML that is written with underscores or in another base.
+/// Returns a whole number in YAML that is written with underscores or in another base.
 fn whole(old: &str) -> Option<i64> {
     let digits = old.replace('_', "");
     let (base, digits) = match digits.get(..2)? {
@@ -183,7 +184,7 @@ fn show(value: &Value, old: &str) -> String {
         Value::Text(text) if old.starts_with(['"', '\'']) => {
             gputune::report::emit::yaml_scalar(&Value::from(text.as_str()))
         }
-        // A word for yes or no, a number, or a name that begins with one, in the place of one of its kind.
+        // The text is a word for yes or no, a number, or a name that begins with one, and replaces one of its kind.
         Value::Text(text) if is_answer(old.trim()) && is_answer(text) => text.clone(),
         Value::Text(text) if is_precision_word(text) && !old.is_empty() => text.clone(),
         Value::Text(text) if !old.is_empty() && is_plain(text) => text.clone(),
@@ -191,7 +192,7 @@ fn show(value: &Value, old: &str) -> String {
     }
 }
 
-/// Whether a text without quotes is a text to readers of YAML 1.1, too, and nothing else.
+/// Whether an unquoted text is a text for readers of YAML 1.1, too, and nothing else.
 fn is_plain(text: &str) -> bool {
     const WORDS: &[&str] = &["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
     let is_sign = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
@@ -221,7 +222,7 @@ fn quotes_end(text: &str, start: usize) -> Option<usize> {
             '\\' if quote == '"' => {
                 characters.next();
             }
-            // Two of them are one in the text.
+            // Two of them stand for one in the text.
             c if c == quote && quote == '\'' && characters.peek().is_some_and(|(_, next)| *next == quote) => {
                 characters.next();
             }
@@ -256,13 +257,13 @@ fn add(text: &Text<'_>, table: &[String], key: &str, value: &Value) -> Option<(u
         let separator = if text.children(table).next().is_some() { ", " } else { "" };
         return Some((start + 1, format!("{entry}{separator}")));
     }
-    // Behind a setting of one line: what comes next is a neighbour.
+    // The place is after a setting of a single line, because the next line then belongs to a neighbour.
     let has_one_line = |place: &&Place| place.obstacle.is_none() && !text.text[place.span.clone()].contains('\n');
     if let Some(last) = text.children(table).filter(has_one_line).last() {
         let (at, before) = text.after_line(last);
         let line_break = text.line_break();
         let start = text.text[..last.key.start].rfind('\n').map_or(0, |end| end + 1);
-        // In a list the first setting stands behind a hyphen.
+        // In a list the first setting follows a hyphen.
         let indent = " ".repeat(text.text[start..last.key.start].chars().count());
         return Some((at, format!("{before}{indent}{entry}{line_break}")));
     }

@@ -1,13 +1,13 @@
-//! A distributed job with one rank: the command of `torchrun` with one process instead of many.
+//! Changes a distributed job to one rank: the command of `torchrun` with one process instead of many.
 
 use gputune::probe::{CommandStep, StepTemplate, Template};
 
-/// The options that say how many processes a node has (torch.distributed.run, its documentation).
+/// The options for the number of processes on a node (torch.distributed.run, its documentation).
 const PROCESSES: [&str; 2] = ["--nproc-per-node", "--nproc_per_node"];
 
-/// The same step with one rank; `None` where the command is none of `torchrun`'s, or has one already.
+/// Returns the same step with one rank; `None` if the command is not one of `torchrun`, or already has one rank.
 ///
-/// Where the spec counts the samples, they are those of all ranks, and of one they are not known.
+/// If the spec counts the samples, they are those of all ranks; those of one rank are then not known.
 pub(super) fn of(step: &CommandStep) -> Option<CommandStep> {
     if step.samples_per_step.is_some() {
         return None;

@@ -1,4 +1,4 @@
-//! What is seen while a diagnosis runs: a line that moves on a terminal, plain lines elsewhere.
+//! Shows a running diagnosis: a moving line on a terminal, plain lines elsewhere.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -47,7 +47,7 @@ impl Said {
             Note::Ended(which, ran, took) => {
                 self.say(&format!("{:<17} {} ({})", label(*which), result_words(ran), show_duration(*took)));
             }
-            // The screen has them.
+            // The report has them.
             _ => {}
         }
     }
@@ -60,7 +60,7 @@ impl Said {
         }
     }
 
-    /// Takes the moving line away.
+    /// Removes the moving line.
     pub(super) fn finish(&mut self) {
         *self = Self::Nothing;
     }

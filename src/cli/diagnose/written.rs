@@ -1,4 +1,4 @@
-//! The spec that `--write` leaves: what was examined, and a space of the parameters that are worth opening.
+//! Writes the spec of `--write`: the examined job, and a space of the parameters that are worth opening.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use gputune::spec::Spec;
 use super::super::exit::{Exit, Failed};
 use super::Subject;
 
-/// What the spec is written from.
+/// What the spec is made from.
 pub(super) struct Opener {
     kind: Kind,
     has_adapter: bool,
@@ -21,7 +21,7 @@ pub(super) struct Opener {
 enum Kind {
     /// A command, and the folder that it runs in.
     Command(Vec<String>, PathBuf),
-    /// A spec that is there: its place, its text, the targets and roles that its parameters have, and all their names.
+    /// An existing spec: its place, its text, the targets and roles of its parameters, and all their names.
     Spec { path: PathBuf, text: String, has_baseline: bool, targets: Vec<String>, roles: Vec<Role>, names: Vec<String> },
 }
 
@@ -42,7 +42,7 @@ impl Opener {
         Self { kind, has_adapter: apply.adapter.is_some() }
     }
 
-    /// Says before anything runs why nothing could be written.
+    /// Reports, before anything runs, if nothing could be written.
     pub(super) fn check(&self, path: &Path) -> Result<(), Failed> {
         let usage = |message: String, hint: String| Err(Failed::new(Exit::Usage, message).hint(hint));
         if !self.has_adapter {
@@ -63,7 +63,7 @@ impl Opener {
         }
     }
 
-    /// Writes the spec, whole or not at all, and only one that a search takes.
+    /// Writes the spec as a whole or not at all, and only if a search accepts it.
     pub(super) fn write(&self, path: &Path, examined: &Examined, force: bool) -> Result<PathBuf, Failed> {
         let failed = |message: String| Failed::new(Exit::Impossible, message);
         self.check(path)?;
@@ -73,7 +73,7 @@ impl Opener {
         let mut file =
             tempfile::Builder::new().prefix(".gputune-").suffix(".toml").tempfile_in(folder).map_err(cannot)?;
         std::io::Write::write_all(file.as_file_mut(), text.as_bytes()).map_err(cannot)?;
-        // What is written can be read: better an error here than at the next command.
+        // Checks that the new spec can be read: better an error here than at the next command.
         if let Some(reason) = refused(file.path()) {
             return Err(failed(format!("the spec to be written is not accepted: {reason}"))
                 .hint("please report this with the spec that was diagnosed; add the parameters by hand meanwhile"));
@@ -122,7 +122,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Why a search would not take a spec.
+/// Returns why a search would not accept a spec.
 fn refused(path: &Path) -> Option<String> {
     match Spec::load(path) {
         Err(error) => Some(error.message),
@@ -131,7 +131,7 @@ fn refused(path: &Path) -> Option<String> {
     }
 }
 
-/// A space must have something in it.
+/// Adds a parameter if there is none, since a space must have one.
 fn some(openings: Vec<Opening>, evidence: &Evidence) -> Vec<Opening> {
     if !openings.is_empty() {
         return openings;
@@ -140,7 +140,7 @@ fn some(openings: Vec<Opening>, evidence: &Evidence) -> Vec<Opening> {
     usual.filter_map(|name| openable(name)?.for_job(evidence)).collect()
 }
 
-/// A word of a command as a spec has it: what looks like a setting is doubled.
+/// Returns a word of a command as a spec has it, with braces doubled that look like a setting.
 pub(super) fn escaped(word: &str) -> String {
     let mut text = String::with_capacity(word.len());
     let mut rest = word;
@@ -185,7 +185,7 @@ fn parameter_line(opening: &Opening) -> String {
     )
 }
 
-/// What the job has today, in so far as it is active: prefetching and persistence belong to workers.
+/// Returns the lines for what the job uses today, as far as it is active: prefetching and persistence require workers.
 fn baseline_lines(openings: &[Opening], evidence: &Evidence) -> String {
     let needs_workers = |opening: &Opening| matches!(opening.parameter, "prefetch_factor" | "persistent_workers");
     let is_opened = openings.iter().any(|opening| opening.parameter == "num_workers");
@@ -213,7 +213,7 @@ fn fresh(path: &Path, command: &[String], cwd: &Path, openings: &[Opening], exam
     if folder_of(path).canonicalize().ok() != cwd.canonicalize().ok() {
         let _ = writeln!(text, "cwd = {}", quoted(&cwd.display().to_string()));
     }
-    // Nothing here changes how many samples a step has.
+    // Nothing here changes the number of samples in a step.
     let has_batch = openings.iter().any(|opening| opening.parameter == "batch_size");
     if examined.evidence.observed.timing.samples_per_step.is_none() && !has_batch {
         text +=
@@ -232,16 +232,16 @@ fn fresh(path: &Path, command: &[String], cwd: &Path, openings: &[Opening], exam
     text
 }
 
-/// Three times what the job took to be measured, at least a minute.
+/// Returns three times the time that measuring the job took, but at least a minute.
 fn probe_seconds(examined: &Examined) -> u64 {
     let probes = examined.evidence.runs.iter().filter(|(_, ran)| !matches!(ran, gputune::diagnosis::Ran::LeftOut(_)));
     let probes = u32::try_from(probes.count()).unwrap_or(u32::MAX).saturating_add(1);
     (examined.elapsed / probes * 3).as_secs().clamp(60, 600)
 }
 
-/// The spec with more parameters; everything else stays as it is written.
+/// Adds parameters to a spec; everything else stays as written.
 ///
-/// A baseline of its own says all that is run today, so that it says what is opened, too.
+/// If the spec has a baseline, it must state everything that is run today, so the new parameters are added there, too.
 fn extended(text: &str, has_baseline: bool, openings: &[Opening], examined: &Examined) -> String {
     let parameters: String = openings.iter().map(parameter_line).collect();
     let baseline = baseline_lines(openings, &examined.evidence);
@@ -260,7 +260,7 @@ fn has_table(text: &str, table: &str) -> bool {
     text.lines().any(|line| is_head(line, table))
 }
 
-/// A text with lines behind the head of a table; the table comes last where it has no head of its own.
+/// Inserts lines after the head of a table; if the table has no head, it is added at the end.
 fn inserted(text: &str, table: &str, lines: &str) -> String {
     let is_head = |line: &str| is_head(line, table);
     let mut written = String::with_capacity(text.len() + lines.len());

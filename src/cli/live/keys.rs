@@ -1,4 +1,4 @@
-//! Keys that are heard at once, and the terminal as it was, whatever happens.
+//! Reads single keys, and always restores the terminal.
 
 use std::fs::File;
 use std::io::{IsTerminal, Read};
@@ -9,20 +9,20 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
-/// How the terminal was before; none where nothing was changed.
+/// The terminal's earlier settings; `None` if nothing was changed.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Standard input, where it is a terminal that this process may read from.
+/// Standard input, if it is a terminal from which this process may read.
 #[derive(Debug)]
 pub(super) struct Keys {
     terminal: File,
 }
 
 impl Keys {
-    /// Lets keys be heard without a line's end, and not be shown. Ctrl-C and Ctrl-Z stay what they are.
+    /// Makes the terminal deliver keys without a line's end, and not show them. Ctrl-C and Ctrl-Z keep their meaning.
     pub(super) fn listen() -> Option<Self> {
         let stdin = std::io::stdin();
-        // Who is in the background would be stopped (termios(3), SIGTTOU).
+        // A background process would be stopped (termios(3), SIGTTOU).
         let is_in_front = || tcgetpgrp(&stdin).is_ok_and(|group| group == rustix::process::getpgrp());
         if !stdin.is_terminal() || !is_in_front() {
             return None;
@@ -40,7 +40,7 @@ impl Keys {
         Some(Self { terminal })
     }
 
-    /// Waits for at most so long; whether `q` was pressed.
+    /// Waits for at most this time; returns whether `q` was pressed.
     pub(super) fn wait_for_q(&mut self, time: Duration) -> bool {
         let timeout = Timespec::try_from(time).ok();
         let mut ready = [PollFd::new(&self.terminal, PollFlags::IN)];
@@ -51,7 +51,7 @@ impl Keys {
         let mut signs = [0; 64];
         match self.terminal.read(&mut signs) {
             Ok(0) | Err(_) => {
-                // A terminal that is gone is ready for ever.
+                // A terminal that is gone is always ready.
                 std::thread::sleep(time);
                 false
             }
@@ -60,7 +60,7 @@ impl Keys {
     }
 }
 
-/// Gives the terminal back as it was. May be called at any time, also twice.
+/// Restores the terminal. May be called at any time, also twice.
 pub(in crate::cli) fn restore() {
     let Ok(mut before) = BEFORE.try_lock() else { return };
     if let Some(modes) = before.take() {

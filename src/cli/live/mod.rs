@@ -74,7 +74,7 @@ impl Live {
         let shared = Arc::new(Shared { bar, state: Mutex::new(state), is_over: AtomicBool::new(false), quit });
         leave_no_mess_on_panic(&shared);
         let theirs = Arc::clone(&shared);
-        // Without the thread nothing moves between events; they are drawn all the same at the end.
+        // Without the thread nothing moves between events; events are still drawn at the end.
         let thread = std::thread::Builder::new().name("live view".to_owned()).spawn(move || theirs.run()).ok();
         Self { shared, thread }
     }
@@ -96,7 +96,7 @@ impl Live {
 }
 
 impl Drop for Live {
-    /// Takes the view away, and gives the terminal back.
+    /// Removes the view and restores the terminal.
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -194,7 +194,7 @@ fn target() -> ProgressDrawTarget {
     ProgressDrawTarget::stderr_with_hz(RATE)
 }
 
-/// A panic is reported on a terminal as it was before, below what is there.
+/// Makes a panic restore the terminal and appear below the view.
 fn leave_no_mess_on_panic(shared: &Arc<Shared>) {
     let shared = Arc::downgrade(shared);
     let report = std::panic::take_hook();

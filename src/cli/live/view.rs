@@ -1,4 +1,5 @@
-//! What the live view says: a few lines from the status of a search, always as many, so that nothing jumps.
+//! The content of the live view: a few lines from the status of a search, always the same number, so that nothing
+//! jumps.
 
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use gputune::model::{
 use gputune::report::{Screen, Tone, shortened, shown_estimate, wrap};
 use gputune::search::{Ended, Running, Status};
 
-/// The columns of the words in front.
+/// The columns of the labels.
 const LABEL: usize = 8;
 
-/// Rows for why a config is probed.
+/// The rows for the reason why a config is probed.
 const WHY: usize = 2;
 
 /// The columns of the bar.
@@ -34,7 +35,7 @@ pub(super) struct Block {
     lines: Vec<String>,
 }
 
-/// The status in lines for who looks once.
+/// Returns the status in lines, for a single look.
 pub(in crate::cli) fn once(status: &Status, screen: Screen) -> Vec<String> {
     let block = Block::new(screen).budget(status, Duration::ZERO).probe(status, Duration::ZERO).best(status);
     let text = block.before + &block.lines.join("\n");
@@ -78,13 +79,13 @@ impl Block {
         self.lines.push(format!("{label}{}", self.screen.paint(tone, &text)));
     }
 
-    /// Between what has ended and what runs.
+    /// Adds the rule between what has ended and what runs.
     fn rule(mut self) -> Self {
         self.lines.push(self.screen.paint(Tone::Faint, &"─".repeat(self.screen.columns)));
         self
     }
 
-    /// What is spent, as a bar and in words.
+    /// Adds the spent part of the budget, as a bar and in words.
     fn budget(mut self, status: &Status, since: Duration) -> Self {
         let elapsed = status.elapsed_s + since.as_secs_f64();
         let words = match status.confirmations {
@@ -114,7 +115,7 @@ impl Block {
         self
     }
 
-    /// The probe that runs: what, how far, how fast, why, and what the devices tell.
+    /// Adds the running probe: what, how far, how fast, why, and the devices' readings.
     fn probe(mut self, status: &Status, since: Duration) -> Self {
         let Some(probe) = &status.probe else {
             let what = match &status.ended {
@@ -182,7 +183,7 @@ impl Block {
     }
 }
 
-/// A duration in whole seconds, so that it changes once a second.
+/// Formats a duration in whole seconds, so that it changes once a second.
 fn duration(seconds: f64) -> String {
     let whole = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX).as_secs();
     match whole {
@@ -191,7 +192,7 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// The time that is left if probes go on taking as long as so far, at most that of the budget.
+/// Estimates the remaining time from the duration of probes so far; at most that of the budget.
 fn left(status: &Status, elapsed: f64) -> Option<String> {
     const FEWEST: u32 = 2;
     let in_time = (status.time_s - elapsed).max(0.0);
@@ -233,14 +234,15 @@ fn speed(probe: &Running, elapsed: f64, status: &Status) -> String {
     format!("{}{beside} ({time}, {} steps)", shown_estimate(rate, &probe.unit), probe.steps)
 }
 
-/// The throughput of the best so far, where throughput counts.
+/// Returns the throughput of the best so far, if throughput is the goal.
 fn rival(status: &Status) -> Option<f64> {
     let best = status.best.as_ref()?;
     best.throughput.filter(|throughput| *throughput == best.estimate).map(|throughput| throughput.value)
 }
 
-/// The interval on a line from zero, with the best so far as a mark: `──────[──●──]─────│────`.
+/// Draws the interval on a line from zero, with the best so far as a mark: `──────[──●──]─────│────`.
 fn scale(rate: Option<Estimate>, best: Option<f64>, columns: usize) -> String {
+    /// How far the line goes beyond the larger of both numbers: a round number, so that there is some room.
     const BEYOND: f64 = 1.15;
     let Some(rate) = rate.filter(|_| columns >= 20) else { return String::new() };
     let (low, high) = (rate.low.unwrap_or(rate.value).max(0.0), rate.high.unwrap_or(rate.value));
@@ -264,7 +266,7 @@ fn scale(rate: Option<Estimate>, best: Option<f64>, columns: usize) -> String {
     signs.into_iter().collect()
 }
 
-/// The GPUs, then the processors; as many numbers as there is room for.
+/// Describes the GPUs, then the processors, with as many numbers as there is room for.
 fn devices(probe: &Running, room: usize) -> String {
     let gpus: Vec<&Readings> = probe.devices.gpus.iter().map(|gpu| &gpu.readings).collect();
     let mut words = Vec::new();

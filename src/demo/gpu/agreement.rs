@@ -1,4 +1,4 @@
-//! The training on a device against the training on the host: the same batches, the same losses.
+//! Compares the training on a device with the training on the host: the same batches must give the same losses.
 
 use half::{bf16, f16};
 

@@ -28,12 +28,12 @@ pub(in super::super) struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// What the driver tells of the first GPU, which is not taken into use.
+    /// Returns the driver's facts about the first GPU, without taking it into use.
     pub(in super::super) fn facts() -> Result<DeviceFacts, CudaError> {
         Driver::open()?.devices()?.into_iter().next().ok_or(CudaError::NoDevice)
     }
 
-    /// Takes the first GPU into use, with kernels for numbers stored so and products in this precision.
+    /// Takes the first GPU into use, with kernels for this storage and products in this precision.
     pub(in super::super) fn open(storage: Storage, precision: Precision) -> Result<Self, CudaError> {
         let compiler = Compiler::open(Some(Driver::open()?.version()?.major))?;
         let gpu = Gpu::open(0)?;
@@ -62,7 +62,7 @@ impl CudaDevice {
         &self.gpu.facts().name
     }
 
-    /// What is free of its memory, in bytes.
+    /// Returns its free memory in bytes.
     pub(in super::super) fn free_bytes(&self) -> Result<u64, DemoError> {
         Ok(self.gpu.memory()?.0)
     }
@@ -72,7 +72,7 @@ impl CudaDevice {
     }
 }
 
-/// Nothing where there is not enough memory.
+/// Returns `None` if there is not enough memory.
 fn fitting<T>(taken: Result<T, CudaError>) -> Result<Option<T>, DemoError> {
     match taken {
         Ok(memory) => Ok(Some(memory)),
@@ -164,7 +164,7 @@ impl Device for CudaDevice {
         let (Some(pixels), Some(label_memory)) = (self.buffer(pixel_bytes)?, self.buffer(labels)?) else {
             return Ok(None);
         };
-        // A lack of pinned memory is one of the host's, and the error says so.
+        // If there is not enough pinned memory, the host lacks memory, and the error says so.
         let pinned = [Pinned::new(&self.gpu, pixel_bytes)?, Pinned::new(&self.gpu, labels)?];
         let (arrived, used) = (Event::new(&self.gpu)?, Event::new(&self.gpu)?);
         Ok(Some(CudaSlot { pinned, pixels, labels: label_memory, arrived, used }))

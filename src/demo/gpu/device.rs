@@ -1,22 +1,22 @@
-//! What the training asks of a device, so that tests can put a host's in place of a GPU.
+//! The interface of a device for the training, so that tests can use the host in place of a GPU.
 
 use super::super::batch::Batch;
 use super::super::error::DemoError;
 use super::super::scalar::Scalar;
 use crate::machine::cuda::ProductShape;
 
-/// A device: its memory, products of matrices, kernels, and the way of batches to it.
+/// A device: its memory, products of matrices, kernels, and the transfer of batches to it.
 ///
-/// All work is done in the order in which it is asked for, and may end later than the call; [`Self::read`] waits for it.
+/// All work is done in the order of the calls, and may end later than the call; [`Self::read`] waits for it.
 pub(super) trait Device: Send {
     /// Memory of the device.
     type Memory: Send;
     /// A product of matrices of one shape, ready to run.
     type Product: Send;
-    /// Where a batch lies on the host and on the device.
+    /// The place of a batch on the host and on the device.
     type Slot: Send;
 
-    /// Takes memory, all bytes of which are zero; nothing where there is not as much.
+    /// Takes zeroed memory; `None` if there is not enough.
     fn memory(&self, bytes: usize) -> Result<Option<Self::Memory>, DemoError>;
 
     /// Copies to the start of memory, and waits.
@@ -37,20 +37,20 @@ pub(super) trait Device: Send {
         is_added: bool,
     ) -> Result<(), DemoError>;
 
-    /// Starts a kernel with at least so many threads.
+    /// Starts a kernel with at least this many threads.
     fn launch(&self, kernel: Kernel, threads: usize, arguments: &[Argument<'_, Self::Memory>])
     -> Result<(), DemoError>;
 
-    /// Takes room for a batch of so many bytes of pixels and so many labels; nothing where there is not as much.
+    /// Takes room for a batch with this many bytes of pixels and this many labels; `None` if there is not enough.
     fn slot(&self, pixel_bytes: usize, labels: usize) -> Result<Option<Self::Slot>, DemoError>;
 
-    /// Begins to copy a batch, beside the work that was asked for, once what used the slot before is done.
+    /// Begins to copy a batch, in parallel to the work so far, once earlier work on the slot is done.
     fn send<S: Scalar>(&self, slot: &mut Self::Slot, batch: &Batch<S>) -> Result<(), DemoError>;
 
-    /// Lets the work that follows wait for the batch, and returns pixels and labels.
+    /// Makes later work wait for the batch, and returns pixels and labels.
     fn receive<'a>(&self, slot: &'a Self::Slot) -> Result<(&'a Self::Memory, &'a Self::Memory), DemoError>;
 
-    /// Says that the work asked for so far is the last that uses the batch.
+    /// Marks that no later work uses the batch.
     fn leave(&self, slot: &Self::Slot) -> Result<(), DemoError>;
 
     /// Sets a mark after the work that was asked for.

@@ -1,4 +1,4 @@
-//! A device for tests: the kernels compiled as C and run on the host, by a program that does what it is told.
+//! A device for tests: the kernels compiled as C and run on the host, by a program that follows commands.
 
 use std::env;
 use std::fs;
@@ -15,7 +15,7 @@ use super::device::{Argument, Device, Kernel, Mark};
 use super::source::{KERNEL_SOURCE, storage_source};
 use crate::machine::cuda::ProductShape;
 
-/// Sanitizers find a kernel that reaches beyond its memory; not every compiler has them.
+/// Sanitizers find kernels that access memory out of bounds; not every compiler has them.
 const SANITIZERS: [&[&str]; 2] = [&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], &[]];
 
 /// The program and the way to it.
@@ -32,7 +32,7 @@ struct Pipes {
 }
 
 impl HostDevice {
-    /// Compiles the kernels for numbers stored so, and starts them; says so where there is no C compiler.
+    /// Compiles the kernels for this storage and starts them; reports if there is no C compiler.
     pub(super) fn start(folder: &Path, storage: Storage) -> Option<Self> {
         let program = compile(folder, storage)?;
         let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -7,7 +7,8 @@ use super::account::{Account, Held};
 use super::device::{Argument, Device, Kernel};
 use crate::machine::cuda::ProductShape;
 
-/// The parts that columns are summed in: enough threads for a device where there are few columns.
+/// The most parts in which columns are summed, so that a device has enough threads if there are few columns. A round
+/// number.
 const MOST_PARTS: usize = 1024;
 
 /// Parameters on a device with their gradient and momentum.

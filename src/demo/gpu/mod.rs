@@ -1,11 +1,11 @@
 //! The training on a GPU: products of matrices by cuBLASLt, the rest by kernels that NVRTC compiles at the start.
 //!
-//! Sizes, initial parameters, batches and the way of storing numbers are those of the training on the host, so its losses
-//! are the measure of what is computed here. What needs a GPU, `cuda.rs`, has not run on one yet; the kernels and the
-//! order in which they are started run in tests on the host, where a C compiler is there.
+//! Sizes, initial parameters, batches and storage are those of the training on the host, so the losses there are the
+//! reference for those here. The part that needs a GPU, `cuda.rs`, has not run on one yet. The kernels and the order in
+//! which they are started are tested on the host, if there is a C compiler.
 //!
-//! Two copies of a batch are under way: while the device computes one, the workers' next is written to pinned memory and
-//! copied on a stream of its own.
+//! There are two copies of a batch. While the device computes one, the workers' next batch is written to pinned memory
+//! and copied on a stream of its own.
 
 mod account;
 #[cfg(test)]
@@ -28,7 +28,7 @@ use super::memory::Ledger;
 use super::options::DemoOptions;
 use super::scalar::Scalar;
 
-/// Makes a training on a GPU; its memory is booked in the first ledger, that of the loaders in the second.
+/// Makes a training on a GPU. Its memory is booked in the first ledger, that of the loaders in the second.
 pub(super) fn training<S: Scalar>(
     device: CudaDevice,
     ledgers: (&Ledger, &Ledger),

@@ -5,7 +5,7 @@ use super::super::scalar::Storage;
 /// `kernels.cu`.
 pub(super) const KERNEL_SOURCE: &str = include_str!("kernels.cu");
 
-/// What the kernels call the device's own, in CUDA C++ without any header.
+/// The device's own names for what the kernels use, in CUDA C++ without any header.
 const DEVICE: &str = "
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -45,12 +45,12 @@ const F16: &str = "
 #define STORE(value) float_to_half(value)
 ";
 
-/// The kernels for numbers stored so, ready to be compiled for a GPU.
+/// Returns the kernels for this storage, ready to be compiled for a GPU.
 pub(super) fn device_source(storage: Storage) -> String {
     [DEVICE, storage_source(storage), KERNEL_SOURCE].concat()
 }
 
-/// How the kernels load and store numbers.
+/// Returns the code with which the kernels load and store numbers.
 pub(super) fn storage_source(storage: Storage) -> &'static str {
     match storage {
         Storage::F32 => F32,

@@ -14,9 +14,9 @@ use super::account::Account;
 use super::device::{Device, Mark};
 use super::network::DeviceNetwork;
 
-/// The network on the device, the two slots that batches reach it through, and the loader on the host.
+/// The network on the device, the two slots through which batches reach it, and the loader on the host.
 pub(super) struct DeviceTraining<S, D: Device> {
-    // The network and the slots are the device's, so they go first.
+    // The network and the slots belong to the device, so they are dropped first.
     network: DeviceNetwork<D>,
     slots: [(D::Slot, Charge); 2],
     batch: Batch<S>,
@@ -87,7 +87,7 @@ impl<S: Scalar, D: Device> Engine for DeviceTraining<S, D> {
         let loading = self.load_into(1 - place)?;
         let loss = self.network.loss(&self.device, &mut self.losses)?;
         self.steps += 1;
-        // The loading that the device's work hides is no wait.
+        // Loading that the device's work hides is no wait.
         let hidden = self.time_between(Mark::Start, Mark::Update)?;
         Ok(DemoStep {
             samples: self.batch.labels.len() as u64,

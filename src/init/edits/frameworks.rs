@@ -1,4 +1,4 @@
-//! Arguments that a training framework has for a target, in the call that takes them.
+//! Finds the arguments that a training framework has for a target, in the call that takes them.
 
 use serde_json::Value as Json;
 
@@ -10,15 +10,15 @@ use crate::report::emit::{FRAMEWORKS, KNOBS};
 struct Owner {
     /// The framework's form in [`FRAMEWORKS`].
     framework: &'static str,
-    /// The modules by which it is known.
+    /// The modules by which the framework is recognised.
     modules: &'static [&'static str],
     /// The calls.
     calls: &'static [&'static str],
-    /// What its keys begin with there.
+    /// The prefix of its keys there.
     prefix: &'static str,
-    /// What is said where the script has no such call.
+    /// The hint if the script has no such call.
     otherwise: Option<&'static str>,
-    /// The targets that it has arguments for, where it lacks some of the framework's.
+    /// The targets for which it has arguments, if these are not all of the framework's.
     only: Option<&'static str>,
 }
 
@@ -57,10 +57,10 @@ const OWNERS: &[Owner] = &[
     },
 ];
 
-/// A call and its arguments: names, and code.
+/// A call and its arguments, as names and code.
 type Asked<'s> = (Result<Found<'s>, String>, Vec<(String, String)>);
 
-/// The arguments for a setting of a target, and the call; nothing where the script's framework has none.
+/// Returns the arguments for a setting of a target, and the call; `None` if the script's framework has none.
 pub(super) fn arguments<'s>(script: &'s Script, target: &str, value: &Value, device: &str) -> Option<Asked<'s>> {
     let knob = KNOBS.iter().find(|facts| facts.target == Some(target))?.knob;
     let is_its = |owner: &&Owner| {
@@ -82,7 +82,7 @@ pub(super) fn arguments<'s>(script: &'s Script, target: &str, value: &Value, dev
         };
         let arguments: Option<Vec<(String, String)>> = (key.write)(value).ok()?.into_iter().map(own).collect();
         let mut arguments = arguments?;
-        // Its check of bf16 looks for a GPU unless it is told that there is to be none.
+        // The framework's check of bf16 looks for a GPU unless it is told not to.
         let is_half = arguments.iter().any(|(name, code)| name == "bf16" && code == "True");
         if is_half && device == "cpu" {
             arguments.push(("use_cpu".to_owned(), "True".to_owned()));

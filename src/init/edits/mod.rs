@@ -1,7 +1,8 @@
-//! What to write into a script so that it trains with settings that only an adapter's hook applies, in the script's own words.
+//! Says what to write into a script so that it trains with settings that only an adapter's hook applies, in the
+//! script's own terms.
 //!
-//! A framework's own argument comes first (`TrainingArguments(bf16=True)`), then the argument of a call that the script has
-//! (`DataLoader(num_workers=4)`), then lines of their own ([`ByHand`](crate::probe::adapter::ByHand)).
+//! The first choice is a framework's own argument (`TrainingArguments(bf16=True)`), then an argument of a call that the
+//! script has (`DataLoader(num_workers=4)`), then separate lines ([`ByHand`](crate::probe::adapter::ByHand)).
 
 mod frameworks;
 mod script;
@@ -18,14 +19,15 @@ use crate::report::Edit;
 
 use script::{Found, Script};
 
-/// Arguments of a `DataLoader` that it refuses where it has no workers (torch's documentation, `torch.utils.data`).
+/// Arguments that a `DataLoader` refuses if it has no workers (torch's documentation, `torch.utils.data`).
 const OF_WORKERS: [&str; 4] = ["prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"];
-/// The places of a `DataLoader`'s arguments that need no name.
+/// The positions of a `DataLoader`'s arguments that may be given without a name.
 const POSITIONS: &[(&str, usize)] = &[("batch_size", 1), ("num_workers", 5), ("pin_memory", 7)];
 
-/// The changes for a config, in the order of the script; none for a config that is the baseline's.
+/// Returns the changes for a config, in the order of the script; none for the baseline's config.
 ///
-/// `words` is the command. A setting that is the baseline's is what the script does already, unless its text says otherwise.
+/// `words` is the command. A setting that equals the baseline's is what the script already does, unless its text says
+/// otherwise.
 pub fn edits(
     step: &StepTemplate,
     words: &[String],
@@ -49,7 +51,8 @@ pub fn edits(
     writer.edits()
 }
 
-/// What the hook applies, with the values that a script has without it: its loader makes the pieces of a batch.
+/// Returns what the hook applies, as values that the script would have without it: its loader then makes the pieces of
+/// a batch.
 fn applied<'s>(step: &'s StepTemplate, settings: &'s Settings) -> Vec<(&'s Applied, Value)> {
     let pieces = pieces(step, settings);
     let value = |(applied, value): (&'s Applied, &'s Value)| {
@@ -59,22 +62,22 @@ fn applied<'s>(step: &'s StepTemplate, settings: &'s Settings) -> Vec<(&'s Appli
     step.apply.by_hook(settings).map(value).collect()
 }
 
-/// In how many pieces the hook works a batch through.
+/// Returns the number of pieces in which the hook computes a batch.
 fn pieces(step: &StepTemplate, settings: &Settings) -> i64 {
     let pieces = step.apply.by_hook(settings).find(|(applied, _)| applied.name == "torch.grad_accumulation");
     pieces.and_then(|(_, value)| value.as_i64()).filter(|&pieces| pieces > 0).unwrap_or(1)
 }
 
-/// Arguments that a call is to have.
+/// The arguments that a call should have.
 struct Arguments<'s> {
     targets: Vec<String>,
-    /// The call in the script, or what it is named where none was found.
+    /// The call in the script, or its usual name if none was found.
     call: Result<Found<'s>, String>,
-    /// Names and code; none takes the call out.
+    /// Names and code; an empty list removes the call.
     wanted: Vec<(String, String)>,
 }
 
-/// Collects changes, so that what goes to one place is one change.
+/// Collects changes, so that all changes in one place become one.
 struct Writer<'s> {
     script: &'s Script,
     names: Names,
@@ -95,7 +98,7 @@ impl<'s> Writer<'s> {
         let has_call = found.is_some();
         match found {
             Some((call, wanted)) => {
-                // What the text says is known; where it says nothing that can be read, the baseline tells.
+                // If the text states the value, that is known; if it does not, the baseline decides.
                 let is_known = wanted.iter().any(|(name, code)| is_another_literal(call.call, name, code));
                 if !is_as_before || is_known {
                     self.want(&applied.name, Ok(call), owned(wanted));
@@ -112,7 +115,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Arguments of a call that the script needs and that was not found in it.
+    /// Adds arguments of a call that the script needs but that was not found in it.
     fn want_new(&mut self, target: &str, own: Option<&OwnCall>, value: &Value) {
         let Some(own) = own.filter(|own| own.is_needed) else { return };
         let name = if own.names.len() == 1 { own.names.concat() } else { "the optimizer".to_owned() };
@@ -120,7 +123,8 @@ impl<'s> Writer<'s> {
         self.want(target, Err(name), owned(wanted));
     }
 
-    /// Where the command has the batch size and the hook makes pieces of it, the loader has to.
+    /// Adds the division of the batch: if the command has the batch size and the hook divides it into pieces, the
+    /// loader has to.
     fn add_pieces(&mut self, step: &StepTemplate, settings: &Settings) {
         let pieces = pieces(step, settings);
         let is_by_hook = step.apply.by_hook(settings).any(|(applied, _)| applied.name == "dataloader.batch_size");
@@ -174,7 +178,7 @@ fn owned(arguments: crate::probe::adapter::Arguments) -> Vec<(String, String)> {
     arguments.into_iter().map(|(name, code)| (name.to_owned(), code)).collect()
 }
 
-/// An assignment that the script has, with another value; nothing where the value is the same.
+/// Changes an assignment in the script to another value; `None` if the value is the same.
 fn reassigned(script: &Script, code: &str, target: &str) -> Option<Edit> {
     let (place, now) = script.assignment(code)?;
     (now != code).then(|| Edit {
@@ -186,20 +190,20 @@ fn reassigned(script: &Script, code: &str, target: &str) -> Option<Edit> {
     })
 }
 
-/// The code of a call's argument, as it stands there.
+/// Returns the code of a call's argument as it is now.
 fn now<'c>(call: &'c Call, name: &str) -> Option<&'c str> {
     let position = POSITIONS.iter().find(|(known, _)| *known == name && call.last() == "DataLoader");
     let by_position = || call.positional.get(position?.1).filter(|code| !code.starts_with('*')).map(String::as_str);
     call.get(name).or_else(by_position)
 }
 
-/// Whether a call states another value for an argument than this code, as a literal.
+/// Whether a call states, as a literal, another value for an argument than this code.
 fn is_another_literal(call: &Call, name: &str, code: &str) -> bool {
     let literal = now(call, name).and_then(crate::init::literal);
     literal.is_some_and(|now| crate::init::literal(code).is_some_and(|wanted| wanted != now))
 }
 
-/// The change of one call; nothing where it has all of it already.
+/// Makes the change of one call; `None` if it already has everything.
 fn of_call(arguments: Arguments<'_>) -> Option<Edit> {
     let Arguments { targets, call, wanted } = arguments;
     let code = |(name, code): (&String, &String)| format!("{name}={code}");
@@ -226,7 +230,7 @@ fn of_call(arguments: Arguments<'_>) -> Option<Edit> {
     if new.is_empty() && instead_of.is_empty() {
         return None;
     }
-    // Arguments that come in a table of their own may have them, too.
+    // Arguments that are passed as a dictionary may contain them, too.
     let table = call.positional.iter().find(|code| code.starts_with("**"));
     let what = match table {
         Some(table) => format!("in {}(...), and out of {}", call.name, table.trim_start_matches('*')),

@@ -1,4 +1,4 @@
-//! The text of a script as far as a change of it is concerned: its calls with their places, and what it calls its things.
+//! Reads a script for the purpose of changing it: its calls with their places, and the names it uses.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::init::calls;
 use crate::model::Value;
 use crate::probe::adapter::{Names, Spot};
 
-/// The calls that a change is about, or that tell names.
+/// The calls that changes are about, or that reveal names.
 const WANTED: &[&str] = &[
     "DataLoader",
     "autocast",
@@ -33,9 +33,9 @@ const WANTED: &[&str] = &[
     "scale",
     "step",
 ];
-/// Optimizers of torch, by whose first argument the model is known.
+/// Optimizers of torch, whose first argument reveals the model's name.
 const OPTIMIZERS: &[&str] = &["AdamW", "Adam", "SGD", "Adagrad"];
-/// Words of which a script has one where it does by itself what a target does.
+/// Words of which a script contains at least one if it can do by itself what a target does.
 const SIGNS: &[(&str, &[&str])] = &[
     ("torch.precision", &["autocast", "float16", "half", "precision", "tf32", "bf16", "fp16", "amp"]),
     ("torch.compile", &["compile"]),
@@ -59,13 +59,13 @@ pub(super) struct Found<'s> {
 /// A file of the script's own.
 #[derive(Debug)]
 struct File {
-    /// As it is named from the folder that the command runs in.
+    /// Its name relative to the folder that the command runs in.
     name: String,
     text: String,
     calls: Vec<Call>,
 }
 
-/// A script and the modules of its own that it imports.
+/// A script with the modules of its own that it imports.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     files: Vec<File>,
@@ -73,7 +73,7 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Reads the script of a command; one that cannot be read has nothing in it.
+    /// Reads the script of a command; one that cannot be read counts as empty.
     pub(super) fn read(words: &[String], cwd: &Path) -> Self {
         let path = Command::new(words.to_vec(), "python3").script(cwd);
         let Some(source) = path.and_then(|path| Source::read(&path, cwd).ok()) else { return Self::default() };
@@ -91,7 +91,7 @@ impl Script {
         self.source.imports(module)
     }
 
-    /// The calls of these names. A name with a dot is the whole of it.
+    /// Returns the calls of these names. A name with a dot must match completely.
     pub(super) fn all(&self, names: &[&str]) -> impl Iterator<Item = Found<'_>> {
         let is_named = |call: &Call| {
             names.iter().any(|name| if name.contains('.') { call.name == *name } else { call.last() == *name })
@@ -101,7 +101,8 @@ impl Script {
         named.into_iter().map(|(file, call)| Found { call, place: format!("{}:{}", file.name, call.line) })
     }
 
-    /// The call of one of these names that trains: of several loaders the one that shuffles, else the first.
+    /// Returns the call of one of these names that is used in training: of several loaders the one that shuffles, else
+    /// the first.
     pub(super) fn call(&self, names: &[&str]) -> Option<Found<'_>> {
         let all: Vec<Found<'_>> = self.all(names).collect();
         let is_training = |found: &&Found<'_>| {
@@ -114,7 +115,7 @@ impl Script {
         training.cloned()
     }
 
-    /// What it calls its things.
+    /// Returns the names that it uses.
     pub(super) fn names(&self, is_gpu: bool) -> Names {
         let (first, usual) = (|code: &&String| is_path(code), Names::default());
         let optimizer = self.call(OPTIMIZERS);
@@ -142,7 +143,7 @@ impl Script {
         }
     }
 
-    /// The forward pass: the last call of the model in front of the backward pass, else its first.
+    /// Finds the forward pass: the last call of the model before the backward pass, else its first call.
     fn forward(&self, model: &str) -> Option<(&File, Call)> {
         let last = model.rsplit('.').next().unwrap_or(model);
         let of = |file: &File| -> Vec<Call> {
@@ -156,7 +157,8 @@ impl Script {
         trains.or_else(|| self.files.iter().find_map(|file| Some((file, of(file).into_iter().next()?))))
     }
 
-    /// Whether no word of its text speaks of what a target's setting does, so that a baseline with it is not the script alone.
+    /// Whether nothing in its text is about a target's setting, so that the script alone cannot do what a baseline with
+    /// that setting does.
     pub(super) fn cannot_do(&self, target: &str, value: &Value) -> bool {
         let is_plain = matches!(value, Value::Bool(false) | Value::Int(0 | 1))
             || matches!(value, Value::Text(name) if ["off", "fp32", "math"].contains(&name.as_str()));
@@ -165,7 +167,7 @@ impl Script {
         !self.files.iter().any(|file| words.iter().any(|word| file.text.contains(word)))
     }
 
-    /// Where a spot is in it.
+    /// Returns the place of a spot in it.
     pub(super) fn spot(&self, spot: Spot, names: &Names) -> Option<String> {
         match spot {
             Spot::Start => self.files.iter().find_map(|file| {
@@ -182,7 +184,7 @@ impl Script {
         }
     }
 
-    /// Where it assigns what this code assigns, and the line that does.
+    /// Returns where it makes the assignment in this code, and the line that does.
     pub(super) fn assignment(&self, code: &str) -> Option<(String, String)> {
         let (name, _) = code.split_once(" = ").filter(|(name, _)| name.starts_with("torch.backends."))?;
         self.files.iter().find_map(|file| {

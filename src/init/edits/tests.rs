@@ -1,4 +1,4 @@
-//! What is written into scripts of many shapes.
+//! Tests what is written into scripts of many shapes.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::probe::{
     adapter::{Apply, Target},
 };
 
-/// Parameters, called as their targets are.
+/// Makes parameters with the names of their targets.
 fn step(folder: &Path, settings: &[(&str, Value)]) -> (StepTemplate, Settings) {
     let applied = settings.iter().map(|(name, _)| {
         let target = Target::parse(name).unwrap();

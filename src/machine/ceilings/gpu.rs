@@ -7,15 +7,16 @@ use super::{Ceilings, Clock, FORMAT, KINDS, Kind, Timed, schedule};
 use crate::machine::foreign::cuda::{Blas, CudaError, Driver, Gpu, Pinned, Stream};
 use crate::model::Precision;
 
-/// Seconds on the clock at which measuring ends; what does not fit in is left out, and says so. The rest to the 30 that
+/// Seconds on the clock at which measuring ends; kinds that do not fit are left out, and reported as such. The rest of
+/// the 30 seconds that `gputune device --bench` may take is for a repetition that has begun.
 /// `gputune device --bench` may take is for a repetition that has begun.
 const LIMIT: f64 = 27.0;
 
-/// Measures a GPU, by CUDA's number, until `clock` shows 27 seconds: it began when the user did. `driver` is the driver's version, with which the ceilings are kept; `heard` is told
-/// of each kind as it begins.
+/// Measures a GPU, by CUDA's number, until `clock` shows 27 seconds; the clock began when the user did. The ceilings
+/// are kept under `driver`, the driver's version. `heard` is called for each kind as it begins.
 ///
 /// # Errors
-/// Where the GPU cannot be used at all; what fails alone is in `absent`.
+/// The GPU cannot be used at all. If only some kinds fail, they are in `absent`.
 pub fn measure(
     ordinal: i32,
     driver: &str,
@@ -71,7 +72,7 @@ fn products(stream: &Stream, precision: Precision) -> Result<Box<dyn Timed>, Cud
     Ok(Box::new(Products::new(stream, &Blas::new(stream)?, precision)?))
 }
 
-/// The next GPU, from the first again behind the last.
+/// Opens the next GPU; after the last one comes the first.
 fn peer(gpu: &Gpu) -> Result<Gpu, CudaError> {
     let devices = Driver::open()?.devices()?;
     if devices.len() < 2 {

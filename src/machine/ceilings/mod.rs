@@ -1,6 +1,6 @@
-//! What a GPU could do at best: measured once, kept, and what a training step reaches is compared with it.
+//! Ceilings: the best rates that a GPU can reach, measured once, kept, and compared with what a training step reaches.
 //!
-//! `docs/device.md` says what is measured and how. What needs a GPU has not run on one yet.
+//! `docs/device.md` says what is measured and how. The parts that need a GPU have not run on one yet.
 
 #[cfg(feature = "cuda")]
 mod gpu;
@@ -28,7 +28,7 @@ use crate::model::{PRECISIONS, Precision};
 /// The format of the stored file; another one is not read.
 pub const FORMAT: u32 = 1;
 
-/// Something that has a ceiling.
+/// A kind of work that has a ceiling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -43,7 +43,7 @@ pub enum Kind {
     MatmulFp16,
     /// Matrix products in fp8 (E4M3), result in bf16.
     MatmulFp8,
-    /// Copies within device memory, what is read and what is written.
+    /// Copies within device memory; bytes read and bytes written both count.
     DeviceMemory,
     /// Copies to the device from pinned memory.
     HostToDevicePinned,
@@ -53,14 +53,14 @@ pub enum Kind {
     DeviceToHostPinned,
     /// Copies from another GPU.
     PeerToPeer,
-    /// Starts of a kernel that does nothing.
+    /// Launches of an empty kernel.
     KernelLaunches,
 }
 
-/// What a ceiling is counted in.
+/// The unit of a ceiling, per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PerSecond {
-    /// Floating-point operations, a multiplication and an addition being two.
+    /// Floating-point operations; a multiplication and an addition count as two.
     Operations,
     /// Bytes.
     Bytes,
@@ -68,7 +68,7 @@ pub enum PerSecond {
     Count,
 }
 
-/// All kinds in the order of a report, with what people call them.
+/// All kinds in the order of a report, with their names for people.
 pub const KINDS: &[(Kind, &str, PerSecond)] = &[
     (Kind::MatmulFp32, "matmul fp32", PerSecond::Operations),
     (Kind::MatmulTf32, "matmul tf32", PerSecond::Operations),
@@ -100,19 +100,19 @@ impl Kind {
         row.map_or(("", PerSecond::Count), |(_, name, unit)| (name, *unit))
     }
 
-    /// What people call it.
+    /// Returns its name for people.
     pub fn label(self) -> &'static str {
         self.row().0
     }
 
-    /// What it is counted in.
+    /// Returns its unit.
     pub fn unit(self) -> PerSecond {
         self.row().1
     }
 }
 
 impl PerSecond {
-    /// A rate for people, such as `412 TFLOP/s`.
+    /// Formats a rate for people, such as `412 TFLOP/s`.
     pub fn show(self, rate: f64) -> String {
         let (step, prefixes, unit) = match self {
             Self::Operations => (1000.0, ["", "K", "M", "G", "T", "P"], "FLOP/s"),
@@ -147,7 +147,7 @@ impl fmt::Display for Ceiling {
     }
 }
 
-/// What one GPU could do.
+/// The ceilings of one GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ceilings {
     /// The version of the format, [`FORMAT`].
@@ -164,9 +164,9 @@ pub struct Ceilings {
     pub measured_at: u64,
     /// How long measuring took, in seconds.
     pub elapsed_s: f64,
-    /// What was measured.
+    /// The measured ceilings.
     pub measured: BTreeMap<Kind, Ceiling>,
-    /// Why the others were not.
+    /// The reasons why the others were not measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub absent: BTreeMap<Kind, String>,
 }
@@ -177,16 +177,16 @@ impl Ceilings {
         self.measured.get(&Kind::matmul(precision)).map(|ceiling| ceiling.median).filter(|rate| *rate > 0.0)
     }
 
-    /// How many times as fast as in fp32 matrix products are in each precision: from there a search expects what a
-    /// precision may bring.
+    /// Returns how many times as fast as in fp32 matrix products are in each precision. From this a search predicts
+    /// what a precision may gain.
     pub fn relative_speeds(&self) -> BTreeMap<Precision, f64> {
         let Some(full) = self.matmul(Precision::Fp32) else { return BTreeMap::new() };
         let all = PRECISIONS.iter().map(|facts| facts.precision);
         all.filter_map(|precision| Some((precision, self.matmul(precision)? / full))).collect()
     }
 
-    /// The share of the ceiling of a precision that is reached by so many floating-point operations per second on so many
-    /// such GPUs.
+    /// Returns the share of a precision's ceiling that is reached by this many floating-point operations per second on
+    /// this many such GPUs.
     pub fn share(&self, precision: Precision, operations_per_second: f64, gpus: usize) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "a handful")]
         let ceiling = self.matmul(precision)? * gpus.max(1) as f64;

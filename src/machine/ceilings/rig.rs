@@ -1,4 +1,4 @@
-//! Work on a GPU that can be timed: products, copies, launches. Has not run on a GPU yet.
+//! Timed work on a GPU: products, copies, launches. Has not run on a GPU yet.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::machine::foreign::cuda::{
 };
 use crate::model::Precision;
 
-/// What went wrong, with what helps.
+/// Formats an error together with its cure.
 #[expect(clippy::needless_pass_by_value, reason = "errors are mapped by it")]
 pub(super) fn words(error: CudaError) -> String {
     match (&error, error.cure()) {
@@ -23,7 +23,7 @@ pub(super) fn words(error: CudaError) -> String {
     }
 }
 
-/// Times what is begun on a stream by two marks in it.
+/// Times the work that a function puts into a stream, by two marks around it.
 fn timed(stream: &Stream, work: impl FnOnce() -> Result<(), CudaError>) -> Result<f64, String> {
     let between = || {
         let (start, end) = (Event::new(stream.gpu())?, Event::new(stream.gpu())?);
@@ -47,9 +47,9 @@ pub(super) struct Products {
 }
 
 impl Products {
-    /// Of the largest size for which there is memory.
+    /// Prepares the product of the largest size for which there is memory.
     pub(super) fn new(stream: &Stream, blas: &Blas, precision: Precision) -> Result<Self, CudaError> {
-        /// Large enough that starting and ending the kernel do not count, even on the largest GPUs.
+        /// Sizes that are large enough for the start and end of the kernel not to matter, even on the largest GPUs.
         const SIDES: [usize; 3] = [8192, 4096, 2048];
         let mut out_of_memory = None;
         for side in SIDES {
@@ -63,7 +63,7 @@ impl Products {
 
     fn of_side(stream: &Stream, blas: &Blas, precision: Precision, side: usize) -> Result<Self, CudaError> {
         let (factors, result) = (Element::of(precision), result_of(precision));
-        // As a linear layer has it; in fp8 nothing else is possible.
+        // The layout is that of a linear layer; fp8 allows no other.
         let shape =
             ProductShape { rows: side, columns: side, inner: side, left_transposed: false, right_transposed: true };
         let product = blas.product(shape, precision, result)?;
@@ -85,7 +85,7 @@ impl Products {
     }
 
     fn fastest(&self) -> Result<usize, CudaError> {
-        /// Seconds, after which the best so far is taken: cuBLASLt proposes its favourites first.
+        /// The seconds after which the best algorithm so far is taken: cuBLASLt proposes its favourites first.
         const LIMIT: f64 = 0.6;
         let mut run = |choice| timed(&self.stream, || self.start(choice)).map_err(CudaError::NotSupported);
         fastest(self.product.choices(), LIMIT, &WallClock::default(), &mut run)
@@ -109,8 +109,8 @@ impl Timed for Products {
     }
 }
 
-/// Random numbers between -1 and 1: a device that multiplies zeros needs less power and reaches higher clocks. A part is
-/// made and repeated.
+/// Makes random numbers between -1 and 1: a device that multiplies zeros needs less power and reaches higher clocks. A
+/// part is made and then repeated.
 fn random(stream: &Stream, element: Element, cells: usize, seed: u64) -> Result<Buffer, CudaError> {
     const PART: usize = 1 << 20;
     let buffer = Buffer::new(stream.gpu(), cells * element.bytes())?;
@@ -160,12 +160,12 @@ pub(super) struct DeviceCopies {
     stream: Stream,
     from: Buffer,
     to: Buffer,
-    /// What a byte counts: within a device it is read and written in the same memory.
+    /// The weight of a byte: within a device it is read and written in the same memory, and counts twice.
     weight: f64,
 }
 
 impl DeviceCopies {
-    /// Far more than the caches hold; less where there is less.
+    /// Sizes far above those of the caches; the smaller ones are for devices with less memory.
     const SIZES: [usize; 3] = [1 << 30, 256 << 20, 64 << 20];
 
     pub(super) fn within(stream: &Stream) -> Result<Self, CudaError> {
@@ -204,7 +204,7 @@ impl Timed for DeviceCopies {
     }
 }
 
-/// What a copy between host and device starts from or ends at.
+/// The host memory of a copy between host and device.
 pub(super) enum Host {
     /// Pinned memory, to the device.
     PinnedUp(Pinned<u8>),
@@ -222,7 +222,7 @@ pub(super) struct HostCopies {
 }
 
 impl HostCopies {
-    /// As large as a batch of a large job; less where there is less.
+    /// The size of a batch of a large job; the smaller one is for machines with less memory.
     const SIZES: [usize; 2] = [256 << 20, 64 << 20];
 
     pub(super) fn new(stream: &Stream, host: impl Fn(usize) -> Result<Host, CudaError>) -> Result<Self, CudaError> {
@@ -247,7 +247,7 @@ impl Timed for HostCopies {
         self.device.bytes() as f64
     }
 
-    /// By the host's clock: a copy from ordinary memory occupies the processor, too.
+    /// Times by the host's clock, since a copy from ordinary memory occupies the processor, too.
     fn run(&mut self, repetitions: u32) -> Result<f64, String> {
         self.stream.synchronize().map_err(words)?;
         let start = Instant::now();
@@ -264,7 +264,7 @@ impl Timed for HostCopies {
     }
 }
 
-/// Starts of an empty kernel, one after the other.
+/// Launches of an empty kernel, one after the other.
 pub(super) struct Launches {
     stream: Stream,
     kernel: Kernel,
@@ -272,7 +272,7 @@ pub(super) struct Launches {
 
 impl Launches {
     pub(super) fn new(stream: &Stream) -> Result<Self, CudaError> {
-        // The driver translates it; the target is one that drivers of the device's time know.
+        // The driver translates it; the target is one that every driver for the device knows.
         let (version, target) =
             if stream.gpu().facts().compute_capability >= (7, 5) { ("6.3", "sm_75") } else { ("6.0", "sm_50") };
         let text =
@@ -287,7 +287,7 @@ impl Timed for Launches {
         1.0
     }
 
-    /// By the host's clock, which is what a training loop that starts many small kernels waits for.
+    /// Times by the host's clock, since a training loop that launches many small kernels waits for the host.
     fn run(&mut self, repetitions: u32) -> Result<f64, String> {
         const NOTHING: &[Argument<'_>] = &[];
         self.stream.synchronize().map_err(words)?;

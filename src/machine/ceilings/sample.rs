@@ -1,4 +1,4 @@
-//! Measuring a rate: warm up, then take samples until the time is over.
+//! Measures a rate: warms up, then takes samples until the time is over.
 
 use std::time::Instant;
 
@@ -6,10 +6,10 @@ use super::Ceiling;
 
 /// Work that can be timed.
 pub trait Timed {
-    /// What one repetition is worth: bytes, operations, or 1.
+    /// Returns the work of one repetition: bytes, operations, or 1.
     fn work(&self) -> f64;
 
-    /// Does it so often, and says how many seconds that took.
+    /// Runs this many repetitions, and returns the seconds that they took.
     ///
     /// # Errors
     /// What went wrong, in a line.
@@ -41,13 +41,13 @@ impl Clock for WallClock {
 /// How long to measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
-    /// Seconds of work before the first sample: clocks rise, caches fill.
+    /// The seconds of work before the first sample, in which clocks rise and caches fill.
     pub warmup: f64,
-    /// Seconds of a sample at least, so that starting and ending it does not count.
+    /// The shortest sample in seconds, so that its start and end do not matter.
     pub sample: f64,
-    /// Seconds for everything; one sample is taken whatever it takes.
+    /// The seconds for everything; one sample is taken in any case.
     pub limit: f64,
-    /// Samples at most.
+    /// The most samples.
     pub samples: u32,
 }
 
@@ -95,7 +95,7 @@ fn warm_up(work: &mut dyn Timed, pace: Pace, clock: &dyn Clock) -> Result<u32, S
     }
 }
 
-/// The value below which such a share of the sorted numbers lies, between neighbours in proportion.
+/// Returns the value below which this share of the sorted numbers lies, interpolated between neighbours.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a handful")]
     let place = share * (sorted.len() - 1) as f64;

@@ -1,22 +1,22 @@
-//! Measuring one kind after the other within a time.
+//! Measures one kind after the other within a time limit.
 
 use std::collections::BTreeMap;
 
 use super::{Ceiling, Clock, Kind, Pace, Timed, sample};
 
-/// Seconds that preparing one kind takes, as a rule.
+/// The seconds that preparing one kind usually takes: an assumption, since none of this has run on a GPU yet.
 const PREPARATION: f64 = 0.4;
 
-/// Seconds that remain at least for preparing a kind and for the repetition that begins last.
+/// The seconds that are always reserved for preparing a kind and for the last repetition: a round number.
 const RESERVE: f64 = 1.5;
 
-/// Seconds of the shortest measurement.
+/// The seconds of the shortest measurement: a round number.
 const SHORTEST: f64 = 0.6;
 
 const OVER: &str = "the time for measuring was over";
 
-/// Measures kinds until the clock shows `limit`; those for which too little is left are absent. Where time is short, all get
-/// less of it.
+/// Measures kinds until the clock shows `limit`. Kinds for which too little time is left are absent. If time is short,
+/// all get less of it.
 pub(super) fn all<'w>(
     kinds: impl ExactSizeIterator<Item = Kind>,
     limit: f64,
@@ -56,11 +56,11 @@ fn one<'w>(
     sample(work.as_mut(), pace, clock)
 }
 
-/// The fastest of so many alternatives, each run twice: the first run loads it and does not count. After `limit` seconds no
-/// further one begins. One that fails is passed over, unless all do.
+/// Finds the fastest of several alternatives. Each is run twice, because the first run loads it and does not count. No
+/// further one begins after `limit` seconds. One that fails is skipped, unless all fail.
 ///
 /// # Errors
-/// Where each that was tried failed.
+/// Every alternative that was tried failed.
 pub(super) fn fastest<E>(
     count: usize,
     limit: f64,
@@ -120,8 +120,8 @@ mod tests {
         }
     }
 
-    /// When it ended and how many kinds were measured, after so many seconds of looking at the machine, with so many seconds
-    /// of preparation and of a repetition.
+    /// Returns when it ended and how many kinds were measured, for given seconds of looking at the machine, of
+    /// preparation and of a repetition.
     fn ended(looked: f64, preparation: f64, repetition: f64) -> (f64, usize) {
         let clock = Fake(Cell::new(looked));
         let mut prepare = |_| {

@@ -1,4 +1,4 @@
-//! Where ceilings are kept: one file for each GPU and driver in the user's cache.
+//! Keeps ceilings in the user's cache, in one file for each GPU and driver.
 
 use std::fs;
 use std::io::{self, Write};
@@ -44,7 +44,7 @@ pub fn folder() -> Option<PathBuf> {
 }
 
 fn file(folder: &Path, uuid: &str, driver: &str) -> PathBuf {
-    // Of an instance CUDA tells the identity without saying that it is one.
+    // For an instance, CUDA reports the identity without saying that it is one.
     let uuid = uuid.trim_start_matches("GPU-").trim_start_matches("MIG-");
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' }).collect()
@@ -52,10 +52,10 @@ fn file(folder: &Path, uuid: &str, driver: &str) -> PathBuf {
     folder.join(format!("{}_{}.json", plain(uuid), plain(driver)))
 }
 
-/// The ceilings of a GPU under a driver, if they were measured. A file of another format counts as none.
+/// Reads the ceilings of a GPU under a driver, if they were measured. A file of another format counts as missing.
 ///
 /// # Errors
-/// The file is there and cannot be read.
+/// The file exists and cannot be read.
 pub fn load(folder: &Path, uuid: &str, driver: &str) -> Result<Option<Ceilings>, StoreError> {
     let found = read(&file(folder, uuid, driver))?;
     Ok(found.filter(|ceilings| ceilings.driver == driver))
@@ -77,14 +77,15 @@ fn read(path: &Path) -> Result<Option<Ceilings>, StoreError> {
     parsed.map_err(|source| StoreError::Damaged { path, source })
 }
 
-/// The ceilings that hold for a device that trained on these of its GPUs: those of one of them, or else of another of exactly
-/// their model. None where models are mixed, and none of another instance of a divided GPU, which may be of another size.
-/// Where it is not known which GPUs trained, the device's only model counts. What cannot be read counts as not measured.
+/// Returns the ceilings for a device that trained on these of its GPUs: those of one of them, or else of another GPU of
+/// exactly the same model. `None` if models are mixed. Ceilings of another instance of a divided GPU are not used,
+/// since it may have another size. If it is not known which GPUs trained, the device's only model counts. A file that
+/// cannot be read counts as not measured.
 ///
-/// From here a search takes what it expects of a precision ([`Ceilings::relative_speeds`]), and a diagnosis how far a
-/// step is from the limit ([`Ceilings::share`]).
+/// A search uses them to predict what a precision may gain ([`Ceilings::relative_speeds`]), and a diagnosis to compare
+/// a step with the limit ([`Ceilings::share`]).
 pub fn known(folder: &Path, device: &Device, gpus: &[GpuUse]) -> Option<Ceilings> {
-    // One without a name only says why none could be asked.
+    // An entry without a name only says why no GPU could be asked.
     let mut names = gpus.iter().map(|gpu| gpu.name.as_str()).filter(|name| !name.is_empty());
     let model = names.next().or_else(|| only_model(&device.name))?;
     if names.any(|name| name != model) {
@@ -95,14 +96,14 @@ pub fn known(folder: &Path, device: &Device, gpus: &[GpuUse]) -> Option<Ceilings
     of_gpus.next().or_else(|| of_model(folder, &device.driver, model).filter(|_| !is_divided))
 }
 
-/// The model of a device's GPUs, whose name may be such as `2 x NVIDIA L4` or `NVIDIA L4 + NVIDIA T4`.
+/// Returns the model of a device's GPUs, from a name such as `2 x NVIDIA L4` or `NVIDIA L4 + NVIDIA T4`.
 fn only_model(device: &str) -> Option<&str> {
     let is_count = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let counted = device.split_once(" x ").filter(|(count, _)| is_count(count));
     Some(counted.map_or(device, |(_, model)| model)).filter(|_| !device.contains(" + "))
 }
 
-/// The last measured of a model.
+/// Returns the latest ceilings of a model.
 fn of_model(folder: &Path, driver: &str, name: &str) -> Option<Ceilings> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let all = files.filter_map(|path| read(&path).ok().flatten());
@@ -110,7 +111,7 @@ fn of_model(folder: &Path, driver: &str, name: &str) -> Option<Ceilings> {
         .max_by_key(|ceilings| ceilings.measured_at)
 }
 
-/// Keeps ceilings, in place of earlier ones: whoever reads at the same time finds the old or the new file, whole.
+/// Writes ceilings in place of earlier ones; a concurrent reader finds the old or the new file, complete.
 ///
 /// # Errors
 /// It cannot be written.

@@ -1,12 +1,12 @@
-//! Calls of NVML that `nvml-wrapper` has no safe form of.
+//! NVML calls for which `nvml-wrapper` has no safe form.
 
 use std::mem::MaybeUninit;
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 
-/// Memory in use and all of it, in bytes, by the call that every driver has. What the driver keeps for itself counts as in
-/// use there; `Device::memory_info` tells it apart, but drivers before R510 do not have that.
+/// Returns the used and the total memory in bytes, by the call that every driver has. Memory that the driver keeps for
+/// itself counts as used; `Device::memory_info` separates it, but drivers before R510 lack that.
 pub(crate) fn memory_by_first_version(device: &Device<'_>) -> Result<(u64, u64), NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
     let mut memory = MaybeUninit::zeroed();
@@ -28,7 +28,7 @@ pub(crate) fn gpu_instance_of(device: &Device<'_>) -> Result<u32, NvmlError> {
     Ok(number)
 }
 
-/// Whether memory rows that failed wait for a restart to be replaced, and whether some could not be.
+/// Returns whether failed memory rows wait for a restart to be replaced, and whether some could not be replaced.
 pub(crate) fn remapped_rows(device: &Device<'_>) -> Result<(bool, bool), NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetRemappedRows.as_ref())?;
     let (mut corrected, mut uncorrected, mut pending, mut failed) = (0, 0, 0, 0);

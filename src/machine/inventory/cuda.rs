@@ -1,13 +1,13 @@
-//! What CUDA's driver tells. Its devices are those that `CUDA_VISIBLE_DEVICES` leaves.
+//! Adds facts from CUDA's driver. Its devices are those that `CUDA_VISIBLE_DEVICES` leaves.
 
 use super::{Library, Machine};
 use crate::machine::foreign::cuda::{Blas, Compiler, CudaError, DeviceFacts, Driver};
 use crate::machine::telemetry::{GpuFacts, Mig, VISIBLE_GPUS};
 
-/// Adds the driver's version, its libraries, and what only it knows of the GPUs.
+/// Adds the driver's version, its libraries, and the facts about GPUs that only it knows.
 pub(super) fn add(machine: &mut Machine) {
     add_devices(machine);
-    // Without a device the others are of no use, and they take long to load.
+    // Without a device the other libraries are of no use, and they take long to load.
     if machine.libraries.iter().any(|library| library.name == DRIVER && library.absent.is_some()) {
         return;
     }
@@ -36,8 +36,8 @@ pub(super) fn add_devices(machine: &mut Machine) {
     }
 }
 
-/// Hides the GPUs that CUDA does not show, where it tells: it reads the list of the variable in its own way. Of instances it
-/// shows a program one, though the list may leave more.
+/// Marks the GPUs that CUDA does not show as hidden, where CUDA answers: it interprets the variable in its own way. It
+/// shows a program only one instance, even if the variable leaves more.
 fn hide(gpus: &mut [GpuFacts], devices: &Result<Vec<DeviceFacts>, CudaError>) {
     let shown = match devices {
         Ok(devices) => devices.as_slice(),
@@ -59,7 +59,7 @@ fn library(name: &'static str, error: Option<&CudaError>) -> Library {
     Library { name, absent: error.map(ToString::to_string), cure }
 }
 
-/// CUDA tells an identity without saying whether it is a GPU's or an instance's.
+/// Compares identities: CUDA reports one without saying whether it is a GPU's or an instance's.
 fn is_same(gpu: &GpuFacts, device: &DeviceFacts) -> bool {
     let plain = |uuid: &str| uuid.trim_start_matches("GPU-").trim_start_matches("MIG-").to_owned();
     let (Some(a), Some(b)) = (&gpu.uuid, &device.uuid) else { return false };

@@ -1,8 +1,8 @@
-//! What a program on this machine can compute in.
+//! The number formats that a program on this machine can compute in.
 
 use crate::model::Precision;
 
-/// The least able of the GPUs that a program sees: what it lacks cannot be relied on.
+/// The least capable of the GPUs that a program sees: formats that it lacks cannot be relied on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hardware {
     /// The model.
@@ -12,12 +12,12 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// Asks the driver for the GPUs that programs see; `None` where there is none, or no driver that tells.
+    /// Asks the driver for the GPUs that programs see; `None` if there are none, or no driver answers.
     pub fn detect() -> Option<Self> {
         Self::of(&super::patiently(super::visible_gpus)?)
     }
 
-    /// Of these GPUs.
+    /// Returns the least capable of these GPUs.
     pub fn of(gpus: &[crate::machine::telemetry::GpuFacts]) -> Option<Self> {
         let known = gpus
             .iter()
@@ -31,7 +31,7 @@ impl Hardware {
         precision.is_in_hardware(self.compute_capability)
     }
 
-    /// Why it does not have a precision: `bf16 begins with compute capability 8.0, and Tesla V100 has 7.0`.
+    /// Returns why it lacks a precision: `bf16 begins with compute capability 8.0, and Tesla V100 has 7.0`.
     pub fn lacks(&self, precision: Precision) -> String {
         let ((since_major, since_minor), (major, minor)) = (precision.since(), self.compute_capability);
         format!(

@@ -7,18 +7,18 @@ use serde::Serialize;
 
 use crate::machine::telemetry::{HostMemory, SharedMemory};
 
-/// What the machine has beside GPUs, and how much of it this process may use.
+/// The machine's resources besides GPUs, and how much of them this process may use.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Host {
     /// The processors.
     pub processors: Processors,
     /// Memory, in bytes; the control group's limit where that is less.
     pub memory_bytes: Option<u64>,
-    /// Memory that can be had without swapping, in bytes.
+    /// Memory that is available without swapping, in bytes.
     pub memory_available_bytes: Option<u64>,
     /// The machine's memory, where a control group allows less, in bytes.
     pub machine_memory_bytes: Option<u64>,
-    /// `/dev/shm`, in bytes.
+    /// The size of `/dev/shm` in bytes.
     pub shared_memory_bytes: Option<u64>,
     /// What is free there, in bytes.
     pub shared_memory_free_bytes: Option<u64>,
@@ -31,18 +31,18 @@ pub struct Host {
 pub struct Processors {
     /// The model.
     pub model: Option<String>,
-    /// All that are running, as the kernel counts them.
+    /// All online cores, as the kernel counts them.
     pub online: usize,
     /// Those that this process may run on (sched_setaffinity(2)).
     pub usable: usize,
-    /// How many may be kept busy, by the control group's quota; `None` without one.
+    /// The number of cores that the control group's quota allows to be busy; `None` without a quota.
     pub quota: Option<f64>,
 }
 
 /// A file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Disk {
-    /// The folder that was asked for; the nearest above it that is there was looked at.
+    /// The folder that was asked for; the nearest existing folder above it was examined.
     pub folder: PathBuf,
     /// All of it, in bytes.
     pub total_bytes: u64,
@@ -89,7 +89,7 @@ impl Processors {
         }
     }
 
-    /// How many can really be kept busy.
+    /// Returns the number of cores that can really be kept busy.
     pub fn effective(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a handful")]
         let usable = self.usable as f64;

@@ -1,4 +1,4 @@
-//! The machine as a training job finds it: GPUs, driver, cores, memory, disk, and what is wrong with them.
+//! Describes the machine for a training job: GPUs, driver, cores, memory, disk, and problems with them.
 //!
 //! `docs/device.md` describes what `gputune device` shows of it, and its JSON.
 
@@ -21,10 +21,10 @@ pub use warnings::{BUSY, RULES, Rule, Warning};
 
 use crate::machine::telemetry::{Device, GpuFacts};
 
-/// The format of the JSON; it rises when a member changes its meaning or goes away.
+/// The version of the JSON; it is raised when a member changes its meaning or is removed.
 pub const FORMAT: u32 = 1;
 
-/// Everything that is here.
+/// The description of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Machine {
     /// The version of this format, [`FORMAT`].
@@ -39,23 +39,23 @@ pub struct Machine {
     pub libraries: Vec<Library>,
     /// Processors, memory, disk.
     pub host: Host,
-    /// What is wrong, and what helps.
+    /// Problems, and what to do about them.
     pub warnings: Vec<Warning>,
 }
 
-/// A library that is looked for.
+/// A library that gputune looks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Library {
     /// Its name.
     pub name: &'static str,
     /// Why it cannot be used; `None` where it can.
     pub absent: Option<String>,
-    /// What helps, if that is known.
+    /// What to do about it, if that is known.
     pub cure: Option<String>,
 }
 
 impl Machine {
-    /// Looks at everything. Nothing is set, and no device memory is taken. `out` is where results would be written.
+    /// Describes the machine. Changes no settings and takes no device memory. `out` is where results would be written.
     pub fn look(out: &Path) -> Self {
         let mut machine = patiently(look_at_gpus).unwrap_or_else(|| Self {
             libraries: vec![Library {
@@ -72,13 +72,13 @@ impl Machine {
         machine
     }
 
-    /// What ceilings are kept under beside the GPU: the driver's version, or else that of its CUDA.
+    /// Returns the key under which ceilings are kept besides the GPU: the driver's version, or else that of its CUDA.
     pub fn driver_key(&self) -> String {
         let cuda = || self.cuda.as_ref().map(|version| format!("cuda-{version}"));
         self.driver.clone().or_else(cuda).unwrap_or_else(|| "unknown".to_owned())
     }
 
-    /// Why no GPU can be used, in one line, with what helps; `None` where one can.
+    /// Returns why no GPU can be used, in one line, with a cure; `None` if one can be used.
     pub fn without_gpu(&self) -> Option<(String, Option<String>)> {
         if self.gpus.iter().any(|gpu| gpu.is_visible) {
             return None;
@@ -87,7 +87,7 @@ impl Machine {
             let cure = Some("look at CUDA_VISIBLE_DEVICES".to_owned());
             return Some(("none of the GPUs is visible to programs".to_owned(), cure));
         }
-        // CUDA's own words say most.
+        // CUDA's own message is the most informative.
         let missing = || self.libraries.iter().filter(|library| library.absent.is_some());
         let library = missing().find(|library| library.name.starts_with("libcuda")).or_else(|| missing().next());
         Some(library.map_or(("no GPU was found".to_owned(), None), |library| {
@@ -96,7 +96,7 @@ impl Machine {
     }
 }
 
-/// Gives up on a driver that hangs: the thread stays behind.
+/// Asks a driver, but gives up on one that hangs; the thread then stays behind.
 fn patiently<T: Send + 'static>(ask: fn() -> T) -> Option<T> {
     // Without persistence a driver starts all GPUs when it is first asked.
     const PATIENCE: Duration = Duration::from_secs(45);
@@ -105,8 +105,8 @@ fn patiently<T: Send + 'static>(ask: fn() -> T) -> Option<T> {
     receiver.recv_timeout(PATIENCE).ok()
 }
 
-/// The GPUs that programs see, with no more than what CUDA tells at once: NVML's meters take longer to try, and are asked only
-/// where CUDA shows nothing, as where this process may not use the GPUs and the step's container may.
+/// Returns the GPUs that programs see, with only those facts that CUDA reports at once. NVML's meters take longer, and
+/// are asked only if CUDA shows nothing, as when this process may not use the GPUs but the step's container may.
 fn visible_gpus() -> Vec<GpuFacts> {
     let mut machine = Machine::default();
     #[cfg(feature = "cuda")]

@@ -1,4 +1,4 @@
-//! What NVML tells, of all GPUs.
+//! Adds facts from NVML, about all GPUs.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ pub(super) fn add(machine: &mut Machine) {
     machine.gpus = found.unwrap_or_default();
 }
 
-/// Adds whether DCGM knows the GPUs that it is for, those without GPM; where there is GPM it asks that itself. One question
-/// is put for all of them, since an engine that hangs takes seconds.
+/// Adds whether DCGM knows the GPUs that lack GPM; it is not needed for others. It asks once for all of them, since an
+/// engine that hangs takes seconds.
 pub(super) fn add_dcgm(gpus: &mut [GpuFacts]) {
     let mut known = None;
     for gpu in gpus {

@@ -1,4 +1,4 @@
-//! What may slow training down on this machine, and what helps.
+//! Warns of conditions that may slow training down on this machine, with cures.
 
 use serde::Serialize;
 
@@ -8,28 +8,28 @@ use crate::model::quantity::{show_bytes, show_number};
 
 const GIB: u64 = 1 << 30;
 
-/// The share of time in which a kernel runs from which on a GPU counts as busy.
+/// The share of time with a running kernel from which on a GPU counts as busy: a round number.
 pub const BUSY: f64 = 0.1;
 
-/// Something that may slow training down.
+/// A condition that may slow training down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Warning {
     /// The name of its [`Rule`].
     pub rule: &'static str,
     /// What is the matter, with numbers.
     pub message: String,
-    /// What helps.
+    /// What to do about it.
     pub cure: &'static str,
 }
 
-/// When to warn.
+/// A rule for warnings.
 #[derive(Debug)]
 pub struct Rule {
     /// Its name.
     pub name: &'static str,
     /// What it looks at, and where its threshold comes from.
     pub about: &'static str,
-    /// What helps.
+    /// What to do about it.
     pub cure: &'static str,
     find: fn(&Machine) -> Vec<String>,
 }
@@ -192,7 +192,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// What holds for a GPU, of all that a program sees.
+/// Applies a check to each GPU that a program sees.
 fn each(machine: &Machine, find: impl Fn(&GpuFacts) -> Option<String>) -> Vec<String> {
     let found = machine.gpus.iter().filter(|gpu| gpu.is_visible);
     found.filter_map(|gpu| Some(format!("{} {}", gpu.place(), find(gpu)?))).collect()
@@ -204,7 +204,7 @@ fn holder(holder: &crate::machine::telemetry::Holder) -> String {
     format!("process {}{name}{memory}", holder.pid)
 }
 
-/// All that is wrong, in the order of the rules.
+/// Returns all warnings, in the order of the rules.
 pub(super) fn of(machine: &Machine) -> Vec<Warning> {
     let found = |rule: &'static Rule| {
         (rule.find)(machine).into_iter().map(|message| Warning { rule: rule.name, message, cure: rule.cure })
@@ -220,7 +220,7 @@ mod tests {
     use crate::machine::Processors;
     use crate::machine::telemetry::{Holder, Pcie, Power, RemappedRows};
 
-    /// A machine on which everything is wrong.
+    /// Makes a machine on which every rule applies.
     fn troubled() -> Machine {
         let gpu = GpuFacts {
             index: Some(0),

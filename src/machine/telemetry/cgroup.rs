@@ -1,11 +1,11 @@
-//! Where the kernel tells of this process's control group.
+//! Finds the files about this process's control group.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders of this process's group under a controller and of those above it, innermost first, in version 2 and
-/// version 1 of control groups (kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/). Where both are in use,
-/// version 2 is at `unified`, as systemd puts it.
+/// Returns the folders of this process's group under a controller and of the groups above it, innermost first, for
+/// version 2 and version 1 of control groups (kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/). If both
+/// are in use, version 2 is at `unified`, where systemd puts it.
 pub(super) fn folders(proc: &Path, root: &Path, controller: &str) -> Vec<PathBuf> {
     let text = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
     let mut folders = Vec::new();

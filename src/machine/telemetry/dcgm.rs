@@ -1,4 +1,4 @@
-//! Activity of a GPU's parts as DCGM tells it, where a host engine of it already runs.
+//! Reads the activity of a GPU's parts from DCGM, if a host engine of it is already running.
 //!
 //! It is for GPUs without GPM: data-centre boards from Volta to Ada. The engine is asked through its own client:
 //! `dcgmi discovery -l` for the GPUs' numbers and identities, and then `dcgmi dmon -e FIELDS -d MILLISECONDS -i NUMBERS`,
@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use super::tool;
 use crate::model::{Metric, Reading, Readings, Source};
 
-/// The fields that are watched (`dcgm_fields.h`); what is sent and received is counted as the GPU sees it, in bytes per
-/// second, the rest are shares.
+/// The fields that are watched (`dcgm_fields.h`). Sent and received data are in bytes per second from the GPU's point
+/// of view; the others are shares.
 const FIELDS: &[(u16, Metric)] = &[
     (1002, Metric::SmActive),
     (1003, Metric::SmOccupancy),
@@ -32,10 +32,10 @@ const FIELDS: &[(u16, Metric)] = &[
     (1012, Metric::NvlinkReceived),
 ];
 
-/// How often the engine is asked. Each row holds means over the time since the one before.
+/// How often the engine is asked. Each row has means over the time since the previous row.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Rows that are kept for each listener; beyond it every other one is.
+/// The rows that are kept for each listener; of more, every other one is dropped.
 const KEPT: usize = 8192;
 
 /// Listens to a host engine until it is dropped.
@@ -44,13 +44,13 @@ pub struct Dcgm {
     heard: Arc<Mutex<Heard>>,
 }
 
-/// What was heard so far.
+/// The data received so far.
 #[derive(Debug, Default)]
 struct Heard {
     /// The engine's numbers of GPUs, by identity.
     numbers: BTreeMap<String, u32>,
     rows: Vec<Row>,
-    /// Why there are no rows.
+    /// The reason why there are no rows.
     absent: Option<String>,
     dmon: Option<Child>,
     is_over: bool,
@@ -65,8 +65,8 @@ struct Row {
 }
 
 impl Dcgm {
-    /// Begins to listen about the GPUs with these identities (`GPU-...`). It returns at once; what cannot be had is
-    /// [`absent`](Self::absent).
+    /// Starts to listen for the GPUs with these identities (`GPU-...`), and returns at once. If nothing can be
+    /// received, [`absent`](Self::absent) says why.
     pub fn listen(uuids: &[String]) -> Self {
         match tool::find("dcgmi") {
             Some(program) => Self::listen_with(program, uuids),
@@ -74,7 +74,7 @@ impl Dcgm {
         }
     }
 
-    /// The same with a certain program.
+    /// Starts to listen with a given program.
     pub fn listen_with(program: impl Into<PathBuf>, uuids: &[String]) -> Self {
         let dcgm = Self { heard: Arc::default() };
         let (heard, program, uuids) = (Arc::clone(&dcgm.heard), program.into(), uuids.to_vec());
@@ -89,10 +89,11 @@ impl Dcgm {
         }
     }
 
-    /// The identities (`GPU-...`) of the GPUs that a host engine knows; nothing is listened to. It may take some seconds.
+    /// Returns the identities (`GPU-...`) of the GPUs that a host engine knows, without listening. It may take some
+    /// seconds.
     ///
     /// # Errors
-    /// Why none can be asked, in a line.
+    /// No engine can be asked; the line says why.
     pub fn known() -> Result<BTreeSet<String>, String> {
         let program = tool::find("dcgmi").ok_or("dcgmi is not installed")?;
         Ok(discover(&program)?.into_keys().collect())
@@ -103,16 +104,16 @@ impl Dcgm {
         Self { heard: Arc::new(Mutex::new(heard)) }
     }
 
-    /// Why nothing is told, such as `DCGM: no host engine answers`, once that is known.
+    /// Returns why nothing is received, such as `DCGM: no host engine answers`, once that is known.
     pub fn absent(&self) -> Option<String> {
         locked(&self.heard).absent.clone()
     }
 
-    /// The means for a GPU over the time between two moments; nothing where no row falls into it.
+    /// Returns the means for a GPU over the time between two moments; empty if no row falls into it.
     pub fn readings(&self, uuid: &str, from: Instant, to: Instant) -> Readings {
         let heard = locked(&self.heard);
         let Some(&number) = heard.numbers.get(uuid) else { return Readings::new() };
-        // A row stands for the period before it, so its middle must lie between the two.
+        // A row covers the period before it, so the middle of that period must lie between the two.
         let is_within = |row: &&Row| {
             let middle = row.at.checked_sub(PERIOD / 2).unwrap_or(row.at);
             row.number == number && (from..=to).contains(&middle)
@@ -153,7 +154,7 @@ fn discover(program: &Path) -> Result<BTreeMap<String, u32>, String> {
     Ok(discovered(&listed.ok_or("no host engine answers")?))
 }
 
-/// Takes in rows until the client ends; why there were none, if there were none.
+/// Reads rows until the client ends; the error says why there were none.
 fn follow(program: &Path, uuids: &[String], heard: &Mutex<Heard>) -> Result<(), String> {
     let mut numbers = discover(program)?;
     numbers.retain(|uuid, _| uuids.contains(uuid));
@@ -182,7 +183,7 @@ fn follow(program: &Path, uuids: &[String], heard: &Mutex<Heard>) -> Result<(), 
     }
     let mut heard = locked(heard);
     if let Some(mut dmon) = heard.dmon.take() {
-        // Its output is closed; one that goes on without is of no use.
+        // Its output is closed; a client that goes on without it is useless.
         let _ = dmon.kill();
         let _ = dmon.wait();
     }
@@ -198,7 +199,7 @@ impl Heard {
         self.rows.push(row);
         if self.rows.len() >= KEPT {
             let mut at = 0_usize;
-            // In pairs of neighbours, so that of several GPUs none is lost.
+            // Drops pairs of neighbours, so that with several GPUs none is lost.
             self.rows.retain(|_| {
                 at += 1;
                 at % 64 < 32
@@ -248,9 +249,9 @@ fn row(line: &str, at: Instant) -> Option<Row> {
     (values.len() == FIELDS.len()).then_some(Row { at, number, values })
 }
 
-/// A number that can be one: counters that are multiplexed leave gaps, and a share is at most 1.
+/// Returns a number if it is plausible: multiplexed counters leave gaps, and a share is at most 1.
 fn value(word: &str, metric: Metric) -> Option<f64> {
-    // Rounding, and counters that are not read at the same moment.
+    // Allows for rounding, and for counters that are not read at the same moment.
     const MOST: f64 = 1.05;
     let is_share = metric.unit() == crate::model::Unit::Share;
     let value: f64 = word.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0)?;
@@ -261,7 +262,7 @@ fn value(word: &str, metric: Metric) -> Option<f64> {
     }
 }
 
-/// What the client says about an error, short enough for a report.
+/// Returns the client's error message, shortened for a report.
 fn error_of(line: &str) -> Option<String> {
     const LONGEST: usize = 160;
     let line = line.trim();

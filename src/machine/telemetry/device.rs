@@ -1,7 +1,8 @@
-//! Which device trains.
+//! Finds the device that trains.
 //!
-//! GPUs are those that NVML lists. Where it does not, they are read from `/proc/driver/nvidia`, which the NVIDIA kernel
-//! module provides. Neither has run on a machine with a GPU yet: the tests use a stand-in for NVML, and recorded files.
+//! The GPUs are those that NVML lists. If it lists none, they are read from `/proc/driver/nvidia`, which the NVIDIA
+//! kernel module provides. Neither has run on a machine with a GPU yet; the tests use a stand-in for NVML, and recorded
+//! files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ pub enum DeviceChoice {
     Gpu,
 }
 
-/// There is no GPU where there has to be one; what is missing, in words.
+/// The error for a missing GPU, with what is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the spec asks for a GPU (`device = \"gpu\"`), and there is none: {missing}")]
 pub struct NoGpu {
@@ -56,16 +57,16 @@ struct Gpus {
 }
 
 impl Device {
-    /// The device of this machine, whatever programs see of it.
+    /// Returns the device of this machine, whatever programs see of it.
     pub fn detect() -> Self {
         let proc = Path::new("/proc");
         Gpus::detect(proc).map_or_else(|| Self::processor(proc), |gpus| gpus.named(&gpus.list, ""))
     }
 
-    /// The device of this machine that is asked for, and that a step sees.
+    /// Returns the requested device of this machine, as far as a step sees it.
     ///
     /// # Errors
-    /// It has to be a GPU, and there is none or all are hidden.
+    /// A GPU is required, and there is none or all are hidden.
     pub fn choose(choice: DeviceChoice, visible: &Visible) -> Result<Self, NoGpu> {
         let proc = Path::new("/proc");
         Self::choose_from(proc, || Gpus::detect(proc), choice, visible)
@@ -101,7 +102,8 @@ impl Gpus {
         Self::by_meter().or_else(|| Self::by_kernel(proc))
     }
 
-    /// By NVML, which tells instances of a GPU that is divided; the names of whole ones are those of the kernel module.
+    /// Finds GPUs by NVML, which reports the instances of a divided GPU; the names of whole GPUs are those of the
+    /// kernel module.
     fn by_meter() -> Option<Self> {
         let meter = GpuMeter::shared().ok()?;
         let list = meter.gpus().ok()?;
@@ -114,11 +116,11 @@ impl Gpus {
         (!list.is_empty()).then(|| Self { list, driver: driver_version(&version) })
     }
 
-    /// Those that a program sees, as a device; `None` where it sees none.
+    /// Returns the GPUs that a program sees, as a device; `None` if it sees none.
     fn seen(&self, visible: &Visible) -> Option<Device> {
         let is_named = |prefix| visible.devices.as_ref().is_some_and(|list| list.trim_start().starts_with(prefix));
         let is_unknown = self.list.iter().any(|gpu| gpu.uuid.is_empty());
-        // The kernel module does not tell of instances, nor of all identities.
+        // The kernel module reports neither instances nor all identities.
         if is_unknown && (is_named("GPU-") || is_named("MIG-")) {
             return Some(self.named(&self.list, ""));
         }
@@ -128,7 +130,8 @@ impl Gpus {
         (!seen.is_empty()).then(|| self.named(&seen, doubt))
     }
 
-    /// The device that these are, or that some of them are: those that are meant by `doubt`, unless that is empty.
+    /// Returns the device of these GPUs, or of some of them. If `doubt` is not empty, it is what names the ones that
+    /// are meant.
     fn named(&self, gpus: &[GpuIdentity], doubt: &str) -> Device {
         let mut models: Vec<String> = gpus.iter().map(|gpu| gpu.name.clone()).collect();
         models.sort();
@@ -142,7 +145,7 @@ impl Gpus {
     }
 }
 
-/// What keeps a step from the GPUs that there are.
+/// Describes what hides the existing GPUs from a step.
 fn hidden(visible: &Visible) -> String {
     let list = visible.devices.as_deref().unwrap_or_default().replace(char::is_control, " ");
     format!("{VISIBLE_GPUS}={list} hides all of them")
@@ -156,8 +159,8 @@ fn absent(proc: &Path) -> String {
     }
 }
 
-/// The GPUs for which the kernel module has a folder, named by the bus. An identity that it does not know yet, or not in
-/// full (`GPU-????????-...`), is empty.
+/// Returns the GPUs for which the kernel module has a folder, named by the bus. An identity that is not known yet, or
+/// not completely (`GPU-????????-...`), is empty.
 fn listed_by_kernel(folder: &Path) -> Vec<GpuIdentity> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut folders: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -200,7 +203,7 @@ fn processor(proc: &Path) -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let memory = HostMemory::read().map_or_else(String::new, |memory| {
         const GIB: u64 = 1 << 30;
-        // Whole GiB: what the kernel keeps for itself differs from one start to the next.
+        // Rounds to whole GiB, since the kernel keeps a different amount for itself at each boot.
         format!(", {}", quantity::show_bytes((memory.total_bytes + GIB / 2) / GIB * GIB))
     });
     format!("{model}, {cores} cores{memory}")

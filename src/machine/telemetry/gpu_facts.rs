@@ -1,8 +1,8 @@
-//! What is known of a GPU beside what it does: its model, its links, its limits, and who is on it.
+//! Facts about a GPU besides its activity: model, links, limits, and processes on it.
 
 use serde::{Serialize, Serializer};
 
-/// One GPU, or one MIG instance. What the driver does not tell is absent.
+/// One GPU, or one MIG instance. Facts that the driver does not report are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct GpuFacts {
     /// Its number in the order of the PCI bus; for an instance that of the whole GPU.
@@ -11,7 +11,7 @@ pub struct GpuFacts {
     pub uuid: Option<String>,
     /// The model.
     pub name: String,
-    /// Whether `CUDA_VISIBLE_DEVICES` leaves it to programs.
+    /// Whether `CUDA_VISIBLE_DEVICES` shows it to programs.
     pub is_visible: bool,
     /// Compute capability, such as 9.0.
     #[serde(serialize_with = "as_version")]
@@ -26,19 +26,19 @@ pub struct GpuFacts {
     pub pcie: Option<Pcie>,
     /// NVLinks that are up.
     pub nvlinks: Option<u32>,
-    /// What it may draw.
+    /// Its power and power limits.
     pub power: Option<Power>,
-    /// Whether it is divided.
+    /// Whether it is divided into instances.
     pub mig: Option<Mig>,
-    /// Whether the driver stays loaded while nobody uses it.
+    /// Whether the driver stays loaded while nobody uses the GPU.
     pub persistence: Option<bool>,
     /// Share of the last sample period in which a kernel ran, from 0 to 1.
     pub busy: Option<f64>,
     /// Whether rows of its memory wait for a restart to be replaced, or cannot be replaced.
     pub remapped_rows: Option<RemappedRows>,
-    /// Who computes on it; `None` where the driver does not tell.
+    /// The processes that compute on it; `None` if the driver does not report them.
     pub processes: Option<Vec<Holder>>,
-    /// What can be read while a probe runs.
+    /// The sources of numbers that can be read while a probe runs.
     pub meters: Vec<MeterState>,
 }
 
@@ -70,50 +70,50 @@ pub struct Pcie {
 /// A GPU's power, in watts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Power {
-    /// What it draws now.
+    /// The power that it draws now.
     pub now_watts: Option<f64>,
-    /// What it may draw.
+    /// The power limit.
     pub limit_watts: Option<f64>,
-    /// What it may draw unless somebody changes that.
+    /// The power limit by default.
     pub default_limit_watts: Option<f64>,
 }
 
-/// How a GPU is divided.
+/// The division of a GPU into instances.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mig {
-    /// It could be, and is not.
+    /// It could be divided, and is not.
     Off,
-    /// It is divided, and has no instance that could compute.
+    /// It is divided, but has no instance that can compute.
     WithoutInstances,
-    /// This is an instance of the GPU of this identity.
+    /// It is an instance of the GPU with this identity.
     InstanceOf(String),
 }
 
 /// Rows of device memory that failed (NVIDIA, "GPU memory error management", row remapping).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RemappedRows {
-    /// Some wait for the GPU's restart to be replaced.
+    /// Whether some wait for a restart of the GPU to be replaced.
     pub is_pending: bool,
-    /// Some cannot be replaced.
+    /// Whether some cannot be replaced.
     pub has_failed: bool,
 }
 
 /// A process on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Holder {
-    /// Which; in a container it may be a number outside.
+    /// Its process id; in a container it may be the number outside.
     pub pid: u32,
-    /// What it runs, where that can be seen.
+    /// Its program, where that can be seen.
     pub name: Option<String>,
-    /// What it holds, in bytes, where the driver tells.
+    /// The memory that it holds, in bytes, where the driver reports it.
     pub memory_bytes: Option<u64>,
 }
 
-/// Whether a source of numbers works on this GPU.
+/// The state of a source of numbers on this GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MeterState {
-    /// What it is called, such as `GPM`.
+    /// Its name, such as `GPM`.
     pub name: &'static str,
     /// Why it does not work; `None` where it does.
     pub absent: Option<String>,

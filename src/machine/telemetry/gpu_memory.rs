@@ -1,13 +1,13 @@
-//! What GPUs hold at some moment, and who holds it.
+//! The memory of GPUs at some moment, and the processes that hold it.
 
-/// Memory that may be in use on a GPU without a process that explains it: a driver keeps a little for each, and gives it
-/// back a little later.
+/// The memory that may be in use on a GPU without a process that explains it: a driver keeps a little for each process,
+/// and returns it with a delay. A round number.
 pub const UNEXPLAINED_BYTES: u64 = 64 << 20;
 
 /// The memory of one GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuMemory {
-    /// What it is called in a message, such as `GPU 0`.
+    /// Its name in a message, such as `GPU 0`.
     pub place: String,
     /// Its identity, such as `GPU-5ce9b4ab-...`.
     pub uuid: String,
@@ -33,12 +33,12 @@ pub struct GpuProcess {
 pub struct GpuState {
     /// The GPUs that may be used.
     pub gpus: Vec<GpuMemory>,
-    /// Who computes on them.
+    /// The processes that compute on them.
     pub processes: Vec<GpuProcess>,
 }
 
 impl GpuState {
-    /// What is in use of a GPU, where it is known.
+    /// Returns the memory in use on a GPU, if it is known.
     pub fn used_of(&self, uuid: &str) -> Option<u64> {
         self.gpus.iter().find(|gpu| gpu.uuid == uuid).map(|gpu| gpu.used_bytes)
     }

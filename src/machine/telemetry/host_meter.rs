@@ -1,8 +1,8 @@
-//! What the machine tells of a probe's processes: processor time, reads from storage, pressure, throttling, memory.
+//! Meters a probe's processes on the host: processor time, reads from storage, pressure, throttling, memory.
 //!
-//! The kernel's counters only grow, so the difference of two looks is exact for the time between them, however long that
-//! is and whatever happened in it. Which part of a probe is measured is known only in hindsight: the looks are kept, and
-//! the two nearest to the ends of that part are compared.
+//! The kernel's counters only grow, so the difference of two readings is exact for the time between them, whatever
+//! happened in it. Which part of a probe is measured becomes known only afterwards. So the readings are kept, and those
+//! nearest to the ends of that part are compared.
 
 mod pressure;
 mod quota;
@@ -21,7 +21,7 @@ use tree::{Tree, Usage};
 /// on aarch64).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Looks that are kept: a quarter of an hour of four each second. Beyond it every other one is.
+/// The readings that are kept: four per second for a quarter of an hour. Of more, every other one is dropped.
 const KEPT: usize = 4096;
 
 /// The counters at some moment; what cannot be read is absent.
@@ -29,15 +29,15 @@ const KEPT: usize = 4096;
 struct Sample {
     at: Instant,
     usage: Option<Usage>,
-    /// Of the whole machine.
+    /// The pressure on the whole machine.
     machine: Pressure,
-    /// Of the probe's control group, while the probe is in it.
+    /// The pressure in the probe's control group, while the probe is in it.
     group: Option<Pressure>,
     /// In the order of the quotas.
     periods: Vec<Option<Periods>>,
 }
 
-/// Looks at the counters of a process and of all that descend from it.
+/// Reads the counters of a process and its descendants.
 #[derive(Debug)]
 pub struct HostMeter {
     proc: PathBuf,
@@ -56,8 +56,8 @@ impl HostMeter {
     /// How often there is a look, at most.
     const EVERY: Duration = Duration::from_millis(250);
 
-    /// A meter of everything below a process, itself included; `group` is the folder of a control group of its own
-    /// (version 2), which need not exist yet.
+    /// Makes a meter of a process and its descendants. `group` is the folder of a control group of their own (version
+    /// 2), which need not exist yet.
     pub fn new(root: u32, group: Option<PathBuf>) -> Self {
         Self::under(Path::new("/proc"), Path::new("/sys/fs/cgroup"), root, group)
     }
@@ -79,7 +79,7 @@ impl HostMeter {
         self.look_at(Instant::now());
     }
 
-    /// Looks at the counters if it is time to: four times a second, or less often where a look takes long. When it is
+    /// Reads the counters if it is time: four times a second, or less often if a reading takes long. Returns when it is
     /// time again.
     pub fn look_in_time(&mut self) -> Instant {
         let begin = Instant::now();
@@ -106,18 +106,18 @@ impl HostMeter {
         thin_out(&mut self.samples);
     }
 
-    /// The processes at the last look, the first of all included.
+    /// Returns the processes at the last reading, beginning with the first.
     pub fn pids(&self) -> &[u32] {
         self.tree.pids()
     }
 
-    /// Takes note of the memory that the processes hold, in bytes.
+    /// Records the memory that the processes hold, in bytes.
     pub fn holds(&mut self, at: Instant, bytes: u64) {
         self.held.push((at, bytes));
         thin_out(&mut self.held);
     }
 
-    /// What the counters say about the time between two moments, as far as there were looks near them.
+    /// Returns the readings between two moments, if counters were read near both.
     pub fn readings(&self, from: Instant, to: Instant) -> Readings {
         let mut readings = Readings::new();
         if let Some((first, last)) = self.ends(from, to, |_| true) {
@@ -134,7 +134,7 @@ impl HostMeter {
         readings
     }
 
-    /// The looks nearest to two moments of those that have something, if they are two.
+    /// Returns the readings nearest to two moments among those that have something, if they are two different ones.
     fn ends(&self, from: Instant, to: Instant, has: fn(&Sample) -> bool) -> Option<(&Sample, &Sample)> {
         let nearest = |moment: Instant| {
             let distance = |sample: &&Sample| {
@@ -146,16 +146,17 @@ impl HostMeter {
         (first.at < last.at).then_some((first, last))
     }
 
-    /// The ends of the time that the probe was in its group, if that is nearly all of the time between two moments: it is
-    /// moved there after its start.
+    /// Returns the ends of the time that the probe was in its group, if that covers nearly all of the time between two
+    /// moments; the probe is moved there after its start.
     fn in_group(&self, from: Instant, to: Instant) -> Option<(&Sample, Pressure, &Sample, Pressure)> {
+        /// The share of the time that counts as nearly all of it: a round number.
         const NEARLY_ALL: f64 = 0.8;
         let (first, last) = self.ends(from, to, |sample| sample.group.is_some())?;
         let is_covered = last.at.duration_since(first.at) >= to.saturating_duration_since(from).mul_f64(NEARLY_ALL);
         is_covered.then_some((first, first.group?, last, last.group?))
     }
 
-    /// The most memory between two moments; where nobody looked between them, what there was before.
+    /// Returns the largest memory between two moments; if nothing was recorded between them, the value before.
     fn held_between(&self, from: Instant, to: Instant) -> Option<u64> {
         let within = self.held.iter().filter(|(at, _)| (from..=to).contains(at)).map(|(_, bytes)| *bytes).max();
         within.or_else(|| self.held.iter().rev().find(|(at, _)| *at < from).map(|(_, bytes)| *bytes))
@@ -171,7 +172,7 @@ fn usage_between(first: &Sample, last: &Sample, readings: &mut Readings) {
             put(readings, Metric::ReadRate, rise(then, now) / seconds, Source::Proc);
         }
     }
-    // Of several quotas, one inside the other, that counts which holds the probe back most.
+    // If quotas are nested, the one that throttles the probe most counts.
     let throttled = first.periods.iter().zip(&last.periods);
     let shares = throttled.filter_map(|(then, now)| then.as_ref()?.share(now.as_ref()?));
     if let Some(share) = shares.max_by(f64::total_cmp) {

@@ -1,4 +1,4 @@
-//! What the machine is and how its memory and its processors fare; read only, every field optional.
+//! Reads changing values of the machine, its memory and its processors; it never writes, and every field is optional.
 
 mod cgroup;
 mod dcgm;

@@ -1,4 +1,4 @@
-//! Who uses the processors.
+//! Measures who uses the processors.
 
 use std::fs;
 use std::time::Duration;
@@ -11,20 +11,20 @@ pub struct ProcessorTimes {
     busy: u64,
     idle: u64,
     stolen: u64,
-    /// Of the busy time, that of the given processes and of this one.
+    /// The busy time of the given processes and of this one.
     own: u64,
 }
 
-/// How the time of the processors that this process may use was spent, as shares that add up to 1.
+/// Shares of the time of the processors that this process may use; they add up to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProcessorShares {
-    /// By the given processes, and by this one.
+    /// Used by the given processes, and by this one.
     pub own: f64,
-    /// By other programs.
+    /// Used by other programs.
     pub foreign: f64,
-    /// By nobody.
+    /// Used by nobody.
     pub idle: f64,
-    /// By the hypervisor, for other machines.
+    /// Taken by the hypervisor for other machines.
     pub stolen: f64,
 }
 
@@ -38,9 +38,10 @@ impl ProcessorTimes {
         Some(Self { busy, idle, stolen, own: own + process_table::processor_ticks(std::process::id(), false)? })
     }
 
-    /// How the time since an earlier reading was spent; `None` if it is too short to say.
+    /// Returns how the time since an earlier reading was used; `None` if that time is too short.
     pub fn since(&self, earlier: &Self) -> Option<ProcessorShares> {
-        /// Half a second of one processor at the usual 100 ticks per second: the kernel counts in whole ticks.
+        /// The fewest ticks that give a share, since the kernel counts in whole ticks: half a second of one processor
+        /// at the usual 100 ticks per second.
         const FEWEST_TICKS: u64 = 50;
         let busy = self.busy.saturating_sub(earlier.busy);
         let idle = self.idle.saturating_sub(earlier.idle);
@@ -64,19 +65,22 @@ pub fn thread_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The parts of metering that are spaced by what they cost: counters and states of GPUs; counters of processes, their memory
+/// The number of metering parts that are spaced by their cost: counters of GPUs, states of GPUs, counters of processes,
+/// their memory as it grows, and walks through all of it.
 /// as it grows, and walks through all of it.
 const METERED_PARTS: u32 = 5;
 
-/// What each part may take of one processor's time, as its inverse: 0.08 %, so that all together take 0.4 % at most.
+/// The largest share of one processor's time for each part, as its inverse: 1/1250, or 0.08 %. All parts together then
+/// take at most 0.4 %, a round number.
 const SHARE_OF_TIME: u32 = 250 * METERED_PARTS;
 
-/// How long to wait from one look of a meter to the next: what is usual, or longer where a look takes long.
+/// Returns how long a meter waits from one reading to the next: the usual time, or longer if a reading takes long.
 pub fn pause_after(cost: Duration, usual: Duration) -> Duration {
     usual.max(cost * SHARE_OF_TIME)
 }
 
-/// Busy, idle and stolen ticks of some processors, from lines like `cpu0 user nice system idle iowait irq softirq steal
+/// Sums the busy, idle and stolen ticks of some processors, from lines like `cpu0 user nice system idle iowait irq
+/// softirq steal guest guest_nice`; the guests' time is already in the first two.
 /// guest guest_nice`; the guests' time is in the first two already.
 fn machine(stat: &str, allowed: &[(u32, u32)]) -> Option<(u64, u64, u64)> {
     let mut sums = (0, 0, 0);

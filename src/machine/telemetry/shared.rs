@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Where POSIX shared memory lives on Linux (shm_overview(7)).
 pub const FOLDER: &str = "/dev/shm";
 
-/// How full shared memory is.
+/// The size and the free part of shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedMemory {
     /// All of it, in bytes.
@@ -36,11 +36,11 @@ impl SharedMemory {
 pub struct SharedFile {
     /// Its name, if it still has one.
     pub path: Option<PathBuf>,
-    /// Memory that it takes, in bytes; where only the mapping can be seen, the mapping's size.
+    /// Memory that it takes, in bytes; if only the mapping can be seen, the size of the mapping.
     pub bytes: u64,
 }
 
-/// The files in shared memory that processes hold open or mapped, by inode, and so each once.
+/// Returns the files in shared memory that processes hold open or mapped, each once, by inode.
 pub fn files_of(pids: &[u32]) -> BTreeMap<u64, SharedFile> {
     let mut files = BTreeMap::new();
     for &pid in pids {
@@ -50,7 +50,7 @@ pub fn files_of(pids: &[u32]) -> BTreeMap<u64, SharedFile> {
     files
 }
 
-/// Whether a link in `/proc` leads to shared memory, and to which name, if it has one still.
+/// Whether a link in `/proc` leads to shared memory; if so, also the file's name, if it still has one.
 fn name_of(target: &str) -> Option<Option<PathBuf>> {
     let rest = target.strip_prefix(FOLDER)?.strip_prefix('/')?;
     Some((!rest.ends_with(" (deleted)")).then(|| Path::new(FOLDER).join(rest)))
@@ -60,7 +60,7 @@ fn open(pid: u32, files: &mut BTreeMap<u64, SharedFile>) {
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
         let Ok(target) = fs::read_link(entry.path()) else { continue };
         let Some(path) = target.to_str().and_then(name_of) else { continue };
-        // The link leads to the file itself, even if it has no name any more.
+        // The link leads to the file itself, even if the file has no name any more.
         let Ok(data) = fs::metadata(entry.path()) else { continue };
         if data.is_file() {
             const BLOCK: u64 = 512;

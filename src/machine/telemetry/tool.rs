@@ -1,4 +1,4 @@
-//! Programs that come with a driver, and what they print.
+//! Runs programs that come with a driver, and reads their output.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// What a program prints that ends well in time; it may hang while the driver does.
+/// Returns the output of a program that succeeds within a time limit; it may hang while the driver does.
 pub(super) fn output_within(program: &Path, arguments: &[&OsStr], limit: Duration) -> Option<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());

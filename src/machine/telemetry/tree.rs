@@ -1,18 +1,18 @@
-//! What the processes of a probe hold together.
+//! Measures the memory that the processes of a probe hold together.
 
 use std::fs;
 
-/// The memory of some processes, in bytes: what is theirs alone, and their share of what they have in common.
+/// Returns the memory of some processes, in bytes: what belongs to them alone, and their share of what they share.
 ///
-/// It is the *proportional* set size, anonymous and shared-memory pages only: a page that four processes map counts a
-/// quarter for each (`/proc/PID/smaps_rollup`, proc(5); since Linux 4.14). Pages of files are left out, for the kernel
-/// can drop them. Where that cannot be read it is the resident size, which counts such a page four times.
+/// This is the *proportional* set size of anonymous and shared-memory pages: a page that four processes map counts a
+/// quarter for each (`/proc/PID/smaps_rollup`, proc(5); since Linux 4.14). Pages of files are left out, since the
+/// kernel can drop them. If it cannot be read, the resident size is used, in which such a page counts four times.
 pub fn memory_of(pids: &[u32]) -> u64 {
     pids.iter().filter_map(|&pid| proportional(pid).or_else(|| resident(pid))).sum()
 }
 
-/// The anonymous memory of some processes, in bytes, with pages that they share counted for each: what the kernel keeps
-/// count of, so that nothing has to be walked through (`RssAnon` in `/proc/PID/status`, proc(5); since Linux 4.5).
+/// Returns the anonymous memory of some processes, in bytes, with shared pages counted for each. The kernel keeps this
+/// count, so no pages have to be walked (`RssAnon` in `/proc/PID/status`, proc(5); since Linux 4.5).
 pub fn anonymous_memory_of(pids: &[u32]) -> u64 {
     let anonymous = |pid: &u32| kib(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "RssAnon:");
     pids.iter().filter_map(anonymous).sum()

@@ -17,7 +17,7 @@ pub enum Headroom {
 }
 
 impl Headroom {
-    /// The bytes that must stay free of so many.
+    /// Returns the bytes that must stay free out of a total.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,

@@ -79,7 +79,7 @@ pub struct Names {
     pub inputs: String,
     /// The kind of device that trains, as torch names it.
     pub device: &'static str,
-    /// Whether the script has the target's own call.
+    /// Whether the script has the call of the target.
     pub has_call: bool,
     /// Whether it scales its gradients.
     pub has_scaler: bool,

@@ -1,9 +1,9 @@
 //! Reads the numbers in PyTorch's message about a lack of device memory.
 //!
-//! Of today: `CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.06 GiB
-//! is free. Process 4711 has 20.00 GiB memory in use. Including non-PyTorch memory, this process has 58.00 GiB memory in
-//! use. ...`; before 2.2: `... Tried to allocate 20.00 MiB (GPU 0; 7.93 GiB total capacity; 6.00 GiB already allocated;
-//! 12.00 MiB free; 7.00 GiB reserved in total by PyTorch)` (c10/cuda/CUDACachingAllocator.cpp).
+//! Today it is `CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.06
+//! GiB is free. Process 4711 has 20.00 GiB memory in use. Including non-PyTorch memory, this process has 58.00 GiB
+//! memory in use. ...`; before 2.2 it was `... Tried to allocate 20.00 MiB (GPU 0; 7.93 GiB total capacity; 6.00 GiB
+//! already allocated; 12.00 MiB free; 7.00 GiB reserved in total by PyTorch)` (c10/cuda/CUDACachingAllocator.cpp).
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;

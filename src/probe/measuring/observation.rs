@@ -11,7 +11,7 @@ pub(in crate::probe) struct Observation {
     pub(in crate::probe) work: Work,
     /// How much of that time the step waited for its data, in seconds; zero where it does not report it.
     pub(in crate::probe) waited: f64,
-    /// The mark of the step, as a place in [`Window::kinds`].
+    /// The mark of the step, as a place in the window's list of `kinds`.
     pub(in crate::probe) mark: Option<usize>,
     /// Steps that it stands for.
     pub(in crate::probe) steps: u64,

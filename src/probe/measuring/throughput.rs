@@ -96,8 +96,9 @@ impl Throughput {
 /// Returns for each step why it is left out, judging by the marks.
 ///
 /// A marked step is left out however long it took: leaving out only the slow ones would make the mean too good. If more
-/// than a quarter of all steps have a mark, marks are no exception, and these steps count.
+/// than a quarter of all steps have the same mark, it is no exception, and these steps count.
 fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&'k str>> {
+    /// A mark is an exception up to one step in this many: a round number.
     const MOST: u64 = 4;
     let all: u64 = observations.iter().map(|step| step.steps).sum();
     let is_rare: Vec<bool> = (0..kinds.len())
@@ -157,6 +158,7 @@ fn leave_out_refills(observations: &[Observation], left_out: &mut [Option<&str>]
 
 /// Returns the seconds per unit of work of some steps; a step without work counts as if it had done a little.
 fn times(observations: &[Observation], places: &[usize]) -> Vec<f64> {
+    /// The share of the mean work that counts for a step without work: a round number, small but not zero.
     const LITTLE: f64 = 1e-3;
     let all: f64 = places.iter().map(|&at| observations[at].work.amount).sum();
     let least = (all / count(places.len().max(1) as u64) * LITTLE).max(f64::MIN_POSITIVE);
@@ -177,6 +179,7 @@ fn isolated(observations: &[Observation], regular: &[usize], times: &[f64], larg
 
 /// Moves the cut behind isolated slow steps among the first tenth: one-time set-up is warm-up.
 fn behind_early_ones(cut: usize, steps: usize, alone: &[usize]) -> usize {
+    /// One-time set-up is looked for in the first of this many equal parts of the steps: a round number.
     const EARLY: usize = 10;
     let early = cut.max(steps / EARLY);
     alone.iter().rev().find(|&&at| (cut..early).contains(&at)).map_or(cut, |at| at + 1)

@@ -1,14 +1,15 @@
-//! What a table tells of its configs beside the objective.
+//! Reads the further columns of a table, besides the objective.
 
 use std::collections::BTreeMap;
 
 use crate::model::Measurement;
 use crate::probe::measuring::window::DATA_WAIT;
 
-/// Columns that mean the same as a metric.
+/// Columns with the same meaning as a metric.
 const SAME: &[(&str, &str)] = &[("x_power_w", "power"), ("x_avg_power_w", "power")];
 
-/// The numbers of a row in the columns whose names begin with `x_`: as metrics of these names, and of those that they mean.
+/// Returns the numbers of a row in columns whose names begin with `x_`, as metrics of these names and of those with the
+/// same meaning.
 fn metrics(headers: &csv::StringRecord, record: &csv::StringRecord) -> BTreeMap<String, f64> {
     let cells = headers.iter().zip(record).filter(|(name, _)| name.starts_with("x_"));
     let numbers = cells.filter_map(|(name, text)| Some((name, text.parse::<f64>().ok().filter(|n| n.is_finite())?)));
@@ -20,7 +21,7 @@ fn metrics(headers: &csv::StringRecord, record: &csv::StringRecord) -> BTreeMap<
     metrics
 }
 
-/// A measurement with what further columns tell, where they are there and hold a number.
+/// Adds the numbers of further columns to a measurement, where they exist.
 pub(super) fn beside(
     mut measurement: Measurement,
     headers: &csv::StringRecord,

@@ -1,4 +1,4 @@
-//! Care for a supervisor that somebody stopped, and the end of a probe without one.
+//! Wakes a supervisor that somebody stopped, and ends a probe without its supervisor.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use crate::machine::{
     shared::files_of,
 };
 
-/// How long ending processes without their supervisor may take: SIGKILL is a matter of milliseconds, unless a process waits
-/// for a driver or a file system.
+/// How long ending processes without their supervisor may take. SIGKILL takes milliseconds, unless a process waits for
+/// a driver or a file system. Round numbers: 400 rounds of 5 ms are two seconds.
 const ROUNDS: u32 = 400;
 const ROUND: Duration = Duration::from_millis(5);
 
-/// Looks whether a supervisor was stopped by a signal, and lets it go on.
+/// Checks whether a supervisor was stopped by a signal, and continues it.
 #[derive(Debug, Default)]
 pub(in super::super) struct Care {
     next: Option<Instant>,
@@ -26,13 +26,15 @@ pub(in super::super) struct Care {
 }
 
 impl Care {
-    /// Looks while the probe runs. Who stops a whole job, as batch systems do, stops this process as well within this time.
+    /// Checks while the probe runs. Whoever stops a whole job, as batch systems do, stops this process within that
+    /// time, too.
     pub(in super::super) fn look(&mut self, supervised: &Supervised, now: Instant) {
         const PATIENCE: Duration = Duration::from_secs(1);
         self.look_after(supervised.pid(), now, PATIENCE);
     }
 
-    /// Looks while the supervisor is to end the probe; whether there is no hope that it does, for somebody stops it each time.
+    /// Checks while the supervisor is to end the probe; returns whether it is hopeless because somebody stops it each
+    /// time.
     pub(in super::super) fn look_in_haste(&mut self, supervised: &Supervised, now: Instant) -> bool {
         const MOST: u32 = 5;
         self.look_after(supervised.pid(), now, Duration::ZERO);
@@ -57,19 +59,19 @@ impl Care {
     }
 }
 
-/// Lets a stopped process go on.
+/// Continues a stopped process.
 fn wake(pid: u32) {
     let _ = pid_of(pid).map(|pid| kill_process(pid, Signal::CONT));
 }
 
-/// Lets all children of this process go on that were stopped: a supervisor then notices that this process ends.
+/// Continues all stopped children of this process, so that a supervisor notices that this process ends.
 pub fn wake_all() {
     let own = std::process::id();
     let children = descendants(own).into_iter().filter(|pid| parent(*pid) == Some(own) && is_stopped(*pid));
     children.for_each(wake);
 }
 
-/// Ends a supervisor that lost its gputune, with all that it started. It is given the time to do that itself.
+/// Ends a supervisor whose gputune is gone, with everything that it started. It gets some time to do that itself.
 pub(in super::super) fn end_tree(supervisor: u32) {
     const ITS_OWN: u32 = 200;
     let begun = started(supervisor);
@@ -98,14 +100,14 @@ pub(super) fn kill_tree(supervisor: u32) {
     let _ = pid_of(supervisor).map(|pid| kill_process(pid, Signal::KILL));
 }
 
-/// Takes note of the files in shared memory that a supervisor's charges hold, before they are ended.
+/// Records the files in shared memory that a supervisor's processes hold, before they are ended.
 pub(in super::super) fn remember_shared(supervisor: u32, watch: &mut SharedWatch, own: &mut BTreeSet<u32>) {
     let charges = descendants(supervisor);
     watch.see(files_of(&charges));
     own.extend(charges);
 }
 
-/// Ends what a killed supervisor left to this process.
+/// Ends the processes that a killed supervisor left to this process.
 pub(super) fn end_orphans() {
     for _ in 0..ROUNDS {
         let orphans = descendants(std::process::id());

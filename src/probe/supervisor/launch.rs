@@ -1,5 +1,5 @@
-//! The role between fork and exec of a probe's command: it takes cover, asks to die with the supervisor, and becomes the
-//! command.
+//! The role between fork and exec of a probe's command: it enters the mount namespace, asks to die with the supervisor,
+//! and becomes the command.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
@@ -12,12 +12,12 @@ use rustix::process::Signal;
 
 use super::super::writes::{self, Layout};
 
-/// Becomes the command. Standard input is a connection to the supervisor, which tells where writes go and closes when
+/// Becomes the command. Standard input is a connection to the supervisor, which says where writes go, and closes when
 /// the command runs.
 pub(super) fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(program) = arguments.next() else { return ExitCode::FAILURE };
     let Ok(mut link) = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from) else { return ExitCode::FAILURE };
-    // Again below: another user namespace may take it back.
+    // It is set again below, since entering another user namespace may clear it.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     if let Err(error) = take_cover(&link) {
         let _ = writeln!(link, "{error}");
@@ -29,7 +29,7 @@ pub(super) fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode 
     ExitCode::from(127)
 }
 
-/// Leaves for the mount namespace that the supervisor asks for, if any; the working folder is the same there.
+/// Enters the mount namespace that the supervisor asks for, if any; the working folder stays the same there.
 fn take_cover(link: &UnixStream) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(link.try_clone()?).read_line(&mut line)?;

@@ -1,14 +1,14 @@
-//! Folders that only grow: what is compiled, downloaded or unpacked once and read ever after.
+//! Finds caches: folders that only grow, of files that are compiled, downloaded or unpacked once and then read.
 //!
-//! Thrown away after each probe they would be filled again by the next: minutes for `torch.compile`, gigabytes for a
-//! model. So their layers are kept for the whole search, and thrown away with it.
+//! If they were thrown away after each probe, the next would have to fill them again: minutes for `torch.compile`,
+//! gigabytes for a model. So their layers are kept for the whole search, and are thrown away with it.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Variables that name such a folder, by the documentation of those that read them: the XDG base directories, Hugging
-/// Face, PyTorch (hub, extensions, Inductor), Triton, CUDA, Numba, JAX and Keras.
+/// Variables that name such a folder, from the documentation of the XDG base directories, Hugging Face, PyTorch (hub,
+/// extensions, Inductor), Triton, CUDA, Numba, JAX and Keras.
 const VARIABLES: &[&str] = &[
     "XDG_CACHE_HOME",
     "HF_HOME",
@@ -26,11 +26,11 @@ const VARIABLES: &[&str] = &[
     "PYTHONPYCACHEPREFIX",
 ];
 
-/// Where they are otherwise, in the home.
+/// The default places of such folders in the home.
 const IN_HOME: &[&str] = &[".cache", ".triton", ".nv/ComputeCache", ".keras"];
 
-/// The folders of these variables, of this home, and of a Python environment whose modules are not compiled yet;
-/// none lies in another.
+/// Returns the folders of these variables, of this home, and of a Python environment whose modules are not compiled
+/// yet; no folder lies in another.
 pub(super) fn folders(env: &BTreeMap<String, String>, home: Option<&Path>, prefix: Option<&Path>) -> Vec<PathBuf> {
     let value = |name: &str| env.get(name).cloned().or_else(|| std::env::var(name).ok());
     let mut folders: Vec<PathBuf> = VARIABLES.iter().filter_map(|name| value(name)).map(PathBuf::from).collect();
@@ -56,7 +56,7 @@ pub(super) fn environment_of(program: &str, cwd: &Path, env: &BTreeMap<String, S
         let path = env.get("PATH").cloned().or_else(|| std::env::var("PATH").ok())?;
         std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())?
     };
-    // Not canonical: the interpreter of a virtual environment is a link to another.
+    // The path is not resolved, because the interpreter of a virtual environment is a link to another one.
     let prefix = path.parent()?.parent()?.canonicalize().ok()?;
     site_packages(&prefix).map(|_| prefix)
 }
@@ -66,7 +66,7 @@ fn site_packages(prefix: &Path) -> Option<PathBuf> {
     libraries.filter(|folder| folder.is_dir()).last()
 }
 
-/// Whether modules were compiled when they were installed, or on first use; some installers leave it to that.
+/// Whether modules were compiled at installation or on first use; some installers leave it to the latter.
 fn is_compiled(prefix: &Path) -> bool {
     let Some(packages) = site_packages(prefix) else { return true };
     let packages = fs::read_dir(packages).into_iter().flatten().flatten().map(|entry| entry.path());

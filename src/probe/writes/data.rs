@@ -1,21 +1,22 @@
-//! Folders of data: many files that are read, hardly ever written.
+//! Finds data folders: those with many files that are read and hardly ever written.
 //!
-//! Opening a file through a layer costs some microseconds more than opening it as it is, which a loader of small files
-//! feels. So folders that hold very many files are not covered but made read-only, where nothing is lost either; a probe
-//! that wants to write into one is repeated with a layer over it.
+//! Opening a file through a layer takes some microseconds longer, which a loader of small files feels. So folders with
+//! very many files are not covered but made read-only, which protects them as well. If a probe wants to write into one,
+//! it is repeated with a layer over it.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Files beyond which a folder is one of data.
+/// The number of files from which on a folder counts as data. The limits here are round numbers that bound the time of
+/// the search for such folders.
 const MANY: usize = 1000;
-/// Folders side by side, as those of classes are, that are taken together.
+/// The number of folders side by side, as those of classes are, from which on they are counted together.
 const SIDE_BY_SIDE: usize = 8;
 /// How deep the files of a class may lie.
 const DEPTH_OF_CLASSES: usize = 3;
-/// How deep they are looked for, how many are enough, and for how long.
+/// How deep data folders are looked for, how many are enough, and for how long.
 const DEPTH: usize = 5;
 const MOST: usize = 48;
 const LONGEST: Duration = Duration::from_millis(400);
@@ -47,7 +48,7 @@ const WRITTEN: &[&str] = &[
     "gputune-out",
 ];
 
-/// The folders of data below others; never one that holds, or lies in, a folder of `not`.
+/// Returns the data folders below others; none that contains, or lies in, a folder of `not`.
 pub(super) fn folders(below: &[PathBuf], not: &[PathBuf]) -> BTreeSet<PathBuf> {
     let mut search = Search { not, found: BTreeSet::new(), deadline: Instant::now() + LONGEST };
     for start in below {
@@ -92,7 +93,7 @@ impl Search<'_> {
         files
     }
 
-    /// Whether its folders stand side by side with files in each, and have many together.
+    /// Whether its folders stand side by side with files in each, and have many files together.
     fn holds_classes(&self, contents: &Contents) -> bool {
         let (mut files, mut with_files) = (contents.files, 0);
         if contents.folders.len() < SIDE_BY_SIDE || contents.folders.iter().any(|folder| is_written(folder)) {
@@ -116,7 +117,7 @@ fn is_written(folder: &Path) -> bool {
     name.starts_with('.') || WRITTEN.contains(&name.as_str())
 }
 
-/// What is directly in a folder; counting ends where it is many.
+/// The direct contents of a folder; counting ends at many.
 struct Contents {
     files: usize,
     folders: Vec<PathBuf>,
@@ -169,7 +170,7 @@ mod tests {
         let expected: BTreeSet<_> =
             [project.join("data/flat"), project.join("nested"), project.join("photos/train")].into();
         assert_eq!(found, expected);
-        // The working folder is written to, whatever is in it.
+        // The working folder is written to, whatever it contains.
         let flat = project.join("data/flat");
         assert_eq!(folders(std::slice::from_ref(&flat), std::slice::from_ref(&flat)), BTreeSet::new());
         assert_eq!(folders(std::slice::from_ref(&flat), &[flat.join("inner/gputune-out")]), BTreeSet::new());

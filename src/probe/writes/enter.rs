@@ -1,8 +1,8 @@
-//! Making a probe's mount namespace, from within the process that becomes the command.
+//! Makes a probe's mount namespace, from within the process that becomes the command.
 //!
-//! Nothing reaches the mounts of others: all are made private first. The new root is put together at an empty folder,
-//! and everything else goes with the old one (pivot_root(2), `pivot_root(".", ".")`). When the last process of the probe
-//! ends, the kernel takes all of it down.
+//! Mounts of others are never affected: all mounts are made private first. The new root is put together at an empty
+//! folder, and everything else disappears with the old root (pivot_root(2), `pivot_root(".", ".")`). When the last
+//! process of the probe ends, the kernel removes all of it.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use super::layout::{Layer, Layout, Refused, Stage, Step};
 use crate::machine::namespaces;
 
-/// Leaves for a namespace of its own. The process has one thread.
+/// Enters a namespace of its own. The process must have a single thread.
 pub(in crate::probe) fn enter(layout: &Layout) -> Result<(), Refused> {
     let refused = |stage: Stage| move |error: io::Error| Refused { stage, errno: error.raw_os_error().unwrap_or(0) };
     namespaces::own_mounts(layout.user.is_some()).map_err(io::Error::from).map_err(refused(Stage::Namespace))?;
@@ -35,7 +35,7 @@ pub(in crate::probe) fn enter(layout: &Layout) -> Result<(), Refused> {
     turn(&layout.root).map_err(refused(Stage::Root))
 }
 
-/// User and group are themselves inside, so that files look as they do outside (user_namespaces(7)).
+/// Maps user and group to themselves, so that files look the same inside as outside (user_namespaces(7)).
 fn map(user: u32, group: u32) -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
@@ -56,7 +56,7 @@ fn carry_out(step: &Step, layout: &Layout) -> io::Result<()> {
                 rustix::mount::mount_bind(folder, &target)
             };
             match bound {
-                // What is gone meanwhile, or hidden by another mount, needs no place.
+                // A folder that is gone by now, or hidden by another mount, needs no mount point.
                 Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
                 bound => bound?,
             }
@@ -69,7 +69,7 @@ fn carry_out(step: &Step, layout: &Layout) -> io::Result<()> {
     }
 }
 
-/// A folder as it is called while the new root is not the root yet.
+/// Returns the path of a folder while the new root is not the root yet.
 fn inside(root: &Path, folder: &Path) -> PathBuf {
     root.join(folder.strip_prefix("/").unwrap_or(folder))
 }
@@ -79,7 +79,7 @@ fn read_only(target: &Path, kept: MountFlags) -> io::Result<()> {
     Ok(rustix::mount::mount_remount(target, flags, c"")?)
 }
 
-/// The options that a mount has, which a mount in a user namespace may not lose.
+/// Returns the options of a mount that a mount in a user namespace must keep.
 fn flags_of(target: &Path) -> io::Result<MountFlags> {
     // They have the same numbers in statvfs(3) as in mount(2), except `relatime`.
     const SAME: MountFlags =
@@ -108,17 +108,17 @@ fn cover(layer: &Layer, target: &Path, user_attributes: bool) -> io::Result<()> 
     if layer.below != layer.folder {
         fs::create_dir_all(target)?;
     }
-    // By numbers, for a comma or a colon in a path would end an option.
+    // Uses file descriptors, because a comma or a colon in a path would end an option.
     let open = |path: &Path| rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let (below, upper, work) = (open(&layer.below)?, open(&layer.upper())?, open(&layer.work())?);
     let [below, upper, work] = [below.as_raw_fd(), upper.as_raw_fd(), work.as_raw_fd()];
     let mut options = format!(
         "lowerdir=/proc/self/fd/{below},upperdir=/proc/self/fd/{upper},workdir=/proc/self/fd/{work},index=off,xino=off"
     );
-    // With attributes of users, folders that were there cannot be renamed.
+    // With user attributes, folders that existed before cannot be renamed.
     options += if user_attributes { ",userxattr" } else { ",redirect_dir=on,metacopy=off" };
     if !layer.is_shared {
-        // Nobody needs it on the disk: nothing waits for that.
+        // The layer need not survive a crash, so nothing waits for the disk.
         options += ",volatile";
     }
     mount_overlay(target, &options)
@@ -130,7 +130,7 @@ fn mount_overlay(target: &Path, options: &str) -> io::Result<()> {
         Ok(rustix::mount::mount("gputune", target, "overlay", MountFlags::empty(), Some(data.as_c_str()))?)
     };
     match mount(options) {
-        // Before Linux 5.10 there is no `volatile`; some kernels are built without `redirect_dir`.
+        // `volatile` does not exist before Linux 5.10; some kernels are built without `redirect_dir`.
         Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
             let plain: Vec<&str> = options
                 .split(',')
@@ -142,17 +142,17 @@ fn mount_overlay(target: &Path, options: &str) -> io::Result<()> {
     }
 }
 
-/// A covered folder has the mode and the owner of what takes the writes, so that gets those of the folder.
+/// Gives the folder that takes the writes the mode and owner of the covered folder, since these are what shows.
 fn make_like(folder: &Path, like: &fs::Metadata) -> io::Result<()> {
     let now = fs::metadata(folder)?;
     if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
-        // In a user namespace nobody else's folder can be made; then it is this user's.
+        // In a user namespace no folder of another user can be made; it then belongs to this user.
         let _ = std::os::unix::fs::chown(folder, Some(like.uid()), Some(like.gid()));
     }
     fs::set_permissions(folder, fs::Permissions::from_mode(like.permissions().mode() & 0o7777))
 }
 
-/// Makes the folder the root, and forgets the old one.
+/// Makes the folder the root, and detaches the old one.
 fn turn(root: &Path) -> io::Result<()> {
     std::env::set_current_dir(root)?;
     rustix::process::pivot_root(".", ".")?;
@@ -160,7 +160,7 @@ fn turn(root: &Path) -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// Tries a layout out: writes to each layer, and opens a file that was there for writing.
+/// Tries a layout: writes to each layer, and opens an existing file for writing.
 pub(super) fn rehearse(layout: &Layout, there_before: Option<&Path>) -> Result<(), Refused> {
     enter(layout)?;
     let refused = |stage: Stage| move |error: io::Error| Refused { stage, errno: error.raw_os_error().unwrap_or(0) };
@@ -173,12 +173,12 @@ pub(super) fn rehearse(layout: &Layout, there_before: Option<&Path>) -> Result<(
         write_into(&layer.folder).map_err(refused(stage))?;
     }
     let Some(file) = there_before else { return Ok(()) };
-    // Opening is enough: the file is copied up.
+    // Opening is enough, since it copies the file up.
     let opened = File::options().write(true).open(file);
     opened.map(drop).map_err(refused(Stage::Change { file: file.to_owned() }))
 }
 
-/// Whether a layer is what is seen at its folder in the end.
+/// Whether a layer is what is finally seen at its folder.
 fn covering(layout: &Layout, layer: &Layer) -> bool {
     let last = layout.steps.iter().rev().find(|step| step.folder() == layer.folder);
     last.is_some_and(|step| matches!(step, Step::Layer(found) if found == layer))

@@ -1,4 +1,4 @@
-//! What a probe's mount namespace looks like: which folder is covered with what, in order.
+//! The layout of a probe's mount namespace: which folder is covered with what, in order.
 
 use std::path::{Path, PathBuf};
 
@@ -9,41 +9,41 @@ use serde::{Deserialize, Serialize};
 pub(in crate::probe) struct Layout {
     /// User and group to map to themselves in a user namespace; none where this user may mount without one.
     pub(super) user: Option<(u32, u32)>,
-    /// Whether layers keep their marks in `user.*` attributes, as they must in a user namespace (kernel documentation,
-    /// filesystems/overlayfs.rst, "User xattr").
+    /// Whether layers keep their marks in `user.*` attributes, as is necessary in a user namespace (kernel
+    /// documentation, filesystems/overlayfs.rst, "User xattr").
     pub(super) user_attributes: bool,
     /// The empty folder at which the new root is put together.
     pub(super) root: PathBuf,
     pub(super) steps: Vec<Step>,
 }
 
-/// One thing to mount. `folder` is a path in the new root; all others are paths as they are now.
+/// One mount. `folder` is a path in the new root; all other paths are as they are now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Step {
     /// Everything that is mounted now.
     Everything,
-    /// No more writing at a mount, whose other options are kept.
+    /// Makes a mount read-only; its other options are kept.
     ReadOnly { folder: PathBuf, flags: u32 },
-    /// A layer that takes what is written to a folder.
+    /// A layer that takes the writes to a folder.
     Layer(Layer),
-    /// A file or folder as it is, at its own place; with what is mounted below if `whole`.
+    /// A file or folder as it is, in its own place; with everything mounted below if `whole`.
     AsItIs { folder: PathBuf, read_only: bool, whole: bool },
-    /// An empty folder in place of one.
+    /// An empty folder in place of another.
     Empty { folder: PathBuf },
 }
 
-/// What is written to a folder, and where it goes.
+/// A layer for the writes to a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Layer {
     pub(super) folder: PathBuf,
-    /// What lies below; the folder itself, unless that is not there.
+    /// The lower folder: the folder itself, unless it does not exist.
     pub(super) below: PathBuf,
     /// Holds the folders `upper` and `work`.
     pub(super) store: PathBuf,
     /// The size of a file system in memory to mount at `store` first.
     pub(super) memory_bytes: Option<u64>,
-    /// Whether other probes of the search see what was written, too; then it must survive as it is.
+    /// Whether other probes of the search see the writes, too; then they must be kept safely.
     pub(super) is_shared: bool,
 }
 
@@ -58,7 +58,7 @@ impl Layer {
 }
 
 impl Step {
-    /// The folder of which it is.
+    /// Returns the folder that it covers.
     pub(super) fn folder(&self) -> &Path {
         match self {
             Self::Everything => Path::new("/"),
@@ -76,7 +76,7 @@ pub(in crate::probe) struct Refused {
     pub(super) errno: i32,
 }
 
-/// What was being done.
+/// The step that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Stage {
@@ -95,7 +95,7 @@ pub(super) enum Stage {
     Change {
         file: PathBuf,
     },
-    /// The rehearsal itself could not be run, or did not end.
+    /// The rehearsal itself could not be run, or did not finish.
     Rehearsal,
 }
 

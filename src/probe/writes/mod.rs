@@ -1,8 +1,9 @@
-//! Where a probe's writes go, so that nothing of the user's is changed.
+//! Protects the user's files from a probe's writes.
 //!
-//! Best is a *scratch layer*: the probe runs in a mount namespace of its own in which overlays cover whatever it may
-//! write to, and what it wrote is thrown away. Where that cannot be had, guards in an adapter's hook keep it off files
-//! that were there. What can be had is tried out, not guessed. `docs/writes.md` says what is protected, and what is not.
+//! The best protection is a *scratch layer*: the probe runs in a mount namespace of its own, in which overlays cover
+//! everything it may write to, and its writes are thrown away. Where that is not possible, guards in an adapter's hook
+//! keep the probe off existing files. What is possible is found by trying. `docs/writes.md` says what is protected, and
+//! what is not.
 
 mod caches;
 mod data;
@@ -48,7 +49,7 @@ pub enum Writes {
     Allow,
 }
 
-/// What is asked for.
+/// The protection that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct WritesWish {
     /// What must hold; none for the best that can be had.
@@ -57,27 +58,27 @@ pub struct WritesWish {
     pub scratch_size: Option<Headroom>,
 }
 
-/// What holds for the probes of a search.
+/// The protection in effect for the probes of a search.
 #[derive(Debug)]
 pub struct Protection {
     writes: Writes,
-    /// Why nothing better holds, where better was sought.
+    /// The reason why no better protection is in effect, if a better one was tried.
     reason: Option<String>,
     scratch: Option<Scratch>,
-    /// Where guards bring writes, and how many bytes of them.
+    /// Where guards redirect writes, and the most bytes of them.
     guarded: Option<(Store, u64)>,
 }
 
-/// What was asked for cannot be had.
+/// The requested protection is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WritesError {
-    /// No scratch layer.
+    /// A scratch layer is not possible.
     #[error("`writes = \"scratch\"` cannot be had: {reason}")]
     NoScratch {
         /// Why not.
         reason: String,
     },
-    /// No hook to guard with.
+    /// There is no hook to guard with.
     #[error("`writes = \"guard\"` needs an adapter: the guards are in its hook")]
     NoHook,
 }
@@ -95,11 +96,11 @@ impl WritesError {
 }
 
 impl Protection {
-    /// Finds out what can be had for a step whose logs go into `out`, by trying it; of a folder that is not there yet,
-    /// the one above takes what is tried. `supervisor` is the executable that starts probes.
+    /// Finds by trying which protection is possible for a step whose logs go into `out`; if that folder does not exist
+    /// yet, it tries in the one above. `supervisor` is the executable that starts probes.
     ///
     /// # Errors
-    /// What is wished for cannot be had.
+    /// The requested protection is not possible.
     pub fn find(template: &StepTemplate, wish: WritesWish, supervisor: &Path, out: &Path) -> Result<Self, WritesError> {
         let has_hook = template.apply.adapter.is_some();
         let none = Self { writes: Writes::Allow, reason: None, scratch: None, guarded: None };
@@ -125,8 +126,8 @@ impl Protection {
         Ok(Self { writes, reason, guarded, ..none })
     }
 
-    /// Where the writes of one probe go, if not to where the script says; `own` are folders of gputune's that it reads
-    /// and writes as they are.
+    /// Returns where the writes of one probe go, unless they go where the script says. The probe reads and writes
+    /// `own`, gputune's folders, directly.
     pub(super) fn for_probe(&self, name: &str, own: &[PathBuf]) -> io::Result<Option<ProbeScratch>> {
         match (&self.scratch, &self.guarded) {
             (Some(scratch), _) => scratch.for_probe(name, own).map(Some),
@@ -135,18 +136,18 @@ impl Protection {
         }
     }
 
-    /// The folder that takes writes, to be removed at the end of the search.
+    /// Returns the folder that takes the writes; remove it at the end of the search.
     pub(super) fn store(&self) -> Option<&Path> {
         let of_guards = self.guarded.as_ref().map(|(store, _)| store.path());
         self.scratch.as_ref().map(Scratch::store).or(of_guards)
     }
 
-    /// Covers from now on what was taken for data, and is written to, as these lines say; whether there is any.
+    /// From now on covers data folders that were written to, according to these lines; returns whether there are any.
     pub(super) fn cover_written(&mut self, lines: &[String]) -> bool {
         self.scratch.as_mut().is_some_and(|scratch| scratch.cover_written(lines))
     }
 
-    /// What holds.
+    /// Returns the kind of protection in effect.
     pub fn writes(&self) -> Writes {
         self.writes
     }
@@ -161,7 +162,7 @@ impl Protection {
         self.scratch.as_ref().map(Scratch::read_only).unwrap_or_default()
     }
 
-    /// The name of what holds, as the spec and the hook know it.
+    /// Returns the name of the protection, as in the spec and for the hook.
     pub(super) fn name(&self) -> &'static str {
         match self.writes {
             Writes::Scratch => "scratch",
@@ -170,7 +171,7 @@ impl Protection {
         }
     }
 
-    /// The same in one line, behind `writes`.
+    /// Describes it in one line, after `writes`.
     pub fn line(&self) -> String {
         let why = self.reason.as_ref().map(|reason| format!("; no scratch layer: {reason}")).unwrap_or_default();
         match (&self.scratch, self.writes) {
@@ -195,7 +196,7 @@ impl Protection {
         }
     }
 
-    /// What to be warned of before the first probe: that nothing protects, although nobody asked for that.
+    /// Returns a warning before the first probe if nothing protects files although nobody asked for that.
     pub fn warning(&self) -> Option<String> {
         let reason = self.reason.as_ref().filter(|_| self.writes == Writes::Allow)?;
         Some(format!(

@@ -1,4 +1,4 @@
-//! What is mounted where, as `/proc/self/mountinfo` tells (proc_pid_mountinfo(5)).
+//! Reads the mounts from `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,7 +14,7 @@ pub(super) struct Mount {
     pub(super) target: PathBuf,
     pub(super) kind: Kind,
     pub(super) is_read_only: bool,
-    /// The mount's own options, which a mount in a user namespace must keep.
+    /// The mount's own options, which must be kept in a user namespace.
     pub(super) flags: MountFlags,
 }
 
@@ -25,11 +25,11 @@ pub(super) enum Kind {
     Disk,
     /// Files in memory.
     Memory,
-    /// What the kernel and services say of themselves, devices and sockets: no files of anybody's.
+    /// Information of the kernel and of services, devices and sockets: no files of users.
     System,
 }
 
-/// File systems of the kernel's own (`nodev` in /proc/filesystems), which hold no one's files.
+/// The kernel's own file systems (`nodev` in /proc/filesystems), which hold no files of users.
 const OF_THE_KERNEL: &[&str] = &[
     "proc",
     "sysfs",
@@ -55,10 +55,11 @@ const OF_THE_KERNEL: &[&str] = &[
     "fuse.portal",
 ];
 
-/// Folders of devices, of the kernel and of running services, whatever is mounted there (FHS 3.0, sections 3.5, 3.15 and 6.1).
+/// Folders of devices, the kernel and running services, whatever is mounted there (FHS 3.0, sections 3.5, 3.15 and
+/// 6.1).
 pub(super) const OF_SERVICES: &[&str] = &["/proc", "/sys", "/dev", "/run"];
 
-/// All mounts that can be seen, in the order in which they were made; of several at one place the last.
+/// Returns all visible mounts, in the order in which they were made; of several at one place, the last.
 pub(super) fn read() -> io::Result<Vec<Mount>> {
     Ok(parse(&fs::read("/proc/self/mountinfo")?))
 }
@@ -69,7 +70,7 @@ fn parse(text: &[u8]) -> Vec<Mount> {
         mounts.retain(|earlier| earlier.target != mount.target);
         mounts.push(mount);
     }
-    // What lies below a mount that came later is hidden by it, unless that is where it was mounted.
+    // A mount hides what lies below it and was mounted earlier.
     mounts.sort_by_key(|mount| mount.target.components().count());
     mounts
 }
@@ -106,7 +107,7 @@ fn flags(options: &str) -> MountFlags {
     given.filter_map(|option| NAMES.iter().find(|(name, _)| *name == option)).map(|(_, flag)| *flag).collect()
 }
 
-/// Spaces, tabs, newlines and backslashes are written as octal numbers, such as `\040`.
+/// Decodes octal numbers such as `\040`, in which spaces, tabs, newlines and backslashes are written.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,9 +1,9 @@
-//! Which folders a job may write to, and so which are covered with a layer.
+//! Decides which folders are covered with a layer, because a job may write to them.
 //!
-//! Where this process may mount, that is the root and every other file system that can be written to. Where it needs a
-//! user namespace for that, the kernel refuses a layer over folders with inherited mounts below, and cannot copy up
-//! folders of other users (since Linux 6.2, "ovl: fail on invalid uid/gid mapping at copy up"); so there it is each
-//! topmost folder that this user may write to, and everything else becomes read-only.
+//! If this process may mount, these are the root and every other writable file system. If it needs a user namespace for
+//! that, the kernel refuses a layer over folders with inherited mounts below, and cannot copy up folders of other users
+//! (since Linux 6.2, "ovl: fail on invalid uid/gid mapping at copy up"). Then these are the topmost folders that this
+//! user may write to, and everything else becomes read-only.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -14,23 +14,23 @@ use rustix::fs::Access;
 
 use super::mounts::{Kind, Mount, any_below};
 
-/// How deep below a mount folders are looked for that this user may write to, and how many are looked at. What is not
-/// found stays read-only; folders that the job names are found however deep they are.
+/// How deep below a mount writable folders are looked for, and how many folders are examined. Folders that are not
+/// found stay read-only; those that the job names are found at any depth. Round numbers.
 const DEPTH: usize = 3;
 const MOST_LOOKED_AT: usize = 4000;
 
-/// Where layers, and so writes, are possible.
+/// The folders in which layers, and so writes, are possible.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Places {
-    /// To be covered, parents first, with the kind of file system that each is on.
+    /// Folders to cover, parents first, with the kind of file system of each.
     pub(super) covered: Vec<(PathBuf, Kind)>,
-    /// Mounts that stay as they are, with what is mounted below.
+    /// Mounts that stay as they are, with everything mounted below.
     pub(super) as_they_are: Vec<PathBuf>,
-    /// Mounts on which nothing can be written any more.
+    /// Mounts that become read-only.
     pub(super) read_only: Vec<Mount>,
 }
 
-/// The places of a user who may mount.
+/// Returns the places for a user who may mount.
 pub(super) fn of_mounts(mounts: &[Mount], own: &Path) -> Places {
     let mut places = Places::default();
     for mount in mounts {
@@ -50,7 +50,8 @@ pub(super) fn of_mounts(mounts: &[Mount], own: &Path) -> Places {
     places
 }
 
-/// The places of a user who may mount only in a user namespace; `named` are folders that the job is known to use.
+/// Returns the places for a user who may mount only in a user namespace; `named` are folders that the job is known to
+/// use.
 pub(super) fn of_user(mounts: &[Mount], named: &[PathBuf]) -> Places {
     let mut places = Places::default();
     let real = |mount: &&Mount| mount.kind != Kind::System && !mount.is_read_only;
@@ -67,7 +68,7 @@ pub(super) fn of_user(mounts: &[Mount], named: &[PathBuf]) -> Places {
             queue.extend(folders_in(&folder, mounts).map(|inner| (inner, depth + 1)));
         }
     }
-    // Within a covered folder all is covered, except other mounts, which have layers of their own.
+    // In a covered folder everything is covered except other mounts, which have layers of their own.
     let covered = found.iter().filter(|folder| {
         let device = mount_of(folder, mounts).map(|mount| &mount.target);
         !folder
@@ -84,7 +85,8 @@ pub(super) fn of_user(mounts: &[Mount], named: &[PathBuf]) -> Places {
     places
 }
 
-/// Folders of others between a covered one and this: they cannot be copied up, so each has a layer of its own.
+/// Returns folders of other users between a covered folder and this one. They cannot be copied up, so each has its own
+/// layer.
 fn strangers_above(folder: &Path, covered: &BTreeSet<PathBuf>, mounts: &[Mount]) -> Vec<PathBuf> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let is_strange =
@@ -94,7 +96,7 @@ fn strangers_above(folder: &Path, covered: &BTreeSet<PathBuf>, mounts: &[Mount])
     above.map(Path::to_owned).collect()
 }
 
-/// The topmost folder on the way to this one that can be covered.
+/// Returns the topmost folder above this one that can be covered.
 fn topmost(folder: &Path, mounts: &[Mount]) -> Option<PathBuf> {
     let mut way: Vec<&Path> = folder.ancestors().collect();
     way.reverse();
@@ -120,8 +122,8 @@ pub(super) fn mount_of<'m>(folder: &Path, mounts: &'m [Mount]) -> Option<&'m Mou
     holding.max_by_key(|mount| mount.target.components().count())
 }
 
-/// Folders in shared memory: data that somebody put there to read it fast. Segments beside them are shared with other
-/// programs, and stay.
+/// Returns folders in shared memory: data that somebody put there for fast reading. Segments beside them are shared
+/// with other programs, and stay.
 fn shared_memory_folders() -> impl Iterator<Item = (PathBuf, Kind)> {
     let entries = fs::read_dir(crate::machine::shared::FOLDER).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
@@ -171,7 +173,7 @@ mod tests {
         let home = folder.path().join("home/me");
         fs::create_dir_all(home.join("project/data")).unwrap();
         let mounts = [mount(Path::new("/"), Kind::Disk, false), mount(&home.join("project/data"), Kind::Disk, false)];
-        // What has a mount below cannot be covered itself.
+        // A folder with a mount below cannot be covered itself.
         let project = home.join("project");
         let places = of_user(&mounts, std::slice::from_ref(&project));
         let covered: Vec<_> = places.covered.iter().map(|(place, _)| place.as_path()).collect();

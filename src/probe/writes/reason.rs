@@ -1,4 +1,4 @@
-//! Why a scratch layer cannot be had, and what a probe's errors say of it, in words.
+//! Explains why a scratch layer is not possible, and what a probe's errors have to do with it.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::layout::{Refused, Stage};
 
 impl Refused {
-    /// What was refused, and why, in words.
+    /// Describes what was refused, and why.
     pub(in crate::probe) fn words(&self, in_user_namespace: bool) -> String {
         let setting =
             |name: &str| fs::read_to_string(format!("/proc/sys/{name}")).ok().map(|text| text.trim().to_owned());
@@ -52,7 +52,7 @@ fn said_by(errno: i32) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// The setting of the kernel that forbids user namespaces: Debian's, AppArmor's as Ubuntu has it since 23.10, and
+/// Returns the kernel setting that forbids user namespaces: Debian's, AppArmor's as in Ubuntu since 23.10, or those of
 /// namespaces(7).
 fn forbidding(setting: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     const FORBIDDING: &[(&str, &str, &str)] = &[
@@ -64,13 +64,13 @@ fn forbidding(setting: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     FORBIDDING.iter().find(forbids).map(|(_, value, name)| format!("{name} is {value}"))
 }
 
-/// Whether a line says that a file system is read-only: glibc's text of `EROFS`, and Python's number.
+/// Whether a line reports a read-only file system: by glibc's text of `EROFS`, or Python's number.
 pub(super) fn is_read_only_error(line: &str) -> bool {
     line.contains("Read-only file system") || line.contains("[Errno 30]") || line.contains("os error 30")
 }
 
-/// What a probe's errors have to do with its layer, and what to do: by glibc's texts of `ENOSPC`, `EROFS`, `EOVERFLOW`
-/// and `EXDEV`.
+/// Explains what a probe's errors have to do with its layer, and what to do, from glibc's texts of `ENOSPC`, `EROFS`,
+/// `EOVERFLOW` and `EXDEV`.
 pub(in crate::probe) fn of_lines<'l>(mut lines: impl Iterator<Item = &'l String>) -> Option<&'static str> {
     const TEXTS: &[(&str, &str)] = &[
         (

@@ -1,4 +1,4 @@
-//! Trying a layout out in a process of its own, before the first probe.
+//! Tries a layout in a process of its own, before the first probe.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ use super::layout::{Layout, Refused, Stage};
 /// The first argument that chooses this role of the supervisor's executable.
 pub(in crate::probe) const REHEARSE: &str = "__rehearse";
 
-/// How long it may take; a file system that does not answer ends it.
+/// The time limit of a rehearsal; a file system that does not answer would block it for ever. A round number.
 const LONGEST: Duration = Duration::from_secs(10);
 
 #[derive(Serialize, Deserialize)]
@@ -24,7 +24,7 @@ struct Request {
     there_before: Option<PathBuf>,
 }
 
-/// Tries a layout out; `there_before` is a file that the probe must be able to change.
+/// Tries a layout; `there_before` is an existing file that the probe must be able to change.
 pub(super) fn rehearse(executable: &Path, layout: &Layout, there_before: Option<&Path>) -> Result<(), Refused> {
     let request = Request { layout: layout.clone(), there_before: there_before.map(Path::to_owned) };
     let failed = |error: io::Error| Refused { stage: Stage::Rehearsal, errno: error.raw_os_error().unwrap_or(0) };
@@ -52,7 +52,7 @@ fn ask(executable: &Path, request: &Request) -> io::Result<Result<(), Refused>> 
     Ok(serde_json::from_str(&answer)?)
 }
 
-/// The role itself: reads what to try from standard input, and answers there.
+/// Runs the role itself: reads the layout from standard input and answers there.
 pub(in crate::probe) fn answer() -> io::Result<()> {
     let mut link = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut line = String::new();

@@ -1,7 +1,7 @@
-//! How much a probe's scratch layer holds, so that it ends before the disk is full.
+//! Checks how much a probe's scratch layer holds, so that the probe ends before the disk is full.
 //!
-//! Asking the file system how much is free costs a microsecond; only where that fell by as much as is allowed are the
-//! layer's files counted, for others may have written, too.
+//! Asking the file system for its free space takes a microsecond. Only if that space has shrunk by the allowed amount
+//! are the layer's files counted, since others may have written, too.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use super::store::bytes_in;
 use crate::model::quantity::show_bytes;
 
-/// Room on a disk that is left for others, however much is allowed.
+/// The free space on a disk that is left for others, whatever is allowed: a round number.
 const RESERVE: u64 = 128 << 20;
-/// How long a count holds.
+/// How long a count is used: a round number.
 const COUNT_HOLDS: Duration = Duration::from_secs(1);
 
 /// Watches one probe's layer.
@@ -28,7 +28,7 @@ impl Room {
         Self { folder: folder.to_owned(), most_bytes, free_at_first: free_bytes(folder).unwrap_or(0), counted: None }
     }
 
-    /// That it is full, in words, if it is.
+    /// Returns a message that it is full, if it is.
     pub(in crate::probe) fn look(&mut self, now: Instant) -> Option<String> {
         let free = free_bytes(&self.folder)?;
         let is_short = free < RESERVE && self.free_at_first > free;
@@ -54,7 +54,7 @@ impl Room {
     }
 }
 
-/// Bytes that this user may still write where a folder is.
+/// Returns the bytes that this user may still write in a folder's file system.
 pub(super) fn free_bytes(folder: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(folder).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
@@ -71,7 +71,7 @@ mod tests {
         let mut room = Room::new(folder.path(), 1 << 20);
         let begin = Instant::now();
         assert_eq!(room.look(begin), None);
-        // As if others had written what is missing.
+        // As if others had written the missing amount.
         room.free_at_first += 1 << 30;
         assert_eq!(room.look(begin), None);
         fs::write(folder.path().join("checkpoint"), vec![1; 2 << 20]).unwrap();

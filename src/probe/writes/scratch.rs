@@ -1,4 +1,4 @@
-//! The scratch layer of a search: what is covered, found by trying it out, and each probe's part of it.
+//! The scratch layer of a search: the folders that are covered, found by trying, and each probe's part of it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,13 +14,13 @@ use super::surroundings::Surroundings;
 use super::{data, reason, rehearsal};
 use crate::model::Headroom;
 
-/// Folders of the system's own files, which nobody's job is to write to (FHS 3.0, sections 3 and 4).
+/// Folders of the system's own files, to which no job should write (FHS 3.0, sections 3 and 4).
 const OF_THE_SYSTEM: &[&str] = &["/bin", "/boot", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];
 
-/// Tries until one holds: each leaves out a folder that cannot be covered.
+/// The most attempts; each leaves out a folder that cannot be covered. A round number.
 const MOST_TRIES: usize = 24;
 
-/// What is covered in each probe of a search.
+/// The folders that are covered in each probe of a search.
 #[derive(Debug)]
 pub(super) struct Scratch {
     store: Store,
@@ -29,26 +29,26 @@ pub(super) struct Scratch {
     places: Places,
     /// Folders of data and of the system, which are read-only instead.
     data: BTreeSet<PathBuf>,
-    /// Folders that only grow, each with the folder below its layer.
+    /// Caches, each with the folder that keeps its layer.
     caches: Vec<(PathBuf, PathBuf)>,
     pipes: Vec<PathBuf>,
-    /// Working folder, home and what the command names.
+    /// The working folder, the home, and what the command names.
     near: Vec<PathBuf>,
     most_bytes: u64,
     free_bytes: u64,
 }
 
-/// Where one probe's writes go; it goes when dropped.
+/// The place of one probe's writes, which is removed when dropped.
 #[derive(Debug)]
 pub(in crate::probe) struct ProbeScratch {
     pub(in crate::probe) folder: PathBuf,
-    /// The mount namespace; none where guards bring the writes here.
+    /// The mount namespace; `None` where guards redirect writes here.
     pub(in crate::probe) layout: Option<Layout>,
     pub(in crate::probe) room: Room,
 }
 
 impl ProbeScratch {
-    /// A folder for guards to bring writes to.
+    /// Makes a folder to which guards redirect writes.
     pub(super) fn without_layers(folder: PathBuf, most_bytes: u64) -> io::Result<Self> {
         remove(&folder);
         fs::create_dir(&folder)?;
@@ -63,7 +63,7 @@ impl Drop for ProbeScratch {
 }
 
 impl Scratch {
-    /// The best that works here, or why nothing does.
+    /// Finds the best layer that works here; the error says why none does.
     pub(super) fn find(around: &Surroundings, supervisor: &Path, size: Headroom) -> Result<Self, String> {
         let mounts = mounts::read().map_err(|error| format!("/proc/self/mountinfo cannot be read: {error}"))?;
         let mut reasons = Vec::new();
@@ -87,7 +87,7 @@ impl Scratch {
                 store = Some(scratch.store);
             }
         }
-        // The last way tried says more than the first: who may not mount still could in a user namespace.
+        // The last way says more than the first: a user who may not mount may still be able to in a user namespace.
         let last = ways().len().saturating_sub(1);
         Err(reasons.get(last).or(reasons.first()).cloned().unwrap_or_else(|| "there is no place for it".to_owned()))
     }
@@ -122,7 +122,7 @@ impl Scratch {
         scratch
     }
 
-    /// Tries it out, and leaves out what cannot be covered, unless the script needs it.
+    /// Tries the layout, and leaves out what cannot be covered, unless the script needs it.
     fn settle(&mut self, around: &Surroundings, supervisor: &Path) -> Result<(), Refused> {
         let file = there_before(&around.cwd);
         let mut last = None;
@@ -140,7 +140,7 @@ impl Scratch {
         Err(last.unwrap_or(Refused { stage: Stage::Rehearsal, errno: 0 }))
     }
 
-    /// Goes without what was refused; whether that is possible.
+    /// Leaves out what was refused; returns whether that is possible.
     fn leave_out(&mut self, refused: &Refused, around: &Surroundings) -> bool {
         let (Stage::Mount { folder, .. } | Stage::Write { folder }) = &refused.stage else { return false };
         let before = self.caches.len() + self.data.len();
@@ -204,13 +204,13 @@ impl Scratch {
         caches.iter().filter_map(place).collect()
     }
 
-    /// A probe's own part; `own` are folders of gputune's that the probe reads and writes as they are.
+    /// Makes a probe's own part. The probe reads and writes `own`, gputune's folders, directly.
     pub(in crate::probe) fn for_probe(&self, name: &str, own: &[PathBuf]) -> io::Result<ProbeScratch> {
         let folder = self.store.path().join(name);
         remove(&folder);
         let root = folder.join("root");
         fs::create_dir_all(&root)?;
-        // A supervisor that was ended alone took all of the store away.
+        // If a supervisor was ended alone, it removed the whole store.
         fs::create_dir_all(self.store.path().join("empty"))?;
         let mut steps = self.base();
         for (at, (place, kind)) in self.places.covered.iter().enumerate() {
@@ -221,7 +221,7 @@ impl Scratch {
             let layer = Layer { folder: place.clone(), below: place.clone(), store, memory_bytes, is_shared: false };
             steps.push(Step::Layer(layer));
         }
-        // A folder before what is in it; steps of one folder stay in order.
+        // A folder comes before its contents; steps for the same folder stay in order.
         steps.sort_by_key(|step| (!matches!(step, Step::Everything), step.folder().components().count()));
         let data = self.data.iter();
         steps.extend(data.map(|data| Step::AsItIs { folder: data.clone(), read_only: true, whole: true }));
@@ -252,7 +252,8 @@ impl Scratch {
         whole.chain(self.places.read_only.iter().map(|mount| of(&mount.target, true))).collect()
     }
 
-    /// The sockets that are listened at: an overlay has files of its own for them, at which nobody listens.
+    /// Returns the sockets on which somebody listens: an overlay would show them as files of its own, on which nobody
+    /// listens.
     fn sockets(&self) -> impl Iterator<Item = PathBuf> {
         const MOST: usize = 256;
         let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
@@ -265,7 +266,8 @@ impl Scratch {
         paths.into_iter().filter(is_socket).take(MOST)
     }
 
-    /// Covers folders of data from now on in which a probe wanted to write, as these lines say; whether there are any.
+    /// From now on covers data folders in which a probe wanted to write, according to these lines; returns whether
+    /// there are any.
     pub(in crate::probe) fn cover_written(&mut self, lines: &[String]) -> bool {
         let refused: Vec<&String> = lines.iter().filter(|line| reason::is_read_only_error(line)).collect();
         if refused.is_empty() || self.data.is_empty() {
@@ -278,7 +280,7 @@ impl Scratch {
         let all = self.data.len();
         self.data.retain(|folder| !is_named(folder));
         if self.data.len() == all {
-            // A relative path, or none, was said.
+            // The error named a relative path, or none.
             self.data.clear();
         }
         true
@@ -292,7 +294,7 @@ impl Scratch {
         self.nearest_first(self.places.covered.iter().map(|(place, _)| place.clone()).collect())
     }
 
-    /// Puts folders that have to do with the job first.
+    /// Puts folders first that are related to the job.
     fn nearest_first(&self, mut folders: Vec<PathBuf>) -> Vec<PathBuf> {
         let is_near =
             |folder: &PathBuf| self.near.iter().any(|near| near.starts_with(folder) || folder.starts_with(near));
@@ -300,7 +302,8 @@ impl Scratch {
         folders
     }
 
-    /// The folders that stay as they are and have to do with the job: those of data, and mounts that cannot be covered.
+    /// Returns folders that stay as they are and are related to the job: data folders, and mounts that cannot be
+    /// covered.
     pub(super) fn read_only(&self) -> Vec<PathBuf> {
         let is_near = |folder: &&PathBuf| self.near.iter().any(|near| folder.starts_with(near));
         let data = self.data.iter().filter(is_near);
@@ -309,14 +312,15 @@ impl Scratch {
         self.nearest_first(data.chain(mounts).cloned().collect())
     }
 
-    /// Bytes that a probe may write, and that are free.
+    /// Returns the bytes that a probe may write, and the bytes that are free.
     pub(super) fn bounds(&self) -> (u64, u64) {
         (self.most_bytes, self.free_bytes)
     }
 }
 
-/// Where layers may be kept, best first: with gputune's own files, in the folder of temporary files that stay over
-/// reboots (FHS 3.0, section 5.15), in that of others. What is in memory comes last: checkpoints are large.
+/// Returns the folders in which layers may be kept, best first: gputune's own folder, that of temporary files that
+/// survive reboots (FHS 3.0, section 5.15), that of other temporary files. Folders in memory come last, since
+/// checkpoints are large.
 fn parents(around: &Surroundings, mounts: &[Mount]) -> Vec<PathBuf> {
     let mut parents = vec![around.out.clone(), PathBuf::from("/var/tmp"), around.temporary.clone()];
     let is_memory = |folder: &PathBuf| places::mount_of(folder, mounts).is_some_and(|mount| mount.kind == Kind::Memory);
@@ -326,20 +330,20 @@ fn parents(around: &Surroundings, mounts: &[Mount]) -> Vec<PathBuf> {
     parents
 }
 
-/// The ways to mount: as who one is, or in a user namespace.
+/// Returns the ways to mount: as the current user, or in a user namespace.
 fn ways() -> Vec<Option<(u32, u32)>> {
     let user = rustix::process::geteuid();
     let mapped = Some((user.as_raw(), rustix::process::getegid().as_raw()));
     if user.is_root() { vec![None, mapped] } else { vec![mapped] }
 }
 
-/// Whether this is the first user namespace, in which every user is mapped to itself (user_namespaces(7)).
+/// Whether this is the initial user namespace, in which every user is mapped to itself (user_namespaces(7)).
 fn maps_everybody() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// A small file in a folder that this user may change.
+/// Returns a small file in a folder that this user may change.
 fn there_before(folder: &Path) -> Option<PathBuf> {
     const LARGEST: u64 = 1 << 20;
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(200);

@@ -1,4 +1,4 @@
-//! The folder that takes what probes write, and its end.
+//! The folder that takes the writes of probes, and its removal.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
@@ -6,20 +6,20 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How stores are called, so that one that was left is known again.
+/// The prefix of stores, by which leftovers are recognised.
 const PREFIX: &str = ".gputune-writes-";
 const LOCK: &str = "lock";
 
-/// A folder that goes when it is dropped; the supervisor removes it where this process is killed.
+/// A folder that is removed when dropped; if this process is killed, the supervisor removes it.
 #[derive(Debug)]
 pub(super) struct Store {
     path: PathBuf,
-    /// Held as long as the folder is used, which tells others that it is.
+    /// A lock that is held as long as the folder is used, and tells others so.
     _lock: File,
 }
 
 impl Store {
-    /// Makes one in a folder, and removes those that were left there.
+    /// Makes a store in a folder, and removes leftover ones there.
     pub(super) fn create(parent: &Path) -> io::Result<Self> {
         sweep(parent);
         let mode = fs::Permissions::from_mode(0o700);
@@ -42,14 +42,14 @@ impl Drop for Store {
     }
 }
 
-/// Removes stores of this user that nobody holds any more.
+/// Removes stores of this user that nobody uses any more.
 fn sweep(parent: &Path) {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let stores = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for store in stores.filter(|entry| entry.metadata().is_ok_and(|data| data.uid() == own_user() && data.is_dir())) {
         let is_free = match File::open(store.path().join(LOCK)) {
             Ok(lock) => !matches!(lock.try_lock(), Err(TryLockError::WouldBlock)),
-            // It may be in the making.
+            // It may be a store that is just being made.
             Err(_) => store
                 .metadata()
                 .and_then(|data| data.modified())
@@ -65,8 +65,8 @@ fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Removes a folder with all that is in it, as far as that is possible. Overlays leave folders that nobody may enter,
-/// and so may a probe.
+/// Removes a folder with its contents, as far as possible. Overlays, and probes too, leave folders that nobody may
+/// enter.
 pub(in crate::probe) fn remove(folder: &Path) {
     if fs::remove_dir_all(folder).is_err() {
         open_up(folder);
@@ -83,7 +83,7 @@ fn open_up(folder: &Path) {
     }
 }
 
-/// The bytes on the disk that a folder's files take; folders that cannot be read count as nothing.
+/// Returns the disk space that a folder's files take; folders that cannot be read count as empty.
 pub(super) fn bytes_in(folder: &Path) -> u64 {
     const BLOCK: u64 = 512;
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();

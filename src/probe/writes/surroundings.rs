@@ -1,4 +1,4 @@
-//! The folders that a step is known to use, from its command and environment.
+//! Finds the folders that a step is known to use, from its command and environment.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,21 +8,21 @@ use super::caches;
 use crate::probe::StepTemplate;
 use crate::probe::Template;
 
-/// What a layout is made for.
+/// The folders that matter for a layout.
 #[derive(Debug, Clone)]
 pub(super) struct Surroundings {
     pub(super) cwd: PathBuf,
-    /// gputune's folder, or the nearest one above that is there.
+    /// gputune's output folder, or the nearest existing one above it.
     pub(super) out: PathBuf,
     pub(super) home: Option<PathBuf>,
     pub(super) temporary: PathBuf,
     /// Folders that the command and the environment name, and that links in the working folder lead to.
     pub(super) named: Vec<PathBuf>,
-    /// The folders that only grow.
+    /// The caches.
     pub(super) caches: Vec<PathBuf>,
     /// The Python environment of the program.
     pub(super) prefix: Option<PathBuf>,
-    /// Where the processes of other tools listen by way of named pipes.
+    /// Folders of named pipes on which other tools listen.
     pub(super) pipes: Vec<PathBuf>,
 }
 
@@ -53,13 +53,13 @@ impl Surroundings {
         }
     }
 
-    /// The folders that must be writable for a script as it is.
+    /// Returns the folders that must be writable for an unchanged script.
     pub(super) fn essential(&self) -> impl Iterator<Item = &PathBuf> {
         [&self.cwd].into_iter().chain(&self.home)
     }
 }
 
-/// The folders that words name: themselves, or what follows a `=`; of a file its folder.
+/// Returns the folders that words name: the word itself, or what follows a `=`; for a file, its folder.
 fn named<'w>(cwd: &Path, words: impl Iterator<Item = &'w str>) -> Vec<PathBuf> {
     let parts =
         words.map(|word| word.split_once('=').filter(|_| !cwd.join(word).exists()).map_or(word, |(_, value)| value));

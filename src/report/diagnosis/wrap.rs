@@ -1,4 +1,4 @@
-//! Lines that fit.
+//! Breaks texts into lines that fit.
 
 /// A label and a text that is broken between words, further lines below the first.
 pub(super) fn hanging(label: &str, text: &str, indent: usize, columns: usize) -> String {
@@ -12,7 +12,8 @@ pub(super) fn hanging(label: &str, text: &str, indent: usize, columns: usize) ->
     shown
 }
 
-/// A line in pieces of at most so many characters; words that are longer are cut. What follows `- ` is set in.
+/// Breaks a line into pieces of at most this many characters; words that are longer are cut. Text after `- ` is
+/// indented.
 fn broken(line: &str, width: usize) -> Vec<String> {
     let inner = if line.starts_with("- ") { "  " } else { "" };
     let mut lines: Vec<String> = Vec::new();

@@ -213,6 +213,7 @@ fn value_of(study: &Study, at: usize, config: &Config) -> Option<Value> {
 
 /// Chooses the scale: sizes that differ by a large factor, as powers of two do, get equal distances for equal ratios.
 fn scale_of(numbers: &[f64]) -> Scale {
+    /// A round number: powers of two over four doublings have a larger factor.
     const MUCH: f64 = 15.0;
     let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
     let most = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);

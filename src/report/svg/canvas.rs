@@ -105,7 +105,7 @@ impl Canvas {
     }
 }
 
-/// A text of no more than so many characters.
+/// Shortens a text to at most this many characters.
 pub(super) fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

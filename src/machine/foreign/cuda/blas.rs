@@ -13,7 +13,7 @@ use super::blas_table::{BlasTable, Proposal};
 use super::{Buffer, CudaError, Driver, Part, Stream};
 use crate::model::Precision;
 
-/// A number as it lies in memory.
+/// A number format in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Element {
     /// 32 bits.
@@ -36,7 +36,7 @@ impl Element {
         }
     }
 
-    /// What the factors of a product in this precision are stored as.
+    /// Returns the format in which the factors of a product in this precision are stored.
     pub(crate) fn of(precision: Precision) -> Self {
         match precision {
             Precision::Fp32 | Precision::Tf32 => Self::F32,
@@ -57,14 +57,14 @@ impl Element {
     }
 }
 
-/// Which product: `rows x inner` times `inner x columns`. A factor that is transposed is stored the other way round.
+/// The shape of a product: `rows x inner` times `inner x columns`. A transposed factor is stored the other way round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProductShape {
     /// Rows of the result.
     pub rows: usize,
     /// Columns of the result.
     pub columns: usize,
-    /// What is summed over.
+    /// The length of the sums.
     pub inner: usize,
     /// The left factor is stored as `inner x rows`.
     pub left_transposed: bool,
@@ -121,11 +121,11 @@ impl Drop for Handle {
 }
 
 impl Blas {
-    /// Whether the library is there; it is found and loaded. `driver_major` is the CUDA version of the driver, which
-    /// decides between several.
+    /// Finds and loads the library. `driver_major` is the driver's CUDA version, which decides between several
+    /// libraries.
     ///
     /// # Errors
-    /// Where there is none that loads.
+    /// No library can be loaded.
     pub(crate) fn find(driver_major: Option<i32>) -> Result<(), CudaError> {
         BlasTable::open(driver_major).map(drop)
     }
@@ -133,7 +133,7 @@ impl Blas {
     /// Finds cuBLASLt and makes it ready for the stream's device.
     ///
     /// # Errors
-    /// Where the library is missing or does not get on with the driver.
+    /// The library is missing, or does not work with the driver.
     pub(crate) fn new(stream: &Stream) -> Result<Self, CudaError> {
         const SCRATCH: usize = 32 << 20;
         let driver_major = Driver::open()?.version()?.major;
@@ -149,12 +149,13 @@ impl Blas {
         Ok(Self(Arc::new(Handle { table, handle, scratch, stream: stream.clone() })))
     }
 
-    /// Prepares a product. Sums are kept in 32 bits; in [`Precision::Fp8`] in the tensor cores' shorter registers, as is
-    /// usual in forward passes, and the result cannot be fp8. fp8 wants both inner sides together: the left factor as it
-    /// is, the right one transposed, and sides that are multiples of 16.
+    /// Prepares a product. Sums are kept in 32 bits; for [`Precision::Fp8`] in the shorter registers of the tensor
+    /// cores, as is usual in forward passes, and then the result cannot be fp8. fp8 requires that the left factor is
+    /// stored as it is and the right one transposed, so that both inner sides are contiguous, and that sides are
+    /// multiples of 16.
     ///
     /// # Errors
-    /// [`CudaError::NotSupported`] where the device cannot.
+    /// [`CudaError::NotSupported`] if the device cannot compute it.
     pub(crate) fn product(
         &self,
         shape: ProductShape,
@@ -190,10 +191,10 @@ impl Blas {
 pub(crate) struct MatrixProduct {
     blas: Blas,
     description: Description,
-    /// Of the right factor, the left factor, the result. cuBLASLt stores column by column, where the same bytes are the
-    /// transposed matrices, and `(a b)' = b' a'`.
+    /// The layouts of the right factor, the left factor and the result. cuBLASLt stores by columns, so the same bytes
+    /// are the transposed matrices, and `(a b)' = b' a'`.
     layouts: [Layout; 3],
-    /// Of the left factor, the right factor, the result.
+    /// The lengths of the left factor, the right factor and the result.
     bytes: [usize; 3],
     proposals: Vec<Proposal>,
 }
@@ -290,7 +291,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// Of a matrix stored column by column.
+    /// Makes the layout of a matrix stored column by column.
     fn new(table: &'static BlasTable, element: Element, [rows, columns]: [usize; 2]) -> Result<Self, CudaError> {
         let mut layout = ptr::null_mut();
         let leading = i64::try_from(rows).map_err(|_| CudaError::BadSize(format!("{rows} rows are too many")))?;

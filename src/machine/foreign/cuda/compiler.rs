@@ -1,4 +1,4 @@
-//! NVRTC: from the source of kernels to a program for a device (NVRTC documentation). Needs no GPU.
+//! NVRTC compiles the source of kernels to a program for a device (NVRTC documentation). It needs no GPU.
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;

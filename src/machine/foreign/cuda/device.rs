@@ -1,4 +1,4 @@
-//! The driver, and what it knows of its devices without occupying them.
+//! The driver, and the facts about its devices that can be had without occupying them.
 
 use std::ffi::{c_char, c_int};
 use std::fmt;
@@ -30,8 +30,8 @@ impl fmt::Display for DriverVersion {
     }
 }
 
-/// What the driver tells of a device. Its number counts those that `CUDA_VISIBLE_DEVICES` leaves, in CUDA's order,
-/// which is not NVML's: match them by UUID.
+/// The driver's facts about a device. Its number counts the devices that `CUDA_VISIBLE_DEVICES` leaves, in CUDA's
+/// order, which is not NVML's; match devices by UUID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeviceFacts {
     /// CUDA's number.
@@ -128,8 +128,9 @@ impl Driver {
         Ok(value)
     }
 
-    /// The second version tells the identity of a MIG instance instead of its parent's (CUDA 11.4). Neither says which
-    /// of both it is; NVML's prefix is that of a whole GPU, so that of an instance is for the caller to find.
+    /// Returns the identity. The second version of the call reports a MIG instance's identity instead of its parent's
+    /// (CUDA 11.4). Neither says which of the two it is; the prefix is that of a whole GPU, so the caller has to find
+    /// out whether it is an instance.
     fn uuid(&self, device: CUdevice) -> Option<String> {
         let mut uuid = CUuuid { bytes: [0; 16] };
         // SAFETY: it writes 16 bytes.

@@ -13,7 +13,7 @@ use super::library::{functions, open};
 pub(super) const LIBRARY: &str = "libcuda.so.1";
 
 functions! {
-    /// The driver. `cuEventElapsedTime` is the one of old, because its second version came with driver 570 only.
+    /// The driver. It uses the first version of `cuEventElapsedTime`, because the second only came with driver 570.
     DriverTable of "libcuda.so.1" {
         fn cuInit(flags: c_uint);
         fn cuDriverGetVersion(version: *mut c_int);
@@ -113,7 +113,7 @@ impl DriverTable {
 mod tests {
     use super::*;
 
-    /// Where there is a driver, which may lack one of the two functions that tell an identity, and what came with CUDA 12.4.
+    /// The installed driver may lack one of the two functions for the identity, and those that came with CUDA 12.4.
     #[test]
     #[expect(clippy::print_stderr, reason = "says that it was skipped")]
     fn the_driver_has_every_function() {

@@ -1,18 +1,18 @@
-//! What can go wrong with CUDA, each in one line, and what helps.
+//! The errors of CUDA, each in one line, with cures.
 
 use thiserror::Error;
 
-/// A call into CUDA that did not do what was asked.
+/// A call into CUDA that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CudaError {
-    /// The library is in none of the places where it is looked for.
+    /// The library is in none of the searched places.
     #[error("{library} was not found")]
     NotFound {
         /// Such as `libcuda.so.1`.
         library: &'static str,
     },
-    /// There is a file of that name, and it cannot be loaded.
+    /// There is a file of that name, but it cannot be loaded.
     #[error("{library} cannot be loaded: {reason}")]
     Broken {
         /// Such as `libcuda.so.1`.
@@ -28,19 +28,19 @@ pub enum CudaError {
         /// The function that was looked for.
         symbol: &'static str,
     },
-    /// The driver works and shows no device.
+    /// The driver works but shows no device.
     #[error("the driver shows no GPU")]
     NoDevice,
-    /// The device has no memory left for what was asked.
+    /// The device does not have enough memory left.
     #[error("out of memory{}", asked(*.bytes))]
     OutOfMemory {
-        /// What was asked for; 0 where that is not known.
+        /// The requested size; 0 where that is not known.
         bytes: u64,
     },
-    /// The host has no memory left that the device can reach by itself.
+    /// The host does not have enough memory left that the device can reach by itself.
     #[error("out of pinned host memory{}", asked(*.bytes))]
     OutOfHostMemory {
-        /// What was asked for; 0 where that is not known.
+        /// The requested size; 0 where that is not known.
         bytes: u64,
     },
     /// A call failed.
@@ -53,21 +53,21 @@ pub enum CudaError {
         /// The code's name, or `unknown code`.
         name: String,
     },
-    /// A kernel was not understood by the compiler.
+    /// The compiler rejected a kernel.
     #[error("the kernel does not compile: {log}")]
     NotCompiled {
         /// What the compiler said.
         log: String,
     },
-    /// Device or library cannot do this.
+    /// The device or the library does not support this.
     #[error("not supported: {0}")]
     NotSupported(String),
-    /// The lengths of what was passed do not fit together.
+    /// The lengths of the arguments do not fit together.
     #[error("{0}")]
     BadSize(String),
 }
 
-/// What helps against the codes that the driver gives when it is first called (CUDA driver API reference, `CUresult`).
+/// Cures for the codes that the driver returns when it is first called (CUDA driver API reference, `CUresult`).
 const CURES: &[(i32, &str)] = &[
     (34, "a stub of the CUDA toolkit was loaded instead of the driver: take its folder out of LD_LIBRARY_PATH"),
     (35, "the NVIDIA driver is older than its libraries: update it"),
@@ -83,7 +83,7 @@ const CURES: &[(i32, &str)] = &[
 ];
 
 impl CudaError {
-    /// What helps, if that is known.
+    /// Returns what to do about it, if that is known.
     pub fn cure(&self) -> Option<&'static str> {
         match self {
             Self::NotFound { library: "libcuda.so.1" } => {
@@ -114,7 +114,7 @@ impl CudaError {
         matches!(self, Self::OutOfMemory { .. } | Self::OutOfHostMemory { .. })
     }
 
-    /// The same with what was asked for, where memory ran out.
+    /// Adds the requested size, if memory ran out.
     pub(super) fn asking(self, bytes: usize) -> Self {
         let bytes = bytes as u64;
         match self {

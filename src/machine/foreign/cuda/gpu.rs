@@ -8,8 +8,8 @@ use cudarc::driver::sys::{CUcontext, CUdevice};
 use super::driver::DriverTable;
 use super::{CudaError, DeviceFacts, Driver};
 
-/// A device with its primary context, which occupies some hundred MiB of its memory until the last clone and all that
-/// was made from it are gone.
+/// A device with its primary context, which occupies some hundred MiB of its memory until the last clone and everything
+/// made from it are dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Gpu(Arc<Context>);
 
@@ -77,10 +77,10 @@ impl Gpu {
         Ok((free as u64, total as u64))
     }
 
-    /// Lets this device reach another's memory without a detour through the host.
+    /// Lets this device access another's memory directly, without going through the host.
     ///
     /// # Errors
-    /// [`CudaError::NotSupported`] where the two cannot.
+    /// [`CudaError::NotSupported`] if these two devices cannot.
     pub(crate) fn reach(&self, other: &Self) -> Result<(), CudaError> {
         let table = self.enter()?;
         let mut can = 0;

@@ -139,7 +139,8 @@ impl Module {
 fn parameters(table: &DriverTable, function: CUfunction) -> Option<Vec<usize>> {
     /// `CUDA_ERROR_INVALID_VALUE`, behind the last parameter.
     const INVALID_VALUE: i32 = 1;
-    /// Of parameters in all devices before CUDA 12.1, in bytes (CUDA C++ Programming Guide, "Function Parameters").
+    /// The most bytes of parameters on all devices before CUDA 12.1 (CUDA C++ Programming Guide, "Function
+    /// Parameters").
     const MOST: usize = 4096;
     let mut all = Vec::new();
     for number in 0..MOST {
@@ -154,7 +155,7 @@ fn parameters(table: &DriverTable, function: CUfunction) -> Option<Vec<usize>> {
     None
 }
 
-/// An error where the driver would read more than there is; arguments behind the last parameter it does not read.
+/// Returns an error if the driver would read more than there is. It does not read arguments after the last parameter.
 fn suit(parameters: &[usize], arguments: &[Argument<'_>]) -> Result<(), CudaError> {
     if arguments.len() < parameters.len() {
         let (given, wanted) = (arguments.len(), parameters.len());
@@ -170,12 +171,11 @@ fn suit(parameters: &[usize], arguments: &[Argument<'_>]) -> Result<(), CudaErro
 impl Stream {
     /// Starts a kernel after the work that is in the stream, and does not wait.
     ///
-    /// The kernels are part of this program and known to stay within what they are given. One that did not would make the
-    /// device fail or change numbers in other buffers there; host memory is out of its reach.
+    /// The kernels are part of this program and are known to stay within their buffers. One that did not could make the
+    /// device fail or change other buffers there; it cannot reach host memory.
     ///
-    /// # Errors
-    /// Where the arguments are not those of the kernel, as far as the driver tells (from CUDA 12.4 on), the kernel is another
-    /// device's, the grid is not possible on the device, or an earlier kernel failed.
+    /// The arguments do not fit the kernel, as far as the driver can tell (from CUDA 12.4 on), the kernel belongs to
+    /// another device, the device cannot run the grid, or an earlier kernel failed.
     pub(crate) fn launch(&self, kernel: &Kernel, grid: Grid, arguments: &[Argument<'_>]) -> Result<(), CudaError> {
         if kernel.module.0.gpu.context() != self.gpu().context() {
             return Err(CudaError::NotSupported("a kernel that was loaded on another device".to_owned()));

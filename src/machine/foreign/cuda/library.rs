@@ -1,4 +1,4 @@
-//! Finding the libraries, and the functions in them.
+//! Finds the libraries, and the functions in them.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsString, c_int};
@@ -73,8 +73,8 @@ pub(super) struct Wanted {
 /// Major versions of the CUDA libraries that are looked for; the interface used here is the same in both.
 const MAJORS: [c_int; 2] = [13, 12];
 
-/// Loads the first that loads: by name where the loader finds it, then in [`search_folders`]; versions that the driver
-/// supports first, the latest of them first.
+/// Loads the first library that works: by name where the loader finds it, then in [`search_folders`]. Versions that the
+/// driver supports come first, the latest of them first.
 pub(super) fn load(wanted: &Wanted, driver_major: Option<c_int>) -> Result<&'static Library, CudaError> {
     let mut majors = MAJORS.to_vec();
     majors.sort_by_key(|&major| driver_major.is_some_and(|driver| major > driver));
@@ -86,7 +86,7 @@ pub(super) fn load(wanted: &Wanted, driver_major: Option<c_int>) -> Result<&'sta
         for path in std::iter::once(PathBuf::from(&file)).chain(in_folders) {
             match open(&path) {
                 Ok(library) => return Ok(library),
-                // A plain name that is nowhere is no news; a file that does not load is.
+                // It is no error if a plain name is not found; a file that does not load is one.
                 Err(error) if path.is_absolute() || !error.contains("No such file") => refused = Some(error),
                 Err(_) => {}
             }
@@ -98,21 +98,21 @@ pub(super) fn load(wanted: &Wanted, driver_major: Option<c_int>) -> Result<&'sta
     }))
 }
 
-/// Loads a library for the rest of the process: what it started must not be unloaded under its feet.
+/// Loads a library for the rest of the process. It must never be unloaded, because things it started still use it.
 pub(super) fn open(path: &Path) -> Result<&'static Library, String> {
     // SAFETY: the initialisers of the NVIDIA libraries have no preconditions; the names are theirs.
     let library = unsafe { Library::new(path) };
     let leaked: Result<&Library, _> = library.map(|library| &*Box::leak(Box::new(library)));
     leaked.map_err(|error| {
-        // The error itself says that loading failed; its source says why.
+        // The error says only that loading failed; its source says why.
         let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
         cause.replace('\n', " ")
     })
 }
 
-/// Where libraries are looked for that the loader does not find: `CUDA_HOME` and `CUDA_PATH`, the wheels of the Python
-/// environments in `VIRTUAL_ENV`, `CONDA_PREFIX` and `PATH`, those that pip installed for the user or beside the system's
-/// Python, and `/usr/local/cuda`.
+/// Returns the folders for libraries that the loader does not find: `CUDA_HOME` and `CUDA_PATH`, the wheels of the
+/// Python environments in `VIRTUAL_ENV`, `CONDA_PREFIX` and `PATH`, those that pip installed for the user or beside the
+/// system's Python, and `/usr/local/cuda`.
 fn search_folders() -> Vec<PathBuf> {
     let mut folders = candidates(&|name| std::env::var_os(name));
     let mut seen = BTreeSet::new();
@@ -146,8 +146,8 @@ fn toolkit(home: PathBuf) -> [PathBuf; 3] {
     [home.join("lib64"), home.join("lib"), home.join(format!("targets/{}-linux/lib", std::env::consts::ARCH))]
 }
 
-/// The folders of libraries of a Python environment's wheels: `lib/python3.11/site-packages/nvidia/*/lib`, on Debian also
-/// `dist-packages`.
+/// Returns the folders of libraries in a Python environment's wheels: `lib/python3.11/site-packages/nvidia/*/lib`, on
+/// Debian also `dist-packages`.
 fn wheels(prefix: &Path) -> Vec<PathBuf> {
     let entries = |folder: PathBuf| {
         let mut paths: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();

@@ -10,11 +10,11 @@ use super::stream::Stream;
 use super::{CudaError, Event, Gpu};
 
 mod sealed {
-    /// Numbers of which every bit pattern is one.
+    /// Number types for which every bit pattern is valid.
     pub(crate) trait Plain: Copy + Send + Sync + 'static {}
 }
 
-/// Numbers that can be copied to the device and back byte by byte.
+/// Number types that can be copied to the device and back byte by byte.
 pub(crate) trait Plain: sealed::Plain {}
 
 macro_rules! plain {
@@ -22,8 +22,8 @@ macro_rules! plain {
 }
 plain!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 
-/// Memory of a device. Kernels and copies may change it while it is borrowed: what they wrote is seen by whatever is begun
-/// later on the same stream.
+/// Memory of a device. Kernels and copies may change it while it is borrowed; work that begins later on the same stream
+/// sees what they wrote.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     gpu: Gpu,
@@ -106,7 +106,7 @@ impl Part<'_> {
     }
 }
 
-/// Host memory that stays where it is, so that the device copies from and to it without the processor's help.
+/// Host memory at a fixed address, so that the device can copy from and to it without the processor.
 #[derive(Debug)]
 pub(crate) struct Pinned<T: Plain> {
     gpu: Gpu,
@@ -138,7 +138,7 @@ impl<T: Plain> Pinned<T> {
         Ok(Self { gpu: gpu.clone(), start, length, copied })
     }
 
-    /// Its content, to be changed, once the last copy has ended.
+    /// Returns its content for changes, once the last copy has ended.
     ///
     /// # Errors
     /// Where the copy failed.
@@ -157,7 +157,7 @@ impl<T: Plain> Pinned<T> {
         self.length * size_of::<T>()
     }
 
-    /// Puts a copy between the one before it and whoever waits for it.
+    /// Puts a copy after the one before it and in front of everything that waits for it.
     pub(super) fn in_order(
         &self,
         stream: &Stream,

@@ -1,4 +1,4 @@
-//! Streams, in which work is done in order, and events, the marks in them.
+//! Streams, which do their work in order, and events, which are marks in them.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -74,7 +74,7 @@ impl Stream {
         unsafe { table.cuEventRecord(event.event, self.0.stream) }
     }
 
-    /// What comes later in this stream waits for the mark.
+    /// Makes later work in this stream wait for the mark.
     ///
     /// # Errors
     /// Where the driver fails.
@@ -181,7 +181,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// A mark that was not set yet: who waits for it does not wait.
+    /// Makes a mark that is not set yet; waiting for it returns at once.
     ///
     /// # Errors
     /// Where the driver fails.

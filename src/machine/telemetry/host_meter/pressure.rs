@@ -1,4 +1,4 @@
-//! Time in which work waited for a processor, for storage or for memory.
+//! Reads the time in which work waited for a processor, for storage or for memory.
 
 use std::fs;
 use std::path::Path;
@@ -13,13 +13,14 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
-    /// Of the whole machine.
+    /// Reads the counts of the whole machine.
     pub(super) fn of_machine(proc: &Path) -> Self {
         let file = |name: &str| some_total(&proc.join("pressure").join(name));
         Self { cpu: file("cpu"), io: file("io"), memory: file("memory") }
     }
 
-    /// Of a control group of version 2; `None` while nobody is in it, for then it tells nothing.
+    /// Reads the counts of a control group of version 2; `None` while the group is empty, since it then reports
+    /// nothing.
     pub(super) fn of_group(folder: &Path) -> Option<Self> {
         let events = fs::read_to_string(folder.join("cgroup.events")).ok()?;
         if !events.lines().any(|line| line == "populated 1") {

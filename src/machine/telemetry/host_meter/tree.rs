@@ -1,10 +1,10 @@
-//! What a process and its descendants have used so far, those that have ended included.
+//! Counts what a process and its descendants have used so far, including those that have ended.
 //!
-//! The kernel adds what a process has used to its parent's account when the parent waits for it: processor time as
-//! `cutime` and `cstime` (proc(5), `/proc/PID/stat`), and what it read as well, without a field of its own
-//! (`wait_task_zombie` in the kernel's `exit.c`; `/proc/PID/io`). Orphans are waited for by the probe's supervisor. So
-//! nothing is lost of a process that ends between two looks, unless its parent has told the kernel that it does not
-//! wait (SIGCHLD ignored): then some of what the tree used between those two looks is missing.
+//! When a parent waits for a process that has ended, the kernel adds what the process used to the parent's account:
+//! processor time as `cutime` and `cstime` (proc(5), `/proc/PID/stat`), and also what it read, without a field of its
+//! own (`wait_task_zombie` in the kernel's `exit.c`; `/proc/PID/io`). Orphans are waited for by the probe's supervisor.
+//! So nothing is lost when a process ends between two readings, unless its parent told the kernel that it does not wait
+//! (SIGCHLD ignored); then a part of what the tree used between those two readings is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Usage {
     /// Processor time, in clock ticks.
     pub(super) ticks: u64,
-    /// Bytes that were fetched from storage; absent where one of the processes does not let itself be looked at.
+    /// Bytes that were read from storage; absent if one of the processes may not be inspected.
     pub(super) read_bytes: Option<u64>,
 }
 
@@ -34,15 +34,15 @@ pub(super) struct Tree {
     root: u32,
     /// Whether the kernel tells whose children there are (`CONFIG_PROC_CHILDREN`); where not, all processes are read.
     pub(super) lists_children: bool,
-    /// Processes that are known not to be in the tree, which none of them can ever enter: an orphan only goes to one of
-    /// its ancestors.
+    /// Processes that are known not to be in the tree. They can never enter it, since an orphan only goes to one of its
+    /// ancestors.
     pub(super) foreign: BTreeSet<u32>,
     scans: u32,
-    /// The living at the last look.
+    /// The living processes at the last reading.
     pids: Vec<u32>,
-    /// What the living had used at the last look.
+    /// What the living processes had used at the last reading.
     last: Usage,
-    /// What processes had used that ended without being waited for.
+    /// What processes had used that ended and were not waited for.
     lost: Usage,
 }
 
@@ -65,11 +65,11 @@ impl Tree {
         &self.pids
     }
 
-    /// What was used until now; `None` when the tree is gone.
+    /// Returns what was used until now; `None` when the tree is gone.
     pub(super) fn usage(&mut self) -> Option<Usage> {
         let mut now = self.living()?;
         if now.is_less_than(&self.last) {
-            // One may have ended while the others were read; then it is in its parent's account by now.
+            // One may have ended while the others were read; by now its parent's account includes it.
             now = self.living()?;
         }
         self.lost.ticks += self.last.ticks.saturating_sub(now.ticks);
@@ -83,8 +83,8 @@ impl Tree {
         })
     }
 
-    /// The sum over the living and those that were waited for. Parents are read before their children, so that none that
-    /// ends meanwhile counts twice.
+    /// Returns the sum over the living processes and those that were waited for. Parents are read before their
+    /// children, so that a process which ends meanwhile does not count twice.
     fn living(&mut self) -> Option<Usage> {
         self.pids.clear();
         let mut sum = Usage { ticks: self.ticks(self.root)?, read_bytes: Some(0) };
@@ -159,9 +159,10 @@ impl Tree {
             .collect()
     }
 
-    /// The descendants from the list of all processes, of which those that are known to be foreign are not read again.
+    /// Finds the descendants in the list of all processes, without reading known foreign processes again.
     fn scan(&mut self) -> Vec<u32> {
-        /// After so many scans all are read again: a number may have become another process's between two of them.
+        /// The number of scans after which all processes are read again, because a number may have been reused between
+        /// two scans. A round number.
         const ANEW: u32 = 64;
         self.scans += 1;
         if self.scans.is_multiple_of(ANEW) {
@@ -187,8 +188,8 @@ impl Tree {
         found
     }
 
-    /// Whether a process descends from one that is known to be foreign, or from none. Of one whose parent ended while the
-    /// list was read nothing is known yet.
+    /// Whether a process descends from one that is known to be foreign, or from none. For a process whose parent ended
+    /// while the list was read, that is not known yet.
     fn is_foreign(&self, pid: u32, parents: &BTreeMap<u32, u32>) -> bool {
         let mut pid = pid;
         for _ in 0..=parents.len() {
@@ -204,10 +205,10 @@ impl Tree {
     }
 }
 
-/// A process that does not let itself be looked at.
+/// The error for a process that may not be inspected.
 struct NotAllowed;
 
-/// Adds a number to a sum that is absent once one of its numbers is.
+/// Adds a number to a sum; the sum is absent as soon as one of its numbers is.
 fn add(sum: &mut Option<u64>, number: Result<u64, NotAllowed>) {
     *sum = sum.zip(number.ok()).map(|(sum, number)| sum + number);
 }

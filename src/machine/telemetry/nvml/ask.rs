@@ -1,18 +1,18 @@
-//! Questions to NVML and why they have no answer.
+//! Puts questions to NVML, and keeps the reasons for missing answers.
 
 use nvml_wrapper::error::NvmlError;
 
-/// What was told, or in words why not.
+/// An answer, or the reason why there is none, in words.
 pub(super) type Told<T> = Result<T, String>;
 
-/// A question that is put again and again, until an answer shows that there will never be another.
+/// A question that is asked repeatedly, until an answer shows that it will always fail.
 #[derive(Debug, Default)]
 pub(super) struct Question {
     refused: Option<String>,
 }
 
 impl Question {
-    /// Asks, unless it was refused for good before.
+    /// Asks, unless the question was refused for good.
     pub(super) fn ask<T>(&mut self, call: impl FnOnce() -> Result<T, NvmlError>) -> Told<T> {
         if let Some(refused) = &self.refused {
             return Err(refused.clone());
@@ -31,13 +31,13 @@ impl Question {
         self.refused.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Why it is not asked any more.
+    /// Returns why it is no longer asked.
     pub(super) fn refusal(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 }
 
-/// Whether asking again is of no use. A GPU that is lost does not come back before the machine restarts.
+/// Whether asking again is useless. A lost GPU does not come back before the machine restarts.
 fn is_final(error: &NvmlError) -> bool {
     use NvmlError::{FailedToLoadSymbol, FunctionNotFound, GpuLost, NoPermission, NotSupported};
     matches!(error, FailedToLoadSymbol(_) | FunctionNotFound | GpuLost | NoPermission | NotSupported)
@@ -64,7 +64,7 @@ pub(super) fn reason(error: &NvmlError) -> String {
     }
 }
 
-/// Why there is no NVML, and what helps.
+/// Why NVML cannot be used, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("NVML: {reason}")]
 pub struct NoNvml {
@@ -80,7 +80,7 @@ impl NoNvml {
         Self { cure: cure(error, &reason), reason }
     }
 
-    /// It opened, and what it was asked failed, in these words.
+    /// Makes the error for a library that opened, but whose first answer failed with this reason.
     pub fn told(reason: &str) -> Self {
         let cure = if reason == self::reason(&NvmlError::NoPermission) { CHECK_PERMISSIONS } else { LOOK_INTO_THE_LOG };
         Self { reason: reason.trim_start_matches("NVML: ").to_owned(), cure }
@@ -92,7 +92,7 @@ const CHECK_PERMISSIONS: &str = "check the permissions of /dev/nvidia*, and the 
 
 const LOOK_INTO_THE_LOG: &str = "look into the kernel's log with `dmesg`; a GPU that is lost needs a restart";
 
-/// What helps where the library does not open (NVML API reference, `nvmlReturn_t`).
+/// Returns what to do if the library does not open (NVML API reference, `nvmlReturn_t`).
 fn cure(error: &NvmlError, reason: &str) -> &'static str {
     let has = |words| reason.to_lowercase().contains(words);
     match error {

@@ -1,11 +1,11 @@
-//! What changes the speed of a GPU from outside: its settings, heat, and protections.
+//! Detects external influences on the speed of a GPU: settings, heat, and protections.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::Clock;
 
 use super::ticks::States;
 
-/// Bits of why clocks are low (nvml.h, `nvmlClocksEventReasons`).
+/// Bits for the reasons of low clocks (nvml.h, `nvmlClocksEventReasons`).
 pub(super) mod why {
     pub(in super::super) const IDLE: u64 = 0x1;
     pub(in super::super) const SETTING: u64 = 0x2;
@@ -15,7 +15,7 @@ pub(super) mod why {
     pub(in super::super) const POWER_BRAKE: u64 = 0x80;
 }
 
-/// What only an administrator sets.
+/// The settings that only an administrator can change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     /// The power limit in milliwatts. It is the one that was set: the enforced one of a laptop changes all the time.
@@ -34,7 +34,7 @@ impl Settings {
         }
     }
 
-    /// What is different now, in words.
+    /// Describes what has changed since `before`.
     pub(super) fn changes_since(&self, before: &Self) -> Vec<String> {
         let watts = |milliwatts: u32| format!("{} W", milliwatts / 1000);
         let megahertz = |clock: u32| format!("{clock} MHz");
@@ -52,10 +52,10 @@ fn changed(name: &str, before: Option<u32>, now: Option<u32>, shown: impl Fn(u32
     Some(format!("its {name} was {} before the first probe and is {} now", shown(before), shown(now)))
 }
 
-/// That somebody locked the clocks, or set them free, while a probe ran. NVML does not tell locked clocks: it is seen
-/// where a setting limits the clock for a part of the time only, nothing else does in the rest, and the clock differs.
+/// Detects that somebody locked or unlocked the clocks while a probe ran. NVML does not report locked clocks. They show
+/// if a setting limits the clock in some readings only, nothing else does in the others, and the clock differs.
 pub(super) fn clock_was_set(looks: &[&States]) -> Option<String> {
-    /// Clocks go in steps of about 1 % by themselves.
+    /// The smallest difference that counts: clocks change in steps of about 1 % by themselves. A round number.
     const LEAST: f64 = 0.05;
     const LIMITED: u64 = why::IDLE | why::POWER_CAP | why::SLOWDOWN | why::HEAT | why::POWER_BRAKE;
     let clock = |test: &dyn Fn(u64) -> bool| {
@@ -71,7 +71,7 @@ pub(super) fn clock_was_set(looks: &[&States]) -> Option<String> {
         .then(|| format!("its clocks were set while the probe ran ({set:.0} MHz and {free:.0} MHz)"))
 }
 
-/// The share of looks in which one of the bits was there; none where it was not told.
+/// Returns the share of readings with one of these bits; `None` where they were not reported.
 pub(super) fn share_with(looks: &[&States], bits: u64) -> Option<f64> {
     let told: Vec<u64> = looks.iter().filter_map(|look| look.reasons.as_ref().ok().copied()).collect();
     let with = told.iter().filter(|reasons| *reasons & bits != 0).count();

@@ -1,4 +1,4 @@
-//! From what was read of a GPU to what it did in the measured window, and whether somebody disturbed it.
+//! Computes what a GPU did in the measured window, and whether other programs disturbed it.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +14,24 @@ use super::watched::Watched;
 use crate::machine::telemetry::{Dcgm, GpuState, UNEXPLAINED_BYTES};
 use crate::model::{GpuUse, Metric, Reading, Readings, Source, quantity::show_bytes};
 
-/// What is known beside the looks at one GPU.
+/// The context in which the readings of one GPU are evaluated.
 pub(super) struct Circumstances<'c> {
     pub(super) nvml: &'static Nvml,
     pub(super) window: Window,
     /// The window in microseconds since 1970.
     pub(super) clock: (u64, u64),
     pub(super) owners: &'c Owners,
-    /// What was in use before the probe.
+    /// The memory that was in use before the probe.
     pub(super) idle: &'c GpuState,
-    /// Whether the probe's processes can be told from others by their numbers.
+    /// Whether the probe's processes can be distinguished from others by their numbers.
     pub(super) is_matched: bool,
-    /// What was set on the device before the first probe.
+    /// The settings of the device before the first probe.
     pub(super) first_settings: &'c Settings,
-    /// Tells what GPM does not, where it is asked.
+    /// The source for what GPM does not report, where it is asked.
     pub(super) dcgm: Option<&'c Dcgm>,
 }
 
-/// The numbers, and what is missing for which reason.
+/// The numbers, and the reasons for missing ones.
 #[derive(Default)]
 struct Numbers {
     readings: Readings,
@@ -47,7 +47,7 @@ impl Numbers {
     }
 }
 
-/// What a GPU did, and what disturbed it.
+/// Evaluates a GPU; returns its readings, and the disturbances.
 pub(super) fn evaluate(watched: &Watched, of: &Circumstances<'_>) -> (GpuUse, Vec<String>) {
     let mut numbers = Numbers::default();
     let looks = within(&watched.states, of.window);
@@ -100,9 +100,9 @@ fn from_gpm(watched: &Watched, of: &Circumstances<'_>, numbers: &mut Numbers) {
     }
 }
 
-/// What a counter rose by per second.
+/// Returns by how much a counter rose per second.
 fn rate(watched: &Watched, window: Window, counter: fn(&Counters) -> &Told<f64>) -> Told<f64> {
-    // What failed midway tells nothing of the whole time.
+    // If reading failed midway, nothing is known about the whole time.
     if let Some(failure) = watched.counters.last().and_then(|look| counter(look).as_ref().err()) {
         return Err(failure.clone());
     }
@@ -144,7 +144,8 @@ fn from_states(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], num
     numbers.put(Metric::MemoryClock, Source::Nvml, mean(looks, |look| &look.memory_clock));
 }
 
-/// The mean over looks, or why there is none. One that failed midway tells nothing of the whole time.
+/// Returns the mean over readings, or why there is none. If reading failed midway, nothing is known about the whole
+/// time.
 fn mean(looks: &[&States], of: fn(&States) -> &Told<f64>) -> Told<f64> {
     if looks.is_empty() {
         return Err(NO_LOOKS.to_owned());
@@ -154,7 +155,7 @@ fn mean(looks: &[&States], of: fn(&States) -> &Told<f64>) -> Told<f64> {
     told.map(|told| told.iter().sum::<f64>() / told.len() as f64)
 }
 
-/// What the probe's own processes held of one look, where the list tells it of each.
+/// Returns the memory that the probe's own processes held in one reading, if it is reported for each of them.
 fn own(look: &States, owners: &Owners) -> Option<u64> {
     let processes = look.processes.as_ref().ok()?;
     processes.iter().filter(|(pid, _)| owners.of(*pid) == Owner::Own).map(|(_, bytes)| *bytes).sum()
@@ -195,14 +196,14 @@ fn memory(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], numbers:
     }
 }
 
-/// What happened to the device in the window that has nothing to do with the probe.
+/// Returns everything that happened to the device in the window and was not caused by the probe.
 ///
 /// * A process that was not there before the probe, or one that was and computes for [`BUSY`] of the time.
 /// * Heat for [`HEAT`] of the time, and protections of the hardware, for however short.
 /// * Settings that somebody changed since the first probe, or clocks that somebody locked.
 ///
-/// A power cap is none. A device at full load works at its cap all the time; every probe would be disturbed. How long it
-/// was held down is told with the numbers.
+/// A power cap is not a disturbance: a device at full load works at its cap all the time, and every probe would count
+/// as disturbed. The readings say for how long it was throttled.
 fn disturbances(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], readings: &Readings) -> Vec<String> {
     let place = watched.handle.identity.place();
     let mut found = newcomers(watched, of, looks);
@@ -220,12 +221,12 @@ fn disturbances(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], re
     found
 }
 
-/// The share of time from which on heat is a disturbance. A choice: clocks that are lower for less of the time shift a
-/// throughput by less than half a percent, which is below what probes can tell apart.
+/// The share of time from which on heat is a disturbance. It is a choice: clocks that are lower for less time change a
+/// throughput by less than half a per cent, which probes cannot detect.
 const HEAT: f64 = 0.005;
 
-/// The share of time from which on another program's kernels are a disturbance. A choice: less shifts a throughput by no
-/// more than the widest tie.
+/// The share of time from which on another program's kernels are a disturbance. It is a choice: less than that changes
+/// a throughput by no more than the widest tie.
 const BUSY: f64 = 0.05;
 
 /// Whether a process is certainly not the probe's.
@@ -244,7 +245,7 @@ fn newcomers(watched: &Watched, of: &Circumstances<'_>, looks: &[&States]) -> Ve
     for look in looks.iter().filter(|_| of.is_matched) {
         for &(pid, bytes) in look.processes.iter().flatten() {
             let is_own = of.owners.of(pid) == Owner::Own;
-            // A number that nobody has is believed only with memory that nobody else holds.
+            // A process number that does not exist is believed only if there is memory that nobody else holds.
             let is_real = of.owners.of(pid) == Owner::Foreign || has_unexplained_memory(look, watched, of);
             if !is_own && is_real && !of.idle.has(pid, &identity.uuid) {
                 let known = seen.entry(pid).or_default();
@@ -259,7 +260,7 @@ fn newcomers(watched: &Watched, of: &Circumstances<'_>, looks: &[&States]) -> Ve
     told.collect()
 }
 
-/// Whether more is in use than before the probe and by the probe.
+/// Whether more memory is in use than before the probe and by the probe together.
 fn has_unexplained_memory(look: &States, watched: &Watched, of: &Circumstances<'_>) -> bool {
     let before = of.idle.used_of(&watched.handle.identity.uuid).unwrap_or(0);
     let own = own(look, of.owners).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! What NVML knows of the GPUs beside what a probe does on them.
+//! Reads NVML's facts about the GPUs, other than what a probe does on them.
 
 use std::thread;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) fn facts(nvml: &'static Nvml, visible: &Visible) -> Told<Vec<GpuFacts
     Ok(facts)
 }
 
-/// Why GPM does not work on each, found out by two samples.
+/// Finds out by two samples why GPM does not work on each GPU.
 fn gpm_states(nvml: &'static Nvml, found: &[Handle]) -> Vec<Option<String>> {
     let mut meters: Vec<Gpm> = found.iter().map(|_| Gpm::default()).collect();
     let first: Vec<_> = found.iter().zip(&mut meters).map(|(handle, gpm)| gpm.sample(nvml, handle)).collect();
@@ -81,7 +81,7 @@ fn of(handle: &Handle, gpm: Option<String>, is_visible: bool) -> GpuFacts {
     facts
 }
 
-/// What is read while a probe runs, and whether it can be read now.
+/// Returns the sources that are read while a probe runs, and whether each works now.
 fn meters(
     device: &Device<'_>,
     gpm: Option<String>,
@@ -134,7 +134,7 @@ fn power(device: &Device<'_>) -> Option<Power> {
     (power != Power::default()).then_some(power)
 }
 
-/// GPUs that are divided and have no instance, which no list of what could compute has.
+/// Returns divided GPUs without an instance, which are in no list of devices that can compute.
 fn divided_without_instances(nvml: &'static Nvml, known: &[GpuIdentity]) -> Vec<GpuFacts> {
     /// `NVML_DEVICE_MIG_ENABLE` in nvml.h.
     const ENABLED: u32 = 1;

@@ -1,7 +1,7 @@
 //! GPU performance monitoring (GPM): what the multiprocessors did between two samples.
 //!
-//! Whether a device has it is found out by taking two samples, never by its architecture or by what the driver says: on
-//! virtual GPUs the question is answered with yes and sampling fails (NVIDIA/dcgm-exporter #701).
+//! Whether a device has it is found out by taking two samples, never from its architecture or the driver's answer:
+//! virtual GPUs answer yes, and then sampling fails (NVIDIA/dcgm-exporter #701).
 
 use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
@@ -14,8 +14,8 @@ use crate::model::Metric;
 
 const MIB: f64 = 1_048_576.0;
 
-/// What is asked for, and what NVML's unit is in ours: per cent, and MiB per second as the GPU sees it, so that what it
-/// receives comes from the host (nvml.h, `nvmlGpmMetricId_t`).
+/// The metrics to ask for, with the factors from NVML's units to ours: per cent, and MiB per second as the GPU sees it,
+/// so that what it receives comes from the host (nvml.h, `nvmlGpmMetricId_t`).
 pub(super) const METRICS: &[(Metric, GpmMetricId, f64)] = &[
     (Metric::SmActive, GpmMetricId::SmUtil, 0.01),
     (Metric::SmOccupancy, GpmMetricId::SmOccupancy, 0.01),
@@ -36,9 +36,9 @@ pub(super) struct Gpm {
 }
 
 impl Gpm {
-    /// Takes a sample, unless that has proven to be of no use.
+    /// Takes a sample, unless sampling has proved useless.
     pub(super) fn sample(&mut self, nvml: &'static Nvml, handle: &Handle) -> Option<GpmSample<'static>> {
-        // Giving a sample back is a call that must not be missing.
+        // Samples must be freed, so that call must exist.
         if let Err(error) = &nvml.lib().nvmlGpmSampleFree {
             self.question.give_up(&reason(&NvmlError::FailedToLoadSymbol(error.to_string())));
         }
@@ -53,7 +53,7 @@ impl Gpm {
                 Some(sample)
             }
             Err(reason) => {
-                // Who cannot take the first will not take the second.
+                // If the first sample fails, so will the second.
                 if !self.is_proven {
                     self.question.give_up(&reason);
                 }
@@ -63,7 +63,7 @@ impl Gpm {
         }
     }
 
-    /// Looks whether two samples tell anything.
+    /// Checks whether two samples give any numbers.
     pub(super) fn prove(&mut self, nvml: &Nvml, first: &GpmSample<'static>, last: &GpmSample<'static>) {
         if self.is_proven {
             return;
@@ -95,8 +95,10 @@ pub(super) fn between(nvml: &Nvml, first: &GpmSample<'_>, last: &GpmSample<'_>) 
     METRICS.iter().zip(told).map(in_our_unit).collect()
 }
 
-/// NVML tells "not a number" for what it could not measure. A share a little above 1 is a share of another clock.
+/// Checks a value: NVML returns "not a number" for what it could not measure. A share may be a little above 1 because
+/// it refers to another clock.
 fn sensible(value: f64, unit: f64) -> Told<f64> {
+    /// In per cent. A round number: how far above 100 another clock can bring a share.
     const MOST: f64 = 110.0;
     let is_share = unit < 1.0;
     if !value.is_finite() || value < 0.0 || is_share && value > MOST {

@@ -1,11 +1,11 @@
-//! The GPUs and MIG instances that there are.
+//! Lists the GPUs and MIG instances.
 
 use nvml_wrapper::{Device, Nvml};
 
 use super::ask::{Told, reason};
 use crate::machine::foreign::nvml::gpu_instance_of;
 
-/// Which GPU, or which instance of one.
+/// The identity of a GPU, or of one of its instances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuIdentity {
     /// The number of the GPU, in the order of the PCI bus; that of the whole GPU for an instance.
@@ -28,7 +28,7 @@ impl GpuIdentity {
     }
 }
 
-/// How to reach one.
+/// The handle of one of them.
 #[derive(Debug)]
 pub(super) struct Handle {
     pub(super) identity: GpuIdentity,
@@ -38,15 +38,15 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// The whole GPU: clocks, throttling and errors are its own, not an instance's.
+    /// Returns the whole GPU; clocks, throttling and errors belong to it, not to an instance.
     pub(super) fn whole(&self) -> &Device<'static> {
         self.parent.as_ref().map_or(&self.device, |(whole, _)| whole)
     }
 }
 
-/// All GPUs in the order of the PCI bus. A GPU that is divided is not among them, but its instances are.
+/// Lists all GPUs in the order of the PCI bus, with the instances of a divided GPU in place of the GPU itself.
 ///
-/// One that cannot be reached, such as one that a container may not use, is left out.
+/// A GPU that cannot be reached is left out, such as one that a container may not use.
 pub(super) fn handles(nvml: &'static Nvml) -> Told<Vec<Handle>> {
     let count = nvml.device_count().map_err(|error| reason(&error))?;
     let mut failure = None;

@@ -1,4 +1,4 @@
-//! What the rest of the program asks the meter of GPUs for.
+//! The interface of the GPU meter for the rest of the program.
 
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use super::worker::{Request, Worker};
 use super::{GpuIdentity, Visible};
 use crate::machine::telemetry::{GpuFacts, GpuState};
 
-/// Asks NVML, in a thread of its own. One probe can be watched at a time.
+/// A meter that asks NVML in a thread of its own. It can watch one probe at a time.
 #[derive(Debug)]
 pub struct GpuMeter {
     requests: Mutex<Sender<Request>>,
@@ -24,13 +24,13 @@ pub struct GpuMeter {
     driver: String,
 }
 
-/// How long a driver may take to wake up: without persistence it starts all GPUs then.
+/// How long a driver may take to start: without persistence it then initialises all GPUs. A round number.
 const TIME_TO_OPEN: Duration = Duration::from_secs(30);
 
-/// How long it may take to answer.
+/// How long the driver may take to answer: a round number.
 const TIME_TO_ANSWER: Duration = Duration::from_secs(5);
 
-/// How long a last look, and the numbers, may hold up the end of a probe.
+/// How long the last reading, and the evaluation, may delay the end of a probe: round numbers.
 const TIME_TO_LOOK: Duration = Duration::from_millis(300);
 const TIME_TO_END: Duration = Duration::from_secs(2);
 
@@ -47,7 +47,8 @@ impl GpuMeter {
     /// Opens the library of a certain name, which the loader looks for, or path.
     ///
     /// # Errors
-    /// There is none, it is broken, too old, has no driver or no permission, or does not answer, in a line.
+    /// There is no library, or it is broken, too old, without driver or permission, or does not answer; the line says
+    /// which.
     pub fn open(library: &OsStr) -> Result<Self, NoNvml> {
         let (requests, theirs) = channel();
         let answered = Arc::new(AtomicU64::new(0));
@@ -55,7 +56,7 @@ impl GpuMeter {
         let (library, counter) = (library.to_owned(), Arc::clone(&answered));
         let serve = move || match Nvml::builder().lib_path(&library).init() {
             Ok(nvml) => {
-                // Handles and samples borrow it, and a thread that hangs in the library never gives it back.
+                // Handles and samples borrow it, and a thread that hangs in the library never returns it.
                 let nvml: &'static Nvml = Box::leak(Box::new(nvml));
                 let driver = nvml.sys_driver_version().unwrap_or_else(|_| "unknown".to_owned());
                 let _ = opened.send(Ok(driver));
@@ -84,36 +85,36 @@ impl GpuMeter {
         self.ask(Request::List, TIME_TO_ANSWER)?
     }
 
-    /// What the GPUs that a program sees hold now.
+    /// Returns the memory that the GPUs visible to a program hold now.
     ///
     /// # Errors
-    /// Why that cannot be told.
+    /// The memory cannot be read; the line says why.
     pub fn read(&self, visible: &Visible) -> Result<GpuState, String> {
         self.ask(|reply| Request::Read(visible.clone(), reply), TIME_TO_ANSWER)?
     }
 
-    /// What is known of all GPUs and instances, those that a program does not see included, and which numbers can be
-    /// had of them.
+    /// Returns the facts about all GPUs and instances, including those that a program does not see, and which numbers
+    /// each can report.
     ///
     /// # Errors
-    /// Why that cannot be told.
+    /// The facts cannot be read; the line says why.
     pub fn facts(&self, visible: &Visible) -> Result<Vec<GpuFacts>, String> {
         self.ask(|reply| Request::Facts(visible.clone(), reply), TIME_TO_ANSWER)?
     }
 
-    /// Begins to watch a probe: the process `root` and all below it, on the GPUs that it sees. `idle` is what was in use
-    /// before it. Nothing is waited for.
+    /// Begins to watch a probe: the process `root` and its descendants, on the GPUs that it sees. `idle` is what was in
+    /// use before it. Returns at once.
     pub fn begin(&self, visible: &Visible, root: u32, idle: GpuState) {
         self.send(Request::Begin { visible: visible.clone(), root, idle });
     }
 
-    /// Looks at the probe once more, while its processes are still there, unless that takes long.
+    /// Reads the probe's state once more, while its processes still exist, unless that takes long.
     pub fn look(&self) {
         let _ = self.ask(Request::Look, TIME_TO_LOOK);
     }
 
-    /// Asks what the GPUs that are watched did between two moments, without waiting for the answer and without ending to
-    /// watch; not while another question is open.
+    /// Asks what the watched GPUs did between two moments, without waiting for the answer and without ending the watch.
+    /// `None` while another question is open.
     pub fn ask_now(&self, window: Window) -> Option<Receiver<Result<Metered, String>>> {
         if self.behind() > 0 {
             return None;
@@ -122,10 +123,10 @@ impl GpuMeter {
         self.send(Request::Now(window, reply)).then_some(answer)
     }
 
-    /// Ends to watch: what the GPUs did in the measured time.
+    /// Ends the watch; returns what the GPUs did in the measured time.
     ///
     /// # Errors
-    /// Why nothing is known of any.
+    /// Nothing is known about any GPU; the line says why.
     pub fn end(&self, window: Window) -> Result<Metered, String> {
         self.ask(|reply| Request::End(window, reply), TIME_TO_END)?
     }
@@ -139,14 +140,14 @@ impl GpuMeter {
 
     /// How many requests are not answered yet.
     fn behind(&self) -> u64 {
-        // Others ask meanwhile: what is read first may only be too small.
+        // Others may ask in between, so the count that is read first can only be too small.
         let answered = self.answered.load(Ordering::SeqCst);
         self.sent.load(Ordering::SeqCst).saturating_sub(answered)
     }
 
     fn ask<T>(&self, request: impl FnOnce(SyncSender<T>) -> Request, time: Duration) -> Told<T> {
         const SILENT: &str = "NVML does not answer";
-        // What was asked without waiting may still be under way; of more, one has been waited for in vain.
+        // One request that was made without waiting may still be open; if there are more, an earlier one timed out.
         if self.behind() > 1 {
             return Err(SILENT.to_owned());
         }

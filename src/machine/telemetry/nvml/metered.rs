@@ -1,10 +1,10 @@
-//! What was watched of a probe, and what the meter says of it.
+//! The result of watching a probe.
 
 use std::time::{Duration, Instant};
 
 use crate::model::GpuUse;
 
-/// The time that was measured.
+/// The measured time span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// The end of warm-up.
@@ -19,12 +19,12 @@ impl Window {
     }
 }
 
-/// What the meter says of a probe.
+/// The meter's result for a probe.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Metered {
     /// Each GPU that the probe used.
     pub gpus: Vec<GpuUse>,
-    /// What disturbed it from outside, each in a sentence.
+    /// Disturbances from outside, one sentence each.
     pub disturbances: Vec<String>,
     /// Xid errors of all GPUs that it might have used, such as `Xid 79 of GPU 0`.
     pub xids: Vec<String>,

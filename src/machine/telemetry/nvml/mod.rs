@@ -1,8 +1,9 @@
-//! What NVIDIA's management library (NVML) tells of GPUs while a probe runs.
+//! Reads from NVIDIA's management library (NVML) what GPUs do while a probe runs.
 //!
-//! The library comes with the driver and is opened at run time. Nothing is ever set on a device. Each number is optional:
-//! what a device, a driver or a permission does not give is absent, with the reason. All calls are made in a thread of
-//! their own, since one may hang as long as the driver does; whoever waits for that thread gives up after a while.
+//! The library comes with the driver and is opened at run time. Nothing is ever set on a device. Each number is
+//! optional: if a device, a driver or a permission does not provide it, it is absent, with the reason. All calls are
+//! made in a thread of their own, since a call may hang as long as the driver does; whoever waits for that thread gives
+//! up after a while.
 //!
 //! It has not run on a GPU yet: the tests use a stand-in for the library.
 

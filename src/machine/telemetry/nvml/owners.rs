@@ -1,21 +1,21 @@
-//! Whose the processes on a GPU are.
+//! Decides which processes on a GPU belong to the probe.
 
 use std::collections::HashMap;
 
 use crate::machine::process_table::{self, descendants, numbers_inside, parent};
 
-/// Whose a process is.
+/// The owner of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Owner {
     /// The probe's.
     Own,
     /// Somebody else's.
     Foreign,
-    /// Nothing is known under this number: the process is outside of this container, or the driver is mistaken.
+    /// The number is unknown here: the process is outside this container, or the driver is mistaken.
     Unseen,
 }
 
-/// Tells the processes of one probe from others.
+/// Distinguishes the processes of one probe from others.
 #[derive(Debug)]
 pub(super) struct Owners {
     root: u32,
@@ -23,12 +23,12 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    /// Of the probe whose processes are this one and all below it.
+    /// Makes it for the probe with this process and its descendants.
     pub(super) fn below(root: u32) -> Self {
         Self { root, known: HashMap::new() }
     }
 
-    /// Takes note of a process while it can be seen; what it was stays known after its end.
+    /// Records a process while it can be seen; its owner stays known after its end.
     pub(super) fn see(&mut self, pid: u32) {
         if !self.known.contains_key(&pid) {
             let owner = owner_of(pid, self.root);
@@ -36,12 +36,12 @@ impl Owners {
         }
     }
 
-    /// Whose a process is that was seen.
+    /// Returns the owner of a process that was seen.
     pub(super) fn of(&self, pid: u32) -> Owner {
         self.known.get(&pid).map_or(Owner::Unseen, |(owner, _)| owner.clone())
     }
 
-    /// What it is called in a message.
+    /// Returns its name in a message.
     pub(super) fn name(&self, pid: u32) -> String {
         match self.known.get(&pid) {
             Some((Owner::Unseen, name)) => format!("{name}, which cannot be seen from here,"),
@@ -51,11 +51,12 @@ impl Owners {
     }
 }
 
-/// A process in a container has another number inside than outside, and a driver may tell either.
+/// Finds the owner of a process. In a container a process has another number inside than outside, and a driver may
+/// report either.
 fn owner_of(pid: u32, root: u32) -> Owner {
     let mut ancestor = pid;
     let mut is_seen = false;
-    // As deep as no tree of processes is, in case numbers are used again while it is climbed.
+    // Deeper than any tree of processes, in case numbers are reused during the climb.
     for _ in 0..1000 {
         if ancestor == root {
             return Owner::Own;

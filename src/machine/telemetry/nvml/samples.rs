@@ -1,4 +1,4 @@
-//! The driver's own buffers of samples, drained now and then.
+//! Reads the driver's own buffers of samples from time to time.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::Sampling;
@@ -9,7 +9,7 @@ use super::ask::{Question, Told};
 /// Samples that are kept; the driver makes six to fifty a second.
 const KEPT: usize = 1 << 14;
 
-/// Samples of one kind, each for the time since the one before it.
+/// Samples of one kind; each covers the time since the one before it.
 #[derive(Debug)]
 pub(super) struct Samples {
     kind: Sampling,
@@ -26,7 +26,7 @@ impl Samples {
         Self { kind, largest, question: Question::default(), kept: Vec::new(), failure: None }
     }
 
-    /// Takes what the driver has gathered since the last time.
+    /// Takes the samples that the driver has gathered since the last time.
     pub(super) fn drain(&mut self, device: &Device<'_>) {
         let seen = self.kept.last().map(|(time, _)| *time);
         let kind = self.kind;
@@ -36,12 +36,12 @@ impl Samples {
                     self.push(sample.timestamp, number(&sample.value));
                 }
             }
-            // What is in the buffer of a device that has just begun is not there yet.
+            // The buffer of a device that has just been opened may still be empty.
             Err(failure) => self.failure = Some(failure),
         }
     }
 
-    /// Places that the driver has not filled have the time 0; some come twice.
+    /// Adds a sample. Places that the driver has not filled have the time 0, and some samples come twice.
     fn push(&mut self, time: u64, number: f64) {
         let is_new = self.kept.last().is_none_or(|(last, _)| time > *last);
         if time == 0 || !is_new || !(0.0..=self.largest).contains(&number) {
@@ -53,7 +53,8 @@ impl Samples {
         self.kept.push((time, number));
     }
 
-    /// The mean over a time, in microseconds since 1970, each sample weighted with the time that it stands for.
+    /// Returns the mean over a time span, in microseconds since 1970, with each sample weighted by the time that it
+    /// covers.
     pub(super) fn mean(&self, from: u64, to: u64) -> Told<f64> {
         let (mut sum, mut covered) = (0.0, 0.0);
         for pair in self.kept.windows(2) {

@@ -1,4 +1,4 @@
-//! What was read of one GPU, one look after the other.
+//! Keeps the readings of one GPU in order of time.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,11 @@ use nvml_wrapper::GpmSample;
 use super::Window;
 use super::ask::Told;
 
-/// Looks that are kept; of more, every other one of the older half is dropped.
+/// The readings that are kept; of more, every other one of the older half is dropped.
 const KEPT: usize = 512;
 
-/// Counters, read often, so that one look is near each end of the measured window, which is known only when it is over.
+/// Counters. They are read often, so that a reading is near each end of the measured window, which is only known
+/// afterwards.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) at: Instant,
@@ -34,7 +35,7 @@ pub(super) struct States {
     /// Megahertz.
     pub(super) sm_clock: Told<f64>,
     pub(super) memory_clock: Told<f64>,
-    /// Why the clocks are as low as they are: bits, see [`super::changes`].
+    /// The reasons for low clocks, as bits; see [`super::changes`].
     pub(super) reasons: Told<u64>,
     /// The share of the last sample period in which some kernel ran.
     pub(super) busy: Told<f64>,
@@ -61,14 +62,14 @@ pub(super) fn keep<T>(looks: &mut Vec<T>, look: T) {
     looks.push(look);
 }
 
-/// How far outside of a window a look may be, so that what it tells is still the window's.
+/// Returns how far outside a window a reading may be to count as part of it.
 fn margin(window: Window) -> Duration {
     const LEAST: Duration = Duration::from_millis(100);
     LEAST.max(window.length() / 10)
 }
 
-/// The looks nearest to the ends of a window, not farther outside than the [`margin`], and with at least half of it
-/// between them.
+/// Returns the readings nearest to the ends of a window, if they are outside by no more than the [`margin`] and cover
+/// at least half of it.
 pub(super) fn ends<T>(looks: &[T], at: impl Fn(&T) -> Instant, window: Window) -> Option<(&T, &T)> {
     /// NVML refreshes what GPM samples no faster (nvml.h, `nvmlGpmMetricsGet`).
     const SHORTEST: Duration = Duration::from_millis(100);
@@ -83,7 +84,7 @@ pub(super) fn ends<T>(looks: &[T], at: impl Fn(&T) -> Instant, window: Window) -
     (between >= SHORTEST.max(window.length() / 2)).then_some((first, last))
 }
 
-/// The looks within a window, or else the last before its end.
+/// Returns the readings within a window, or else the last one before its end.
 pub(super) fn within(looks: &[States], window: Window) -> Vec<&States> {
     let margin = margin(window);
     let inside = |look: &&States| look.at + margin >= window.begin && look.at <= window.end + margin;

@@ -1,10 +1,10 @@
-//! Which GPUs CUDA lets a program use.
+//! Decides which GPUs CUDA lets a program use.
 
 use std::collections::BTreeMap;
 
 use super::GpuIdentity;
 
-/// What the environment of a program says of it (CUDA C++ Programming Guide, "CUDA Environment Variables").
+/// The variables in a program's environment that decide it (CUDA C++ Programming Guide, "CUDA Environment Variables").
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Visible {
     /// `CUDA_VISIBLE_DEVICES`, where it is set.
@@ -14,19 +14,19 @@ pub struct Visible {
 }
 
 impl Visible {
-    /// What a program sees whose environment is this process's, with these variables of its own.
+    /// Returns what a program sees whose environment is this process's, plus these variables of its own.
     pub fn of(own: &BTreeMap<String, String>) -> Self {
         let variable = |name: &str| own.get(name).cloned().or_else(|| std::env::var(name).ok());
         Self { devices: variable("CUDA_VISIBLE_DEVICES"), order: variable("CUDA_DEVICE_ORDER") }
     }
 
-    /// The GPUs that are meant, as rising places in the list.
+    /// Returns the GPUs that the variables select, as rising places in the list.
     ///
-    /// The list ends at the first word that means none, and with a word twice in it there is none at all (PyTorch reads it
-    /// so, `_parse_visible_devices` in `torch/cuda/__init__.py`). A number is one in CUDA's order, which is the bus's only
-    /// with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or where all are alike: by default the fastest comes first. Where they differ,
-    /// a number may mean any of them, and only the processes tell which. A GPU that is divided is a number, too; CUDA then
-    /// takes one of its instances.
+    /// The list ends at the first word that selects none, and a list with a word twice selects none at all (PyTorch
+    /// reads it so, `_parse_visible_devices` in `torch/cuda/__init__.py`). A number refers to CUDA's order. That is the
+    /// order of the bus only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or if all GPUs are of one model: by default the
+    /// fastest comes first. If models differ, a number may mean any of them, and only the processes show which. A
+    /// divided GPU has a number, too; CUDA then uses one of its instances.
     pub(in crate::machine::telemetry) fn choose(&self, gpus: &[GpuIdentity]) -> Vec<usize> {
         let all: Vec<usize> = (0..gpus.len()).collect();
         let Some(devices) = &self.devices else { return all };
@@ -56,7 +56,7 @@ impl Visible {
         places
     }
 
-    /// Whether it is not known which of the GPUs that [`choose`](Self::choose) gives are meant.
+    /// Whether it is uncertain which of the GPUs from [`choose`](Self::choose) are meant.
     pub(in crate::machine::telemetry) fn is_doubtful(&self, gpus: &[GpuIdentity]) -> bool {
         let count = count(gpus);
         let number = |word: &str| word.trim().parse::<u32>().ok().filter(|&number| number < count);
@@ -75,8 +75,9 @@ fn count(gpus: &[GpuIdentity]) -> u32 {
     gpus.last().map_or(0, |gpu| gpu.index + 1)
 }
 
-/// What a word names: the beginning of one identity, or `MIG-GPU-<identity>/<GPU instance>/<compute instance>`, as drivers
-/// before R470 have it. The beginning of several means none. Of a GPU that is divided, all instances.
+/// Returns what a word selects: the beginning of one identity, or `MIG-GPU-<identity>/<GPU instance>/<compute
+/// instance>`, which drivers before R470 use. The beginning of several identities selects none. A divided GPU selects
+/// all of its instances.
 fn named(word: &str, gpus: &[GpuIdentity]) -> Vec<usize> {
     let places = |test: &dyn Fn(&GpuIdentity) -> bool| -> Vec<usize> {
         gpus.iter().enumerate().filter(|(_, gpu)| test(gpu)).map(|(at, _)| at).collect()

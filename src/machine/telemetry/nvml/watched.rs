@@ -1,4 +1,4 @@
-//! One GPU that is watched while a probe runs.
+//! Watches one GPU while a probe runs.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -20,7 +20,7 @@ use super::samples::{Samples, number};
 use super::ticks::{Counters, Memory, States, keep};
 use crate::machine::foreign::nvml::memory_by_first_version;
 
-/// A GPU, what is known of what it can tell, and what it told since the probe began.
+/// A GPU with the questions that it can answer, and its readings since the probe began.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) handle: Handle,
@@ -31,7 +31,7 @@ pub(super) struct Watched {
     pub(super) power: Samples,
     /// Codes of Xid errors since the probe began.
     pub(super) xids: Vec<u64>,
-    /// Why there are none, where they cannot be told.
+    /// The reason why they are not known, if so.
     pub(super) no_events: Option<String>,
     /// Uncorrected memory errors when the probe began.
     ecc_before: Told<u64>,
@@ -55,7 +55,7 @@ struct Asked {
     reasons: Question,
     busy: Question,
     shares: Question,
-    /// Until when shares of processes were told, in microseconds since 1970.
+    /// The time until which shares of processes were reported, in microseconds since 1970.
     shares_until: u64,
 }
 
@@ -80,7 +80,7 @@ impl Watched {
         }
     }
 
-    /// Reads what counts on by itself.
+    /// Reads the counters.
     pub(super) fn look_at_counters(&mut self, nvml: &'static Nvml) {
         let energy = self.asked.energy.ask(|| self.handle.device.total_energy_consumption());
         let (by_power, by_heat) = throttled(self.handle.whole(), &mut self.asked);
@@ -94,7 +94,7 @@ impl Watched {
         }
     }
 
-    /// Reads the states that it is in, and who uses it.
+    /// Reads the states of the GPU, and the processes on it.
     pub(super) fn look_at_states(&mut self, owners: &mut Owners) {
         let (device, whole, asked) = (&self.handle.device, self.handle.whole(), &mut self.asked);
         let memory = memory(device, &mut asked.memory, &mut asked.memory_by_first_version);
@@ -121,7 +121,7 @@ impl Watched {
     }
 
     fn hear_events(&mut self) {
-        /// More than there are in a second, unless something is broken.
+        /// More than there can be in a second, unless something is broken: a round number.
         const MOST: usize = 64;
         let Some(events) = &self.events else { return };
         for _ in 0..MOST {
@@ -157,7 +157,7 @@ impl Watched {
 const UNKNOWN_XID: u64 = 999;
 
 fn events(nvml: &'static Nvml, device: &Device<'static>) -> Told<EventSet<'static>> {
-    // Giving the set back is a call that must not be missing.
+    // The event set must be freed, so that call must exist.
     if let Err(error) = &nvml.lib().nvmlEventSetFree {
         return Err(super::ask::reason(&NvmlError::FailedToLoadSymbol(error.to_string())));
     }
@@ -170,8 +170,9 @@ fn uncorrected(device: &Device<'_>) -> Told<u64> {
     told.map_err(|error| super::ask::reason(&error))
 }
 
-/// Seconds in which power and heat held the clocks down: counters of nanoseconds, as fields 74 and 75, or by the older
-/// call. Fields 251 to 273 tell more, but have other numbers in drivers before 580.82 (nvml-wrapper #134).
+/// Returns the seconds in which power and heat limited the clocks: from fields 74 and 75, counters in nanoseconds, or
+/// by the older call. Fields 251 to 273 are more detailed, but have other numbers in drivers before 580.82
+/// (nvml-wrapper #134).
 fn throttled(device: &Device<'_>, asked: &mut Asked) -> (Told<f64>, Told<f64>) {
     const FIELDS: [u32; 2] = [NVML_FI_DEV_PERF_POLICY_POWER, NVML_FI_DEV_PERF_POLICY_THERMAL];
     const NANO: f64 = 1e-9;
@@ -191,7 +192,7 @@ fn throttled(device: &Device<'_>, asked: &mut Asked) -> (Told<f64>, Told<f64>) {
     )
 }
 
-/// The memory in use, by the second version of the call where the driver has it.
+/// Reads the memory in use, by the second version of the call if the driver has it.
 pub(super) fn memory(device: &Device<'_>, second: &mut Question, first: &mut Question) -> Told<Memory> {
     match second.ask(|| device.memory_info()) {
         Ok(memory) => Ok(Memory { used: memory.used, total: memory.total.saturating_sub(memory.reserved) }),
@@ -202,8 +203,8 @@ pub(super) fn memory(device: &Device<'_>, second: &mut Question, first: &mut Que
     }
 }
 
-/// The processes that compute, with what each holds. What is more than there is, is no size: driver 535.54 mixed the
-/// members of the structure up (nvitop #75).
+/// Reads the processes that compute, with their memory. A size that exceeds the device's memory is dropped: driver
+/// 535.54 mixed up the members of the structure (nvitop #75).
 pub(super) fn processes(
     device: &Device<'_>,
     question: &mut Question,
@@ -227,8 +228,8 @@ pub(super) fn processes(
     Ok(processes)
 }
 
-/// How much of the time kernels of each process ran since the last look. Old samples, and such of more than 100 %, are
-/// left out: drivers give both (nvtop #110).
+/// Reads the share of time in which kernels of each process ran since the last reading. Old samples and those above 100
+/// % are dropped; drivers return both (nvtop #110).
 fn shares(device: &Device<'_>, asked: &mut Asked) -> Told<Vec<(u32, f64)>> {
     let since = asked.shares_until;
     let samples = asked.shares.ask(|| match device.process_utilization_stats(since) {

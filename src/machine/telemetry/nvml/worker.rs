@@ -1,4 +1,4 @@
-//! The thread that makes all calls.
+//! The thread that makes all calls to NVML.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::machine::telemetry::{
     Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, pause_after, thread_time,
 };
 
-/// What the thread is asked for. Who asked may have given up waiting.
+/// A request to the thread. The one who asked may have given up waiting.
 pub(super) enum Request {
     List(SyncSender<Told<Vec<GpuIdentity>>>),
     Read(Visible, SyncSender<Told<GpuState>>),
@@ -32,11 +32,11 @@ pub(super) enum Request {
     End(Window, SyncSender<Told<Metered>>),
 }
 
-/// What the thread knows.
+/// The state of the thread.
 pub(super) struct Worker {
     nvml: &'static Nvml,
     session: Option<Session>,
-    /// What was set on each device when it was first seen.
+    /// The settings of each device when it was first seen.
     first_settings: BTreeMap<String, Settings>,
 }
 
@@ -45,9 +45,9 @@ struct Session {
     owners: Owners,
     idle: GpuState,
     watched: Vec<Watched>,
-    /// Tells what GPM does not.
+    /// The source for what GPM does not report.
     dcgm: Option<Dcgm>,
-    /// Why there is none to watch.
+    /// The reason why there is no GPU to watch.
     failure: Option<String>,
     next_counters: Instant,
     next_states: Instant,
@@ -58,21 +58,22 @@ struct Session {
 /// How often something is read.
 #[derive(Clone, Copy)]
 struct Rhythm {
-    /// As long as it costs next to nothing.
+    /// The interval while reading costs next to nothing.
     usual: Duration,
-    /// However much it costs: of fewer looks a window may not have two, and no number could be told.
+    /// The longest interval, however much reading costs: with fewer readings a window might not contain two, and there
+    /// would be no numbers.
     longest: Duration,
 }
 
 const COUNTERS: Rhythm = Rhythm { usual: Duration::from_millis(200), longest: Duration::from_secs(4) };
 const STATES: Rhythm = Rhythm { usual: Duration::from_secs(1), longest: Duration::from_secs(5) };
 
-/// So many looks at states come sooner: a step may be over, or a device lost, before long.
+/// The first readings of states follow each other faster, because a step may end, or a device be lost, early on.
 const FIRST_LOOKS: u32 = 8;
 const FIRST_STATES: Rhythm = Rhythm { usual: Duration::from_millis(250), ..STATES };
 
 impl Rhythm {
-    /// When the next look is due after one that cost so much of a processor's time.
+    /// Returns when the next reading is due after one that took this much processor time.
     fn next(self, begin: Instant, cost: Duration) -> Instant {
         begin + pause_after(cost, self.usual).min(self.longest)
     }
@@ -83,7 +84,7 @@ impl Worker {
         Self { nvml, session: None, first_settings: BTreeMap::new() }
     }
 
-    /// Serves until nobody can ask any more; `answered` counts the requests that are done.
+    /// Serves requests until nobody can send any more; `answered` counts those that are done.
     pub(super) fn serve(mut self, requests: &Receiver<Request>, answered: &Arc<AtomicU64>) {
         const LONG: Duration = Duration::from_secs(3600);
         loop {
@@ -104,7 +105,7 @@ impl Worker {
     }
 
     fn answer(&mut self, request: Request) {
-        // Nobody listens any more to an answer that came late.
+        // Nobody waits any longer for an answer that came late.
         match request {
             Request::List(reply) => {
                 let listed = handles(self.nvml);
@@ -207,7 +208,7 @@ impl Session {
         }
     }
 
-    /// Listens to a host engine about GPUs that turned out to have no GPM. It does not know MIG instances by name.
+    /// Asks a host engine about GPUs that turned out to lack GPM. The engine does not know MIG instances by name.
     fn ask_dcgm(&mut self) {
         let without = self.watched.iter().filter(|watched| watched.gpm.failure().is_some());
         let uuids: Vec<String> = without.map(|watched| watched.handle.identity.uuid.clone()).collect();
@@ -274,8 +275,8 @@ impl Session {
         seen.any(|(pid, _)| self.owners.of(*pid) == Owner::Own)
     }
 
-    /// Whether the probe used it: by its processes where they can be told, else by memory that is in use since it began.
-    /// A device that tells neither counts as used.
+    /// Whether the probe used the GPU: by its processes if they can be identified, else by memory that has been in use
+    /// since it began. A device that reports neither counts as used.
     fn is_used(&self, watched: &Watched, is_matched: bool) -> bool {
         if is_matched {
             return self.is_matched_on(watched);

@@ -172,6 +172,7 @@ impl<'s> Sampler<'s> {
     }
 
     fn look_into(&mut self, stratum: &mut Stratum, start: &State, draws: &mut Draws, fuel: &mut Fuel) {
+        /// Draws for each look into a stratum: a round number.
         const LOOKS: u32 = 4;
         for _ in 0..LOOKS {
             match self.draw(start, Some(&stratum.piece), draws, fuel) {
@@ -188,6 +189,7 @@ impl<'s> Sampler<'s> {
     /// Draws one config. It is chosen among several draws by how many configs each stands for, so that the choice is
     /// nearly uniform.
     pub(super) fn one(&mut self, draws: &mut Draws, fuel: &mut Fuel) -> Option<Vec<u32>> {
+        /// The configs to choose from, and the most draws for them: round numbers.
         const DRAWS: usize = 8;
         const TRIES: usize = 400;
         let start = self.course.start(&mut self.terms)?;
@@ -257,6 +259,7 @@ impl<'s> Sampler<'s> {
         draws: &mut Draws,
         fuel: &mut Fuel,
     ) -> Option<Option<(f64, Vec<u32>)>> {
+        /// Steps after which a rest is not quickly listed: a round number, about 0.2 ms.
         const QUICK: u64 = 600;
         if self.too_many.contains(&(depth, state.clone())) {
             return Some(None);

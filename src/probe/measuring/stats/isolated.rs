@@ -22,6 +22,7 @@ pub fn isolated_above(series: &[f64]) -> Option<f64> {
 
 /// Whether the distances between places vary by less than a quarter.
 fn is_regular(places: &[usize]) -> bool {
+    /// The fewest places that can be regular: two distances.
     const FEWEST: usize = 3;
     let gaps = places.windows(2).map(|pair| pair[1] - pair[0]);
     let (Some(least), Some(most)) = (gaps.clone().min(), gaps.max()) else { return false };

@@ -58,6 +58,7 @@ fn normal_quantile(tail: f64) -> f64 {
 /// Returns the probability that a standard normal variable exceeds `x`, which is not negative: by the series around
 /// zero, and by the continued fraction further out (Abramowitz and Stegun, 26.2.10 and 26.2.14).
 fn normal_tail(x: f64) -> f64 {
+    /// Where the computation changes from the series to the continued fraction: a round number.
     const FAR: f64 = 3.0;
     let density = (-x * x / 2.0).exp() / TAU.sqrt();
     if x < FAR {

@@ -24,6 +24,7 @@ const SMALLEST: f64 = 0.01;
 /// to six median deviations in the same way: a single one, from a checkpoint or an evaluation, must not move the cut
 /// behind it.
 pub fn warmup_length(series: &[f64], largest: f64) -> usize {
+    /// The fewest numbers of which any are dropped: a round number.
     const SHORTEST: usize = 4;
     let Some(middle) = median(series).filter(|_| series.len() >= SHORTEST) else { return 0 };
     let deviations: Vec<f64> = series.iter().map(|number| (number - middle).abs()).collect();

@@ -320,6 +320,7 @@ impl Evidence for Observed<'_> {
 /// Returns the residual of the model in standard units, with values far below compressed: all that matters about a
 /// config that is much slower than predicted is that it is slow.
 pub(super) fn drawn(rest: f64) -> f64 {
+    /// In standard units. A round number: the residual beyond which a value counts as far below.
     const LIMIT: f64 = -2.5;
     if rest < LIMIT { LIMIT - ln(1.0 + LIMIT - rest) } else { rest }
 }

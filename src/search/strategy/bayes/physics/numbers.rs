@@ -80,6 +80,8 @@ fn cost(unknowns: &[Unknown], numbers: &[f64], differences: &[f64]) -> f64 {
 }
 
 fn descend(unknowns: &[Unknown], mut numbers: Vec<f64>, evidence: &impl Evidence) -> (f64, Vec<f64>) {
+    /// Factors for the damping after a better and after a worse step, and the gain below which the search ends: round
+    /// numbers.
     const EASIER: f64 = 0.3;
     const HARDER: f64 = 4.0;
     const SMALLEST_GAIN: f64 = 1e-4;
