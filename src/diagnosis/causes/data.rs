@@ -93,7 +93,7 @@ pub(super) static CAUSES: [Cause; 3] = [
         cures: &[
             Cure {
                 what: "decode and augment once, and keep the result (arrays, or images in their final size)",
-                why: "the same work is done again in each epoch, and the cores are what there is too little of",
+                why: "the same work is done again in each epoch, and the cores have no time left",
                 applies: always,
             },
             Cure {
