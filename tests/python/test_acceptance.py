@@ -451,7 +451,7 @@ class TorchBenchTest(unittest.TestCase):
         self.assertGreater(len(asked), 10)
 
     def test_its_pace_is_that_of_gputune(self):
-        code = (GPU.parent / "src" / "ceilings" / "sample.rs").read_text()
+        code = (GPU.parent / "src" / "machine" / "ceilings" / "sample.rs").read_text()
         pace = (
             f"warmup: {torch_bench.WARMUP_SECONDS}, sample: {torch_bench.SAMPLE_SECONDS}, "
             f"limit: {torch_bench.LIMIT_SECONDS}, samples: {torch_bench.SAMPLES} "
