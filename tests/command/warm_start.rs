@@ -402,7 +402,8 @@ fn the_program_starts_from_an_earlier_search_tells_so_and_keeps_it() {
     let told = format!("warm start: 24 trials of {}, 2 of 2 parameters in common", place.display());
     assert!(text.contains(&told), "{text}");
     let fastest = before.best()["config"]["x"].as_i64().unwrap();
-    assert!(fastest >= 10, "{fastest}");
+    // The fastest of 12; on a busy machine its neighbours may come first.
+    assert!(fastest > 6, "{fastest}");
     let lines = after.lines();
     assert_eq!(lines[0].purpose, Purpose::Baseline);
     let best = before.lines().into_iter().max_by(|a, b| {
