@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use gputune::model::{Parameter, Space};
 use gputune::probe::{
-    CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, StepTemplate, Template, WritesWish, adapter::Apply,
+    CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, Start, StepTemplate, Template, WritesWish,
+    adapter::Apply,
 };
 
 const ROUNDS: usize = 200;
@@ -35,6 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         supervisor: gputune.clone(),
         is_gpu: false,
         writes: WritesWish::default(),
+        start: Start::Fresh,
     };
     let space = Space::new([Parameter::values("x", [1])])?;
     let config = space.first().ok_or("an empty space")?;

@@ -106,6 +106,7 @@ fn prober(project: &Path, data: &Path, epochs: usize, writes: Writes) -> Result<
         supervisor: gputune,
         is_gpu: false,
         writes: WritesWish { writes: Some(writes), scratch_size: None },
+        start: Start::Fresh,
     };
     let out = project.join(if writes == Writes::Allow { "allow" } else { "scratch" });
     fs::create_dir(&out)?;

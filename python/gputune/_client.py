@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 SOCKET = "GPUTUNE_SOCKET"
 CONFIG = "GPUTUNE_CONFIG"
@@ -43,6 +43,7 @@ class Reporter:
 
     _current: Reporter | None = None
     _is_found = False
+    _home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     _finding = threading.Lock()
 
     def __init__(self, probe: dict[str, Any], folder: str | None = None) -> None:
@@ -74,8 +75,14 @@ class Reporter:
         return reporter
 
     @classmethod
+    def move_to(cls, folder: str) -> None:
+        """From now on this process belongs to the probe whose `probe.json` is in this folder."""
+        cls._home = folder
+        cls._forget()
+
+    @classmethod
     def _find(cls) -> Reporter | None:
-        folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        folder = cls._home
         try:
             with open(os.path.join(folder, "probe.json"), encoding="utf-8") as file:
                 probe = json.load(file)
@@ -172,6 +179,12 @@ class Reporter:
         timer.daemon = True
         timer.start()
         raise SystemExit(0)
+
+    def end_at_once(self) -> NoReturn:
+        """Ends the run as `end_run` does, but skips what the script would do at its end."""
+        self.send("done")
+        self._bye(os.getpid())
+        end_now()
 
     def _connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)  # not inherited by exec
@@ -307,11 +320,11 @@ def _write_stacks_on_signal(folder: str) -> bool:
     return True
 
 
-def end_now() -> None:
-    """Ends this process with exit code 0, whatever else it has to do."""
+def end_now(code: int = 0) -> NoReturn:
+    """Ends this process, whatever else it has to do."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except Exception:
             pass
-    os._exit(0)
+    os._exit(code)

@@ -7,7 +7,7 @@ use gputune::diagnosis::{self, Around, Examined, Ran, Session, SessionError};
 use gputune::machine::{Device, DeviceChoice, Machine, nvml::Visible};
 use gputune::model::{Outcome, Parameter, Settings, Space, quantity};
 use gputune::probe::{
-    CommandProber, CommandStep, Effort, Limits, ProbeError, Prober, Rate, StepTemplate, Template, WritesWish,
+    CommandProber, CommandStep, Effort, Limits, ProbeError, Prober, Rate, Start, StepTemplate, Template, WritesWish,
     adapter::{Apply, adapter},
     supervisor,
 };
@@ -200,6 +200,7 @@ fn of_command(command: &[String]) -> Result<Subject, Failed> {
         supervisor: PathBuf::from("/proc/self/exe"),
         is_gpu: device.is_gpu,
         writes: WritesWish::default(),
+        start: Start::Fresh,
     };
     let job = command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ");
     Ok(Subject {

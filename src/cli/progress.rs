@@ -85,6 +85,7 @@ impl Progress {
                 let text = format!("      {}  runs in full precision, to compare the losses", settings.line());
                 self.say(&text, Tone::Plain);
             }
+            Event::Remark { text } => self.say(text, Tone::Plain),
             Event::Disturbed { number, reason } => {
                 self.say(&format!("{number:>4}  disturbed, and probed again: {reason}"), Tone::Doubtful);
             }

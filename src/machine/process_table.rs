@@ -86,6 +86,11 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
     parent_and_state(pid).is_some_and(|(_, state)| matches!(state, 'T' | 't'))
 }
 
+/// Whether a process that was [`started`] then has ended, even if nobody has waited for it yet.
+pub(crate) fn has_ended(pid: u32, began: Option<u64>) -> bool {
+    began.is_none() || started(pid) != began || parent_and_state(pid).is_none_or(|(_, state)| state == ZOMBIE)
+}
+
 /// Whether a process has ended, or is about to because of a signal that it cannot block.
 pub(crate) fn is_ending(pid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };

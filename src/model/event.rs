@@ -112,6 +112,11 @@ pub enum Event<'a> {
         /// What was stated and what the job has, one clause for each parameter.
         differences: &'a [String],
     },
+    /// The prober tells how probes are run from now on.
+    Remark {
+        /// What it tells, in one line.
+        text: &'a str,
+    },
     /// A config was disturbed at every try: it is put back and tried later.
     PutBack {
         /// The probe.

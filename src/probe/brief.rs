@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -82,11 +83,12 @@ impl Brief {
             grace_ms: u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX),
             to_remove: vec![scratch.path().to_owned()],
             layout: None,
+            is_zygote: false,
         };
         let mut supervised =
-            Supervised::start(supervisor, &order, &writer, sender.clone(), Message::Supervisor).map_err(|source| {
-                ProbeError::Io { action: "start the supervisor", path: Some(supervisor.to_owned()), source }
-            })?;
+            Supervised::start(supervisor, &order, writer.as_fd(), sender.clone(), Message::Supervisor).map_err(
+                |source| ProbeError::Io { action: "start the supervisor", path: Some(supervisor.to_owned()), source },
+            )?;
         scratch.note(supervised.pid());
         drop(writer);
         let read = move || {

@@ -3,6 +3,7 @@
 mod demands;
 mod ending;
 mod environment;
+mod starting;
 mod step;
 mod surroundings;
 mod verdict;
@@ -33,12 +34,14 @@ use super::supervisor::{Care, Supervised};
 use super::sweep;
 use super::timeline::Timeline;
 use super::trackers;
+use super::warm::{Imports, Told, Warm};
 use super::writes::{ProbeScratch, Protection, WritesError};
 use super::{Effort, Experiment, Job, Mode, ProbeError, Prober, Rate, Watch};
 use crate::machine::{GpuMeter, GpuState, nvml::Visible};
 use crate::model::{Failure, Outcome, Progress, STEPS_PER_SECOND};
 pub use demands::as_it_is_needs;
 use environment::KnownWords;
+use starting::Process;
 pub use step::CommandStep;
 use surroundings::{environment, rendered_folder, write_rendered, writes_of};
 use verdict::Verdict;
@@ -54,12 +57,20 @@ pub struct CommandProber {
     known_words: KnownWords,
     /// The protection of files that are not the probe's, once it has been found.
     protection: Option<Protection>,
+    warm: Warm,
 }
 
 impl CommandProber {
     /// A prober that puts logs into `folder/logs` and rendered files into `folder/probes`.
     pub fn new(step: CommandStep, folder: impl Into<PathBuf>) -> Self {
-        Self { step, folder: folder.into(), idle: None, known_words: KnownWords::default(), protection: None }
+        Self {
+            step,
+            folder: folder.into(),
+            idle: None,
+            known_words: KnownWords::default(),
+            protection: None,
+            warm: Warm::default(),
+        }
     }
 
     /// Finds the protection for files of others; if it is not called, the first probe does it.
@@ -122,7 +133,10 @@ impl Prober for CommandProber {
         }
         self.protect()?;
         loop {
-            let outcome = match self.probe_once(job, &visible, watch) {
+            let mut warm = std::mem::take(&mut self.warm);
+            let probed = self.probe_somehow(&mut warm, job, &visible, watch);
+            self.warm = warm;
+            let outcome = match probed {
                 // Only for a job that is run as it is: with settings the search cannot go on either.
                 Err(error @ ProbeError::NoSamples)
                     if job.config.is_as_it_is() && self.step.samples_per_step.is_some() =>
@@ -139,14 +153,26 @@ impl Prober for CommandProber {
             }
         }
     }
+
+    fn remarks(&mut self) -> Vec<String> {
+        self.warm.remarks()
+    }
 }
 
 impl CommandProber {
-    fn probe_once(&mut self, job: &Job<'_>, visible: &Visible, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+    /// Runs one process; returns what it told of its imports, too, where it was asked for that.
+    fn probe_once(
+        &mut self,
+        process: Process<'_>,
+        job: &Job<'_>,
+        visible: &Visible,
+        watch: Watch<'_>,
+    ) -> Result<(Outcome, Option<Told>), ProbeError> {
+        let is_proof = matches!(process, Process::Forked { is_proof: true, .. });
         // This must happen before the step can hold any memory.
         let idle_gpus = self.idle.as_ref().filter(|_| self.step.is_gpu).map(|idle| idle.gpu_state(visible));
         let (sender, messages) = sync_channel(1024);
-        let mut run = Run::start(&self.step, (&self.folder, self.protection.as_ref()), job, &sender)?;
+        let mut run = Run::start(&self.step, (&self.folder, self.protection.as_ref()), process, job, &sender)?;
         if let Some(idle_gpus) = idle_gpus {
             run.watch_gpus(visible, idle_gpus);
         }
@@ -156,21 +182,23 @@ impl CommandProber {
         let verdict = run.in_time(verdict);
         let ended = Instant::now();
         run.end(&messages, &verdict, watch)?;
-        if job.effort == Effort::Probe {
+        if job.effort == Effort::Probe && !is_proof {
             run.timeline(ended).keep(&self.folder, job.number);
         }
         if run.heard.any_step() {
             self.known_words.learn(&run.words);
         }
         if let Some(blamed) = run.of_environment(&verdict, &self.known_words) {
-            return blamed;
+            return blamed.map(|outcome| (outcome, None));
         }
+        let told = Imports::read(run.scratch.path(), &run.words, run.heard.pid);
         let (silence, own) = (run.silence(), run.host.own());
         let outcome = demands::explained(run.outcome(verdict), silence);
-        Ok(match &self.idle {
+        let outcome = match &self.idle {
             Some(idle) => idle.judge(outcome, visible, &own),
             None => outcome,
-        })
+        };
+        Ok((outcome, told))
     }
 }
 
@@ -207,6 +235,7 @@ impl<'r> Run<'r> {
     fn start(
         step: &'r CommandStep,
         (folder, protection): (&Path, Option<&Protection>),
+        process: Process<'_>,
         job: &'r Job<'r>,
         sender: &SyncSender<Message>,
     ) -> Result<Self, ProbeError> {
@@ -214,7 +243,7 @@ impl<'r> Run<'r> {
         let probe_dir = rendered_folder(folder, job);
         let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
         let program = rendered.command.first().cloned().unwrap_or_default();
-        let log = folder.join(CommandProber::log_name(job.number, job.effort));
+        let log = folder.join(process.log_name(job));
         let logs = log.parent().unwrap_or(folder);
         fs::create_dir_all(logs).map_err(ProbeError::io("create", logs))?;
         let own_dir = step.template.uses_probe_dir().then_some(probe_dir.as_path());
@@ -225,7 +254,8 @@ impl<'r> Run<'r> {
         let mut env = environment(rendered.env, job);
         trackers::silence(&mut env, scratch.path());
         let theirs = env.get(PYTHONPATH).map(Into::into).or_else(|| std::env::var_os(PYTHONPATH));
-        let laid_down = hook::lay_down(scratch.path(), &socket_path, job, &step.template.apply, theirs);
+        let laid_down =
+            hook::lay_down(scratch.path(), &socket_path, job, &step.template.apply, process.tells_imports(), theirs);
         let path = laid_down.map_err(ProbeError::io("write the hook to", scratch.path()))?;
         env.insert(PYTHONPATH.to_owned(), path.to_string_lossy().into_owned());
         env.insert(protocol::SOCKET.to_owned(), socket_path.display().to_string());
@@ -244,29 +274,30 @@ impl<'r> Run<'r> {
         let output = Output::read(reader, settings, sender.clone()).map_err(ProbeError::io("write the log", &log))?;
         let grace_ms = u64::try_from(job.limits.grace_time.as_millis()).unwrap_or(u64::MAX);
         let store = protection.and_then(Protection::store).map(Path::to_owned);
-        let order = Order {
+        let mut order = Order {
             command: rendered.command,
             env,
             cwd: rendered.cwd,
             grace_ms,
             to_remove: [scratch.path().to_owned()].into_iter().chain(store).collect(),
             layout: writes.as_ref().and_then(|writes| writes.layout.clone()),
+            is_zygote: false,
         };
+        let words = order.command.clone();
         // Before the step can make any files, and so that they can be removed even if gputune is killed from now on.
         let shared = SharedWatch::begin(scratch.path());
         let begin = Instant::now();
-        let supervised = Supervised::start(&step.supervisor, &order, &writer, sender.clone(), Message::Supervisor)
-            .map_err(ProbeError::io("start the supervisor", &step.supervisor))?;
+        let (supervised, zygote) = process.start(&step.supervisor, &mut order, &writer, sender)?;
         scratch.note(supervised.pid());
         Ok(Self {
             step,
             job,
             unit: unit_of(step),
-            words: order.command,
+            words,
             begin,
             care: Care::default(),
             clock: ClockWatch::begin(),
-            host: HostWatch::new(supervised.pid(), job.limits.host_memory_headroom, shared),
+            host: HostWatch::new(supervised.pid(), zygote, job.limits.host_memory_headroom, shared),
             supervised: Some(supervised),
             gpu: GpuWatch::none(),
             socket,

@@ -49,6 +49,8 @@ pub(super) struct Heard<'s> {
     mark: Option<String>,
     pub(super) last_progress: Instant,
     pub(super) framework: Option<String>,
+    /// The process of the command.
+    pub(super) pid: Option<u32>,
     /// The processes that can report where they hang, by rank.
     pub(super) pids: BTreeMap<u32, u32>,
     /// The processes that report.
@@ -101,6 +103,7 @@ impl<'s> Heard<'s> {
             mark: None,
             last_progress: begin,
             framework: None,
+            pid: None,
             pids: BTreeMap::new(),
             ranks: Ranks::new(asked.ranks, step.template.apply.adapter.is_some()),
             wanted: asked.targets,
@@ -245,7 +248,10 @@ impl<'s> Heard<'s> {
 
     fn hear_supervisor(&mut self, report: Option<Report>) -> Result<Option<News>, ProbeError> {
         match report {
-            Some(Report::Started { .. }) => Ok(None),
+            Some(Report::Started { pid }) => {
+                self.pid = Some(pid);
+                Ok(None)
+            }
             Some(Report::NotStarted { errno, message }) => {
                 Err(start_error(&self.program, &self.step.template.cwd, errno, &message))
             }

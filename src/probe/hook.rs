@@ -29,6 +29,9 @@ struct ProbeFile<'p> {
     apply: Map<String, Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     experiment: Option<&'p Experiment>,
+    /// Whether to tell what the first process has imported by its first step.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    imports: bool,
 }
 
 /// Writes the hook below a folder that is removed with the probe. Returns the value of `PYTHONPATH` that loads it, in
@@ -39,6 +42,7 @@ pub(super) fn lay_down(
     socket: &Path,
     job: &Job<'_>,
     apply: &Apply,
+    tells_imports: bool,
     theirs: Option<OsString>,
 ) -> io::Result<OsString> {
     let folder: PathBuf = scratch.join("python");
@@ -56,6 +60,7 @@ pub(super) fn lay_down(
         seed: apply.seed,
         apply: settings.collect(),
         experiment: job.experiment,
+        imports: tells_imports,
     };
     fs::write(folder.join("probe.json"), serde_json::to_vec(&probe)?)?;
     Ok(in_front(folder.into(), theirs))

@@ -15,7 +15,7 @@ use crate::machine::{
     HostMemory, HostMeter, OomKills, ProcessorTimes, SharedMemory,
     process_table::descendants,
     shared::files_of,
-    telemetry::{anonymous_memory_of, memory_of, pause_after, thread_time},
+    telemetry::{anonymous_memory_of, memory_of, pause_after, shared_memory_of, thread_time},
 };
 use crate::model::{DeviceReadings, Headroom, Readings, quantity::show_bytes};
 
@@ -57,6 +57,8 @@ struct Seen {
     peak_bytes: Option<u64>,
     walk: Option<Walk>,
     shared: SharedWatch,
+    /// The process that the probe was forked from.
+    zygote: Option<u32>,
     /// The processes below the root at the last look.
     living: Vec<u32>,
     /// Every process that was ever seen below the root.
@@ -68,12 +70,15 @@ struct Seen {
 
 impl HostWatch {
     /// Makes a watch on a process and its descendants; `shared` was made before the probe began.
-    pub(super) fn new(root: u32, headroom: Headroom, shared: SharedWatch) -> Self {
+    ///
+    /// `zygote` is the process that it was forked from: the pages that they still share count as those of the probe.
+    pub(super) fn new(root: u32, zygote: Option<u32>, headroom: Headroom, shared: SharedWatch) -> Self {
         let seen = Arc::new(Mutex::new(Seen {
             held_bytes: 0,
             peak_bytes: None,
             walk: None,
             shared,
+            zygote,
             living: Vec::new(),
             own: BTreeSet::new(),
             last_times: None,
@@ -286,7 +291,8 @@ fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> 
 fn walk_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) {
     let begin = Instant::now();
     let shared_free_bytes = SharedMemory::read().map(|memory| memory.free_bytes);
-    let (files, held) = (files_of(pids), memory_of(pids));
+    let zygote = locked(seen).zygote;
+    let (files, held) = (files_of(pids), memory_of(pids) + zygote.map_or(0, shared_memory_of));
     let anonymous_bytes = anonymous_memory_of(pids);
     let walk = Walk { at: begin, pids: pids.to_vec(), held_bytes: held, anonymous_bytes, shared_free_bytes };
     if held > 0 {

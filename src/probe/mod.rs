@@ -36,6 +36,7 @@ mod template;
 mod timeline;
 mod totals;
 mod trackers;
+mod warm;
 mod writes;
 
 use std::io;
@@ -54,6 +55,7 @@ pub use replay::{Replay, Table, TableError};
 pub use template::{BUILTINS, Rendered, StepTemplate, Template, Word};
 pub use timeline::Timeline;
 pub use trackers::{SILENCERS, Silencer};
+pub use warm::Start;
 pub use writes::{Protection, Writes, WritesError, WritesWish};
 
 use crate::model::{Config, Estimate, Headroom, Outcome, Progress, Settings, quantity::show_bytes};
@@ -170,6 +172,11 @@ pub trait Prober {
     /// # Errors
     /// No config can be probed; the error says why.
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError>;
+
+    /// Returns what the user should hear about how probes are run, each remark once.
+    fn remarks(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Why no config can be probed.

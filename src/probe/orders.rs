@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,29 @@ pub(super) struct Order {
     pub(super) to_remove: Vec<PathBuf>,
     /// The mount namespace for the command; `None` for that of gputune.
     pub(super) layout: Option<Layout>,
+    /// Whether the command is a zygote, whose children have supervisors of their own.
+    pub(super) is_zygote: bool,
+}
+
+/// What a supervisor tells the process that launches the command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Cover {
+    /// As in the order.
+    pub(super) layout: Option<Layout>,
+    /// As in the order.
+    pub(super) is_zygote: bool,
+}
+
+/// What a supervisor tells the process that a zygote forked, in place of what a new process would be given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Takeover<'o> {
+    /// The interpreter's command line.
+    pub(super) arguments: &'o [String],
+    /// Environment variables beside the inherited ones.
+    pub(super) env: &'o BTreeMap<String, String>,
+    pub(super) cwd: &'o Path,
+    /// The file of the mount namespace to enter.
+    pub(super) mounts: Option<PathBuf>,
 }
 
 /// The later message: ask all processes to end, and end them after the grace time or at once. A closed connection means

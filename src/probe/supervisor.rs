@@ -19,15 +19,16 @@
 //!
 //! [`CommandProber`]: super::CommandProber
 
+mod adopt;
 mod care;
 mod launch;
+mod supervised;
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,141 +36,45 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions};
-use serde::Serialize;
 
-use super::cgroup::{self, Cgroup};
-use super::orders::{Ending, Order, Report, Stop};
+use super::cgroup::Cgroup;
+use super::orders::{Cover, Ending, Order, Report, Stop};
 use super::shared_watch::SharedWatch;
 use super::writes::{self, REHEARSE, answer_rehearsal};
 use crate::machine::process_table::descendants;
 
+use adopt::Foundling;
 pub use care::wake_all;
 pub(super) use care::{Care, end_tree, remember_shared};
 use care::{end_orphans, kill_tree};
-use launch::launch;
+use launch::{hold, launch};
+pub(super) use supervised::Supervised;
 
-/// The first arguments that choose the two roles.
+/// The first arguments that choose a role.
 const SUPERVISE: &str = "__supervise";
 const LAUNCH: &str = "__launch";
+const HOLD: &str = "__hold";
+/// A zygote starts this one, see [`Foundling`].
+pub(super) const ADOPT: &str = "__adopt";
 
 /// Takes a supervisor's role if the arguments ask for one; the exit code is then the program's.
 pub fn run_if_asked() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next()?.to_str()? {
-        SUPERVISE => Some(supervise().map_or_else(|_| ExitCode::FAILURE, |()| ExitCode::SUCCESS)),
+        SUPERVISE => Some(exit_code(&supervise(None))),
+        ADOPT => {
+            let foundling = arguments.next().and_then(|pid| Foundling::connected(pid.to_str()?).ok());
+            Some(foundling.map_or(ExitCode::FAILURE, |foundling| exit_code(&supervise(Some(foundling)))))
+        }
         LAUNCH => Some(launch(arguments)),
-        REHEARSE => Some(answer_rehearsal().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)),
+        HOLD => Some(exit_code(&hold())),
+        REHEARSE => Some(exit_code(&answer_rehearsal())),
         _ => None,
     }
 }
 
-/// A supervisor, as gputune sees it.
-pub(super) struct Supervised {
-    link: UnixStream,
-    pid: Pid,
-    process: std::process::Child,
-}
-
-impl Supervised {
-    /// Starts a supervisor that carries out the order; its reports go into the channel.
-    pub(super) fn start<M: Send + 'static>(
-        executable: &Path,
-        order: &Order,
-        output: &io::PipeWriter,
-        reports: SyncSender<M>,
-        wrap: fn(Option<Report>) -> M,
-    ) -> io::Result<Self> {
-        const PATIENCE: Duration = Duration::from_secs(10);
-        let (ours, theirs) = UnixStream::pair()?;
-        // A stopped supervisor must not block this process.
-        ours.set_write_timeout(Some(PATIENCE))?;
-        let process = Command::new(executable)
-            .arg0("gputune: supervisor")
-            .arg(SUPERVISE)
-            .process_group(0)
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(output.try_clone()?)
-            .stderr(output.try_clone()?)
-            .spawn()?;
-        let mut supervised = Self { link: ours, pid: pid_of(process.id())?, process };
-        supervised.send(order)?;
-        let link = supervised.link.try_clone()?;
-        std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
-            for line in BufReader::new(link).lines().map_while(Result::ok) {
-                let Ok(report) = serde_json::from_str(&line) else { break };
-                if reports.send(wrap(Some(report))).is_err() {
-                    return;
-                }
-            }
-            let _ = reports.send(wrap(None));
-        })?;
-        Ok(supervised)
-    }
-
-    /// The root of everything that the probe runs.
-    pub(super) fn pid(&self) -> u32 {
-        self.pid.as_raw_nonzero().get().cast_unsigned()
-    }
-
-    /// Tells the supervisor to end the probe, after the grace time or at once; does nothing if it is gone.
-    pub(super) fn stop(&mut self, at_once: bool) {
-        let _ = self.send(&Stop { at_once });
-    }
-
-    /// Ends a supervisor that does not answer, with everything that it started; returns what even SIGKILL does not end.
-    pub(super) fn end_without_it(&mut self) -> Vec<u32> {
-        kill_tree(self.pid());
-        self.clear();
-        if ADOPTS_ORPHANS.load(Ordering::Relaxed) { descendants(std::process::id()) } else { Vec::new() }
-    }
-
-    /// Waits for the supervisor to end, which it does as soon as all its processes have. If it does not, ends it with
-    /// them. Returns whether it did its work.
-    fn wait(&mut self) -> bool {
-        const LONGEST: Duration = Duration::from_secs(40);
-        const LOOK_EVERY: Duration = Duration::from_millis(1);
-        let mut care = Care::default();
-        let deadline = Instant::now() + LONGEST;
-        loop {
-            match self.process.try_wait() {
-                Ok(Some(status)) => return status.success(),
-                Err(_) => return false,
-                Ok(None) => {}
-            }
-            let now = Instant::now();
-            if care.look_in_haste(self, now) || now >= deadline {
-                kill_tree(self.pid());
-                // A process in a system call that does not return is left to the kernel.
-                return now < deadline && self.process.wait().is_ok_and(|status| status.success());
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-    }
-
-    /// Ends the processes of a supervisor that somebody killed.
-    fn clear(&self) {
-        if let Some(path) = Cgroup::folder_of(self.pid()) {
-            cgroup::end(&path);
-        }
-        if ADOPTS_ORPHANS.load(Ordering::Relaxed) {
-            end_orphans();
-        }
-    }
-
-    fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
-        let mut line = serde_json::to_vec(message)?;
-        line.push(b'\n');
-        self.link.write_all(&line)
-    }
-}
-
-impl Drop for Supervised {
-    fn drop(&mut self) {
-        let _ = self.link.shutdown(std::net::Shutdown::Both);
-        if !self.wait() {
-            self.clear();
-        }
-    }
+fn exit_code(result: &io::Result<()>) -> ExitCode {
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Whether the descendants of a killed supervisor are handed to this process.
@@ -212,8 +117,8 @@ enum End {
     AtOnce,
 }
 
-/// Runs the supervisor from start to end.
-fn supervise() -> io::Result<()> {
+/// Runs the supervisor from start to end; its command is the foundling if there is one.
+fn supervise(foundling: Option<Foundling>) -> io::Result<()> {
     // This comes first, so that a parent that is already dead is noticed by the closed connection below.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
@@ -236,7 +141,7 @@ fn supervise() -> io::Result<()> {
     });
     let supervision =
         Supervision { link, order: &order, cgroup: None, joining: Arc::default(), waker, main: None, shared: None };
-    if supervision.run(&notices) == End::AtOnce {
+    if supervision.run(foundling, &notices) == End::AtOnce {
         order.to_remove.iter().for_each(|folder| writes::remove(folder));
     }
     Ok(())
@@ -274,14 +179,19 @@ struct Supervision<'o> {
 }
 
 impl Supervision<'_> {
-    fn run(mut self, notices: &Receiver<Notice>) -> End {
-        match self.start() {
+    fn run(mut self, foundling: Option<Foundling>, notices: &Receiver<Notice>) -> End {
+        let adopted = foundling.as_ref().map(Foundling::pid);
+        match foundling.map_or_else(|| self.start(), |foundling| foundling.take_over(self.order)) {
             Ok(pid) => {
                 self.main = Some(pid);
                 self.join_cgroup(pid);
                 self.report(&Report::Started { pid: pid.as_raw_nonzero().get().cast_unsigned() });
             }
             Err(error) => {
+                if let Some(pid) = adopted {
+                    let _ = rustix::process::kill_process(pid, Signal::KILL);
+                    let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
+                }
                 let errno = error.raw_os_error().unwrap_or(0);
                 self.report(&Report::NotStarted { errno, message: error.to_string() });
                 return End::Orderly;
@@ -308,7 +218,8 @@ impl Supervision<'_> {
         launch.stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = launch.spawn()?;
         drop(launch);
-        let mut line = serde_json::to_vec(&self.order.layout)?;
+        let cover = Cover { layout: self.order.layout.clone(), is_zygote: self.order.is_zygote };
+        let mut line = serde_json::to_vec(&cover)?;
         line.push(b'\n');
         // One that is gone already is noticed by its silence.
         let _ = ours.write_all(&line);
@@ -360,15 +271,22 @@ impl Supervision<'_> {
     /// Ends every descendant: politely first, unless there is no time. Returns those that cannot be ended.
     fn end_all(&mut self, notices: &Receiver<Notice>, mut end: End) -> (End, Vec<u32>) {
         const STUBBORN: Duration = Duration::from_secs(30);
+        /// How long the supervisors below a zygote may take: they end their probes at once. A round number.
+        const OF_ZYGOTES: Duration = Duration::from_secs(2);
         let grace = Duration::from_millis(self.order.grace_ms);
         let begin = Instant::now();
         let mut kill_at = if end == End::Orderly { begin + grace } else { begin };
+        if self.order.is_zygote {
+            // Supervisors of probes end with it, and tidy up first.
+            self.main.map(|main| rustix::process::kill_process(main, Signal::KILL));
+            kill_at = begin + OF_ZYGOTES;
+        }
         let mut asked = false;
         while self.reap() {
             if end == End::AtOnce {
                 self.remember_shared();
             }
-            if !asked && self.may_ask(begin) {
+            if !asked && !self.order.is_zygote && self.may_ask(begin) {
                 asked = true;
                 self.signal(Signal::TERM);
                 self.signal(Signal::CONT);

@@ -16,7 +16,7 @@ use toml::Spanned;
 use super::goals::{Aim, Weight};
 use crate::machine::DeviceChoice;
 use crate::model::{OnTie, Role, Value};
-use crate::probe::Writes;
+use crate::probe::{Start, Writes};
 
 /// A value with its place in the file, in bytes.
 #[derive(Debug, Clone)]
@@ -169,6 +169,11 @@ pub(super) struct StepTable {
     /// `"20GiB"`. Default: 0.5.
     #[serde(default)]
     pub(super) scratch_size: Option<Located<Value>>,
+    /// How probes are started: `fresh` (each as a process that imports everything), `warm` (forked from a process that
+    /// has done the imports, where that is possible), or `auto` (warm, unless the first config measures otherwise when
+    /// it is forked). Default: auto.
+    #[serde(default)]
+    pub(super) start: Option<Located<Start>>,
 }
 
 /// A template that is rendered for each probe.

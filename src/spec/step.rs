@@ -9,7 +9,9 @@ use super::parameter::expression;
 use super::{pattern, places, writes};
 use crate::machine::{Device, DeviceChoice, VISIBLE_GPUS};
 use crate::model::{Advance, Derived, Expression, Parameter, Settings, Space, Value, Walk};
-use crate::probe::{BUILTINS, CommandStep, Rate, StepTemplate, Template, WritesWish, adapter::Apply, as_it_is_needs};
+use crate::probe::{
+    BUILTINS, CommandStep, Rate, Start, StepTemplate, Template, WritesWish, adapter::Apply, as_it_is_needs,
+};
 
 /// The command to run, and how its throughput is read.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub struct StepSpec {
     ranks: Option<Expression>,
     device: DeviceChoice,
     writes: WritesWish,
+    start: Start,
 }
 
 impl StepSpec {
@@ -50,6 +53,7 @@ impl StepSpec {
             supervisor,
             is_gpu: device.is_gpu,
             writes: self.writes,
+            start: self.start,
         }
     }
 
@@ -146,7 +150,17 @@ pub(super) fn build(
         ranks: table.ranks.as_ref().map(|text| ranks(source, text, space)).transpose()?,
         device,
         writes: writes::build(source, table)?,
+        start: start(source, table)?,
     })
+}
+
+fn start(source: &SourceFile, table: &StepTable) -> Result<Start, SpecError> {
+    let Some(start) = &table.start else { return Ok(Start::default()) };
+    if start.value == Start::Warm && table.adapter.is_none() {
+        let message = "`start = \"warm\"` needs an adapter: its hook says what a probe has imported";
+        return Err(source.error(start.span.clone(), message, "write adapter = \"torch\", or leave `start` out"));
+    }
+    Ok(start.value)
 }
 
 /// The folder that a spec stands in; absolute, so that it means the same in the child.

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gputune._client import Reporter
-from gputune._hook import experiment, observer
+from gputune._hook import experiment, imports, observer
 from gputune._hook.by_hand import ByHand
 from gputune._hook.parts import Hook
 from gputune._hook.targets import TARGETS
@@ -26,10 +26,19 @@ def install(probe: dict[str, Any]) -> None:
     asked = hook.session.experiment
     observer.make(hook, folder, asked is not None and asked.mode == experiment.OBSERVE).install()
     hook.steps.checks.append(lambda: _check_experiment(hook))
+    if probe.get("imports"):
+        hook.steps.checks.append(lambda: _tell_imports(folder))
     for target in TARGETS:
         if target.name in hook.session.settings:
             hook.steps.reasons[target.name] = target.nothing
             target.install(hook)
+
+
+def _tell_imports(folder: str) -> None:
+    try:
+        imports.write(folder)
+    except OSError:  # then later probes import everything again
+        pass
 
 
 def _check_experiment(hook: Hook) -> None:

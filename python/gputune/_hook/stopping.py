@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import math
+import os
 import sys
 from typing import Any, Callable, Optional
 
 from gputune._client import Reporter, end_now, rank_and_ranks
+from gputune._hook.writes import WRITES
 
 #: Steps from the order to the end in a distributed job, and seconds on top: more than the ranks may be apart, and than
 #: the order takes longer to one than to another.
@@ -16,6 +18,8 @@ _AGREE_SECONDS = 0.05
 #: Least seconds between two looks: a look is a system call, which short steps would feel.
 _LOOK_SECONDS = 0.02
 _STORE_KEY = "gputune/last-step"
+#: Where what the script writes is thrown away after the probe, it need not tidy up either.
+_THROWN_AWAY = ("scratch", "guard")
 
 
 class Stopping:
@@ -65,15 +69,17 @@ class Stopping:
             self._ranks = rank_and_ranks()
         self.is_leaving = self.is_ordered = True  # errors on the way out are no errors of the script
         self.flush()
+        if self._ranks[1] == 1 and os.environ.get(WRITES) in _THROWN_AWAY:
+            reporter.end_at_once()
         reporter.end_run()
 
     def _skip_destructors(self) -> None:
-        """Ends a rank that gputune stopped before its process group is torn down.
+        """Ends a process that gputune stopped before Python is torn down, which takes seconds.
 
         A script that is cut short never gets to `destroy_process_group`, and threads of the group that still run when
         Python is torn down abort the process (seen with gloo: "terminate called without an active exception").
         """
-        if not self.is_leaving or self._ranks[1] == 1:
+        if not self.is_leaving:
             return
         util = sys.modules.get("multiprocessing.util")
         if util is not None:

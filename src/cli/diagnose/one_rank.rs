@@ -25,6 +25,7 @@ pub(super) fn of(step: &CommandStep) -> Option<CommandStep> {
         supervisor: step.supervisor.clone(),
         is_gpu: step.is_gpu,
         writes: step.writes,
+        start: step.start,
     })
 }
 

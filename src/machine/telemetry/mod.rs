@@ -24,4 +24,4 @@ pub use kills::OomKills;
 pub use nvml::GpuMeter;
 pub use processors::{ProcessorShares, ProcessorTimes, pause_after, thread_time};
 pub use shared::SharedMemory;
-pub use tree::{anonymous_memory_of, memory_of};
+pub use tree::{anonymous_memory_of, memory_of, shared_memory_of};

@@ -18,6 +18,15 @@ pub fn anonymous_memory_of(pids: &[u32]) -> u64 {
     pids.iter().filter_map(anonymous).sum()
 }
 
+/// Returns a process's share of the anonymous pages that it shares with others, such as its forks: what is missing in
+/// their own shares.
+pub fn shared_memory_of(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let bytes = |name: &str| kib(&text, name).unwrap_or(0);
+    // What is private and anonymous has been written to. Pages of files that were written to are anonymous, too.
+    bytes("Pss_Anon:").saturating_sub(bytes("Private_Dirty:"))
+}
+
 fn proportional(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let field = |name: &str| kib(&text, name);

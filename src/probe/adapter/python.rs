@@ -37,7 +37,9 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_hook/guarded_places.py"
     "gputune/_hook/graphs.py"
     "gputune/_hook/importing.py"
+    "gputune/_hook/imports.py"
     "gputune/_hook/install.py"
+    "gputune/_hook/invocation.py"
     "gputune/_hook/layer_changes.py"
     "gputune/_hook/layer_journal.py"
     "gputune/_hook/layer_listing.py"
@@ -57,6 +59,7 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_hook/parts.py"
     "gputune/_hook/patching.py"
     "gputune/_hook/precision.py"
+    "gputune/_hook/reads.py"
     "gputune/_hook/refusals.py"
     "gputune/_hook/replaying.py"
     "gputune/_hook/samples.py"
@@ -71,7 +74,10 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_hook/targets.py"
     "gputune/_hook/timeline.py"
     "gputune/_hook/transfers.py"
+    "gputune/_hook/warm_child.py"
     "gputune/_hook/writes.py"
+    "gputune/_hook/zygote.py"
+    "gputune/_hook/zygote_guards.py"
     "gputune/py.typed"
 };
 

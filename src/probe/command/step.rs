@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::model::Expression;
-use crate::probe::{Rate, StepTemplate, WritesWish};
+use crate::probe::{Rate, Start, StepTemplate, WritesWish};
 
 /// What a command prober runs and how it reads it.
 #[derive(Debug)]
@@ -28,4 +28,6 @@ pub struct CommandStep {
     pub is_gpu: bool,
     /// What happens to the files that probes write.
     pub writes: WritesWish,
+    /// How probes are started.
+    pub start: Start,
 }

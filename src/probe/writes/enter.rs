@@ -7,7 +7,7 @@
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -21,13 +21,55 @@ use crate::machine::namespaces;
 
 /// Enters a namespace of its own. The process must have a single thread.
 pub(in crate::probe) fn enter(layout: &Layout) -> Result<(), Refused> {
-    let refused = |stage: Stage| move |error: io::Error| Refused { stage, errno: error.raw_os_error().unwrap_or(0) };
-    namespaces::own_mounts(layout.user.is_some()).map_err(io::Error::from).map_err(refused(Stage::Namespace))?;
-    if let Some((user, group)) = layout.user {
+    leave_mounts(layout.user)?;
+    put_on(layout)
+}
+
+/// Enters a namespace of its own, too, and returns the one outside its layers, in which this process, or a child of
+/// it, can enter those of other probes.
+///
+/// In a user namespace that takes capabilities, which a command that is executed next keeps (capabilities(7), "Ambient
+/// capability set").
+pub(in crate::probe) fn enter_with_way_out(layout: &Layout) -> Result<OwnedFd, Refused> {
+    if layout.user.is_some() {
+        leave_mounts(layout.user)?;
+        keep_capabilities().map_err(refused(Stage::Namespace))?;
+    }
+    // It is not closed when the command is executed.
+    let outside = rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY, Mode::empty());
+    let outside = outside.map_err(io::Error::from).map_err(refused(Stage::Namespace))?;
+    leave_mounts(None)?;
+    put_on(layout)?;
+    Ok(outside)
+}
+
+fn refused(stage: Stage) -> impl FnOnce(io::Error) -> Refused {
+    move |error| Refused { stage, errno: error.raw_os_error().unwrap_or(0) }
+}
+
+/// Gives this process mounts of its own, like those before, and a user namespace for the user and group if they are
+/// given.
+fn leave_mounts(user: Option<(u32, u32)>) -> Result<(), Refused> {
+    namespaces::own_mounts(user.is_some()).map_err(io::Error::from).map_err(refused(Stage::Namespace))?;
+    if let Some((user, group)) = user {
         map(user, group).map_err(refused(Stage::Map))?;
     }
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", private).map_err(io::Error::from).map_err(refused(Stage::Root))?;
+    rustix::mount::mount_change("/", private).map_err(io::Error::from).map_err(refused(Stage::Root))
+}
+
+fn keep_capabilities() -> io::Result<()> {
+    let mut sets = rustix::thread::capabilities(None)?;
+    sets.inheritable = sets.permitted;
+    rustix::thread::set_capabilities(None, sets)?;
+    for capability in sets.permitted.iter() {
+        rustix::thread::configure_capability_in_ambient_set(capability, true)?;
+    }
+    Ok(())
+}
+
+/// Carries out the mounts of a layout.
+fn put_on(layout: &Layout) -> Result<(), Refused> {
     for (at, step) in layout.steps.iter().enumerate() {
         let stage = Stage::Mount { step: at, folder: step.folder().to_owned() };
         carry_out(step, layout).map_err(refused(stage))?;
@@ -163,7 +205,6 @@ fn turn(root: &Path) -> io::Result<()> {
 /// Tries a layout: writes to each layer, and opens an existing file for writing.
 pub(super) fn rehearse(layout: &Layout, there_before: Option<&Path>) -> Result<(), Refused> {
     enter(layout)?;
-    let refused = |stage: Stage| move |error: io::Error| Refused { stage, errno: error.raw_os_error().unwrap_or(0) };
     let layers = layout.steps.iter().filter_map(|step| match step {
         Step::Layer(layer) if covering(layout, layer) => Some(layer),
         _ => None,

@@ -100,6 +100,11 @@ pub(super) enum Stage {
 }
 
 impl Layout {
+    /// The same for a process that is in the user namespace already.
+    pub(in crate::probe) fn without_user_namespace(self) -> Self {
+        Self { user: None, ..self }
+    }
+
     /// Whether it needs a user namespace.
     pub(in crate::probe) fn has_user_namespace(&self) -> bool {
         self.user.is_some()

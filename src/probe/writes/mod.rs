@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(super) use enter::enter;
+pub(super) use enter::{enter, enter_with_way_out};
 pub(super) use layout::Layout;
 pub(super) use reason::of_lines as explanation;
 pub(super) use rehearsal::{REHEARSE, answer as answer_rehearsal};

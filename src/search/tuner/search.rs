@@ -263,6 +263,9 @@ impl Search<'_, '_> {
                 on_event(Event::Progress { number: job.number, progress });
                 if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
+            for remark in self.prober.remarks() {
+                on_event(Event::Remark { text: &remark });
+            }
             match outcome {
                 Outcome::Disturbed(failure) => last = failure,
                 outcome => return Ok(outcome),

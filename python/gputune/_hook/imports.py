@@ -1,0 +1,75 @@
+"""Says what this process has imported by its first step, so that later probes need not import it again.
+
+The zygote (`zygote.py`) reads it. It is a file beside `probe.json`, as it is too long for an event.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, Optional
+
+from gputune._hook.invocation import parse
+
+FILE = "imports.json"
+
+#: What tells that a folder holds packages that were installed, not the user's own.
+_PACKAGES = ("site-packages", "dist-packages")
+_OURS = ("__main__", "gputune", "sitecustomize", "usercustomize")
+_STANDARD = os.path.dirname(os.path.abspath(os.__file__))
+
+
+def write(folder: str) -> None:
+    """Writes the file into the folder of the probe's hook, whole or not at all."""
+    arguments = _arguments()
+    try:
+        options, unfit = parse(arguments).options, None
+    except ValueError as error:
+        options, unfit = [], str(error)
+    imports = {
+        "pid": os.getpid(),
+        "executable": sys.executable,
+        "arguments": arguments,
+        "options": options,
+        "unfit": unfit,
+        "modules": [module for module in map(_describe, list(sys.modules.items())) if module is not None],
+        "environment": dict(os.environ),
+    }
+    path = os.path.join(folder, FILE)
+    with open(path + ".part", "w", encoding="utf-8", errors="surrogateescape") as file:
+        json.dump(imports, file)
+    os.rename(path + ".part", path)
+
+
+def _arguments() -> list[str]:
+    """The interpreter's command line; `sys.argv` has lost the options."""
+    with open("/proc/self/cmdline", "rb") as file:
+        return [os.fsdecode(part) for part in file.read().split(b"\0")[:-1]]
+
+
+def _describe(item: tuple[str, Any]) -> Optional[tuple[str, Optional[str], bool]]:
+    """Name and file of a module, and whether it was installed; nothing for what cannot be imported by its name."""
+    name, module = item
+    spec = getattr(module, "__spec__", None)
+    if spec is None or name.partition(".")[0] in _OURS or getattr(spec, "name", None) != name:
+        return None
+    origin = spec.origin if spec.has_location else None
+    is_frozen = spec.origin in ("built-in", "frozen")
+    return (name, origin, is_frozen or (origin is not None and is_installed(origin)))
+
+
+def is_installed(path: str) -> bool:
+    """Whether a module's file is of Python or of an installed package."""
+    if any(part in _PACKAGES for part in path.split(os.sep)):
+        return True
+    return os.path.abspath(path).startswith(_STANDARD + os.sep)
+
+
+def stamp(path: str) -> Optional[tuple[int, int]]:
+    """Time and size of a file, by which a change is noticed."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_size)

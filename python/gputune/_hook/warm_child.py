@@ -1,0 +1,233 @@
+"""What a fork of the zygote becomes: a supervisor, and below it the script, run whole as Python would have run it.
+
+The supervisor is gputune's executable, as for a fresh probe; only its command is a process that is there already. That
+process takes over what a new one would have been given: mounts, working folder, environment, arguments, output.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import ctypes
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+import types
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from typing import Any, NoReturn, Optional
+
+from gputune._client import Reporter, end_now
+from gputune._hook import entry
+from gputune._hook.invocation import Invocation, parse
+
+_CLONE_NEWNS = 0x00020000
+_PR_SET_PDEATHSIG = 1
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+#: `_LINUX_CAPABILITY_VERSION_3` (linux/capability.h).
+_CAPABILITY_VERSION = 0x20080522
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the zygote knows of how the script is started."""
+
+    environment: dict[bytes, bytes]
+    """The variables before anything was imported."""
+    changed: dict[bytes, bytes]
+    """Those that the imports have set."""
+    task: dict[str, Any]
+
+
+def die_with_parent() -> None:
+    """Has the kernel end this process when its parent ends (prctl(2))."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def become_supervisor(descriptors: list[int], task: dict[str, Any], start: Start) -> NoReturn:
+    """Leaves the zygote's mounts, forks the process that runs the script, and becomes its supervisor."""
+    try:
+        link, output = descriptors
+        os.setpgid(0, 0)
+        if task["mounts"] is not None:
+            _enter_mounts(task["mounts"])
+            os.close(task["mounts"])
+        ours, theirs = socket.socketpair()
+        parent = os.getpid()
+        child = os.fork()
+        if child == 0:
+            die_with_parent()
+            ours.close()
+            os.close(link)
+            if os.getppid() == parent:
+                _run(theirs, output, start)
+            os._exit(1)
+        theirs.close()
+        os.dup2(link, 0)
+        os.dup2(ours.fileno(), 1)
+        os.dup2(output, 2)
+        arguments = ["gputune: supervisor", task["adopt"], str(child)]
+        os.execve(task["supervisor"], arguments, start.environment)
+    finally:
+        os._exit(127)
+
+
+def _run(link: socket.socket, output: int, start: Start) -> NoReturn:
+    """Waits for the order, takes it over, and runs the script; what cannot be had is said to the supervisor."""
+    order = _order(link)
+    if order is None:
+        os._exit(1)
+    try:
+        invocation = parse(order["arguments"])
+        if invocation.options != start.task["options"]:
+            raise ValueError("other options of Python than those of the first probe")
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        os.setpgid(0, 0)
+        if order["mounts"] is not None:
+            _enter_mounts(order["mounts"])
+        if start.task["drops_capabilities"]:
+            _drop_capabilities()
+            die_with_parent()  # a change of credentials clears it
+        os.chdir(order["cwd"])
+        _set_environment(order["env"], start)
+        hook = order["env"]["PYTHONPATH"].split(os.pathsep)[0]  # the probe's own comes first
+        _set_paths(hook, start.task["hook"], invocation)
+        main = _new_main(invocation)
+    except BaseException as error:
+        number = error.errno if isinstance(error, OSError) else None
+        link.sendall(f"{number if number else f'{type(error).__name__}: {error}'}\n".encode())
+        os._exit(1)
+    link.close()
+    _execute(invocation, main)
+
+
+def _order(link: socket.socket) -> Optional[dict[str, Any]]:
+    received = b""
+    while not received.endswith(b"\n"):
+        data = link.recv(1 << 16)
+        if not data:
+            return None
+        received += data
+    order: dict[str, Any] = json.loads(received)
+    return order
+
+
+def _set_environment(env: dict[str, str], start: Start) -> None:
+    whole = dict(start.environment)
+    given = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+    whole.update(given)
+    for name, value in start.changed.items():
+        if name not in given or given[name] == start.environment.get(name):
+            whole[name] = value
+    os.environb.clear()
+    os.environb.update(whole)
+
+
+def _set_paths(hook: str, hook_before: str, invocation: Invocation) -> None:
+    sys.path[:] = [hook if path == hook_before else path for path in sys.path]
+    sys.argv[:] = invocation.argv
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, os.getcwd() if invocation.module is not None else _folder_of(invocation.argv[0]))
+    importlib.invalidate_caches()
+    Reporter.move_to(hook)
+
+
+def _folder_of(script: str) -> str:
+    for _ in range(40):  # path_resolution(7)
+        if not os.path.islink(script):
+            break
+        script = os.path.join(os.path.dirname(script), os.readlink(script))
+    return os.path.dirname(os.path.abspath(script))
+
+
+def _new_main(invocation: Invocation) -> types.ModuleType:
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __annotations__={})
+    if invocation.module is None:
+        path = os.path.join(os.getcwd(), invocation.argv[0])
+        with open(path, "rb") as file:
+            if b"\0" in file.read(1 << 12):
+                raise ValueError("the program is no text")
+        main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
+    sys.modules["__main__"] = main
+    return main
+
+
+def _execute(invocation: Invocation, main: types.ModuleType) -> NoReturn:
+    code = 1
+    try:
+        if "torch" in sys.modules:
+            entry.torch_backend()
+        else:
+            entry.await_torch()
+        if invocation.module is not None:
+            run_module: Any = runpy._run_module_as_main  # type: ignore[attr-defined]
+            run_module(invocation.module)
+        else:
+            loader: Any = main.__loader__
+            exec(loader.source_to_code(loader.get_data(main.__file__), main.__file__), main.__dict__)
+        code = 0
+    except SystemExit as error:
+        code = _exit_code(error)
+    except BaseException as error:
+        _show(error)
+        is_interrupt = isinstance(error, KeyboardInterrupt)
+        code = 128 + signal.SIGINT if is_interrupt else 1
+    finally:
+        _finish(code)
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _show(error: BaseException) -> None:
+    """Shows an error as Python does, without the functions of this file."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") == __name__:
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+def _finish(code: int) -> NoReturn:
+    """Does what Python does at its end, except for taking itself apart, which costs seconds."""
+    try:
+        shutdown: Any = threading._shutdown  # type: ignore[attr-defined]
+        shutdown()
+        atexit._run_exitfuncs()
+    finally:
+        end_now(code)
+
+
+def _enter_mounts(namespace: Any) -> None:
+    """Enters a mount namespace (setns(2)), given by its file or an open descriptor."""
+    descriptor = os.open(namespace, os.O_RDONLY) if isinstance(namespace, str) else namespace
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, _CLONE_NEWNS) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    if isinstance(namespace, str):
+        os.close(descriptor)
+
+
+def _drop_capabilities() -> None:
+    """Gives up the capabilities in the zygote's user namespace (capset(2)), as `execve` would have done."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    none = (ctypes.c_uint32 * 6)()
+    if libc.capset(header, none) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

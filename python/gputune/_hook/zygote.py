@@ -1,0 +1,148 @@
+"""A process that has imported what the script imports, and forks a child for each probe: the zygote.
+
+Importing torch costs seconds of processor time, a fork milliseconds. The zygote imports the installed packages that the
+first probe had imported by its first step, never a module of the user's; the child runs the whole script
+(`warm_child.py`). `zygote_guards.py` says what keeps a process from being forked.
+
+Lines of JSON on the socket that `GPUTUNE_ZYGOTE` names: first the task, then one line for each fork, with two file
+descriptors: the connection of the child's supervisor, and the pipe for what the child prints.
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any, Optional
+
+from gputune._hook import imports, warm_child
+from gputune._hook.reads import EnvironmentReads
+from gputune._hook.zygote_guards import Guards
+
+#: The socket of the gputune that started the zygote.
+SOCKET = "GPUTUNE_ZYGOTE"
+
+#: The descriptor of the mount namespace outside the zygote's own layers, where it has such layers.
+_WAY_OUT = "GPUTUNE_WAY_OUT"
+
+#: With it `torch.cuda.is_available()` asks NVML and makes no context, after which no child could use the GPU
+#: (torch/cuda/__init__.py).
+_ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
+
+_LONGEST = 1 << 22
+
+
+class Link:
+    """The connection to gputune."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._unread = b""
+
+    def say(self, **fields: Any) -> None:
+        self._connection.sendall(json.dumps(fields).encode() + b"\n")
+
+    def hear(self) -> tuple[Optional[dict[str, Any]], list[int]]:
+        """The next line, with the descriptors that came with it; nothing at the end."""
+        size = array.array("i").itemsize
+        descriptors: list[int] = []
+        while b"\n" not in self._unread:
+            data, ancillary, _, _ = self._connection.recvmsg(1 << 16, socket.CMSG_SPACE(2 * size))
+            for level, kind, content in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    numbers = array.array("i")
+                    numbers.frombytes(content[: len(content) - len(content) % size])
+                    descriptors += numbers
+            if not data or len(self._unread) > _LONGEST:
+                return None, descriptors
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return json.loads(line), descriptors
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def main() -> None:
+    """Runs the zygote until gputune closes the connection."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(os.environ.pop(SOCKET))
+    link = Link(connection)
+    task, _ = link.hear()
+    if task is None:
+        return
+    began = time.perf_counter()
+    way_out = os.environ.pop(_WAY_OUT, None)
+    task["mounts"] = int(way_out) if way_out is not None else None
+    start_environment = dict(os.environb)
+    os.environ.setdefault(_ASK_NVML, "1")
+    reads = EnvironmentReads()
+    guards = Guards(task)
+    with reads:
+        _import_all(task["modules"])
+    if os.fsencode(_ASK_NVML) not in start_environment:
+        os.environ.pop(_ASK_NVML, None)
+    changed = {name: value for name, value in os.environb.items() if start_environment.get(name) != value}
+    guards.remember_files()
+    reason = guards.against_imports(reads.names) or guards.against_fork()
+    if reason is not None:
+        link.say(unfit=reason)
+        return
+    gc.collect()
+    gc.freeze()
+    link.say(ready=time.perf_counter() - began, reads=sorted(reads.names))
+    _serve(link, task, guards, warm_child.Start(start_environment, changed, task))
+
+
+def _import_all(modules: list[list[Any]]) -> None:
+    for name, _, is_installed in modules:
+        if is_installed and name not in sys.modules:
+            try:
+                importlib.import_module(name)
+            except BaseException:  # what the script imported in another way, it will import again
+                pass
+
+
+def _serve(link: Link, task: dict[str, Any], guards: Guards, start: warm_child.Start) -> None:
+    before = signal.signal(signal.SIGCHLD, _reap)
+    while True:
+        request, descriptors = link.hear()
+        if request is None:
+            return
+        reason = guards.against_fork() or guards.against_changes()
+        if reason is not None or len(descriptors) != 2:
+            _close(descriptors)
+            link.say(unfit=reason or "no descriptors arrived")
+            continue
+        sys.stdout.flush()
+        sys.stderr.flush()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        pid = os.fork()
+        if pid == 0:
+            link.close()
+            signal.signal(signal.SIGCHLD, before)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+            warm_child.become_supervisor(descriptors, task, start)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        _close(descriptors)
+        link.say(forked=pid)
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _reap(*_: Any) -> None:
+    """Waits for supervisors that have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass

@@ -1,0 +1,146 @@
+"""What keeps a process from being forked for probes: each guard gives its reason, or nothing.
+
+A child that is forked from a process with threads, with a device, or with other settings than its own would hang, fail
+or measure something else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from typing import Any, Optional
+
+from gputune._hook import imports
+
+#: `omp_pause_hard` (OpenMP 5.0, section 3.2.44): the threads of the pool end.
+_PAUSE_HARD = 2
+_OPENMP = ("libgomp", "libomp", "libiomp5")
+
+#: How libraries of OpenBLAS call the function that gives their number of threads: OpenBLAS itself, and the wheels of
+#: numpy and scipy.
+_OPENBLAS_THREADS = (
+    "openblas_get_num_threads",
+    "openblas_get_num_threads64_",
+    "scipy_openblas_get_num_threads",
+    "scipy_openblas_get_num_threads64_",
+)
+
+_DEVICE_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/accel")
+
+
+class Guards:
+    """The guards of a zygote; `task` is the first line that gputune sent it."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        self._modules: list[list[Any]] = task["modules"]
+        self._environment: dict[str, str] = task["environment"]
+        self._prefixes = tuple(task["load_time"])
+        self._own = frozenset(task["own"])
+        self._before = dict(os.environ)
+        self._stamps: dict[str, Any] = {}
+
+    def remember_files(self) -> None:
+        """Notes the files of all that is imported now."""
+        for module in list(sys.modules.values()):
+            path = getattr(module, "__file__", None)
+            if isinstance(path, str):
+                self._stamps[path] = imports.stamp(path)
+
+    def against_imports(self, reads: set[str]) -> Optional[str]:
+        """Whether what was imported here is what the script imports."""
+        if "tensorflow" in sys.modules:
+            return "TensorFlow starts threads when it is imported"
+        for name, file, is_installed in self._modules:
+            module = sys.modules.get(name)
+            if not is_installed and file is not None and module is not None:
+                own = getattr(getattr(module, "__spec__", None), "origin", None)
+                if own != file:
+                    return f"the script has a module `{name}` of its own ({file}), which hides an installed one"
+        for name in sorted(self._environment.keys() | self._before.keys()):
+            if name in self._own or not (name in reads or name.startswith(self._prefixes)):
+                continue
+            if self._environment.get(name) not in (os.environ.get(name), self._before.get(name)):
+                return f"the script sets {name} itself, which is read when packages are imported"
+        return None
+
+    def against_changes(self) -> Optional[str]:
+        """Whether a file that was imported is another now."""
+        for path, known in self._stamps.items():
+            if imports.stamp(path) != known:
+                return f"{path} has changed since it was imported"
+        return None
+
+    def against_fork(self) -> Optional[str]:
+        """Whether this process can be forked."""
+        return _python_threads() or _device() or _native_threads()
+
+
+def _python_threads() -> Optional[str]:
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    return f"an import started a thread ({others[0]})" if others else None
+
+
+def _device() -> Optional[str]:
+    torch = sys.modules.get("torch")
+    for name in ("cuda", "xpu"):
+        is_initialized = getattr(getattr(torch, name, None), "is_initialized", None)
+        if is_initialized is not None and is_initialized():
+            return "an import has initialised the GPU"
+    backends = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None)
+    if backends:
+        return "an import has initialised a back end of JAX"
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            continue
+        if path.startswith(_DEVICE_FILES):
+            return f"an import has opened {path}"
+    return None
+
+
+def _native_threads() -> Optional[str]:
+    """Threads of OpenBLAS end before a fork (its `openblas_fork_handler`); others would be missing in the child."""
+    if len(os.listdir("/proc/self/task")) == 1:
+        return None
+    allowed = 0
+    for path in _libraries():
+        name = os.path.basename(path)
+        if name.startswith(_OPENMP):
+            pause = _function(path, ("omp_pause_resource_all",))
+            if pause is not None:
+                pause(_PAUSE_HARD)
+        elif "openblas" in name:
+            threads = _function(path, _OPENBLAS_THREADS)
+            allowed += threads() - 1 if threads is not None else 0
+    count = len(os.listdir("/proc/self/task")) - 1
+    if count <= allowed:
+        return None
+    return f"an import started {count - allowed} native threads"
+
+
+def _libraries() -> list[str]:
+    """The shared libraries of this process (`/proc/PID/maps`, proc(5))."""
+    found: dict[str, None] = {}
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            path = line.split(None, 5)[5].strip() if line.count(" ") >= 5 and "/" in line else ""
+            if ".so" in path and path.startswith("/"):
+                found[path] = None
+    return list(found)
+
+
+def _function(path: str, names: tuple[str, ...]) -> Optional[Any]:
+    """The first of these functions that a loaded library has."""
+    try:
+        library = ctypes.CDLL(path)
+    except OSError:
+        return None
+    for name in names:
+        try:
+            return getattr(library, name)
+        except AttributeError:
+            continue
+    return None

@@ -1,0 +1,159 @@
+//! Chooses how a probe of a command is started: as a process of its own, or forked from one that has done the imports.
+
+use std::io::PipeWriter;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::SyncSender;
+
+use super::super::heard::Message;
+use super::super::orders::Order;
+use super::super::supervisor::Supervised;
+use super::super::warm::{First, Warm, Way};
+use super::surroundings::environment;
+use super::{CommandProber, Effort, Job, ProbeError, Visible, Watch};
+use crate::model::Outcome;
+
+/// How one process of a probe is started.
+pub(super) enum Process<'w> {
+    Fresh {
+        /// Whether it is to tell what it imports.
+        tells_imports: bool,
+    },
+    Forked {
+        warm: &'w mut Warm,
+        zygote: usize,
+        /// Whether this only proves that a fork measures as a fresh process.
+        is_proof: bool,
+    },
+}
+
+impl Process<'_> {
+    pub(super) fn tells_imports(&self) -> bool {
+        matches!(self, Self::Fresh { tells_imports: true })
+    }
+
+    /// The log; a run that only proves something has its own, so that the trial's stays.
+    pub(super) fn log_name(&self, job: &Job<'_>) -> PathBuf {
+        match self {
+            Self::Forked { is_proof: true, .. } => PathBuf::from(format!("logs/{:04}-forked.log", job.number)),
+            _ => CommandProber::log_name(job.number, job.effort),
+        }
+    }
+
+    /// Starts the order's command; returns its supervisor, and the process that it was forked from.
+    pub(super) fn start(
+        self,
+        supervisor: &Path,
+        order: &mut Order,
+        output: &PipeWriter,
+        sender: &SyncSender<Message>,
+    ) -> Result<(Supervised, Option<u32>), ProbeError> {
+        let (sender, output) = (sender.clone(), output.as_fd());
+        let Self::Forked { warm, zygote, .. } = self else {
+            let supervised = Supervised::start(supervisor, order, output, sender, Message::Supervisor);
+            return Ok((supervised.map_err(ProbeError::io("start the supervisor", supervisor))?, None));
+        };
+        let cannot = |reason| ProbeError::Start { program: "python".to_owned(), reason, hint: String::new() };
+        let (zygote, arguments) =
+            warm.zygote(zygote, &order.command).ok_or_else(|| cannot("it has ended".to_owned()))?;
+        order.command = arguments;
+        let supervised = zygote.fork(order, output, sender, Message::Supervisor).map_err(cannot)?;
+        Ok((supervised, zygote.pid()))
+    }
+}
+
+impl CommandProber {
+    /// Probes a config in the best way; a failure counts only if the process was fresh.
+    pub(super) fn probe_somehow(
+        &mut self,
+        warm: &mut Warm,
+        job: &Job<'_>,
+        visible: &Visible,
+        watch: Watch<'_>,
+    ) -> Result<Outcome, ProbeError> {
+        let template = &self.step.template;
+        let folder = Self::probe_dir(&self.folder, job.number);
+        let rendered = template.render(job.settings, &self.step.gputune, &folder);
+        let env = environment(rendered.env, job);
+        let protection = self.protection.as_ref();
+        let places = (self.folder.as_path(), template.cwd.as_path());
+        match warm.way(&self.step, protection, places, (job, &env), watch) {
+            Way::Interrupted => Ok(Outcome::Interrupted),
+            Way::Fresh { tells_imports } => self.probe_fresh(warm, job, visible, watch, tells_imports),
+            Way::Warm { zygote, proof } => {
+                if let Some(first) = proof
+                    && !self.is_proved(warm, zygote, &first, job, visible, watch)?
+                {
+                    return self.probe_fresh(warm, job, visible, watch, false);
+                }
+                let process = Process::Forked { warm, zygote, is_proof: false };
+                let outcome = match self.probe_once(process, job, visible, watch) {
+                    Ok(outcome) => outcome.0,
+                    Err(ProbeError::Start { reason, .. }) => {
+                        warm.failed(job.number, Some(&reason));
+                        return self.probe_fresh(warm, job, visible, watch, false);
+                    }
+                    Err(error) => return Err(error),
+                };
+                if outcome.failure().is_none() || matches!(outcome, Outcome::Disturbed(_)) {
+                    return Ok(outcome);
+                }
+                warm.failed(job.number, None);
+                let outcome = self.probe_fresh(warm, job, visible, watch, false)?;
+                if outcome.failure().is_some() {
+                    warm.failed_fresh_too();
+                }
+                Ok(outcome)
+            }
+        }
+    }
+
+    fn probe_fresh(
+        &mut self,
+        warm: &mut Warm,
+        job: &Job<'_>,
+        visible: &Visible,
+        watch: Watch<'_>,
+        tells_imports: bool,
+    ) -> Result<Outcome, ProbeError> {
+        let (outcome, told) = self.probe_once(Process::Fresh { tells_imports }, job, visible, watch)?;
+        warm.learn(told, job, &outcome);
+        Ok(outcome)
+    }
+
+    /// Forks the first config, which was measured fresh; returns whether it measures the same.
+    fn is_proved(
+        &mut self,
+        warm: &mut Warm,
+        zygote: usize,
+        first: &First,
+        job: &Job<'_>,
+        visible: &Visible,
+        watch: Watch<'_>,
+    ) -> Result<bool, ProbeError> {
+        let same = Job {
+            number: first.number,
+            config: &first.config,
+            settings: &first.settings,
+            effort: Effort::Probe,
+            rival: None,
+            experiment: None,
+            limits: job.limits,
+        };
+        for tried in 1.. {
+            let process = Process::Forked { warm, zygote, is_proof: true };
+            let outcome = match self.probe_once(process, &same, visible, watch) {
+                Ok((outcome, _)) => outcome,
+                Err(ProbeError::Start { reason, .. }) => {
+                    warm.failed(first.number, Some(&reason));
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            };
+            if warm.prove(&outcome, tried).is_break() {
+                break;
+            }
+        }
+        Ok(warm.is_proved())
+    }
+}

@@ -1,0 +1,185 @@
+//! A supervisor, as gputune sees it.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+use serde::Serialize;
+
+use super::super::cgroup::{self, Cgroup};
+use super::super::orders::{Order, Report, Stop};
+use super::{ADOPTS_ORPHANS, Care, SUPERVISE, end_orphans, kill_tree, pid_of};
+use crate::machine::process_table::{descendants, has_ended, started};
+
+/// A supervisor, as gputune sees it.
+pub(in super::super) struct Supervised {
+    link: UnixStream,
+    pid: Pid,
+    process: Process,
+    /// Whether it reported that nothing is left.
+    is_clean: Arc<AtomicBool>,
+    /// Reads its reports until it is gone.
+    reader: Option<JoinHandle<()>>,
+}
+
+/// Whose child the supervisor is.
+enum Process {
+    Own(std::process::Child),
+    /// A zygote's; it began at this clock tick.
+    OfZygote(Option<u64>),
+}
+
+impl Supervised {
+    /// Starts a supervisor that carries out the order; its reports go into the channel.
+    pub(in super::super) fn start<M: Send + 'static>(
+        executable: &Path,
+        order: &Order,
+        output: BorrowedFd<'_>,
+        reports: SyncSender<M>,
+        wrap: fn(Option<Report>) -> M,
+    ) -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let process = Command::new(executable)
+            .arg0("gputune: supervisor")
+            .arg(SUPERVISE)
+            .process_group(0)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(output.try_clone_to_owned()?)
+            .stderr(output.try_clone_to_owned()?)
+            .spawn()?;
+        Self::begin(ours, pid_of(process.id())?, Process::Own(process), order, reports, wrap)
+    }
+
+    /// Gives the order to a supervisor that a zygote forked, at the other end of `link`.
+    pub(in super::super) fn forked<M: Send + 'static>(
+        link: UnixStream,
+        pid: u32,
+        order: &Order,
+        reports: SyncSender<M>,
+        wrap: fn(Option<Report>) -> M,
+    ) -> io::Result<Self> {
+        Self::begin(link, pid_of(pid)?, Process::OfZygote(started(pid)), order, reports, wrap)
+    }
+
+    fn begin<M: Send + 'static>(
+        link: UnixStream,
+        pid: Pid,
+        process: Process,
+        order: &Order,
+        reports: SyncSender<M>,
+        wrap: fn(Option<Report>) -> M,
+    ) -> io::Result<Self> {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        // A stopped supervisor must not block this process.
+        link.set_write_timeout(Some(PATIENCE))?;
+        let mut supervised = Self { link, pid, process, is_clean: Arc::default(), reader: None };
+        supervised.send(order)?;
+        let is_clean = Arc::clone(&supervised.is_clean);
+        let link = supervised.link.try_clone()?;
+        let reader = std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
+            for line in BufReader::new(link).lines().map_while(Result::ok) {
+                let Ok(report) = serde_json::from_str(&line) else { break };
+                is_clean.fetch_or(matches!(report, Report::Clean { .. }), Ordering::Relaxed);
+                if reports.send(wrap(Some(report))).is_err() {
+                    return;
+                }
+            }
+            let _ = reports.send(wrap(None));
+        })?;
+        supervised.reader = Some(reader);
+        Ok(supervised)
+    }
+
+    /// The root of everything that the probe runs.
+    pub(in super::super) fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().cast_unsigned()
+    }
+
+    /// Tells the supervisor to end the probe, after the grace time or at once; does nothing if it is gone.
+    pub(in super::super) fn stop(&mut self, at_once: bool) {
+        let _ = self.send(&Stop { at_once });
+    }
+
+    /// Ends a supervisor that does not answer, with everything that it started; returns what even SIGKILL does not end.
+    pub(in super::super) fn end_without_it(&mut self) -> Vec<u32> {
+        kill_tree(self.pid());
+        self.clear();
+        if ADOPTS_ORPHANS.load(Ordering::Relaxed) { descendants(std::process::id()) } else { Vec::new() }
+    }
+
+    /// Waits for the supervisor to end, which it does as soon as all its processes have. If it does not, ends it with
+    /// them. Returns whether it did its work.
+    fn wait(&mut self) -> bool {
+        const LONGEST: Duration = Duration::from_secs(40);
+        const LOOK_EVERY: Duration = Duration::from_millis(1);
+        let mut care = Care::default();
+        let deadline = Instant::now() + LONGEST;
+        loop {
+            if let Some(is_success) = self.result() {
+                return is_success;
+            }
+            let now = Instant::now();
+            if care.look_in_haste(self, now) || now >= deadline {
+                kill_tree(self.pid());
+                let Process::Own(process) = &mut self.process else { return false };
+                // A process in a system call that does not return is left to the kernel.
+                return now < deadline && process.wait().is_ok_and(|status| status.success());
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Whether it did its work; nothing as long as it lives.
+    fn result(&mut self) -> Option<bool> {
+        match &mut self.process {
+            Process::Own(process) => match process.try_wait() {
+                Ok(status) => status.map(|status| status.success()),
+                Err(_) => Some(false),
+            },
+            Process::OfZygote(began) => {
+                let is_over = has_ended(self.pid.as_raw_nonzero().get().cast_unsigned(), *began)
+                    && (self.is_clean() || self.reader.as_ref().is_none_or(JoinHandle::is_finished));
+                is_over.then(|| self.is_clean())
+            }
+        }
+    }
+
+    /// Whether it reported, before it ended, that nothing of its probe is left.
+    pub(in super::super) fn is_clean(&self) -> bool {
+        self.is_clean.load(Ordering::Relaxed)
+    }
+
+    /// Ends the processes of a supervisor that somebody killed.
+    fn clear(&self) {
+        if let Some(path) = Cgroup::folder_of(self.pid()) {
+            cgroup::end(&path);
+        }
+        if ADOPTS_ORPHANS.load(Ordering::Relaxed) {
+            end_orphans();
+        }
+    }
+
+    fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+        let mut line = serde_json::to_vec(message)?;
+        line.push(b'\n');
+        self.link.write_all(&line)
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        let _ = self.link.shutdown(std::net::Shutdown::Both);
+        if !self.wait() {
+            self.clear();
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Warm starts: a probe that is forked from a process which has imported what the script imports.
+//!
+//! Importing torch takes seconds of processor time, a fork a fifth of a second. The first probe of a search is fresh and
+//! tells what it had imported ([`Imports`]); a [`Zygote`] imports the same, and each later probe is a fork of it that
+//! runs the whole script. Whether that measures the same is tried once, with the first config ([`proof`]). A warm probe
+//! that fails says nothing of its config: it is repeated fresh.
+
+mod imports;
+mod proof;
+mod zygote;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::writes::{Protection, Writes};
+use super::{CommandStep, Job, Watch};
+use crate::model::{Config, Measurement, Outcome, Settings};
+pub(super) use imports::Imports;
+use zygote::Setup;
+pub(super) use zygote::Zygote;
+
+/// How probes of a command are started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// As processes of their own.
+    Fresh,
+    /// Forked from a process that has done the imports, where that is possible.
+    Warm,
+    /// Warm, unless the first config measures otherwise when it is forked.
+    #[default]
+    Auto,
+}
+
+/// The most zygotes at a time, each with the variables of some configs.
+const MOST_ZYGOTES: usize = 2;
+/// How often the first config is tried as a fork before warm starts are given up; noise may spoil one.
+const TRIES: u32 = 3;
+/// How many warm probes may fail that then run fresh.
+const MOST_FAILURES: u32 = 2;
+
+/// The warm starts of a search.
+#[derive(Default)]
+pub(super) struct Warm {
+    state: State,
+    remarks: Vec<String>,
+}
+
+#[derive(Default)]
+enum State {
+    /// No probe has told what it imports.
+    #[default]
+    Unknown,
+    Known(Box<Known>),
+    Off,
+}
+
+/// What a fresh probe has told, and what came of it.
+struct Known {
+    imports: Imports,
+    first: First,
+    zygotes: Vec<Zygote>,
+    /// The variables of configs that no zygote fitted.
+    unfitted: Vec<BTreeMap<String, String>>,
+    /// Whether the first config measured the same as a fork.
+    is_proved: bool,
+    failures: u32,
+}
+
+/// The first config that was measured, fresh.
+#[derive(Clone)]
+pub(super) struct First {
+    pub(super) number: u32,
+    pub(super) config: Config,
+    pub(super) settings: Settings,
+    measurement: Measurement,
+}
+
+/// What a fresh probe told of its imports, or why no zygote can run the command.
+pub(super) type Told = Result<Imports, String>;
+
+/// How a probe is to be started.
+pub(super) enum Way {
+    Fresh {
+        /// Whether it is to tell what it imports.
+        tells_imports: bool,
+    },
+    /// Forked from this zygote; the first config first where it has to be proved.
+    Warm { zygote: usize, proof: Option<First> },
+    /// The caller does not want to wait.
+    Interrupted,
+}
+
+impl std::fmt::Debug for Warm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = match &self.state {
+            State::Unknown => "unknown",
+            State::Known(_) => "known",
+            State::Off => "off",
+        };
+        f.debug_struct("Warm").field("state", &state).finish_non_exhaustive()
+    }
+}
+
+impl Warm {
+    /// Chooses the way to start a probe with these variables, and starts the zygote for it where there is none.
+    pub(super) fn way(
+        &mut self,
+        step: &CommandStep,
+        protection: Option<&Protection>,
+        (folder, cwd): (&Path, &Path),
+        (job, env): (&Job<'_>, &BTreeMap<String, String>),
+        watch: Watch<'_>,
+    ) -> Way {
+        const FRESH: Way = Way::Fresh { tells_imports: false };
+        if step.start == Start::Fresh || step.template.apply.adapter.is_none() {
+            return FRESH;
+        }
+        if protection.is_some_and(|protection| protection.writes() == Writes::Guard) {
+            self.give_up("guards of files in the hook cannot move from one process to another");
+            return FRESH;
+        }
+        let known = match &mut self.state {
+            State::Unknown => return Way::Fresh { tells_imports: job.experiment.is_none() },
+            State::Off => return FRESH,
+            State::Known(known) => known,
+        };
+        known.zygotes.retain_mut(Zygote::is_alive);
+        let zygote = match known.zygotes.iter().position(|zygote| zygote.fits(env)) {
+            Some(at) => at,
+            // One that is used only once costs more than it saves.
+            None if known.is_proved && !known.unfitted.contains(env) => {
+                known.unfitted.push(env.clone());
+                return FRESH;
+            }
+            None => {
+                let grace = job.limits.grace_time;
+                let setup = Setup { step, imports: &known.imports, protection, folder, cwd, grace };
+                match Zygote::start(&setup, env, watch) {
+                    Ok(ControlFlow::Continue(zygote)) => {
+                        known.zygotes.truncate(MOST_ZYGOTES - 1);
+                        known.zygotes.insert(0, zygote);
+                        0
+                    }
+                    Ok(ControlFlow::Break(())) => return Way::Interrupted,
+                    Err(reason) => {
+                        self.give_up(&reason);
+                        return FRESH;
+                    }
+                }
+            }
+        };
+        let needs_proof = !known.is_proved && step.start == Start::Auto;
+        Way::Warm { zygote, proof: needs_proof.then(|| known.first.clone()) }
+    }
+
+    /// A zygote, and the interpreter's command line for a command.
+    pub(super) fn zygote(&mut self, at: usize, command: &[String]) -> Option<(&mut Zygote, Vec<String>)> {
+        let State::Known(known) = &mut self.state else { return None };
+        let arguments = known.imports.arguments(command);
+        Some((known.zygotes.get_mut(at)?, arguments))
+    }
+
+    /// Hears what a fresh probe told of its imports.
+    pub(super) fn learn(&mut self, told: Option<Told>, job: &Job<'_>, outcome: &Outcome) {
+        let Some(measurement) = outcome.measurement().filter(|run| run.throughput.is_some()) else { return };
+        let first = First {
+            number: job.number,
+            config: job.config.clone(),
+            settings: job.settings.clone(),
+            measurement: measurement.clone(),
+        };
+        match told {
+            _ if !matches!(self.state, State::Unknown) => {}
+            None => {}
+            Some(Err(reason)) => self.give_up(&reason),
+            Some(Ok(imports)) => {
+                let (zygotes, unfitted) = (Vec::new(), Vec::new());
+                self.state =
+                    State::Known(Box::new(Known { imports, first, zygotes, unfitted, is_proved: false, failures: 0 }));
+            }
+        }
+    }
+
+    /// Hears how the first config ended as a fork; whether it has to be tried once more.
+    pub(super) fn prove(&mut self, outcome: &Outcome, tried: u32) -> ControlFlow<()> {
+        let State::Known(known) = &mut self.state else { return ControlFlow::Break(()) };
+        let agreed = match outcome {
+            Outcome::Measured(run) => proof::agree(&known.first.measurement, run),
+            Outcome::Interrupted => return ControlFlow::Break(()),
+            other => Err(format!("it ended as {}", other.name())),
+        };
+        match agreed {
+            Ok(()) => {
+                known.is_proved = true;
+                ControlFlow::Break(())
+            }
+            Err(_) if tried < TRIES => ControlFlow::Continue(()),
+            Err(reason) => {
+                let number = known.first.number;
+                self.give_up(&format!("the config of probe {number} measured otherwise when it was forked: {reason}"));
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    /// Whether the first config measured the same as a fork.
+    pub(super) fn is_proved(&self) -> bool {
+        matches!(&self.state, State::Known(known) if known.is_proved)
+    }
+
+    /// Hears that a warm probe failed and is repeated fresh, for the reason if there is one beside its outcome.
+    pub(super) fn failed(&mut self, number: u32, reason: Option<&str>) {
+        if let State::Known(known) = &mut self.state {
+            known.failures += 1;
+            if let Some(reason) = reason {
+                self.give_up(reason);
+            } else if known.failures > MOST_FAILURES {
+                self.give_up(&format!("probe {number} and others failed when they were forked"));
+            }
+        }
+    }
+
+    /// Hears that a config failed fresh as it did warm.
+    pub(super) fn failed_fresh_too(&mut self) {
+        if let State::Known(known) = &mut self.state {
+            known.failures = known.failures.saturating_sub(1);
+        }
+    }
+
+    /// Returns what is to be told of it, once.
+    pub(super) fn remarks(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.remarks)
+    }
+
+    fn give_up(&mut self, reason: &str) {
+        if !matches!(self.state, State::Off) {
+            self.state = State::Off;
+            self.remarks.push(format!("each probe imports everything anew: {reason}"));
+        }
+    }
+}

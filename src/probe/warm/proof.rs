@@ -1,0 +1,59 @@
+//! Whether a config that was forked from a zygote measures as it did in a process of its own.
+
+use crate::model::Measurement;
+use crate::model::quantity::show_bytes;
+
+/// The most by which two runs of the same config may differ, whatever their intervals: as for a tie between configs
+/// ([`WIDEST_TIE`](crate::search::WIDEST_TIE)).
+const WIDEST: f64 = 0.1;
+/// The difference that is always allowed: two runs in processes of their own differ by that much.
+const NARROWEST: f64 = 0.03;
+/// The difference in peak memory that is allowed: a share of it, and what an allocator keeps at most. Round numbers.
+const MEMORY_SHARE: f64 = 0.02;
+const MEMORY_BYTES: f64 = 64e6;
+
+/// Compares two measurements of a config; the error says how they differ.
+pub(super) fn agree(fresh: &Measurement, warm: &Measurement) -> Result<(), String> {
+    let (Some(before), Some(now)) = (fresh.throughput, warm.throughput) else {
+        return Err("it was not measured".to_owned());
+    };
+    let widths = [before, now].map(|estimate| estimate.relative_half_width().unwrap_or(WIDEST));
+    let allowed = widths[0].hypot(widths[1]).clamp(NARROWEST, WIDEST);
+    let difference = now.value / before.value - 1.0;
+    if difference.abs() > allowed {
+        return Err(format!("its throughput was {:+.1} %", difference * 100.0));
+    }
+    if let (Some(before), Some(now)) = (fresh.memory.peak_bytes, warm.memory.peak_bytes) {
+        #[expect(clippy::cast_precision_loss, reason = "bytes of memory are far below 2^52")]
+        let (before, now) = (before as f64, now as f64);
+        if (now - before).abs() > MEMORY_BYTES.max(MEMORY_SHARE * before) {
+            let [before, now] = [fresh, warm].map(|run| show_bytes(run.memory.peak_bytes.unwrap_or(0)));
+            return Err(format!("its memory peak was {now} instead of {before}"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Estimate;
+
+    fn run(value: f64, half_width: f64, bytes: u64) -> Measurement {
+        let throughput = Estimate::interval(value, value * (1.0 - half_width), value * (1.0 + half_width));
+        let mut run = Measurement { throughput: Some(throughput), ..Measurement::default() };
+        run.memory.peak_bytes = Some(bytes);
+        run
+    }
+
+    #[test]
+    fn noise_is_no_difference_and_memory_counts() {
+        let fresh = run(100.0, 0.01, 4 << 30);
+        assert_eq!(agree(&fresh, &run(102.5, 0.01, 4 << 30)), Ok(()));
+        assert!(agree(&fresh, &run(104.0, 0.01, 4 << 30)).unwrap_err().contains("+4.0 %"));
+        assert_eq!(agree(&fresh, &run(107.0, 0.08, 4 << 30)), Ok(()));
+        assert!(agree(&fresh, &run(120.0, 0.5, 4 << 30)).is_err());
+        assert!(agree(&fresh, &run(100.0, 0.01, 5 << 30)).unwrap_err().contains("memory"));
+        assert!(agree(&fresh, &Measurement::default()).is_err());
+    }
+}

@@ -1,0 +1,336 @@
+//! A zygote, as gputune sees it: a supervised Python process that has imported what the script imports, and forks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::{Duration, Instant};
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::imports::{Imports, LOAD_TIME};
+use crate::model::Progress;
+use crate::probe::hook::PYTHONPATH;
+use crate::probe::orders::{Order, Report};
+use crate::probe::scratch::Scratch;
+use crate::probe::supervisor::{ADOPT, Supervised};
+use crate::probe::trackers::{self, SILENCERS};
+use crate::probe::writes::{ProbeScratch, Protection};
+use crate::probe::{CommandStep, Watch, adapter, protocol};
+
+/// Names the socket to the zygote.
+const SOCKET: &str = "GPUTUNE_ZYGOTE";
+
+/// The longest time for importing, and for a fork: round numbers far above what either takes.
+const LONGEST_IMPORT: Duration = Duration::from_secs(180);
+const LONGEST_FORK: Duration = Duration::from_secs(10);
+
+/// Variables that packages set themselves when they are used, and read then.
+const SET_LATE: &[&str] = &["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"];
+
+/// Imports the zygote's program without the working folder, which `-c` puts first.
+const PROGRAM: &str = "import sys\nif sys.path[:1] == ['']: del sys.path[0]\n\
+                       from gputune._hook import zygote\nzygote.main()";
+
+/// A process to fork from.
+pub(in crate::probe) struct Zygote {
+    supervised: Supervised,
+    link: Link,
+    /// The variables that the spec and the probe set when it was started.
+    env: BTreeMap<String, String>,
+    /// The variables that were read at import.
+    reads: BTreeSet<String>,
+    reports: Receiver<Option<Report>>,
+    pid: Option<u32>,
+    import_seconds: f64,
+    _scratch: Scratch,
+    _writes: Option<ProbeScratch>,
+}
+
+/// What a zygote answers.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Ready { ready: f64, reads: BTreeSet<String> },
+    Forked { forked: u32 },
+    Unfit { unfit: String },
+}
+
+/// What all zygotes of a search have in common.
+pub(super) struct Setup<'s> {
+    pub(super) step: &'s CommandStep,
+    pub(super) imports: &'s Imports,
+    pub(super) protection: Option<&'s Protection>,
+    /// The folder of the search.
+    pub(super) folder: &'s Path,
+    pub(super) cwd: &'s Path,
+    pub(super) grace: Duration,
+}
+
+impl Zygote {
+    /// Starts a zygote for probes with these variables and waits until it has imported everything. The error says why
+    /// none can be had; `Break` if the caller does not want to wait.
+    pub(super) fn start(
+        setup: &Setup<'_>,
+        env: &BTreeMap<String, String>,
+        watch: Watch<'_>,
+    ) -> Result<ControlFlow<(), Self>, String> {
+        let told = |error: io::Error| format!("no process to fork from can be started: {error}");
+        let scratch = Scratch::new().map_err(|error| error.to_string())?;
+        let python = scratch.path().join("python");
+        adapter::install(&python).map_err(told)?;
+        let address = scratch.path().join("zygote");
+        let listener = UnixListener::bind(&address).map_err(told)?;
+        listener.set_nonblocking(true).map_err(told)?;
+        let own = [scratch.path().to_owned()];
+        let writes = setup.protection.map(|protection| protection.for_probe("zygote", &own)).transpose();
+        let writes = writes.map_err(told)?.flatten();
+        let layout = writes.as_ref().and_then(|writes| writes.layout.clone());
+        let drops_capabilities =
+            layout.as_ref().is_some_and(|layout| layout.has_user_namespace()) && !rustix::process::geteuid().is_root();
+        let mut its_env = env.clone();
+        trackers::silence(&mut its_env, scratch.path());
+        let theirs = env.get(PYTHONPATH).cloned().or_else(|| std::env::var(PYTHONPATH).ok());
+        let theirs = theirs.filter(|theirs| !theirs.is_empty()).map(|theirs| format!(":{theirs}")).unwrap_or_default();
+        its_env.insert(PYTHONPATH.to_owned(), format!("{}{theirs}", python.display()));
+        its_env.insert(SOCKET.to_owned(), address.display().to_string());
+        // The store of the layers stays: it is that of the probes, too.
+        let layer = writes.as_ref().map(|writes| writes.folder.clone());
+        let options = setup.imports.options.iter().cloned();
+        let order = Order {
+            command: [setup.imports.executable.display().to_string()]
+                .into_iter()
+                .chain(options)
+                .chain(["-c".to_owned(), PROGRAM.to_owned()])
+                .collect(),
+            env: its_env,
+            cwd: setup.cwd.to_owned(),
+            grace_ms: u64::try_from(setup.grace.as_millis()).unwrap_or(u64::MAX),
+            to_remove: [scratch.path().to_owned()].into_iter().chain(layer).collect(),
+            layout,
+            is_zygote: true,
+        };
+        let log = log_file(setup.folder).map_err(told)?;
+        let (sender, reports) = sync_channel(16);
+        let supervised =
+            Supervised::start(&setup.step.supervisor, &order, log.as_fd(), sender, |report| report).map_err(told)?;
+        scratch.note(supervised.pid());
+        let task = json!({
+            "modules": setup.imports.modules,
+            "environment": setup.imports.environment,
+            "load_time": LOAD_TIME,
+            "own": own_variables(),
+            "options": setup.imports.options,
+            "supervisor": setup.step.supervisor.canonicalize().map_err(told)?,
+            "adopt": ADOPT,
+            "hook": python,
+            "drops_capabilities": drops_capabilities,
+        });
+        let mut waiting = Waiting { began: Instant::now(), reports: &reports, pid: None, watch };
+        let Some(mut link) = waiting.connection(&listener)? else { return Ok(ControlFlow::Break(())) };
+        link.say(&task).map_err(told)?;
+        let Some(answer) = waiting.answer(&mut link)? else { return Ok(ControlFlow::Break(())) };
+        let pid = waiting.pid;
+        match answer {
+            Answer::Ready { ready, reads } => Ok(ControlFlow::Continue(Self {
+                supervised,
+                link,
+                env: env.clone(),
+                reads,
+                reports,
+                pid,
+                import_seconds: ready,
+                _scratch: scratch,
+                _writes: writes,
+            })),
+            Answer::Unfit { unfit } => Err(unfit),
+            Answer::Forked { .. } => Err("the process to fork from forked unasked".to_owned()),
+        }
+    }
+
+    /// Whether a probe with these variables may be forked from it: what was read at import has the same values.
+    pub(super) fn fits(&self, env: &BTreeMap<String, String>) -> bool {
+        let is_read =
+            |name: &&String| self.reads.contains(*name) || LOAD_TIME.iter().any(|front| name.starts_with(front));
+        env.keys().chain(self.env.keys()).filter(is_read).all(|name| env.get(name) == self.env.get(name))
+    }
+
+    /// How long its imports took.
+    pub(super) fn import_seconds(&self) -> f64 {
+        self.import_seconds
+    }
+
+    /// The process that is forked; its pages count for its children.
+    pub(in crate::probe) fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// Whether it can still be asked.
+    pub(super) fn is_alive(&mut self) -> bool {
+        loop {
+            match self.reports.try_recv() {
+                Ok(Some(Report::Ended { .. } | Report::Clean { .. }) | None) | Err(TryRecvError::Disconnected) => {
+                    return false;
+                }
+                Ok(Some(_)) => {}
+                Err(TryRecvError::Empty) => return !self.supervised.is_clean(),
+            }
+        }
+    }
+
+    /// Forks a process for the order, whose output goes into the pipe. The error says why that cannot be.
+    pub(in crate::probe) fn fork<M: Send + 'static>(
+        &mut self,
+        order: &Order,
+        output: BorrowedFd<'_>,
+        reports: SyncSender<M>,
+        wrap: fn(Option<Report>) -> M,
+    ) -> Result<Supervised, String> {
+        let told = |error: io::Error| format!("the process to fork from does not answer: {error}");
+        let (ours, theirs) = UnixStream::pair().map_err(told)?;
+        self.link.send_with(b"{}\n", &[theirs.as_fd(), output]).map_err(told)?;
+        drop(theirs);
+        let deadline = Instant::now() + LONGEST_FORK;
+        loop {
+            match self.link.hear().map_err(told)? {
+                Some(Answer::Forked { forked }) => {
+                    return Supervised::forked(ours, forked, order, reports, wrap).map_err(told);
+                }
+                Some(Answer::Unfit { unfit }) => return Err(unfit),
+                Some(Answer::Ready { .. }) => return Err("the process to fork from is out of step".to_owned()),
+                None if Instant::now() >= deadline => return Err(told(io::ErrorKind::TimedOut.into())),
+                None => {}
+            }
+        }
+    }
+}
+
+/// What the zygote prints while it imports; nobody needs it unless something goes wrong.
+fn log_file(folder: &Path) -> io::Result<File> {
+    let logs = folder.join("logs");
+    fs::create_dir_all(&logs)?;
+    File::create(logs.join("zygote.log"))
+}
+
+/// Variables that gputune sets for each probe, and those that say nothing of what was imported.
+fn own_variables() -> Vec<&'static str> {
+    let silencers = SILENCERS.iter().map(|silencer| silencer.variable);
+    let own = [protocol::SOCKET, protocol::CONFIG, protocol::TRIAL, protocol::WRITES, protocol::SCRATCH, PYTHONPATH];
+    silencers.chain(own).chain(["GPUTUNE_TRAINER"]).chain(SET_LATE.iter().copied()).collect()
+}
+
+/// Waits for a zygote that starts.
+struct Waiting<'w> {
+    began: Instant,
+    reports: &'w Receiver<Option<Report>>,
+    pid: Option<u32>,
+    watch: Watch<'w>,
+}
+
+impl Waiting<'_> {
+    /// Returns its connection, or nothing if the caller does not want to wait.
+    fn connection(&mut self, listener: &UnixListener) -> Result<Option<Link>, String> {
+        const PAUSE: Duration = Duration::from_millis(5);
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => return Link::new(stream).map(Some).map_err(|error| error.to_string()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(PAUSE),
+                Err(error) => return Err(error.to_string()),
+            }
+            if self.goes_on()?.is_break() {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn answer(&mut self, link: &mut Link) -> Result<Option<Answer>, String> {
+        loop {
+            match link.hear() {
+                Ok(Some(answer)) => return Ok(Some(answer)),
+                Ok(None) => {}
+                Err(error) => return Err(format!("the process to fork from ended while it imported ({error})")),
+            }
+            if self.goes_on()?.is_break() {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn goes_on(&mut self) -> Result<ControlFlow<()>, String> {
+        let waited = self.began.elapsed();
+        if waited >= LONGEST_IMPORT {
+            return Err(format!("importing took more than {} s", LONGEST_IMPORT.as_secs()));
+        }
+        while let Ok(report) = self.reports.try_recv() {
+            match report {
+                Some(Report::Started { pid }) => self.pid = Some(pid),
+                Some(Report::NotStarted { message, .. }) => return Err(message),
+                Some(Report::Ended { ending, .. }) => {
+                    return Err(format!("the process to fork from ended while it imported ({ending})"));
+                }
+                Some(Report::Clean { .. }) | None => return Err("the process to fork from has ended".to_owned()),
+            }
+        }
+        Ok((self.watch)(&Progress { elapsed: waited, ..Progress::default() }))
+    }
+}
+
+/// Lines of JSON to and from a zygote.
+struct Link {
+    stream: UnixStream,
+    unread: Vec<u8>,
+}
+
+impl Link {
+    fn new(stream: UnixStream) -> io::Result<Self> {
+        /// How often the caller is asked meanwhile.
+        const TICK: Duration = Duration::from_millis(50);
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(TICK))?;
+        stream.set_write_timeout(Some(LONGEST_FORK))?;
+        Ok(Self { stream, unread: Vec::new() })
+    }
+
+    fn say(&mut self, message: &serde_json::Value) -> io::Result<()> {
+        let mut line = serde_json::to_vec(message)?;
+        line.push(b'\n');
+        self.stream.write_all(&line)
+    }
+
+    fn send_with(&mut self, line: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let sent = rustix::net::sendmsg(&self.stream, &[IoSlice::new(line)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        if sent == line.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    /// The next answer, if there is one within the tick.
+    fn hear(&mut self) -> io::Result<Option<Answer>> {
+        loop {
+            if let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                return Ok(Some(serde_json::from_slice(&line)?));
+            }
+            let mut buffer = [0; 1 << 14];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => self.unread.extend_from_slice(&buffer[..read]),
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    return Ok(None);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
