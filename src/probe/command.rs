@@ -168,7 +168,7 @@ impl CommandProber {
         visible: &Visible,
         watch: Watch<'_>,
     ) -> Result<(Outcome, Option<Told>), ProbeError> {
-        let is_proof = matches!(process, Process::Forked { is_proof: true, .. });
+        let is_proof = process.is_proof();
         // This must happen before the step can hold any memory.
         let idle_gpus = self.idle.as_ref().filter(|_| self.step.is_gpu).map(|idle| idle.gpu_state(visible));
         let (sender, messages) = sync_channel(1024);

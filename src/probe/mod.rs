@@ -126,7 +126,7 @@ pub enum Effort {
         /// How many parts there are.
         one_in: NonZeroU32,
     },
-    /// As a leader, twice as long and twice as precise.
+    /// As a leader: at least, and at most, for twice as long.
     Confirm,
     /// Only until the losses of the first steps are known, to compare with those of another config; its log has its own
     /// name.

@@ -136,14 +136,14 @@ impl Budget {
     }
 }
 
-/// The time of a confirmation, in probes: it measures twice as long, but its start-up takes no longer. Right if
-/// start-up and measuring take equally long.
+/// The time of a confirmation, in probes: it measures for up to twice as long, but its start-up takes no longer. Right
+/// if start-up and measuring take equally long.
 const CONFIRMATION: f64 = 1.5;
 
 /// How long a round of confirmations measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Round {
-    /// Twice as long as the search does.
+    /// Up to twice as long as the search does.
     Usual,
     /// As long as the search does.
     Short,

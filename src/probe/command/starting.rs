@@ -13,29 +13,36 @@ use super::surroundings::environment;
 use super::{CommandProber, Effort, Job, ProbeError, Visible, Watch};
 use crate::model::Outcome;
 
-/// How one process of a probe is started.
+/// How one process of a probe is started. It `is_proof` if it only shows that a fork measures as a fresh process does.
 pub(super) enum Process<'w> {
     Fresh {
         /// Whether it is to tell what it imports.
         tells_imports: bool,
+        is_proof: bool,
     },
     Forked {
         warm: &'w mut Warm,
         zygote: usize,
-        /// Whether this only proves that a fork measures as a fresh process.
         is_proof: bool,
     },
 }
 
+/// Whether each further run of the first config is forked.
+const TURNS: [bool; 4] = [true, false, true, false];
+
 impl Process<'_> {
     pub(super) fn tells_imports(&self) -> bool {
-        matches!(self, Self::Fresh { tells_imports: true })
+        matches!(self, Self::Fresh { tells_imports: true, .. })
+    }
+
+    pub(super) fn is_proof(&self) -> bool {
+        matches!(self, Self::Fresh { is_proof: true, .. } | Self::Forked { is_proof: true, .. })
     }
 
     /// The log; a run that only proves something has its own, so that the trial's stays.
     pub(super) fn log_name(&self, job: &Job<'_>) -> PathBuf {
         match self {
-            Self::Forked { is_proof: true, .. } => PathBuf::from(format!("logs/{:04}-forked.log", job.number)),
+            _ if self.is_proof() => PathBuf::from(format!("logs/{:04}-again.log", job.number)),
             _ => CommandProber::log_name(job.number, job.effort),
         }
     }
@@ -116,7 +123,7 @@ impl CommandProber {
         watch: Watch<'_>,
         tells_imports: bool,
     ) -> Result<Outcome, ProbeError> {
-        let (outcome, told) = self.probe_once(Process::Fresh { tells_imports }, job, visible, watch)?;
+        let (outcome, told) = self.probe_once(Process::Fresh { tells_imports, is_proof: false }, job, visible, watch)?;
         warm.learn(told, job, &outcome);
         Ok(outcome)
     }
@@ -140,20 +147,27 @@ impl CommandProber {
             experiment: None,
             limits: job.limits,
         };
-        for tried in 1.. {
-            let process = Process::Forked { warm, zygote, is_proof: true };
+        // Noise may spoil a run, so fork and fresh process take turns before they are called different.
+        for is_forked in TURNS {
+            let process = if is_forked {
+                Process::Forked { warm, zygote, is_proof: true }
+            } else {
+                Process::Fresh { tells_imports: false, is_proof: true }
+            };
             let outcome = match self.probe_once(process, &same, visible, watch) {
+                Ok((Outcome::Interrupted, _)) => return Ok(false),
                 Ok((outcome, _)) => outcome,
-                Err(ProbeError::Start { reason, .. }) => {
+                Err(ProbeError::Start { reason, .. }) if is_forked => {
                     warm.failed(first.number, Some(&reason));
                     return Ok(false);
                 }
                 Err(error) => return Err(error),
             };
-            if warm.prove(&outcome, tried).is_break() {
-                break;
+            if warm.prove(&outcome, is_forked) {
+                return Ok(true);
             }
         }
-        Ok(warm.is_proved())
+        warm.refute();
+        Ok(false)
     }
 }

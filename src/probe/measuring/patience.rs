@@ -30,6 +30,8 @@ pub(in crate::probe) struct Patience {
     /// The precision at which measuring ends sooner.
     wanted: f64,
     shortest: Duration,
+    /// The same where there are few steps.
+    for_few_steps: Duration,
     /// Steps that a loader's queue may have held when the first step began.
     queued: u64,
     /// The throughput at the last look, and the steps that there were.
@@ -57,13 +59,17 @@ impl Patience {
             Effort::Screen { one_in } => (1, one_in.get()),
             Effort::Confirm => (2, 1),
         };
+        /// The part of the time for measuring after which few steps are enough. A round number.
+        const PART: u32 = 5;
         let longest = limits.measure_time * factor / parts;
         Self {
             precision: limits.precision,
             rival: None,
             longest,
-            wanted: limits.precision / f64::from(factor),
+            // What is beyond it would be lost in the differences between one run and the next.
+            wanted: limits.precision,
             shortest: (SHORTEST * factor).min(longest),
+            for_few_steps: limits.measure_time / parts / PART,
             queued: 0,
             latest: (0, None),
             decided: Sufficiency::TooLittle,
@@ -110,10 +116,8 @@ impl Patience {
     fn is_enough(&mut self, throughput: &Throughput) -> bool {
         /// The fewest steps that may be enough: a round number, since an interval from fewer is too uncertain.
         const FEWEST_STEPS: u64 = 10;
-        /// The number of steps in which a stall every hundred steps shows up. Fewer are enough once this part of the
-        /// longest time is over.
+        /// The number of steps in which a stall every hundred steps shows up.
         const MANY_STEPS: u64 = 200;
-        const PART: u32 = 5;
         let measured = throughput.measured;
         if measured >= self.longest * 2 && throughput.steps >= 3 {
             return true;
@@ -122,7 +126,7 @@ impl Patience {
             return false;
         }
         // Rare stalls show only if measuring is long enough; until then the interval knows nothing of them.
-        if throughput.steps < MANY_STEPS && measured < self.longest / PART {
+        if throughput.steps < MANY_STEPS && measured < self.for_few_steps {
             return false;
         }
         let is_due = throughput.steps >= self.next_check;
@@ -264,7 +268,7 @@ pub(in crate::probe) mod tests {
         let steps = times(Process::Independent(0.03), 0.05, &mut random);
         let (_, probe) = run(patience(None), &steps);
         let (_, confirmation) = run(Patience::within(&Limits::default(), Effort::Confirm), &steps);
-        assert!(confirmation.estimate.relative_half_width().unwrap() <= 0.01);
+        assert!(confirmation.estimate.relative_half_width().unwrap() <= 0.02);
         assert!(confirmation.steps > probe.steps);
     }
 

@@ -38,8 +38,6 @@ pub enum Start {
 
 /// The most zygotes at a time, each with the variables of some configs.
 const MOST_ZYGOTES: usize = 2;
-/// How often the first config is tried as a fork before warm starts are given up; noise may spoil one.
-const TRIES: u32 = 3;
 /// How many warm probes may fail that then run fresh.
 const MOST_FAILURES: u32 = 2;
 
@@ -66,7 +64,11 @@ struct Known {
     zygotes: Vec<Zygote>,
     /// The variables of configs that no zygote fitted.
     unfitted: Vec<BTreeMap<String, String>>,
-    /// Whether the first config measured the same as a fork.
+    /// The first config's last runs, fresh and forked.
+    last_runs: [Measurement; 2],
+    /// How they differ.
+    doubt: Option<String>,
+    /// Whether they agreed.
     is_proved: bool,
     failures: u32,
 }
@@ -77,7 +79,6 @@ pub(super) struct First {
     pub(super) number: u32,
     pub(super) config: Config,
     pub(super) settings: Settings,
-    measurement: Measurement,
 }
 
 /// What a fresh probe told of its imports, or why no zygote can run the command.
@@ -172,39 +173,48 @@ impl Warm {
             number: job.number,
             config: job.config.clone(),
             settings: job.settings.clone(),
-            measurement: measurement.clone(),
         };
         match told {
             _ if !matches!(self.state, State::Unknown) => {}
             None => {}
             Some(Err(reason)) => self.give_up(&reason),
             Some(Ok(imports)) => {
-                let (zygotes, unfitted) = (Vec::new(), Vec::new());
-                self.state =
-                    State::Known(Box::new(Known { imports, first, zygotes, unfitted, is_proved: false, failures: 0 }));
+                self.state = State::Known(Box::new(Known {
+                    imports,
+                    first,
+                    zygotes: Vec::new(),
+                    unfitted: Vec::new(),
+                    last_runs: [measurement.clone(), Measurement::default()],
+                    doubt: None,
+                    is_proved: false,
+                    failures: 0,
+                }));
             }
         }
     }
 
-    /// Hears how the first config ended as a fork; whether it has to be tried once more.
-    pub(super) fn prove(&mut self, outcome: &Outcome, tried: u32) -> ControlFlow<()> {
-        let State::Known(known) = &mut self.state else { return ControlFlow::Break(()) };
+    /// Hears how the first config ended as a fork, or fresh once more, and compares the two last runs; whether they
+    /// agree.
+    pub(super) fn prove(&mut self, outcome: &Outcome, was_forked: bool) -> bool {
+        let State::Known(known) = &mut self.state else { return false };
         let agreed = match outcome {
-            Outcome::Measured(run) => proof::agree(&known.first.measurement, run),
-            Outcome::Interrupted => return ControlFlow::Break(()),
+            Outcome::Measured(run) => {
+                known.last_runs[usize::from(was_forked)] = run.clone();
+                proof::agree(&known.last_runs[0], &known.last_runs[1])
+            }
             other => Err(format!("it ended as {}", other.name())),
         };
-        match agreed {
-            Ok(()) => {
-                known.is_proved = true;
-                ControlFlow::Break(())
-            }
-            Err(_) if tried < TRIES => ControlFlow::Continue(()),
-            Err(reason) => {
-                let number = known.first.number;
-                self.give_up(&format!("the config of probe {number} measured otherwise when it was forked: {reason}"));
-                ControlFlow::Break(())
-            }
+        known.is_proved = agreed.is_ok();
+        known.doubt = agreed.err();
+        known.is_proved
+    }
+
+    /// Gives up warm starts because the first config measured otherwise when it was forked.
+    pub(super) fn refute(&mut self) {
+        if let State::Known(known) = &mut self.state
+            && let Some(doubt) = known.doubt.take()
+        {
+            self.give_up(&format!("the first config measured otherwise when it was forked: {doubt}"));
         }
     }
 
