@@ -9,6 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub use table::{FACTS, FactRow, KINDS_OF_FILES, Kind};
 
+/// How long the process imported modules until its first step.
+pub const IMPORT_SECONDS: &str = "import_seconds";
+
 /// The prefix of the facts with the loader's rates; the number of workers follows it.
 pub const LOADER_RATE: &str = "loader_only.rate.";
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fact::Facts;
 use super::metric::{GpuUse, Metric, Readings};
+use super::spent::Spent;
 
 /// A number with what is known of its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -73,6 +74,12 @@ pub struct Measurement {
     /// The result of comparing the losses with those in full precision, where the config changes the numerics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numerics: Option<Numerics>,
+    /// What the probe's wall time went into.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spent: Option<Spent>,
+    /// Whether it was forked from a process that had done the imports.
+    #[serde(skip_serializing_if = "is_false")]
+    pub is_forked: bool,
     /// The number of event lines that could not be read.
     #[serde(skip_serializing_if = "is_zero")]
     pub bad_lines: u64,

@@ -15,6 +15,7 @@ pub mod outcome;
 pub mod precision;
 pub mod quantity;
 pub mod space;
+mod spent;
 pub mod trial;
 
 pub use event::{DeviceReadings, Event, Progress};
@@ -36,4 +37,5 @@ pub use space::{
     AS_IT_IS, Advance, Config, Count, Derived, Expression, ExpressionError, FUNCTIONS, LocateError, MemoryRole, Owner,
     Parameter, Permutation, Role, Settings, Shape, Space, SpaceBuilder, SpaceError, Value, Walk,
 };
+pub use spent::Spent;
 pub use trial::{History, Purpose, Trial};

@@ -3,6 +3,7 @@
 mod demands;
 mod ending;
 mod environment;
+mod spending;
 mod starting;
 mod step;
 mod surroundings;
@@ -134,7 +135,8 @@ impl Prober for CommandProber {
         self.protect()?;
         loop {
             let mut warm = std::mem::take(&mut self.warm);
-            let probed = self.probe_somehow(&mut warm, job, &visible, watch);
+            let mut probed = self.probe_somehow(&mut warm, job, &visible, watch);
+            probed.iter_mut().for_each(|outcome| spending::share(job, outcome, &mut warm.spent));
             self.warm = warm;
             let outcome = match probed {
                 // Only for a job that is run as it is: with settings the search cannot go on either.
@@ -192,8 +194,9 @@ impl CommandProber {
             return blamed.map(|outcome| (outcome, None));
         }
         let told = Imports::read(run.scratch.path(), &run.words, run.heard.pid);
-        let (silence, own) = (run.silence(), run.host.own());
-        let outcome = demands::explained(run.outcome(verdict), silence);
+        let (silence, own, times) = (run.silence(), run.host.own(), run.times(ended));
+        let mut outcome = demands::explained(run.outcome(verdict), silence);
+        times.tell(&mut outcome);
         let outcome = match &self.idle {
             Some(idle) => idle.judge(outcome, visible, &own),
             None => outcome,
@@ -229,6 +232,7 @@ struct Run<'r> {
     hang: Hang,
     patience: Patience,
     output_bytes: u64,
+    is_forked: bool,
 }
 
 impl<'r> Run<'r> {
@@ -287,6 +291,7 @@ impl<'r> Run<'r> {
         // Before the step can make any files, and so that they can be removed even if gputune is killed from now on.
         let shared = SharedWatch::begin(scratch.path());
         let begin = Instant::now();
+        let is_forked = process.is_forked();
         let (supervised, zygote) = process.start(&step.supervisor, &mut order, &writer, sender)?;
         scratch.note(supervised.pid());
         Ok(Self {
@@ -309,6 +314,7 @@ impl<'r> Run<'r> {
             hang: Hang::default(),
             patience: Patience::new(job, &step.template.apply.under_targets(job.settings)),
             output_bytes: 0,
+            is_forked,
         })
     }
 

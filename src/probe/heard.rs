@@ -45,6 +45,8 @@ pub(super) struct Heard<'s> {
     pub(super) totals: Totals,
     pub(super) facts: Facts,
     last_step: Option<StepTime>,
+    /// When the first step of rank 0 was over.
+    pub(super) first_step: Option<Instant>,
     /// The mark of the step that is under way, if it has one.
     mark: Option<String>,
     pub(super) last_progress: Instant,
@@ -100,6 +102,7 @@ impl<'s> Heard<'s> {
             totals: Totals::default(),
             facts: Facts::default(),
             last_step: None,
+            first_step: None,
             mark: None,
             last_progress: begin,
             framework: None,
@@ -158,6 +161,7 @@ impl<'s> Heard<'s> {
                     return Ok(None);
                 }
                 self.last_progress = at;
+                self.first_step.get_or_insert(at);
                 self.ranks.step(at);
                 self.push_step(samples, seconds, StepTime { arrived: at, told: time })?;
                 self.totals.step(loss, self.mark.take().is_some());

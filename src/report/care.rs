@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::escape::plain;
-use crate::model::{Measurement, Outcome, Outliers, quantity::show_seconds};
+use crate::model::{Measurement, Outcome, Outliers, Spent, quantity::show_seconds};
 use crate::search::Study;
 
 /// The summary of a search's measurements.
@@ -22,6 +22,15 @@ pub struct Care {
     pub unstable: usize,
     /// Steps that were left out of throughputs, by what happened in them.
     pub outliers: BTreeMap<String, Outliers>,
+    /// What the wall time of the probes with a measurement went into.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spent: Option<Spent>,
+    /// Seconds of probes that gave no measurement, and between probes.
+    pub failing_s: f64,
+    /// See [`failing_s`](Self::failing_s).
+    pub thinking_s: f64,
+    /// Probes that were forked from a process that had done the imports.
+    pub forked: usize,
 }
 
 impl Care {
@@ -29,6 +38,10 @@ impl Care {
     pub(super) fn of(study: &Study) -> Self {
         let mut care = Self::default();
         for trial in study.history.trials() {
+            match trial.outcome.partial_measurement().and_then(|run| run.spent) {
+                Some(spent) => *care.spent.get_or_insert_default() += spent,
+                None => care.failing_s += trial.elapsed.as_secs_f64(),
+            }
             let Some(measurement) = trial.outcome.partial_measurement() else { continue };
             let is_pruned = matches!(trial.outcome, Outcome::Pruned(_));
             if let Some(saved) = measurement.timing.saved_seconds.filter(|saved| *saved > 0.0) {
@@ -36,6 +49,7 @@ impl Care {
                 care.saved_s += saved;
             }
             care.pruned += usize::from(is_pruned);
+            care.forked += usize::from(measurement.is_forked);
             care.unstable += usize::from(measurement.timing.is_unstable && !is_pruned);
             for (kind, outliers) in &measurement.timing.outliers {
                 let sum = care.outliers.entry(kind.clone()).or_default();
@@ -43,7 +57,29 @@ impl Care {
                 sum.seconds += outliers.seconds;
             }
         }
+        let told = care.failing_s + care.spent.map_or(0.0, |spent| spent.total());
+        care.thinking_s = (study.elapsed.as_secs_f64() - told).max(0.0);
         care
+    }
+
+    /// Where the time of the search went, with what took a tenth of a second or more.
+    fn time_line(&self) -> Option<String> {
+        const SHORTEST: f64 = 0.1;
+        let spent = self.spent?;
+        let others = [("failing", self.failing_s), ("thinking", self.thinking_s)];
+        let shown: Vec<String> = spent
+            .parts()
+            .into_iter()
+            .chain(others)
+            .filter(|(_, seconds)| *seconds >= SHORTEST)
+            .map(|(what, seconds)| format!("{} {what}", show_seconds(seconds)))
+            .collect();
+        let forked = match self.forked {
+            0 => String::new(),
+            1 => "; 1 probe was forked".to_owned(),
+            count => format!("; {count} probes were forked"),
+        };
+        Some(format!("time      {}{forked}", shown.join(", "))).filter(|_| !shown.is_empty())
     }
 
     /// Returns lines for people; none where there is nothing to report.
@@ -66,6 +102,7 @@ impl Care {
             let seconds: f64 = self.outliers.values().map(|outliers| outliers.seconds).sum();
             lines.push(format!("left out  {} ({})", shown_outliers(&self.outliers), show_seconds(seconds)));
         }
+        lines.extend(self.time_line());
         lines
     }
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from gputune._client import Reporter
-from gputune._hook import importing, writes
+from gputune._hook import import_times, importing, writes
 
 _is_installed = False
 
@@ -16,6 +16,7 @@ _is_installed = False
 def await_torch() -> None:
     """Has the hook installed after torch; does nothing outside a probe."""
     if Reporter.current() is not None and "torch" not in sys.modules:
+        import_times.TIMES.install()
         importing.after("torch", lambda module: torch_backend())
 
 

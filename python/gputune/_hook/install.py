@@ -11,6 +11,7 @@ import torch
 from gputune._client import Reporter
 from gputune._hook import experiment, imports, observer
 from gputune._hook.by_hand import ByHand
+from gputune._hook.import_times import TIMES
 from gputune._hook.parts import Hook
 from gputune._hook.targets import TARGETS
 
@@ -26,6 +27,7 @@ def install(probe: dict[str, Any]) -> None:
     asked = hook.session.experiment
     observer.make(hook, folder, asked is not None and asked.mode == experiment.OBSERVE).install()
     hook.steps.checks.append(lambda: _check_experiment(hook))
+    hook.steps.checks.append(lambda: hook.facts.say("import_seconds", TIMES.take()))
     if probe.get("imports"):
         hook.steps.checks.append(lambda: _tell_imports(folder))
     for target in TARGETS:

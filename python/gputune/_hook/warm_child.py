@@ -24,6 +24,7 @@ from typing import Any, NoReturn, Optional
 
 from gputune._client import Reporter, end_now
 from gputune._hook import entry
+from gputune._hook.import_times import TIMES
 from gputune._hook.invocation import Invocation, parse
 
 _CLONE_NEWNS = 0x00020000
@@ -164,6 +165,7 @@ def _execute(invocation: Invocation, main: types.ModuleType) -> NoReturn:
     code = 1
     try:
         if "torch" in sys.modules:
+            TIMES.install()
             entry.torch_backend()
         else:
             entry.await_torch()

@@ -18,7 +18,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from typing import Any, Optional
 
 from gputune._hook import imports, warm_child
@@ -77,7 +76,6 @@ def main() -> None:
     task, _ = link.hear()
     if task is None:
         return
-    began = time.perf_counter()
     way_out = os.environ.pop(_WAY_OUT, None)
     task["mounts"] = int(way_out) if way_out is not None else None
     start_environment = dict(os.environb)
@@ -96,7 +94,7 @@ def main() -> None:
         return
     gc.collect()
     gc.freeze()
-    link.say(ready=time.perf_counter() - began, reads=sorted(reads.names))
+    link.say(reads=sorted(reads.names))
     _serve(link, task, guards, warm_child.Start(start_environment, changed, task))
 
 

@@ -66,6 +66,7 @@ pub const FACTS: &[FactRow] = &[
         "whether convolutions may use TF32, as torch allows where nobody says otherwise; on CUDA",
     )),
     free(number("accumulation", "count", "how often gradients were computed for the last step of the optimizer")),
+    free(number("import_seconds", "s", "how long this process imported modules until its first step")),
     free(number("parameters", "parameters", "size of the trained modules")),
     free(flag(
         "parameters_4d",

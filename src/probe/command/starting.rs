@@ -39,6 +39,10 @@ impl Process<'_> {
         matches!(self, Self::Fresh { is_proof: true, .. } | Self::Forked { is_proof: true, .. })
     }
 
+    pub(super) fn is_forked(&self) -> bool {
+        matches!(self, Self::Forked { .. })
+    }
+
     /// The log; a run that only proves something has its own, so that the trial's stays.
     pub(super) fn log_name(&self, job: &Job<'_>) -> PathBuf {
         match self {
@@ -123,7 +127,8 @@ impl CommandProber {
         watch: Watch<'_>,
         tells_imports: bool,
     ) -> Result<Outcome, ProbeError> {
-        let (outcome, told) = self.probe_once(Process::Fresh { tells_imports, is_proof: false }, job, visible, watch)?;
+        let (outcome, told) =
+            self.probe_once(Process::Fresh { tells_imports, is_proof: false }, job, visible, watch)?;
         warm.learn(told, job, &outcome);
         Ok(outcome)
     }
@@ -163,6 +168,7 @@ impl CommandProber {
                 }
                 Err(error) => return Err(error),
             };
+            warm.spent += outcome.partial_measurement().and_then(|run| run.spent).unwrap_or_default();
             if warm.prove(&outcome, is_forked) {
                 return Ok(true);
             }

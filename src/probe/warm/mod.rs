@@ -12,13 +12,14 @@ mod zygote;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Instant;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::writes::{Protection, Writes};
 use super::{CommandStep, Job, Watch};
-use crate::model::{Config, Measurement, Outcome, Settings};
+use crate::model::{Config, Measurement, Outcome, Settings, Spent};
 pub(super) use imports::Imports;
 use zygote::Setup;
 pub(super) use zygote::Zygote;
@@ -46,6 +47,8 @@ const MOST_FAILURES: u32 = 2;
 pub(super) struct Warm {
     state: State,
     remarks: Vec<String>,
+    /// What was spent on processes to fork from and on the proof, until a trial has been told.
+    pub(super) spent: Spent,
 }
 
 #[derive(Default)]
@@ -140,8 +143,11 @@ impl Warm {
             }
             None => {
                 let grace = job.limits.grace_time;
+                let began = Instant::now();
                 let setup = Setup { step, imports: &known.imports, protection, folder, cwd, grace };
-                match Zygote::start(&setup, env, watch) {
+                let started = Zygote::start(&setup, env, watch);
+                self.spent.importing_s += began.elapsed().as_secs_f64();
+                match started {
                     Ok(ControlFlow::Continue(zygote)) => {
                         known.zygotes.truncate(MOST_ZYGOTES - 1);
                         known.zygotes.insert(0, zygote);
@@ -169,11 +175,7 @@ impl Warm {
     /// Hears what a fresh probe told of its imports.
     pub(super) fn learn(&mut self, told: Option<Told>, job: &Job<'_>, outcome: &Outcome) {
         let Some(measurement) = outcome.measurement().filter(|run| run.throughput.is_some()) else { return };
-        let first = First {
-            number: job.number,
-            config: job.config.clone(),
-            settings: job.settings.clone(),
-        };
+        let first = First { number: job.number, config: job.config.clone(), settings: job.settings.clone() };
         match told {
             _ if !matches!(self.state, State::Unknown) => {}
             None => {}
@@ -216,11 +218,6 @@ impl Warm {
         {
             self.give_up(&format!("the first config measured otherwise when it was forked: {doubt}"));
         }
-    }
-
-    /// Whether the first config measured the same as a fork.
-    pub(super) fn is_proved(&self) -> bool {
-        matches!(&self.state, State::Known(known) if known.is_proved)
     }
 
     /// Hears that a warm probe failed and is repeated fresh, for the reason if there is one beside its outcome.

@@ -49,7 +49,6 @@ pub(in crate::probe) struct Zygote {
     reads: BTreeSet<String>,
     reports: Receiver<Option<Report>>,
     pid: Option<u32>,
-    import_seconds: f64,
     _scratch: Scratch,
     _writes: Option<ProbeScratch>,
 }
@@ -58,7 +57,7 @@ pub(in crate::probe) struct Zygote {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Answer {
-    Ready { ready: f64, reads: BTreeSet<String> },
+    Ready { reads: BTreeSet<String> },
     Forked { forked: u32 },
     Unfit { unfit: String },
 }
@@ -139,14 +138,13 @@ impl Zygote {
         let Some(answer) = waiting.answer(&mut link)? else { return Ok(ControlFlow::Break(())) };
         let pid = waiting.pid;
         match answer {
-            Answer::Ready { ready, reads } => Ok(ControlFlow::Continue(Self {
+            Answer::Ready { reads } => Ok(ControlFlow::Continue(Self {
                 supervised,
                 link,
                 env: env.clone(),
                 reads,
                 reports,
                 pid,
-                import_seconds: ready,
                 _scratch: scratch,
                 _writes: writes,
             })),
@@ -160,11 +158,6 @@ impl Zygote {
         let is_read =
             |name: &&String| self.reads.contains(*name) || LOAD_TIME.iter().any(|front| name.starts_with(front));
         env.keys().chain(self.env.keys()).filter(is_read).all(|name| env.get(name) == self.env.get(name))
-    }
-
-    /// How long its imports took.
-    pub(super) fn import_seconds(&self) -> f64 {
-        self.import_seconds
     }
 
     /// The process that is forked; its pages count for its children.

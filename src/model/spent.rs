@@ -1,0 +1,66 @@
+//! What the wall time of probes went into.
+
+use std::iter::Sum;
+use std::ops::{Add, AddAssign};
+
+use serde::{Deserialize, Serialize};
+
+/// Wall time in seconds, by what it went into.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Spent {
+    /// Importing modules, in probes and in processes to fork from.
+    pub importing_s: f64,
+    /// The rest of the time up to the end of the first step: reading data sets, building models.
+    pub starting_s: f64,
+    /// Steps that are no part of a throughput because they came too early.
+    pub warming_up_s: f64,
+    /// The windows that throughputs were taken from.
+    pub measuring_s: f64,
+    /// From when enough was known until no process was left.
+    pub ending_s: f64,
+}
+
+impl Spent {
+    /// What the seconds went into, in words, in the order of time.
+    pub fn parts(&self) -> [(&'static str, f64); 5] {
+        [
+            ("importing", self.importing_s),
+            ("starting", self.starting_s),
+            ("warming up", self.warming_up_s),
+            ("measuring", self.measuring_s),
+            ("ending", self.ending_s),
+        ]
+    }
+
+    /// All of it.
+    pub fn total(&self) -> f64 {
+        self.parts().iter().map(|(_, seconds)| seconds).sum()
+    }
+}
+
+impl Add for Spent {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            importing_s: self.importing_s + other.importing_s,
+            starting_s: self.starting_s + other.starting_s,
+            warming_up_s: self.warming_up_s + other.warming_up_s,
+            measuring_s: self.measuring_s + other.measuring_s,
+            ending_s: self.ending_s + other.ending_s,
+        }
+    }
+}
+
+impl AddAssign for Spent {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sum for Spent {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        parts.fold(Self::default(), Add::add)
+    }
+}

@@ -1,0 +1,57 @@
+//! Tells what the wall time of a probe went into.
+
+use std::time::Instant;
+
+use super::{Effort, Job, Run};
+use crate::model::{Outcome, Spent, fact::IMPORT_SECONDS};
+
+/// The moments of a probe, and whether it was forked.
+pub(super) struct Times {
+    begin: Instant,
+    first_step: Option<Instant>,
+    /// When enough was known.
+    ended: Instant,
+    /// When no process was left.
+    over: Instant,
+    is_forked: bool,
+}
+
+impl Run<'_> {
+    pub(super) fn times(&self, ended: Instant) -> Times {
+        let first_step = self.heard.first_step;
+        Times { begin: self.begin, first_step, ended, over: Instant::now(), is_forked: self.is_forked }
+    }
+}
+
+impl Times {
+    /// Adds it to the measurement, if there is one with steps.
+    pub(super) fn tell(&self, outcome: &mut Outcome) {
+        let (Outcome::Measured(measurement) | Outcome::Pruned(measurement)) = outcome else { return };
+        let seconds = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64();
+        let first_step = self.first_step.unwrap_or(self.ended);
+        let start = seconds(self.begin, first_step);
+        let importing = measurement.facts.number(IMPORT_SECONDS).unwrap_or(0.0).clamp(0.0, start);
+        let stepping = seconds(first_step, self.ended);
+        let measuring = measurement.timing.measured_seconds.unwrap_or(0.0).min(stepping);
+        measurement.is_forked = self.is_forked;
+        measurement.spent = Some(Spent {
+            importing_s: importing,
+            starting_s: start - importing,
+            warming_up_s: stepping - measuring,
+            measuring_s: measuring,
+            ending_s: seconds(self.ended, self.over),
+        });
+    }
+}
+
+/// Adds time that was spent on all probes to the first trial with a measurement; a probe that is no trial of its own
+/// adds to that time.
+pub(super) fn share(job: &Job<'_>, outcome: &mut Outcome, common: &mut Spent) {
+    let (Outcome::Measured(measurement) | Outcome::Pruned(measurement)) = outcome else { return };
+    let Some(spent) = &mut measurement.spent else { return };
+    if job.number == 0 || job.effort == Effort::Losses {
+        *common += measurement.spent.take().unwrap_or_default();
+    } else {
+        *spent += std::mem::take(common);
+    }
+}
