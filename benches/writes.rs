@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use gputune::model::{Parameter, Space};
 use gputune::probe::{
-    CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, RateUnit, StepTemplate, Template, Writes,
+    CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, RateUnit, Start, StepTemplate, Template, Writes,
     WritesWish, adapter::Apply, stats,
 };
 

@@ -268,14 +268,7 @@ impl<'r> Run<'r> {
         let own: Vec<PathBuf> = [scratch.path()].into_iter().chain(own_dir).map(Path::to_owned).collect();
         let writes = writes_of(protection, &own, &mut env)?;
 
-        let pipe = |source| ProbeError::Io { action: "make a pipe", path: None, source };
-        let (reader, writer) = io::pipe().map_err(pipe)?;
-        let pattern = match &step.rate {
-            Rate::Pattern { pattern, .. } => Some(pattern.clone()),
-            Rate::Events => None,
-        };
-        let settings = OutputSettings { log: log.clone(), log_size: job.limits.log_size, pattern };
-        let output = Output::read(reader, settings, sender.clone()).map_err(ProbeError::io("write the log", &log))?;
+        let (output, writer) = read_output(step, job, &log, sender)?;
         let grace_ms = u64::try_from(job.limits.grace_time.as_millis()).unwrap_or(u64::MAX);
         let store = protection.and_then(Protection::store).map(Path::to_owned);
         let mut order = Order {
@@ -429,6 +422,24 @@ impl<'r> Run<'r> {
         }
         (now.duration_since(self.heard.last_progress) >= self.job.limits.stall_time).then_some(Verdict::Stalled)
     }
+}
+
+/// Starts to read what the step prints into the pipe.
+fn read_output(
+    step: &CommandStep,
+    job: &Job<'_>,
+    log: &Path,
+    sender: &SyncSender<Message>,
+) -> Result<(Output, io::PipeWriter), ProbeError> {
+    let pipe = |source| ProbeError::Io { action: "make a pipe", path: None, source };
+    let (reader, writer) = io::pipe().map_err(pipe)?;
+    let pattern = match &step.rate {
+        Rate::Pattern { pattern, .. } => Some(pattern.clone()),
+        Rate::Events => None,
+    };
+    let settings = OutputSettings { log: log.to_owned(), log_size: job.limits.log_size, pattern };
+    let output = Output::read(reader, settings, sender.clone()).map_err(ProbeError::io("write the log", log))?;
+    Ok((output, writer))
 }
 
 /// What the throughput counts.
