@@ -34,7 +34,7 @@ def write(folder: str) -> None:
         "options": options,
         "unfit": unfit,
         "modules": [module for module in map(_describe, list(sys.modules.items())) if module is not None],
-        "environment": dict(os.environ),
+        "environment": _changed_environment(),
     }
     path = os.path.join(folder, FILE)
     with open(path + ".part", "w", encoding="utf-8", errors="surrogateescape") as file:
@@ -46,6 +46,13 @@ def _arguments() -> list[str]:
     """The interpreter's command line; `sys.argv` has lost the options."""
     with open("/proc/self/cmdline", "rb") as file:
         return [os.fsdecode(part) for part in file.read().split(b"\0")[:-1]]
+
+
+def _changed_environment() -> dict[str, str]:
+    """The variables that have another value than when the process was started (`/proc/PID/environ`, proc(5))."""
+    with open("/proc/self/environ", "rb") as file:
+        before = dict(variable.partition(b"=")[::2] for variable in file.read().split(b"\0"))
+    return {name: value for name, value in os.environ.items() if before.get(os.fsencode(name)) != os.fsencode(value)}
 
 
 def _describe(item: tuple[str, Any]) -> Optional[tuple[str, Optional[str], bool]]:

@@ -35,10 +35,9 @@ class Guards:
 
     def __init__(self, task: dict[str, Any]) -> None:
         self._modules: list[list[Any]] = task["modules"]
-        self._environment: dict[str, str] = task["environment"]
+        self._changed: dict[str, str] = task["environment"]
         self._prefixes = tuple(task["load_time"])
         self._own = frozenset(task["own"])
-        self._before = dict(os.environ)
         self._stamps: dict[str, Any] = {}
 
     def remember_files(self) -> None:
@@ -58,10 +57,9 @@ class Guards:
                 own = getattr(getattr(module, "__spec__", None), "origin", None)
                 if own != file:
                     return f"the script has a module `{name}` of its own ({file}), which hides an installed one"
-        for name in sorted(self._environment.keys() | self._before.keys()):
-            if name in self._own or not (name in reads or name.startswith(self._prefixes)):
-                continue
-            if self._environment.get(name) not in (os.environ.get(name), self._before.get(name)):
+        for name, value in sorted(self._changed.items()):
+            is_read = name in reads or name.startswith(self._prefixes)
+            if is_read and name not in self._own and os.environ.get(name) != value:
                 return f"the script sets {name} itself, which is read when packages are imported"
         return None
 

@@ -263,13 +263,12 @@ pub(in crate::probe) mod tests {
     }
 
     #[test]
-    fn a_confirmation_is_more_careful() {
+    fn a_confirmation_takes_longer_where_little_is_enough() {
         let mut random = Random(3);
-        let steps = times(Process::Independent(0.03), 0.05, &mut random);
+        let steps = times(Process::Independent(0.003), 0.002, &mut random);
         let (_, probe) = run(patience(None), &steps);
         let (_, confirmation) = run(Patience::within(&Limits::default(), Effort::Confirm), &steps);
-        assert!(confirmation.estimate.relative_half_width().unwrap() <= 0.02);
-        assert!(confirmation.steps > probe.steps);
+        assert!(confirmation.steps > probe.steps * 3 / 2, "{} and {}", confirmation.steps, probe.steps);
     }
 
     #[test]

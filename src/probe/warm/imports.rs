@@ -43,7 +43,7 @@ pub(in crate::probe) struct Imports {
     unfit: Option<String>,
     /// Name, file and whether it was installed, for each module; only the zygote reads them.
     pub(in crate::probe) modules: Value,
-    /// The variables at the first step.
+    /// The variables that were others at the first step than at the start.
     pub(in crate::probe) environment: BTreeMap<String, String>,
     /// The interpreter's words before those of the command.
     #[serde(skip)]

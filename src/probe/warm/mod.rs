@@ -14,28 +14,12 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::writes::{Protection, Writes};
-use super::{CommandStep, Job, Watch};
+use super::{CommandStep, Job, Start, Watch};
 use crate::model::{Config, Measurement, Outcome, Settings, Spent};
 pub(super) use imports::Imports;
 use zygote::Setup;
 pub(super) use zygote::Zygote;
-
-/// How probes of a command are started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Start {
-    /// As processes of their own.
-    Fresh,
-    /// Forked from a process that has done the imports, where that is possible.
-    Warm,
-    /// Warm, unless the first config measures otherwise when it is forked.
-    #[default]
-    Auto,
-}
 
 /// The most zygotes at a time, each with the variables of some configs.
 const MOST_ZYGOTES: usize = 2;
@@ -144,7 +128,8 @@ impl Warm {
             None => {
                 let grace = job.limits.grace_time;
                 let began = Instant::now();
-                let setup = Setup { step, imports: &known.imports, protection, folder, cwd, grace };
+                let setup =
+                    Setup { supervisor: &step.supervisor, imports: &known.imports, protection, folder, cwd, grace };
                 let started = Zygote::start(&setup, env, watch);
                 self.spent.importing_s += began.elapsed().as_secs_f64();
                 match started {

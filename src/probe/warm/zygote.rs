@@ -23,7 +23,7 @@ use crate::probe::scratch::Scratch;
 use crate::probe::supervisor::{ADOPT, Supervised};
 use crate::probe::trackers::{self, SILENCERS};
 use crate::probe::writes::{ProbeScratch, Protection};
-use crate::probe::{CommandStep, Watch, adapter, protocol};
+use crate::probe::{Watch, adapter, protocol};
 
 /// Names the socket to the zygote.
 const SOCKET: &str = "GPUTUNE_ZYGOTE";
@@ -64,7 +64,8 @@ enum Answer {
 
 /// What all zygotes of a search have in common.
 pub(super) struct Setup<'s> {
-    pub(super) step: &'s CommandStep,
+    /// The executable that supervises.
+    pub(super) supervisor: &'s Path,
     pub(super) imports: &'s Imports,
     pub(super) protection: Option<&'s Protection>,
     /// The folder of the search.
@@ -119,7 +120,7 @@ impl Zygote {
         let log = log_file(setup.folder).map_err(told)?;
         let (sender, reports) = sync_channel(16);
         let supervised =
-            Supervised::start(&setup.step.supervisor, &order, log.as_fd(), sender, |report| report).map_err(told)?;
+            Supervised::start(setup.supervisor, &order, log.as_fd(), sender, |report| report).map_err(told)?;
         scratch.note(supervised.pid());
         let task = json!({
             "modules": setup.imports.modules,
@@ -127,7 +128,7 @@ impl Zygote {
             "load_time": LOAD_TIME,
             "own": own_variables(),
             "options": setup.imports.options,
-            "supervisor": setup.step.supervisor.canonicalize().map_err(told)?,
+            "supervisor": setup.supervisor.canonicalize().map_err(told)?,
             "adopt": ADOPT,
             "hook": python,
             "drops_capabilities": drops_capabilities,

@@ -1,0 +1,278 @@
+//! One running probe: started, listened to, and checked against its limits.
+
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+use super::super::clock_watch::ClockWatch;
+use super::super::events::EventSocket;
+use super::super::gpu_watch::GpuWatch;
+use super::super::hang::Hang;
+use super::super::heard::{Heard, Message};
+use super::super::hook::{self, PYTHONPATH};
+use super::super::host_watch::HostWatch;
+use super::super::measuring::patience::{Patience, Sufficiency};
+use super::super::orders::Order;
+use super::super::output::{Output, OutputSettings};
+use super::super::protocol;
+use super::super::ranks::Attendance;
+use super::super::scratch::Scratch;
+use super::super::shared_watch::SharedWatch;
+use super::super::supervisor::{Care, Supervised};
+use super::super::timeline::Timeline;
+use super::super::trackers;
+use super::super::writes::{ProbeScratch, Protection};
+use super::starting::Process;
+use super::surroundings::{environment, rendered_folder, write_rendered, writes_of};
+use super::verdict::Verdict;
+use super::{CommandStep, Effort, Job, ProbeError, Rate, Watch, demands};
+use crate::machine::{GpuState, nvml::Visible};
+use crate::model::{Progress, STEPS_PER_SECOND};
+
+/// One running probe.
+pub(super) struct Run<'r> {
+    pub(super) step: &'r CommandStep,
+    pub(super) job: &'r Job<'r>,
+    /// The command, with its settings.
+    pub(super) words: Vec<String>,
+    pub(super) unit: String,
+    pub(super) begin: Instant,
+    pub(super) supervised: Option<Supervised>,
+    /// Checks whether somebody has stopped the supervisor.
+    pub(super) care: Care,
+    /// Notices when this process, or the machine, stood still.
+    pub(super) clock: ClockWatch,
+    pub(super) socket: EventSocket,
+    /// The folder of the socket; the supervisor removes it when this process is killed.
+    pub(super) scratch: Scratch,
+    /// The folder for its writes. It is dropped after the processes, because they may still write.
+    pub(super) writes: Option<ProbeScratch>,
+    pub(super) output: Output,
+    pub(super) log: PathBuf,
+    pub(super) host: HostWatch,
+    pub(super) gpu: GpuWatch,
+    pub(super) heard: Heard<'r>,
+    /// Where the probe hangs, if it does.
+    pub(super) hang: Hang,
+    pub(super) patience: Patience,
+    pub(super) output_bytes: u64,
+    pub(super) is_forked: bool,
+}
+
+impl<'r> Run<'r> {
+    pub(super) fn start(
+        step: &'r CommandStep,
+        (folder, protection): (&Path, Option<&Protection>),
+        process: Process<'_>,
+        job: &'r Job<'r>,
+        sender: &SyncSender<Message>,
+    ) -> Result<Self, ProbeError> {
+        let asked = demands::asked(step, job)?;
+        let probe_dir = rendered_folder(folder, job);
+        let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
+        let program = rendered.command.first().cloned().unwrap_or_default();
+        let log = folder.join(process.log_name(job));
+        let logs = log.parent().unwrap_or(folder);
+        fs::create_dir_all(logs).map_err(ProbeError::io("create", logs))?;
+        let own_dir = step.template.uses_probe_dir().then_some(probe_dir.as_path());
+        write_rendered(&rendered, &probe_dir, own_dir.is_some())?;
+        let scratch = Scratch::new()?;
+        let socket_path = scratch.path().join("events");
+        let socket = EventSocket::bind(&socket_path, sender).map_err(ProbeError::io("listen on", &socket_path))?;
+        let mut env = environment(rendered.env, job);
+        trackers::silence(&mut env, scratch.path());
+        let theirs = env.get(PYTHONPATH).map(Into::into).or_else(|| std::env::var_os(PYTHONPATH));
+        let laid_down =
+            hook::lay_down(scratch.path(), &socket_path, job, &step.template.apply, process.tells_imports(), theirs);
+        let path = laid_down.map_err(ProbeError::io("write the hook to", scratch.path()))?;
+        env.insert(PYTHONPATH.to_owned(), path.to_string_lossy().into_owned());
+        env.insert(protocol::SOCKET.to_owned(), socket_path.display().to_string());
+        env.insert(protocol::CONFIG.to_owned(), serde_json::to_string(job.settings).unwrap_or_default());
+        env.insert(protocol::TRIAL.to_owned(), job.number.to_string());
+        let own: Vec<PathBuf> = [scratch.path()].into_iter().chain(own_dir).map(Path::to_owned).collect();
+        let writes = writes_of(protection, &own, &mut env)?;
+
+        let (output, writer) = read_output(step, job, &log, sender)?;
+        let grace_ms = u64::try_from(job.limits.grace_time.as_millis()).unwrap_or(u64::MAX);
+        let store = protection.and_then(Protection::store).map(Path::to_owned);
+        let mut order = Order {
+            command: rendered.command,
+            env,
+            cwd: rendered.cwd,
+            grace_ms,
+            to_remove: [scratch.path().to_owned()].into_iter().chain(store).collect(),
+            layout: writes.as_ref().and_then(|writes| writes.layout.clone()),
+            is_zygote: false,
+        };
+        let words = order.command.clone();
+        // Before the step can make any files, and so that they can be removed even if gputune is killed from now on.
+        let shared = SharedWatch::begin(scratch.path());
+        let begin = Instant::now();
+        let is_forked = process.is_forked();
+        let (supervised, zygote) = process.start(&step.supervisor, &mut order, &writer, sender)?;
+        scratch.note(supervised.pid());
+        Ok(Self {
+            step,
+            job,
+            unit: unit_of(step),
+            words,
+            begin,
+            care: Care::default(),
+            clock: ClockWatch::begin(),
+            host: HostWatch::new(supervised.pid(), zygote, job.limits.host_memory_headroom, shared),
+            supervised: Some(supervised),
+            gpu: GpuWatch::none(),
+            socket,
+            scratch,
+            writes,
+            output,
+            log,
+            heard: Heard::nothing(step, &program, asked, begin),
+            hang: Hang::default(),
+            patience: Patience::new(job, &step.template.apply.under_targets(job.settings)),
+            output_bytes: 0,
+            is_forked,
+        })
+    }
+
+    /// What throughput counts.
+    pub(super) fn unit(&self) -> String {
+        if self.heard.is_in_steps { STEPS_PER_SECOND.to_owned() } else { self.unit.clone() }
+    }
+
+    /// Starts to watch the GPUs, too; `idle` is what was in use before the probe.
+    pub(super) fn watch_gpus(&mut self, visible: &Visible, idle: GpuState) {
+        if let Some(supervised) = &self.supervised {
+            self.gpu = GpuWatch::begin(visible, supervised.pid(), idle, self.begin);
+        }
+    }
+
+    /// Listens until there is a reason to end the probe.
+    pub(super) fn listen(&mut self, messages: &Receiver<Message>, watch: Watch<'_>) -> Result<Verdict, ProbeError> {
+        const TICK: Duration = Duration::from_millis(50);
+        let mut next_tick = self.begin + TICK;
+        loop {
+            let verdict = match messages.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
+                Ok(message) => self.heard.hear(message)?.map(Verdict::from),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => Some(Verdict::Exited),
+            };
+            if let Some(verdict) = verdict {
+                return Ok(verdict);
+            }
+            // The limits are checked between messages too, so that a flood of messages cannot prevent it.
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                if let Some(verdict) = self.tick(watch) {
+                    return Ok(verdict);
+                }
+            }
+        }
+    }
+
+    /// Returns what the probe did until it was to end.
+    pub(super) fn timeline(&self, ended: Instant) -> Timeline {
+        let host = |from, to| self.host.readings((from, to));
+        Timeline::of((self.begin, ended), &self.heard.window, host, |moment| self.gpu.around(moment))
+    }
+
+    /// Returns the news of the running probe.
+    pub(super) fn progress(&mut self, now: Instant) -> Progress {
+        Progress {
+            elapsed: now.duration_since(self.begin),
+            steps: self.heard.window.steps(),
+            throughput: self.patience.estimate(),
+            unit: self.unit.clone(),
+            devices: self.host.live(now, &mut self.gpu),
+        }
+    }
+
+    /// Returns the verdict, unless this process or the machine stood still meanwhile: then measurements are wrong, and
+    /// a failure may be due to the standstill.
+    pub(super) fn in_time(&self, verdict: Verdict) -> Verdict {
+        if matches!(verdict, Verdict::Interrupted | Verdict::Disturbed(_)) {
+            return verdict;
+        }
+        self.clock.stood_still().map_or(verdict, Verdict::Disturbed)
+    }
+
+    /// Checks limits, memory and whether the caller wants to stop.
+    fn tick(&mut self, watch: Watch<'_>) -> Option<Verdict> {
+        let now = Instant::now();
+        let bytes = self.output.bytes();
+        // Before the first step, any printed text shows progress; after it only steps do. A step that prints its rate
+        // now and then has no other way to show progress.
+        let counts = !self.heard.any_step() || matches!(self.step.rate, Rate::Pattern { .. });
+        if counts && bytes > self.output_bytes {
+            self.heard.last_progress = now;
+        }
+        self.output_bytes = bytes;
+        let sufficiency = self.patience.look(&self.heard.window);
+        if watch(&self.progress(now)) == ControlFlow::Break(()) {
+            return Some(Verdict::Interrupted);
+        }
+        if let Some(supervised) = &self.supervised {
+            self.care.look(supervised, now);
+        }
+        if let Some(reason) = self.clock.stood_still() {
+            return Some(Verdict::Disturbed(reason));
+        }
+        match self.host.look(now) {
+            ControlFlow::Continue(()) => {}
+            ControlFlow::Break(shortage) if shortage.by_probe => return Some(Verdict::HostMemory(shortage.reason)),
+            ControlFlow::Break(shortage) => return Some(Verdict::Disturbed(shortage.reason)),
+        }
+        if let Some(full) = self.writes.as_mut().and_then(|writes| writes.room.look(now)) {
+            return Some(Verdict::ScratchFull(full));
+        }
+        let attendance = self.heard.ranks.attendance(now);
+        let verdict = match (self.job.effort, sufficiency) {
+            (Effort::Losses, _) if self.heard.totals.has_first_losses() => Some(Verdict::Enough),
+            (Effort::Losses, _) | (_, Sufficiency::TooLittle) => None,
+            (_, Sufficiency::Enough) => Some(Verdict::Enough),
+            (_, Sufficiency::Loses) => Some(Verdict::Loses),
+        };
+        if verdict.is_some() && !matches!(attendance, Attendance::Missing(_)) {
+            return verdict;
+        }
+        if let Attendance::Wrong(reason) = attendance {
+            return Some(Verdict::Ranks(reason));
+        }
+        if let Some(reason) = self.heard.ranks.lost(now, self.job.limits.grace_time) {
+            return Some(Verdict::Ranks(reason));
+        }
+        if now.duration_since(self.begin) >= self.job.limits.probe_time {
+            return Some(Verdict::TimeIsUp);
+        }
+        (now.duration_since(self.heard.last_progress) >= self.job.limits.stall_time).then_some(Verdict::Stalled)
+    }
+}
+
+/// Starts to read what the step prints into the pipe.
+fn read_output(
+    step: &CommandStep,
+    job: &Job<'_>,
+    log: &Path,
+    sender: &SyncSender<Message>,
+) -> Result<(Output, io::PipeWriter), ProbeError> {
+    let pipe = |source| ProbeError::Io { action: "make a pipe", path: None, source };
+    let (reader, writer) = io::pipe().map_err(pipe)?;
+    let pattern = match &step.rate {
+        Rate::Pattern { pattern, .. } => Some(pattern.clone()),
+        Rate::Events => None,
+    };
+    let settings = OutputSettings { log: log.to_owned(), log_size: job.limits.log_size, pattern };
+    let output = Output::read(reader, settings, sender.clone()).map_err(ProbeError::io("write the log", log))?;
+    Ok((output, writer))
+}
+
+/// What the throughput counts.
+fn unit_of(step: &CommandStep) -> String {
+    match &step.rate {
+        Rate::Events => "samples/s".to_owned(),
+        Rate::Pattern { unit, .. } => unit.throughput_unit(),
+    }
+}

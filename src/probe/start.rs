@@ -1,0 +1,17 @@
+//! The ways to start a probe of a command.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How probes of a command are started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// As processes of their own.
+    Fresh,
+    /// Forked from a process that has done the imports, where that is possible.
+    Warm,
+    /// Warm, unless the first config measures otherwise when it is forked.
+    #[default]
+    Auto,
+}
