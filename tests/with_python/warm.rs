@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gputune::model::{Line, Measurement};
+use gputune::model::{Line, Measurement, Outcome};
 
 use crate::support::python::{Python, python_with};
 use crate::support::{Search, stderr};
@@ -85,7 +85,9 @@ fn all_probes_but_the_first_are_forked_and_run_the_whole_script() {
         let log = fs::read_to_string(search.out().join(format!("logs/{:04}.log", line.trial))).unwrap();
         let batch = number(line, "batch");
         assert!(log.contains(&format!("main True ['job.py', '{batch}', '3'] True")), "{log}");
-        assert!(log.ends_with(&format!("over\nat exit {batch}\n")), "{log}");
+        // One that is slower than the best is ended.
+        let is_whole = matches!(line.outcome, Outcome::Measured(_));
+        assert_eq!(log.ends_with(&format!("over\nat exit {batch}\n")), is_whole, "{log}");
     }
     // Same seed, same script: the first losses are the same to the last digit.
     let losses = |batch: i64, lines: &[Line]| {
@@ -200,7 +202,7 @@ const MANY: &str = "[space]\nbatch = { range = [8, 47] }\n[search]\nstrategy = \
 #[test]
 fn a_search_survives_the_death_of_what_it_forks_from() {
     let Some(python) = torch() else { return };
-    let search = search(&python, "100000", "start = \"warm\"", &MANY.replace("47", "20"));
+    let search = search(&python, "100000", "start = \"warm\"", &MANY.replace("47", "13"));
     let mut child = under_way(&search);
     for word in ["gputune._hook", "__adopt"] {
         for pid in below(child.id(), word) {
@@ -210,7 +212,7 @@ fn a_search_survives_the_death_of_what_it_forks_from() {
     }
     assert!(child.wait().unwrap().success());
     let lines = search.lines();
-    assert_eq!(measured(&lines).len(), 13, "{lines:?}");
+    assert_eq!(measured(&lines).len(), 6, "{lines:?}");
     search.assert_no_survivors();
 }
 

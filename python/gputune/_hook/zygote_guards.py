@@ -116,7 +116,8 @@ def _native_threads() -> Optional[str]:
     count = len(os.listdir("/proc/self/task")) - 1
     if count <= allowed:
         return None
-    return f"an import started {count - allowed} native threads"
+    number = count - allowed
+    return f"an import started {number} native thread{'s' if number > 1 else ''}"
 
 
 def _libraries() -> list[str]:
