@@ -14,6 +14,7 @@ except ImportError as missing:
 
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 FREE = {
+    "import_seconds",
     "device",
     "precision",
     "parameters",

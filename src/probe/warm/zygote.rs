@@ -33,7 +33,7 @@ const LONGEST_IMPORT: Duration = Duration::from_secs(180);
 const LONGEST_FORK: Duration = Duration::from_secs(10);
 
 /// Variables that packages set themselves when they are used, and read then.
-const SET_LATE: &[&str] = &["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"];
+const SET_LATE: &[&str] = &["PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"];
 
 /// Imports the zygote's program without the working folder, which `-c` puts first.
 const PROGRAM: &str = "import sys\nif sys.path[:1] == ['']: del sys.path[0]\n\
