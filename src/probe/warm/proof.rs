@@ -3,8 +3,7 @@
 use crate::model::Measurement;
 use crate::model::quantity::show_bytes;
 
-/// The most by which two runs of the same config may differ, whatever their intervals: as for a tie between configs
-/// ([`WIDEST_TIE`](crate::search::WIDEST_TIE)).
+/// The most by which two runs of the same config may differ, whatever their intervals: as for a tie between configs.
 const WIDEST: f64 = 0.1;
 /// The difference that is always allowed: two runs in processes of their own may well differ by that much.
 const NARROWEST: f64 = 0.05;
