@@ -109,6 +109,9 @@ fn own_group(mounts: &str, groups: &str) -> Option<PathBuf> {
         (kind == "cgroup2").then(|| PathBuf::from(target))
     })?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    // A supervisor that a zygote forked is in the zygote's group; its own stands beside that, where gputune looks.
+    let is_ours = |name: &str| name.strip_prefix(PREFIX).is_some_and(|pid| pid.parse::<u32>().is_ok());
+    let group = group.rsplit_once('/').filter(|(_, name)| is_ours(name)).map_or(group, |(parent, _)| parent);
     Some(mount.join(group.trim_start_matches('/')))
 }
 

@@ -110,9 +110,6 @@ impl Prober for CommandProber {
             return Ok(Outcome::Rejected(Failure::new(reason)));
         }
         let visible = self.visible(job);
-        if self.settle(&visible, watch)?.is_break() {
-            return Ok(Outcome::Interrupted);
-        }
         self.protect()?;
         loop {
             let mut warm = std::mem::take(&mut self.warm);
@@ -151,6 +148,9 @@ impl CommandProber {
         visible: &Visible,
         watch: Watch<'_>,
     ) -> Result<(Outcome, Option<Told>), ProbeError> {
+        if self.settle(visible, watch)?.is_break() {
+            return Ok((Outcome::Interrupted, None));
+        }
         let is_proof = process.is_proof();
         // This must happen before the step can hold any memory.
         let idle_gpus = self.idle.as_ref().filter(|_| self.step.is_gpu).map(|idle| idle.gpu_state(visible));

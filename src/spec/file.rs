@@ -171,7 +171,7 @@ pub(super) struct StepTable {
     pub(super) scratch_size: Option<Located<Value>>,
     /// How probes are started: `fresh` (each as a process that imports everything), `warm` (forked from a process that
     /// has done the imports, where that is possible), or `auto` (warm, unless the first config measures otherwise when
-    /// it is forked). Default: auto.
+    /// it is forked). Default: fresh.
     #[serde(default)]
     pub(super) start: Option<Located<Start>>,
 }

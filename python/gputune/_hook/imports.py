@@ -73,10 +73,15 @@ def is_installed(path: str) -> bool:
     return os.path.abspath(path).startswith(_STANDARD + os.sep)
 
 
-def stamp(path: str) -> Optional[tuple[int, int]]:
-    """Time and size of a file, by which a change is noticed."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return (status.st_mtime_ns, status.st_size)
+def files() -> dict[str, tuple[int, int]]:
+    """The files of all that is imported now, with time and size, by which gputune notices a change."""
+    found = {}
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and path.startswith("/"):
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue
+            found[path] = (status.st_mtime_ns, status.st_size)
+    return found

@@ -74,12 +74,12 @@ class Stopping:
         reporter.end_run()
 
     def _skip_destructors(self) -> None:
-        """Ends a process that gputune stopped before Python is torn down, which takes seconds.
+        """Ends a rank that gputune stopped before its process group is torn down.
 
         A script that is cut short never gets to `destroy_process_group`, and threads of the group that still run when
         Python is torn down abort the process (seen with gloo: "terminate called without an active exception").
         """
-        if not self.is_leaving:
+        if not self.is_leaving or self._ranks[1] == 1:
             return
         util = sys.modules.get("multiprocessing.util")
         if util is not None:

@@ -74,6 +74,8 @@ def become_supervisor(descriptors: list[int], task: dict[str, Any], start: Start
         os.dup2(output, 2)
         arguments = ["gputune: supervisor", task["adopt"], str(child)]
         os.execve(task["supervisor"], arguments, start.environment)
+    except BaseException as error:
+        print(f"gputune: no probe can be forked: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     finally:
         os._exit(127)
 
@@ -100,10 +102,11 @@ def _run(link: socket.socket, output: int, start: Start) -> NoReturn:
         _set_environment(order["env"], start)
         hook = order["env"]["PYTHONPATH"].split(os.pathsep)[0]  # the probe's own comes first
         _set_paths(hook, start.task["hook"], invocation)
+        if hasattr(sys, "orig_argv"):
+            sys.orig_argv[:] = order["arguments"]
         main = _new_main(invocation)
     except BaseException as error:
-        number = error.errno if isinstance(error, OSError) else None
-        link.sendall(f"{number if number else f'{type(error).__name__}: {error}'}\n".encode())
+        link.sendall(f"{type(error).__name__}: {error}\n".encode(errors="replace"))
         os._exit(1)
     link.close()
     _execute(invocation, main)
@@ -122,6 +125,11 @@ def _order(link: socket.socket) -> Optional[dict[str, Any]]:
 
 def _set_environment(env: dict[str, str], start: Start) -> None:
     whole = dict(start.environment)
+    for name, value in start.task["of_config"].items():  # another config may leave it out
+        if value is None:
+            whole.pop(os.fsencode(name), None)
+        else:
+            whole[os.fsencode(name)] = os.fsencode(value)
     given = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     whole.update(given)
     for name, value in start.changed.items():
@@ -135,17 +143,9 @@ def _set_paths(hook: str, hook_before: str, invocation: Invocation) -> None:
     sys.path[:] = [hook if path == hook_before else path for path in sys.path]
     sys.argv[:] = invocation.argv
     if not getattr(sys.flags, "safe_path", False):
-        sys.path.insert(0, os.getcwd() if invocation.module is not None else _folder_of(invocation.argv[0]))
+        sys.path.insert(0, os.getcwd() if invocation.module is not None else os.path.dirname(os.path.realpath(invocation.argv[0])))
     importlib.invalidate_caches()
     Reporter.move_to(hook)
-
-
-def _folder_of(script: str) -> str:
-    for _ in range(40):  # path_resolution(7)
-        if not os.path.islink(script):
-            break
-        script = os.path.join(os.path.dirname(script), os.readlink(script))
-    return os.path.dirname(os.path.abspath(script))
 
 
 def _new_main(invocation: Invocation) -> types.ModuleType:

@@ -87,14 +87,13 @@ def main() -> None:
     if os.fsencode(_ASK_NVML) not in start_environment:
         os.environ.pop(_ASK_NVML, None)
     changed = {name: value for name, value in os.environb.items() if start_environment.get(name) != value}
-    guards.remember_files()
     reason = guards.against_imports(reads.names) or guards.against_fork()
     if reason is not None:
         link.say(unfit=reason)
         return
     gc.collect()
     gc.freeze()
-    link.say(reads=sorted(reads.names))
+    link.say(reads=sorted(reads.names), files=imports.files())
     _serve(link, task, guards, warm_child.Start(start_environment, changed, task))
 
 
@@ -113,7 +112,7 @@ def _serve(link: Link, task: dict[str, Any], guards: Guards, start: warm_child.S
         request, descriptors = link.hear()
         if request is None:
             return
-        reason = guards.against_fork() or guards.against_changes()
+        reason = guards.against_fork()
         if reason is not None or len(descriptors) != 2:
             _close(descriptors)
             link.say(unfit=reason or "no descriptors arrived")

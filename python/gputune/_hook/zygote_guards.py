@@ -12,8 +12,6 @@ import sys
 import threading
 from typing import Any, Optional
 
-from gputune._hook import imports
-
 #: `omp_pause_hard` (OpenMP 5.0, section 3.2.44): the threads of the pool end.
 _PAUSE_HARD = 2
 _OPENMP = ("libgomp", "libomp", "libiomp5")
@@ -38,14 +36,6 @@ class Guards:
         self._changed: dict[str, str] = task["environment"]
         self._prefixes = tuple(task["load_time"])
         self._own = frozenset(task["own"])
-        self._stamps: dict[str, Any] = {}
-
-    def remember_files(self) -> None:
-        """Notes the files of all that is imported now."""
-        for module in list(sys.modules.values()):
-            path = getattr(module, "__file__", None)
-            if isinstance(path, str):
-                self._stamps[path] = imports.stamp(path)
 
     def against_imports(self, reads: set[str]) -> Optional[str]:
         """Whether what was imported here is what the script imports."""
@@ -53,21 +43,14 @@ class Guards:
             return "TensorFlow starts threads when it is imported"
         for name, file, is_installed in self._modules:
             module = sys.modules.get(name)
-            if not is_installed and file is not None and module is not None:
+            if file is not None and module is not None:
                 own = getattr(getattr(module, "__spec__", None), "origin", None)
                 if own != file:
-                    return f"the script has a module `{name}` of its own ({file}), which hides an installed one"
+                    return f"the script imports `{name}` from {file}, which hides another one"
         for name, value in sorted(self._changed.items()):
             is_read = name in reads or name.startswith(self._prefixes)
             if is_read and name not in self._own and os.environ.get(name) != value:
                 return f"the script sets {name} itself, which is read when packages are imported"
-        return None
-
-    def against_changes(self) -> Optional[str]:
-        """Whether a file that was imported is another now."""
-        for path, known in self._stamps.items():
-            if imports.stamp(path) != known:
-                return f"{path} has changed since it was imported"
         return None
 
     def against_fork(self) -> Optional[str]:

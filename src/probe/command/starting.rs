@@ -91,16 +91,19 @@ impl CommandProber {
         match warm.way(&self.step, protection, places, (job, &env), watch) {
             Way::Interrupted => Ok(Outcome::Interrupted),
             Way::Fresh { tells_imports } => self.probe_fresh(warm, job, visible, watch, tells_imports),
-            Way::Warm { zygote, proof } => {
+            Way::Warm { zygote, proof, fits } => {
                 if let Some(first) = proof
                     && !self.is_proved(warm, zygote, &first, job, visible, watch)?
                 {
                     return self.probe_fresh(warm, job, visible, watch, false);
                 }
+                if !fits {
+                    return self.probe_fresh(warm, job, visible, watch, false);
+                }
                 let process = Process::Forked { warm, zygote, is_proof: false };
                 let outcome = match self.probe_once(process, job, visible, watch) {
                     Ok(outcome) => outcome.0,
-                    Err(ProbeError::Start { reason, .. }) => {
+                    Err(ProbeError::Start { reason, .. } | ProbeError::Environment { reason, .. }) => {
                         warm.failed(job.number, Some(&reason));
                         return self.probe_fresh(warm, job, visible, watch, false);
                     }
@@ -160,9 +163,10 @@ impl CommandProber {
                 Process::Fresh { tells_imports: false, is_proof: true }
             };
             let outcome = match self.probe_once(process, &same, visible, watch) {
-                Ok((Outcome::Interrupted, _)) => return Ok(false),
+                // The next probe tries again.
+                Ok((Outcome::Interrupted | Outcome::Disturbed(_), _)) => return Ok(false),
                 Ok((outcome, _)) => outcome,
-                Err(ProbeError::Start { reason, .. }) if is_forked => {
+                Err(ProbeError::Start { reason, .. } | ProbeError::Environment { reason, .. }) if is_forked => {
                     warm.failed(first.number, Some(&reason));
                     return Ok(false);
                 }

@@ -66,6 +66,11 @@ impl Imports {
         let Some(front) = imports.arguments.strip_suffix(words) else {
             return Some(Err("the command line of Python is not that of the command".to_owned()));
         };
+        // A script of a shell that ends in `exec python` may have set and changed anything before.
+        let name = |word: Option<&String>| word.and_then(|word| Path::new(word).file_name().map(ToOwned::to_owned));
+        if name(front.last()) != name(command.first()) {
+            return Some(Err("the command starts Python by way of another program".to_owned()));
+        }
         imports.front = front.to_vec();
         Some(Ok(imports))
     }
@@ -105,6 +110,8 @@ mod tests {
     fn a_launcher_between_is_told() {
         let words = ["python3", "t.py"];
         assert!(read(&words, &words, 8).unwrap().unwrap_err().contains("another program"));
+        let by_script = read(&["python", "t.py", "--b", "4"], &["./train.sh", "--b", "4"], 7);
+        assert!(by_script.unwrap().unwrap_err().contains("another program"));
         assert!(read(&words, &["sh", "-c", "python3 t.py"], 7).unwrap().unwrap_err().contains("command line"));
         assert!(Imports::read(Path::new("/nonexistent"), &[], None).is_none());
     }

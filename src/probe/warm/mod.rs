@@ -31,6 +31,8 @@ const MOST_FAILURES: u32 = 2;
 pub(super) struct Warm {
     state: State,
     remarks: Vec<String>,
+    /// The variables of the config that is to tell what it imports.
+    first_env: BTreeMap<String, String>,
     /// What was spent on processes to fork from and on the proof, until a trial has been told.
     pub(super) spent: Spent,
 }
@@ -66,6 +68,7 @@ pub(super) struct First {
     pub(super) number: u32,
     pub(super) config: Config,
     pub(super) settings: Settings,
+    env: BTreeMap<String, String>,
 }
 
 /// What a fresh probe told of its imports, or why no zygote can run the command.
@@ -77,8 +80,8 @@ pub(super) enum Way {
         /// Whether it is to tell what it imports.
         tells_imports: bool,
     },
-    /// Forked from this zygote; the first config first where it has to be proved.
-    Warm { zygote: usize, proof: Option<First> },
+    /// Forked from this zygote, where it `fits`; the first config first where it has to be proved.
+    Warm { zygote: usize, proof: Option<First>, fits: bool },
     /// The caller does not want to wait.
     Interrupted,
 }
@@ -113,11 +116,18 @@ impl Warm {
             return FRESH;
         }
         let known = match &mut self.state {
-            State::Unknown => return Way::Fresh { tells_imports: job.experiment.is_none() },
+            State::Unknown => {
+                self.first_env.clone_from(env);
+                return Way::Fresh { tells_imports: job.experiment.is_none() };
+            }
             State::Off => return FRESH,
             State::Known(known) => known,
         };
         known.zygotes.retain_mut(Zygote::is_alive);
+        let needs_proof = !known.is_proved && step.start == Start::Auto;
+        // The proof is one only with the variables of the first config.
+        let asked = env;
+        let env = if needs_proof { &known.first.env } else { asked };
         let zygote = match known.zygotes.iter().position(|zygote| zygote.fits(env)) {
             Some(at) => at,
             // One that is used only once costs more than it saves.
@@ -146,8 +156,8 @@ impl Warm {
                 }
             }
         };
-        let needs_proof = !known.is_proved && step.start == Start::Auto;
-        Way::Warm { zygote, proof: needs_proof.then(|| known.first.clone()) }
+        let fits = known.zygotes[zygote].fits(asked);
+        Way::Warm { zygote, proof: needs_proof.then(|| known.first.clone()), fits }
     }
 
     /// A zygote, and the interpreter's command line for a command.
@@ -160,7 +170,12 @@ impl Warm {
     /// Hears what a fresh probe told of its imports.
     pub(super) fn learn(&mut self, told: Option<Told>, job: &Job<'_>, outcome: &Outcome) {
         let Some(measurement) = outcome.measurement().filter(|run| run.throughput.is_some()) else { return };
-        let first = First { number: job.number, config: job.config.clone(), settings: job.settings.clone() };
+        let first = First {
+            number: job.number,
+            config: job.config.clone(),
+            settings: job.settings.clone(),
+            env: self.first_env.clone(),
+        };
         match told {
             _ if !matches!(self.state, State::Unknown) => {}
             None => {}
@@ -187,9 +202,15 @@ impl Warm {
         let agreed = match outcome {
             Outcome::Measured(run) => {
                 known.last_runs[usize::from(was_forked)] = run.clone();
-                proof::agree(&known.last_runs[0], &known.last_runs[1])
+                match &known.last_runs {
+                    [_, Measurement { throughput: None, .. }] => return false,
+                    [fresh, forked] => proof::agree(fresh, forked),
+                }
             }
-            other => Err(format!("it ended as {}", other.name())),
+            other => {
+                known.last_runs[usize::from(was_forked)] = Measurement::default();
+                Err(format!("it ended as {}", other.name()))
+            }
         };
         known.is_proved = agreed.is_ok();
         known.doubt = agreed.err();

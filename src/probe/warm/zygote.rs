@@ -6,8 +6,9 @@ use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -47,17 +48,22 @@ pub(in crate::probe) struct Zygote {
     env: BTreeMap<String, String>,
     /// The variables that were read at import.
     reads: BTreeSet<String>,
+    /// The files that were imported, as they were then.
+    files: BTreeMap<PathBuf, Stamp>,
     reports: Receiver<Option<Report>>,
     pid: Option<u32>,
     _scratch: Scratch,
     _writes: Option<ProbeScratch>,
 }
 
+/// Time of the last change, in nanoseconds, and size of a file, by which a change is noticed.
+type Stamp = (i64, u64);
+
 /// What a zygote answers.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Answer {
-    Ready { reads: BTreeSet<String> },
+    Ready { reads: BTreeSet<String>, files: BTreeMap<PathBuf, Stamp> },
     Forked { forked: u32 },
     Unfit { unfit: String },
 }
@@ -90,17 +96,14 @@ impl Zygote {
         let listener = UnixListener::bind(&address).map_err(told)?;
         listener.set_nonblocking(true).map_err(told)?;
         let own = [scratch.path().to_owned()];
-        let writes = setup.protection.map(|protection| protection.for_probe("zygote", &own)).transpose();
+        // Two of them may live at a time.
+        let name = format!("zygote-{}", scratch.path().file_name().unwrap_or_default().display());
+        let writes = setup.protection.map(|protection| protection.for_probe(&name, &own)).transpose();
         let writes = writes.map_err(told)?.flatten();
         let layout = writes.as_ref().and_then(|writes| writes.layout.clone());
         let drops_capabilities =
             layout.as_ref().is_some_and(|layout| layout.has_user_namespace()) && !rustix::process::geteuid().is_root();
-        let mut its_env = env.clone();
-        trackers::silence(&mut its_env, scratch.path());
-        let theirs = env.get(PYTHONPATH).cloned().or_else(|| std::env::var(PYTHONPATH).ok());
-        let theirs = theirs.filter(|theirs| !theirs.is_empty()).map(|theirs| format!(":{theirs}")).unwrap_or_default();
-        its_env.insert(PYTHONPATH.to_owned(), format!("{}{theirs}", python.display()));
-        its_env.insert(SOCKET.to_owned(), address.display().to_string());
+        let its_env = its_environment(env, scratch.path(), &address);
         // The store of the layers stays: it is that of the probes, too.
         let layer = writes.as_ref().map(|writes| writes.folder.clone());
         let options = setup.imports.options.iter().cloned();
@@ -131,6 +134,8 @@ impl Zygote {
             "supervisor": setup.supervisor.canonicalize().map_err(told)?,
             "adopt": ADOPT,
             "hook": python,
+            // What another config may leave out, with what gputune itself was started with.
+            "of_config": env.keys().map(|name| (name.clone(), std::env::var(name).ok())).collect::<BTreeMap<_, _>>(),
             "drops_capabilities": drops_capabilities,
         });
         let mut waiting = Waiting { began: Instant::now(), reports: &reports, pid: None, watch };
@@ -139,11 +144,13 @@ impl Zygote {
         let Some(answer) = waiting.answer(&mut link)? else { return Ok(ControlFlow::Break(())) };
         let pid = waiting.pid;
         match answer {
-            Answer::Ready { reads } => Ok(ControlFlow::Continue(Self {
+            Answer::Ready { reads, files } => Ok(ControlFlow::Continue(Self {
                 supervised,
                 link,
                 env: env.clone(),
                 reads,
+                // What an import has made itself is in the zygote's layer.
+                files: files.into_iter().filter(|(path, _)| path.exists()).collect(),
                 reports,
                 pid,
                 _scratch: scratch,
@@ -188,6 +195,10 @@ impl Zygote {
         wrap: fn(Option<Report>) -> M,
     ) -> Result<Supervised, String> {
         let told = |error: io::Error| format!("the process to fork from does not answer: {error}");
+        // The zygote itself may see them through a layer that does not notice changes below it.
+        if let Some((path, _)) = self.files.iter().find(|(path, then)| stamp(path) != Some(**then)) {
+            return Err(format!("{} has changed since it was imported", path.display()));
+        }
         let (ours, theirs) = UnixStream::pair().map_err(told)?;
         self.link.send_with(b"{}\n", &[theirs.as_fd(), output]).map_err(told)?;
         drop(theirs);
@@ -204,6 +215,22 @@ impl Zygote {
             }
         }
     }
+}
+
+/// The zygote's variables: those of probes, as far as they matter for what is imported.
+fn its_environment(env: &BTreeMap<String, String>, scratch: &Path, address: &Path) -> BTreeMap<String, String> {
+    let mut its_env = env.clone();
+    trackers::silence(&mut its_env, scratch);
+    let theirs = env.get(PYTHONPATH).cloned().or_else(|| std::env::var(PYTHONPATH).ok());
+    let theirs = theirs.filter(|theirs| !theirs.is_empty()).map(|theirs| format!(":{theirs}")).unwrap_or_default();
+    its_env.insert(PYTHONPATH.to_owned(), format!("{}{theirs}", scratch.join("python").display()));
+    its_env.insert(SOCKET.to_owned(), address.display().to_string());
+    its_env
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let status = fs::metadata(path).ok()?;
+    Some((status.mtime().checked_mul(1_000_000_000)?.checked_add(status.mtime_nsec())?, status.len()))
 }
 
 /// What the zygote prints while it imports; nobody needs it unless something goes wrong.
