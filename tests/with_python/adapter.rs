@@ -78,7 +78,7 @@ fn the_hook_is_laid_down_first_on_the_path_and_goes_with_the_probe() {
     let found: BTreeSet<&str> = lines.clone().filter_map(|line| line.strip_prefix("./")).collect();
     let distribution = format!("gputune_hook-{}.dist-info", env!("CARGO_PKG_VERSION"));
     let others = ["METADATA", "entry_points.txt"].map(|name| format!("{distribution}/{name}"));
-    let expected = FILES.iter().map(|(path, _)| *path).chain(["sitecustomize.py", "probe.json"]);
+    let expected = FILES.iter().map(|(path, _)| *path).chain(["sitecustomize.py", "start_zygote.py", "probe.json"]);
     assert_eq!(found, expected.chain(others.iter().map(String::as_str)).collect());
     let probe: serde_json::Value = serde_json::from_str(lines.next_back().unwrap()).unwrap();
     let apply = serde_json::json!({ "dataloader.num_workers": { "parameter": "x", "value": 2 } });

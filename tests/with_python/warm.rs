@@ -204,7 +204,7 @@ fn a_search_survives_the_death_of_what_it_forks_from() {
     let Some(python) = torch() else { return };
     let search = search(&python, "100000", "start = \"warm\"", &MANY.replace("47", "13"));
     let mut child = under_way(&search);
-    for word in ["gputune._hook", "__adopt"] {
+    for word in ["start_zygote", "__adopt"] {
         for pid in below(child.id(), word) {
             kill(pid);
         }

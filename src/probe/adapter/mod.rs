@@ -11,6 +11,7 @@ mod told_by;
 
 pub use apply::{Applied, Apply};
 pub use by_hand::{Arguments, ByHand, Line, Names, OwnCall, Spot, python as python_literal};
+pub(in crate::probe) use python::START_ZYGOTE;
 pub use python::{FILES, install};
 pub use target::{Accepts, By, Literal, Numerics, TARGETS, Target, TargetError};
 

@@ -84,6 +84,9 @@ pub const FILES: &[(&str, &str)] = package! {
 
 /// The file that Python reads at start-up; since 2.5, torch also loads the entry point by itself.
 const SITECUSTOMIZE: &str = include_str!("../../../python/hook/sitecustomize.py");
+/// The script that a process to fork from is started with.
+pub(in crate::probe) const START_ZYGOTE: &str = "start_zygote.py";
+const START_ZYGOTE_TEXT: &str = include_str!("../../../python/hook/start_zygote.py");
 const ENTRY_POINTS: &str = include_str!("../../../python/hook/entry_points.txt");
 
 /// Writes the package and its hook below a folder that is to come first on `PYTHONPATH`.
@@ -96,6 +99,7 @@ pub fn install(folder: &Path) -> io::Result<()> {
         write(&folder.join(path), text)?;
     }
     write(&folder.join("sitecustomize.py"), SITECUSTOMIZE)?;
+    write(&folder.join(START_ZYGOTE), START_ZYGOTE_TEXT)?;
     // A distribution as Python's packaging user guide describes it ("Recording installed projects", "Entry points
     // specification"); its name is not that of the package, which may be installed, too.
     let distribution = folder.join(format!("gputune_hook-{version}.dist-info"));

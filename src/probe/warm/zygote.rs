@@ -36,10 +36,6 @@ const LONGEST_FORK: Duration = Duration::from_secs(10);
 /// Variables that packages set themselves when they are used, and read then.
 const SET_LATE: &[&str] = &["PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"];
 
-/// Imports the zygote's program without the working folder, which `-c` puts first.
-const PROGRAM: &str = "import sys\nif sys.path[:1] == ['']: del sys.path[0]\n\
-                       from gputune._hook import zygote\nzygote.main()";
-
 /// A process to fork from.
 pub(in crate::probe) struct Zygote {
     supervised: Supervised,
@@ -111,7 +107,7 @@ impl Zygote {
             command: [setup.imports.executable.display().to_string()]
                 .into_iter()
                 .chain(options)
-                .chain(["-c".to_owned(), PROGRAM.to_owned()])
+                .chain([python.join(adapter::START_ZYGOTE).display().to_string()])
                 .collect(),
             env: its_env,
             cwd: setup.cwd.to_owned(),
