@@ -56,6 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             effort: Effort::Probe,
             rival: None,
             experiment: None,
+            is_confirmed_later: false,
         };
         probed.push(timed(|| {
             prober.probe(&job, &mut |_| ControlFlow::Continue(()))?;

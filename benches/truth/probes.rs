@@ -97,6 +97,7 @@ impl Bench<'_> {
             effort: Effort::Probe,
             rival: None,
             experiment: None,
+            is_confirmed_later: false,
         };
         let (begin, mut first, mut last) = (Instant::now(), None, (0.0, None));
         let outcome = self.prober.probe(&job, &mut |progress| {

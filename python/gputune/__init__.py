@@ -88,7 +88,7 @@ def step(samples: SupportsFloat | None = None, loss: SupportsFloat | None = None
         _looked_at = time.monotonic()
         memory()
     reporter.send("step", time=time.monotonic(), **fields)
-    if reporter.order() == "stop":
+    if reporter.is_stopped():
         reporter.end_run()
 
 

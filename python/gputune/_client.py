@@ -10,10 +10,12 @@ import atexit
 import faulthandler
 import json
 import os
+import select
 import signal
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -45,6 +47,8 @@ class Reporter:
     _is_found = False
     _home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     _finding = threading.Lock()
+    version = 1
+    """Of the protocol, as far as this process knows its orders: 1 has `stop`, 2 has `hold`, `configure` and `go`, too."""
 
     def __init__(self, probe: dict[str, Any], folder: str | None = None) -> None:
         #: What `probe.json` holds; without an adapter the same members, as far as the environment has them.
@@ -55,7 +59,8 @@ class Reporter:
         self._is_over = False  # `bye` was said
         self._lock = threading.Lock()
         self._unread = b""
-        self._order: str | None = None
+        self._is_stopped = False
+        self._orders: deque[dict[str, Any]] = deque()
 
     @classmethod
     def current(cls) -> Reporter | None:
@@ -141,28 +146,51 @@ class Reporter:
             except OSError:
                 self._die()
 
-    def order(self) -> str | None:
-        """The last order of gputune, such as `stop`; nothing where there is none. Does not wait."""
+    def is_stopped(self) -> bool:
+        """Whether gputune has ordered the end of the run. Does not wait."""
+        self._hear(wait=False)
+        return self._is_stopped
+
+    def next_order(self, wait: bool) -> dict[str, Any] | None:
+        """The next order beside `stop`; nothing where there is none, and none is to be waited for.
+
+        Waiting ends with the order to stop, too, and where gputune is gone.
+        """
+        while not self._orders:
+            self._hear(wait=wait)
+            if self._is_stopped or self._is_dead or not (wait or self._orders):
+                return None
+        return self._orders.popleft()
+
+    def _hear(self, wait: bool) -> None:
+        """Reads what has arrived; with `wait`, what arrives next."""
+        if wait and self._socket is not None:
+            arrived = select.poll()
+            arrived.register(self._socket, select.POLLIN)
+            arrived.poll()  # without the lock: other threads may send
         with self._lock:
             if self._socket is None:
-                return self._order
+                return
             try:
-                data = self._socket.recv(4096, socket.MSG_DONTWAIT)
+                data = self._socket.recv(1 << 16, socket.MSG_DONTWAIT)
             except (BlockingIOError, InterruptedError):
-                return self._order
+                return
             except OSError:
-                self._die()
-                return self._order
+                data = b""
             if not data:
                 self._die()
+                return
             *lines, self._unread = (self._unread + data).split(b"\n")
             for line in lines:
                 try:
-                    order = json.loads(line)["order"]
+                    order = json.loads(line)
+                    name = order["order"]
                 except (ValueError, KeyError, TypeError):
                     continue  # of a later version
-                self._order = order if isinstance(order, str) else self._order
-            return self._order
+                if name == "stop":
+                    self._is_stopped = True
+                else:
+                    self._orders.append(order)
 
     def claim(self) -> None:
         """Says to processes that are started from now on that this one trains, so that they report nothing."""
@@ -206,7 +234,7 @@ class Reporter:
 
     def _hello(self) -> dict[str, Any]:
         rank, ranks = rank_and_ranks()
-        hello: dict[str, Any] = {"framework": framework(), "rank": rank, "ranks": ranks, "orders": True}
+        hello: dict[str, Any] = {"framework": framework(), "rank": rank, "ranks": ranks, "orders": True, "version": self.version}
         if self._folder is not None and _write_stacks_on_signal(self._folder):
             hello["pid"] = os.getpid()
         return hello

@@ -80,6 +80,9 @@ pub struct Measurement {
     /// Whether it was forked from a process that had done the imports.
     #[serde(skip_serializing_if = "is_false")]
     pub is_forked: bool,
+    /// Whether it was measured in a process that had measured another config before.
+    #[serde(skip_serializing_if = "is_false")]
+    pub is_live: bool,
     /// The number of event lines that could not be read.
     #[serde(skip_serializing_if = "is_zero")]
     pub bad_lines: u64,

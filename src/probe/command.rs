@@ -3,7 +3,9 @@
 mod demands;
 mod ending;
 mod environment;
-mod run;
+mod live;
+mod segments;
+mod session;
 mod spending;
 mod starting;
 mod step;
@@ -12,26 +14,29 @@ mod verdict;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::sync_channel;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::idle::Idle;
 use super::sweep;
 use super::warm::{Imports, Told, Warm};
 use super::writes::{Protection, WritesError};
-use super::{Effort, Experiment, Job, Mode, ProbeError, Prober, Rate, Watch};
+use super::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober, Rate, Start, Watch};
 use crate::machine::{GpuMeter, nvml::Visible};
 use crate::model::{Failure, Outcome};
 pub use demands::as_it_is_needs;
 use environment::KnownWords;
-use run::Run;
+use live::{Held, Live};
+use segments::Answer;
+use session::Session;
 use starting::Process;
 pub use step::CommandStep;
+use verdict::Verdict;
 
 /// Runs a command for each probe; logs and rendered files go below a folder.
 #[derive(Debug)]
 pub struct CommandProber {
-    step: CommandStep,
+    step: Arc<CommandStep>,
     folder: PathBuf,
     /// The memory that was in use before the first probe.
     idle: Option<Idle>,
@@ -40,18 +45,20 @@ pub struct CommandProber {
     /// The protection of files that are not the probe's, once it has been found.
     protection: Option<Protection>,
     warm: Warm,
+    live: Live,
 }
 
 impl CommandProber {
     /// A prober that puts logs into `folder/logs` and rendered files into `folder/probes`.
     pub fn new(step: CommandStep, folder: impl Into<PathBuf>) -> Self {
         Self {
-            step,
+            step: Arc::new(step),
             folder: folder.into(),
             idle: None,
             known_words: KnownWords::default(),
             protection: None,
             warm: Warm::default(),
+            live: Live::default(),
         }
     }
 
@@ -111,6 +118,9 @@ impl Prober for CommandProber {
         }
         let visible = self.visible(job);
         self.protect()?;
+        if let Some(outcome) = self.probe_live(job, &visible, watch)? {
+            return Ok(outcome);
+        }
         loop {
             let mut warm = std::mem::take(&mut self.warm);
             let mut probed = self.probe_somehow(&mut warm, job, &visible, watch);
@@ -129,13 +139,14 @@ impl Prober for CommandProber {
             let lines: Vec<String> = outcome.failure().map(demands::said).unwrap_or_default();
             // A folder that the probe writes to is no data folder: with a layer over it the same probe may succeed.
             if !self.protection.as_mut().is_some_and(|protection| protection.cover_written(&lines)) {
+                self.live.compare(job, &outcome);
                 return Ok(outcome);
             }
         }
     }
 
     fn remarks(&mut self) -> Vec<String> {
-        self.warm.remarks()
+        [self.warm.remarks(), self.live.remarks()].concat()
     }
 }
 
@@ -154,34 +165,109 @@ impl CommandProber {
         let is_proof = process.is_proof();
         // This must happen before the step can hold any memory.
         let idle_gpus = self.idle.as_ref().filter(|_| self.step.is_gpu).map(|idle| idle.gpu_state(visible));
-        let (sender, messages) = sync_channel(1024);
-        let mut run = Run::start(&self.step, (&self.folder, self.protection.as_ref()), process, job, &sender)?;
+        let keeps = !is_proof && self.live.may_keep(&self.step, job);
+        let mut session = Session::open(&self.step, (&self.folder, self.protection.as_ref()), (process, keeps), job)?;
         if let Some(idle_gpus) = idle_gpus {
-            run.watch_gpus(visible, idle_gpus);
+            session.watch_gpus(visible, idle_gpus);
         }
-        drop(sender);
         // An error leaves through `Drop`, which ends the processes too.
-        let verdict = run.listen(&messages, watch)?;
-        let verdict = run.in_time(verdict);
+        let verdict = session.measure(watch)?;
+        let verdict = session.in_time(verdict);
         let ended = Instant::now();
-        run.end(&messages, &verdict, watch)?;
+        let is_held = keeps && verdict.is_good() && session.can_go_on() && matches!(session.hold(watch)?, Answer::Done);
+        if !is_held {
+            session.close(&verdict, watch)?;
+        }
         if job.effort == Effort::Probe && !is_proof {
-            run.timeline(ended).keep(&self.folder, job.number);
+            session.timeline(ended).keep(&self.folder, job.number);
         }
-        if run.heard.any_step() {
-            self.known_words.learn(&run.words);
+        if session.heard.any_step() {
+            self.known_words.learn(&session.words);
         }
-        if let Some(blamed) = run.of_environment(&verdict, &self.known_words) {
+        if let Some(blamed) = session.of_environment(&verdict, &self.known_words) {
             return blamed.map(|outcome| (outcome, None));
         }
-        let told = Imports::read(run.scratch.path(), &run.words, run.heard.pid);
-        let (silence, own, times) = (run.silence(), run.host.own(), run.times(ended));
-        let mut outcome = demands::explained(run.outcome(verdict), silence);
+        let told = Imports::read(session.scratch.path(), &session.words, session.heard.pid);
+        let silence = session.silence();
+        let outcome = demands::explained(self.outcome(&mut session, &verdict, ended, visible), silence);
+        if is_held && matches!(outcome, Outcome::Measured(_) | Outcome::Pruned(_)) {
+            self.live.held = Some(Held::new(session, job.settings));
+        } else if is_held {
+            session.close(&verdict, watch)?;
+        }
+        Ok((outcome, told))
+    }
+
+    /// What came of a measuring.
+    fn outcome(&self, session: &mut Session, verdict: &Verdict, ended: Instant, visible: &Visible) -> Outcome {
+        let (own, times) = (session.host.own(), session.times(ended));
+        let mut outcome = session.outcome(verdict);
         times.tell(&mut outcome);
-        let outcome = match &self.idle {
+        match &self.idle {
             Some(idle) => idle.judge(outcome, visible, &own),
             None => outcome,
-        };
-        Ok((outcome, told))
+        }
+    }
+
+    /// Measures a config in the process that waits; `None` where there is none for it, or it failed there: then a process
+    /// of its own tells.
+    fn probe_live(
+        &mut self,
+        job: &Job<'_>,
+        visible: &Visible,
+        watch: Watch<'_>,
+    ) -> Result<Option<Outcome>, ProbeError> {
+        let step = Arc::clone(&self.step);
+        let Some((mut held, fits)) = self.live.take(&step, job) else { return Ok(None) };
+        let session = &mut held.session;
+        if !fits {
+            session.close(&Verdict::Enough, watch)?;
+            return Ok(None);
+        }
+        let answer = session.configure(job, watch)?;
+        if !matches!(answer, Answer::Done) {
+            session.close(&Verdict::Enough, watch)?;
+            match answer {
+                Answer::Interrupted => return Ok(Some(Outcome::Interrupted)),
+                Answer::Refused(reason) => self.live.refused(&step, &held, job, &reason),
+                Answer::None | Answer::Done => self.live.failed(&step, &held, job, "ended".to_owned()),
+            }
+            return Ok(None);
+        }
+        if let Some(idle) = self.idle.as_ref().filter(|_| step.is_gpu) {
+            session.watch_gpus(visible, idle.gpu_state(visible));
+        }
+        session.go();
+        let verdict = session.measure(watch)?;
+        let verdict = session.in_time(verdict);
+        let ended = Instant::now();
+        let is_held = verdict.is_good() && session.can_go_on() && matches!(session.hold(watch)?, Answer::Done);
+        if !is_held {
+            session.close(&verdict, watch)?;
+        }
+        if job.effort == Effort::Probe {
+            session.timeline(ended).keep(&self.folder, job.number);
+        }
+        let mut outcome = self.outcome(session, &verdict, ended, visible);
+        match &mut outcome {
+            Outcome::Measured(measurement) | Outcome::Pruned(measurement) => {
+                measurement.first_losses.clear(); // they are not those of the first steps
+                measurement.is_live = true;
+            }
+            Outcome::Interrupted | Outcome::Disturbed(_) => return Ok(Some(outcome)),
+            failed => {
+                let how = format!("ended as {}", failed.name().replace('_', " "));
+                self.live.failed(&step, &held, job, how);
+                if is_held {
+                    held.session.close(&verdict, watch)?;
+                }
+                return Ok(None);
+            }
+        }
+        self.live.measured(&step, &held, job, &outcome);
+        if is_held {
+            self.live.keep(held, job);
+        }
+        Ok(Some(outcome))
     }
 }

@@ -47,11 +47,11 @@ impl EventSocket {
         Ok(Self { listener, closing, open, listeners, acceptor })
     }
 
-    /// Tells all processes that read orders to end the run; returns whether there is any.
-    pub(super) fn order_stop(&self) -> bool {
-        // The order fits into any socket's buffer; if a buffer is full, its process does not read.
+    /// Gives all processes that read orders this one; returns whether there is any.
+    pub(super) fn order(&self, order: &Order) -> bool {
+        // An order fits into any socket's buffer; if a buffer is full, its process does not read.
         const PATIENCE: Duration = Duration::from_millis(10);
-        let Ok(mut line) = serde_json::to_vec(&Order::Stop) else { return false };
+        let Ok(mut line) = serde_json::to_vec(order) else { return false };
         line.push(b'\n');
         let mut told = false;
         for stream in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {

@@ -62,7 +62,7 @@ impl Experiment {
     fn applied(&self) -> (Apply, Settings) {
         let of_target = |name: &String| {
             let target = Target::parse(name).ok()?;
-            Some(Applied { parameter: name.clone(), name: name.clone(), target })
+            Some(Applied { parameter: name.clone(), name: name.clone(), target, argument: None })
         };
         let apply = Apply { applied: self.set.keys().filter_map(of_target).collect(), ..Apply::default() };
         (apply, self.set.iter().map(|(name, value)| (name.clone(), value.clone())).collect())

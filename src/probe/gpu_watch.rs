@@ -111,7 +111,7 @@ impl GpuWatch {
     }
 
     /// Adds to the outcome the errors that the driver reported, where the probe failed.
-    pub(super) fn explained(mut self, mut outcome: Outcome) -> Outcome {
+    pub(super) fn explained(&mut self, mut outcome: Outcome) -> Outcome {
         let now = Instant::now();
         let metered = self.end(Window { begin: self.begin, end: now });
         if let Outcome::TimedOut(failure) | Outcome::Stalled(failure) | Outcome::Crashed(failure) = &mut outcome

@@ -1,6 +1,7 @@
 //! Collects what a probe reports while it runs: steps, rates, memory, errors, and how its process ended.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::measuring::window::{DATA_WAIT, StepReport, Window};
@@ -36,8 +37,8 @@ pub(super) enum News {
 }
 
 /// What was heard so far.
-pub(super) struct Heard<'s> {
-    step: &'s CommandStep,
+pub(super) struct Heard {
+    step: Arc<CommandStep>,
     program: String,
     samples_per_step: Option<f64>,
     begin: Instant,
@@ -51,6 +52,12 @@ pub(super) struct Heard<'s> {
     mark: Option<String>,
     pub(super) last_progress: Instant,
     pub(super) framework: Option<String>,
+    /// The version of the protocol that rank 0 speaks.
+    pub(super) version: u32,
+    /// Whether rank 0 waits between two steps.
+    pub(super) is_held: bool,
+    /// The last segment for which rank 0 has taken the settings, or why it has not.
+    pub(super) configured: Option<(u32, Option<String>)>,
     /// The process of the command.
     pub(super) pid: Option<u32>,
     /// The processes that can report where they hang, by rank.
@@ -91,8 +98,9 @@ struct StepTime {
     told: Option<f64>,
 }
 
-impl<'s> Heard<'s> {
-    pub(super) fn nothing(step: &'s CommandStep, program: &str, asked: Asked, begin: Instant) -> Self {
+impl Heard {
+    pub(super) fn nothing(step: Arc<CommandStep>, program: &str, asked: Asked, begin: Instant) -> Self {
+        let is_hooked = step.template.apply.adapter.is_some();
         Self {
             step,
             program: program.to_owned(),
@@ -106,9 +114,12 @@ impl<'s> Heard<'s> {
             mark: None,
             last_progress: begin,
             framework: None,
+            version: 1,
+            is_held: false,
+            configured: None,
             pid: None,
             pids: BTreeMap::new(),
-            ranks: Ranks::new(asked.ranks, step.template.apply.adapter.is_some()),
+            ranks: Ranks::new(asked.ranks, is_hooked),
             wanted: asked.targets,
             is_in_steps: false,
             diverged: None,
@@ -121,6 +132,17 @@ impl<'s> Heard<'s> {
             survivors: Vec::new(),
             is_clean: false,
         }
+    }
+
+    /// Forgets what belongs to the settings so far, which are to change. What is known of the processes stays.
+    pub(super) fn begin_segment(&mut self, asked: Asked, begin: Instant) {
+        self.samples_per_step = asked.samples_per_step;
+        self.wanted = asked.targets;
+        (self.begin, self.last_progress) = (begin, begin);
+        (self.window, self.totals) = (Window::default(), Totals::default());
+        self.facts = Facts::default();
+        (self.last_step, self.first_step, self.mark) = (None, None, None);
+        self.is_in_steps = false;
     }
 
     /// Whether any step was reported, even a single one that gives no time yet.
@@ -196,13 +218,21 @@ impl<'s> Heard<'s> {
                 self.is_done = true;
                 return Ok(Some(News::Ended));
             }
-            Event::Hello { framework, rank, ranks, pid, .. } => {
+            Event::Hello { framework, rank, ranks, pid, version, .. } => {
+                if rank == 0 {
+                    self.version = version;
+                }
                 self.pids.extend(pid.map(|pid| (rank, pid)));
                 self.framework = framework.or(self.framework.take());
                 self.ranks.hello(rank, ranks);
             }
             Event::Fact { name, value } => self.facts.insert(rank, &name, value),
             Event::Applied { target } => drop(self.wanted.remove(&target)),
+            Event::Held => {
+                self.is_held = true;
+                self.last_step = None;
+            }
+            Event::Configured { segment, refused } => self.configured = Some((segment, refused)),
             Event::Phase { .. } | Event::Mark { .. } | Event::Bye | Event::Unknown => {}
         }
         Ok(None)

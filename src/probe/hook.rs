@@ -1,13 +1,14 @@
 //! Prepares what an adapter's hook needs in a probe: its Python files, and the settings that it is to apply.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
 
+use super::protocol::Setting;
 use super::{Experiment, Job};
 use crate::probe::adapter::{self, Apply};
 
@@ -26,12 +27,22 @@ struct ProbeFile<'p> {
     config: &'p crate::model::Settings,
     adapter: &'p str,
     seed: u64,
-    apply: Map<String, Value>,
+    apply: BTreeMap<String, Setting>,
     #[serde(skip_serializing_if = "Option::is_none")]
     experiment: Option<&'p Experiment>,
+    #[serde(flatten)]
+    asks: Asks,
+}
+
+/// What the hook is to do beside its usual work.
+#[derive(Clone, Copy, Serialize)]
+pub(super) struct Asks {
     /// Whether to tell what the first process has imported by its first step.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    imports: bool,
+    pub(super) imports: bool,
+    /// Whether to take other settings later.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) live: bool,
 }
 
 /// Writes the hook below a folder that is removed with the probe. Returns the value of `PYTHONPATH` that loads it, in
@@ -42,15 +53,12 @@ pub(super) fn lay_down(
     socket: &Path,
     job: &Job<'_>,
     apply: &Apply,
-    tells_imports: bool,
+    asks: Asks,
     theirs: Option<OsString>,
 ) -> io::Result<OsString> {
     let folder: PathBuf = scratch.join("python");
     adapter::install(&folder)?;
     let Some(adapter) = apply.adapter else { return Ok(in_front(folder.into(), theirs)) };
-    let settings = apply.by_hook(job.settings);
-    let settings = settings
-        .map(|(applied, value)| (applied.name.clone(), json!({ "parameter": applied.parameter, "value": value })));
     let probe = ProbeFile {
         version: VERSION,
         socket,
@@ -58,9 +66,9 @@ pub(super) fn lay_down(
         config: job.settings,
         adapter: adapter.name,
         seed: apply.seed,
-        apply: settings.collect(),
+        apply: Setting::all(apply.by_hook(job.settings)),
         experiment: job.experiment,
-        imports: tells_imports,
+        asks,
     };
     fs::write(folder.join("probe.json"), serde_json::to_vec(&probe)?)?;
     Ok(in_front(folder.into(), theirs))

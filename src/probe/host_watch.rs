@@ -108,6 +108,19 @@ impl HostWatch {
         locked(&self.seen)
     }
 
+    /// Begins anew: what was seen so far is no part of the peaks and shares from here on.
+    pub(super) fn begin_anew(&mut self) {
+        self.last_look();
+        let pids: Vec<u32> = [self.root].into_iter().chain(self.living()).collect();
+        self.first_times = ProcessorTimes::read(&pids);
+        self.kills = OomKills::read();
+        let mut seen = self.seen();
+        seen.peak_bytes = None;
+        seen.last_times = None;
+        let held = seen.held_bytes;
+        seen.holds(held);
+    }
+
     /// Looks at the machine's memory if it is time to.
     pub(super) fn look(&mut self, now: Instant) -> ControlFlow<Shortage> {
         self.seen().shared.glance();

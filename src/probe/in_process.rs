@@ -274,6 +274,7 @@ mod tests {
             effort: Effort::Probe,
             rival: None,
             experiment: None,
+            is_confirmed_later: false,
         };
         InProcess(step).probe(&job, &mut |_| ControlFlow::Continue(()))
     }

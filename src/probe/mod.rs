@@ -153,6 +153,8 @@ pub struct Job<'a> {
     /// What the probe does in addition to training, or instead of it; `None` for an ordinary probe. Only a command
     /// prober with an adapter supports it.
     pub experiment: Option<&'a Experiment>,
+    /// Whether this is not the last word on the config: what leads is measured again, in a process of its own.
+    pub is_confirmed_later: bool,
 }
 
 /// The number of losses of the first steps that a measurement keeps.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::model::Fact;
+use crate::model::{Fact, Settings, Value};
 
 /// The environment variable that holds the path of the socket.
 pub const SOCKET: &str = "GPUTUNE_SOCKET";
@@ -51,6 +51,9 @@ pub enum Event {
         /// Whether the process reads orders, and says `bye` when it ends in an orderly way.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         orders: bool,
+        /// The version of this protocol whose orders it knows.
+        #[serde(default = "first_version", skip_serializing_if = "is_first_version")]
+        version: u32,
     },
     /// A training step ended.
     Step {
@@ -132,18 +135,69 @@ pub enum Event {
     Done,
     /// The process ends in an orderly way, whatever its exit code.
     Bye,
+    /// The process waits between two steps, as it was ordered, and all steps before that are told.
+    Held,
+    /// The process has taken other settings, which hold from its next step on.
+    Configured {
+        /// The segment of the order.
+        segment: u32,
+        /// Why it has not, and is to be ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refused: Option<String>,
+    },
     /// An event of a later version.
     #[serde(other)]
     Unknown,
 }
 
 /// One line from gputune to a process that said that it reads orders.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Order {
     /// Enough was measured: end the run with exit code 0.
     Stop,
+    /// Wait at the end of this step. Since version 2.
+    Hold,
+    /// Take these settings, while waiting. Since version 2.
+    Configure {
+        /// The number of the piece of the run that begins, to be given back.
+        segment: u32,
+        /// The config.
+        config: Settings,
+        /// What is to be applied: for each target a setting and the parameter whose it is.
+        apply: BTreeMap<String, Setting>,
+    },
+    /// Go on with the next step. Since version 2.
+    Go,
+}
+
+/// What is applied to a target.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Setting {
+    /// The parameter.
+    pub parameter: String,
+    /// Its setting.
+    pub value: Value,
+}
+
+impl Setting {
+    /// What is to be applied, by target.
+    pub fn all<'a>(applied: impl Iterator<Item = (&'a super::adapter::Applied, &'a Value)>) -> BTreeMap<String, Self> {
+        let one = |(applied, value): (&super::adapter::Applied, &Value)| {
+            (applied.name.clone(), Self { parameter: applied.parameter.clone(), value: value.clone() })
+        };
+        applied.map(one).collect()
+    }
+}
+
+fn first_version() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_first_version(version: &u32) -> bool {
+    *version == first_version()
 }
 
 /// What kind of error a step reports.
@@ -257,6 +311,7 @@ impl Reporter {
             ranks: None,
             pid: None,
             orders: false,
+            version: first_version(),
         })
     }
 
@@ -331,9 +386,11 @@ mod tests {
             flops: Some(1e12),
             metrics: BTreeMap::from([("accuracy".to_owned(), Number(0.5))]),
         };
-        for event in
-            [step, Event::Done, Event::Hello { framework: None, rank: 3, ranks: Some(4), pid: None, orders: true }]
-        {
+        for event in [
+            step,
+            Event::Done,
+            Event::Hello { framework: None, rank: 3, ranks: Some(4), pid: None, orders: true, version: 2 },
+        ] {
             assert_eq!(Event::parse(&serde_json::to_vec(&event).unwrap()).unwrap(), event);
         }
     }

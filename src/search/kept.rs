@@ -142,6 +142,8 @@ pub struct StepRecord {
     pub seed: u64,
     /// Parameters and the targets that they are applied to.
     pub apply: Vec<(String, String)>,
+    /// Parameters among them that the script takes by an option when it starts, and their options.
+    pub arguments: Vec<(String, String)>,
 }
 
 impl StepRecord {
@@ -156,6 +158,7 @@ impl StepRecord {
             adapter: apply.adapter.map(|adapter| adapter.name.to_owned()),
             seed: apply.seed,
             apply: apply.applied.iter().map(|applied| (applied.parameter.clone(), applied.name.clone())).collect(),
+            arguments: apply.arguments_of_parameters(),
         }
     }
 
@@ -163,7 +166,9 @@ impl StepRecord {
     pub fn template(&self) -> StepTemplate {
         let applied = |(parameter, name): &(String, String)| {
             let target = Target::parse(name).ok()?;
-            Some(Applied { parameter: parameter.clone(), name: name.clone(), target })
+            let argument = self.arguments.iter().find(|(name, _)| name == parameter);
+            let argument = argument.map(|(_, option)| option.clone());
+            Some(Applied { parameter: parameter.clone(), name: name.clone(), target, argument })
         };
         StepTemplate {
             command: self.command.iter().map(|word| Template::parse(word)).collect(),

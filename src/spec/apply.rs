@@ -10,7 +10,7 @@ use super::step::some_settings;
 use crate::model::{Space, Value};
 use crate::probe::{
     Template,
-    adapter::{self, ADAPTERS, Accepts, Adapter, Applied, By, TARGETS, Target, TargetError},
+    adapter::{self, ADAPTERS, Accepts, Adapter, Applied, By, Needs, TARGETS, Target, TargetError},
 };
 
 /// The adapter that `[step]` names, if it names one.
@@ -47,8 +47,15 @@ pub(super) fn warnings(step: &StepTable) -> Vec<String> {
 pub(super) fn resolve(collected: &mut Collected, step: &StepTable) -> Result<Vec<Applied>, SpecError> {
     let mut resolved: Vec<Applied> = Vec::new();
     for definition in &collected.parameters {
-        let Some(text) = &definition.table.apply else { continue };
         let source = &collected.files[definition.file];
+        let Some(text) = &definition.table.apply else {
+            if let Some(argument) = &definition.table.argument {
+                let hint = "say with `apply` which target changes it later, or put the option into `command`";
+                let message = "`argument` without `apply`".to_owned();
+                return Err(source.error(argument.span.clone(), message, hint.to_owned()));
+            }
+            continue;
+        };
         let applied = target(source, definition, text)?;
         check_alone(source, text, &applied, &resolved, step)?;
         resolved.push(applied);
@@ -69,7 +76,25 @@ fn target(source: &SourceFile, definition: &Definition, text: &Located<String>) 
         };
         source.error(text.span.clone(), error.to_string(), hint)
     })?;
-    Ok(Applied { parameter: definition.name.value.clone(), name: text.value.clone(), target })
+    let argument = definition.table.argument.as_ref();
+    argument.map_or(Ok(()), |argument| check_argument(source, argument, target))?;
+    let argument = argument.map(|argument| argument.value.clone());
+    Ok(Applied { parameter: definition.name.value.clone(), name: text.value.clone(), target, argument })
+}
+
+/// Checks that a target can change later what an option sets at first.
+fn check_argument(source: &SourceFile, argument: &Located<String>, target: &Target) -> Result<(), SpecError> {
+    let error = |message: String, hint: String| Err(source.error(argument.span.clone(), message, hint));
+    if target.needs != Needs::NewLoader || !target.name.starts_with("dataloader.") {
+        let message = format!("`{}` has no `argument`: only what a loader takes can be changed later", target.name);
+        return error(message, "put the option into `command`, or take `argument` out".to_owned());
+    }
+    let option = &argument.value;
+    if option.is_empty() || option.contains(|c: char| c.is_whitespace() || c == '{' || c == '}') {
+        let hint = "write the option alone, such as argument = \"--batch-size\" or argument = \"batch_size=\"";
+        return error("`argument` is one word: the script's option".to_owned(), hint.to_owned());
+    }
+    Ok(())
 }
 
 /// Returns the target that was most likely meant: one with the same last word, or with a similar name.
@@ -94,17 +119,18 @@ fn check_alone(
     step: &StepTable,
 ) -> Result<(), SpecError> {
     let error = |message: String, hint: String| Err(source.error(text.span.clone(), message, hint));
-    let Applied { parameter, name, target } = applied;
+    let Applied { parameter, name, target, .. } = applied;
     if let By::Hook(adapter) = target.by
         && step.adapter.as_ref().is_none_or(|given| given.value != adapter)
     {
         let message = format!("`{name}` is set by the adapter `{adapter}`, which [step] does not have");
         return error(message, format!("add adapter = \"{adapter}\" to [step]"));
     }
-    let is_argument = target.by == By::Argument;
+    let is_argument = applied.by() == By::Argument;
+    let is_plain = target.by == By::Argument;
     let same = |other: &&Applied| {
         let shares = |variable: &&str| other.variables().contains(variable);
-        (other.name == *name && !is_argument) || applied.variables().iter().any(shares)
+        (other.name == *name && !is_plain) || applied.variables().iter().any(shares)
     };
     if let Some(other) = others.iter().find(same) {
         let message = match other.name == *name {

@@ -288,6 +288,10 @@ pub(super) struct ParameterTable {
     /// `env.NAME` or `arg`.
     #[serde(default)]
     pub(super) apply: Option<Located<String>>,
+    /// The script's own option for what `apply` names, such as `--batch-size`, or `batch_size=` where option and setting
+    /// are one word: a process is started with it, and the target changes it while the process trains.
+    #[serde(default)]
+    pub(super) argument: Option<Located<String>>,
     /// What the parameter is to a training step, which the strategy `auto` models. Default: what `apply` or the name tells.
     /// `none` keeps the parameter out of the model.
     #[serde(default)]

@@ -52,6 +52,7 @@ const KEYS: &[Key] = &[
     key("space.*.when", "a condition, as a text", "when = \"workers > 0\""),
     key("space.*.derive", "an expression, as a text", "derive = \"1024 / batch_size\""),
     key("space.*.apply", "the name of a target, as a text", "apply = \"dataloader.batch_size\""),
+    key("space.*.argument", "an option of the script, as a text", "argument = \"--batch-size\""),
     key("space.*.role", "the name of a role, as a text", "role = \"workers\""),
     key("space.*.full_precision", SETTING, "full_precision = \"fp32\""),
     key("space.*.monotone", "true or false", "monotone = true"),

@@ -1,5 +1,6 @@
 //! Turns `[step]` into the command to run and the way to read its throughput.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
@@ -90,6 +91,10 @@ impl StepSpec {
             // Losses of searches with different seeds cannot be compared.
             fingerprint["seed"] = apply.adapter.map(|_| apply.seed).into();
             fingerprint["apply"] = applied.collect::<serde_json::Map<_, _>>().into();
+            let arguments = apply.arguments_of_parameters();
+            if !arguments.is_empty() {
+                fingerprint["options"] = arguments.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
+            }
         }
         if let Some(ranks) = &self.ranks {
             fingerprint["ranks"] = ranks.text().into();

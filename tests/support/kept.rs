@@ -43,7 +43,7 @@ pub(crate) fn step() -> StepTemplate {
     ];
     let applied = |(parameter, name): (&str, &str)| {
         let target = Target::parse(name).unwrap();
-        Applied { parameter: parameter.to_owned(), name: name.to_owned(), target }
+        Applied { parameter: parameter.to_owned(), name: name.to_owned(), target, argument: None }
     };
     let words = ["python", "train.py", "--lr", "0.1"];
     StepTemplate {

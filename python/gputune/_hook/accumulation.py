@@ -42,7 +42,9 @@ class Accumulation(Treatment):
     def install(self) -> None:
         if self._parts <= 1:
             self._hook.steps.checks.append(lambda: self._session.apply(ACCUMULATION))
-            return
+            if not self._hook.is_live:
+                return
+        self._hook.changes[ACCUMULATION] = self._change
         self._hook.modules.treatments.append(self)
         self._hook.backward.scale.append(self._scale)
         self._hook.optimizers.may_step = self._may_step
@@ -58,8 +60,18 @@ class Accumulation(Treatment):
             if "step" in vars(kind):
                 replace(kind, "step", self._around_scheduler)
 
+    def _change(self, parts: int) -> None:
+        """Between two steps. Each loader gives parts from its next batch on."""
+        self._parts = parts
+        self._probe = None
+        self._calls.clear()
+        if parts <= 1:
+            self._session.apply(ACCUMULATION)
+        for module in self._hook.modules.found:
+            self.prepare(module)
+
     def prepare(self, module: nn.Module) -> None:
-        if any(isinstance(inner, nn.modules.batchnorm._BatchNorm) for inner in module.modules()):
+        if self._parts > 1 and any(isinstance(inner, nn.modules.batchnorm._BatchNorm) for inner in module.modules()):
             self._refuse("the model has batch normalisation, whose statistics depend on the size of the parts")
 
     def surround(self, stack: ExitStack) -> None:
@@ -77,6 +89,8 @@ class Accumulation(Treatment):
         self._done = 0
 
     def _scale(self, loss: torch.Tensor, is_scaled: bool) -> torch.Tensor:
+        if self._parts <= 1:
+            return loss
         if is_scaled:
             self._refuse("the script has a GradScaler, which scales the gradients back with each part")
         if not self._is_caller_known:
@@ -98,7 +112,7 @@ class Accumulation(Treatment):
                 return
 
     def _may_step(self, optimizer: Any) -> bool:
-        if self._optimizer not in (None, id(optimizer)):
+        if self._parts > 1 and self._optimizer not in (None, id(optimizer)):
             self._refuse("the script has more than one optimizer")
         self._optimizer = id(optimizer)
         for scheduler in self._calls:

@@ -10,6 +10,7 @@ from torch import nn
 from gputune._hook.modules import Treatment
 from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, map_tensors, replace
+from gputune._hook.session import CannotChange
 
 CHANNELS_LAST = "torch.channels_last"
 CUDNN_BENCHMARK = "torch.cudnn_benchmark"
@@ -62,6 +63,13 @@ class CudnnBenchmark(Treatment):
         if torch.backends.cudnn.is_available():  # whether torch was built with it; no device is asked
             hook.optimizers.after_step.append(lambda optimizer: self._set())
             hook.modules.treatments.append(self)
+            hook.changes[CUDNN_BENCHMARK] = self._change
+
+    def _change(self, value: bool) -> None:
+        self._value = bool(value)
+        if self._is_on_cuda:
+            self._set()
+            self._session.apply(CUDNN_BENCHMARK)
 
     def prepare(self, module: nn.Module) -> None:
         if next(module.parameters()).device.type == "cuda":
@@ -86,6 +94,7 @@ class Attention:
         self._wanted = _WANTED[hook.session.value(SDPA)]
         self._original: Any = None
         self._wrapper: Any = None
+        self._is_called = False
 
     def install(self, hook: Hook) -> None:
         functional = nn.functional
@@ -96,16 +105,29 @@ class Attention:
         if self._wanted == "cudnn" and not hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
             hook.session.reject(SDPA, f"torch {torch.__version__} has no attention of cuDNN, which came with 2.5")
             return
-        for kernel in _KERNELS:
-            enable = getattr(torch.backends.cuda, f"enable_{kernel}_sdp", None)
-            if enable is not None:
-                enable(kernel == self._wanted)
+        self._choose()
+        hook.changes[SDPA] = self._change
         self._original = replace(functional, "scaled_dot_product_attention", self._around_attention)
         self._wrapper = functional.scaled_dot_product_attention
         hook.steps.checks.append(self._restore)
 
+    def _choose(self) -> None:
+        for kernel in _KERNELS:
+            enable = getattr(torch.backends.cuda, f"enable_{kernel}_sdp", None)
+            if enable is not None:
+                enable(kernel == self._wanted)
+
+    def _change(self, value: str) -> None:
+        if not hasattr(torch.backends.cuda, f"enable_{_WANTED[value]}_sdp"):
+            raise CannotChange(f"torch {torch.__version__} cannot choose the attention of {value}")
+        self._wanted = _WANTED[value]
+        self._choose()
+        if self._is_called:
+            self._session.apply(SDPA)
+
     def _around_attention(self, original: Function) -> Function:
         def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+            self._is_called = True
             self._session.apply(SDPA)
             return original(*args, **kwargs)
 

@@ -23,3 +23,7 @@ class Facts:
             return
         self._said[name] = value
         self._session.send_soon([("fact", {"name": name, "value": value})], -math.inf)
+
+    def forget(self) -> None:
+        """What is so may be otherwise from here on: all of it is said again."""
+        self._said.clear()

@@ -46,6 +46,11 @@ class Graphs:
             replace(kind, "capture_end", self._around_end)
             replace(kind, "replay", self._around_replay)
 
+    @property
+    def are_captured(self) -> bool:
+        """Whether there is any."""
+        return len(self._held) > 0
+
     def takes_loss(self, loss: torch.Tensor) -> bool:
         """Whether a loss is one of each replay, and none of now."""
         if self._captured is not None:

@@ -12,6 +12,7 @@ from gputune._client import Reporter
 from gputune._hook import experiment, imports, observer
 from gputune._hook.by_hand import ByHand
 from gputune._hook.import_times import TIMES
+from gputune._hook.live import Live
 from gputune._hook.parts import Hook
 from gputune._hook.targets import TARGETS
 
@@ -30,6 +31,8 @@ def install(probe: dict[str, Any]) -> None:
     hook.steps.checks.append(lambda: hook.facts.say("import_seconds", TIMES.take()))
     if probe.get("imports"):
         hook.steps.checks.append(lambda: _tell_imports(folder))
+    if hook.is_live:
+        Live(hook).install()
     for target in TARGETS:
         if target.name in hook.session.settings:
             hook.steps.reasons[target.name] = target.nothing

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as dataloader_module
 
-from gputune._hook import dataset_watch, devices, loader_kinds, samples
+from gputune._hook import dataset_watch, devices, loader_kinds, renewal, samples
 from gputune._hook.batches import tensors_in
 from gputune._hook.experiment import LOADER_ONLY, REPLAY, Experiment
 from gputune._hook.facts import Facts
@@ -22,12 +22,17 @@ from gputune._hook.loader_settings import LoaderSettings, is_training
 from gputune._hook.marks import Marks
 from gputune._hook.patching import Function, replace
 from gputune._hook.replaying import Kept, ReplayIterator
-from gputune._hook.session import Session
+from gputune._hook.session import CannotChange, Session
 from gputune._hook.stopping import Stopping
 from gputune._hook.timeline import Phases
 
 #: Batches that a wrapper may fetch ahead of the step that uses them: Accelerate and Lightning fetch one.
 _LONGEST_LOOKAHEAD = 2
+
+_UNKNOWN = (
+    "the DataLoader that trains was not recognised as such before it was used; "
+    'make it with shuffle=True, or pass the setting to the script (apply = "arg", or gputune.config())'
+)
 
 _numbers = itertools.count()
 
@@ -60,6 +65,14 @@ class LoaderState:
         self.iterator: Callable[[], Any] = lambda: None  # the last
         self.kept: Optional[Kept] = None  # batches that are replayed
         self.numbers: Any = array("d", bytes(8 * dataset_watch.LENGTH))  # of its data set, as far as it is loaded here
+
+    def begin_anew(self) -> None:
+        """It is to be set otherwise. Batches that a wrapper has fetched ahead are still to come."""
+        self.touched.clear()
+        self.reasons.clear()
+        self.before = {}
+        self.counter = samples.BatchCounter()
+        self.begun_at, self.first_batch_seconds, self.batch = time.perf_counter(), None, None
 
 
 def _said(loader: Any) -> dict[str, Any]:
@@ -102,6 +115,7 @@ class Loaders:
 
     def install(self) -> None:
         samples.install()
+        renewal.install()
         replace(DataLoader, "__init__", self._around_init)
         replace(DataLoader, "__iter__", self._around_iter)
         loader_kinds.watch({"__init__": self._around_init, "__iter__": self._around_iter})
@@ -155,10 +169,11 @@ class Loaders:
             if self.watch is not None:
                 self.watch.numbers = state.numbers
             waited_from = self.phases.mark_wait()
-            batch = original(iterator)
+            source = renewal.source_of(iterator)
+            batch = original(source)
             self.phases.add_wait(waited_from)
             state.wait_seconds += clock() - begin
-            size = state.counter.count(iterator, batch, state.batch_size)
+            size = state.counter.count(source, batch, state.batch_size)
             if state.batch is None:
                 self._look_at_first(batch, state, size)
             self._pulls += 1
@@ -242,7 +257,7 @@ class Loaders:
     def worker_pids(self) -> list[int]:
         """The workers of the training loader."""
         iterator = None if self._training is None else self._training.iterator()
-        workers = getattr(iterator, "_workers", ())
+        workers = () if iterator is None else getattr(renewal.source_of(iterator), "_workers", ())
         return [worker.pid for worker in workers if worker.pid is not None]
 
     def say_facts(self, facts: Facts) -> None:
@@ -258,6 +273,25 @@ class Loaders:
         facts.say("loader.batch_pinned", is_pinned)
         facts.say("loader.first_batch_seconds", state.first_batch_seconds)
 
+    def renew(self) -> None:
+        """The training loader takes the settings anew, and goes on with the same data."""
+        state = self._training
+        loader = None if state is None else state.loader()
+        if state is None or loader is None:
+            raise CannotChange(_UNKNOWN)
+        if any(other.before and other is not state for other in self._alive):
+            raise CannotChange("more than one DataLoader trains")
+        iterator, size = state.iterator(), self._batch_size_of(loader)
+        rest = renewal.begin(iterator if iterator is not None else loader._iterator)
+        self._settings.restore(loader, state.before)
+        self._settings = LoaderSettings(self._session)
+        state.begin_anew()
+        self._set(loader, state)
+        state.said, state.batch_size = _said(loader), self._batch_size_of(loader)
+        if iterator is not None:
+            renewal.finish(iterator, loader, rest, size == state.batch_size)
+        self._say_taken(state)
+
     def _look_at_first(self, batch: Any, state: LoaderState, samples_in_it: Optional[int]) -> None:
         """Size and kind of memory of a loader's first batch."""
         if state.begun_at is not None:
@@ -272,15 +306,19 @@ class Loaders:
         state.has_gradients = state.has_gradients or torch.is_grad_enabled()
         if self._may_train(state):
             self._set(loader, state)
-        sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
-        size = getattr(sampler, "batch_size", None)
-        state.batch_size = size if isinstance(size, int) else None
+        state.batch_size = self._batch_size_of(loader)
         if not self._is_first_step_over:
             return
         if state is self._training or self._may_train(state):
             self._marks.note("epoch")
         elif not state.has_evidence or not torch.is_grad_enabled():
             self._marks.note("evaluation")
+
+    @staticmethod
+    def _batch_size_of(loader: Any) -> Optional[int]:
+        sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+        size = getattr(sampler, "batch_size", None)
+        return size if isinstance(size, int) else None
 
     def _may_train(self, state: LoaderState) -> bool:
         """Whether a loader that is iterated now trains, by what it is and not by what it yields.
@@ -361,11 +399,7 @@ class Loaders:
             elif target in training.reasons:
                 self._session.explain(target, training.reasons[target])
             else:
-                self._session.explain(
-                    target,
-                    "the DataLoader that trains was not recognised as such before it was used; "
-                    'make it with shuffle=True, or pass the setting to the script (apply = "arg", or gputune.config())',
-                )
+                self._session.explain(target, _UNKNOWN)
 
 
 def _reference(value: Any) -> Callable[[], Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from typing import Any
 
 import torch
@@ -18,6 +20,8 @@ class Memory:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._module: Any = None
+        self._retries: dict[int, int] = {}
+        """Of each device, what does not count: it was with other settings."""
 
     def begin(self, device: torch.device) -> None:
         """The training runs on this device."""
@@ -40,7 +44,34 @@ class Memory:
                 reserved=stats["reserved_bytes.all.peak"],
                 other=max(total - free - held, 0),
                 capacity=total,
-                # An error that the script caught and went on from means "does not fit" as much as a retry.
-                retries=stats.get("num_alloc_retries", 0) + stats.get("num_ooms", 0),
+                retries=_retries(stats) - self._retries.get(device, 0),
             )
             module.reset_peak_memory_stats(device)
+
+    def begin_anew(self) -> None:
+        """What was needed so far is given back, and no part of the peaks from here on."""
+        gc.collect()
+        module = self._module
+        if module is None:
+            _trim()
+            return
+        if hasattr(module, "empty_cache"):
+            module.empty_cache()
+        for device in range(module.device_count()):
+            stats = module.memory_stats(device)
+            self._retries[device] = _retries(stats)
+            if stats.get("reserved_bytes.all.current", 0) > 0:
+                module.reset_peak_memory_stats(device)
+
+
+def _retries(stats: Any) -> int:
+    """An error that the script caught and went on from means "does not fit" as much as a retry."""
+    return int(stats.get("num_alloc_retries", 0) + stats.get("num_ooms", 0))
+
+
+def _trim() -> None:
+    """Has the C library give free memory back to the system (malloc_trim(3)), where it can."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError):
+        pass

@@ -32,6 +32,7 @@ class Observer:
         self._communication = Communication(hook.phases)
         self._rank = 0
         self._reported_at = 0.0
+        self._is_anew = False  # a step with other settings is to come
         self._first = (0, 0.0, 0.0)  # step, wall time and time of this thread, where counting began
 
     def install(self) -> None:
@@ -40,6 +41,7 @@ class Observer:
         self._hook.steps.in_backward = self._communication.in_backward
         self._hook.steps.edges.append(self._at_edge)
         self._hook.steps.checks.append(self._at_first_step)
+        self._hook.steps.beginnings.append(self._begin_anew)
 
     def _at_first_step(self) -> None:
         self._rank = rank_and_ranks()[0]
@@ -50,6 +52,12 @@ class Observer:
             self.say_model()
             self._hook.phases.changed.append(lambda device: self.say_model())
             self._hook.loaders.say_facts(self._facts)
+
+    def _begin_anew(self) -> None:
+        self._facts.forget()
+        self._reported_at = time.perf_counter()
+        self._first = (self._hook.steps.number, self._reported_at, time.thread_time())
+        self._is_anew = True
 
     def say_model(self) -> None:
         """What does not change any more."""
@@ -73,6 +81,9 @@ class Observer:
 
     def _at_edge(self, is_last: bool) -> None:
         now = time.perf_counter()
+        if self._is_anew:
+            self._is_anew = False
+            self.say_model()
         if not is_last and now - self._reported_at < _REPORT_SECONDS:
             return
         self._reported_at = now

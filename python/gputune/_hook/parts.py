@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 from gputune._hook.backward import Backward
 from gputune._hook.errors import Errors
@@ -24,6 +24,8 @@ class Hook:
 
     def __init__(self, probe: dict[str, Any]) -> None:
         self.session = Session(probe)
+        self.is_live = bool(probe.get("live"))
+        """Whether settings may change while the process trains."""
         self._marks = Marks()
         self.phases = Phases()
         stopping = Stopping()
@@ -36,6 +38,9 @@ class Hook:
         self.modules = Modules(self.phases, self.steps, self._marks)
         self._transfers = Transfers(self.phases)
         self._errors = Errors(self.session, stopping)
+        self.stopping = stopping
+        self.changes: dict[str, Callable[[Any], None]] = {}
+        """What gives a target another value between two steps."""
 
     def install(self) -> None:
         parts = (self._errors, self._marks, self.loaders, self._transfers, self.backward, self.modules, self.optimizers)

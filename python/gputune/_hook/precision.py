@@ -17,6 +17,7 @@ from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, map_tensors, replace
 from gputune._hook.replaying import tensors_in
 from gputune._hook.scaling import LossScaling
+from gputune._hook.session import CannotChange
 
 PRECISION = "torch.precision"
 
@@ -46,6 +47,23 @@ class Precision(Treatment):
         self._hook.modules.treatments.append(self)
         self._hook.phases.changed.append(lambda device: self._judge())
         self._hook.steps.checks.append(self._judge)
+        self._hook.changes[PRECISION] = self._change
+
+    def _change(self, value: str) -> None:
+        """Between two steps. A scale of the loss is there from the first step on, or never."""
+        if "fp16" in (value, self._value):
+            raise CannotChange("fp16 needs a GradScaler, which a script makes when it starts")
+        self._value, self._dtype = value, _DTYPES[value]
+        self._ran_on.clear()
+        self._refusals.clear()
+        kind = self._kind or "cpu"
+        self._set_tf32()
+        reason = self._refusal(kind)
+        if reason is not None:
+            self._refusals[kind] = reason
+            self._judge()
+        elif self._dtype is None:
+            self._note_run(kind)
 
     def prepare(self, module: nn.Module) -> None:
         """What the device can is judged when it is known to be the one that trains: the module may move on."""

@@ -22,14 +22,16 @@ class Setting:
     value: Any
 
 
+class CannotChange(Exception):
+    """Why settings cannot be changed while this process trains."""
+
+
 class Session:
     """One process in a probe."""
 
     def __init__(self, probe: dict[str, Any]) -> None:
         self.seed: Optional[int] = probe.get("seed")
-        self.settings = {
-            target: Setting(str(setting["parameter"]), setting["value"]) for target, setting in probe["apply"].items()
-        }
+        self.settings = _settings(probe["apply"])
         for target, value in settings_of(probe).items():
             if not target.startswith("env."):
                 self.settings[target] = Setting(target, value)
@@ -87,6 +89,18 @@ class Session:
             if self.is_checked:
                 self._say_applied(target)
 
+    def change(self, apply: dict[str, dict[str, Any]]) -> set[str]:
+        """Takes other settings; returns the targets that are set otherwise from here on, or no more."""
+        before, self.settings = self.settings, _settings(apply)
+        changed = {target for target in {*before, *self.settings} if before.get(target) != self.settings.get(target)}
+        kept = self._applied - changed
+        self._applied.clear()
+        self._failed.clear()
+        self._reasons.clear()
+        for target in kept:
+            self.apply(target)
+        return changed
+
     def explain(self, target: str, reason: str) -> None:
         """Keeps why a target could not take effect, for the case that it does not later."""
         self._reasons[target] = reason
@@ -126,6 +140,10 @@ class Session:
     def _say_applied(self, target: str) -> None:
         if rank_and_ranks()[0] == 0:
             self.send("applied", target=target)
+
+
+def _settings(apply: dict[str, dict[str, Any]]) -> dict[str, Setting]:
+    return {target: Setting(str(setting["parameter"]), setting["value"]) for target, setting in apply.items()}
 
 
 def _text(value: Any) -> str:

@@ -78,6 +78,8 @@ class Steps:
         self.graphs = Graphs(self.add_loss, self._end_replayed)
         self.edges: list[Callable[[bool], None]] = []
         """Called at window edges, and with `True` at the end."""
+        self.beginnings: list[Callable[[], None]] = []
+        """Called where steps with other settings begin."""
         self.in_backward: Callable[[], Optional[float]] = lambda: None
         """Seconds of a step that backward waits for other ranks."""
         self._is_told = False  # what there is to tell at the end
@@ -205,6 +207,30 @@ class Steps:
             self._is_told = True
             self._at_edge(True)
         self._session.flush()
+
+    def settle(self) -> None:
+        """Between two steps: waits for the device, and reports all that is over."""
+        if self._pending:
+            last = self._pending[-1]
+            last.clock.wait(last.end)
+        self._report()
+        self._memory.report()
+        self._at_edge(False)
+
+    def go_on(self) -> None:
+        """After a pause between two steps, which belongs to none of them."""
+        self._phases.restart()
+        self._phases.take()
+        self._last_time = None
+        self._edge = -math.inf
+
+    def begin_anew(self) -> None:
+        """The next step is the first with other settings."""
+        self._computed = (0, 0.0)
+        self._losses.want()
+        self._memory.begin_anew()
+        for begin in self.beginnings:
+            begin()
 
     def _at_edge(self, is_last: bool) -> None:
         self._waited = self.in_backward() or 0.0

@@ -28,6 +28,8 @@ class Stopping:
     def __init__(self) -> None:
         self.is_ordered = False
         self.flush: Callable[[], None] = lambda: None
+        self.between: Callable[[], None] = lambda: None
+        """Does what else is ordered between two steps, which may be to wait."""
         self.is_leaving = False
         self._looked_at = 0.0
         self._begin: Optional[tuple[int, float]] = None
@@ -37,8 +39,10 @@ class Stopping:
 
     def between_steps(self, now: float) -> None:
         """Looks for the order where no step ends, now and then; ranks of a job wait for the end of their step."""
-        if now - self._looked_at >= 5 * _LOOK_SECONDS and self._is_wanted(now) and rank_and_ranks()[1] == 1:
-            self.leave()
+        if not self.is_ordered and now - self._looked_at >= 5 * _LOOK_SECONDS:
+            self._look(now)
+            if self.is_ordered and rank_and_ranks()[1] == 1:
+                self.leave()
 
     def after_step(self, step: int, now: float) -> None:
         """Looks for the order at the end of a step."""
@@ -48,17 +52,18 @@ class Stopping:
         rank, ranks = self._ranks
         if ranks > 1:
             self._looked_at = -math.inf  # with each step, lest one rank goes on when the others leave
-        if not self._is_wanted(now):
+        if not self.is_ordered and now - self._looked_at >= _LOOK_SECONDS:
+            self.between()
+            self._look(now)
+        if not self.is_ordered:
             return
         if ranks == 1 or step >= self._agreed_step(rank, step, now):
             self.leave()
 
-    def _is_wanted(self, now: float) -> bool:
-        if not self.is_ordered and now - self._looked_at >= _LOOK_SECONDS:
-            self._looked_at = now
-            reporter = Reporter.current()
-            self.is_ordered = reporter is not None and reporter.order() == "stop"
-        return self.is_ordered
+    def _look(self, now: float) -> None:
+        self._looked_at = now
+        reporter = Reporter.current()
+        self.is_ordered = reporter is not None and reporter.is_stopped()
 
     def leave(self) -> None:
         """Ends the run, which has told what it was asked for."""

@@ -12,7 +12,7 @@ use crate::probe::{
 fn step(folder: &Path, settings: &[(&str, Value)]) -> (StepTemplate, Settings) {
     let applied = settings.iter().map(|(name, _)| {
         let target = Target::parse(name).unwrap();
-        Applied { parameter: name.replace('.', "_"), name: (*name).to_owned(), target }
+        Applied { parameter: name.replace('.', "_"), name: (*name).to_owned(), target, argument: None }
     });
     let step = StepTemplate {
         command: ["python3", "train.py"].map(Template::parse).to_vec(),

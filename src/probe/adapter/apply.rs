@@ -12,6 +12,9 @@ pub struct Applied {
     pub name: String,
     /// The target.
     pub target: &'static Target,
+    /// The option by which the script takes the setting itself when it starts, such as `--batch-size`. Then the target
+    /// only changes it later, in a process that trains.
+    pub argument: Option<String>,
 }
 
 /// The ways in which settings reach the script besides its command, environment and files.
@@ -31,25 +34,41 @@ const ALLOCATOR_VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLO
 impl Applied {
     /// The environment variables that it sets.
     pub fn variables(&self) -> Vec<&str> {
-        match (self.target.by, self.name.strip_prefix("env.")) {
+        match (self.by(), self.name.strip_prefix("env.")) {
             (By::Environment, Some(variable)) => vec![variable],
             (By::Environment, None) => ALLOCATOR_VARIABLES.to_vec(),
             (By::Hook(_) | By::Argument, _) => Vec::new(),
         }
     }
 
+    /// What sets it when a process starts.
+    pub fn by(&self) -> By {
+        if self.argument.is_some() { By::Argument } else { self.target.by }
+    }
+
     /// What it sets, as tables and messages show it.
     pub fn shown(&self) -> String {
-        if self.target.by == By::Argument { self.option() } else { self.name.clone() }
+        if self.by() == By::Argument { self.option() } else { self.name.clone() }
     }
 
     fn option(&self) -> String {
-        format!("--{}", self.parameter)
+        self.argument.clone().unwrap_or_else(|| format!("--{}", self.parameter))
     }
 
-    /// Whether the hook sets it.
+    /// Its words behind the command; an option that ends in `=` is one word with the setting.
+    fn words(&self, value: &Value) -> Vec<String> {
+        let option = self.option();
+        match value {
+            value if option.ends_with('=') => vec![format!("{option}{value}")],
+            Value::Bool(false) => Vec::new(),
+            Value::Bool(true) => vec![option],
+            value => vec![option, value.to_string()],
+        }
+    }
+
+    /// Whether the hook sets it when a process starts.
     pub fn is_by_hook(&self) -> bool {
-        matches!(self.target.by, By::Hook(_))
+        matches!(self.by(), By::Hook(_))
     }
 }
 
@@ -75,7 +94,13 @@ impl Apply {
         active.filter(|(_, value)| !value.is_as_it_is())
     }
 
-    /// What the hook applies under these settings.
+    /// The parameters that the script takes by an option when it starts, with their options.
+    pub fn arguments_of_parameters(&self) -> Vec<(String, String)> {
+        let with_option = |applied: &Applied| Some((applied.parameter.clone(), applied.argument.clone()?));
+        self.applied.iter().filter_map(with_option).collect()
+    }
+
+    /// What the hook applies under these settings when a process starts.
     pub fn by_hook<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = (&'a Applied, &'a Value)> {
         self.active(settings).filter(|(applied, _)| applied.is_by_hook())
     }
@@ -107,15 +132,13 @@ impl Apply {
 
     /// Arguments behind the command for these settings.
     pub fn arguments(&self, settings: &Settings) -> Vec<String> {
-        let arguments = |(applied, value): (&Applied, &Value)| {
-            let option = applied.option();
-            match value {
-                Value::Bool(false) => Vec::new(),
-                Value::Bool(true) => vec![option],
-                value => vec![option, value.to_string()],
-            }
-        };
-        self.active(settings).filter(|(applied, _)| applied.target.by == By::Argument).flat_map(arguments).collect()
+        let by_argument = self.active(settings).filter(|(applied, _)| applied.by() == By::Argument);
+        by_argument.flat_map(|(applied, value)| applied.words(value)).collect()
+    }
+
+    /// What the hook has to apply in a process that trains already, so that these settings hold.
+    pub fn in_session<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = (&'a Applied, &'a Value)> {
+        self.active(settings).filter(|(applied, _)| matches!(applied.target.by, By::Hook(_)))
     }
 
     /// Returns why these settings cannot be applied: a derived value is not one that its target accepts.
@@ -145,6 +168,7 @@ mod tests {
             parameter: (*parameter).to_owned(),
             name: (*name).to_owned(),
             target: Target::parse(name).unwrap(),
+            argument: None,
         });
         Apply { applied: applied.collect(), ..Apply::default() }
     }

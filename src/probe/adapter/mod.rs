@@ -13,7 +13,7 @@ pub use apply::{Applied, Apply};
 pub use by_hand::{Arguments, ByHand, Line, Names, OwnCall, Spot, python as python_literal};
 pub(in crate::probe) use python::START_ZYGOTE;
 pub use python::{FILES, install};
-pub use target::{Accepts, By, Literal, Numerics, TARGETS, Target, TargetError};
+pub use target::{Accepts, By, Literal, Needs, Numerics, TARGETS, Target, TargetError};
 
 /// A way to reach into an unchanged script.
 #[derive(Debug, PartialEq, Eq)]

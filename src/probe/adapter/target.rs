@@ -14,6 +14,8 @@ pub struct Target {
     pub accepts: Accepts,
     /// What sets it.
     pub by: By,
+    /// What another setting needs.
+    pub needs: Needs,
     /// Whether it changes the numerical results.
     pub numerics: Numerics,
     /// How device memory follows it; `None` where that depends on the parameter's name.
@@ -40,6 +42,42 @@ pub enum By {
     Environment,
     /// gputune, by an argument behind the command.
     Argument,
+}
+
+/// What another setting of a target needs, where a process trains already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// A new process: it takes effect while the script starts.
+    NewProcess,
+    /// A new iterator of the training loader, in the same process.
+    NewLoader,
+    /// The end of a step. From and to these settings it needs a new process all the same.
+    BetweenSteps {
+        /// The settings.
+        unless: &'static [&'static str],
+    },
+}
+
+impl Needs {
+    /// Returns the part of a setting that cannot be changed while a process trains; `None` where all of it can.
+    pub fn fixed(self, value: &Value) -> Option<&Value> {
+        match self {
+            Self::NewProcess => Some(value),
+            Self::NewLoader => None,
+            Self::BetweenSteps { unless } => {
+                Some(value).filter(|value| matches!(value, Value::Text(text) if unless.contains(&text.as_str())))
+            }
+        }
+    }
+
+    /// It in words, for tables.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::NewProcess => "a new process",
+            Self::NewLoader => "a new iterator of the loader",
+            Self::BetweenSteps { .. } => "the end of a step",
+        }
+    }
 }
 
 /// Whether a target changes the numerical results.
@@ -169,6 +207,7 @@ pub const TARGETS: &[Target] = &[
         about: "samples in a batch of the training loader",
         accepts: Accepts::Integers { least: 1 },
         by: TORCH,
+        needs: Needs::NewLoader,
         numerics: Numerics::Other,
         memory: Some(MemoryRole::Grows),
         by_hand: by_hand::BATCH_SIZE,
@@ -178,6 +217,7 @@ pub const TARGETS: &[Target] = &[
         about: "processes that load data; 0 loads in the training process",
         accepts: Accepts::Integers { least: 0 },
         by: TORCH,
+        needs: Needs::NewLoader,
         // Random augmentation draws from one generator per worker.
         numerics: Numerics::Other,
         memory: Some(MemoryRole::Same),
@@ -188,6 +228,7 @@ pub const TARGETS: &[Target] = &[
         about: "whether batches are put into page-locked memory",
         accepts: Accepts::Booleans,
         by: TORCH,
+        needs: Needs::NewLoader,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Same),
         by_hand: by_hand::PIN_MEMORY,
@@ -197,6 +238,7 @@ pub const TARGETS: &[Target] = &[
         about: "batches that each worker loads in advance",
         accepts: Accepts::Integers { least: 1 },
         by: TORCH,
+        needs: Needs::NewLoader,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Same),
         by_hand: by_hand::PREFETCH_FACTOR,
@@ -206,6 +248,7 @@ pub const TARGETS: &[Target] = &[
         about: "whether workers live on from epoch to epoch",
         accepts: Accepts::Booleans,
         by: TORCH,
+        needs: Needs::NewLoader,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Same),
         by_hand: by_hand::PERSISTENT_WORKERS,
@@ -215,6 +258,7 @@ pub const TARGETS: &[Target] = &[
         about: "the type of matrix products and convolutions: autocast and TF32 as one setting",
         accepts: Accepts::Names(&["fp32", "tf32", "bf16", "fp16"]),
         by: TORCH,
+        needs: Needs::BetweenSteps { unless: &["fp16"] },
         numerics: Numerics::Changed(Literal::Text("fp32")),
         memory: Some(MemoryRole::Unknown),
         by_hand: by_hand::PRECISION,
@@ -224,6 +268,7 @@ pub const TARGETS: &[Target] = &[
         about: "whether the model is compiled, and in which mode",
         accepts: Accepts::Names(&["off", "default", "reduce-overhead", "max-autotune"]),
         by: TORCH,
+        needs: Needs::NewProcess,
         numerics: Numerics::Changed(Literal::Text("off")),
         memory: Some(MemoryRole::Unknown),
         by_hand: by_hand::COMPILE,
@@ -233,6 +278,7 @@ pub const TARGETS: &[Target] = &[
         about: "whether images lie in memory with their channels last",
         accepts: Accepts::Booleans,
         by: TORCH,
+        needs: Needs::NewProcess,
         numerics: Numerics::Changed(Literal::Bool(false)),
         memory: Some(MemoryRole::Unknown),
         by_hand: by_hand::CHANNELS_LAST,
@@ -242,6 +288,7 @@ pub const TARGETS: &[Target] = &[
         about: "whether cuDNN tries its algorithms and keeps the fastest",
         accepts: Accepts::Booleans,
         by: TORCH,
+        needs: Needs::BetweenSteps { unless: &[] },
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
         by_hand: by_hand::CUDNN_BENCHMARK,
@@ -251,6 +298,7 @@ pub const TARGETS: &[Target] = &[
         about: "whether the optimizer updates all weights in one kernel",
         accepts: Accepts::Booleans,
         by: TORCH,
+        needs: Needs::NewProcess,
         numerics: Numerics::Changed(Literal::Bool(false)),
         memory: Some(MemoryRole::Unknown),
         by_hand: by_hand::FUSED_OPTIMIZER,
@@ -260,6 +308,7 @@ pub const TARGETS: &[Target] = &[
         about: "the kernel of scaled dot-product attention",
         accepts: Accepts::Names(&["flash", "memory-efficient", "math", "cudnn"]),
         by: TORCH,
+        needs: Needs::BetweenSteps { unless: &[] },
         numerics: Numerics::Changed(Literal::Text("math")),
         memory: Some(MemoryRole::Unknown),
         by_hand: by_hand::SDPA,
@@ -269,6 +318,7 @@ pub const TARGETS: &[Target] = &[
         about: "pieces that a batch is worked through in before the optimizer's step",
         accepts: Accepts::Integers { least: 1 },
         by: TORCH,
+        needs: Needs::NewLoader,
         numerics: Numerics::Other,
         memory: Some(MemoryRole::Unknown),
         by_hand: by_hand::GRAD_ACCUMULATION,
@@ -278,6 +328,7 @@ pub const TARGETS: &[Target] = &[
         about: "whether activations are computed again in the backward pass instead of being kept",
         accepts: Accepts::Booleans,
         by: TORCH,
+        needs: Needs::NewProcess,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
         by_hand: by_hand::CHECKPOINT,
@@ -287,6 +338,7 @@ pub const TARGETS: &[Target] = &[
         about: "the settings of torch's caching allocator",
         accepts: Accepts::AllocatorConfig(&["default", "expandable-segments"]),
         by: By::Environment,
+        needs: Needs::NewProcess,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
         by_hand: by_hand::COMMAND,
@@ -296,6 +348,7 @@ pub const TARGETS: &[Target] = &[
         about: "the environment variable NAME",
         accepts: Accepts::Anything,
         by: By::Environment,
+        needs: Needs::NewProcess,
         numerics: Numerics::Other,
         memory: None,
         by_hand: by_hand::COMMAND,
@@ -305,6 +358,7 @@ pub const TARGETS: &[Target] = &[
         about: "an argument behind the command: `--name VALUE`; of a boolean `--name` where it is true",
         accepts: Accepts::Anything,
         by: By::Argument,
+        needs: Needs::NewProcess,
         numerics: Numerics::Other,
         memory: None,
         by_hand: by_hand::COMMAND,

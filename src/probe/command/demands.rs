@@ -7,10 +7,10 @@ use super::super::heard::Asked;
 use super::super::orders::Ending;
 use super::super::ranks::Attendance;
 use super::super::template::StepTemplate;
-use super::{CommandStep, Experiment, Job, Mode, ProbeError, Rate, Run};
+use super::{CommandStep, Experiment, Job, Mode, ProbeError, Rate, Session};
 use crate::model::{Expression, Failure, Outcome, Settings};
 
-impl Run<'_> {
+impl Session {
     /// Returns the outcome if a measurement does not count because a demand is not met.
     pub(super) fn unmet(&self, last_lines: &[String]) -> Option<Outcome> {
         let failure =
@@ -53,6 +53,13 @@ pub(super) fn explained(mut outcome: Outcome, silence: Option<String>) -> Outcom
         failure.reason += &format!("; {silence}");
     }
     outcome
+}
+
+/// What the spec asks of a process that trains already and is given this config.
+pub(super) fn asked_in_session(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeError> {
+    let targets = step.template.apply.in_session(job.settings);
+    let targets = targets.map(|(applied, _)| (applied.name.clone(), applied.parameter.clone())).collect();
+    Ok(Asked { targets, ..asked(step, job)? })
 }
 
 /// What the spec asks of the step, for one config.

@@ -1,14 +1,14 @@
 //! Ends a probe: asks its processes to end, then ends them, and waits for their last output and events.
 
 use std::ops::ControlFlow;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use super::super::hang;
 use super::super::heard::Message;
-use super::super::protocol::Event;
+use super::super::protocol::{Event, Order};
 use super::verdict::Verdict;
-use super::{ProbeError, Run, Watch};
+use super::{ProbeError, Session, Watch};
 
 /// How long output and events may lag behind the end of the processes.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -26,16 +26,11 @@ enum Haste {
     Now,
 }
 
-impl Run<'_> {
+impl Session {
     /// Ends all processes of the probe and waits for their last output and events.
     ///
     /// Keeps asking the caller meanwhile: if the caller stops the search, the rest of the grace time is skipped.
-    pub(super) fn end(
-        &mut self,
-        messages: &Receiver<Message>,
-        verdict: &Verdict,
-        watch: Watch<'_>,
-    ) -> Result<(), ProbeError> {
+    pub(super) fn close(&mut self, verdict: &Verdict, watch: Watch<'_>) -> Result<(), ProbeError> {
         // If the caller stopped the probe, there is no need to ask again.
         let mut haste = Haste::None;
         let is_asked = matches!(verdict, Verdict::Interrupted);
@@ -48,18 +43,18 @@ impl Run<'_> {
         let counts = matches!(verdict, Verdict::Exited);
         let deadline = Instant::now() + self.time_to_end(verdict);
         while haste == Haste::None && !self.has_ended() && Instant::now() < deadline {
-            self.hear_late(messages, counts)?;
+            self.hear_late(counts)?;
             haste = if asks(self) { Haste::Now } else { haste };
         }
-        self.end_processes(messages, counts, haste, &mut asks)?;
+        self.end_processes(counts, haste, &mut asks)?;
         self.supervised = None;
         self.host.clean();
         self.socket.close();
         let deadline = Instant::now() + LAST_WORDS;
         while !(self.output.is_finished() && self.socket.is_drained()) && Instant::now() < deadline && !asks(self) {
-            self.hear_late(messages, counts)?;
+            self.hear_late(counts)?;
         }
-        while let Ok(message) = messages.try_recv() {
+        while let Some(message) = self.waiting_message() {
             self.hear_last(message, counts)?;
         }
         if !self.heard.survivors.is_empty() {
@@ -96,11 +91,11 @@ impl Run<'_> {
 
     /// Returns how long the command may take to end by itself.
     fn time_to_end(&self, verdict: &Verdict) -> Duration {
-        let grace_time = self.job.limits.grace_time;
+        let grace_time = self.task.limits.grace_time;
         if self.heard.reported.is_some() {
             // While it ends, the command may print more about the error.
             grace_time.min(LAST_WORDS)
-        } else if verdict.is_good() && self.heard.any_step() && self.socket.order_stop() {
+        } else if verdict.is_good() && self.heard.any_step() && self.socket.order(&Order::Stop) {
             // A step that ends by itself does so between two steps and leaves nothing half done.
             grace_time
         } else {
@@ -112,17 +107,16 @@ impl Run<'_> {
     /// not answer.
     fn end_processes(
         &mut self,
-        messages: &Receiver<Message>,
         counts: bool,
         mut haste: Haste,
         asks: &mut dyn FnMut(&mut Self) -> bool,
     ) -> Result<(), ProbeError> {
-        let deadline = Instant::now() + self.job.limits.grace_time + LONGEST;
+        let deadline = Instant::now() + self.task.limits.grace_time + LONGEST;
         if let Some(supervised) = self.supervised.as_mut().filter(|_| !self.heard.is_clean) {
             supervised.stop(haste == Haste::Now);
         }
         while !self.heard.is_clean {
-            self.hear_late(messages, counts)?;
+            self.hear_late(counts)?;
             if haste == Haste::None && asks(self) {
                 haste = Haste::Now;
                 self.supervised.iter_mut().for_each(|supervised| supervised.stop(true));
@@ -137,8 +131,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn hear_late(&mut self, messages: &Receiver<Message>, counts: bool) -> Result<(), ProbeError> {
-        match messages.recv_timeout(Duration::from_millis(20)) {
+    fn hear_late(&mut self, counts: bool) -> Result<(), ProbeError> {
+        match self.next_message(Duration::from_millis(20)) {
             Ok(message) => self.hear_last(message, counts),
             Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => {

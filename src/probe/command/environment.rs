@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::super::classify::{self, missing_module, says_usage_error};
 use super::super::orders::Ending;
 use super::verdict::Verdict;
-use super::{ProbeError, Run};
+use super::{ProbeError, Session};
 use crate::model::{Failure, Outcome};
 
 const MODULE: &str = "this Python does not have it: activate its environment, or name the right Python in `command`, such as \
@@ -44,7 +44,7 @@ fn parts(word: &str) -> impl Iterator<Item = &str> {
     [word, name, value].into_iter().filter(|part| !part.is_empty())
 }
 
-impl Run<'_> {
+impl Session {
     /// Decides whether a command that ended by itself failed because of the environment: an error that ends the search,
     /// an outcome where only this config's words are wrong, or `None` if the environment is not to blame.
     pub(super) fn of_environment(&self, verdict: &Verdict, known: &KnownWords) -> Option<Result<Outcome, ProbeError>> {
@@ -71,7 +71,7 @@ impl Run<'_> {
             Ending::Exited(126 | 127) => error(classify::with_last_words(ending, &last_lines), PROGRAM),
             Ending::Exited(2) => {
                 // A command may require what the space sets; then it cannot be run as it is.
-                if self.job.config.is_as_it_is() {
+                if self.task.is_as_it_is {
                     let reason = classify::with_last_words(ending, &last_lines);
                     let reason = format!("it does not run as it is: {reason}; state what is run today in [baseline]");
                     return Some(Ok(Outcome::Rejected(Failure::new(reason))));

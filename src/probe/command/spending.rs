@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Effort, Job, Run};
+use super::{Effort, Job, Session};
 use crate::model::{Outcome, Spent, fact::IMPORT_SECONDS};
 
 /// The moments of a probe, and whether it was forked.
@@ -16,7 +16,7 @@ pub(super) struct Times {
     is_forked: bool,
 }
 
-impl Run<'_> {
+impl Session {
     pub(super) fn times(&self, ended: Instant) -> Times {
         let first_step = self.heard.first_step;
         Times { begin: self.begin, first_step, ended, over: Instant::now(), is_forked: self.is_forked }

@@ -153,6 +153,7 @@ impl CommandProber {
             effort: Effort::Probe,
             rival: None,
             experiment: None,
+            is_confirmed_later: false,
             limits: job.limits,
         };
         // Noise may spoil a run, so fork and fresh process take turns before they are called different.

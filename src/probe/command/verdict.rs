@@ -6,7 +6,7 @@ use super::super::classify::{self, Evidence, MemoryFacts};
 use super::super::heard::News;
 use super::super::orders::Ending;
 use super::super::writes;
-use super::{Effort, Mode, Rate, Run};
+use super::{Effort, Mode, Rate, Session};
 use crate::model::{Failure, MachineUse, Measurement, Memory, Outcome, fact::LOADER_RATE};
 
 impl From<News> for Verdict {
@@ -42,8 +42,8 @@ impl Verdict {
     }
 }
 
-impl Run<'_> {
-    pub(super) fn outcome(mut self, verdict: Verdict) -> Outcome {
+impl Session {
+    pub(super) fn outcome(&mut self, verdict: &Verdict) -> Outcome {
         let is_covered = self.writes.as_ref().is_some_and(|writes| writes.layout.is_some());
         let outcome = self.outcome_of(verdict);
         let mut outcome = if is_covered { of_layer(outcome) } else { outcome };
@@ -53,23 +53,25 @@ impl Run<'_> {
         self.gpu.explained(outcome)
     }
 
-    fn outcome_of(&mut self, verdict: Verdict) -> Outcome {
+    fn outcome_of(&mut self, verdict: &Verdict) -> Outcome {
         let last_lines = self.output.last_lines();
         let failure =
             |reason: String| Failure { reason, last_lines: classify::shown(&last_lines), ..Failure::default() };
-        let limits = self.job.limits;
+        let limits = self.task.limits;
         let stopped_itself = matches!(verdict, Verdict::Enough | Verdict::Loses);
         match verdict {
             Verdict::Interrupted => Outcome::Interrupted,
-            Verdict::Diverged(loss) => diverged(loss, &last_lines),
-            Verdict::HostMemory(reason) => Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) },
-            Verdict::Disturbed(reason) => Outcome::Disturbed(failure(reason)),
-            Verdict::ScratchFull(reason) => Outcome::Crashed(failure(reason)),
+            Verdict::Diverged(loss) => diverged(*loss, &last_lines),
+            Verdict::HostMemory(reason) => {
+                Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason.clone()) }
+            }
+            Verdict::Disturbed(reason) => Outcome::Disturbed(failure(reason.clone())),
+            Verdict::ScratchFull(reason) => Outcome::Crashed(failure(reason.clone())),
             Verdict::Ranks(reason) if self.host.oom_killed() => {
                 let reason = format!("{reason}; the kernel killed a process because memory ran out");
                 Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) }
             }
-            Verdict::Ranks(reason) => Outcome::Crashed(failure(reason)),
+            Verdict::Ranks(reason) => Outcome::Crashed(failure(reason.clone())),
             Verdict::Enough | Verdict::Loses | Verdict::TimeIsUp => match self.measured(&last_lines, stopped_itself) {
                 Some(Outcome::Measured(partial)) if matches!(verdict, Verdict::Loses) => Outcome::Pruned(partial),
                 Some(measured) => measured,
@@ -172,7 +174,7 @@ impl Run<'_> {
     }
 
     fn measured(&mut self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
-        if self.job.effort == Effort::Losses && self.heard.totals.has_first_losses() {
+        if self.task.effort == Effort::Losses && self.heard.totals.has_first_losses() {
             // A rate that is printed now and then may not have been printed yet.
             let first_losses = self.heard.totals.first_losses().to_vec();
             return Some(Outcome::Measured(Measurement { first_losses, ..Measurement::default() }));
@@ -205,10 +207,10 @@ impl Run<'_> {
     }
 }
 
-impl Run<'_> {
+impl Session {
     /// Returns the outcome of an experiment without training: facts, but no throughput.
     fn without_steps(&self, last_lines: &[String]) -> Option<Outcome> {
-        let trains = self.job.experiment.is_none_or(|experiment| experiment.mode != Mode::LoaderOnly);
+        let trains = self.task.mode != Some(Mode::LoaderOnly);
         if trains || self.heard.facts.numbered(LOADER_RATE).is_empty() {
             return None;
         }

@@ -18,6 +18,7 @@ use super::writes::{Protection, Writes};
 use super::{CommandStep, Job, Start, Watch};
 use crate::model::{Config, Measurement, Outcome, Settings, Spent};
 pub(super) use imports::Imports;
+pub(super) use proof::same_rate;
 use zygote::Setup;
 pub(super) use zygote::Zygote;
 

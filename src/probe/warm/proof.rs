@@ -13,15 +13,7 @@ const MEMORY_BYTES: f64 = 64e6;
 
 /// Compares two measurements of a config; the error says how they differ.
 pub(super) fn agree(fresh: &Measurement, warm: &Measurement) -> Result<(), String> {
-    let (Some(before), Some(now)) = (fresh.throughput, warm.throughput) else {
-        return Err("it was not measured".to_owned());
-    };
-    let widths = [before, now].map(|estimate| estimate.relative_half_width().unwrap_or(WIDEST));
-    let allowed = widths[0].hypot(widths[1]).clamp(NARROWEST, WIDEST);
-    let difference = now.value / before.value - 1.0;
-    if difference.abs() > allowed {
-        return Err(format!("its throughput was {:+.1} %", difference * 100.0));
-    }
+    same_rate(fresh, warm)?;
     if let (Some(before), Some(now)) = (fresh.memory.peak_bytes, warm.memory.peak_bytes) {
         #[expect(clippy::cast_precision_loss, reason = "bytes of memory are far below 2^52")]
         let (before, now) = (before as f64, now as f64);
@@ -29,6 +21,20 @@ pub(super) fn agree(fresh: &Measurement, warm: &Measurement) -> Result<(), Strin
             let [before, now] = [fresh, warm].map(|run| show_bytes(run.memory.peak_bytes.unwrap_or(0)));
             return Err(format!("its memory peak was {now} instead of {before}"));
         }
+    }
+    Ok(())
+}
+
+/// Compares only the throughput of two measurements of a config; the error says how it differs.
+pub(in crate::probe) fn same_rate(one: &Measurement, other: &Measurement) -> Result<(), String> {
+    let (Some(before), Some(now)) = (one.throughput, other.throughput) else {
+        return Err("it was not measured".to_owned());
+    };
+    let widths = [before, now].map(|estimate| estimate.relative_half_width().unwrap_or(WIDEST));
+    let allowed = widths[0].hypot(widths[1]).clamp(NARROWEST, WIDEST);
+    let difference = now.value / before.value - 1.0;
+    if difference.abs() > allowed {
+        return Err(format!("its throughput was {:+.1} %", difference * 100.0));
     }
     Ok(())
 }

@@ -210,6 +210,7 @@ mod tests {
             parameter: (*parameter).to_owned(),
             name: (*name).to_owned(),
             target: crate::probe::adapter::Target::parse(name).unwrap(),
+            argument: None,
         });
         (all.iter().map(|(name, _, value)| (*name, value.clone())).collect(), applied.collect())
     }
@@ -345,6 +346,7 @@ mod tests {
             parameter: parameter.to_owned(),
             name: name.to_owned(),
             target: crate::probe::adapter::Target::parse(name).unwrap(),
+            argument: None,
         });
         let env = [("OMP_NUM_THREADS", "1"), ("path", "{lr}"), ("odd-name", "{lr}"), ("Path", "{threads}")];
         let [args, variables, command] =

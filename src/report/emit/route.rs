@@ -83,7 +83,7 @@ impl Run<'_> {
         let files = self.step.files.iter().filter(|(_, text)| has(text));
         let files = files.map(|(path, _)| Route::File(path.display().to_string()));
         let applied = self.step.apply.applied.iter().filter(|applied| applied.parameter == name);
-        let applied = applied.flat_map(|applied| match applied.target.by {
+        let applied = applied.flat_map(|applied| match applied.by() {
             By::Hook(_) => vec![Route::Hook],
             By::Argument => vec![Route::Argument],
             By::Environment => {

@@ -28,7 +28,10 @@ impl Search<'_, '_> {
             return Ok(Outcome::Rejected(Failure::new(reason)));
         }
         match self.full_precision.of(job.settings, self.space) {
-            Some(full) if self.could_win(&measurement, purpose) => self.compared(measurement, &full, job, on_event),
+            // The first steps of a process that trained before say nothing; it is compared when it is confirmed.
+            Some(full) if !measurement.is_live && self.could_win(&measurement, purpose) => {
+                self.compared(measurement, &full, job, on_event)
+            }
             _ => Ok(Outcome::Measured(measurement)),
         }
     }

@@ -190,6 +190,7 @@ impl Search<'_, '_> {
             effort,
             rival: self.rival(purpose),
             experiment: None,
+            is_confirmed_later: self.budget.confirmations > 0,
         };
         let outcome = self.run_undisturbed(&job, on_event)?;
         let outcome = self.checked(outcome, &job, purpose, on_event)?;

@@ -24,6 +24,7 @@ impl Search<'_, '_> {
             effort: Effort::Screen { one_in: ONE_IN },
             rival: None,
             experiment: None,
+            is_confirmed_later: false,
         };
         on_event(Event::LookingAtJob);
         let outcome = self.run_undisturbed(&job, on_event)?;

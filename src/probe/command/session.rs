@@ -1,10 +1,11 @@
-//! One running probe: started, listened to, and checked against its limits.
+//! A process of a command that trains: opened, measured, held, given another config, and closed.
 
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::super::clock_watch::ClockWatch;
@@ -12,7 +13,7 @@ use super::super::events::EventSocket;
 use super::super::gpu_watch::GpuWatch;
 use super::super::hang::Hang;
 use super::super::heard::{Heard, Message};
-use super::super::hook::{self, PYTHONPATH};
+use super::super::hook::{self, Asks, PYTHONPATH};
 use super::super::host_watch::HostWatch;
 use super::super::measuring::patience::{Patience, Sufficiency};
 use super::super::orders::Order;
@@ -28,17 +29,39 @@ use super::super::writes::{ProbeScratch, Protection};
 use super::starting::Process;
 use super::surroundings::{environment, rendered_folder, write_rendered, writes_of};
 use super::verdict::Verdict;
-use super::{CommandStep, Effort, Job, ProbeError, Rate, Watch, demands};
+use super::{CommandStep, Effort, Job, Limits, Mode, ProbeError, Rate, Watch, demands};
 use crate::machine::{GpuState, nvml::Visible};
 use crate::model::{Progress, STEPS_PER_SECOND};
 
-/// One running probe.
-pub(super) struct Run<'r> {
-    pub(super) step: &'r CommandStep,
-    pub(super) job: &'r Job<'r>,
+/// What is measured at a time: the parts of a job that matter while its process runs.
+#[derive(Debug, Clone)]
+pub(super) struct Task {
+    pub(super) limits: Limits,
+    pub(super) effort: Effort,
+    pub(super) mode: Option<Mode>,
+    pub(super) is_as_it_is: bool,
+}
+
+impl Task {
+    pub(super) fn of(job: &Job<'_>) -> Self {
+        Self {
+            limits: *job.limits,
+            effort: job.effort,
+            mode: job.experiment.map(|asked| asked.mode),
+            is_as_it_is: job.config.is_as_it_is(),
+        }
+    }
+}
+
+/// A process that trains, with what it has told since it has its config.
+pub(super) struct Session {
+    pub(super) step: Arc<CommandStep>,
+    pub(super) task: Task,
+    messages: Receiver<Message>,
     /// The command, with its settings.
     pub(super) words: Vec<String>,
     pub(super) unit: String,
+    /// When the process was started, or given its config.
     pub(super) begin: Instant,
     pub(super) supervised: Option<Supervised>,
     /// Checks whether somebody has stopped the supervisor.
@@ -54,22 +77,26 @@ pub(super) struct Run<'r> {
     pub(super) log: PathBuf,
     pub(super) host: HostWatch,
     pub(super) gpu: GpuWatch,
-    pub(super) heard: Heard<'r>,
+    pub(super) heard: Heard,
     /// Where the probe hangs, if it does.
     pub(super) hang: Hang,
     pub(super) patience: Patience,
     pub(super) output_bytes: u64,
     pub(super) is_forked: bool,
+    /// Which config of this process it is, from 0 on.
+    pub(super) segment: u32,
 }
 
-impl<'r> Run<'r> {
-    pub(super) fn start(
-        step: &'r CommandStep,
+impl Session {
+    /// Starts a process with this config.
+    pub(super) fn open(
+        step: &Arc<CommandStep>,
         (folder, protection): (&Path, Option<&Protection>),
-        process: Process<'_>,
-        job: &'r Job<'r>,
-        sender: &SyncSender<Message>,
+        (process, keeps): (Process<'_>, bool),
+        job: &Job<'_>,
     ) -> Result<Self, ProbeError> {
+        let (sender, messages) = sync_channel(1024);
+        let sender = &sender;
         let asked = demands::asked(step, job)?;
         let probe_dir = rendered_folder(folder, job);
         let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
@@ -85,8 +112,14 @@ impl<'r> Run<'r> {
         let mut env = environment(rendered.env, job);
         trackers::silence(&mut env, scratch.path());
         let theirs = env.get(PYTHONPATH).map(Into::into).or_else(|| std::env::var_os(PYTHONPATH));
-        let laid_down =
-            hook::lay_down(scratch.path(), &socket_path, job, &step.template.apply, process.tells_imports(), theirs);
+        let laid_down = hook::lay_down(
+            scratch.path(),
+            &socket_path,
+            job,
+            &step.template.apply,
+            Asks { imports: process.tells_imports(), live: keeps },
+            theirs,
+        );
         let path = laid_down.map_err(ProbeError::io("write the hook to", scratch.path()))?;
         env.insert(PYTHONPATH.to_owned(), path.to_string_lossy().into_owned());
         env.insert(protocol::SOCKET.to_owned(), socket_path.display().to_string());
@@ -115,8 +148,9 @@ impl<'r> Run<'r> {
         let (supervised, zygote) = process.start(&step.supervisor, &mut order, &writer, sender)?;
         scratch.note(supervised.pid());
         Ok(Self {
-            step,
-            job,
+            step: Arc::clone(step),
+            task: Task::of(job),
+            messages,
             unit: unit_of(step),
             words,
             begin,
@@ -130,11 +164,12 @@ impl<'r> Run<'r> {
             writes,
             output,
             log,
-            heard: Heard::nothing(step, &program, asked, begin),
+            heard: Heard::nothing(Arc::clone(step), &program, asked, begin),
             hang: Hang::default(),
             patience: Patience::new(job, &step.template.apply.under_targets(job.settings)),
             output_bytes: 0,
             is_forked,
+            segment: 0,
         })
     }
 
@@ -150,12 +185,22 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Listens until there is a reason to end the probe.
-    pub(super) fn listen(&mut self, messages: &Receiver<Message>, watch: Watch<'_>) -> Result<Verdict, ProbeError> {
+    /// The next message, if it comes in time.
+    pub(super) fn next_message(&self, patience: Duration) -> Result<Message, RecvTimeoutError> {
+        self.messages.recv_timeout(patience)
+    }
+
+    /// A message that has come already.
+    pub(super) fn waiting_message(&self) -> Option<Message> {
+        self.messages.try_recv().ok()
+    }
+
+    /// Listens until there is a reason to end the measuring.
+    pub(super) fn measure(&mut self, watch: Watch<'_>) -> Result<Verdict, ProbeError> {
         const TICK: Duration = Duration::from_millis(50);
         let mut next_tick = self.begin + TICK;
         loop {
-            let verdict = match messages.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
+            let verdict = match self.next_message(next_tick.saturating_duration_since(Instant::now())) {
                 Ok(message) => self.heard.hear(message)?.map(Verdict::from),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => Some(Verdict::Exited),
@@ -229,7 +274,7 @@ impl<'r> Run<'r> {
             return Some(Verdict::ScratchFull(full));
         }
         let attendance = self.heard.ranks.attendance(now);
-        let verdict = match (self.job.effort, sufficiency) {
+        let verdict = match (self.task.effort, sufficiency) {
             (Effort::Losses, _) if self.heard.totals.has_first_losses() => Some(Verdict::Enough),
             (Effort::Losses, _) | (_, Sufficiency::TooLittle) => None,
             (_, Sufficiency::Enough) => Some(Verdict::Enough),
@@ -241,13 +286,13 @@ impl<'r> Run<'r> {
         if let Attendance::Wrong(reason) = attendance {
             return Some(Verdict::Ranks(reason));
         }
-        if let Some(reason) = self.heard.ranks.lost(now, self.job.limits.grace_time) {
+        if let Some(reason) = self.heard.ranks.lost(now, self.task.limits.grace_time) {
             return Some(Verdict::Ranks(reason));
         }
-        if now.duration_since(self.begin) >= self.job.limits.probe_time {
+        if now.duration_since(self.begin) >= self.task.limits.probe_time {
             return Some(Verdict::TimeIsUp);
         }
-        (now.duration_since(self.heard.last_progress) >= self.job.limits.stall_time).then_some(Verdict::Stalled)
+        (now.duration_since(self.heard.last_progress) >= self.task.limits.stall_time).then_some(Verdict::Stalled)
     }
 }
 

@@ -1,0 +1,178 @@
+//! Chooses which configs are measured in a process that trains already, and checks that they measure there as they do in
+//! a process of their own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::super::adapter::{Applied, Needs};
+use super::super::template::Rendered;
+use super::super::warm;
+use super::session::Session;
+use super::{CommandStep, Effort, Job, Start};
+use crate::model::{Config, Measurement, Outcome, Settings, Value};
+
+/// The live sessions of a search, one at a time.
+#[derive(Default)]
+pub(super) struct Live {
+    pub(super) held: Option<Held>,
+    /// Targets that are not changed while a process trains, because that failed or measured otherwise.
+    closed: BTreeSet<String>,
+    figures: Vec<Figure>,
+    /// A config that failed live and is to be repeated.
+    doubt: Option<Doubt>,
+    remarks: Vec<String>,
+}
+
+/// A process that waits between two steps.
+pub(super) struct Held {
+    pub(super) session: Session,
+    /// What it was started with, and what it has now.
+    opened: Settings,
+    current: Settings,
+}
+
+/// A config that was measured live.
+struct Figure {
+    number: u32,
+    config: Config,
+    measurement: Measurement,
+    /// What was changed since its process was started.
+    changed: Vec<Applied>,
+}
+
+struct Doubt {
+    number: u32,
+    changed: Vec<Applied>,
+    how: String,
+}
+
+/// What cannot be changed while a process trains.
+#[derive(PartialEq)]
+struct Fixed {
+    rendered: Rendered,
+    settings: BTreeMap<String, Value>,
+}
+
+impl std::fmt::Debug for Live {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Live").field("is_held", &self.held.is_some()).field("closed", &self.closed).finish()
+    }
+}
+
+impl Held {
+    pub(super) fn new(session: Session, opened: &Settings) -> Self {
+        Self { session, opened: opened.clone(), current: opened.clone() }
+    }
+}
+
+impl Live {
+    /// Whether a process that is started for this job may be kept for others.
+    pub(super) fn may_keep(&self, step: &CommandStep, job: &Job<'_>) -> bool {
+        Self::is_for(step, job) && step.template.apply.applied.iter().any(|applied| self.is_live(step, applied))
+    }
+
+    /// Whether a job may be measured so at all. What is the last word on a config is said by a process of its own.
+    fn is_for(step: &CommandStep, job: &Job<'_>) -> bool {
+        step.start == Start::Auto
+            && step.template.apply.adapter.is_some()
+            && matches!(job.effort, Effort::Probe | Effort::Screen { .. })
+            && job.experiment.is_none()
+            && job.is_confirmed_later
+    }
+
+    /// Whether a target can be changed while a process trains. It cannot where the command has its parameter, too.
+    fn is_live(&self, step: &CommandStep, applied: &Applied) -> bool {
+        let is_used = || step.template.templates().any(|text| text.names().any(|(name, _)| name == applied.parameter));
+        applied.target.needs != Needs::NewProcess && !self.closed.contains(&applied.name) && !is_used()
+    }
+
+    fn fixed(&self, step: &CommandStep, settings: &Settings) -> Fixed {
+        let part = |(name, value): (&str, &Value)| {
+            let applied = step.template.apply.applied.iter().find(|applied| applied.parameter == name);
+            match applied.filter(|applied| self.is_live(step, applied)).map(|applied| applied.target.needs) {
+                Some(Needs::NewLoader) => None,
+                Some(_) if value.is_as_it_is() => Some((name.to_owned(), value.clone())),
+                Some(needs) => Some((name.to_owned(), needs.fixed(value).cloned().unwrap_or(Value::Bool(true)))),
+                None => Some((name.to_owned(), value.clone())),
+            }
+        };
+        let fixed: BTreeMap<String, Value> = settings.iter().filter_map(part).collect();
+        let kept = settings.iter().filter(|(name, _)| fixed.contains_key(*name));
+        let kept: Settings = kept.map(|(name, value)| (name, value.clone())).collect();
+        Fixed { rendered: step.template.render(&kept, &step.gputune, Path::new("")), settings: fixed }
+    }
+
+    /// Takes the process that waits, if there is one; the second says whether it can be given this job's config.
+    pub(super) fn take(&mut self, step: &CommandStep, job: &Job<'_>) -> Option<(Held, bool)> {
+        let held = self.held.take()?;
+        let fits = Self::is_for(step, job) && self.fixed(step, &held.opened) == self.fixed(step, job.settings);
+        Some((held, fits))
+    }
+
+    /// Keeps a process in which this job was measured live.
+    pub(super) fn keep(&mut self, mut held: Held, job: &Job<'_>) {
+        held.current = job.settings.clone();
+        self.held = Some(held);
+    }
+
+    /// Hears that a config was measured live.
+    pub(super) fn measured(&mut self, step: &CommandStep, held: &Held, job: &Job<'_>, outcome: &Outcome) {
+        if let Outcome::Measured(measurement) = outcome {
+            let changed = changes(step, &held.opened, job.settings);
+            let (number, config) = (job.number, job.config.clone());
+            self.figures.push(Figure { number, config, measurement: measurement.clone(), changed });
+        }
+    }
+
+    /// Hears that a process cannot be given this config.
+    pub(super) fn refused(&mut self, step: &CommandStep, held: &Held, job: &Job<'_>, reason: &str) {
+        self.close(&changes(step, &held.current, job.settings), reason);
+    }
+
+    /// Hears that a config failed live; whether that is its own fault is seen in a process of its own.
+    pub(super) fn failed(&mut self, step: &CommandStep, held: &Held, job: &Job<'_>, how: String) {
+        let changed = changes(step, &held.current, job.settings);
+        self.doubt = Some(Doubt { number: job.number, changed, how });
+    }
+
+    /// Hears how a config ended in a process of its own, and compares that with what it was live.
+    pub(super) fn compare(&mut self, job: &Job<'_>, outcome: &Outcome) {
+        let Outcome::Measured(own) = outcome else {
+            self.doubt = None;
+            return;
+        };
+        if let Some(doubt) = self.doubt.take_if(|doubt| doubt.number == job.number) {
+            let reason =
+                format!("probe {} {} while it trained on, and not in a process of its own", doubt.number, doubt.how);
+            self.close(&doubt.changed, &reason);
+        }
+        let figure = self.figures.iter().position(|figure| figure.config == *job.config);
+        let Some(figure) = figure.map(|at| self.figures.remove(at)) else { return };
+        if let Err(difference) = warm::same_rate(own, &figure.measurement) {
+            let reason = format!("of probe {}, {difference} against a process of its own", figure.number);
+            self.close(&figure.changed, &reason);
+        }
+    }
+
+    /// From now on these targets are set when a process starts.
+    fn close(&mut self, changed: &[Applied], reason: &str) {
+        let new: Vec<&Applied> = changed.iter().filter(|applied| !self.closed.contains(&applied.name)).collect();
+        if new.is_empty() {
+            return;
+        }
+        let names: Vec<String> = new.iter().map(|applied| format!("`{}`", applied.parameter)).collect();
+        self.remarks.push(format!("{} is no longer changed while a process trains: {reason}", names.join(", ")));
+        self.closed.extend(changed.iter().map(|applied| applied.name.clone()));
+    }
+
+    /// Returns what is to be told of it, once.
+    pub(super) fn remarks(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.remarks)
+    }
+}
+
+/// What is applied otherwise.
+fn changes(step: &CommandStep, from: &Settings, to: &Settings) -> Vec<Applied> {
+    let differs = |applied: &&Applied| from.get(&applied.parameter) != to.get(&applied.parameter);
+    step.template.apply.applied.iter().filter(differs).cloned().collect()
+}

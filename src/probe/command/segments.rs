@@ -1,0 +1,111 @@
+//! Measures several configs in one process: holds it between two steps, and gives it other settings there.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use super::super::clock_watch::ClockWatch;
+use super::super::hang::Hang;
+use super::super::measuring::patience::Patience;
+use super::super::protocol::{Order, Setting};
+use super::session::{Session, Task};
+use super::{Job, ProbeError, Watch, demands};
+
+/// What became of an order that a process has to answer.
+pub(super) enum Answer {
+    /// It has done so.
+    Done,
+    /// It cannot, for this reason.
+    Refused(String),
+    /// It did not answer in time, or has ended.
+    None,
+    /// The caller does not want to wait.
+    Interrupted,
+}
+
+/// The version of the protocol that has `hold`, `configure` and `go`.
+const VERSION: u32 = 2;
+
+impl Session {
+    /// Whether it can be given another config: it understands the orders, and is one process.
+    pub(super) fn can_go_on(&self) -> bool {
+        self.heard.version >= VERSION && self.heard.ranks.count() == 1 && self.heard.ending.is_none()
+    }
+
+    /// Has the process wait at the end of its step; all steps before that are known then.
+    pub(super) fn hold(&mut self, watch: Watch<'_>) -> Result<Answer, ProbeError> {
+        if !self.socket.order(&Order::Hold) {
+            return Ok(Answer::None);
+        }
+        let answer =
+            self.answer(self.task.limits.grace_time, watch, |session| session.heard.is_held.then_some(Answer::Done))?;
+        self.gpu.look();
+        self.host.last_look();
+        Ok(answer)
+    }
+
+    /// Gives a process that is held another config, for which nothing is known of it yet.
+    pub(super) fn configure(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Answer, ProbeError> {
+        let begin = Instant::now();
+        let asked = demands::asked_in_session(&self.step, job)?;
+        self.task = Task::of(job);
+        self.segment += 1;
+        self.begin = begin;
+        self.clock = ClockWatch::begin();
+        self.hang = Hang::default();
+        self.heard.begin_segment(asked, begin);
+        self.patience = Patience::new(job, &self.step.template.apply.under_targets(job.settings));
+        self.host.begin_anew();
+        let segment = self.segment;
+        let order = Order::Configure {
+            segment,
+            config: job.settings.clone(),
+            apply: Setting::all(self.step.template.apply.in_session(job.settings)),
+        };
+        if !self.socket.order(&order) {
+            return Ok(Answer::None);
+        }
+        // It ends the loader's workers first, which may be amid a sample.
+        let patience = self.task.limits.stall_time;
+        self.answer(patience, watch, |session| match &session.heard.configured {
+            Some((answered, refused)) if *answered == segment => {
+                Some(refused.clone().map_or(Answer::Done, Answer::Refused))
+            }
+            _ => None,
+        })
+    }
+
+    /// Lets a process that is held train on.
+    pub(super) fn go(&mut self) {
+        self.heard.is_held = false;
+        self.socket.order(&Order::Go);
+    }
+
+    /// Listens until there is an answer.
+    fn answer(
+        &mut self,
+        patience: Duration,
+        watch: Watch<'_>,
+        read: impl Fn(&Self) -> Option<Answer>,
+    ) -> Result<Answer, ProbeError> {
+        const TICK: Duration = Duration::from_millis(50);
+        let deadline = Instant::now() + patience;
+        let mut next_tick = Instant::now() + TICK;
+        while Instant::now() < deadline {
+            if let Ok(message) = self.next_message(next_tick.saturating_duration_since(Instant::now()))
+                && self.heard.hear(message)?.is_some()
+            {
+                return Ok(Answer::None);
+            }
+            if let Some(answer) = read(self) {
+                return Ok(answer);
+            }
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                if watch(&self.progress(Instant::now())) == ControlFlow::Break(()) {
+                    return Ok(Answer::Interrupted);
+                }
+            }
+        }
+        Ok(Answer::None)
+    }
+}
