@@ -37,6 +37,16 @@ class Result:
     card: list[dict[str, Any]] = field(default_factory=list)
     """With the stand-in for a device: who asked it for something, and who waited for it."""
 
+    @property
+    def segments(self) -> list["Result"]:
+        """What was told under each of the settings that the process was given, one after the other."""
+        parts = [Result(code=self.code, output=self.output)]
+        for event in self.events:
+            if event["event"] == "held":
+                parts.append(Result(code=self.code, output=self.output))
+            parts[-1].events.append(event)
+        return parts
+
     def named(self, name: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == name]
 
@@ -87,11 +97,13 @@ def write_folder(folder: Path, probe: Optional[dict[str, Any]]) -> None:
 
 
 class Listener:
-    """Collects events; orders the end after so many steps of rank 0."""
+    """Collects events. After so many steps of rank 0 it gives the next of these settings, then orders the end."""
 
-    def __init__(self, path: str, stop_after: Optional[int]) -> None:
+    def __init__(self, path: str, stop_after: Optional[int], segments: list[dict[str, Any]]) -> None:
         self.events: list[dict[str, Any]] = []
         self._stop_after = stop_after
+        self._segments = list(enumerate(segments, 1))
+        self._is_to_hold = False
         self._connections: list[socket.socket] = []
         self._steps = 0
         self._lock = threading.Lock()
@@ -127,13 +139,24 @@ class Listener:
                     self.events.append({**event, "from_rank": rank})
                     self._steps += event["event"] == "step" and rank == 0
                     is_enough = self._stop_after is not None and self._steps >= self._stop_after
-                if is_enough:
+                if event["event"] == "held":
+                    number, settings = self._segments.pop(0)
+                    self._order(order="configure", segment=number, config={}, apply=settings)
+                    self._order(order="go")
+                    self._steps, self._is_to_hold = 0, False
+                elif is_enough and not self._segments:
                     self._stop_after = None
-                    for other in self._connections:
-                        try:
-                            other.sendall(b'{"order":"stop"}\n')
-                        except OSError:
-                            pass
+                    self._order(order="stop")
+                elif is_enough and not self._is_to_hold:
+                    self._is_to_hold = True
+                    self._order(order="hold")
+
+    def _order(self, **order: Any) -> None:
+        for connection in self._connections:
+            try:
+                connection.sendall(json.dumps(order).encode() + b"\n")
+            except OSError:
+                pass
 
 
 def _until_reset(lines: Any) -> Any:
@@ -157,15 +180,16 @@ def run(
     experiment: Optional[dict[str, Any]] = None,
     options: tuple[str, ...] = (),
     device: str = DEVICE,
+    segments: tuple[dict[str, Any], ...] = (),
 ) -> Result:
-    """Runs a script in a probe; `apply` maps targets to values, each from a parameter of the target's last name."""
+    """Runs a script in a probe; `apply` maps targets to values, each from a parameter of the target's last name.
+
+    `segments` are what is applied later, one after the other, each after `stop_after` more steps.
+    """
     with tempfile.TemporaryDirectory(prefix="gputune-") as scratch:
         folder = Path(scratch) / "python"
         folder.mkdir()
         address = str(Path(scratch) / "socket")
-        settings = {
-            target: {"parameter": target.rsplit(".", 1)[-1], "value": value} for target, value in (apply or {}).items()
-        }
         probe = {
             "version": 1,
             "socket": address,
@@ -173,12 +197,13 @@ def run(
             "config": {},
             "adapter": "torch",
             "seed": 0,
-            "apply": settings,
+            "apply": _settings(apply or {}),
+            "live": bool(segments),
         }
         if experiment is not None:
             probe["experiment"] = experiment
         write_folder(folder, probe if has_probe else None)
-        listener = Listener(address, stop_after)
+        listener = Listener(address, stop_after, [_settings(segment) for segment in segments])
         if is_gone:
             listener.close()
         environment = {
@@ -207,6 +232,10 @@ def run(
             listener.close()
         output = process.stdout.decode(errors="replace")
         return Result(listener.events, process.returncode, output, _read_card(scratch))
+
+
+def _settings(apply: dict[str, Any]) -> dict[str, Any]:
+    return {target: {"parameter": target.rsplit(".", 1)[-1], "value": value} for target, value in apply.items()}
 
 
 def _device_environment(device: str, scratch: str) -> dict[str, str]:

@@ -55,6 +55,7 @@ class Observer:
 
     def _begin_anew(self) -> None:
         self._facts.forget()
+        self._autocast.dtype.clear()
         self._reported_at = time.perf_counter()
         self._first = (self._hook.steps.number, self._reported_at, time.thread_time())
         self._is_anew = True
@@ -84,6 +85,7 @@ class Observer:
         if self._is_anew:
             self._is_anew = False
             self.say_model()
+            self._hook.loaders.say_facts(self._facts)
         if not is_last and now - self._reported_at < _REPORT_SECONDS:
             return
         self._reported_at = now
