@@ -33,6 +33,14 @@ pub(crate) fn descendants(root: u32) -> Vec<u32> {
     found
 }
 
+/// The children of this process, as its threads' lists tell (`/proc/PID/task/TID/children`, proc(5)); nothing where the
+/// kernel was built without them. It costs far less than to look at all processes.
+pub(crate) fn own_children() -> Vec<u32> {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()).collect()
+}
+
 /// Returns the processor time that a process has used, in clock ticks, with or without that of the children it has
 /// waited for (fields 14 to 17 of `/proc/PID/stat`, proc(5)).
 pub(crate) fn processor_ticks(pid: u32, with_children: bool) -> Option<u64> {
@@ -99,6 +107,16 @@ pub(crate) fn is_ending(pid: u32) -> bool {
     const KILL: u64 = 1 << 8;
     field("State:").is_some_and(|state| state.starts_with(['Z', 'X']))
         || (pending("SigPnd:") | pending("ShdPnd:")) & KILL != 0
+        || is_exiting(pid)
+}
+
+/// Whether the kernel is taking a process apart (`PF_EXITING` in field 9 of `/proc/PID/stat`, linux/sched.h), which takes
+/// a while where it has much memory; no signal is pending then.
+fn is_exiting(pid: u32) -> bool {
+    const PF_EXITING: u64 = 4;
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    let flags = stat.rfind(')').and_then(|end| stat[end + 1..].split_whitespace().nth(6)?.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
 /// Fields 4 and 3 of `/proc/PID/stat` (proc(5)); the name in field 2 may hold spaces and parentheses.

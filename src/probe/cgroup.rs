@@ -61,7 +61,7 @@ const PREFIX: &str = "gputune-";
 
 /// Removes a group. The kernel allows that only once its members are gone, which may take a moment.
 fn remove(path: &Path) {
-    const ROUNDS: u32 = 100;
+    const ROUNDS: u32 = 400;
     for _ in 0..ROUNDS {
         match fs::remove_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy && was_killed(path) => {

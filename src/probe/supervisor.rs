@@ -41,12 +41,12 @@ use super::cgroup::Cgroup;
 use super::orders::{Cover, Ending, Order, Report, Stop};
 use super::shared_watch::SharedWatch;
 use super::writes::{self, REHEARSE, answer_rehearsal};
-use crate::machine::process_table::descendants;
+use crate::machine::process_table::{descendants, own_children};
 
 use adopt::Foundling;
 pub use care::wake_all;
 pub(super) use care::{Care, end_tree, remember_shared};
-use care::{end_orphans, kill_tree};
+use care::{end_orphans, kill_tree, orphans};
 use launch::{hold, launch};
 pub(super) use supervised::Supervised;
 
@@ -142,7 +142,7 @@ fn supervise(foundling: Option<Foundling>) -> io::Result<()> {
     let supervision =
         Supervision { link, order: &order, cgroup: None, joining: Arc::default(), waker, main: None, shared: None };
     if supervision.run(foundling, &notices) == End::AtOnce {
-        order.to_remove.iter().for_each(|folder| writes::remove(folder));
+        order.to_remove.iter().for_each(|folder| writes::remove_unless_used(folder));
     }
     Ok(())
 }
@@ -263,7 +263,19 @@ impl Supervision<'_> {
                     if self.main.is_none() {
                         return End::Orderly;
                     }
+                    if self.order.is_zygote {
+                        self.end_foundlings();
+                    }
                 }
+            }
+        }
+    }
+
+    /// Ends what a killed supervisor of a probe has left to this one.
+    fn end_foundlings(&self) {
+        for pid in own_children().into_iter().filter_map(|pid| pid_of(pid).ok()) {
+            if self.main != Some(pid) {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
             }
         }
     }
@@ -272,7 +284,7 @@ impl Supervision<'_> {
     fn end_all(&mut self, notices: &Receiver<Notice>, mut end: End) -> (End, Vec<u32>) {
         const STUBBORN: Duration = Duration::from_secs(30);
         /// How long the supervisors below a zygote may take: they end their probes at once. A round number.
-        const OF_ZYGOTES: Duration = Duration::from_secs(2);
+        const OF_ZYGOTES: Duration = Duration::from_secs(10);
         let grace = Duration::from_millis(self.order.grace_ms);
         let begin = Instant::now();
         let mut kill_at = if end == End::Orderly { begin + grace } else { begin };
@@ -302,8 +314,11 @@ impl Supervision<'_> {
                 return (end, descendants(std::process::id()));
             }
             match notices.recv_timeout(Duration::from_millis(5)) {
-                Ok(Notice::Orphaned) => (end, kill_at) = (End::AtOnce, kill_at.min(now)),
-                Ok(Notice::Stop { at_once: true }) => kill_at = kill_at.min(now),
+                Ok(Notice::Orphaned) => {
+                    end = End::AtOnce;
+                    kill_at = if self.order.is_zygote { kill_at } else { kill_at.min(now) };
+                }
+                Ok(Notice::Stop { at_once: true }) if !self.order.is_zygote => kill_at = kill_at.min(now),
                 Ok(Notice::Stop { .. } | Notice::ChildEnded) | Err(_) => {}
             }
         }

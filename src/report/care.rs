@@ -31,6 +31,8 @@ pub struct Care {
     pub thinking_s: f64,
     /// Probes that were forked from a process that had done the imports.
     pub forked: usize,
+    /// Probes in a process that had measured another config before.
+    pub live: usize,
 }
 
 impl Care {
@@ -49,7 +51,8 @@ impl Care {
                 care.saved_s += saved;
             }
             care.pruned += usize::from(is_pruned);
-            care.forked += usize::from(measurement.is_forked);
+            care.forked += usize::from(measurement.is_forked && !measurement.is_live);
+            care.live += usize::from(measurement.is_live);
             care.unstable += usize::from(measurement.timing.is_unstable && !is_pruned);
             for (kind, outliers) in &measurement.timing.outliers {
                 let sum = care.outliers.entry(kind.clone()).or_default();
@@ -74,12 +77,17 @@ impl Care {
             .filter(|(_, seconds)| *seconds >= SHORTEST)
             .map(|(what, seconds)| format!("{} {what}", show_seconds(seconds)))
             .collect();
+        let live = match self.live {
+            0 => String::new(),
+            1 => "; 1 probe was measured in a process that trained before".to_owned(),
+            count => format!("; {count} probes were measured in processes that trained before"),
+        };
         let forked = match self.forked {
             0 => String::new(),
             1 => "; 1 probe was forked".to_owned(),
             count => format!("; {count} probes were forked"),
         };
-        Some(format!("time      {}{forked}", shown.join(", "))).filter(|_| !shown.is_empty())
+        Some(format!("time      {}{forked}{live}", shown.join(", "))).filter(|_| !shown.is_empty())
     }
 
     /// Returns lines for people; none where there is nothing to report.

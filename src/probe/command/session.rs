@@ -1,5 +1,6 @@
 //! A process of a command that trains: opened, measured, held, given another config, and closed.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
@@ -109,22 +110,8 @@ impl Session {
         let scratch = Scratch::new()?;
         let socket_path = scratch.path().join("events");
         let socket = EventSocket::bind(&socket_path, sender).map_err(ProbeError::io("listen on", &socket_path))?;
-        let mut env = environment(rendered.env, job);
-        trackers::silence(&mut env, scratch.path());
-        let theirs = env.get(PYTHONPATH).map(Into::into).or_else(|| std::env::var_os(PYTHONPATH));
-        let laid_down = hook::lay_down(
-            scratch.path(),
-            &socket_path,
-            job,
-            &step.template.apply,
-            Asks { imports: process.tells_imports(), live: keeps },
-            theirs,
-        );
-        let path = laid_down.map_err(ProbeError::io("write the hook to", scratch.path()))?;
-        env.insert(PYTHONPATH.to_owned(), path.to_string_lossy().into_owned());
-        env.insert(protocol::SOCKET.to_owned(), socket_path.display().to_string());
-        env.insert(protocol::CONFIG.to_owned(), serde_json::to_string(job.settings).unwrap_or_default());
-        env.insert(protocol::TRIAL.to_owned(), job.number.to_string());
+        let asks = Asks { imports: process.tells_imports(), live: keeps };
+        let mut env = variables(step, rendered.env, job, (scratch.path(), &socket_path), asks)?;
         let own: Vec<PathBuf> = [scratch.path()].into_iter().chain(own_dir).map(Path::to_owned).collect();
         let writes = writes_of(protection, &own, &mut env)?;
 
@@ -294,6 +281,26 @@ impl Session {
         }
         (now.duration_since(self.heard.last_progress) >= self.task.limits.stall_time).then_some(Verdict::Stalled)
     }
+}
+
+/// The variables of a process, with those by which the hook comes in.
+fn variables(
+    step: &CommandStep,
+    rendered: Vec<(String, String)>,
+    job: &Job<'_>,
+    (scratch, socket): (&Path, &Path),
+    asks: Asks,
+) -> Result<BTreeMap<String, String>, ProbeError> {
+    let mut env = environment(rendered, job);
+    trackers::silence(&mut env, scratch);
+    let theirs = env.get(PYTHONPATH).map(Into::into).or_else(|| std::env::var_os(PYTHONPATH));
+    let laid_down = hook::lay_down(scratch, socket, job, &step.template.apply, asks, theirs);
+    let path = laid_down.map_err(ProbeError::io("write the hook to", scratch))?;
+    env.insert(PYTHONPATH.to_owned(), path.to_string_lossy().into_owned());
+    env.insert(protocol::SOCKET.to_owned(), socket.display().to_string());
+    env.insert(protocol::CONFIG.to_owned(), serde_json::to_string(job.settings).unwrap_or_default());
+    env.insert(protocol::TRIAL.to_owned(), job.number.to_string());
+    Ok(env)
 }
 
 /// Starts to read what the step prints into the pipe.

@@ -8,7 +8,7 @@ use std::sync::mpsc::SyncSender;
 use super::super::heard::Message;
 use super::super::orders::Order;
 use super::super::supervisor::Supervised;
-use super::super::warm::{First, Warm, Way};
+use super::super::warm::{First, NoFork, Warm, Way};
 use super::surroundings::environment;
 use super::{CommandProber, Effort, Job, ProbeError, Visible, Watch};
 use crate::model::Outcome;
@@ -68,8 +68,14 @@ impl Process<'_> {
         let (zygote, arguments) =
             warm.zygote(zygote, &order.command).ok_or_else(|| cannot("it has ended".to_owned()))?;
         order.command = arguments;
-        let supervised = zygote.fork(order, output, sender, Message::Supervisor).map_err(cannot)?;
-        Ok((supervised, zygote.pid()))
+        let forked = zygote.fork(order, output, sender, Message::Supervisor).map(|forked| (forked, zygote.pid()));
+        forked.map_err(|reason| match reason {
+            NoFork::Lost(reason) => cannot(reason),
+            NoFork::Unfit(reason) => {
+                warm.give_up(&reason);
+                cannot(reason)
+            }
+        })
     }
 }
 
@@ -104,7 +110,7 @@ impl CommandProber {
                 let outcome = match self.probe_once(process, job, visible, watch) {
                     Ok(outcome) => outcome.0,
                     Err(ProbeError::Start { reason, .. } | ProbeError::Environment { reason, .. }) => {
-                        warm.failed(job.number, Some(&reason));
+                        warm.not_forked(&reason);
                         return self.probe_fresh(warm, job, visible, watch, false);
                     }
                     Err(error) => return Err(error),
@@ -112,7 +118,7 @@ impl CommandProber {
                 if outcome.failure().is_none() || matches!(outcome, Outcome::Disturbed(_)) {
                     return Ok(outcome);
                 }
-                warm.failed(job.number, None);
+                warm.failed(job.number);
                 let outcome = self.probe_fresh(warm, job, visible, watch, false)?;
                 if outcome.failure().is_some() {
                     warm.failed_fresh_too();
@@ -168,7 +174,7 @@ impl CommandProber {
                 Ok((Outcome::Interrupted | Outcome::Disturbed(_), _)) => return Ok(false),
                 Ok((outcome, _)) => outcome,
                 Err(ProbeError::Start { reason, .. } | ProbeError::Environment { reason, .. }) if is_forked => {
-                    warm.failed(first.number, Some(&reason));
+                    warm.not_forked(&reason);
                     return Ok(false);
                 }
                 Err(error) => return Err(error),

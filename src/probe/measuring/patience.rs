@@ -60,7 +60,7 @@ impl Patience {
             Effort::Confirm => (2, 1),
         };
         /// The part of the time for measuring after which few steps are enough. A round number.
-        const PART: u32 = 5;
+        const PART: u32 = 10;
         let longest = limits.measure_time * factor / parts;
         Self {
             precision: limits.precision,

@@ -107,17 +107,29 @@ pub(in super::super) fn remember_shared(supervisor: u32, watch: &mut SharedWatch
     own.extend(charges);
 }
 
-/// Ends the processes that a killed supervisor left to this process.
-pub(super) fn end_orphans() {
+/// Ends the processes that a killed supervisor left to this process. Those of `living` supervisors are spared.
+pub(super) fn end_orphans(living: &BTreeSet<u32>) {
+    let mut ended: BTreeSet<u32> = BTreeSet::new();
     for _ in 0..ROUNDS {
-        let orphans = descendants(std::process::id());
-        if orphans.is_empty() {
-            break;
-        }
-        for pid in orphans.into_iter().filter_map(|pid| pid_of(pid).ok()) {
+        let orphans = orphans(living);
+        for pid in orphans.iter().filter_map(|&pid| pid_of(pid).ok()) {
             let _ = kill_process(pid, Signal::KILL);
-            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+        ended.extend(&orphans);
+        // Those that have ended wait to be asked how; others are their children, and follow.
+        ended.retain(|&pid| {
+            let asked = pid_of(pid).map(|pid| waitpid(Some(pid), WaitOptions::NOHANG));
+            !matches!(asked, Ok(Ok(Some(_)) | Err(_)) | Err(_))
+        });
+        if orphans.is_empty() && ended.is_empty() {
+            break;
         }
         std::thread::sleep(ROUND);
     }
+}
+
+/// The descendants of this process that no living supervisor has charge of.
+pub(super) fn orphans(living: &BTreeSet<u32>) -> Vec<u32> {
+    let in_charge: BTreeSet<u32> = living.iter().flat_map(|&pid| descendants(pid).into_iter().chain([pid])).collect();
+    descendants(std::process::id()).into_iter().filter(|pid| !in_charge.contains(pid)).collect()
 }

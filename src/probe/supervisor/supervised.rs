@@ -1,12 +1,13 @@
 //! A supervisor, as gputune sees it.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
@@ -17,8 +18,8 @@ use serde::Serialize;
 
 use super::super::cgroup::{self, Cgroup};
 use super::super::orders::{Order, Report, Stop};
-use super::{ADOPTS_ORPHANS, Care, SUPERVISE, end_orphans, kill_tree, pid_of};
-use crate::machine::process_table::{descendants, has_ended, started};
+use super::{ADOPTS_ORPHANS, Care, SUPERVISE, end_orphans, kill_tree, orphans, pid_of};
+use crate::machine::process_table::{has_ended, started};
 
 /// A supervisor, as gputune sees it.
 pub(in super::super) struct Supervised {
@@ -29,6 +30,13 @@ pub(in super::super) struct Supervised {
     is_clean: Arc<AtomicBool>,
     /// Reads its reports until it is gone.
     reader: Option<JoinHandle<()>>,
+}
+
+/// The supervisors that this process has started and not waited for.
+static LIVING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+fn living() -> MutexGuard<'static, BTreeSet<u32>> {
+    LIVING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whose child the supervisor is.
@@ -81,7 +89,11 @@ impl Supervised {
         const PATIENCE: Duration = Duration::from_secs(10);
         // A stopped supervisor must not block this process.
         link.set_write_timeout(Some(PATIENCE))?;
+        let is_own = matches!(process, Process::Own(_));
         let mut supervised = Self { link, pid, process, is_clean: Arc::default(), reader: None };
+        if is_own {
+            living().insert(supervised.pid());
+        }
         supervised.send(order)?;
         let is_clean = Arc::clone(&supervised.is_clean);
         let link = supervised.link.try_clone()?;
@@ -113,7 +125,7 @@ impl Supervised {
     pub(in super::super) fn end_without_it(&mut self) -> Vec<u32> {
         kill_tree(self.pid());
         self.clear();
-        if ADOPTS_ORPHANS.load(Ordering::Relaxed) { descendants(std::process::id()) } else { Vec::new() }
+        if self.leaves_orphans() { orphans(&self.others()) } else { Vec::new() }
     }
 
     /// Waits for the supervisor to end, which it does as soon as all its processes have. If it does not, ends it with
@@ -163,9 +175,21 @@ impl Supervised {
         if let Some(path) = Cgroup::folder_of(self.pid()) {
             cgroup::end(&path);
         }
-        if ADOPTS_ORPHANS.load(Ordering::Relaxed) {
-            end_orphans();
+        if self.leaves_orphans() {
+            end_orphans(&self.others());
         }
+    }
+
+    /// The other supervisors that this process has started.
+    fn others(&self) -> BTreeSet<u32> {
+        let mut living = living().clone();
+        living.remove(&self.pid());
+        living
+    }
+
+    /// Whether what it left is this process's. What the supervisor of a forked process left goes to that of the zygote.
+    fn leaves_orphans(&self) -> bool {
+        ADOPTS_ORPHANS.load(Ordering::Relaxed) && matches!(self.process, Process::Own(_))
     }
 
     fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
@@ -181,5 +205,6 @@ impl Drop for Supervised {
         if !self.wait() {
             self.clear();
         }
+        living().remove(&self.pid());
     }
 }

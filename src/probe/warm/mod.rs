@@ -20,7 +20,7 @@ use crate::model::{Config, Measurement, Outcome, Settings, Spent};
 pub(super) use imports::Imports;
 pub(super) use proof::same_rate;
 use zygote::Setup;
-pub(super) use zygote::Zygote;
+pub(super) use zygote::{NoFork, Zygote};
 
 /// The most zygotes at a time, each with the variables of some configs.
 const MOST_ZYGOTES: usize = 2;
@@ -150,8 +150,12 @@ impl Warm {
                         0
                     }
                     Ok(ControlFlow::Break(())) => return Way::Interrupted,
-                    Err(reason) => {
+                    Err(NoFork::Unfit(reason)) => {
                         self.give_up(&reason);
+                        return FRESH;
+                    }
+                    Err(NoFork::Lost(reason)) => {
+                        self.lost(&reason);
                         return FRESH;
                     }
                 }
@@ -227,16 +231,27 @@ impl Warm {
         }
     }
 
-    /// Hears that a warm probe failed and is repeated fresh, for the reason if there is one beside its outcome.
-    pub(super) fn failed(&mut self, number: u32, reason: Option<&str>) {
+    /// Hears that a warm probe failed and is repeated fresh.
+    pub(super) fn failed(&mut self, number: u32) {
+        self.lost(&format!("probe {number} and others failed when they were forked"));
+    }
+
+    /// Hears that there was nothing to fork from; once may be chance.
+    pub(super) fn lost(&mut self, reason: &str) {
         if let State::Known(known) = &mut self.state {
             known.failures += 1;
-            if let Some(reason) = reason {
+            if known.failures > MOST_FAILURES {
                 self.give_up(reason);
-            } else if known.failures > MOST_FAILURES {
-                self.give_up(&format!("probe {number} and others failed when they were forked"));
             }
         }
+    }
+
+    /// Hears that no process could be forked for a probe; the next asks a new zygote.
+    pub(super) fn not_forked(&mut self, reason: &str) {
+        if let State::Known(known) = &mut self.state {
+            known.zygotes.clear();
+        }
+        self.lost(&format!("no process could be forked: {reason}"));
     }
 
     /// Hears that a config failed fresh as it did warm.
@@ -251,7 +266,8 @@ impl Warm {
         std::mem::take(&mut self.remarks)
     }
 
-    fn give_up(&mut self, reason: &str) {
+    /// From now on probes are fresh.
+    pub(super) fn give_up(&mut self, reason: &str) {
         if !matches!(self.state, State::Off) {
             self.state = State::Off;
             self.remarks.push(format!("each probe imports everything anew: {reason}"));

@@ -64,6 +64,15 @@ enum Answer {
     Unfit { unfit: String },
 }
 
+/// Why there is no zygote, or no process from it.
+#[derive(Debug)]
+pub(in crate::probe) enum NoFork {
+    /// None can be had for this job.
+    Unfit(String),
+    /// It has ended, or does not answer, which need not happen again.
+    Lost(String),
+}
+
 /// What all zygotes of a search have in common.
 pub(super) struct Setup<'s> {
     /// The executable that supervises.
@@ -83,9 +92,9 @@ impl Zygote {
         setup: &Setup<'_>,
         env: &BTreeMap<String, String>,
         watch: Watch<'_>,
-    ) -> Result<ControlFlow<(), Self>, String> {
-        let told = |error: io::Error| format!("no process to fork from can be started: {error}");
-        let scratch = Scratch::new().map_err(|error| error.to_string())?;
+    ) -> Result<ControlFlow<(), Self>, NoFork> {
+        let told = |error: io::Error| NoFork::Lost(format!("no process to fork from can be started: {error}"));
+        let scratch = Scratch::new().map_err(|error| NoFork::Lost(error.to_string()))?;
         let python = scratch.path().join("python");
         adapter::install(&python).map_err(told)?;
         let address = scratch.path().join("zygote");
@@ -100,8 +109,9 @@ impl Zygote {
         let drops_capabilities =
             layout.as_ref().is_some_and(|layout| layout.has_user_namespace()) && !rustix::process::geteuid().is_root();
         let its_env = its_environment(env, scratch.path(), &address);
-        // The store of the layers stays: it is that of the probes, too.
-        let layer = writes.as_ref().map(|writes| writes.folder.clone());
+        // The store of the layers is that of the probes, too: it goes when gputune is gone.
+        let store = setup.protection.and_then(Protection::store).map(Path::to_owned);
+        let layer = writes.as_ref().map(|writes| writes.folder.clone()).into_iter().chain(store);
         let options = setup.imports.options.iter().cloned();
         let order = Order {
             command: [setup.imports.executable.display().to_string()]
@@ -152,8 +162,8 @@ impl Zygote {
                 _scratch: scratch,
                 _writes: writes,
             })),
-            Answer::Unfit { unfit } => Err(unfit),
-            Answer::Forked { .. } => Err("the process to fork from forked unasked".to_owned()),
+            Answer::Unfit { unfit } => Err(NoFork::Unfit(unfit)),
+            Answer::Forked { .. } => Err(NoFork::Lost("the process to fork from forked unasked".to_owned())),
         }
     }
 
@@ -189,11 +199,11 @@ impl Zygote {
         output: BorrowedFd<'_>,
         reports: SyncSender<M>,
         wrap: fn(Option<Report>) -> M,
-    ) -> Result<Supervised, String> {
-        let told = |error: io::Error| format!("the process to fork from does not answer: {error}");
+    ) -> Result<Supervised, NoFork> {
+        let told = |error: io::Error| NoFork::Lost(format!("the process to fork from does not answer: {error}"));
         // The zygote itself may see them through a layer that does not notice changes below it.
         if let Some((path, _)) = self.files.iter().find(|(path, then)| stamp(path) != Some(**then)) {
-            return Err(format!("{} has changed since it was imported", path.display()));
+            return Err(NoFork::Unfit(format!("{} has changed since it was imported", path.display())));
         }
         let (ours, theirs) = UnixStream::pair().map_err(told)?;
         self.link.send_with(b"{}\n", &[theirs.as_fd(), output]).map_err(told)?;
@@ -204,8 +214,10 @@ impl Zygote {
                 Some(Answer::Forked { forked }) => {
                     return Supervised::forked(ours, forked, order, reports, wrap).map_err(told);
                 }
-                Some(Answer::Unfit { unfit }) => return Err(unfit),
-                Some(Answer::Ready { .. }) => return Err("the process to fork from is out of step".to_owned()),
+                Some(Answer::Unfit { unfit }) => return Err(NoFork::Unfit(unfit)),
+                Some(Answer::Ready { .. }) => {
+                    return Err(NoFork::Lost("the process to fork from is out of step".to_owned()));
+                }
                 None if Instant::now() >= deadline => return Err(told(io::ErrorKind::TimedOut.into())),
                 None => {}
             }
@@ -253,13 +265,13 @@ struct Waiting<'w> {
 
 impl Waiting<'_> {
     /// Returns its connection, or nothing if the caller does not want to wait.
-    fn connection(&mut self, listener: &UnixListener) -> Result<Option<Link>, String> {
+    fn connection(&mut self, listener: &UnixListener) -> Result<Option<Link>, NoFork> {
         const PAUSE: Duration = Duration::from_millis(5);
         loop {
             match listener.accept() {
-                Ok((stream, _)) => return Link::new(stream).map(Some).map_err(|error| error.to_string()),
+                Ok((stream, _)) => return Link::new(stream).map(Some).map_err(|error| NoFork::Lost(error.to_string())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(PAUSE),
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(NoFork::Lost(error.to_string())),
             }
             if self.goes_on()?.is_break() {
                 return Ok(None);
@@ -267,12 +279,12 @@ impl Waiting<'_> {
         }
     }
 
-    fn answer(&mut self, link: &mut Link) -> Result<Option<Answer>, String> {
+    fn answer(&mut self, link: &mut Link) -> Result<Option<Answer>, NoFork> {
         loop {
             match link.hear() {
                 Ok(Some(answer)) => return Ok(Some(answer)),
                 Ok(None) => {}
-                Err(error) => return Err(format!("the process to fork from ended while it imported ({error})")),
+                Err(error) => return Err(self.ended(&error.to_string())),
             }
             if self.goes_on()?.is_break() {
                 return Ok(None);
@@ -280,19 +292,21 @@ impl Waiting<'_> {
         }
     }
 
-    fn goes_on(&mut self) -> Result<ControlFlow<()>, String> {
+    fn ended(&self, how: &str) -> NoFork {
+        NoFork::Lost(format!("the process to fork from ended while it imported ({how})"))
+    }
+
+    fn goes_on(&mut self) -> Result<ControlFlow<()>, NoFork> {
         let waited = self.began.elapsed();
         if waited >= LONGEST_IMPORT {
-            return Err(format!("importing took more than {} s", LONGEST_IMPORT.as_secs()));
+            return Err(NoFork::Unfit(format!("importing took more than {} s", LONGEST_IMPORT.as_secs())));
         }
         while let Ok(report) = self.reports.try_recv() {
             match report {
                 Some(Report::Started { pid }) => self.pid = Some(pid),
-                Some(Report::NotStarted { message, .. }) => return Err(message),
-                Some(Report::Ended { ending, .. }) => {
-                    return Err(format!("the process to fork from ended while it imported ({ending})"));
-                }
-                Some(Report::Clean { .. }) | None => return Err("the process to fork from has ended".to_owned()),
+                Some(Report::NotStarted { message, .. }) => return Err(NoFork::Unfit(message)),
+                Some(Report::Ended { ending, .. }) => return Err(self.ended(&ending.to_string())),
+                Some(Report::Clean { .. }) | None => return Err(self.ended("its supervisor is gone")),
             }
         }
         Ok((self.watch)(&Progress { elapsed: waited, ..Progress::default() }))

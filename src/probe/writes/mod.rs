@@ -31,7 +31,7 @@ pub(super) use rehearsal::{REHEARSE, answer as answer_rehearsal};
 pub(super) use scratch::ProbeScratch;
 use scratch::Scratch;
 use store::Store;
-pub(super) use store::remove;
+pub(super) use store::remove_unless_used;
 use surroundings::Surroundings;
 
 use super::StepTemplate;

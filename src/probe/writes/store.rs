@@ -48,7 +48,7 @@ fn sweep(parent: &Path) {
     let stores = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for store in stores.filter(|entry| entry.metadata().is_ok_and(|data| data.uid() == own_user() && data.is_dir())) {
         let is_free = match File::open(store.path().join(LOCK)) {
-            Ok(lock) => !matches!(lock.try_lock(), Err(TryLockError::WouldBlock)),
+            Ok(lock) => is_unlocked(&lock),
             // It may be a store that is just being made.
             Err(_) => store
                 .metadata()
@@ -61,13 +61,32 @@ fn sweep(parent: &Path) {
     }
 }
 
+fn is_unlocked(lock: &File) -> bool {
+    !matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
+}
+
+/// Removes a folder, unless it is a store that a living process uses.
+pub(in crate::probe) fn remove_unless_used(folder: &Path) {
+    // A process that was killed may still be closing its files.
+    const ROUNDS: u32 = 20;
+    let is_used = |lock: &File| {
+        (0..ROUNDS).all(|_| !is_unlocked(lock) && {
+            std::thread::sleep(Duration::from_millis(25));
+            true
+        })
+    };
+    if !File::open(folder.join(LOCK)).is_ok_and(|lock| is_used(&lock)) {
+        remove(folder);
+    }
+}
+
 fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
 /// Removes a folder with its contents, as far as possible. Overlays, and probes too, leave folders that nobody may
 /// enter.
-pub(in crate::probe) fn remove(folder: &Path) {
+pub(super) fn remove(folder: &Path) {
     if fs::remove_dir_all(folder).is_err() {
         open_up(folder);
         let _ = fs::remove_dir_all(folder);
@@ -123,6 +142,7 @@ mod tests {
         let other = parent.path().join("kept");
         fs::create_dir(&other).unwrap();
         let second = Store::create(parent.path()).unwrap();
+        remove_unless_used(used.path());
         assert!(used.path().exists() && second.path().exists() && other.exists() && !left.exists());
     }
 }
