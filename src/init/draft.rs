@@ -174,7 +174,9 @@ fn write_space(plan: &Plan, out: &mut String) {
             Way::Argument(argument) => {
                 let default = parameter.today.as_ref().filter(|_| parameter.stated.is_none());
                 let default = default.map(|today| format!(", by default {today}")).unwrap_or_default();
-                format!("by its argument {argument}{default}")
+                let live =
+                    if parameter.definition.contains("argument = ") { "; while it trains by the adapter" } else { "" };
+                format!("by its argument {argument}{default}{live}")
             }
             Way::Target(target) if target.starts_with("env.") => {
                 format!("by the variable {}", target.trim_start_matches("env."))

@@ -11,6 +11,7 @@ mod declared;
 pub mod deepspeed;
 pub mod draft;
 pub mod edits;
+mod equivalent;
 mod flags;
 mod formats;
 pub mod help;

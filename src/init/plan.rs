@@ -2,6 +2,7 @@
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
+use super::equivalent;
 use super::knobs::{KNOBS, Knob, Settings};
 use super::machine::Means;
 use super::preset::Preset;
@@ -237,13 +238,22 @@ impl Planner<'_> {
         }
         let choices: Vec<i64> = argument.kind.choices().iter().filter_map(|choice| choice.parse().ok()).collect();
         let ranks = self.found.command.ranks();
-        let Some(definition) = settings::numbers(knob.settings, today, &choices, self.found.means, ranks) else {
+        let Some(mut definition) = settings::numbers(knob.settings, today, &choices, self.found.means, ranks) else {
             return false;
         };
+        if let Some(target) = self.live_target(knob.parameter, &argument) {
+            definition += &format!(", apply = \"{target}\", argument = \"{}\"", argument.spelled());
+        }
         self.plan.words = words;
         let today = Today::told(today.map(|today| today.to_string()), given.as_ref());
         self.push(knob.parameter, knob.about, definition, Way::Argument(argument.spelled().to_owned()), today);
         true
+    }
+
+    /// The target by which an option's setting can be changed while the script trains.
+    fn live_target(&self, parameter: &str, argument: &Argument) -> Option<&'static str> {
+        let is_alone = self.found.command.ranks() <= 1 && self.found.preset.adapter == Some("torch");
+        is_alone.then(|| equivalent::target(parameter, argument, self.found.source)).flatten()
     }
 
     pub(super) fn derive(&mut self, name: String, expression: String) {

@@ -229,8 +229,14 @@ impl StepTemplate {
             }
             before = Some(template);
         }
-        words.extend(self.apply.arguments(settings).into_iter().map(|text| Word { text, template: None }));
+        let arguments = self.apply.arguments(settings, |parameter| self.command_has(parameter));
+        words.extend(arguments.into_iter().map(|text| Word { text, template: None }));
         words
+    }
+
+    /// Whether a parameter's setting stands in the command.
+    pub fn command_has(&self, parameter: &str) -> bool {
+        self.command.iter().flat_map(Template::names).any(|(name, _)| name == parameter)
     }
 
     /// Returns the parameters that reach the step in none of these ways, but only in the variable `GPUTUNE_CONFIG`.

@@ -82,6 +82,27 @@ fn target(source: &SourceFile, definition: &Definition, text: &Located<String>) 
     Ok(Applied { parameter: definition.name.value.clone(), name: text.value.clone(), target, argument })
 }
 
+/// Checks that the command passes a parameter by the option that `argument` says.
+fn check_option(
+    source: &SourceFile,
+    text: &Located<String>,
+    (parameter, option): (&str, &str),
+    step: &StepTable,
+) -> Result<(), SpecError> {
+    let placeholder = format!("{{{parameter}}}");
+    let words: Vec<&str> = step.command.value.iter().map(|word| word.value.as_str()).collect();
+    let one_word = [option.trim_end_matches('='), "=", &placeholder].concat();
+    let passes = |at: usize| {
+        words[at] == one_word || (words[at] == placeholder && at.checked_sub(1).is_some_and(|at| words[at] == option))
+    };
+    let has = |word: &str| Template::parse(word).names().any(|(used, _)| used == parameter);
+    if (0..words.len()).filter(|&at| has(words[at])).all(passes) {
+        return Ok(());
+    }
+    let message = format!("the command has {placeholder}, but not as the value of `{option}`, which is its `argument`");
+    Err(source.error(text.span.clone(), message, "name the option that it stands behind".to_owned()))
+}
+
 /// Checks that a target can change later what an option sets at first.
 fn check_argument(source: &SourceFile, argument: &Located<String>, target: &Target) -> Result<(), SpecError> {
     let error = |message: String, hint: String| Err(source.error(argument.span.clone(), message, hint));
@@ -147,6 +168,9 @@ fn check_alone(
     }
     let is_used =
         |argument: &Located<String>| Template::parse(&argument.value).names().any(|(used, _)| used == parameter);
+    if let Some(option) = applied.argument.as_ref().filter(|_| step.command.value.iter().any(is_used)) {
+        return check_option(source, text, (parameter, option), step);
+    }
     if is_argument && step.command.value.iter().any(is_used) {
         let message = format!("`{parameter}` would be passed twice: the command has {{{parameter}}} already");
         return error(message, "take one of them out".to_owned());

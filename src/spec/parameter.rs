@@ -5,7 +5,10 @@ use std::ops::Range;
 use super::error::{SourceFile, SpecError};
 use super::file::{Located, ParameterTable, RoleKey};
 use crate::model::{Expression, FUNCTIONS, MemoryRole, Parameter, Role, Value};
-use crate::probe::{BUILTINS, adapter::Target};
+use crate::probe::{
+    BUILTINS,
+    adapter::{Needs, Target},
+};
 
 /// A table of `[space]` with its name and the file that it stands in.
 pub(super) struct Definition {
@@ -137,6 +140,9 @@ fn parameter(source: &SourceFile, definition: &Definition) -> Result<Parameter, 
     }
     if let Some(fact) = target.and_then(Target::fact) {
         parameter = parameter.told_by(fact);
+    }
+    if target.is_some_and(|target| target.needs != Needs::NewProcess) {
+        parameter = parameter.live();
     }
     match &table.role {
         Some(stated) => parameter = with_role(source, &name.value, parameter, stated)?,

@@ -51,7 +51,7 @@ fn trackers() -> String {
 
 fn adapter_targets() -> String {
     let mut text = String::from(
-        "| target | what a setting does | settings | who sets it | in full precision |\n|---|---|---|---|---|\n",
+        "| target | what a setting does | settings | who sets it | another setting needs | in full precision |\n|---|---|---|---|---|---|\n",
     );
     for target in TARGETS {
         let by = match target.by {
@@ -64,8 +64,9 @@ fn adapter_targets() -> String {
             Numerics::Changed(Literal::Bool(is)) => format!("`{is}`"),
             Numerics::Same | Numerics::Other => String::new(),
         };
+        let needs = target.needs.words();
         let (name, about, settings) = (target.shown_name(), cell(target.about), cell(&target.accepts.words()));
-        let _ = writeln!(text, "| `{name}` | {about} | {settings} | {by} | {full} |");
+        let _ = writeln!(text, "| `{name}` | {about} | {settings} | {by} | {needs} | {full} |");
     }
     text
 }

@@ -13,6 +13,7 @@ mod exports;
 mod failures;
 mod frameworks;
 mod init_frameworks;
+mod live;
 mod warm;
 mod wheel;
 mod wild;

@@ -21,6 +21,12 @@ class Slow(Dataset):
         return torch.randn(3, 32, 32, generator=generator), index % 10
 
 
+def build_model():
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(2048, 10)
+    )
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch-size", type=int, default=8)
@@ -29,9 +35,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=1000)
     args = parser.parse_args()
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(2048, 10)
-    )
+    model = build_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = DataLoader(
         Slow(20_000, 2), batch_size=args.batch_size, shuffle=True, num_workers=args.workers, drop_last=True

@@ -218,6 +218,12 @@ impl Space {
         &self.parameters
     }
 
+    /// Whether one config can follow another in a process that trains: all that differs may change there.
+    pub fn may_follow(&self, config: &Config, last: &Config) -> bool {
+        let fixed = self.parameters.iter().enumerate().filter(|(_, parameter)| !parameter.is_live());
+        fixed.into_iter().all(|(at, _)| config.level(at) == last.level(at))
+    }
+
     /// The derived values, in order.
     pub fn derived(&self) -> &[Derived] {
         &self.derived

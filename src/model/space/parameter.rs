@@ -115,6 +115,9 @@ pub struct Parameter {
     /// The fact that reports which setting a step really used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     told_by: Option<String>,
+    /// Whether another setting can take the place of one while a process trains.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_live: bool,
     /// The stated role, which may be "no role" (`Some(None)`); `None` where the role follows from the name.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "stated")]
     role: Option<Option<Role>>,
@@ -181,6 +184,7 @@ impl Parameter {
             is_batch_size: false,
             full_precision: None,
             told_by: None,
+            is_live: false,
             role: None,
         }
     }
@@ -220,6 +224,19 @@ impl Parameter {
     pub fn told_by(mut self, fact: impl Into<String>) -> Self {
         self.told_by = Some(fact.into());
         self
+    }
+
+    /// States that another setting can take the place of one while a process trains, so that such configs are cheap to
+    /// probe one after the other.
+    #[must_use]
+    pub fn live(mut self) -> Self {
+        self.is_live = true;
+        self
+    }
+
+    /// Whether another setting can take the place of one while a process trains.
+    pub fn is_live(&self) -> bool {
+        self.is_live
     }
 
     /// Returns the stated fact that reports the setting once it has taken effect.

@@ -13,7 +13,7 @@ pub struct Applied {
     /// The target.
     pub target: &'static Target,
     /// The option by which the script takes the setting itself when it starts, such as `--batch-size`. Then the target
-    /// only changes it later, in a process that trains.
+    /// only changes it later, in a process that trains. It is put behind the command unless the command has the setting.
     pub argument: Option<String>,
 }
 
@@ -130,9 +130,10 @@ impl Apply {
         self.active(settings).flat_map(variables).collect()
     }
 
-    /// Arguments behind the command for these settings.
-    pub fn arguments(&self, settings: &Settings) -> Vec<String> {
+    /// Arguments behind the command for these settings; the command `has` those of some parameters itself.
+    pub fn arguments(&self, settings: &Settings, has: impl Fn(&str) -> bool) -> Vec<String> {
         let by_argument = self.active(settings).filter(|(applied, _)| applied.by() == By::Argument);
+        let by_argument = by_argument.filter(|(applied, _)| !has(&applied.parameter));
         by_argument.flat_map(|(applied, value)| applied.words(value)).collect()
     }
 
@@ -212,7 +213,7 @@ mod tests {
             ("PYTORCH_ALLOC_CONF", "expandable_segments:True"),
         ];
         assert_eq!(environment, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert_eq!(apply.arguments(&settings), ["--amp", "--lr", "0.5"]);
+        assert_eq!(apply.arguments(&settings, |_| false), ["--amp", "--lr", "0.5"]);
         let by_hook: Vec<&str> = apply.by_hook(&settings).map(|(applied, _)| applied.parameter.as_str()).collect();
         assert_eq!(by_hook, ["workers"]);
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::super::adapter::{Applied, Needs};
-use super::super::template::Rendered;
+use super::super::template::{Rendered, Template};
 use super::super::warm;
 use super::session::Session;
 use super::{CommandStep, Effort, Job, Start};
@@ -80,9 +80,15 @@ impl Live {
             && job.is_confirmed_later
     }
 
-    /// Whether a target can be changed while a process trains. It cannot where the command has its parameter, too.
+    /// Whether a target can be changed while a process trains. It cannot where the process has its parameter in another
+    /// way, too, other than by the option that is known to mean the same.
     fn is_live(&self, step: &CommandStep, applied: &Applied) -> bool {
-        let is_used = || step.template.templates().any(|text| text.names().any(|(name, _)| name == applied.parameter));
+        let has = |text: &Template| text.names().any(|(name, _)| name == applied.parameter);
+        let template = &step.template;
+        let is_in_command = || applied.argument.is_none() && template.command_has(&applied.parameter);
+        let is_elsewhere =
+            || template.env.iter().map(|(_, text)| text).chain(template.files.iter().map(|(_, text)| text)).any(has);
+        let is_used = || is_in_command() || is_elsewhere();
         applied.target.needs != Needs::NewProcess && !self.closed.contains(&applied.name) && !is_used()
     }
 

@@ -70,9 +70,11 @@ pub(in crate::probe) fn remove_unless_used(folder: &Path) {
     // A process that was killed may still be closing its files.
     const ROUNDS: u32 = 20;
     let is_used = |lock: &File| {
-        (0..ROUNDS).all(|_| !is_unlocked(lock) && {
-            std::thread::sleep(Duration::from_millis(25));
-            true
+        (0..ROUNDS).all(|_| {
+            !is_unlocked(lock) && {
+                std::thread::sleep(Duration::from_millis(25));
+                true
+            }
         })
     };
     if !File::open(folder.join(LOCK)).is_ok_and(|lock| is_used(&lock)) {

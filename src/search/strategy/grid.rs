@@ -1,11 +1,12 @@
 //! Tries every config, those with small memory first.
 //!
-//! The parameters that memory grows with change slowest, starting at their smallest setting. So the limit of memory is
+//! The parameters that need a new process change slowest, if others do not: what changes while a process trains comes together.
+//! Then come those that memory grows with, starting at their smallest setting. So the limit of memory is
 //! met once in each group, and what lies beyond it is ruled out untried. The parameters that memory does not depend on
 //! change fastest, so that ruled-out configs are skipped as a block.
 
 use super::{Entry, PATIENCE, Proposal, Strategy, View, random};
-use crate::model::{Config, MemoryRole, Space, Walk};
+use crate::model::{Config, MemoryRole, Parameter, Space, Walk};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "grid",
@@ -61,10 +62,15 @@ impl Grid {
 /// Returns the order of the walk, with the parameters that change slowest first.
 fn order(space: &Space) -> Vec<usize> {
     let mut order: Vec<usize> = (0..space.parameters().len()).collect();
-    order.sort_by_key(|&at| match space.parameters()[at].memory_role() {
-        MemoryRole::Grows => 0,
-        MemoryRole::Unknown => 1,
-        MemoryRole::Same => 2,
+    let is_any_live = space.parameters().iter().any(Parameter::is_live);
+    order.sort_by_key(|&at| {
+        let parameter = &space.parameters()[at];
+        let memory = match parameter.memory_role() {
+            MemoryRole::Grows => 0,
+            MemoryRole::Unknown => 1,
+            MemoryRole::Same => 2,
+        };
+        (is_any_live && parameter.is_live(), memory)
     });
     order
 }

@@ -100,6 +100,10 @@ const LITTLE: f64 = 0.01;
 /// best instead gave no improvement.
 const DEVIATIONS_IN_DOUBT: f64 = 1.5;
 
+/// The share of the largest expected improvement from which on a config that needs no new process is taken instead. A
+/// round number, far within what the expectation knows.
+const AS_GOOD: f64 = 0.95;
+
 impl Model {
     /// Returns the best candidate; `None` where no process can be made from the history, or no candidate is open.
     pub(super) fn propose(
@@ -148,6 +152,14 @@ impl Model {
             let improvement = choice.improvement;
             judge.doubt = DEVIATIONS_IN_DOUBT;
             choice = Choice { improvement, ..judge.choose(candidates, |config| view.is_open(config))? };
+        }
+        if let Some(last) = view.last_in_process()
+            && !view.space.may_follow(&choice.config, last)
+            && let Some(near) =
+                judge.choose(candidates, |config| view.is_open(config) && view.space.may_follow(config, last))
+            && near.improvement >= choice.improvement * AS_GOOD
+        {
+            choice = near;
         }
         Some(explained(view, scale, (&best.config, top), choice))
     }

@@ -1,0 +1,120 @@
+//! Several configs in one process that trains, through the real binary, with the real torch.
+
+use std::fs;
+use std::path::Path;
+
+use gputune::model::{Line, Outcome, Purpose};
+
+use crate::support::python::{Python, python_with};
+use crate::support::{Search, stderr};
+
+/// A job that takes its batch size by an option. HIDDEN=1 has a state whose size is that of the batch, so that another
+/// batch fails while it trains; SLOW=1 is slower with each change of the loader, which only a process of its own undoes.
+const JOB: &str = r#"
+import argparse, os, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch", type=int, default=8)
+args = parser.parse_args()
+print("started with", args.batch, flush=True)
+torch.manual_seed(0)
+loader = DataLoader(TensorDataset(torch.randn(65536, 8)), args.batch, shuffle=True)
+hidden = torch.zeros(args.batch if os.environ.get("HIDDEN") else 1, 1)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+while True:
+    for (batch,) in loader:
+        optimizer.zero_grad()
+        (model(batch) + hidden).square().mean().backward()
+        is_other = len(batch) != args.batch
+        time.sleep(0.004 if os.environ.get("SLOW") and is_other else 0.001)
+        optimizer.step()
+"#;
+
+const LIMITS: &str =
+    "[limits]\nprobe_time = \"60s\"\nmeasure_time = \"1s\"\n[search]\nconfirmations = 1\nstrategy = \"grid\"\n";
+const BATCH: &str = "batch = { values = [4, 8, 16, 32], apply = \"dataloader.batch_size\", argument = \"--batch\" }\n";
+
+fn torch() -> Option<Python> {
+    python_with(&["torch"])
+}
+
+fn search(python: &Path, step: &str, space: &str) -> Search {
+    let words = [python.display().to_string(), "job.py".to_owned()];
+    let fused = if space.contains("fused") { "fused = false\n" } else { "" };
+    let baseline = format!("[baseline]\nbatch = 8\n{fused}");
+    let text = format!("adapter = \"torch\"\nstart = \"auto\"\n{step}\n{LIMITS}[space]\n{space}{baseline}");
+    let search = Search::of_command(&words, &text);
+    fs::write(search.folder.path().join("job.py"), JOB).unwrap();
+    search
+}
+
+fn batch(line: &Line) -> i64 {
+    line.config.get("batch").and_then(|value| value.as_i64()).unwrap()
+}
+
+fn is_live(line: &Line) -> bool {
+    line.outcome.partial_measurement().is_some_and(|run| run.is_live)
+}
+
+#[test]
+fn configs_follow_each_other_in_one_process_and_leaders_are_confirmed_in_others() {
+    let Some(python) = torch() else { return };
+    let search = search(&python, "", BATCH);
+    let output = search.run();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let lines = search.lines();
+    let (live, others): (Vec<&Line>, Vec<&Line>) = lines.iter().partition(|line| is_live(line));
+    assert_eq!(live.len(), 3, "{}", stderr(&output));
+    assert!(others.iter().any(|line| line.purpose == Purpose::Confirm), "the baseline and confirmations");
+    for line in &lines {
+        let run = line.outcome.partial_measurement().unwrap();
+        assert_eq!(run.timing.samples_per_step, Some(batch(line) as f64));
+        assert_eq!(run.first_losses.is_empty(), is_live(line));
+    }
+    let text = stderr(&output);
+    assert!(text.contains("3 probes were measured in processes that trained before"), "{text}");
+    assert!(text.contains("job.py --batch "), "what is written for the user has the option: {text}");
+    let log = fs::read_to_string(search.out().join("logs/0001.log")).unwrap();
+    assert_eq!(log.matches("started with 8").count(), 1);
+}
+
+#[test]
+fn a_config_that_fails_only_while_it_trains_on_is_measured_in_a_process_and_its_setting_closed() {
+    let Some(python) = torch() else { return };
+    let search = search(&python, "env = { HIDDEN = \"1\" }", BATCH);
+    let output = search.run();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let lines = search.lines();
+    assert!(lines.iter().all(|line| matches!(line.outcome, Outcome::Measured(_) | Outcome::Pruned(_))), "{lines:?}");
+    assert!(!lines.iter().any(is_live));
+    let text = stderr(&output);
+    assert_eq!(text.matches("`batch` is no longer changed while a process trains").count(), 1, "{text}");
+    assert!(text.contains("and not in a process of its own"), "{text}");
+}
+
+#[test]
+fn a_setting_that_measures_otherwise_while_it_trains_on_is_closed_and_said() {
+    let Some(python) = torch() else { return };
+    let search = search(&python, "env = { SLOW = \"1\" }", BATCH);
+    let output = search.run();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stderr(&output);
+    assert!(text.contains("`batch` is no longer changed while a process trains: of probe"), "{text}");
+    assert!(text.contains("% against a process of its own"), "{text}");
+}
+
+#[test]
+fn what_needs_a_process_gets_one_and_comes_together() {
+    let Some(python) = torch() else { return };
+    let fused = "fused = { values = [false, true], apply = \"torch.fused_optimizer\" }\n";
+    let search = search(&python, "", &format!("{BATCH}{fused}"));
+    let output = search.run();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let searched: Vec<bool> = search.lines().iter().filter(|line| line.purpose != Purpose::Confirm).map(is_live).collect();
+    assert_eq!(searched.len(), 8);
+    assert_eq!(searched.iter().filter(|is_live| !**is_live).count(), 2, "one process for each optimizer: {searched:?}");
+}
