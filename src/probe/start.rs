@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum Start {
     /// As processes of their own.
-    #[default]
     Fresh,
     /// Forked from a process that has done the imports, where that is possible.
     Warm,
-    /// Warm, unless the first config measures otherwise when it is forked.
+    /// In a process that trains already, where only settings differ that can change there; else warm, unless the first
+    /// config measures otherwise when it is forked.
+    #[default]
     Auto,
 }

@@ -170,8 +170,8 @@ pub(super) struct StepTable {
     #[serde(default)]
     pub(super) scratch_size: Option<Located<Value>>,
     /// How probes are started: `fresh` (each as a process that imports everything), `warm` (forked from a process that
-    /// has done the imports, where that is possible), or `auto` (warm, unless the first config measures otherwise when
-    /// it is forked). Default: fresh.
+    /// has done the imports, where that is possible), or `auto` (several configs one after the other in one process,
+    /// where only settings differ that can be changed there; else warm, unless that measures otherwise). Default: auto.
     #[serde(default)]
     pub(super) start: Option<Located<Start>>,
 }

@@ -1,5 +1,6 @@
 //! Measures several configs in one process: holds it between two steps, and gives it other settings there.
 
+use std::fs;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use super::super::hang::Hang;
 use super::super::measuring::patience::Patience;
 use super::super::protocol::{Order, Setting};
 use super::session::{Session, Task};
-use super::{Job, ProbeError, Watch, demands};
+use super::{CommandProber, Job, ProbeError, Watch, demands};
 
 /// What became of an order that a process has to answer.
 pub(super) enum Answer {
@@ -61,6 +62,7 @@ impl Session {
             config: job.settings.clone(),
             apply: Setting::all(self.step.template.apply.in_session(job.settings)),
         };
+        self.note_log(job)?;
         if !self.socket.order(&order) {
             return Ok(Answer::None);
         }
@@ -72,6 +74,16 @@ impl Session {
             }
             _ => None,
         })
+    }
+
+    /// Says in the trial's own log where its output is.
+    fn note_log(&self, job: &Job<'_>) -> Result<(), ProbeError> {
+        let name = CommandProber::log_name(job.number, job.effort);
+        let Some(path) = name.file_name().map(|name| self.log.with_file_name(name)) else { return Ok(()) };
+        let whole = self.log.file_name().unwrap_or_default().display();
+        let text =
+            format!("gputune: measured in a process that measured another config before; its output is in {whole}\n");
+        fs::write(&path, text).map_err(ProbeError::io("write the log", &path))
     }
 
     /// Lets a process that is held train on.
