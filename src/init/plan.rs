@@ -241,8 +241,10 @@ impl Planner<'_> {
         let Some(mut definition) = settings::numbers(knob.settings, today, &choices, self.found.means, ranks) else {
             return false;
         };
-        if let Some(target) = self.live_target(knob.parameter, &argument) {
-            definition += &format!(", apply = \"{target}\", argument = \"{}\"", argument.spelled());
+        if let Some(target) = self.live_target(knob.parameter, &argument)
+            && let Some(option) = words.option_of(knob.parameter)
+        {
+            definition += &format!(", apply = \"{target}\", argument = \"{option}\"");
         }
         self.plan.words = words;
         let today = Today::told(today.map(|today| today.to_string()), given.as_ref());

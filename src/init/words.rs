@@ -93,6 +93,19 @@ impl Words {
         None
     }
 
+    /// The option behind which a parameter's setting stands, or with which it is one word.
+    pub(super) fn option_of(&self, parameter: &str) -> Option<&str> {
+        let placeholder = format!("{{{parameter}}}");
+        let at = self.words.iter().position(|word| word.is_template && word.text.ends_with(&placeholder))?;
+        let before = self.words[at].text.strip_suffix(&placeholder)?;
+        let option = match before.strip_suffix('=') {
+            Some(option) => option,
+            None if before.is_empty() => &self.words.get(at.checked_sub(1)?).filter(|word| !word.is_template)?.text,
+            None => return None,
+        };
+        option.starts_with('-').then_some(option)
+    }
+
     /// Puts a setting after an option that is there, in place of its value.
     fn set_behind(&mut self, at: usize, placeholder: String) -> Given {
         let option = self.words[at].text.clone();

@@ -2,6 +2,7 @@
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,24 @@ pub struct Spent {
 }
 
 impl Spent {
+    /// Sorts the times of a probe: until its first step, of which it imported for so many seconds; from there until enough
+    /// was known, of which it was measured for so many; and until nothing of it was left.
+    pub fn of(
+        (start, importing_s): (Duration, f64),
+        (stepping, measuring_s): (Duration, f64),
+        ending: Duration,
+    ) -> Self {
+        let (start, stepping) = (start.as_secs_f64(), stepping.as_secs_f64());
+        let (importing_s, measuring_s) = (importing_s.clamp(0.0, start), measuring_s.clamp(0.0, stepping));
+        Self {
+            importing_s,
+            starting_s: start - importing_s,
+            warming_up_s: stepping - measuring_s,
+            measuring_s,
+            ending_s: ending.as_secs_f64(),
+        }
+    }
+
     /// What the seconds went into, in words, in the order of time.
     pub fn parts(&self) -> [(&'static str, f64); 5] {
         [

@@ -42,10 +42,10 @@ pub struct CommandProber {
     idle: Option<Idle>,
     /// The words of commands that reached a step.
     known_words: KnownWords,
-    /// The protection of files that are not the probe's, once it has been found.
-    protection: Option<Protection>,
-    warm: Warm,
     live: Live,
+    warm: Warm,
+    /// The protection of files that are not the probe's, once it has been found. It is dropped after the processes.
+    protection: Option<Protection>,
 }
 
 impl CommandProber {

@@ -15,7 +15,7 @@ use super::memory_peaks::MemoryReport;
 use super::totals::Totals;
 use super::{Effort, Job, ProbeError, Prober, Watch};
 use crate::machine::{GpuMeter, HostMeter, nvml::Visible};
-use crate::model::{FLOPS, Failure, Memory, Outcome, Progress, Settings};
+use crate::model::{FLOPS, Failure, Memory, Outcome, Progress, Settings, Spent};
 
 /// What one training step did.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -130,13 +130,25 @@ impl<S: TrainingStep> Prober for InProcess<S> {
         // A panic in the user's step is a failure of that config, not of the search; the step is released either way.
         let begin = Instant::now();
         let mut gpu = watch_gpus(begin);
+        let mut prepared = begin;
         let ended = catch_unwind(AssertUnwindSafe(|| match step.prepare(job.settings) {
-            Ok(()) => run(step, job, begin, &mut gpu, watch),
+            Ok(()) => {
+                prepared = Instant::now();
+                run(step, job, begin, &mut gpu, watch)
+            }
             Err(error) => Err(error),
         }));
+        let over = Instant::now();
         let released = catch_unwind(AssertUnwindSafe(|| step.release()));
         match (ended, released) {
-            (Ok(Ok(outcome)), Ok(())) => Ok(outcome),
+            (Ok(Ok(mut outcome)), Ok(())) => {
+                if let Outcome::Measured(measurement) | Outcome::Pruned(measurement) = &mut outcome {
+                    let measuring = measurement.timing.measured_seconds.unwrap_or(0.0);
+                    let spent = Spent::of((prepared - begin, 0.0), (over - prepared, measuring), over.elapsed());
+                    measurement.spent = Some(spent);
+                }
+                Ok(outcome)
+            }
             (Ok(Err(error)), Ok(())) => failed(error),
             (Err(panic), _) | (_, Err(panic)) => {
                 Ok(Outcome::Crashed(Failure::new(format!("panicked: {}", panic_text(panic.as_ref())))))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{History, Trial};
+use crate::model::{History, Measurement, Trial};
 
 /// The limits on the cost of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ impl Budget {
         let reserve = if searched < FEWEST {
             Duration::ZERO
         } else {
-            self.reserve(expected, u32::try_from(leaders).unwrap_or(CONFIRMED))
+            self.reserve(expected + start_of_process(history), u32::try_from(leaders).unwrap_or(CONFIRMED))
         };
         (searched > 0 && elapsed + expected + reserve > self.time).then_some(StopReason::TimeSpent)
     }
@@ -103,7 +103,8 @@ impl Budget {
         if expected.is_zero() {
             return left;
         }
-        let time = self.time.saturating_sub(self.reserve(expected, CONFIRMED));
+        let reserve = self.reserve(expected + start_of_process(history), CONFIRMED);
+        let time = self.time.saturating_sub(reserve);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
         let in_time = time.div_duration_f64(expected) as u32;
         left.min(in_time.saturating_sub(searched))
@@ -126,7 +127,7 @@ impl Budget {
     /// If there is no time to measure a round as long as usual, its measurements are as long as in the search. The
     /// first round may end one probe's length over the limit, because without it nothing is confirmed.
     pub(crate) fn round(&self, history: &History, elapsed: Duration, waiting: u32, is_first: bool) -> Option<Round> {
-        let expected = expected_probe(history);
+        let expected = expected_probe(history) + start_of_process(history);
         let fits = |each: f64, time: Duration| elapsed + expected.mul_f64(each * f64::from(waiting)) <= time;
         if fits(CONFIRMATION, self.time) {
             return Some(Round::Usual);
@@ -147,6 +148,22 @@ pub(crate) enum Round {
     Usual,
     /// As long as the search does.
     Short,
+}
+
+/// Returns what a confirmation takes longer than a probe, since it has a process of its own: nothing where all probes had,
+/// else the median time until the first step of those that had.
+fn start_of_process(history: &History) -> Duration {
+    let measured = || history.searched().filter_map(|trial| trial.outcome.measurement());
+    if !measured().any(|run| run.is_live) {
+        return Duration::ZERO;
+    }
+    let start = |run: &Measurement| {
+        let spent = run.spent?;
+        // What a fork imports, the process has that it was forked from; that is told with one trial.
+        Some(spent.starting_s + spent.ending_s + if run.is_forked { 0.0 } else { spent.importing_s })
+    };
+    let starts: Vec<f64> = measured().filter(|run| !run.is_live).filter_map(start).collect();
+    Duration::from_secs_f64(crate::probe::stats::median(&starts).unwrap_or(0.0))
 }
 
 /// Returns the median time of probes that measured something for the usual time; if there are none, of those that did

@@ -27,20 +27,16 @@ impl Times {
     /// Adds it to the measurement, if there is one with steps.
     pub(super) fn tell(&self, outcome: &mut Outcome) {
         let (Outcome::Measured(measurement) | Outcome::Pruned(measurement)) = outcome else { return };
-        let seconds = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64();
+        let time = |from: Instant, to: Instant| to.saturating_duration_since(from);
         let first_step = self.first_step.unwrap_or(self.ended);
-        let start = seconds(self.begin, first_step);
-        let importing = measurement.facts.number(IMPORT_SECONDS).unwrap_or(0.0).clamp(0.0, start);
-        let stepping = seconds(first_step, self.ended);
-        let measuring = measurement.timing.measured_seconds.unwrap_or(0.0).min(stepping);
+        let importing = measurement.facts.number(IMPORT_SECONDS).unwrap_or(0.0);
+        let measuring = measurement.timing.measured_seconds.unwrap_or(0.0);
         measurement.is_forked = self.is_forked;
-        measurement.spent = Some(Spent {
-            importing_s: importing,
-            starting_s: start - importing,
-            warming_up_s: stepping - measuring,
-            measuring_s: measuring,
-            ending_s: seconds(self.ended, self.over),
-        });
+        measurement.spent = Some(Spent::of(
+            (time(self.begin, first_step), importing),
+            (time(first_step, self.ended), measuring),
+            time(self.ended, self.over),
+        ));
     }
 }
 

@@ -28,10 +28,13 @@ impl Search<'_, '_> {
             return Ok(Outcome::Rejected(Failure::new(reason)));
         }
         match self.full_precision.of(job.settings, self.space) {
-            // The first steps of a process that trained before say nothing; it is compared when it is confirmed.
-            Some(full) if !measurement.is_live && self.could_win(&measurement, purpose) => {
-                self.compared(measurement, &full, job, on_event)
+            // It is compared when it is confirmed, in a process of its own.
+            Some(_) if measurement.is_live => {
+                let reason = "it was measured in a process that had trained before".to_owned();
+                let numerics = Numerics { not_compared: Some(reason), ..Numerics::default() };
+                Ok(Outcome::Measured(Measurement { numerics: Some(numerics), ..measurement }))
             }
+            Some(full) if self.could_win(&measurement, purpose) => self.compared(measurement, &full, job, on_event),
             _ => Ok(Outcome::Measured(measurement)),
         }
     }

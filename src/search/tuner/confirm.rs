@@ -45,7 +45,8 @@ impl Search<'_, '_> {
     fn waiting(&self, baseline: Option<&Config>) -> Vec<Config> {
         let mut leaders = self.leaders(baseline);
         let round = leaders.iter().map(|config| self.confirmed(config)).min().unwrap_or(0);
-        if leaders.len() < 2 || round >= self.budget.confirmations as usize {
+        let is_compared = leaders.len() > 1 || leaders.iter().any(|config| self.is_live_only(config));
+        if !is_compared || round >= self.budget.confirmations as usize {
             return Vec::new();
         }
         if !round.is_multiple_of(2) {
@@ -70,6 +71,12 @@ impl Search<'_, '_> {
         let matters = |config: &&Config| Some(*config) == leaders.first() || Some(*config) == rival;
         let few: Vec<&Config> = waiting.iter().filter(matters).collect();
         Some(((*few.first()?).clone(), length(few.len())?))
+    }
+
+    /// Whether a config was measured in no process of its own.
+    fn is_live_only(&self, config: &Config) -> bool {
+        let mut runs = self.history.of(config).filter_map(|trial| trial.outcome.measurement()).peekable();
+        runs.peek().is_some() && runs.all(|run| run.is_live)
     }
 
     fn confirmed(&self, config: &Config) -> usize {
