@@ -1,7 +1,7 @@
 """A live session: one config after the other in one process, whose settings change between two steps.
 
 gputune has the process hold there, gives it other settings, and lets it go on. What cannot be changed so is said; gputune
-then measures that config in a process of its own.
+then measures that config in a process of its own. On a GPU only a stand-in has tried it yet.
 """
 
 from __future__ import annotations
