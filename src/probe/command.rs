@@ -118,8 +118,11 @@ impl Prober for CommandProber {
         }
         let visible = self.visible(job);
         self.protect()?;
-        if let Some(outcome) = self.probe_live(job, &visible, watch)? {
-            return Ok(outcome);
+        match self.probe_live(job, &visible, watch) {
+            Ok(Some(outcome)) => return Ok(outcome),
+            // Who counted samples may not know how to go on; a process of its own tells.
+            Ok(None) | Err(ProbeError::NoSamples) => {}
+            Err(error) => return Err(error),
         }
         loop {
             let mut warm = std::mem::take(&mut self.warm);
@@ -171,13 +174,7 @@ impl CommandProber {
             session.watch_gpus(visible, idle_gpus);
         }
         // An error leaves through `Drop`, which ends the processes too.
-        let verdict = session.measure(watch)?;
-        let verdict = session.in_time(verdict);
-        let ended = Instant::now();
-        let is_held = keeps && verdict.is_good() && session.can_go_on() && matches!(session.hold(watch)?, Answer::Done);
-        if !is_held {
-            session.close(&verdict, watch)?;
-        }
+        let (verdict, ended, is_held) = session.measure_and_hold(keeps, watch)?;
         if job.effort == Effort::Probe && !is_proof {
             session.timeline(ended).keep(&self.folder, job.number);
         }
@@ -238,13 +235,7 @@ impl CommandProber {
             session.watch_gpus(visible, idle.gpu_state(visible));
         }
         session.go();
-        let verdict = session.measure(watch)?;
-        let verdict = session.in_time(verdict);
-        let ended = Instant::now();
-        let is_held = verdict.is_good() && session.can_go_on() && matches!(session.hold(watch)?, Answer::Done);
-        if !is_held {
-            session.close(&verdict, watch)?;
-        }
+        let (verdict, ended, is_held) = session.measure_and_hold(true, watch)?;
         if job.effort == Effort::Probe {
             session.timeline(ended).keep(&self.folder, job.number);
         }

@@ -39,10 +39,12 @@ class Stopping:
 
     def between_steps(self, now: float) -> None:
         """Looks for the order where no step ends, now and then; ranks of a job wait for the end of their step."""
-        if not self.is_ordered and now - self._looked_at >= 5 * _LOOK_SECONDS:
+        if now - self._looked_at < 5 * _LOOK_SECONDS:
+            return
+        if not self.is_ordered:
             self._look(now)
-            if self.is_ordered and rank_and_ranks()[1] == 1:
-                self.leave()
+        if self.is_ordered and rank_and_ranks()[1] == 1:
+            self.leave()
 
     def after_step(self, step: int, now: float) -> None:
         """Looks for the order at the end of a step."""

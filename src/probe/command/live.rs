@@ -8,7 +8,7 @@ use super::super::adapter::{Applied, Needs};
 use super::super::template::{Rendered, Template};
 use super::super::warm;
 use super::session::Session;
-use super::{CommandStep, Effort, Job, Start};
+use super::{CommandStep, Effort, Job, Rate, Start};
 use crate::model::{Config, Measurement, Outcome, Settings, Value};
 
 /// The live sessions of a search, one at a time.
@@ -75,6 +75,8 @@ impl Live {
     fn is_for(step: &CommandStep, job: &Job<'_>) -> bool {
         step.start == Start::Auto
             && step.template.apply.adapter.is_some()
+            // A rate that is printed may be the mean over a time in which the process had another config.
+            && matches!(step.rate, Rate::Events)
             && matches!(job.effort, Effort::Probe | Effort::Screen { .. })
             && job.experiment.is_none()
             && job.is_confirmed_later

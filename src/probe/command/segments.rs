@@ -9,6 +9,7 @@ use super::super::hang::Hang;
 use super::super::measuring::patience::Patience;
 use super::super::protocol::{Order, Setting};
 use super::session::{Session, Task};
+use super::verdict::Verdict;
 use super::{CommandProber, Job, ProbeError, Watch, demands};
 
 /// What became of an order that a process has to answer.
@@ -27,13 +28,31 @@ pub(super) enum Answer {
 const VERSION: u32 = 2;
 
 impl Session {
+    /// Measures the config that the process has, then holds it for another where it `keeps` going, or closes it. Returns
+    /// why measuring ended, when, and whether it is held.
+    pub(super) fn measure_and_hold(
+        &mut self,
+        keeps: bool,
+        watch: Watch<'_>,
+    ) -> Result<(Verdict, Instant, bool), ProbeError> {
+        let verdict = self.measure(watch)?;
+        let verdict = self.in_time(verdict);
+        let ended = Instant::now();
+        let may_hold = keeps && verdict.is_good() && self.can_go_on();
+        let is_held = may_hold && matches!(self.hold(watch)?, Answer::Done);
+        if !is_held {
+            self.close(&verdict, watch)?;
+        }
+        Ok((verdict, ended, is_held))
+    }
+
     /// Whether it can be given another config: it understands the orders, and is one process.
-    pub(super) fn can_go_on(&self) -> bool {
+    fn can_go_on(&self) -> bool {
         self.heard.version >= VERSION && self.heard.ranks.count() == 1 && self.heard.ending.is_none()
     }
 
     /// Has the process wait at the end of its step; all steps before that are known then.
-    pub(super) fn hold(&mut self, watch: Watch<'_>) -> Result<Answer, ProbeError> {
+    fn hold(&mut self, watch: Watch<'_>) -> Result<Answer, ProbeError> {
         if !self.socket.order(&Order::Hold) {
             return Ok(Answer::None);
         }
