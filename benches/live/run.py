@@ -92,6 +92,7 @@ def main():
     parser.add_argument("gputune")
     parser.add_argument("python")
     parser.add_argument("--only", choices=list(SCRIPTS), action="append")
+    parser.add_argument("--once", action="store_true", help="without the second fresh search")
     parser.add_argument("--out")
     options = parser.parse_args()
     gputune, python = os.path.abspath(options.gputune), os.path.abspath(options.python)
@@ -101,7 +102,8 @@ def main():
     ]
     for script in options.only or SCRIPTS:
         fresh = search(gputune, python, script, "fresh")
-        for name, start in (("auto", "auto"), ("warm", "warm"), ("fresh again", "fresh")):
+        others = [("auto", "auto"), ("warm", "warm"), ("fresh again", "fresh")]
+        for name, start in others[: 2 if options.once else 3]:
             rates = search(gputune, python, script, start)
             agreed, count, median, largest = compare(fresh, rates)
             live = sum(is_live for _, _, is_live in rates.values())

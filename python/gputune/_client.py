@@ -36,6 +36,9 @@ RANKS = (
 #: Seconds that an ordered end may take before the process is ended without its clean-up.
 EXIT_TIME = 10.0
 
+#: After which it is looked whether another thread has read what is waited for.
+_LONGEST_WAIT_MS = 200
+
 #: Whether the script reports its steps itself (`gputune.step`). Then the torch hook reports none.
 user_steps = False
 
@@ -167,7 +170,7 @@ class Reporter:
         if wait and self._socket is not None:
             arrived = select.poll()
             arrived.register(self._socket, select.POLLIN)
-            arrived.poll()  # without the lock: other threads may send
+            arrived.poll(_LONGEST_WAIT_MS)  # without the lock: other threads may send, and may read
         with self._lock:
             if self._socket is None:
                 return

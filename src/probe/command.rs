@@ -142,7 +142,9 @@ impl Prober for CommandProber {
             let lines: Vec<String> = outcome.failure().map(demands::said).unwrap_or_default();
             // A folder that the probe writes to is no data folder: with a layer over it the same probe may succeed.
             if !self.protection.as_mut().is_some_and(|protection| protection.cover_written(&lines)) {
-                self.live.compare(job, &outcome);
+                if job.effort != Effort::Losses {
+                    self.live.compare(job, &outcome);
+                }
                 return Ok(outcome);
             }
         }
@@ -187,6 +189,9 @@ impl CommandProber {
         let told = Imports::read(session.scratch.path(), &session.words, session.heard.pid);
         let silence = session.silence();
         let outcome = demands::explained(self.outcome(&mut session, &verdict, ended, visible), silence);
+        if keeps && verdict.is_good() && !is_held {
+            self.live.not_held();
+        }
         if is_held && matches!(outcome, Outcome::Measured(_) | Outcome::Pruned(_)) {
             self.live.held = Some(Held::new(session, job.settings));
         } else if is_held {
@@ -240,6 +245,9 @@ impl CommandProber {
             session.timeline(ended).keep(&self.folder, job.number);
         }
         let mut outcome = self.outcome(session, &verdict, ended, visible);
+        if matches!(verdict, Verdict::Exited) && outcome.failure().is_none() {
+            return Ok(None); // the training came to its end, of which another config had a part
+        }
         match &mut outcome {
             Outcome::Measured(measurement) | Outcome::Pruned(measurement) => {
                 measurement.first_losses.clear(); // they are not those of the first steps

@@ -116,6 +116,7 @@ impl HostWatch {
         self.kills = OomKills::read();
         let mut seen = self.seen();
         seen.peak_bytes = None;
+        seen.shared.begin_anew();
         seen.last_times = None;
         let held = seen.held_bytes;
         seen.holds(held);

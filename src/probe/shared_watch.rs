@@ -72,6 +72,11 @@ impl SharedWatch {
         self.seen.extend(named.filter(|(inode, _)| !self.before.contains(inode)));
     }
 
+    /// What was seen so far is no part of the peak from here on.
+    pub(super) fn begin_anew(&mut self) {
+        self.peak_bytes = 0;
+    }
+
     pub(super) fn peak_bytes(&self) -> u64 {
         self.peak_bytes
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{History, Measurement, Trial};
+use crate::model::{History, Trial};
 
 /// The limits on the cost of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ impl Budget {
         let reserve = if searched < FEWEST {
             Duration::ZERO
         } else {
-            self.reserve(expected + start_of_process(history), u32::try_from(leaders).unwrap_or(CONFIRMED))
+            self.reserve(expected_confirmation(history), u32::try_from(leaders).unwrap_or(CONFIRMED))
         };
         (searched > 0 && elapsed + expected + reserve > self.time).then_some(StopReason::TimeSpent)
     }
@@ -103,7 +103,7 @@ impl Budget {
         if expected.is_zero() {
             return left;
         }
-        let reserve = self.reserve(expected + start_of_process(history), CONFIRMED);
+        let reserve = self.reserve(expected_confirmation(history), CONFIRMED);
         let time = self.time.saturating_sub(reserve);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
         let in_time = time.div_duration_f64(expected) as u32;
@@ -127,7 +127,7 @@ impl Budget {
     /// If there is no time to measure a round as long as usual, its measurements are as long as in the search. The
     /// first round may end one probe's length over the limit, because without it nothing is confirmed.
     pub(crate) fn round(&self, history: &History, elapsed: Duration, waiting: u32, is_first: bool) -> Option<Round> {
-        let expected = expected_probe(history) + start_of_process(history);
+        let expected = expected_confirmation(history);
         let fits = |each: f64, time: Duration| elapsed + expected.mul_f64(each * f64::from(waiting)) <= time;
         if fits(CONFIRMATION, self.time) {
             return Some(Round::Usual);
@@ -150,20 +150,20 @@ pub(crate) enum Round {
     Short,
 }
 
-/// Returns what a confirmation takes longer than a probe, since it has a process of its own: nothing where all probes had,
-/// else the median time until the first step of those that had.
-fn start_of_process(history: &History) -> Duration {
-    let measured = || history.searched().filter_map(|trial| trial.outcome.measurement());
-    if !measured().any(|run| run.is_live) {
-        return Duration::ZERO;
+/// Returns the median time of probes with a process of their own, as confirmations have, where others had none.
+fn expected_confirmation(history: &History) -> Duration {
+    let is_live = |trial: &Trial| trial.outcome.measurement().is_some_and(|run| run.is_live);
+    if !history.searched().any(is_live) {
+        return expected_probe(history);
     }
-    let start = |run: &Measurement| {
-        let spent = run.spent?;
-        // What a fork imports, the process has that it was forked from; that is told with one trial.
-        Some(spent.starting_s + spent.ending_s + if run.is_forked { 0.0 } else { spent.importing_s })
+    let seconds = |trial: &Trial| {
+        let run = trial.outcome.measurement().filter(|run| !run.is_live)?;
+        // What a fork imports, the process has that it was forked from; it is told with one trial.
+        let of_all = run.spent.filter(|_| run.is_forked).map_or(0.0, |spent| spent.importing_s);
+        Some((trial.elapsed.as_secs_f64() - of_all).max(0.0))
     };
-    let starts: Vec<f64> = measured().filter(|run| !run.is_live).filter_map(start).collect();
-    Duration::from_secs_f64(crate::probe::stats::median(&starts).unwrap_or(0.0))
+    let times: Vec<f64> = history.trials().iter().filter_map(seconds).collect();
+    crate::probe::stats::median(&times).map_or_else(|| expected_probe(history), Duration::from_secs_f64)
 }
 
 /// Returns the median time of probes that measured something for the usual time; if there are none, of those that did

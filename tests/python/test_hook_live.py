@@ -111,9 +111,23 @@ class Live(unittest.TestCase):
         self.assertTrue(all(phase["seconds"] < 30 for phase in first))
         self.assertNotIn("optimizer", {phase["name"] for phase in first if phase["seconds"] > 0.5})
 
+    def test_a_look_at_the_loader_beside_the_training_changes_nothing(self):
+        result, parts = self.run_live("epochs.py", {BATCH: 8}, {BATCH: 32}, env={"PICTURE": "1"})
+        self.assertEqual(len(parts), 2)
+        self.assertEqual({len(batch) for batch in epochs(result)[0][-3:]}, {32})
+
+    def test_a_batch_sampler_in_another_has_the_new_size(self):
+        result, _ = self.run_live("epochs.py", {BATCH: 8}, {BATCH: 32}, env={"SAMPLER": "wrapped"})
+        self.assertEqual({len(batch) for batch in epochs(result)[0][-3:]}, {32})
+
+    def test_pieces_that_are_searched_no_more_are_one(self):
+        _, parts = self.run_live("epochs.py", {ACCUMULATION: 2, BATCH: 8}, {BATCH: 8}, stop_after=110)
+        self.assertEqual([part.facts["accumulation"] for part in parts], [2, 1])
+
     def test_what_cannot_change_is_refused_with_the_reason(self):
         self.assertIn("fp16", self.refusal("epochs.py", {PRECISION: "fp32"}, {PRECISION: "fp16"}))
         self.assertIn("when the script starts", self.refusal("epochs.py", {}, {PRECISION: "bf16"}))
+        self.assertIn("more than one DataLoader", self.refusal("epochs.py", {}, {BATCH: 16}, env={"TWICE": "1"}))
         self.assertIn("when the script starts", self.refusal("epochs.py", {}, {"torch.fused_optimizer": True}))
         if VERSION >= (2, 0) and harness.DEVICE != harness.STAND_IN:
             compiled = {"env": {"COMPILE": "1"}}

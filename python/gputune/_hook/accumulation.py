@@ -60,9 +60,9 @@ class Accumulation(Treatment):
             if "step" in vars(kind):
                 replace(kind, "step", self._around_scheduler)
 
-    def _change(self, parts: int) -> None:
+    def _change(self, parts: Optional[int]) -> None:
         """Between two steps. Each loader gives parts from its next batch on."""
-        self._parts = parts
+        self._parts = parts = parts or 1
         self._probe = None
         self._calls.clear()
         if parts <= 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gputune import _client
 from gputune._client import Reporter
 from gputune._hook import model_facts
 from gputune._hook.loader_settings import ACCUMULATION, PREFIX
@@ -51,8 +52,8 @@ class Live:
         session = self._hook.session
         try:
             self._change(session.change(order["apply"]))
-        except CannotChange as error:
-            session.send("configured", segment=order["segment"], refused=str(error))
+        except Exception as error:  # which the script might take for one of its own
+            session.send("configured", segment=order["segment"], refused=_reason(error))
             return
         reporter.probe["config"] = order["config"]
         self._hook.steps.begin_anew()
@@ -60,6 +61,8 @@ class Live:
 
     def _change(self, targets: set[str]) -> None:
         hook = self._hook
+        if _client.user_steps and targets & {PREFIX + "batch_size", ACCUMULATION}:
+            raise CannotChange("the script says itself how many samples a step has")
         if targets - _BESIDE_THE_MODEL and self._is_model_fixed():
             raise CannotChange("the model is compiled, or its steps are in a CUDA graph")
         for target in sorted(targets):
@@ -74,3 +77,7 @@ class Live:
 
     def _is_model_fixed(self) -> bool:
         return self._hook.steps.graphs.are_captured or model_facts.is_compiled(self._hook.modules.found)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, CannotChange) else f"{type(error).__name__}: {error}"

@@ -63,6 +63,7 @@ class LoaderState:
         self.first_batch_seconds: Optional[float] = None
         self.batch: Optional[tuple[Optional[int], int, bool]] = None  # samples, bytes and pinning of the first batch
         self.iterator: Callable[[], Any] = lambda: None  # the last
+        self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # all that the script has
         self.kept: Optional[Kept] = None  # batches that are replayed
         self.numbers: Any = array("d", bytes(8 * dataset_watch.LENGTH))  # of its data set, as far as it is loaded here
 
@@ -153,6 +154,8 @@ class Loaders:
             if isinstance(iterator, dataloader_module._BaseDataLoaderIter):  # a subclass may give anything
                 iterator._gputune = state
                 state.iterator = weakref.ref(iterator)
+                renewal.reopen(iterator)
+                state.iterators.add(iterator)
             return iterator
 
         return __iter__
@@ -170,7 +173,11 @@ class Loaders:
                 self.watch.numbers = state.numbers
             waited_from = self.phases.mark_wait()
             source = renewal.source_of(iterator)
-            batch = original(source)
+            try:
+                batch = original(source)
+            except StopIteration:
+                renewal.note_end(iterator)
+                raise
             self.phases.add_wait(waited_from)
             state.wait_seconds += clock() - begin
             size = state.counter.count(source, batch, state.batch_size)
@@ -279,9 +286,10 @@ class Loaders:
         loader = None if state is None else state.loader()
         if state is None or loader is None:
             raise CannotChange(_UNKNOWN)
-        if any(other.before and other is not state for other in self._alive):
+        trains_too = (other for other in self._alive if other.has_evidence and other.has_gradients)
+        if any(other is not state and other.loader() is not None for other in trains_too):
             raise CannotChange("more than one DataLoader trains")
-        iterator, size = state.iterator(), self._batch_size_of(loader)
+        iterator, size = renewal.under_way(state.iterators), self._settings.size_of(loader)
         rest = renewal.begin(iterator if iterator is not None else loader._iterator)
         self._settings.restore(loader, state.before)
         self._settings = LoaderSettings(self._session)
@@ -289,7 +297,7 @@ class Loaders:
         self._set(loader, state)
         state.said, state.batch_size = _said(loader), self._batch_size_of(loader)
         if iterator is not None:
-            renewal.finish(iterator, loader, rest, size == state.batch_size)
+            renewal.finish(iterator, loader, rest, size == self._settings.size_of(loader))
         self._say_taken(state)
 
     def _look_at_first(self, batch: Any, state: LoaderState, samples_in_it: Optional[int]) -> None:

@@ -55,6 +55,11 @@ class LoaderSettings:
             put("prefetch_factor", 2)
         return before
 
+    def size_of(self, loader: Any) -> Optional[int]:
+        """The size of a loader's batches, where it could be set."""
+        sized = _sized(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler)
+        return None if sized is None else int(sized.batch_size)
+
     def restore(self, loader: Any, before: dict[str, Any]) -> None:
         """Gives a loader back what `attributes` changed."""
         if getattr(loader, "_iterator", None) is not None:
@@ -110,23 +115,29 @@ class LoaderSettings:
 
     def _resize(self, sampler: Any, touched: set[str], reasons: dict[str, str]) -> Optional[tuple[Any, int]]:
         """Sets the batch size of a batch sampler, which others may wrap; returns it and the size it had."""
-        seen = sampler
-        for _ in range(8):
-            size = getattr(seen, "batch_size", None)
-            inner = getattr(seen, "batch_sampler", None)
-            if inner is None and isinstance(size, int) and not isinstance(seen, _SAMPLERS):
-                seen.batch_size = self.batch_size(size)
-                touched.update(self._sizes())
-                return seen, size
-            if inner is None:
-                break
-            seen = inner
+        sized = _sized(sampler)
+        if sized is not None:
+            size = sized.batch_size
+            sized.batch_size = self.batch_size(size)
+            touched.update(self._sizes())
+            return sized, size
         for target in self._sizes():
             reasons[target] = (
                 f"the training DataLoader takes its batches from {type(sampler).__name__}, which has no batch_size to "
                 'set; pass the batch size to the script instead (apply = "arg", or gputune.config())'
             )
         return None
+
+
+def _sized(sampler: Any) -> Any:
+    """What makes the batches, and has their size: a batch sampler, which others may wrap."""
+    for _ in range(8):
+        inner = getattr(sampler, "batch_sampler", None)
+        if inner is None:
+            is_sized = isinstance(getattr(sampler, "batch_size", None), int) and not isinstance(sampler, _SAMPLERS)
+            return sampler if is_sized else None
+        sampler = inner
+    return None
 
 
 _SAMPLERS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)

@@ -7,7 +7,7 @@ that the old workers had loaded in advance are dropped.
 from __future__ import annotations
 
 import itertools
-from typing import Any, Iterator, Optional
+from typing import Any, Iterable, Iterator, Optional
 
 from torch.utils.data import BatchSampler
 from torch.utils.data import dataloader as dataloader_module
@@ -19,6 +19,8 @@ from gputune._hook.session import CannotChange
 #: Where an iterator keeps its successor, and a loader what the sampler of its next iterator is to go on with.
 _SUCCESSOR = "_gputune_successor"
 _REST = "_gputune_rest"
+#: Whether an iterator is at its end.
+_OVER = "_gputune_over"
 
 
 def install() -> None:
@@ -40,6 +42,24 @@ def _around_reset(original: Function) -> Function:
 def source_of(iterator: Any) -> Any:
     """The iterator that gives the batches: its successor, where it has one."""
     return iterator.__dict__.get(_SUCCESSOR, iterator)
+
+
+def note_end(iterator: Any) -> None:
+    """An iterator has no more batches."""
+    iterator.__dict__[_OVER] = True
+
+
+def reopen(iterator: Any) -> None:
+    """An iterator begins; one with persistent workers does so again and again."""
+    iterator.__dict__.pop(_OVER, None)
+
+
+def under_way(iterators: Iterable[Any]) -> Any:
+    """The one iterator of a loader that a script is going through; nothing between two epochs."""
+    found = [iterator for iterator in iterators if not iterator.__dict__.get(_OVER)]
+    if len(found) > 1:
+        raise CannotChange("the script goes through its DataLoader several times at once")
+    return found[0] if found else None
 
 
 def begin(iterator: Any) -> Any:

@@ -95,7 +95,7 @@ impl Session {
         if self.heard.reported.is_some() {
             // While it ends, the command may print more about the error.
             grace_time.min(LAST_WORDS)
-        } else if verdict.is_good() && self.heard.any_step() && self.socket.order(&Order::Stop) {
+        } else if verdict.is_good() && (self.heard.any_step() || self.segment > 0) && self.socket.order(&Order::Stop) {
             // A step that ends by itself does so between two steps and leaves nothing half done.
             grace_time
         } else {

@@ -2,12 +2,14 @@
 //! a process of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use super::super::adapter::{Applied, Needs};
 use super::super::template::{Rendered, Template};
 use super::super::warm;
 use super::session::Session;
+use super::verdict::Verdict;
 use super::{CommandStep, Effort, Job, Rate, Start};
 use crate::model::{Config, Measurement, Outcome, Settings, Value};
 
@@ -21,7 +23,12 @@ pub(super) struct Live {
     /// A config that failed live and is to be repeated.
     doubt: Option<Doubt>,
     remarks: Vec<String>,
+    /// Processes that did not wait when they were asked to, which costs the grace time.
+    not_held: u32,
 }
+
+/// How many of them are enough.
+const MOST_NOT_HELD: u32 = 2;
 
 /// A process that waits between two steps.
 pub(super) struct Held {
@@ -59,6 +66,15 @@ impl std::fmt::Debug for Live {
     }
 }
 
+impl Drop for Held {
+    /// It ends as if it had been measured once.
+    fn drop(&mut self) {
+        if self.session.supervised.is_some() {
+            let _ = self.session.close(&Verdict::Enough, &mut |_| ControlFlow::Continue(()));
+        }
+    }
+}
+
 impl Held {
     pub(super) fn new(session: Session, opened: &Settings) -> Self {
         Self { session, opened: opened.clone(), current: opened.clone() }
@@ -68,7 +84,9 @@ impl Held {
 impl Live {
     /// Whether a process that is started for this job may be kept for others.
     pub(super) fn may_keep(&self, step: &CommandStep, job: &Job<'_>) -> bool {
-        Self::is_for(step, job) && step.template.apply.applied.iter().any(|applied| self.is_live(step, applied))
+        self.not_held < MOST_NOT_HELD
+            && Self::is_for(step, job)
+            && step.template.apply.applied.iter().any(|applied| self.is_live(step, applied))
     }
 
     /// Whether a job may be measured so at all. What is the last word on a config is said by a process of its own.
@@ -98,7 +116,9 @@ impl Live {
         let part = |(name, value): (&str, &Value)| {
             let applied = step.template.apply.applied.iter().find(|applied| applied.parameter == name);
             match applied.filter(|applied| self.is_live(step, applied)).map(|applied| applied.target.needs) {
-                Some(Needs::NewLoader) => None,
+                Some(Needs::NewLoader) if applied.is_some_and(|applied| applied.name.starts_with("dataloader.")) => {
+                    None
+                }
                 Some(_) if value.is_as_it_is() => Some((name.to_owned(), value.clone())),
                 Some(needs) => Some((name.to_owned(), needs.fixed(value).cloned().unwrap_or(Value::Bool(true)))),
                 None => Some((name.to_owned(), value.clone())),
@@ -108,6 +128,11 @@ impl Live {
         let kept = settings.iter().filter(|(name, _)| fixed.contains_key(*name));
         let kept: Settings = kept.map(|(name, value)| (name, value.clone())).collect();
         Fixed { rendered: step.template.render(&kept, &step.gputune, Path::new("")), settings: fixed }
+    }
+
+    /// Hears that a process did not wait between two steps when it was asked to.
+    pub(super) fn not_held(&mut self) {
+        self.not_held += 1;
     }
 
     /// Takes the process that waits, if there is one; the second says whether it can be given this job's config.
@@ -154,8 +179,8 @@ impl Live {
                 format!("probe {} {} while it trained on, and not in a process of its own", doubt.number, doubt.how);
             self.close(&doubt.changed, &reason);
         }
-        let figure = self.figures.iter().position(|figure| figure.config == *job.config);
-        let Some(figure) = figure.map(|at| self.figures.remove(at)) else { return };
+        let figures = self.figures.extract_if(.., |figure| figure.config == *job.config);
+        let Some(figure) = figures.last() else { return };
         if let Err(difference) = warm::same_rate(own, &figure.measurement) {
             let reason = format!("of probe {}, {difference} against a process of its own", figure.number);
             self.close(&figure.changed, &reason);

@@ -74,7 +74,6 @@ impl Session {
         self.hang = Hang::default();
         self.heard.begin_segment(asked, begin);
         self.patience = Patience::new(job, &self.step.template.apply.under_targets(job.settings));
-        self.host.begin_anew();
         let segment = self.segment;
         let order = Order::Configure {
             segment,
@@ -87,12 +86,15 @@ impl Session {
         }
         // It ends the loader's workers first, which may be amid a sample.
         let patience = self.task.limits.stall_time;
-        self.answer(patience, watch, |session| match &session.heard.configured {
+        let answer = self.answer(patience, watch, |session| match &session.heard.configured {
             Some((answered, refused)) if *answered == segment => {
                 Some(refused.clone().map_or(Answer::Done, Answer::Refused))
             }
             _ => None,
-        })
+        })?;
+        // Now that the workers and caches of the last config are gone.
+        self.host.begin_anew();
+        Ok(answer)
     }
 
     /// Says in the trial's own log where its output is.

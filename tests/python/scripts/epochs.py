@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 DEVICE = os.environ.get("DEVICE", "cpu")
 
@@ -34,12 +34,32 @@ class Pairs:
                 batch = []
 
 
+def zipped(loader):
+    """The batches of the loader, beside those of another with TWICE=1."""
+    if not os.environ.get("TWICE"):
+        return loader
+    return (first for first, _ in zip(loader, beside))
+
+
 torch.manual_seed(0)
 data = Numbers()
-if os.environ.get("SAMPLER"):
+class Wrapped:
+    """A batch sampler around another, as Accelerate's."""
+
+    def __init__(self, inner):
+        self.batch_sampler = inner
+
+    def __iter__(self):
+        return iter(self.batch_sampler)
+
+
+if os.environ.get("SAMPLER") == "wrapped":
+    loader = DataLoader(data, batch_sampler=Wrapped(BatchSampler(RandomSampler(data), 8, drop_last=True)))
+elif os.environ.get("SAMPLER"):
     loader = DataLoader(data, batch_sampler=Pairs(data, 8))
 else:
     loader = DataLoader(data, 8, shuffle=True, drop_last=True)
+beside = DataLoader(data, 8, shuffle=True)
 layers = [nn.BatchNorm1d(4)] if os.environ.get("MODEL") == "scaled" else []
 model = nn.Sequential(*layers, nn.Linear(4, 1)).to(DEVICE)
 if os.environ.get("COMPILE"):
@@ -49,7 +69,9 @@ region = torch.autocast(DEVICE, dtype=torch.bfloat16) if os.environ.get("REGION"
 while True:
     seen = []
     try:
-        for inputs, indices in loader:
+        for inputs, indices in zipped(loader):
+            if os.environ.get("PICTURE"):
+                next(iter(loader))  # such as one to look at
             seen.append(indices.tolist())
             optimizer.zero_grad()
             with region:
