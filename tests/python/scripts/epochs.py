@@ -36,7 +36,7 @@ class Pairs:
 
 def zipped(loader):
     """The batches of the loader, beside those of another with TWICE=1."""
-    if not os.environ.get("TWICE"):
+    if beside is None:
         return loader
     return (first for first, _ in zip(loader, beside))
 
@@ -59,7 +59,7 @@ elif os.environ.get("SAMPLER"):
     loader = DataLoader(data, batch_sampler=Pairs(data, 8))
 else:
     loader = DataLoader(data, 8, shuffle=True, drop_last=True)
-beside = DataLoader(data, 8, shuffle=True)
+beside = DataLoader(data, 8, shuffle=True) if os.environ.get("TWICE") else None
 layers = [nn.BatchNorm1d(4)] if os.environ.get("MODEL") == "scaled" else []
 model = nn.Sequential(*layers, nn.Linear(4, 1)).to(DEVICE)
 if os.environ.get("COMPILE"):
