@@ -40,6 +40,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use super::cgroup::Cgroup;
 use super::orders::{Cover, Ending, Order, Report, Stop};
 use super::shared_watch::SharedWatch;
+use super::sweep;
 use super::writes::{self, REHEARSE, answer_rehearsal};
 use crate::machine::process_table::{descendants, own_children};
 
@@ -143,6 +144,10 @@ fn supervise(foundling: Option<Foundling>) -> io::Result<()> {
         Supervision { link, order: &order, cgroup: None, joining: Arc::default(), waker, main: None, shared: None };
     if supervision.run(foundling, &notices) == End::AtOnce {
         order.to_remove.iter().for_each(|folder| writes::remove_unless_used(folder));
+        if order.is_zygote {
+            // A probe that was about to start has a folder of which no supervisor has been told.
+            sweep::sweep();
+        }
     }
     Ok(())
 }
