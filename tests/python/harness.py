@@ -242,7 +242,10 @@ def _device_environment(device: str, scratch: str) -> dict[str, str]:
     """Tells the scripts where to train."""
     if device != STAND_IN:
         return {"DEVICE": device}
-    return {"DEVICE": "cuda", "CARD_LOG": str(Path(scratch) / "card.jsonl")}
+    # Else PyTorch ends autograd's device thread when Python is gone, and up to Python 3.11 that thread then reads what has been
+    # freed: a rare "terminate called without an active exception" (https://github.com/pytorch/pytorch/issues/38228).
+    left = {"TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT": "0"}
+    return {"DEVICE": "cuda", "CARD_LOG": str(Path(scratch) / "card.jsonl"), **left}
 
 
 def _read_card(scratch: str) -> list[dict[str, Any]]:
