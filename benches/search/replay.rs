@@ -98,7 +98,14 @@ fn run(plan: &Plan<'_>, method: &Method, table: &Recorded, seed: u64, version: &
             }
             _ => failed += 1,
         }
-        history.push(Trial { number, purpose, config: proposal.config, outcome, elapsed: Duration::ZERO });
+        history.push(Trial {
+            ended_at: None,
+            number,
+            purpose,
+            config: proposal.config,
+            outcome,
+            elapsed: Duration::ZERO,
+        });
         if !plan.noise && curve.last().is_some_and(|(_, regret)| *regret <= 0.0) {
             break;
         }

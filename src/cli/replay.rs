@@ -153,7 +153,7 @@ fn one_run(args: &Args, space: &Space, replay: &Replay, all: &Found<'_>, seed: u
             found.extend(all.objective.scores_of(&outcome));
         }
         best.push(all.best(&found));
-        let trial = Trial { number, purpose, config, outcome, elapsed: std::time::Duration::ZERO };
+        let trial = Trial { ended_at: None, number, purpose, config, outcome, elapsed: std::time::Duration::ZERO };
         history.push(trial);
     }
     Run { seed, best }

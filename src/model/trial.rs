@@ -97,6 +97,8 @@ pub struct Trial {
     pub outcome: Outcome,
     /// Wall time of the probe, starting and cleaning up included.
     pub elapsed: Duration,
+    /// When it was over, in seconds of Unix time; absent where nobody kept it.
+    pub ended_at: Option<f64>,
 }
 
 /// All finished trials, oldest first.
@@ -188,7 +190,14 @@ mod tests {
     use crate::model::space::{Parameter, Space};
 
     fn trial(number: u32, purpose: &str, config: &Config, outcome: Outcome) -> Trial {
-        Trial { number, purpose: purpose.parse().unwrap(), config: config.clone(), outcome, elapsed: Duration::ZERO }
+        Trial {
+            ended_at: None,
+            number,
+            purpose: purpose.parse().unwrap(),
+            config: config.clone(),
+            outcome,
+            elapsed: Duration::ZERO,
+        }
     }
 
     fn measured() -> Outcome {

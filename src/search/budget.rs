@@ -193,6 +193,7 @@ mod tests {
         let mut history = History::default();
         let mut push = |number: u32, purpose: &str, seconds: f64| {
             history.push(Trial {
+                ended_at: None,
                 number,
                 purpose: purpose.parse().unwrap(),
                 config: space.config(number.into()).unwrap(),
@@ -217,6 +218,7 @@ mod tests {
         for (number, left) in [(0, 3), (1, 2), (2, 1), (3, 0)] {
             assert_eq!(budget.stop(&history, history.elapsed()), None, "{number}");
             history.push(Trial {
+                ended_at: None,
                 number,
                 purpose: crate::model::Purpose::Search,
                 config: space.config(number.into()).unwrap(),

@@ -327,7 +327,7 @@ impl Journal {
             why: why.map(str::to_owned),
             expected_gain,
             elapsed_s: trial.elapsed.as_secs_f64(),
-            ended_at: unix_time(),
+            ended_at: trial.ended_at,
             outcome: trial.outcome.clone(),
         })
     }
@@ -385,7 +385,7 @@ fn lock_patiently(file: &File) -> Result<(), TryLockError> {
 }
 
 /// Seconds of Unix time, to the millisecond.
-fn unix_time() -> Option<f64> {
+pub(super) fn unix_time() -> Option<f64> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
     Some((now * 1e3).round() / 1e3)
 }
@@ -450,7 +450,14 @@ fn parse_trial(path: &Path, at: usize, text: &[u8], space: &Space) -> Result<(Tr
     let config =
         line.locate(space).map_err(|source| JournalError::Foreign { path: path.to_owned(), line: at, source })?;
     let elapsed = Duration::try_from_secs_f64(line.elapsed_s).unwrap_or_default();
-    let trial = Trial { number: line.trial, purpose: line.purpose, config, outcome: line.outcome, elapsed };
+    let trial = Trial {
+        number: line.trial,
+        purpose: line.purpose,
+        config,
+        outcome: line.outcome,
+        elapsed,
+        ended_at: line.ended_at,
+    };
     Ok((trial, line.expected_gain))
 }
 
@@ -474,6 +481,7 @@ mod tests {
 
     fn trial(space: &Space, number: u32) -> Trial {
         Trial {
+            ended_at: None,
             number,
             purpose: Purpose::Search,
             config: space.config(u128::from(number) - 1).unwrap(),

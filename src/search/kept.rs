@@ -331,7 +331,7 @@ impl Kept {
             })?;
             let elapsed = Duration::try_from_secs_f64(line.elapsed_s).unwrap_or_default();
             let (number, purpose, outcome) = (line.trial, line.purpose, line.outcome.clone());
-            Ok::<_, KeptError>(Trial { number, purpose, config, outcome, elapsed })
+            Ok::<_, KeptError>(Trial { number, purpose, config, outcome, elapsed, ended_at: line.ended_at })
         };
         let history = lines.iter().map(trial).collect::<Result<crate::model::History, KeptError>>()?;
         let stated = || record.baseline.as_ref().and_then(|settings| record.space.locate(settings).ok());
@@ -432,7 +432,7 @@ mod tests {
             let throughput = Some(Estimate::point(f64::from(x)));
             let outcome = Outcome::Measured(Measurement { throughput, ..Measurement::default() });
             let (purpose, elapsed) = (Purpose::Search, Duration::from_secs(2));
-            let trial = Trial { number, purpose, config, outcome, elapsed };
+            let trial = Trial { ended_at: None, number, purpose, config, outcome, elapsed };
             journal.record(&trial, &record.space, Some("because"), None).unwrap();
         }
         fs::write(folder.path().join(STUDY), serde_json::to_string(&record).unwrap()).unwrap();

@@ -7,6 +7,7 @@ pub mod budget;
 pub mod environment;
 pub mod journal;
 pub mod kept;
+mod noise;
 pub mod numerics;
 pub mod status;
 pub mod strategy;

@@ -296,7 +296,7 @@ mod tests {
             None => Outcome::Crashed(Failure::new("why")),
         };
         let config = space().config(u128::from(number)).unwrap();
-        Trial { number, purpose, config, outcome, elapsed: Duration::from_secs(2) }
+        Trial { ended_at: None, number, purpose, config, outcome, elapsed: Duration::from_secs(2) }
     }
 
     #[test]

@@ -6,16 +6,16 @@ mod front;
 mod leaders;
 mod rounds;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::model::{
     Config, Estimate, History, Judgement, Measurement, Objective, Outcome, Purpose, Settings, Space, Trial,
 };
-use crate::probe::stats::{self, Observation};
+use crate::probe::stats;
 use crate::search::budget::StopReason;
 use crate::search::journal;
-use rounds::Rounds;
+use crate::search::noise::{Prior, Run, RunNoise};
 
 pub use choice::Verdict;
 pub use extent::{Alternatives, Confirmed};
@@ -44,17 +44,22 @@ pub struct Study {
 pub struct Ranked {
     /// The config.
     pub config: Config,
-    /// The objective's metric over its trials; over confirmations alone if there are any.
+    /// The objective's metric over its trials; over confirmations alone if there are any. Its interval is the one that
+    /// another run of the config falls into.
     pub estimate: Estimate,
+    /// Half the width, as a share, of the interval of the measured runs themselves, which says nothing of how runs
+    /// differ. Absent where a run has none.
+    pub within_runs: Option<f64>,
     /// How many confirmations there are.
     pub confirmations: usize,
     /// Its last good measurement.
     pub measurement: Measurement,
     /// The metric of each trial that counts.
     values: Vec<Estimate>,
+    /// The round of comparisons that each of these trials belongs to.
+    rounds: Vec<Option<u32>>,
     /// The same numbers on the study's scale.
-    points: Vec<Observation>,
-    errors_are_known: bool,
+    runs: Vec<Run>,
     scale: Scale,
 }
 
@@ -86,13 +91,6 @@ pub struct Best {
     pub unconfirmed_speedup: Option<Estimate>,
 }
 
-/// The factor by which repeated measurements differ more than their own intervals say.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Spread {
-    ratio: f64,
-    degrees: usize,
-}
-
 /// The largest difference, as a share, between configs that can be tied. A round number, see `is_tied`.
 pub const WIDEST_TIE: f64 = 0.1;
 
@@ -121,20 +119,20 @@ impl Study {
     /// study's own objective decides which are feasible.
     fn ranked_by(&self, objective: &Objective) -> Vec<Ranked> {
         let is_confirmed = self.is_confirmed();
+        let rounds = rounds::of(&self.history);
         let mut seen: HashSet<&Config> = HashSet::new();
         let mut ranked: Vec<Ranked> = self
             .contenders()
             .filter(|trial| seen.insert(&trial.config))
-            .filter_map(|trial| self.rank(&trial.config, objective, is_confirmed))
+            .filter_map(|trial| self.rank(&trial.config, objective, is_confirmed, &rounds))
             .collect();
         let scale = Scale::of(&ranked);
         for entry in &mut ranked {
-            entry.scale = scale;
+            entry.place(scale);
         }
-        place_points(&mut ranked, scale);
-        let spread = spread(&ranked);
+        let noise = noise_of(&ranked);
         for entry in &mut ranked {
-            entry.estimate = entry.pooled(spread);
+            entry.estimate = entry.again(&noise);
         }
         ranked
     }
@@ -145,7 +143,7 @@ impl Study {
             return self.recommended();
         }
         let ranking = self.ranking();
-        choice::choose(self, &ranking, &Noise::of(&ranking))
+        choice::choose(self, &ranking, &noise_of(&ranking))
     }
 
     /// The searched trials that can be the best.
@@ -153,7 +151,13 @@ impl Study {
         self.history.contenders(|outcome| self.objective.scores_of(outcome).is_some())
     }
 
-    fn rank(&self, config: &Config, objective: &Objective, is_confirmed: bool) -> Option<Ranked> {
+    fn rank(
+        &self,
+        config: &Config,
+        objective: &Objective,
+        is_confirmed: bool,
+        rounds: &HashMap<u32, u32>,
+    ) -> Option<Ranked> {
         // A disturbed or interrupted probe says nothing about its config; nor does one that closed a parameter.
         let says_nothing = |trial: &&Trial| {
             matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted) || !trial.outcome.closes().is_empty()
@@ -173,16 +177,22 @@ impl Study {
             if is_confirmed { trials.iter().filter(is_confirmation).collect() } else { Vec::new() };
         // The leaders were chosen because of their first measurement, so it is biased in their favour.
         let counted = if confirmations.is_empty() { trials.iter().collect() } else { confirmations.clone() };
-        let values: Vec<Estimate> =
-            counted.iter().filter_map(|trial| objective.estimate(trial.outcome.measurement()?)).collect();
+        let (values, rounds): (Vec<Estimate>, Vec<Option<u32>>) = counted
+            .iter()
+            .filter_map(|trial| {
+                let value = objective.estimate(trial.outcome.measurement()?)?;
+                Some((value, rounds.get(&trial.number).copied()))
+            })
+            .unzip();
         Some(Ranked {
             config: config.clone(),
             estimate: *values.first()?,
+            within_runs: None,
             confirmations: confirmations.len(),
             measurement: trials.last()?.outcome.measurement()?.clone(),
             values,
-            points: Vec::new(),
-            errors_are_known: false,
+            rounds,
+            runs: Vec::new(),
             scale: Scale::Difference,
         })
     }
@@ -254,7 +264,7 @@ impl Study {
 ///
 /// However large the noise is, a difference of more than a tenth is no tie. Then the top is the best guess, and its
 /// interval says how good a guess it is.
-fn is_tied(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
+fn is_tied(top: &Ranked, entry: &Ranked, noise: &RunNoise) -> bool {
     if entry.config == top.config {
         return true;
     }
@@ -262,85 +272,66 @@ fn is_tied(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
     if difference > WIDEST_TIE * top.estimate.value.abs().max(entry.estimate.value.abs()) {
         return false;
     }
-    match noise.difference(top, entry) {
-        Some((difference, half)) => {
-            // Equal numbers must stay equal when their means were rounded differently.
-            let rounding = 1e-12 * top.mean_point().abs().max(1.0);
-            difference.abs() <= half + rounding
-        }
-        None => match (top.estimate.low.zip(top.estimate.high), entry.estimate.low.zip(entry.estimate.high)) {
-            (Some((low, high)), Some((other_low, other_high))) => low <= other_high && other_low <= high,
-            _ => top.estimate.value == entry.estimate.value,
-        },
+    // Equal numbers must stay equal when their means were rounded differently.
+    let rounding = 1e-12 * top.level(noise).abs().max(1.0);
+    match noise.difference(&top.runs, &entry.runs) {
+        Some(difference) => difference.value.abs() <= difference.half_width(TAIL) + rounding,
+        None => top.estimate.value == entry.estimate.value,
     }
 }
 
 /// Returns how many times better the winner is, with an interval that excludes the probability `tail` at each end;
 /// `None` where the metric has no ratios.
-fn ratio(objective: &Objective, winner: &Ranked, baseline: &Ranked, noise: &Noise, tail: f64) -> Option<Estimate> {
+fn ratio(objective: &Objective, winner: &Ranked, baseline: &Ranked, noise: &RunNoise, tail: f64) -> Option<Estimate> {
     if winner.config == baseline.config {
         return Some(Estimate::interval(1.0, 1.0, 1.0));
     }
     if winner.scale == Scale::Difference {
         return None;
     }
-    let (difference, half) = match noise.difference_with(winner, baseline, tail) {
-        Some((difference, half)) => (difference, Some(half)),
-        None => {
-            let widths = winner.estimate.relative_half_width().zip(baseline.estimate.relative_half_width());
-            (winner.mean_point() - baseline.mean_point(), widths.map(|(a, b)| a.hypot(b)))
+    let times = |difference: f64| winner.scale.value(objective.score(1.0) * difference);
+    Some(match noise.difference(&winner.runs, &baseline.runs) {
+        Some(difference) => {
+            let (mean, half) = (difference.value, difference.half_width(tail));
+            let ends = [times(mean - half), times(mean + half)];
+            Estimate::interval(times(mean), ends[0].min(ends[1]), ends[0].max(ends[1]))
         }
-    };
-    let gain = objective.score(1.0) * difference;
-    let times = |gain: f64| winner.scale.value(gain);
-    Some(match half {
-        Some(half) => Estimate::interval(times(gain), times(gain - half), times(gain + half)),
-        None => Estimate::point(times(gain)),
+        None => Estimate::point(times(winner.level(noise) - baseline.level(noise))),
     })
 }
 
 impl Ranked {
-    fn mean(&self) -> Observation {
-        stats::weighted_mean(&self.points).unwrap_or(Observation { value: 0.0, error: 1.0 })
+    /// Returns the level of the config on the study's scale.
+    fn level(&self, noise: &RunNoise) -> f64 {
+        let mean = || stats::mean(&self.runs.iter().map(|run| run.value).collect::<Vec<f64>>()).unwrap_or(0.0);
+        noise.level(&self.runs).map_or_else(mean, |level| level.value)
     }
 
-    fn mean_point(&self) -> f64 {
-        self.mean().value
-    }
-
-    /// Returns the mean over its trials, with an interval from the spread of all repeated ones.
-    fn pooled(&self, spread: Option<Spread>) -> Estimate {
-        let is_repeated = self.confirmations > 0 || self.points.len() > 1;
-        let Some(spread) = spread.filter(|_| is_repeated) else { return self.estimate };
-        let (mean, half) = (self.mean_point(), spread.half_width(self.mean().error, TAIL));
+    /// Returns the mean over its trials, with the interval that another run falls into.
+    fn again(&self, noise: &RunNoise) -> Estimate {
+        let Some(again) = noise.again(&self.runs) else { return self.estimate };
+        let (mean, half) = (again.value, again.half_width(TAIL));
         let value = |point| self.scale.value(point);
         Estimate::interval(value(mean), value(mean - half), value(mean + half))
     }
-}
 
-/// Puts the trials of all entries on the scale, each with the error from its interval.
-///
-/// If a trial has no interval, because it printed a single number, all trials have equal weight, and only their spread
-/// counts.
-fn place_points(ranked: &mut [Ranked], scale: Scale) {
-    /// The narrowest believable interval, as a share of the value: a narrower one does not include differences from run
-    /// to run. A round number.
-    const NARROWEST: f64 = 0.002;
-    let all_known = ranked.iter().flat_map(|entry| &entry.values).all(|value| value.low.is_some());
-    for entry in ranked {
-        let error = |estimate: &Estimate| match (all_known, estimate.relative_half_width()) {
-            (true, Some(half)) if half.is_finite() => match scale {
-                Scale::Ratio => half.max(NARROWEST),
-                Scale::Difference => (half * estimate.value.abs()).max(f64::MIN_POSITIVE.sqrt()),
-            },
-            _ => 1.0,
+    /// Puts the trials on a scale, each with the error from its interval.
+    fn place(&mut self, scale: Scale) {
+        let error = |estimate: &Estimate| match estimate.relative_half_width().filter(|half| half.is_finite()) {
+            Some(half) if scale == Scale::Ratio => half / NORMAL,
+            Some(half) => half * estimate.value.abs() / NORMAL,
+            None => 0.0,
         };
-        entry.points = entry
-            .values
-            .iter()
-            .map(|estimate| Observation { value: scale.point(estimate.value), error: error(estimate) / NORMAL })
-            .collect();
-        entry.errors_are_known = all_known;
+        let run = |(estimate, round): (&Estimate, &Option<u32>)| Run {
+            value: scale.point(estimate.value),
+            error: error(estimate),
+            round: *round,
+        };
+        self.runs = self.values.iter().zip(&self.rounds).map(run).collect();
+        self.scale = scale;
+        let precision = |estimate: &Estimate| estimate.relative_half_width().map(|half| (half * half).recip());
+        let total: Option<f64> = self.values.iter().map(precision).sum();
+        self.within_runs = total.map(|total| total.sqrt().recip());
     }
 }
 
@@ -382,38 +373,12 @@ impl Scale {
     }
 }
 
-impl Spread {
-    /// Returns half the width of an interval that excludes the probability `tail` at each end.
-    fn half_width(self, error: f64, tail: f64) -> f64 {
-        stats::student_quantile(self.degrees, tail) * self.ratio * error
-    }
-}
-
-/// The known noise between trials.
-struct Noise {
-    spread: Option<Spread>,
-    rounds: Option<Rounds>,
-}
-
-impl Noise {
-    fn of(ranked: &[Ranked]) -> Self {
-        Self { spread: spread(ranked), rounds: Rounds::of(ranked) }
-    }
-
-    /// Returns the difference between two configs on the study's scale, with half the width of its 95 % interval;
-    /// `None` where nothing was repeated.
-    fn difference(&self, a: &Ranked, b: &Ranked) -> Option<(f64, f64)> {
-        self.difference_with(a, b, TAIL)
-    }
-
-    /// Returns the difference with an interval that excludes the probability `tail` at each end.
-    fn difference_with(&self, a: &Ranked, b: &Ranked, tail: f64) -> Option<(f64, f64)> {
-        if let Some(paired) = self.rounds.and_then(|rounds| rounds.difference(a, b, tail)) {
-            return Some(paired);
-        }
-        let spread = self.spread?;
-        Some((a.mean_point() - b.mean_point(), spread.half_width(a.mean().error.hypot(b.mean().error), tail)))
-    }
+/// Returns what the runs of some configs say about noise. Where a rate has an interval, it is a rate of time, and what is
+/// known of such rates counts, too; of other numbers nothing is known but what repetitions show.
+fn noise_of(ranked: &[Ranked]) -> RunNoise {
+    let is_rate = |entry: &Ranked| entry.scale == Scale::Ratio && entry.values.iter().any(|value| value.low.is_some());
+    let prior = if ranked.iter().any(is_rate) { Prior::RATE } else { Prior::NONE };
+    RunNoise::of(ranked.iter().map(|entry| entry.runs.as_slice()), prior)
 }
 
 /// Whether a larger value of a parameter costs the machine something, judging by its name: more workers do, a larger
@@ -421,12 +386,4 @@ impl Noise {
 fn costs(name: &str) -> bool {
     const COSTLY: &[&str] = &["batch", "buffer", "prefetch", "process", "queue", "thread", "worker"];
     COSTLY.iter().any(|word| name.contains(word))
-}
-
-/// Returns the spread over all configs that were measured more than once.
-fn spread(ranked: &[Ranked]) -> Option<Spread> {
-    let (ratio, degrees) = stats::birge_ratio(ranked.iter().map(|entry| entry.points.as_slice()))?;
-    // By luck a few repetitions may agree better than their own intervals allow.
-    let least = if ranked.iter().all(|entry| entry.errors_are_known) { 1.0 } else { 0.0 };
-    Some(Spread { ratio: ratio.max(least), degrees })
 }

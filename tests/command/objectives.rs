@@ -262,6 +262,7 @@ fn noisy(throughput: f64, percent: f64, joules: f64) -> Outcome {
 
 fn history(trials: &[(Purpose, i64, Outcome)]) -> History {
     let trial = |(number, (purpose, level, outcome)): (u32, &(Purpose, i64, Outcome))| Trial {
+        ended_at: None,
         number,
         purpose: *purpose,
         config: x(*level),

@@ -31,6 +31,7 @@ fn measured(speed: f64, half: f64, memory: u64) -> Outcome {
 fn study(space: Space, outcomes: Vec<(Purpose, Outcome)>) -> Study {
     let config = |at: usize| space.config(at as u128).unwrap();
     let trials = outcomes.into_iter().enumerate().map(|(at, (purpose, outcome))| Trial {
+        ended_at: None,
         number: at as u32 + 1,
         purpose,
         config: config(at),

@@ -56,6 +56,7 @@ fn study(objective: Objective, trials: &[(Purpose, (i64, i64), Outcome)]) -> Stu
         history: (1..)
             .zip(trials)
             .map(|(number, (purpose, (batch, workers), outcome))| Trial {
+                ended_at: None,
                 number,
                 purpose: *purpose,
                 config: config(*batch, *workers),
@@ -279,6 +280,7 @@ fn of_equally_large_configs_the_one_with_fewer_changes_is_named() {
     let space = || Space::new([Parameter::range("a", 0, 2, 1), Parameter::range("b", 0, 2, 1)]).unwrap();
     let at = |a: i64, b: i64| space().locate(&[("a", a), ("b", b)].into_iter().collect()).unwrap();
     let trial = |number, config, value| Trial {
+        ended_at: None,
         number,
         purpose: Search,
         config,

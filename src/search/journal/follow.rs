@@ -121,6 +121,7 @@ mod tests {
 
     fn trial(number: u32) -> Trial {
         Trial {
+            ended_at: None,
             number,
             purpose: Purpose::Search,
             config: space().config(number.into()).unwrap(),

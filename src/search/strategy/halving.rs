@@ -168,6 +168,7 @@ mod tests {
                     ..Measurement::default()
                 }),
                 elapsed: Duration::ZERO,
+                ended_at: None,
             });
         }
         (lengths, whole)

@@ -116,6 +116,7 @@ mod tests {
             let score = 100.0 + f64::from(proposal.config.level(1).unwrap());
             let measured = Measurement { throughput: Some(Estimate::point(score)), ..Measurement::default() };
             trials.push(Trial {
+                ended_at: None,
                 number: u32::try_from(trials.len()).unwrap() + 1,
                 purpose: Purpose::Search,
                 config: proposal.config.clone(),

@@ -91,6 +91,7 @@ mod tests {
             let history: History = (1..)
                 .zip(&failed)
                 .map(|(number, &(config, memory))| Trial {
+                    ended_at: None,
                     number,
                     purpose: Purpose::Search,
                     config: config.clone(),

@@ -3,8 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Best, NORMAL, Noise, Ranked, Study, TAIL, is_tied, ratio};
+use super::{Best, Ranked, Study, TAIL, is_tied, ratio};
 use crate::model::{Estimate, OnTie};
+use crate::search::noise::RunNoise;
 
 /// The result of comparing the named config with the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +48,7 @@ const LIKELY_LOSS: f64 = 0.03;
 const CLAIM_TAIL: f64 = 0.01;
 
 /// Chooses the config to name from a ranking, the best first; `None` when it is empty.
-pub(super) fn choose(study: &Study, ranking: &[Ranked], noise: &Noise) -> Option<Best> {
+pub(super) fn choose(study: &Study, ranking: &[Ranked], noise: &RunNoise) -> Option<Best> {
     let is_confirmed = |entry: &&Ranked| entry.confirmations > 0;
     let any_confirmed = ranking.iter().any(|entry| entry.confirmations > 0);
     // If anything was confirmed, only a confirmed config is named.
@@ -99,7 +100,13 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked], noise: &Noise) -> Option
 
 /// Whether a config is better than the baseline with an interval that excludes equality; without an interval, the
 /// numbers alone decide.
-fn is_beyond_noise(times: Option<Estimate>, study: &Study, entry: &Ranked, baseline: &Ranked, noise: &Noise) -> bool {
+fn is_beyond_noise(
+    times: Option<Estimate>,
+    study: &Study,
+    entry: &Ranked,
+    baseline: &Ranked,
+    noise: &RunNoise,
+) -> bool {
     match times {
         Some(times) => times.low.unwrap_or(times.value) > 1.0,
         // A metric with zero or negative numbers has no ratio.
@@ -108,21 +115,15 @@ fn is_beyond_noise(times: Option<Estimate>, study: &Study, entry: &Ranked, basel
 }
 
 /// Whether naming a config in place of the top one is not likely to cost much.
-fn loses_little(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
+fn loses_little(top: &Ranked, entry: &Ranked, noise: &RunNoise) -> bool {
     if entry.config == top.config {
         return true;
     }
-    let by_intervals = || {
-        let half = |of: &Ranked| of.mean().error * NORMAL;
-        let halves = half(top).hypot(half(entry));
-        (top.errors_are_known && entry.errors_are_known).then(|| (top.mean_point() - entry.mean_point(), halves))
-    };
     // Without any known error only equal configs are tied, and those lose nothing.
-    let known = noise.difference(top, entry).or_else(by_intervals);
-    let Some((difference, half)) = known else { return true };
-    // The sign of a difference of points depends on the objective's direction; the top is the better one.
-    let scale = top.scale.loss_scale(top.mean_point());
-    expected_loss(difference.abs() / scale, half / NORMAL / scale) <= LIKELY_LOSS
+    let Some(difference) = noise.difference(&top.runs, &entry.runs) else { return true };
+    // The sign of a difference depends on the objective's direction; the top is the better one.
+    let scale = top.scale.loss_scale(top.level(noise));
+    expected_loss(difference.value.abs() / scale, difference.error / scale) <= LIKELY_LOSS
 }
 
 /// Returns the mean of a normally distributed loss, with gains counted as zero.

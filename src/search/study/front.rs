@@ -5,11 +5,12 @@
 //! for ties) and clearly worse in none. Among configs that do not differ clearly in any metric, the tie rule keeps one.
 //! So a config that leads in one metric only by noise does not stay if it is clearly behind in another.
 
-use super::{Best, Noise, Ranked, Study, TAIL, Verdict, is_tied, ratio};
+use super::{Best, Ranked, Study, TAIL, Verdict, is_tied, noise_of, ratio};
 use crate::model::{
     Config, Estimate, Goal, Measurement, Objective, OnTie, Trial,
     front::{by_compromise, non_dominated},
 };
+use crate::search::noise::RunNoise;
 
 /// A config of the front.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,7 +73,7 @@ pub(super) fn leaders<'t>(objective: &Objective, trials: impl Iterator<Item = &'
 struct Column {
     goal: Goal,
     ranked: Vec<Ranked>,
-    noise: Noise,
+    noise: RunNoise,
 }
 
 impl Column {
@@ -160,7 +161,7 @@ impl Study {
     fn columns(&self) -> Vec<Column> {
         let column = |goal: &Goal| {
             let ranked = self.ranked_by(&self.objective.alone(goal));
-            Column { goal: goal.clone(), noise: Noise::of(&ranked), ranked }
+            Column { goal: goal.clone(), noise: noise_of(&ranked), ranked }
         };
         self.objective.goals().iter().map(column).collect()
     }

@@ -94,6 +94,7 @@ mod tests {
         (1..)
             .take(trials)
             .map(|number| Trial {
+                ended_at: None,
                 number,
                 purpose: Purpose::Search,
                 config: space.config(number.into()).unwrap(),

@@ -207,7 +207,8 @@ impl Search<'_, '_> {
             return Ok(true);
         }
         self.put_back.is_undisturbed(&config);
-        let trial = Trial { number, purpose, config, outcome, elapsed: begin.elapsed() };
+        let trial =
+            Trial { number, purpose, config, outcome, elapsed: begin.elapsed(), ended_at: journal::unix_time() };
         if let Some(journal) = &mut self.journal {
             journal.record(&trial, self.space, reason.as_deref(), gain)?;
         }

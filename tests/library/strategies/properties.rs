@@ -179,7 +179,14 @@ fn history(case: &Case, space: &Space) -> History {
             _ => Purpose::Search,
         };
         let number = u32::try_from(at + 1).unwrap();
-        history.push(Trial { number, purpose, config, outcome: outcome(code, at), elapsed: Duration::from_secs(1) });
+        history.push(Trial {
+            ended_at: None,
+            number,
+            purpose,
+            config,
+            outcome: outcome(code, at),
+            elapsed: Duration::from_secs(1),
+        });
     }
     history
 }

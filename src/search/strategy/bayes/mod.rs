@@ -205,7 +205,14 @@ mod tests {
 
     fn push(history: &mut History, config: Config, outcome: Outcome) {
         let number = u32::try_from(history.trials().len() + 1).unwrap();
-        history.push(Trial { number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO });
+        history.push(Trial {
+            ended_at: None,
+            number,
+            purpose: Purpose::Search,
+            config,
+            outcome,
+            elapsed: Duration::ZERO,
+        });
     }
 
     fn measured(value: f64, width: f64) -> Outcome {

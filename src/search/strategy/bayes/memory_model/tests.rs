@@ -48,7 +48,14 @@ fn search(need: impl Fn(f64, f64) -> f64, probes: u32) -> (Space, Vec<Trial>) {
         let Some(proposal) = auto.propose(&view) else { break };
         let outcome = probe(&space.settings(&proposal.config), &need);
         let config = proposal.config;
-        history.push(Trial { number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO });
+        history.push(Trial {
+            ended_at: None,
+            number,
+            purpose: Purpose::Search,
+            config,
+            outcome,
+            elapsed: Duration::ZERO,
+        });
     }
     let trials = history.trials().to_vec();
     (space, trials)
@@ -117,7 +124,7 @@ fn trial(space: &Space, number: u32, batch: i64, precision: &str, need: impl Fn(
     let settings = [("batch_size", Value::from(batch)), ("precision", precision.into()), ("checkpoint", false.into())];
     let config = space.locate(&settings.into_iter().collect()).unwrap();
     let outcome = probe(&space.settings(&config), need);
-    Trial { number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO }
+    Trial { ended_at: None, number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO }
 }
 
 #[test]

@@ -101,8 +101,14 @@ fn regret(name: &str, probes: u32, answer: impl Fn(&Settings) -> Outcome) -> f64
         let view = View::new(&space, &objective, &history, &[], None).with(probes, 3);
         let Some(proposal) = auto.propose(&view) else { break };
         let outcome = answer(&space.settings(&proposal.config));
-        let trial =
-            Trial { number, purpose: Purpose::Search, config: proposal.config, outcome, elapsed: Duration::ZERO };
+        let trial = Trial {
+            ended_at: None,
+            number,
+            purpose: Purpose::Search,
+            config: proposal.config,
+            outcome,
+            elapsed: Duration::ZERO,
+        };
         history.push(trial);
     }
     let score = |config: Config| objective.score_of(&answer(&space.settings(&config)));
