@@ -1,0 +1,148 @@
+//! The one model of noise: how far a run of a config, started again, falls from what was measured.
+//!
+//! On the scale of logarithms a run's rate is the level of its config, plus the level of the machine in that round, plus
+//! what is special to the run, plus the error within the run:
+//!
+//! ```text
+//! y = config + round + run + error        run ~ N(0, t²), error ~ N(0, s²), s known from the run's own steps
+//! ```
+//!
+//! `t²` is estimated from everything that was measured more than once ([`spread`]), and shrunk towards a [`Prior`]. Whatever
+//! compares configs asks a [`RunNoise`]: ties, the claim to be faster, which configs lead, pruning, the intervals in
+//! reports.
+
+mod spread;
+
+use crate::probe::stats;
+
+/// One run of a config, on the scale on which runs are compared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Run {
+    /// What was measured; a logarithm, where noise is a share.
+    pub(crate) value: f64,
+    /// The standard error within the run; zero where it is not known.
+    pub(crate) error: f64,
+    /// The round of comparisons that it belongs to: runs of a round were measured within a short time.
+    pub(crate) round: Option<u32>,
+}
+
+/// What is known of the noise between runs before any run is repeated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Prior {
+    /// The standard deviation between runs.
+    pub(crate) deviation: f64,
+    /// How many repetitions that knowledge is worth; zero where nothing is known.
+    pub(crate) degrees: u32,
+}
+
+impl Prior {
+    /// A training job on a machine that has not been searched on: 3 %, worth two repetitions. Runs of one config on a
+    /// quiet machine differed by 1 to 7 % (`benches/results/truth.md`).
+    pub(crate) const RATE: Self = Self { deviation: 0.03, degrees: 2 };
+
+    /// Nothing is known.
+    pub(crate) const NONE: Self = Self { deviation: 0.0, degrees: 0 };
+}
+
+/// A variance between runs, as it was estimated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Variance {
+    value: f64,
+    /// The factor for the variance of what is computed from the runs, where they differ more than `value` explains.
+    factor: f64,
+    /// Degrees of freedom.
+    degrees: usize,
+}
+
+/// What repeated runs, and the prior, say about the noise between runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RunNoise {
+    /// Between runs of a round.
+    within_rounds: Option<Variance>,
+    /// Between runs at any time: what changes from round to round is part of it.
+    overall: Option<Variance>,
+}
+
+/// A number with its standard error and its degrees of freedom.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Uncertain {
+    /// The number.
+    pub(crate) value: f64,
+    /// Its standard error.
+    pub(crate) error: f64,
+    degrees: usize,
+}
+
+impl Uncertain {
+    /// Returns half the width of the interval that excludes the probability `tail` at each end.
+    pub(crate) fn half_width(&self, tail: f64) -> f64 {
+        if self.error > 0.0 { stats::student_quantile(self.degrees, tail) * self.error } else { 0.0 }
+    }
+}
+
+impl RunNoise {
+    /// Estimates the noise from the runs of all configs, each config's together.
+    pub(crate) fn of<'r>(configs: impl IntoIterator<Item = &'r [Run]>, prior: Prior) -> Self {
+        let configs: Vec<&[Run]> = configs.into_iter().collect();
+        let overall = spread::between_runs(&configs, prior);
+        let within_rounds = spread::within_rounds(&configs, prior);
+        Self { within_rounds, overall }
+    }
+
+    /// Returns the level of a config; `None` where there is no run, or nothing tells how far runs differ.
+    pub(crate) fn level(&self, runs: &[Run]) -> Option<Uncertain> {
+        let between = self.overall?;
+        let weights = runs.iter().map(|run| (run.value, (run.error * run.error + between.value).recip()));
+        weighted(weights, between)
+    }
+
+    /// Returns where another run of a config falls: its level, with the error of the level and that of the new run.
+    pub(crate) fn again(&self, runs: &[Run]) -> Option<Uncertain> {
+        let level = self.level(runs)?;
+        let between = self.overall?;
+        Some(Uncertain { error: (level.error * level.error + between.factor * between.value).sqrt(), ..level })
+    }
+
+    /// Returns how much higher the level of `a` is than that of `b`.
+    ///
+    /// Where both were measured in the same rounds, differences within rounds are taken, which a drift of the machine does
+    /// not touch.
+    pub(crate) fn difference(&self, a: &[Run], b: &[Run]) -> Option<Uncertain> {
+        self.paired(a, b).or_else(|| {
+            let (a, b) = (self.level(a)?, self.level(b)?);
+            Some(Uncertain { value: a.value - b.value, error: a.error.hypot(b.error), degrees: a.degrees })
+        })
+    }
+
+    fn paired(&self, a: &[Run], b: &[Run]) -> Option<Uncertain> {
+        let between = self.within_rounds?;
+        let in_round = |run: &&Run| a.iter().find(|other| other.round.is_some() && other.round == run.round);
+        let pairs = b.iter().filter_map(|run| Some((in_round(&run)?, run)));
+        let differences = pairs.map(|(a, b)| {
+            let variance = a.error * a.error + b.error * b.error + 2.0 * between.value;
+            (a.value - b.value, variance.recip())
+        });
+        weighted(differences, between)
+    }
+
+    /// Returns the standard deviation between runs at any time; `None` where nothing tells it.
+    pub(crate) fn deviation(&self) -> Option<f64> {
+        Some(self.overall?.value.sqrt())
+    }
+}
+
+/// Returns the mean of values with these weights; `None` without any. Equal values without any error stay exact.
+fn weighted(values: impl Iterator<Item = (f64, f64)>, between: Variance) -> Option<Uncertain> {
+    let values: Vec<(f64, f64)> = values.collect();
+    if values.iter().any(|(_, weight)| weight.is_infinite()) {
+        let exact: Vec<f64> = values.iter().filter(|(_, w)| w.is_infinite()).map(|(value, _)| *value).collect();
+        return Some(Uncertain { value: stats::mean(&exact)?, error: 0.0, degrees: between.degrees });
+    }
+    let total: f64 = values.iter().map(|(_, weight)| weight).sum();
+    let sum: f64 = values.iter().map(|(value, weight)| value * weight).sum();
+    let error = (between.factor / total).sqrt();
+    (total > 0.0).then(|| Uncertain { value: sum / total, error, degrees: between.degrees })
+}
+
+#[cfg(test)]
+mod tests;
