@@ -15,17 +15,20 @@ use super::redact::redacted;
 use crate::machine::Device;
 use crate::model::{COST, Direction, Estimate, Goal, GpuUse, Numerics, Outliers, Readings, Settings, Value, arrival};
 use crate::report::emit::shell_word;
-use crate::search::{Alternatives, Confirmed, OnFront, Part, Ranked, Study, Verdict, WarmStart};
+use crate::search::{Alternatives, Confirmed, OnFront, Part, Ranked, Repeatability, Study, Verdict, WarmStart};
 
 /// A throughput with its unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
     /// The best single number.
     pub value: f64,
-    /// Lower end of the 95 % interval, where it is known.
+    /// Lower end of the 95 % interval that another run falls into, where it is known.
     pub low: Option<f64>,
     /// Upper end of the 95 % interval, where it is known.
     pub high: Option<f64>,
+    /// Half the width, as a share, of the interval of the measured runs themselves, which says nothing of how runs differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_runs: Option<f64>,
     /// The unit, such as `samples/s`.
     pub unit: String,
 }
@@ -37,7 +40,7 @@ pub struct Optimized {
     pub metric: String,
     /// Whether more or less is better.
     pub direction: Direction,
-    /// Its value for the config.
+    /// Its value for the config, with the 95 % interval that another run falls into.
     #[serde(flatten)]
     pub estimate: Estimate,
 }
@@ -109,6 +112,9 @@ pub struct BestReport {
     /// Where the objective is a front, its configs, the best in the first metric first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub front: Vec<FrontReport>,
+    /// How far runs of one config are apart, where the objective is a rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<Repeatability>,
     /// The baseline, if it is feasible.
     pub baseline: Option<Other>,
     /// The result of comparing it with the baseline.
@@ -285,6 +291,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         },
         parts: parts(study, &best.winner),
         front: front(study),
+        noise: study.repeatability(),
         baseline: best.baseline.as_ref().map(other),
         verdict: best.verdict,
         as_it_is: best
@@ -362,7 +369,9 @@ fn front(study: &Study) -> Vec<FrontReport> {
 }
 
 fn throughput(study: &Study, entry: &Ranked) -> Option<Throughput> {
-    let pooled = (study.objective.metric() == "throughput").then_some(entry.estimate);
+    let is_ranked_by_it = study.objective.metric() == "throughput";
+    let pooled = is_ranked_by_it.then_some(entry.estimate);
     let Estimate { value, low, high } = pooled.or(entry.measurement.throughput)?;
-    Some(Throughput { value, low, high, unit: entry.measurement.unit.clone() })
+    let within_runs = entry.within_runs.filter(|_| is_ranked_by_it);
+    Some(Throughput { value, low, high, within_runs, unit: entry.measurement.unit.clone() })
 }

@@ -20,7 +20,7 @@ use crate::model::{
     metric::together,
     quantity::{show_bytes, show_duration, show_number},
 };
-use crate::search::{Best, Ranked, Study};
+use crate::search::{Best, Ranked, Repeatability, Study};
 
 /// Ties that are listed.
 const TIES: usize = 5;
@@ -85,6 +85,11 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
     if shown.iter().any(|trial| trial.outcome.measurement().is_some_and(|m| m.timing.is_unstable)) {
         below.push((Tone::Faint, format!("{UNSTABLE} measuring ended before the interval was as narrow as asked")));
     }
+    if let Some(noise) = study.repeatability().filter(|_| shown.iter().any(|trial| has_interval(study, trial))) {
+        let again =
+            format!("± is within the run; a run of the same config again falls within {:.0} %", noise.again * 100.0);
+        below.push((Tone::Faint, again));
+    }
     for (tone, line) in below {
         for line in wrap(&line, screen.columns) {
             let _ = write!(text, "\n{}", screen.paint(tone, &line));
@@ -94,6 +99,11 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
         let _ = write!(text, "\n{}", screen.lay_out_at(super::marks::LABEL, &line, Tone::Bad));
     }
     text
+}
+
+fn has_interval(study: &Study, trial: &Trial) -> bool {
+    let measurement = trial.outcome.partial_measurement();
+    measurement.and_then(|run| study.objective.estimate(run)).is_some_and(|estimate| estimate.low.is_some())
 }
 
 /// A column that is shown if any trial has something for it.
@@ -217,7 +227,7 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     let line = |config: &Config| study.settings(config).line();
     let number = |entry: &Ranked| shown_entry(study, entry);
     let _ = writeln!(text, "best      {}", line(&best.winner.config));
-    let _ = writeln!(text, "          {}{}", number(&best.winner), memory_words(best));
+    let _ = writeln!(text, "          {}{}", again_words(best, number(&best.winner)), memory_words(best));
     if let Some(words) = host_words(&best.winner.measurement.machine.host) {
         let _ = writeln!(text, "          {words}");
     }
@@ -231,7 +241,7 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     for (at, line) in gpu_summary(&best.winner.measurement.machine.gpus).iter().enumerate() {
         let _ = writeln!(text, "{:10}{line}", if at == 0 { "GPU" } else { "" });
     }
-    if let Some(line) = noise_line(best) {
+    if let Some(line) = study.repeatability().and_then(noise_line) {
         let _ = writeln!(text, "{line}");
     }
     if let Some(numerics) = &best.winner.measurement.numerics {
@@ -274,12 +284,25 @@ fn shown_entry(study: &Study, entry: &Ranked) -> String {
     shown_together(&study.objective, Some(entry.estimate), &numbers, &entry.measurement)
 }
 
-/// Returns a note if measurements vary so much that few configs can be distinguished.
-fn noise_line(best: &Best) -> Option<String> {
-    /// The relative noise from which on the note is shown: a round number, the same as the widest tie.
-    const NOISY: f64 = 0.1;
-    let half = best.winner.estimate.relative_half_width().filter(|half| *half > NOISY)?;
-    Some(format!("noise     measurements vary by {:.0} %: is something else using this machine?", half * 100.0))
+/// Adds to a result with the interval of another run how well the measured runs themselves are known.
+fn again_words(best: &Best, number: String) -> String {
+    match (best.winner.within_runs, best.winner.confirmations) {
+        (Some(half), runs) if number.ends_with('%') => {
+            let runs = if runs > 1 { "these runs" } else { "this run" };
+            format!("{number} if run again (± {:.1} % in {runs})", half * 100.0)
+        }
+        _ => number,
+    }
+}
+
+/// Returns a note if runs of a config vary so much that few configs can be distinguished.
+fn noise_line(noise: Repeatability) -> Option<String> {
+    /// The standard deviation between runs from which on the note is shown: a round number, at which two runs of one config
+    /// differ by more than the widest tie in one case of six.
+    const NOISY: f64 = 0.05;
+    let percent = noise.between_runs * 100.0;
+    let is_seen = noise.repetitions > 0 && noise.between_runs > NOISY;
+    is_seen.then(|| format!("noise     runs of a config vary by {percent:.0} %: is something else using this machine?"))
 }
 
 fn memory_words(best: &Best) -> String {

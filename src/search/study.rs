@@ -4,7 +4,10 @@ mod choice;
 mod extent;
 mod front;
 mod leaders;
+mod posterior;
+mod repeatability;
 mod rounds;
+mod scale;
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -12,15 +15,18 @@ use std::time::Duration;
 use crate::model::{
     Config, Estimate, History, Judgement, Measurement, Objective, Outcome, Purpose, Settings, Space, Trial,
 };
-use crate::probe::stats;
 use crate::search::budget::StopReason;
 use crate::search::journal;
-use crate::search::noise::{Prior, Run, RunNoise};
+use crate::search::noise::{Run, RunNoise};
 
 pub use choice::Verdict;
 pub use extent::{Alternatives, Confirmed};
 pub use front::{OnFront, Part};
 pub(crate) use leaders::{confirmed, leaders};
+pub(crate) use posterior::{Known, PRUNING_ERROR};
+pub use repeatability::Repeatability;
+use repeatability::noise_of;
+use scale::Scale;
 
 /// A search that ended, was interrupted, or is running.
 #[derive(Debug)]
@@ -61,15 +67,6 @@ pub struct Ranked {
     /// The same numbers on the study's scale.
     runs: Vec<Run>,
     scale: Scale,
-}
-
-/// The scale on which metrics are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scale {
-    /// Logarithms: noise is a share of a speed.
-    Ratio,
-    /// The metric itself, for one that may be zero or negative and then has no logarithm.
-    Difference,
 }
 
 /// The result: one config, and what it is compared with.
@@ -300,86 +297,8 @@ fn ratio(objective: &Objective, winner: &Ranked, baseline: &Ranked, noise: &RunN
     })
 }
 
-impl Ranked {
-    /// Returns the level of the config on the study's scale.
-    fn level(&self, noise: &RunNoise) -> f64 {
-        let mean = || stats::mean(&self.runs.iter().map(|run| run.value).collect::<Vec<f64>>()).unwrap_or(0.0);
-        noise.level(&self.runs).map_or_else(mean, |level| level.value)
-    }
-
-    /// Returns the mean over its trials, with the interval that another run falls into.
-    fn again(&self, noise: &RunNoise) -> Estimate {
-        let Some(again) = noise.again(&self.runs) else { return self.estimate };
-        let (mean, half) = (again.value, again.half_width(TAIL));
-        let value = |point| self.scale.value(point);
-        Estimate::interval(value(mean), value(mean - half), value(mean + half))
-    }
-
-    /// Puts the trials on a scale, each with the error from its interval.
-    fn place(&mut self, scale: Scale) {
-        let error = |estimate: &Estimate| match estimate.relative_half_width().filter(|half| half.is_finite()) {
-            Some(half) if scale == Scale::Ratio => half / NORMAL,
-            Some(half) => half * estimate.value.abs() / NORMAL,
-            None => 0.0,
-        };
-        let run = |(estimate, round): (&Estimate, &Option<u32>)| Run {
-            value: scale.point(estimate.value),
-            error: error(estimate),
-            round: *round,
-        };
-        self.runs = self.values.iter().zip(&self.rounds).map(run).collect();
-        self.scale = scale;
-        let precision = |estimate: &Estimate| estimate.relative_half_width().map(|half| (half * half).recip());
-        let total: Option<f64> = self.values.iter().map(precision).sum();
-        self.within_runs = total.map(|total| total.sqrt().recip());
-    }
-}
-
 /// The probability that a 95 % interval excludes at each end.
 const TAIL: f64 = 0.025;
-
-/// The two-sided 95 % quantile of the normal distribution: the half width of an interval in standard errors.
-const NORMAL: f64 = 1.96;
-
-impl Scale {
-    /// Returns the scale that suits all entries.
-    fn of(ranked: &[Ranked]) -> Self {
-        let all_positive = ranked.iter().flat_map(|entry| &entry.values).all(|value| value.value > 0.0);
-        if all_positive { Self::Ratio } else { Self::Difference }
-    }
-
-    fn point(self, value: f64) -> f64 {
-        match self {
-            Self::Ratio => value.ln(),
-            Self::Difference => value,
-        }
-    }
-
-    /// Returns the size of which a difference of points is a share.
-    fn loss_scale(self, point: f64) -> f64 {
-        match self {
-            Self::Ratio => 1.0,
-            Self::Difference => point.abs().max(f64::MIN_POSITIVE),
-        }
-    }
-
-    /// The inverse of [`point`](Self::point), kept finite.
-    fn value(self, point: f64) -> f64 {
-        let value = match self {
-            Self::Ratio => point.exp(),
-            Self::Difference => point,
-        };
-        value.clamp(f64::MIN, f64::MAX)
-    }
-}
-
-/// Returns what the runs of some configs say about noise. Where a rate has an interval, it is a rate of time, and what is
-/// known of such rates counts, too; of other numbers nothing is known but what repetitions show.
-fn noise_of(ranked: &[Ranked]) -> RunNoise {
-    let is_rate = |entry: &Ranked| entry.scale == Scale::Ratio && entry.values.iter().any(|value| value.low.is_some());
-    let prior = if ranked.iter().any(is_rate) { Prior::RATE } else { Prior::NONE };
-    RunNoise::of(ranked.iter().map(|entry| entry.runs.as_slice()), prior)
-}
 
 /// Whether a larger value of a parameter costs the machine something, judging by its name: more workers do, a larger
 /// step size does not.

@@ -61,6 +61,8 @@ pub(crate) struct RunNoise {
     within_rounds: Option<Variance>,
     /// Between runs at any time: what changes from round to round is part of it.
     overall: Option<Variance>,
+    /// How many runs beyond the first of each config there are.
+    repetitions: usize,
 }
 
 /// A number with its standard error and its degrees of freedom.
@@ -86,7 +88,8 @@ impl RunNoise {
         let configs: Vec<&[Run]> = configs.into_iter().collect();
         let overall = spread::between_runs(&configs, prior);
         let within_rounds = spread::within_rounds(&configs, prior);
-        Self { within_rounds, overall }
+        let repetitions = configs.iter().map(|runs| runs.len().saturating_sub(1)).sum();
+        Self { within_rounds, overall, repetitions }
     }
 
     /// Returns the level of a config; `None` where there is no run, or nothing tells how far runs differ.
@@ -127,7 +130,12 @@ impl RunNoise {
 
     /// Returns the standard deviation between runs at any time; `None` where nothing tells it.
     pub(crate) fn deviation(&self) -> Option<f64> {
-        Some(self.overall?.value.sqrt())
+        self.overall.map(|between| (between.factor * between.value).sqrt())
+    }
+
+    /// The number of runs beyond the first of each config.
+    pub(crate) fn repetitions(&self) -> usize {
+        self.repetitions
     }
 }
 

@@ -1,6 +1,6 @@
 //! Selects the configs to measure again before a winner is named.
 
-use super::front;
+use super::{Known, WIDEST_TIE, front};
 use crate::model::{Config, History, Objective, Purpose, Trial};
 use crate::search::budget::CONFIRMED;
 
@@ -19,22 +19,29 @@ pub(crate) fn leaders(objective: &Objective, history: &History, baseline: Option
             let trial = contenders().find(|trial| trial.config == *config)?;
             objective.score_of(&trial.outcome)
         };
-        keep_close(&mut leaders, score);
+        // The first measurements alone decide, so that the leaders stay the same while they are measured again.
+        let first: History = history.searched().cloned().collect();
+        keep_close(&mut leaders, Known::of(objective, &first).as_ref(), score);
     }
     let is_feasible = |config: &&Config| held().any(|trial| trial.config == **config);
     leaders.extend(baseline.filter(is_feasible).filter(|config| !leaders.contains(config)).cloned());
     leaders
 }
 
-/// Keeps the first two, and those that are close to the first.
-fn keep_close(leaders: &mut Vec<Config>, score: impl Fn(&Config) -> Option<f64>) {
-    /// The difference, as a share, up to which a third config is a leader, too. A round number.
-    const CLOSE: f64 = 0.05;
-    let Some(top) = leaders.first().and_then(&score) else { return };
+/// Keeps the first two, and those that may be better than the first.
+fn keep_close(leaders: &mut Vec<Config>, known: Option<&Known>, score: impl Fn(&Config) -> Option<f64>) {
+    /// The probability of being better than the first from which on a third config is measured again, too: a round number.
+    const LIKELY: f64 = 0.2;
+    /// The difference, as a share, up to which it is where nothing is known of the noise: half of the widest tie.
+    const CLOSE: f64 = WIDEST_TIE / 2.0;
+    let Some(first) = leaders.first().cloned() else { return };
+    let Some(top) = score(&first) else { return };
+    let may_be_better = |config: &Config| known.and_then(|known| known.may_be_better(config, &first, LIKELY));
+    let is_close = |config: &Config| score(config).is_some_and(|score| top - score <= CLOSE * top.abs());
     let mut place = 0;
     leaders.retain(|config| {
         place += 1;
-        place <= 2 || score(config).is_some_and(|score| top - score <= CLOSE * top.abs())
+        place <= 2 || may_be_better(config).unwrap_or_else(|| is_close(config))
     });
 }
 

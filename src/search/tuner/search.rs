@@ -19,6 +19,7 @@ use crate::search::budget::{Budget, Round, StopReason};
 use crate::search::journal::{self, Journal};
 use crate::search::numerics::FullPrecision;
 use crate::search::strategy::{Earlier, Proposal, Strategy, View};
+use crate::search::study;
 
 pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>);
 
@@ -237,14 +238,13 @@ impl Search<'_, '_> {
         score.is_some_and(|score| view.best().is_none_or(|(best, top)| score > top || best.purpose.is_short()))
     }
 
-    /// Returns the throughput that a probe of the search must come near, or may stop early: the best so far, if
-    /// throughput alone counts. The baseline and the confirmations are measured in full, because they are reported.
+    /// Returns the throughput that a probe of the search must come near, or may stop early: that of the best so far, if
+    /// throughput alone counts, as low as another run of it may be. The baseline and the confirmations are measured in full, because they are reported.
     fn rival(&self, purpose: Purpose) -> Option<Estimate> {
         if !(purpose == Purpose::Search || purpose.is_short()) || !self.objective.is_largest_throughput() {
             return None;
         }
-        let view = View::new(self.space, self.objective, &self.history, &[], None);
-        view.best()?.0.outcome.measurement()?.throughput
+        study::Known::of(self.objective, &self.history)?.to_beat(study::PRUNING_ERROR)
     }
 
     /// Runs a probe, and repeats it after a pause if it was disturbed, since a disturbed probe says nothing about its

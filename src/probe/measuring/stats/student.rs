@@ -45,7 +45,7 @@ pub fn student_quantile(degrees: usize, tail: f64) -> f64 {
 ///
 /// It uses the approximation of Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.2.23, refined by two
 /// steps of Newton's method.
-fn normal_quantile(tail: f64) -> f64 {
+pub fn normal_quantile(tail: f64) -> f64 {
     let t = (-2.0 * tail.ln()).sqrt();
     let mut x =
         t - ((0.010_328 * t + 0.802_853) * t + 2.515_517) / (((0.001_308 * t + 0.189_269) * t + 1.432_788) * t + 1.0);

@@ -1,0 +1,84 @@
+//! How far runs of one config are apart, as the trials of a search show it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Ranked, Scale, Study, TAIL};
+use crate::model::Estimate;
+use crate::probe::stats;
+use crate::search::noise::{Prior, Run, RunNoise};
+
+/// How far runs of one config are apart when each is started anew.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Repeatability {
+    /// The standard deviation between runs, as a share of their mean, beyond what the intervals of the runs explain.
+    pub between_runs: f64,
+    /// The repetitions that show it. Where there are few, what is known of other jobs counts as two more.
+    pub repetitions: usize,
+    /// Half the width, as a share, of the 95 % interval that a run falls into, seen from another that was measured without
+    /// any error of its own.
+    pub again: f64,
+}
+
+impl Study {
+    /// Returns how far runs are apart; `None` where the objective is no rate, or nothing was measured.
+    pub fn repeatability(&self) -> Option<Repeatability> {
+        let ranked = self.ranked_by(&self.objective);
+        let noise = noise_of(&ranked);
+        let is_rate = ranked.iter().any(|entry| entry.scale == Scale::Ratio);
+        let exact = Run { value: 0.0, error: 0.0, round: None };
+        let again = noise.again(&[exact])?.half_width(TAIL).exp_m1();
+        let (between_runs, repetitions) = (noise.deviation()?, noise.repetitions());
+        is_rate.then_some(Repeatability { between_runs, repetitions, again })
+    }
+}
+
+impl Ranked {
+    /// Returns the level of the config on the study's scale.
+    pub(super) fn level(&self, noise: &RunNoise) -> f64 {
+        let mean = || stats::mean(&self.runs.iter().map(|run| run.value).collect::<Vec<f64>>()).unwrap_or(0.0);
+        noise.level(&self.runs).map_or_else(mean, |level| level.value)
+    }
+
+    /// Returns the mean over its trials, with the interval that another run falls into.
+    pub(super) fn again(&self, noise: &RunNoise) -> Estimate {
+        let Some(again) = noise.again(&self.runs) else { return self.estimate };
+        let (mean, half) = (again.value, again.half_width(TAIL));
+        let value = |point| self.scale.value(point);
+        Estimate::interval(value(mean), value(mean - half), value(mean + half))
+    }
+
+    /// Puts the trials on a scale, each with the error from its interval.
+    pub(super) fn place(&mut self, scale: Scale) {
+        let error = |estimate: &Estimate| match estimate.relative_half_width().filter(|half| half.is_finite()) {
+            Some(half) if scale == Scale::Ratio => half / NORMAL,
+            Some(half) => half * estimate.value.abs() / NORMAL,
+            None => 0.0,
+        };
+        let run = |(estimate, round): (&Estimate, &Option<u32>)| Run {
+            value: scale.point(estimate.value),
+            error: error(estimate),
+            round: *round,
+        };
+        self.runs = self.values.iter().zip(&self.rounds).map(run).collect();
+        self.scale = scale;
+        let precision = |estimate: &Estimate| estimate.relative_half_width().map(|half| (half * half).recip());
+        let total: Option<f64> = self.values.iter().map(precision).sum();
+        self.within_runs = total.map(|total| total.sqrt().recip());
+    }
+}
+
+/// The two-sided 95 % quantile of the normal distribution: the half width of an interval in standard errors.
+pub(super) const NORMAL: f64 = 1.96;
+
+/// Returns what the runs of some configs say about noise.
+pub(super) fn noise_of(ranked: &[Ranked]) -> RunNoise {
+    let is_rate = |entry: &Ranked| entry.scale == Scale::Ratio && entry.values.iter().any(|value| value.low.is_some());
+    let prior = prior_of(ranked.iter().any(is_rate));
+    RunNoise::of(ranked.iter().map(|entry| entry.runs.as_slice()), prior)
+}
+
+/// Where a number has an interval, it is a rate of time, and what is known of such rates counts, too; of other numbers
+/// nothing is known but what repetitions show.
+pub(super) fn prior_of(is_rate: bool) -> Prior {
+    if is_rate { Prior::RATE } else { Prior::NONE }
+}
