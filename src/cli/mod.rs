@@ -19,6 +19,7 @@ mod folder;
 mod init;
 mod interrupt;
 mod live;
+mod noise;
 mod paths;
 mod probe;
 mod progress;

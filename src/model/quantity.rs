@@ -119,7 +119,7 @@ pub fn show_number(number: f64) -> String {
     if size >= 1e9 || (size > 0.0 && size < 1e-3) {
         return format!("{number:.2e}");
     }
-    if size < 1000.0 {
+    if size < 999.5 {
         return three_digits(number);
     }
     let digits = format!("{size:.0}");

@@ -228,7 +228,15 @@ mod tests {
         let history = (1..).zip(&configs).map(trial).collect();
         let baseline = space.locate(&configs[0].0.chosen(&space)).ok();
         let (objective, stopped) = (Objective::default(), StopReason::ProbesSpent);
-        Study { space, objective, history, baseline, stopped, elapsed: Duration::from_secs(2) }
+        Study {
+            space,
+            objective,
+            history,
+            baseline,
+            stopped,
+            elapsed: Duration::from_secs(2),
+            noise_prior: crate::search::NoisePrior::RATE,
+        }
     }
 
     fn settings(pairs: &[(&str, i64)]) -> Settings {

@@ -18,6 +18,7 @@ use crate::probe::{
 };
 use crate::search::budget::{Budget, StopReason};
 use crate::search::journal::{self, Header, JournalError, Line};
+use crate::search::noise::NoisePrior;
 use crate::search::study::Study;
 
 /// The file that describes the search.
@@ -57,6 +58,19 @@ pub struct Record {
     pub stopped: Option<StopReason>,
     /// Its wall time in seconds, once it ended.
     pub elapsed_s: Option<f64>,
+    /// How far runs of a config were expected to be apart before any was repeated.
+    #[serde(default = "any_machine")]
+    pub noise_prior: NoisePrior,
+}
+
+/// Returns how far runs were expected to be apart when the search of a folder began; `None` where it says nothing of it.
+pub fn noise_prior(folder: &Path) -> Option<NoisePrior> {
+    let record: Record = serde_json::from_slice(&fs::read(folder.join(STUDY)).ok()?).ok()?;
+    Some(record.noise_prior)
+}
+
+fn any_machine() -> NoisePrior {
+    NoisePrior::RATE
 }
 
 /// The parts of a search that are written as `study.json`.
@@ -74,6 +88,7 @@ pub struct Description<'s> {
     step: StepRecord,
     stopped: Option<StopReason>,
     elapsed_s: Option<f64>,
+    noise_prior: NoisePrior,
 }
 
 impl<'s> Description<'s> {
@@ -100,7 +115,14 @@ impl<'s> Description<'s> {
             step,
             stopped: None,
             elapsed_s: None,
+            noise_prior: NoisePrior::RATE,
         }
+    }
+
+    /// Sets how far runs are expected to be apart.
+    #[must_use]
+    pub fn with_noise_prior(self, noise_prior: NoisePrior) -> Self {
+        Self { noise_prior, ..self }
     }
 
     /// Marks whether the baseline is the job as it is.
@@ -349,6 +371,7 @@ impl Kept {
             history,
             baseline,
             stopped,
+            noise_prior: record.noise_prior,
         };
         let (spec, budget, device, step) = (record.spec, record.budget, record.device, record.step.template());
         Ok(Self { folder, spec, budget, device, step, header, lines, study })
@@ -414,6 +437,7 @@ mod tests {
             step: StepRecord { command: vec!["run".to_owned(), "{x}".to_owned()], ..StepRecord::default() },
             stopped: None,
             elapsed_s: None,
+            noise_prior: NoisePrior::RATE,
         }
     }
 

@@ -17,6 +17,7 @@ pub mod tuner;
 pub use budget::{Budget, StopReason};
 pub use journal::{Conditions, Fingerprint, Follower, Header, Journal, JournalError, Recovered, WarmStart};
 pub use kept::{Kept, KeptError};
+pub use noise::NoisePrior;
 pub use numerics::FullPrecision;
 pub use status::{BestSoFar, Ended, Running, Status, StatusFile, Watched};
 pub use strategy::{Earlier, EarlierError, EarlierStudy, STRATEGIES, Strategy};

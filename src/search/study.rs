@@ -17,7 +17,7 @@ use crate::model::{
 };
 use crate::search::budget::StopReason;
 use crate::search::journal;
-use crate::search::noise::{Run, RunNoise};
+use crate::search::noise::{NoisePrior, Run, RunNoise};
 
 pub use choice::Verdict;
 pub use extent::{Alternatives, Confirmed};
@@ -43,6 +43,8 @@ pub struct Study {
     pub stopped: StopReason,
     /// Wall time, earlier runs of the same search included.
     pub elapsed: Duration,
+    /// How far runs of a config were expected to be apart before any was repeated.
+    pub noise_prior: NoisePrior,
 }
 
 /// A feasible config with the results of all its trials.
@@ -127,7 +129,7 @@ impl Study {
         for entry in &mut ranked {
             entry.place(scale);
         }
-        let noise = noise_of(&ranked);
+        let noise = noise_of(&ranked, self.noise_prior);
         for entry in &mut ranked {
             entry.estimate = entry.again(&noise);
         }
@@ -140,7 +142,7 @@ impl Study {
             return self.recommended();
         }
         let ranking = self.ranking();
-        choice::choose(self, &ranking, &noise_of(&ranking))
+        choice::choose(self, &ranking, &noise_of(&ranking, self.noise_prior))
     }
 
     /// The searched trials that can be the best.

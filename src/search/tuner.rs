@@ -21,6 +21,7 @@ use crate::model::{Config, Event, History, LocateError, Objective, Precision, Se
 use crate::probe::{InProcess, Limits, ProbeError, Prober, TrainingStep};
 use crate::search::budget::{Budget, Round, StopReason};
 use crate::search::journal::{Journal, JournalError, Recovered};
+use crate::search::noise::NoisePrior;
 use crate::search::numerics::FullPrecision;
 use crate::search::strategy::{self, Earlier, EarlierError, EarlierStudy, Strategy};
 use crate::search::study::Study;
@@ -98,6 +99,7 @@ pub struct Tuner<'p> {
     baseline: Option<Config>,
     checks_stated_baseline: bool,
     full_precision: FullPrecision,
+    noise_prior: NoisePrior,
     journal: Option<Journal>,
     recovered: Recovered,
     stop: Arc<AtomicBool>,
@@ -126,6 +128,7 @@ impl<'p> Tuner<'p> {
             baseline: None,
             checks_stated_baseline: false,
             full_precision: FullPrecision::default(),
+            noise_prior: NoisePrior::RATE,
             journal: None,
             recovered: Recovered::default(),
             stop: Arc::new(AtomicBool::new(false)),
@@ -280,6 +283,13 @@ impl<'p> Tuner<'p> {
         self
     }
 
+    /// Sets how far runs of a config are expected to be apart before any is repeated; 3 % by default.
+    #[must_use]
+    pub fn noise_prior(mut self, prior: NoisePrior) -> Self {
+        self.noise_prior = prior;
+        self
+    }
+
     /// Runs the search to its end.
     ///
     /// # Errors
@@ -324,6 +334,7 @@ impl<'p> Tuner<'p> {
             put_back: retries::PutBack::default(),
             last_number,
             gains: SmallGains::after(&history, &expected_gains, &self.objective, self.budget.least_gain),
+            noise_prior: self.noise_prior,
             history,
         };
         if let Some(baseline) = self.baseline.as_ref().filter(|_| self.checks_stated_baseline && search.is_new()) {
@@ -337,6 +348,14 @@ impl<'p> Tuner<'p> {
         };
         let (elapsed, history) = (search.elapsed(), search.history);
         let objective = self.objective.clone().relative_to_first(&history, self.baseline.as_ref());
-        Ok(Study { space: self.space, objective, history, baseline: self.baseline, stopped, elapsed })
+        Ok(Study {
+            space: self.space,
+            objective,
+            history,
+            baseline: self.baseline,
+            stopped,
+            elapsed,
+            noise_prior: self.noise_prior,
+        })
     }
 }

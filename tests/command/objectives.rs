@@ -280,6 +280,7 @@ fn study(objective: Objective, trials: &[(Purpose, i64, Outcome)]) -> Study {
         baseline: trials.iter().find(|(purpose, ..)| *purpose == Baseline).map(|(_, level, _)| x(*level)),
         stopped: StopReason::SpaceExhausted,
         elapsed: Duration::from_secs(10),
+        noise_prior: gputune::search::NoisePrior::RATE,
     }
 }
 

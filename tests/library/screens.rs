@@ -37,6 +37,7 @@ fn study(space: Space, outcomes: Vec<(Purpose, Outcome)>) -> Study {
         config: config(at),
         outcome,
         elapsed: Duration::from_secs(9),
+        noise_prior: gputune::search::NoisePrior::RATE,
     });
     Study {
         history: trials.collect(),

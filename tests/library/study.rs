@@ -67,6 +67,7 @@ fn study(objective: Objective, trials: &[(Purpose, (i64, i64), Outcome)]) -> Stu
         baseline: baseline.map(|(_, (batch, workers), _)| config(*batch, *workers)),
         stopped: StopReason::SpaceExhausted,
         elapsed: Duration::from_secs(10),
+        noise_prior: gputune::search::NoisePrior::RATE,
     }
 }
 
@@ -179,16 +180,16 @@ fn what_slows_the_whole_machine_from_round_to_round_cancels() {
         vec![(Baseline, (8, 0), speed(50.0)), (Search, (16, 8), speed(103.0)), (Search, (16, 2), speed(99.0))];
     for (drift, noise) in [(1.0, 1.002), (0.9, 0.999), (0.8, 0.999)] {
         trials.push((Confirm, (16, 8), speed_within(100.0 * drift * noise, 0.5)));
-        trials.push((Confirm, (16, 2), speed_within(97.0 * drift, 0.5)));
+        trials.push((Confirm, (16, 2), speed_within(93.0 * drift, 0.5)));
         trials.push((Confirm, (8, 0), speed_within(50.0 * drift, 0.5)));
     }
     let study = fastest(&trials);
     assert_winner(&study, 16, 8);
     let best = study.best().unwrap();
-    assert!(best.ties.is_empty(), "3 % apart in every round");
+    assert!(best.ties.is_empty(), "7 % apart in every round");
     let speedup = best.speedup.unwrap();
     assert!((speedup.value - 2.0).abs() < 0.01, "{speedup:?}");
-    assert!(speedup.low.unwrap() > 1.95 && speedup.high.unwrap() < 2.05, "{speedup:?}");
+    assert!(speedup.low.unwrap() > 1.9 && speedup.high.unwrap() < 2.1, "{speedup:?}");
 }
 
 #[test]
@@ -305,7 +306,7 @@ fn overlapping_intervals_are_ties_where_nothing_was_repeated() {
             (Search, (8, 0), speed_within(80.0, 3.0)),
         ])
     };
-    let study = cheaper(98.0);
+    let study = cheaper(98.5);
     assert_winner(&study, 16, 0);
     assert_eq!(study.best().unwrap().ties.len(), 1);
     // A cheaper one that is likely to cost 4 % is a tie that is not named.

@@ -7,13 +7,16 @@
 //! y = config + round + run + error        run ~ N(0, t²), error ~ N(0, s²), s known from the run's own steps
 //! ```
 //!
-//! `t²` is estimated from everything that was measured more than once ([`spread`]), and shrunk towards a [`Prior`]. Whatever
+//! `t²` is estimated from everything that was measured more than once ([`spread`]), and shrunk towards a [`NoisePrior`]. Whatever
 //! compares configs asks a [`RunNoise`]: ties, the claim to be faster, which configs lead, pruning, the intervals in
 //! reports.
 
+mod prior;
 mod spread;
 
 use crate::probe::stats;
+
+pub use prior::NoisePrior;
 
 /// One run of a config, on the scale on which runs are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,24 +27,6 @@ pub(crate) struct Run {
     pub(crate) error: f64,
     /// The round of comparisons that it belongs to: runs of a round were measured within a short time.
     pub(crate) round: Option<u32>,
-}
-
-/// What is known of the noise between runs before any run is repeated.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Prior {
-    /// The standard deviation between runs.
-    pub(crate) deviation: f64,
-    /// How many repetitions that knowledge is worth; zero where nothing is known.
-    pub(crate) degrees: u32,
-}
-
-impl Prior {
-    /// A training job on a machine that has not been searched on: 3 %, worth two repetitions. Runs of one config on a
-    /// quiet machine differed by 1 to 7 % (`benches/results/truth.md`).
-    pub(crate) const RATE: Self = Self { deviation: 0.03, degrees: 2 };
-
-    /// Nothing is known.
-    pub(crate) const NONE: Self = Self { deviation: 0.0, degrees: 0 };
 }
 
 /// A variance between runs, as it was estimated.
@@ -84,7 +69,7 @@ impl Uncertain {
 
 impl RunNoise {
     /// Estimates the noise from the runs of all configs, each config's together.
-    pub(crate) fn of<'r>(configs: impl IntoIterator<Item = &'r [Run]>, prior: Prior) -> Self {
+    pub(crate) fn of<'r>(configs: impl IntoIterator<Item = &'r [Run]>, prior: NoisePrior) -> Self {
         let configs: Vec<&[Run]> = configs.into_iter().collect();
         let overall = spread::between_runs(&configs, prior);
         let within_rounds = spread::within_rounds(&configs, prior);
@@ -118,7 +103,9 @@ impl RunNoise {
     }
 
     fn paired(&self, a: &[Run], b: &[Run]) -> Option<Uncertain> {
-        let between = self.within_rounds?;
+        /// The fewest degrees of freedom: with one, an interval is three times as wide as with two, and useless.
+        const FEWEST_DEGREES: usize = 2;
+        let between = self.within_rounds.filter(|between| between.degrees >= FEWEST_DEGREES)?;
         let in_round = |run: &&Run| a.iter().find(|other| other.round.is_some() && other.round == run.round);
         let pairs = b.iter().filter_map(|run| Some((in_round(&run)?, run)));
         let differences = pairs.map(|(a, b)| {

@@ -9,17 +9,17 @@
 
 use std::collections::BTreeMap;
 
-use super::{Prior, Run, Variance};
+use super::{NoisePrior, Run, Variance};
 
 /// The run noise where each config has its own level.
-pub(super) fn between_runs(configs: &[&[Run]], prior: Prior) -> Option<Variance> {
+pub(super) fn between_runs(configs: &[&[Run]], prior: NoisePrior) -> Option<Variance> {
     let repeated = configs.iter().filter(|runs| runs.len() > 1);
     let cells = repeated.enumerate().flat_map(|(config, runs)| runs.iter().map(move |run| Cell::of(run, config, None)));
     Table::of(cells.collect()).variance(prior)
 }
 
 /// The run noise where each config and each round has its own level.
-pub(super) fn within_rounds(configs: &[&[Run]], prior: Prior) -> Option<Variance> {
+pub(super) fn within_rounds(configs: &[&[Run]], prior: NoisePrior) -> Option<Variance> {
     let mut rounds: BTreeMap<u32, usize> = BTreeMap::new();
     let mut cells = Vec::new();
     for (config, runs) in configs.iter().enumerate() {
@@ -70,7 +70,7 @@ impl Table {
     }
 
     /// Returns the variance between runs; `None` where there is neither a repetition nor a prior.
-    fn variance(&self, prior: Prior) -> Option<Variance> {
+    fn variance(&self, prior: NoisePrior) -> Option<Variance> {
         /// The smallest and the largest variance that is looked for: a ten millionth, and a factor of e to the fourth.
         const RANGE: (f64, f64) = (1e-14, 16.0);
         /// Halvings of the range's logarithm, which leave less than a millionth of it.
@@ -167,20 +167,20 @@ mod tests {
     fn without_errors_it_is_the_ordinary_variance_with_the_prior_as_further_squares() {
         let (a, b) = (runs(&[1.0, 1.2, 1.1], 0.0, None), runs(&[3.0, 3.2], 0.0, None));
         let squares = 0.02 + 0.02;
-        let alone = between_runs(&[&a, &b], Prior::NONE).unwrap();
+        let alone = between_runs(&[&a, &b], NoisePrior::NONE).unwrap();
         assert_eq!(alone.degrees, 3);
         assert!((alone.value - squares / 3.0).abs() < 1e-9, "{alone:?}");
-        let with = between_runs(&[&a, &b], Prior::RATE).unwrap();
+        let with = between_runs(&[&a, &b], NoisePrior::RATE).unwrap();
         assert_eq!(with.degrees, 5);
         assert!((with.value - (squares + 2.0 * 0.03 * 0.03) / 5.0).abs() < 1e-9, "{with:?}");
-        assert_eq!(between_runs(&[&a[..1]], Prior::NONE), None);
-        let prior = between_runs(&[&a[..1]], Prior::RATE).unwrap();
+        assert_eq!(between_runs(&[&a[..1]], NoisePrior::NONE), None);
+        let prior = between_runs(&[&a[..1]], NoisePrior::RATE).unwrap();
         assert!((prior.value - 0.0009).abs() < 1e-9);
     }
 
     #[test]
     fn errors_within_runs_explain_a_part() {
-        let spread = |error| between_runs(&[&runs(&[1.0, 1.2, 1.1], error, None)], Prior::NONE).unwrap().value;
+        let spread = |error| between_runs(&[&runs(&[1.0, 1.2, 1.1], error, None)], NoisePrior::NONE).unwrap().value;
         assert!(spread(0.05) < spread(0.0));
         assert_eq!(spread(0.2), 0.0);
     }
@@ -190,10 +190,10 @@ mod tests {
         let drift = [0.0, -0.5, 0.3];
         let rows = [1.0, 7.0, 3.0].map(|level| runs(&drift.map(|change| change + level), 0.0, Some(4)));
         let configs: Vec<&[Run]> = rows.iter().map(Vec::as_slice).collect();
-        let within = within_rounds(&configs, Prior::NONE).unwrap();
+        let within = within_rounds(&configs, NoisePrior::NONE).unwrap();
         assert_eq!(within.degrees, 4);
         assert!(within.value < 1e-9, "{within:?}");
-        assert!(between_runs(&configs, Prior::NONE).unwrap().value > 0.1);
+        assert!(between_runs(&configs, NoisePrior::NONE).unwrap().value > 0.1);
     }
 
     #[test]

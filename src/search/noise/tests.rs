@@ -52,7 +52,7 @@ fn an_interval_of_one_run_holds_the_mean_of_the_others() {
         let (mut held, mut widest, mut least) = (0, 0.0_f64, 14);
         for _ in 0..ROUNDS {
             let runs: Vec<Run> = machine.rounds(1, 14, &mut random).remove(0);
-            let noise = RunNoise::of([runs.as_slice()], Prior::RATE);
+            let noise = RunNoise::of([runs.as_slice()], NoisePrior::RATE);
             let spread = (machine.between.powi(2) + machine.within.powi(2)).sqrt();
             let mut here = 0;
             for at in 0..runs.len() {
@@ -82,7 +82,7 @@ fn confirmations_hold_a_further_run_and_differences_their_truth() {
         let (mut again, mut differences, mut half) = (0, 0, 0.0);
         for _ in 0..ROUNDS {
             let configs = machine.rounds(4, 2, &mut random);
-            let noise = RunNoise::of(configs.iter().map(Vec::as_slice), Prior::RATE);
+            let noise = RunNoise::of(configs.iter().map(Vec::as_slice), NoisePrior::RATE);
             let next = machine.rounds(1, 1, &mut random)[0][0].value;
             let predicted = noise.again(&configs[0]).unwrap();
             again += usize::from((predicted.value - next).abs() <= predicted.half_width(TAIL));
@@ -104,8 +104,8 @@ fn confirmations_hold_a_further_run_and_differences_their_truth() {
 fn exact_numbers_stay_exact() {
     let runs = |value| vec![Run { value, error: 0.0, round: None }; 2];
     let (a, b) = (runs(3.0), runs(2.0));
-    let noise = RunNoise::of([a.as_slice(), b.as_slice()], Prior::NONE);
+    let noise = RunNoise::of([a.as_slice(), b.as_slice()], NoisePrior::NONE);
     let difference = noise.difference(&a, &b).unwrap();
     assert_eq!((difference.value, difference.half_width(TAIL)), (1.0, 0.0));
-    assert_eq!(RunNoise::of([&a[..1]], Prior::NONE).difference(&a, &b), None);
+    assert_eq!(RunNoise::of([&a[..1]], NoisePrior::NONE).difference(&a, &b), None);
 }

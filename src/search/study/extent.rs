@@ -38,7 +38,7 @@ impl Study {
 
     /// Counts the leaders that were measured again.
     pub fn confirmed(&self) -> Confirmed {
-        let wanted = leaders::leaders(&self.objective, &self.history, self.baseline.as_ref());
+        let wanted = leaders::leaders(&self.objective, &self.history, self.baseline.as_ref(), self.noise_prior);
         let configs = wanted.iter().filter(|config| leaders::confirmed(&self.history, config) > 0).count();
         Confirmed { configs, leaders: wanted.len() }
     }

@@ -161,7 +161,7 @@ impl Study {
     fn columns(&self) -> Vec<Column> {
         let column = |goal: &Goal| {
             let ranked = self.ranked_by(&self.objective.alone(goal));
-            Column { goal: goal.clone(), noise: noise_of(&ranked), ranked }
+            Column { goal: goal.clone(), noise: noise_of(&ranked, self.noise_prior), ranked }
         };
         self.objective.goals().iter().map(column).collect()
     }

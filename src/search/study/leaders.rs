@@ -3,10 +3,16 @@
 use super::{Known, WIDEST_TIE, front};
 use crate::model::{Config, History, Objective, Purpose, Trial};
 use crate::search::budget::CONFIRMED;
+use crate::search::noise::NoisePrior;
 
 /// Selects the best, the runner-up, further ones that are close, and the baseline; for a front, the recommended config
 /// and the front's ends. A config that failed when it was measured again is left out.
-pub(crate) fn leaders(objective: &Objective, history: &History, baseline: Option<&Config>) -> Vec<Config> {
+pub(crate) fn leaders(
+    objective: &Objective,
+    history: &History,
+    baseline: Option<&Config>,
+    prior: NoisePrior,
+) -> Vec<Config> {
     let contenders = || history.contenders(|outcome| objective.scores_of(outcome).is_some());
     // A config that failed in a short probe may succeed in a longer one, so it is not left out.
     let failed = |trial: &Trial| trial.outcome.closes().is_empty() && objective.score_of(&trial.outcome).is_none();
@@ -21,7 +27,7 @@ pub(crate) fn leaders(objective: &Objective, history: &History, baseline: Option
         };
         // The first measurements alone decide, so that the leaders stay the same while they are measured again.
         let first: History = history.searched().cloned().collect();
-        keep_close(&mut leaders, Known::of(objective, &first).as_ref(), score);
+        keep_close(&mut leaders, Known::of(objective, &first, prior).as_ref(), score);
     }
     let is_feasible = |config: &&Config| held().any(|trial| trial.config == **config);
     leaders.extend(baseline.filter(is_feasible).filter(|config| !leaders.contains(config)).cloned());

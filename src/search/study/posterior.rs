@@ -3,7 +3,7 @@
 use super::repeatability::{NORMAL, prior_of};
 use crate::model::{Config, Estimate, History, Objective, Trial};
 use crate::probe::stats;
-use crate::search::noise::{Run, RunNoise};
+use crate::search::noise::{NoisePrior, Run, RunNoise};
 
 /// The probability that a run of the best config is slower than the rate below which others are given up.
 pub(crate) const PRUNING_ERROR: f64 = 0.01;
@@ -16,7 +16,7 @@ pub(crate) struct Known {
 
 impl Known {
     /// Reads a history; `None` where the objective has no ratios, or nothing was measured in full.
-    pub(crate) fn of(objective: &Objective, history: &History) -> Option<Self> {
+    pub(crate) fn of(objective: &Objective, history: &History, of_rates: NoisePrior) -> Option<Self> {
         let is_whole = |trial: &&Trial| !trial.purpose.is_short();
         let contenders = history.contenders(|outcome| objective.score_of(outcome).is_some()).filter(is_whole);
         let mut configs: Vec<(Config, Vec<Run>)> = Vec::new();
@@ -37,7 +37,7 @@ impl Known {
             }
             configs.push((trial.config.clone(), runs));
         }
-        let noise = RunNoise::of(configs.iter().map(|(_, runs)| runs.as_slice()), prior_of(is_rate));
+        let noise = RunNoise::of(configs.iter().map(|(_, runs)| runs.as_slice()), prior_of(is_rate, of_rates));
         (!configs.is_empty()).then_some(Self { configs, noise })
     }
 
@@ -98,7 +98,7 @@ mod tests {
             ended_at: None,
         };
         let history: History = (1..).zip(rates).map(trial).collect();
-        let known = Known::of(&Objective::default(), &history).unwrap();
+        let known = Known::of(&Objective::default(), &history, NoisePrior::RATE).unwrap();
         (space, known)
     }
 

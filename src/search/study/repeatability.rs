@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Ranked, Scale, Study, TAIL};
 use crate::model::Estimate;
 use crate::probe::stats;
-use crate::search::noise::{Prior, Run, RunNoise};
+use crate::search::noise::{NoisePrior, Run, RunNoise};
 
 /// How far runs of one config are apart when each is started anew.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -20,10 +20,17 @@ pub struct Repeatability {
 }
 
 impl Study {
+    /// Returns the standard deviation between runs that the repetitions alone show, as a share, and how many there are; `None`
+    /// where nothing was repeated.
+    pub fn shown_between_runs(&self) -> Option<(f64, usize)> {
+        let noise = noise_of(&self.ranked_by(&self.objective), NoisePrior::NONE);
+        Some((noise.deviation()?, noise.repetitions())).filter(|(_, repetitions)| *repetitions > 0)
+    }
+
     /// Returns how far runs are apart; `None` where the objective is no rate, or nothing was measured.
     pub fn repeatability(&self) -> Option<Repeatability> {
         let ranked = self.ranked_by(&self.objective);
-        let noise = noise_of(&ranked);
+        let noise = noise_of(&ranked, self.noise_prior);
         let is_rate = ranked.iter().any(|entry| entry.scale == Scale::Ratio);
         let exact = Run { value: 0.0, error: 0.0, round: None };
         let again = noise.again(&[exact])?.half_width(TAIL).exp_m1();
@@ -44,7 +51,9 @@ impl Ranked {
         let Some(again) = noise.again(&self.runs) else { return self.estimate };
         let (mean, half) = (again.value, again.half_width(TAIL));
         let value = |point| self.scale.value(point);
-        Estimate::interval(value(mean), value(mean - half), value(mean + half))
+        // The number of a single run stays what it is, to the last digit.
+        let middle = if self.values.len() == 1 { self.estimate.value } else { value(mean) };
+        Estimate::interval(middle, value(mean - half), value(mean + half))
     }
 
     /// Puts the trials on a scale, each with the error from its interval.
@@ -71,14 +80,14 @@ impl Ranked {
 pub(super) const NORMAL: f64 = 1.96;
 
 /// Returns what the runs of some configs say about noise.
-pub(super) fn noise_of(ranked: &[Ranked]) -> RunNoise {
+pub(super) fn noise_of(ranked: &[Ranked], of_rates: NoisePrior) -> RunNoise {
     let is_rate = |entry: &Ranked| entry.scale == Scale::Ratio && entry.values.iter().any(|value| value.low.is_some());
-    let prior = prior_of(ranked.iter().any(is_rate));
+    let prior = prior_of(ranked.iter().any(is_rate), of_rates);
     RunNoise::of(ranked.iter().map(|entry| entry.runs.as_slice()), prior)
 }
 
 /// Where a number has an interval, it is a rate of time, and what is known of such rates counts, too; of other numbers
 /// nothing is known but what repetitions show.
-pub(super) fn prior_of(is_rate: bool) -> Prior {
-    if is_rate { Prior::RATE } else { Prior::NONE }
+pub(super) fn prior_of(is_rate: bool, of_rates: NoisePrior) -> NoisePrior {
+    if is_rate { of_rates } else { NoisePrior::NONE }
 }

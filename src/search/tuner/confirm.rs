@@ -84,6 +84,6 @@ impl Search<'_, '_> {
     }
 
     fn leaders(&self, baseline: Option<&Config>) -> Vec<Config> {
-        study::leaders(self.objective, &self.history, baseline)
+        study::leaders(self.objective, &self.history, baseline, self.noise_prior)
     }
 }

@@ -17,6 +17,7 @@ use crate::model::{
 use crate::probe::{Effort, Job, Limits, Prober};
 use crate::search::budget::{Budget, Round, StopReason};
 use crate::search::journal::{self, Journal};
+use crate::search::noise::NoisePrior;
 use crate::search::numerics::FullPrecision;
 use crate::search::strategy::{Earlier, Proposal, Strategy, View};
 use crate::search::study;
@@ -49,6 +50,8 @@ pub(super) struct Search<'s, 'p> {
     pub(super) open: Open,
     /// How long the confirmations of this round measure.
     pub(super) confirmation: Round,
+    /// How far runs are expected to be apart.
+    pub(super) noise_prior: NoisePrior,
     pub(super) history: History,
 }
 
@@ -244,7 +247,7 @@ impl Search<'_, '_> {
         if !(purpose == Purpose::Search || purpose.is_short()) || !self.objective.is_largest_throughput() {
             return None;
         }
-        study::Known::of(self.objective, &self.history)?.to_beat(study::PRUNING_ERROR)
+        study::Known::of(self.objective, &self.history, self.noise_prior)?.to_beat(study::PRUNING_ERROR)
     }
 
     /// Runs a probe, and repeats it after a pause if it was disturbed, since a disturbed probe says nothing about its
