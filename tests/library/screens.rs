@@ -37,7 +37,6 @@ fn study(space: Space, outcomes: Vec<(Purpose, Outcome)>) -> Study {
         config: config(at),
         outcome,
         elapsed: Duration::from_secs(9),
-        noise_prior: gputune::search::NoisePrior::RATE,
     });
     Study {
         history: trials.collect(),
@@ -45,6 +44,7 @@ fn study(space: Space, outcomes: Vec<(Purpose, Outcome)>) -> Study {
         objective: Objective::default().constraint(Constraint::parse("peak_memory < 70GiB").unwrap()),
         stopped: StopReason::ProbesSpent,
         elapsed: Duration::from_secs(130),
+        noise_prior: gputune::search::NoisePrior::RATE,
         space,
     }
 }
