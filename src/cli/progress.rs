@@ -161,6 +161,7 @@ pub(super) fn trial_line(
     let memory = memory.map(|bytes| format!(", {}", show_bytes(bytes))).unwrap_or_default();
     let mark = match (purpose, is_best) {
         (Purpose::Baseline, _) => "  (baseline)",
+        (Purpose::Reference, _) => "  (baseline again)",
         (Purpose::Confirm, _) => "  (confirmation)",
         (Purpose::Screen { .. }, _) => "  (short)",
         (Purpose::Search, true) if objective.is_pareto() => "  (on the front so far)",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gputune::model::{Line, Objective, Purpose, quantity::show_duration};
+use gputune::model::{Line, Objective, quantity::show_duration};
 use gputune::report::{self, Tone};
 use gputune::search::{Ended, Follower, JournalError, Kept, Status, StatusFile, journal::is_in_use};
 
@@ -120,7 +120,7 @@ impl Watch {
 
     fn told(&mut self, line: &Line) -> (String, Tone) {
         self.trials += 1;
-        let may_lead = line.purpose != Purpose::Confirm && !line.purpose.is_short();
+        let may_lead = !line.purpose.is_repeated() && !line.purpose.is_short();
         let objective = self.objective.clone().unwrap_or_default();
         let score = objective.score_of(&line.outcome).filter(|_| may_lead);
         let is_best = score.is_some_and(|score| self.best.is_none_or(|best| score > best));

@@ -13,7 +13,7 @@ use crate::model::space::Config;
 
 /// Why a config was probed, and with it how carefully.
 ///
-/// In a journal it is one word: `baseline`, `search`, `confirm`, or `screen-9` for a ninth of the time.
+/// In a journal it is one word: `baseline`, `search`, `reference`, `confirm`, or `screen-9` for a ninth of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Purpose {
@@ -26,6 +26,8 @@ pub enum Purpose {
         /// The number of equal parts of the usual time, of which it got one.
         one_in: NonZeroU32,
     },
+    /// It is the baseline, measured again for a part of the usual time, to see whether the machine is as fast as before.
+    Reference,
     /// It is a leader (or the baseline) and is measured again before a winner is named.
     Confirm,
 }
@@ -35,6 +37,11 @@ impl Purpose {
     pub fn is_short(self) -> bool {
         matches!(self, Self::Screen { .. })
     }
+
+    /// Whether it repeats what was probed before, and looks for nothing new.
+    pub fn is_repeated(self) -> bool {
+        matches!(self, Self::Reference | Self::Confirm)
+    }
 }
 
 impl fmt::Display for Purpose {
@@ -43,6 +50,7 @@ impl fmt::Display for Purpose {
             Self::Baseline => f.write_str("baseline"),
             Self::Search => f.write_str("search"),
             Self::Screen { one_in } => write!(f, "screen-{one_in}"),
+            Self::Reference => f.write_str("reference"),
             Self::Confirm => f.write_str("confirm"),
         }
     }
@@ -61,6 +69,7 @@ impl FromStr for Purpose {
         Ok(match word {
             "baseline" => Self::Baseline,
             "search" => Self::Search,
+            "reference" => Self::Reference,
             "confirm" => Self::Confirm,
             _ => {
                 let parts = word.strip_prefix("screen-").ok_or_else(error)?;
@@ -148,14 +157,14 @@ impl History {
             let mut later = self.of(&trial.config).filter(|other| other.number > trial.number);
             let confirmed = |other: &Trial| other.purpose == Purpose::Confirm && may_win(&other.outcome);
             let may_stay = || !only_whole || self.of(&trial.config).any(confirmed);
-            is_whole(trial) || (later.all(|other| other.purpose == Purpose::Confirm) && may_stay())
+            is_whole(trial) || (later.all(|other| other.purpose.is_repeated()) && may_stay())
         })
     }
 
-    /// Returns the trials that looked for a better config, including the baseline and short ones, but not
-    /// confirmations.
+    /// Returns the trials that looked for a better config, including the baseline and short ones, but not those that
+    /// repeat what was probed.
     pub fn searched(&self) -> impl Iterator<Item = &Trial> {
-        self.trials.iter().filter(|trial| trial.purpose != Purpose::Confirm)
+        self.trials.iter().filter(|trial| !trial.purpose.is_repeated())
     }
 
     /// Returns the parameters that nothing took in some probe; they are closed for all probes that follow.

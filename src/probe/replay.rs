@@ -148,7 +148,7 @@ impl Table {
                 table.names.push(name.to_owned());
             }
         }
-        let searched = || lines().filter(|line| line.purpose != Purpose::Confirm);
+        let searched = || lines().filter(|line| !line.purpose.is_repeated());
         let parts = |purpose| if let Purpose::Screen { one_in } = purpose { one_in.get() } else { 1 };
         let mut longest: HashMap<String, u32> = HashMap::new();
         for line in searched() {

@@ -15,7 +15,7 @@ use super::redact::redacted;
 use crate::machine::Device;
 use crate::model::{COST, Direction, Estimate, Goal, GpuUse, Numerics, Outliers, Readings, Settings, Value, arrival};
 use crate::report::emit::shell_word;
-use crate::search::{Alternatives, Confirmed, OnFront, Part, Ranked, Repeatability, Study, Verdict, WarmStart};
+use crate::search::{Alternatives, Confirmed, Drift, OnFront, Part, Ranked, Repeatability, Study, Verdict, WarmStart};
 
 /// A throughput with its unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -115,6 +115,9 @@ pub struct BestReport {
     /// How far runs of one config are apart, where the objective is a rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<Repeatability>,
+    /// How the machine's speed moved during the search, where repeated runs of the baseline show that it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<Drift>,
     /// The baseline, if it is feasible.
     pub baseline: Option<Other>,
     /// The result of comparing it with the baseline.
@@ -292,6 +295,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         parts: parts(study, &best.winner),
         front: front(study),
         noise: study.repeatability(),
+        drift: study.drift(),
         baseline: best.baseline.as_ref().map(other),
         verdict: best.verdict,
         as_it_is: best

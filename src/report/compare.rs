@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::redact::redacted;
 use crate::machine::Device;
-use crate::model::{Direction, Estimate, GpuUse, Measurement, Parameter, Purpose, Settings, Trial};
+use crate::model::{Direction, Estimate, GpuUse, Measurement, Parameter, Settings, Trial};
 use crate::search::{Header, Study};
 
 /// One of two studies.
@@ -364,7 +364,7 @@ fn marks(
 
 /// Returns configs that were measured here, and that failed or were infeasible in the other study.
 fn lost(measured: &[Entry], other: &Study, failed_in: char, shared: &[String]) -> Vec<Lost> {
-    let failed = |trial: &&Trial| trial.purpose != Purpose::Confirm && !is_ranked(other, trial);
+    let failed = |trial: &&Trial| !trial.purpose.is_repeated() && !is_ranked(other, trial);
     let mut lost = Vec::new();
     for entry in measured {
         let alike = |trial: &&Trial| restricted(&other.settings(&trial.config), shared) == entry.config;

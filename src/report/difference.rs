@@ -1,6 +1,6 @@
 //! Finds parameters whose settings made no difference in any fact or number of a search.
 
-use crate::model::{Config, Estimate, Measurement, Parameter, Purpose, Trial, arrival};
+use crate::model::{Config, Estimate, Measurement, Parameter, Trial, arrival};
 use crate::search::Study;
 
 /// The relative difference below which sizes count as equal: a round number, 1 %.
@@ -13,7 +13,7 @@ pub(super) fn without_difference(study: &Study) -> Vec<String> {
         .history
         .trials()
         .iter()
-        .filter(|trial| trial.purpose != Purpose::Confirm && !trial.config.is_as_it_is())
+        .filter(|trial| !trial.purpose.is_repeated() && !trial.config.is_as_it_is())
         .filter_map(|trial| Some((trial, trial.outcome.measurement()?)))
         .collect();
     let pairs = || {

@@ -3,7 +3,7 @@
 use super::escape::plain;
 use super::row::shown_result;
 use super::screen::Tone;
-use crate::model::{Config, Judgement, Outcome, Purpose, Trial};
+use crate::model::{Config, Judgement, Outcome, Trial};
 use crate::search::Study;
 
 /// The trials that get a word of their own.
@@ -19,7 +19,7 @@ pub(super) struct Marks {
 impl Marks {
     pub(super) fn of(study: &Study) -> Self {
         let last = |config: &Config| {
-            let searched = study.history.of(config).filter(|trial| trial.purpose != Purpose::Confirm);
+            let searched = study.history.of(config).filter(|trial| !trial.purpose.is_repeated());
             searched.last().map(|trial| trial.number)
         };
         if study.objective.is_pareto() {

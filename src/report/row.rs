@@ -158,7 +158,7 @@ pub(super) fn shown_cell(objective: &Objective, trial: &Trial, unit_is_known: bo
 pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
     let longest = |trial: &&Trial| {
         let parts = |purpose| if let Purpose::Screen { one_in } = purpose { one_in.get() } else { 1 };
-        let mut others = study.history.of(&trial.config).filter(|other| other.purpose != Purpose::Confirm);
+        let mut others = study.history.of(&trial.config).filter(|other| !other.purpose.is_repeated());
         others.all(|other| parts(other.purpose) >= parts(trial.purpose))
     };
     let mut trials: Vec<&Trial> = study.history.searched().filter(longest).collect();

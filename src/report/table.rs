@@ -20,7 +20,7 @@ use crate::model::{
     metric::together,
     quantity::{show_bytes, show_duration, show_number},
 };
-use crate::search::{Best, Ranked, Repeatability, Study};
+use crate::search::{Best, Drift, Ranked, Repeatability, Study};
 
 /// Ties that are listed.
 const TIES: usize = 5;
@@ -208,6 +208,9 @@ pub fn verdict(study: &Study) -> String {
     for line in Bottleneck::of(study).iter().flat_map(Bottleneck::lines) {
         let _ = writeln!(text, "{line}");
     }
+    if let Some(drift) = study.drift() {
+        let _ = writeln!(text, "{}", drift_line(drift));
+    }
     for line in Care::of(study).lines() {
         let _ = writeln!(text, "{line}");
     }
@@ -303,6 +306,15 @@ fn noise_line(noise: Repeatability) -> Option<String> {
     let percent = noise.between_runs * 100.0;
     let is_seen = noise.repetitions > 0 && noise.between_runs > NOISY;
     is_seen.then(|| format!("noise     runs of a config vary by {percent:.0} %: is something else using this machine?"))
+}
+
+/// Says how the machine's speed moved.
+fn drift_line(drift: Drift) -> String {
+    let (lowest, highest) = (drift.lowest * 100.0, drift.highest * 100.0);
+    let runs = drift.references;
+    format!(
+        "drift     the machine's speed moved from {lowest:+.0} % to {highest:+.0} % of its mean, by {runs} runs of the baseline; taken out"
+    )
 }
 
 fn memory_words(best: &Best) -> String {

@@ -4,6 +4,7 @@
 //! what the trials come to, [`journal`] keeps them, and [`kept`] reads the folder of a search again.
 
 pub mod budget;
+mod drift;
 pub mod environment;
 pub mod journal;
 pub mod kept;
@@ -15,6 +16,7 @@ pub mod study;
 pub mod tuner;
 
 pub use budget::{Budget, StopReason};
+pub use drift::Drift;
 pub use journal::{Conditions, Fingerprint, Follower, Header, Journal, JournalError, Recovered, WarmStart};
 pub use kept::{Kept, KeptError};
 pub use noise::NoisePrior;

@@ -209,6 +209,9 @@ impl Watched {
             }
             return;
         }
+        if trial.purpose == Purpose::Reference {
+            return;
+        }
         self.status.searched += 1;
         let estimate = trial.outcome.measurement().and_then(|measurement| self.objective.estimate(measurement));
         if trial.purpose == Purpose::Baseline {

@@ -16,6 +16,7 @@ use crate::model::{
     Config, Estimate, History, Judgement, Measurement, Objective, Outcome, Purpose, Settings, Space, Trial,
 };
 use crate::search::budget::StopReason;
+use crate::search::drift::{self, Drift, Levels};
 use crate::search::journal;
 use crate::search::noise::{NoisePrior, Run, RunNoise};
 
@@ -119,11 +120,12 @@ impl Study {
     fn ranked_by(&self, objective: &Objective) -> Vec<Ranked> {
         let is_confirmed = self.is_confirmed();
         let rounds = rounds::of(&self.history);
+        let history = drift::levelled(&self.objective, &self.history, self.baseline.as_ref(), self.noise_prior);
         let mut seen: HashSet<&Config> = HashSet::new();
         let mut ranked: Vec<Ranked> = self
             .contenders()
             .filter(|trial| seen.insert(&trial.config))
-            .filter_map(|trial| self.rank(&trial.config, objective, is_confirmed, &rounds))
+            .filter_map(|trial| self.rank(&history, &trial.config, objective, is_confirmed.then_some(&rounds)))
             .collect();
         let scale = Scale::of(&ranked);
         for entry in &mut ranked {
@@ -152,16 +154,16 @@ impl Study {
 
     fn rank(
         &self,
+        history: &History,
         config: &Config,
         objective: &Objective,
-        is_confirmed: bool,
-        rounds: &HashMap<u32, u32>,
+        rounds: Option<&HashMap<u32, u32>>,
     ) -> Option<Ranked> {
         // A disturbed or interrupted probe says nothing about its config; nor does one that closed a parameter.
         let says_nothing = |trial: &&Trial| {
             matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted) || !trial.outcome.closes().is_empty()
         };
-        let mut trials: Vec<&Trial> = self.history.of(config).filter(|trial| !says_nothing(trial)).collect();
+        let mut trials: Vec<&Trial> = history.of(config).filter(|trial| !says_nothing(trial)).collect();
         // A longer probe replaces the results of a short one.
         if trials.iter().any(|trial| !trial.purpose.is_short()) {
             trials.retain(|trial| !trial.purpose.is_short());
@@ -173,14 +175,14 @@ impl Study {
         }
         let is_confirmation = |trial: &&&Trial| trial.purpose == Purpose::Confirm;
         let confirmations: Vec<&&Trial> =
-            if is_confirmed { trials.iter().filter(is_confirmation).collect() } else { Vec::new() };
+            if rounds.is_some() { trials.iter().filter(is_confirmation).collect() } else { Vec::new() };
         // The leaders were chosen because of their first measurement, so it is biased in their favour.
         let counted = if confirmations.is_empty() { trials.iter().collect() } else { confirmations.clone() };
         let (values, rounds): (Vec<Estimate>, Vec<Option<u32>>) = counted
             .iter()
             .filter_map(|trial| {
                 let value = objective.estimate(trial.outcome.measurement()?)?;
-                Some((value, rounds.get(&trial.number).copied()))
+                Some((value, rounds.and_then(|rounds| rounds.get(&trial.number)).copied()))
             })
             .unzip();
         Some(Ranked {
@@ -251,6 +253,20 @@ impl Study {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a sum of shares, in parts")]
         let size = (size * PARTS).round() as u64;
         (memory, size, changes)
+    }
+
+    /// Returns how the machine's speed moved during the search; `None` where nothing shows that it did.
+    pub fn drift(&self) -> Option<Drift> {
+        Some(self.levels()?.drift())
+    }
+
+    /// The level of the machine at each trial as a factor of its mean, where it moved.
+    pub(crate) fn machine_levels(&self) -> Option<Vec<f64>> {
+        Some(self.levels()?.factors().collect())
+    }
+
+    fn levels(&self) -> Option<Levels> {
+        Levels::of(&self.objective, &self.history, self.baseline.as_ref(), self.noise_prior)
     }
 
     /// Returns what the objective concludes from a trial.

@@ -3,6 +3,7 @@
 mod checks;
 mod confirm;
 mod gain;
+mod reference;
 mod retries;
 mod search;
 mod seen;

@@ -142,6 +142,7 @@ impl Block {
             (Purpose::Baseline, _) => {
                 "the baseline: what is run today, and what the gain is measured against".to_owned()
             }
+            (Purpose::Reference, _) => "the baseline again, to see whether the machine is as fast as before".to_owned(),
             (Purpose::Confirm, _) => "measures a leader again, longer, in turn with the others".to_owned(),
             (_, Some(why)) => why.clone(),
             (_, None) => String::new(),

@@ -1,7 +1,6 @@
 //! Plots the result against each parameter.
 
 use super::{Along, Scatter, Studied, figure};
-use crate::model::Purpose;
 use crate::report::figure::{Drawing, Figure, Line, Points, Scale, file_name};
 
 pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
@@ -22,7 +21,7 @@ fn one(studied: &Studied<'_>, at: usize) -> Option<Figure> {
         };
         let counted = studied.counted(trial);
         scatter.push(studied.mark(trial), trial.number, place, counted);
-        let may_win = trial.purpose != Purpose::Confirm && studied.study.objective.score_of(&trial.outcome).is_some();
+        let may_win = !trial.purpose.is_repeated() && studied.study.objective.score_of(&trial.outcome).is_some();
         let Some(counted) = counted.filter(|_| may_win) else { continue };
         match best.iter_mut().find(|(x, _)| *x == place) {
             Some((_, y)) if studied.is_better(counted.value, *y) => *y = counted.value,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::kept::Kept;
 use crate::model::{
-    Estimate, Measurement, Purpose, Settings,
+    Estimate, Measurement, Settings,
     quantity::{show_bytes, show_duration, show_number},
 };
 use crate::report::Subject;
@@ -131,7 +131,7 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     if let Some(words) = best.baseline.as_ref().and_then(|baseline| why(&baseline.measurement, measurement)) {
         summary.lines.push(("why".to_owned(), words));
     }
-    let found_by = study.history.of(&best.winner.config).find(|trial| trial.purpose != Purpose::Confirm);
+    let found_by = study.history.of(&best.winner.config).find(|trial| !trial.purpose.is_repeated());
     let reason = found_by.and_then(|trial| Some((trial.number, kept.get(&trial.number)?.why.clone()?)));
     if let Some((number, why)) = reason {
         summary.lines.push(("proposed for".to_owned(), format!("{why} (probe {number})")));

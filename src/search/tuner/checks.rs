@@ -49,7 +49,7 @@ impl Search<'_, '_> {
         }
         let outcome = Outcome::Measured(measurement.clone());
         let Some(scores) = self.objective.scores_of(&outcome) else { return false };
-        if purpose == Purpose::Confirm {
+        if purpose.is_repeated() {
             return true;
         }
         if self.objective.is_pareto() {

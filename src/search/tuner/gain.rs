@@ -1,6 +1,6 @@
 //! Decides whether another probe is worth its cost, from the gains that the strategy expects.
 
-use crate::model::{History, Objective, Outcome, Purpose};
+use crate::model::{History, Objective, Outcome};
 use crate::search::budget::StopReason;
 use crate::search::study::WIDEST_TIE;
 
@@ -32,7 +32,7 @@ impl SmallGains {
         let mut gains = Self::new(least);
         let mut best: Option<(f64, f64)> = None;
         for (at, trial) in history.trials().iter().enumerate() {
-            if trial.purpose == Purpose::Confirm {
+            if trial.purpose.is_repeated() {
                 continue;
             }
             gains.hear(expected.get(at).copied().flatten(), best.map_or(0.0, |(_, noise)| noise));
@@ -82,7 +82,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::{Estimate, Measurement, Parameter, Space, Trial};
+    use crate::model::{Estimate, Measurement, Parameter, Purpose, Space, Trial};
 
     fn measured(value: f64, half: f64) -> Outcome {
         let throughput = Some(Estimate::interval(value, value - half, value + half));

@@ -45,8 +45,8 @@ impl PutBack {
         if self.in_a_row >= MOST_IN_A_ROW && (self.done == 0 || !self.is_last) {
             return Err(TuneError::Disturbed { reason });
         }
-        // Confirmations repeat by themselves, and by then other configs may lead.
-        if purpose == Purpose::Confirm {
+        // Confirmations and references repeat by themselves, and by then other configs may lead.
+        if purpose.is_repeated() {
             return Ok(());
         }
         let due = Some(self.done + OTHERS);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::TuneError;
 use super::gain::{self, SmallGains};
+use super::reference;
 use super::retries::PutBack;
 use super::seen::{Open, Seen};
 use crate::diagnosis::{self, Around};
@@ -16,6 +17,7 @@ use crate::model::{
 };
 use crate::probe::{Effort, Job, Limits, Prober};
 use crate::search::budget::{Budget, Round, StopReason};
+use crate::search::drift;
 use crate::search::journal::{self, Journal};
 use crate::search::noise::NoisePrior;
 use crate::search::numerics::FullPrecision;
@@ -103,6 +105,14 @@ impl Search<'_, '_> {
                 (Some(_), Some(reason)) => return Ok(reason),
                 (Some(next), None) => next,
             };
+            if self.is_reference_due(baseline)
+                && let Some(baseline) = baseline
+            {
+                if !self.probe(baseline.clone().into(), Purpose::Reference, on_event)? {
+                    return Ok(StopReason::Interrupted);
+                }
+                continue;
+            }
             self.gains.hear(proposal.gain, self.noise());
             if let Some(reason) = self.gains.are_enough(&self.history) {
                 return Ok(reason);
@@ -125,9 +135,10 @@ impl Search<'_, '_> {
         let first = self.opened_first(baseline);
         self.open.update(self.space, &self.history);
         let space = self.open.space(self.space);
-        let seen = Seen::of(space, &self.history, baseline);
+        let history = drift::levelled(self.objective, &self.history, baseline, self.noise_prior);
+        let seen = Seen::of(space, &history, baseline);
         let pending = self.put_back.configs();
-        let view = View::new(space, &objective, seen.history(&self.history), &pending, seen.start())
+        let view = View::new(space, &objective, seen.history(&history), &pending, seen.start())
             .with(self.budget.probes_left(&self.history), seed)
             .with_precision_speeds(self.precision_speeds)
             .with_earlier(self.warm_start)
@@ -182,6 +193,7 @@ impl Search<'_, '_> {
         let effort = match purpose {
             Purpose::Baseline | Purpose::Search => Effort::Probe,
             Purpose::Screen { one_in } => Effort::Screen { one_in },
+            Purpose::Reference => Effort::Screen { one_in: reference::PART },
             Purpose::Confirm => Effort::Confirm,
         };
         let short = Limits { measure_time: self.limits.measure_time / 2, ..*self.limits };
@@ -217,7 +229,7 @@ impl Search<'_, '_> {
             journal.record(&trial, self.space, reason.as_deref(), gain)?;
         }
         let judgement = trial.outcome.measurement().map(|measurement| self.objective.judge(measurement));
-        let may_lead = purpose != Purpose::Confirm && !purpose.is_short();
+        let may_lead = !purpose.is_repeated() && !purpose.is_short();
         let is_best = may_lead && self.is_best(&trial);
         let shown = if trial.config.is_as_it_is() { journal::settings_of(&trial, self.space) } else { settings };
         on_event(Event::Finished { trial: &trial, settings: &shown, judgement: judgement.as_ref(), is_best });
@@ -247,7 +259,10 @@ impl Search<'_, '_> {
         if !(purpose == Purpose::Search || purpose.is_short()) || !self.objective.is_largest_throughput() {
             return None;
         }
-        study::Known::of(self.objective, &self.history, self.noise_prior)?.to_beat(study::PRUNING_ERROR)
+        let baseline = self.history.trials().iter().find(|trial| trial.purpose == Purpose::Baseline);
+        let baseline = baseline.map(|trial| &trial.config);
+        let history = drift::levelled(self.objective, &self.history, baseline, self.noise_prior);
+        study::Known::of(self.objective, &history, self.noise_prior)?.to_beat(study::PRUNING_ERROR)
     }
 
     /// Runs a probe, and repeats it after a pause if it was disturbed, since a disturbed probe says nothing about its

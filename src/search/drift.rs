@@ -1,0 +1,284 @@
+//! How the speed of the machine moved while it was searched on, as repeated runs of the baseline show it.
+//!
+//! The logarithm of the machine's level is a random walk, which each run of the baseline shows with the error of the run and
+//! what is special to it. The walk's variance per second is the most likely of a few, and zero unless a walk explains the runs
+//! clearly better. Kalman's filter and the smoother of Rauch, Tung and Striebel ("Maximum likelihood estimates of linear dynamic
+//! systems", AIAA Journal 3(8), 1965) then give the level at the time of every trial, with its variance. What a walk cannot follow, a
+//! jump, makes its variance large, and with it the uncertainty of what was measured between two runs of the baseline.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Config, Estimate, History, Objective, Outcome, Trial};
+use crate::search::noise::NoisePrior;
+
+/// The movement of a machine's speed during a search.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Drift {
+    /// The lowest level while something was probed, as a share of the mean level: -0.05 is 5 % slower.
+    pub lowest: f64,
+    /// The highest level.
+    pub highest: f64,
+    /// How many runs of the baseline show it.
+    pub references: usize,
+}
+
+/// The level of the machine at the time of each trial.
+#[derive(Debug, Clone)]
+pub(crate) struct Levels {
+    /// Logarithms relative to the mean, with their variances, in the order of the trials.
+    levels: Vec<(f64, f64)>,
+    references: usize,
+}
+
+/// The fewest runs of the baseline that can show a movement: two lie on every line.
+const FEWEST: usize = 3;
+
+impl Levels {
+    /// Finds the levels; `None` where too little was repeated, or nothing moved that could be told from noise.
+    pub(crate) fn of(
+        objective: &Objective,
+        history: &History,
+        baseline: Option<&Config>,
+        prior: NoisePrior,
+    ) -> Option<Self> {
+        if !objective.is_largest_throughput() {
+            return None;
+        }
+        let baseline = baseline?;
+        let mut time = 0.0;
+        let points: Vec<(f64, Option<(f64, f64)>)> = history
+            .trials()
+            .iter()
+            .map(|trial| {
+                time += trial.elapsed.as_secs_f64();
+                (trial.ended_at.unwrap_or(time), seen(trial, baseline, prior))
+            })
+            .collect();
+        let references = points.iter().filter(|(_, seen)| seen.is_some()).count();
+        if references < FEWEST || points.windows(2).any(|pair| pair[1].0 < pair[0].0) {
+            return None;
+        }
+        let walk = most_likely_walk(&points)?;
+        let mut levels = smoothed(&points, walk);
+        #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
+        let mean = levels.iter().map(|(level, _)| level).sum::<f64>() / levels.len() as f64;
+        levels.iter_mut().for_each(|(level, _)| *level -= mean);
+        Some(Self { levels, references })
+    }
+
+    /// Returns how far the level moved.
+    pub(crate) fn drift(&self) -> Drift {
+        let level = |(level, _): &(f64, f64)| level.exp_m1();
+        let lowest = self.levels.iter().map(level).fold(f64::INFINITY, f64::min);
+        let highest = self.levels.iter().map(level).fold(f64::NEG_INFINITY, f64::max);
+        Drift { lowest, highest, references: self.references }
+    }
+
+    /// The level at each trial as a factor of the mean level, in the order of the trials.
+    pub(crate) fn factors(&self) -> impl Iterator<Item = f64> + '_ {
+        self.levels.iter().map(|(level, _)| level.exp())
+    }
+}
+
+/// Returns the history with the machine's level taken out of what was measured while searching, and the level's uncertainty
+/// added to its intervals; the same history where nothing moved. Runs of the baseline, which show the level, and confirmations,
+/// which are compared within their rounds, stay.
+pub(crate) fn levelled<'h>(
+    objective: &Objective,
+    history: &'h History,
+    baseline: Option<&Config>,
+    prior: NoisePrior,
+) -> Cow<'h, History> {
+    let Some(levels) = Levels::of(objective, history, baseline, prior) else { return Cow::Borrowed(history) };
+    let level = |(trial, (level, variance)): (&Trial, &(f64, f64))| {
+        let mut trial = trial.clone();
+        let stays = trial.purpose.is_repeated() || baseline == Some(&trial.config);
+        if let (false, Outcome::Measured(run) | Outcome::Pruned(run)) = (stays, &mut trial.outcome) {
+            run.throughput = run.throughput.map(|rate| shifted(rate, *level, *variance));
+        }
+        trial
+    };
+    Cow::Owned(history.trials().iter().zip(&levels.levels).map(level).collect())
+}
+
+/// Takes a level out of a rate; an interval that there is grows by the level's own.
+fn shifted(rate: Estimate, level: f64, variance: f64) -> Estimate {
+    /// The two-sided 95 % quantile of the normal distribution.
+    const NORMAL: f64 = 1.96;
+    let value = rate.value * (-level).exp();
+    let Some(half) = rate.relative_half_width() else { return Estimate::point(value) };
+    let half = half.hypot(NORMAL * variance.sqrt());
+    Estimate::interval(value, value * (-half).exp(), value * half.exp())
+}
+
+/// Returns what a run of the baseline shows: its logarithm and the variance of that.
+fn seen(trial: &Trial, baseline: &Config, prior: NoisePrior) -> Option<(f64, f64)> {
+    /// Half the width of a 95 % interval in standard errors.
+    const NORMAL: f64 = 1.96;
+    let run = trial.outcome.measurement().filter(|_| trial.config == *baseline)?.throughput?;
+    let error = run.relative_half_width().filter(|half| half.is_finite())? / NORMAL;
+    (run.value > 0.0).then(|| (run.value.ln(), error * error + prior.deviation * prior.deviation))
+}
+
+/// Returns the variance per second of the most likely walk; `None` where none is clearly more likely than a level that stays.
+fn most_likely_walk(points: &[(f64, Option<(f64, f64)>)]) -> Option<f64> {
+    /// Standard deviations per minute, as shares: from next to nothing to a machine that is another each minute.
+    const PER_MINUTE: [f64; 6] = [0.003, 0.01, 0.02, 0.04, 0.08, 0.16];
+    /// How many times more likely a walk must make the runs: the logarithm of twenty, strong evidence by the scale of Kass and
+    /// Raftery ("Bayes factors", Journal of the American Statistical Association 90, 1995).
+    const CLEARLY: f64 = 3.0;
+    let stays = filtered(points, 0.0).1;
+    let walks = PER_MINUTE.map(|deviation| deviation * deviation / 60.0);
+    let likelihoods = walks.map(|walk| (walk, filtered(points, walk).1));
+    let best = likelihoods.into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    (best.1 - stays > CLEARLY).then_some(best.0)
+}
+
+/// A level with its variance: as predicted from what was seen before, and with what was seen then.
+#[derive(Debug, Clone, Copy)]
+struct State {
+    predicted: (f64, f64),
+    level: (f64, f64),
+}
+
+/// Returns the states at all points, seen from what came before, and the logarithm of the likelihood.
+fn filtered(points: &[(f64, Option<(f64, f64)>)], walk: f64) -> (Vec<State>, f64) {
+    /// The variance of a level of which nothing is known yet.
+    const UNKNOWN: f64 = 1e6;
+    let (mut states, mut likelihood): (Vec<State>, f64) = (Vec::new(), 0.0);
+    let mut last: Option<f64> = None;
+    for (time, seen) in points {
+        let before = states.last().map_or((0.0, UNKNOWN), |state| state.level);
+        let passed = last.map_or(0.0, |last| time - last);
+        last = Some(*time);
+        let predicted = (before.0, before.1 + walk * passed);
+        let level = match seen {
+            Some((value, error)) => {
+                let (innovation, variance) = (value - predicted.0, predicted.1 + error);
+                // The first run tells the level itself, and nothing of its movement.
+                if variance < UNKNOWN {
+                    likelihood -= 0.5 * (variance.ln() + innovation * innovation / variance);
+                }
+                let gain = predicted.1 / variance;
+                (predicted.0 + gain * innovation, predicted.1 * error / variance)
+            }
+            None => predicted,
+        };
+        states.push(State { predicted, level });
+    }
+    (states, likelihood)
+}
+
+/// Returns the levels at all points, seen from everything.
+fn smoothed(points: &[(f64, Option<(f64, f64)>)], walk: f64) -> Vec<(f64, f64)> {
+    let states = filtered(points, walk).0;
+    let mut levels: Vec<(f64, f64)> = states.iter().map(|state| state.level).collect();
+    for at in (0..levels.len().saturating_sub(1)).rev() {
+        let (state, next) = (states[at].level, states[at + 1].predicted);
+        let gain = state.1 / next.1;
+        let later = levels[at + 1];
+        levels[at] = (state.0 + gain * (later.0 - next.0), state.1 + gain * gain * (later.1 - next.1));
+    }
+    levels
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::{Measurement, Parameter, Purpose, Space};
+    use crate::probe::stats::simulation::Random;
+
+    /// A search of forty probes, with the baseline every five of them, on a machine whose level is what `level` says at a
+    /// share of the search; all configs are equally fast.
+    fn search(level: impl Fn(f64) -> f64, noise: f64, random: &mut Random) -> (History, Config) {
+        let space = Space::new([Parameter::range("x", 0, 99, 1)]).unwrap();
+        let baseline = space.config(0).unwrap();
+        let trial = |number: u32| {
+            let purpose = match number {
+                1 => Purpose::Baseline,
+                _ if number % 6 == 1 => Purpose::Reference,
+                _ => Purpose::Search,
+            };
+            let config =
+                if purpose == Purpose::Search { space.config(number.into()).unwrap() } else { baseline.clone() };
+            let rate = 100.0 * (level(f64::from(number) / 40.0) + noise * random.normal()).exp();
+            Trial {
+                number,
+                purpose,
+                config,
+                outcome: Outcome::Measured(Measurement {
+                    throughput: Some(Estimate::interval(rate, rate * 0.99, rate * 1.01)),
+                    ..Measurement::default()
+                }),
+                elapsed: Duration::from_secs(5),
+                ended_at: Some(f64::from(number) * 6.0),
+            }
+        };
+        ((1..=43).map(trial).collect(), baseline)
+    }
+
+    fn spread(history: &History) -> f64 {
+        let rates: Vec<f64> =
+            history.searched().filter_map(|trial| Some(trial.outcome.measurement()?.throughput?.value.ln())).collect();
+        let mean = crate::probe::stats::mean(&rates).unwrap();
+        let squares: Vec<f64> = rates.iter().map(|rate| (rate - mean) * (rate - mean)).collect();
+        crate::probe::stats::mean(&squares).unwrap().sqrt()
+    }
+
+    fn level(history: &History, baseline: &Config) -> History {
+        let prior = NoisePrior { deviation: 0.01, degrees: 8 };
+        levelled(&Objective::default(), history, Some(baseline), prior).into_owned()
+    }
+
+    #[test]
+    fn a_machine_that_stays_is_left_alone() {
+        let mut random = Random(5);
+        let moved = (0..200)
+            .filter(|_| {
+                let (history, baseline) = search(|_| 0.0, 0.01, &mut random);
+                let prior = NoisePrior { deviation: 0.01, degrees: 8 };
+                Levels::of(&Objective::default(), &history, Some(&baseline), prior).is_some()
+            })
+            .count();
+        assert!(moved <= 10, "{moved} of 200");
+    }
+
+    #[test]
+    fn a_trend_and_a_jump_are_taken_out() {
+        let mut random = Random(6);
+        let shapes: [fn(f64) -> f64; 2] = [|at| -0.3 * at, |at| if at > 0.5 { -0.2 } else { 0.0 }];
+        for shape in shapes {
+            for _ in 0..20 {
+                let (history, baseline) = search(shape, 0.01, &mut random);
+                let without = level(&history, &baseline);
+                assert!(spread(&without) < 0.5 * spread(&history), "{} of {}", spread(&without), spread(&history));
+            }
+        }
+    }
+
+    #[test]
+    fn near_a_jump_the_level_is_less_certain() {
+        let mut random = Random(7);
+        let (history, baseline) = search(|at| if at > 0.5 { -0.4 } else { 0.0 }, 0.005, &mut random);
+        let without = level(&history, &baseline);
+        let half = |number: usize| {
+            without.trials()[number].outcome.measurement().unwrap().throughput.unwrap().relative_half_width().unwrap()
+        };
+        assert!(half(20) > 0.02 && half(20) > half(23), "{} {}", half(20), half(23));
+        let drift = Levels::of(&Objective::default(), &history, Some(&baseline), NoisePrior::RATE).unwrap().drift();
+        assert!(drift.highest - drift.lowest > 0.3, "{drift:?}");
+        assert_eq!(drift.references, 8);
+    }
+
+    #[test]
+    fn two_runs_of_the_baseline_show_no_movement() {
+        let mut random = Random(8);
+        let (history, baseline) = search(|at| -at, 0.0, &mut random);
+        let few: History = history.trials().iter().take(8).cloned().collect();
+        assert!(Levels::of(&Objective::default(), &few, Some(&baseline), NoisePrior::RATE).is_none());
+    }
+}
