@@ -1,5 +1,6 @@
 //! Statistics of step times and rates; pure functions.
 
+mod autoregressive;
 mod isolated;
 mod period;
 #[cfg(test)]
@@ -10,6 +11,7 @@ mod warmup;
 
 pub use isolated::isolated_above;
 pub use student::student_quantile;
+use student::student_tail;
 pub use throughput_interval::{MeanRate, Work};
 pub use warmup::warmup_length;
 
