@@ -111,8 +111,10 @@ impl Patience {
 
     /// Whether the interval is narrow enough, or the time for measuring is over.
     ///
-    /// The more often an interval is checked, the more often it is too narrow by chance. So it is compared with the
-    /// precision only after a fifth more steps each time.
+    /// The interval holds at the moment at which it is found narrow enough ([`MeanRate::interval`]). It is compared with
+    /// the precision only after a fifth more steps each time: what is left of chance is that of few looks.
+    ///
+    /// [`MeanRate::interval`]: crate::probe::stats::MeanRate::interval
     fn is_enough(&mut self, throughput: &Throughput) -> bool {
         /// The fewest steps that may be enough: a round number, since an interval from fewer is too uncertain.
         const FEWEST_STEPS: u64 = 10;
@@ -192,13 +194,16 @@ fn queued_steps(settings: &Settings) -> u64 {
 }
 
 #[cfg(test)]
+mod coverage;
+
+#[cfg(test)]
 pub(in crate::probe) mod tests {
     use super::super::window::StepReport;
     use super::*;
     use crate::probe::stats::simulation::{Process, Random};
 
     /// Runs a probe whose steps take these times, in seconds, until it stops by itself or the times are used up.
-    fn run(mut patience: Patience, times: &[f64]) -> (Sufficiency, Throughput) {
+    pub(super) fn run(mut patience: Patience, times: &[f64]) -> (Sufficiency, Throughput) {
         let (mut window, mut at, mut tick) = (Window::default(), 0.0, 0.0);
         for &seconds in times {
             at += seconds;
@@ -219,8 +224,13 @@ pub(in crate::probe) mod tests {
         run(patience(None), times).1.estimate
     }
 
+    /// Watches a probe that measures for its config's own sake.
+    pub(super) fn patience_with(limits: &Limits, rival: Option<Estimate>) -> Patience {
+        Patience { rival, ..Patience::within(limits, Effort::Probe) }
+    }
+
     fn patience(rival: Option<Estimate>) -> Patience {
-        Patience { rival, ..Patience::within(&Limits::default(), Effort::Probe) }
+        patience_with(&Limits::default(), rival)
     }
 
     fn times(process: Process, mean: f64, random: &mut Random) -> Vec<f64> {

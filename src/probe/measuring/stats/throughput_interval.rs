@@ -82,8 +82,16 @@ impl MeanRate {
 
     /// Returns the ends of the interval that contains the true mean with this confidence, such as 0.95; `None` where a
     /// single batch says nothing about spread.
+    ///
+    /// It contains it at the moment, too, at which measuring stops because it is narrow enough.
     pub fn interval(&self, confidence: f64) -> Option<(f64, f64)> {
-        let tail = (1.0 - confidence) / 2.0;
+        /// How much smaller the tail at each look is than it were at a single one: the same at all looks, as in Pocock,
+        /// "Group sequential methods in the design and analysis of clinical trials", Biometrika 64(2), 1977. The mixture
+        /// needs no such factor for correlation; it is for long tails, of which few steps show nothing. Found by the
+        /// simulation in `patience::coverage`: with 1, 86 % of the probes that stop hold the true mean of Pareto tails; with
+        /// 1.5, 94 %; with 2 no process gains more than it costs.
+        const LOOKS: f64 = 1.5;
+        let tail = (1.0 - confidence) / 2.0 / LOOKS;
         Some((self.rate / (1.0 + self.reach(tail, 1.0)?), self.upper_end(tail)?))
     }
 
