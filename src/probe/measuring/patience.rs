@@ -148,9 +148,10 @@ impl Patience {
     /// more than the requested precision.
     fn loses(&mut self, throughput: &Throughput) -> bool {
         const ERROR: f64 = 0.01;
-        /// The two are the fewest for which the interval is trusted. They are round numbers.
+        /// The two are the fewest for which the interval is trusted. They are round numbers. Few batches that say little of
+        /// their correlation have a wide interval anyway.
         const FEWEST_STEPS: u64 = 6;
-        const FEWEST_BATCHES: f64 = 6.0;
+        const FEWEST_BATCHES: f64 = 3.0;
         let Some(low) = self.rival.and_then(|rival| rival.low) else { return false };
         let is_due = throughput.steps >= FEWEST_STEPS.max(self.next_comparison) && throughput.measured >= self.shortest;
         if !is_due || !self.is_steady(throughput) {

@@ -45,7 +45,7 @@ pub fn student_quantile(degrees: usize, tail: f64) -> f64 {
 ///
 /// It is exact for one and two degrees of freedom. Otherwise it follows Wallace ("Bounds on normal approximations to
 /// Student's and the chi-square distributions", Annals of Mathematical Statistics 30(4), 1959), with an error of at most
-/// a tenth of the probability down to 0.001.
+/// a tenth of the probability down to 0.005, and of a quarter down to 0.001, where it is too large.
 pub(super) fn student_tail(degrees: usize, t: f64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     let n = degrees as f64;
@@ -120,9 +120,9 @@ mod tests {
     #[test]
     fn the_tail_beyond_a_quantile_is_the_one_asked_for() {
         for degrees in [1, 2, 3, 4, 9, 19, 50, 100] {
-            for tail in [0.3, 0.1, 0.025, 0.005, 0.001] {
+            for (tail, error) in [(0.3, 0.1), (0.1, 0.1), (0.025, 0.1), (0.005, 0.1), (0.001, 0.25)] {
                 let found = student_tail(degrees, student_quantile(degrees, tail));
-                assert!((found / tail - 1.0).abs() < 0.1, "{degrees}, {tail}: {found}");
+                assert!((found / tail - 1.0).abs() < error, "{degrees}, {tail}: {found}");
             }
         }
         assert_eq!(student_tail(5, f64::INFINITY), 0.0);
