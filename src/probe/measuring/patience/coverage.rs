@@ -110,6 +110,7 @@ fn times(process: Process, step: f64, random: &mut Random) -> Vec<f64> {
 
 /// Runs probes of each kind and prints what came of them; returns the kinds of whose intervals fewer hold the true mean,
 /// in per cent.
+#[expect(clippy::print_stdout, reason = "the table from which the factor was chosen")]
 fn below(per_cent: u32, rounds: u32, steps: &[f64], precisions: &[f64]) -> Vec<String> {
     let mut random = Random(42);
     let mut failed = Vec::new();
@@ -173,6 +174,7 @@ fn a_config_that_is_faster_by_a_twentieth_is_hardly_ever_given_up() {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "a table to look at")]
 #[ignore = "takes minutes; cargo test --release --lib patience::coverage -- --ignored --nocapture"]
 fn a_config_that_is_faster_by_a_twentieth_is_hardly_ever_given_up_whatever_its_noise() {
     const ROUNDS: usize = 400;

@@ -92,7 +92,7 @@ impl MeanRate {
         /// 1.5, 94 %; with 2 no process gains more than it costs.
         const LOOKS: f64 = 1.5;
         let tail = (1.0 - confidence) / 2.0 / LOOKS;
-        Some((self.rate / (1.0 + self.reach(tail, 1.0)?), self.upper_end(tail)?))
+        Some((self.rate / (1.0 + self.reach(tail, 1.0)?), self.faster_by(self.reach(tail, -1.0)?)))
     }
 
     /// Returns the equivalent number of independent batches.
@@ -100,12 +100,27 @@ impl MeanRate {
         self.mixture.as_ref().map_or(1.0, Mixture::independent)
     }
 
-    /// Returns a bound that the true mean exceeds with a probability of at most `tail`.
+    /// Returns a bound that the true mean exceeds with a probability of at most `tail`, which may be far smaller than that of
+    /// an interval.
+    ///
+    /// Far out the mixture says what its prior says: that few steps may all be alike. So this is Student's bound, for the
+    /// equivalent number of independent batches.
     pub fn upper_end(&self, tail: f64) -> Option<f64> {
-        /// The smallest share of the mean time that the bound may reach, however wide the interval, since no time is
+        self.mixture.as_ref()?;
+        let independent = self.independent_batches();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "no more than there are batches")]
+        let degrees = (independent.round() as usize).max(2) - 1;
+        let error = self.short.error * (count(self.short.batches) / independent).sqrt();
+        let reach = error * student_quantile(degrees, tail) + self.short.by_skewness(tail, -1.0);
+        Some(self.faster_by(reach))
+    }
+
+    /// Returns the rate if the time is shorter by a share.
+    fn faster_by(&self, share: f64) -> f64 {
+        /// The smallest share of the mean time that a bound may reach, however wide the interval, since no time is
         /// negative. A round number.
         const SHORTEST: f64 = 0.5;
-        Some(self.rate / (1.0 - self.reach(tail, -1.0)?).max(SHORTEST))
+        self.rate / (1.0 - share).max(SHORTEST)
     }
 
     /// Returns how far the true time may be from the mean, as a share, towards longer (1) or shorter (-1) times.
