@@ -88,8 +88,8 @@ impl MeanRate {
         /// How much smaller the tail at each look is than it were at a single one: the same at all looks, as in Pocock,
         /// "Group sequential methods in the design and analysis of clinical trials", Biometrika 64(2), 1977. The mixture
         /// needs no such factor for correlation; it is for long tails, of which few steps show nothing. Found by the
-        /// simulation in `patience::coverage`: with 1, 86 % of the probes that stop hold the true mean of Pareto tails; with
-        /// 1.5, 94 %; with 2 no process gains more than it costs.
+        /// simulation in `patience::coverage`: from 1 to 1.5 the probes with Pareto tails that stop become 2 % from 5 %, and
+        /// of them nine in ten hold the true mean; correlated ones gain two to three per cent. 2 hardly does more.
         const LOOKS: f64 = 1.5;
         let tail = (1.0 - confidence) / 2.0 / LOOKS;
         Some((self.rate / (1.0 + self.reach(tail, 1.0)?), self.faster_by(self.reach(tail, -1.0)?)))
