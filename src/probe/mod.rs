@@ -85,7 +85,7 @@ pub struct Limits {
 
 /// The version of the measuring method: which steps count, how their rates become a throughput with an interval, what
 /// counts as a disturbance. Raise it with every change after which the same run gives another number.
-pub const MEASURING: u32 = 2;
+pub const MEASURING: u32 = 3;
 
 impl Limits {
     /// Returns the limits that trials depend on, for a journal; the size of logs is not among them.

@@ -111,8 +111,10 @@ impl Patience {
 
     /// Whether the interval is narrow enough, or the time for measuring is over.
     ///
-    /// The more often an interval is checked, the more often it is too narrow by chance. So it is compared with the
-    /// precision only after a fifth more steps each time.
+    /// The interval holds at the moment at which it is found narrow enough ([`MeanRate::interval`]). It is compared with
+    /// the precision only after a fifth more steps each time: what is left of chance is that of few looks.
+    ///
+    /// [`MeanRate::interval`]: crate::probe::stats::MeanRate::interval
     fn is_enough(&mut self, throughput: &Throughput) -> bool {
         /// The fewest steps that may be enough: a round number, since an interval from fewer is too uncertain.
         const FEWEST_STEPS: u64 = 10;
@@ -137,18 +139,18 @@ impl Patience {
         is_due && precise || measured >= self.longest
     }
 
-    /// Whether the mean is below the rival's interval by more than the precision, with 99 % confidence.
+    /// Whether the mean is below the rival's interval. That has what runs differ by, and errs with most of the 1 % that giving
+    /// up may err with.
     ///
     /// Many comparisons give chance many opportunities. So one is made only after a quarter more steps, and the k-th
-    /// may err with the share 1 / (k (k + 1)) of the 1 %; together they err with at most 1 % (Bonferroni), however many
-    /// there are. A slow period of the machine is no reason either, so two comparisons in a row must be lost.
-    /// Differences from run to run are not in the interval of one run, so a config is only given up if it is worse by
-    /// more than the requested precision.
+    /// may err with the share 1 / (k (k + 1)) of what is left of it (Bonferroni), however many there are. A slow period of
+    /// the machine is no reason either, so two comparisons in a row must be lost.
     fn loses(&mut self, throughput: &Throughput) -> bool {
-        const ERROR: f64 = 0.01;
-        /// The two are the fewest for which the interval is trusted. They are round numbers.
+        const ERROR: f64 = 0.002;
+        /// The two are the fewest for which the interval is trusted. They are round numbers. Few batches that say little of
+        /// their correlation have a wide interval anyway.
         const FEWEST_STEPS: u64 = 6;
-        const FEWEST_BATCHES: f64 = 6.0;
+        const FEWEST_BATCHES: f64 = 3.0;
         let Some(low) = self.rival.and_then(|rival| rival.low) else { return false };
         let is_due = throughput.steps >= FEWEST_STEPS.max(self.next_comparison) && throughput.measured >= self.shortest;
         if !is_due || !self.is_steady(throughput) {
@@ -161,7 +163,7 @@ impl Patience {
         self.comparisons += 1;
         self.next_comparison = throughput.steps + throughput.steps.div_ceil(4);
         let tail = ERROR / f64::from(self.comparisons) / f64::from(self.comparisons + 1);
-        let lost = throughput.rate.upper_end(tail).is_some_and(|upper| upper < low * (1.0 - self.precision));
+        let lost = throughput.rate.upper_end(tail).is_some_and(|upper| upper < low);
         std::mem::replace(&mut self.lost_last, lost) && lost
     }
 
@@ -192,13 +194,16 @@ fn queued_steps(settings: &Settings) -> u64 {
 }
 
 #[cfg(test)]
+mod coverage;
+
+#[cfg(test)]
 pub(in crate::probe) mod tests {
     use super::super::window::StepReport;
     use super::*;
     use crate::probe::stats::simulation::{Process, Random};
 
     /// Runs a probe whose steps take these times, in seconds, until it stops by itself or the times are used up.
-    fn run(mut patience: Patience, times: &[f64]) -> (Sufficiency, Throughput) {
+    pub(super) fn run(mut patience: Patience, times: &[f64]) -> (Sufficiency, Throughput) {
         let (mut window, mut at, mut tick) = (Window::default(), 0.0, 0.0);
         for &seconds in times {
             at += seconds;
@@ -219,8 +224,13 @@ pub(in crate::probe) mod tests {
         run(patience(None), times).1.estimate
     }
 
+    /// Watches a probe that measures for its config's own sake.
+    pub(super) fn patience_with(limits: &Limits, rival: Option<Estimate>) -> Patience {
+        Patience { rival, ..Patience::within(limits, Effort::Probe) }
+    }
+
     fn patience(rival: Option<Estimate>) -> Patience {
-        Patience { rival, ..Patience::within(&Limits::default(), Effort::Probe) }
+        patience_with(&Limits::default(), rival)
     }
 
     fn times(process: Process, mean: f64, random: &mut Random) -> Vec<f64> {

@@ -53,7 +53,8 @@ impl Ranked {
         let value = |point| self.scale.value(point);
         // The number of a single run stays what it is, to the last digit.
         let middle = if self.values.len() == 1 { self.estimate.value } else { value(mean) };
-        Estimate::interval(middle, value(mean - half), value(mean + half))
+        // Rounding must not put the number outside of its own interval.
+        Estimate::interval(middle, value(mean - half).min(middle), value(mean + half).max(middle))
     }
 
     /// Puts the trials on a scale, each with the error from its interval.

@@ -1,5 +1,6 @@
 //! Statistics of step times and rates; pure functions.
 
+mod autoregressive;
 mod isolated;
 mod period;
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod throughput_interval;
 mod warmup;
 
 pub use isolated::isolated_above;
+use student::student_tail;
 pub use student::{normal_quantile, student_quantile};
 pub use throughput_interval::{MeanRate, Work};
 pub use warmup::warmup_length;

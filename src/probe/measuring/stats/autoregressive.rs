@@ -1,0 +1,142 @@
+//! The error of the mean of few numbers whose neighbours are alike, by how much nobody knows.
+//!
+//! The numbers are taken for an autoregressive series of the first order: x' = φ x + noise. In ten or twenty numbers φ
+//! can hardly be seen: an estimate of it is far too low as often as not, and an interval that relies on it is too narrow just
+//! where it is narrow enough to stop. So the interval relies on no estimate. It weighs every φ by how well it explains the
+//! numbers (Zellner and Tiao, "Bayesian analysis of the regression model with autocorrelated errors", JASA 59(307), 1964):
+//! mean and noise are integrated out, given flat priors of the mean and of the logarithm of the noise; each φ gives
+//! Student's distribution of the mean, and the interval is that of their mixture.
+//!
+//! Such an interval may be looked at as often as one likes: what is known of the mean given the numbers does not depend on
+//! why there are no more of them (Edwards, Lindman and Savage, "Bayesian statistical inference for psychological research",
+//! Psychological Review 70(3), 1963). That it holds the true mean as often as it says is therefore true on average over
+//! the prior, not for each process; simulations in `patience` tell for which it is.
+
+use super::{student_quantile, student_tail};
+
+/// The number of correlations that are weighed.
+const PLACES: usize = 32;
+
+/// The mixture of the distributions of a mean, relative to that mean: a weight and a standard error for each correlation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Mixture {
+    degrees: usize,
+    parts: [Part; PLACES],
+}
+
+/// What one correlation contributes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Part {
+    weight: f64,
+    error: f64,
+    /// The factor by which the correlation enlarges the variance of the mean of a long series.
+    inflation: f64,
+}
+
+impl Mixture {
+    /// Weighs the correlations of a series by its residuals, whose sum is zero; `None` for less than two numbers.
+    ///
+    /// The prior is flat in the logarithm of 1 / (1 - φ), the number of steps for which numbers stay alike: whether that
+    /// is two or twenty is not known, and both are as likely.
+    pub(super) fn of(residuals: &[f64]) -> Option<Self> {
+        /// The strongest correlation: what stays alike for a hundred numbers, of which there are about as many, cannot be
+        /// told from a change of level, which the end of warm-up is.
+        const STRONGEST: f64 = 0.99;
+        let moments = Moments::of(residuals)?;
+        let step = -f64::ln(1.0 - STRONGEST) / count(PLACES);
+        let correlation = |place: usize| -f64::exp_m1(-step * (count(place) + 0.5));
+        let likelihoods: [f64; PLACES] = std::array::from_fn(|place| moments.log_likelihood(correlation(place)));
+        let largest = likelihoods.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let whole: f64 = likelihoods.iter().map(|likelihood| (likelihood - largest).exp()).sum();
+        let parts = std::array::from_fn(|place| Part {
+            weight: (likelihoods[place] - largest).exp() / whole,
+            error: moments.error_of_mean(correlation(place)),
+            inflation: (1.0 + correlation(place)) / (1.0 - correlation(place)),
+        });
+        Some(Self { degrees: residuals.len() - 1, parts })
+    }
+
+    /// Returns the distance that the true mean exceeds, on one side, with a probability of `tail`.
+    pub(super) fn quantile(&self, tail: f64) -> f64 {
+        /// Parts that weigh less, together, than a hundredth of the tail change nothing that matters.
+        const NEGLIGIBLE: f64 = 0.01;
+        /// Halvings of the distance between the bounds: a thousandth of the quantile remains where the largest error is
+        /// thirty times the smallest.
+        const HALVINGS: u32 = 16;
+        let least = tail * NEGLIGIBLE / count(PLACES);
+        let parts: Vec<&Part> = self.parts.iter().filter(|part| part.weight > least).collect();
+        let student = student_quantile(self.degrees, tail);
+        let (mut low, mut high) = parts.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), part| {
+            (low.min(part.error * student), high.max(part.error * student))
+        });
+        for _ in 0..HALVINGS {
+            let middle = f64::midpoint(low, high);
+            let beyond: f64 =
+                parts.iter().map(|part| part.weight * student_tail(self.degrees, middle / part.error)).sum();
+            if beyond > tail { low = middle } else { high = middle }
+        }
+        high
+    }
+
+    /// Returns how many independent numbers say as much about the mean.
+    pub(super) fn independent(&self) -> f64 {
+        count(self.degrees + 1) * self.parts.iter().map(|part| part.weight / part.inflation).sum::<f64>()
+    }
+}
+
+/// The sums on which the likelihood of a correlation depends.
+struct Moments {
+    number: f64,
+    squares: f64,
+    /// Products of neighbours.
+    products: f64,
+    /// The sum of the first and the last number, and the sum of their squares.
+    ends: f64,
+    end_squares: f64,
+}
+
+impl Moments {
+    fn of(residuals: &[f64]) -> Option<Self> {
+        let [first, .., last] = *residuals else { return None };
+        Some(Self {
+            number: count(residuals.len()),
+            squares: residuals.iter().map(|residual| residual * residual).sum(),
+            products: residuals.windows(2).map(|pair| pair[0] * pair[1]).sum(),
+            ends: first + last,
+            end_squares: first * first + last * last,
+        })
+    }
+
+    /// Returns the information about the mean in units of the noise, and the squares of the noise that remain around the
+    /// mean that fits best.
+    fn fit(&self, correlation: f64) -> (f64, f64) {
+        let new = 1.0 - correlation;
+        let information = new * (self.number - (self.number - 2.0) * correlation);
+        // The numbers between the ends sum up to the negative of these.
+        let shift = new * self.ends * correlation;
+        let squares = self.squares + correlation * correlation * (self.squares - self.end_squares)
+            - 2.0 * correlation * self.products;
+        (information, (squares - shift * shift / information).max(f64::MIN_POSITIVE))
+    }
+
+    /// Returns the logarithm of the likelihood, with mean and noise integrated out.
+    fn log_likelihood(&self, correlation: f64) -> f64 {
+        let (information, squares) = self.fit(correlation);
+        ((1.0 - correlation * correlation) / information).ln() / 2.0 - (self.number - 1.0) / 2.0 * squares.ln()
+    }
+
+    /// Returns the standard error of the plain mean.
+    fn error_of_mean(&self, correlation: f64) -> f64 {
+        let (_, squares) = self.fit(correlation);
+        let variance = squares / (self.number - 1.0) / (1.0 - correlation * correlation);
+        let new = 1.0 - correlation;
+        let alike = 1.0 - correlation.powf(self.number);
+        let inflation = (1.0 + correlation) / new - 2.0 * correlation * alike / (self.number * new * new);
+        (variance * inflation / self.number).sqrt()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn count(number: usize) -> f64 {
+    number as f64
+}
