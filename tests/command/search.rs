@@ -17,7 +17,8 @@ fn quick() -> Search {
 }
 
 fn configs(search: &Search) -> Vec<String> {
-    search.lines().iter().map(|line| line.config.line()).collect()
+    let lines = search.lines();
+    lines.iter().filter(|line| line.purpose != Purpose::Reference).map(|line| line.config.line()).collect()
 }
 
 #[test]
@@ -307,7 +308,9 @@ fn a_replay_of_the_journal_finds_the_same_best() {
         .unwrap();
     let runs: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(runs["runs"][0]["best"][23], runs["optimum"]);
-    assert_eq!(runs["optimum"], search.best()["throughput"]["value"]);
+    let lines = search.lines();
+    let rates = lines.iter().filter_map(|line| Some(line.outcome.measurement()?.throughput?.value));
+    assert_eq!(runs["optimum"], rates.fold(0.0, f64::max));
 }
 
 #[test]
