@@ -87,7 +87,7 @@ fn methods(asked: &Asked) -> Vec<Method> {
     methods
 }
 
-fn without_a_part() -> [(&'static str, Parts); 6] {
+fn without_a_part() -> [(&'static str, Parts); 5] {
     let whole = Parts::default();
     [
         ("physics", Parts { physics: false, ..whole }),
@@ -95,7 +95,6 @@ fn without_a_part() -> [(&'static str, Parts); 6] {
         ("feasibility", Parts { feasibility: false, ..whole }),
         ("scoring every config", Parts { every_config: false, ..whole }),
         ("logarithm (nor physics)", Parts { logarithm: false, physics: false, ..whole }),
-        ("share of interaction", Parts { share: false, ..whole }),
     ]
 }
 

@@ -1,17 +1,18 @@
 //! `gputune replay`: runs strategies on recorded measurements, without a device.
 
+mod runs;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use gputune::model::{
-    Direction, Goal, History, Objective, Parameter, Purpose, Space, Trial, front, quantity::show_number,
-};
-use gputune::probe::{Replay, Table, TableError, stats};
+use gputune::model::{Direction, Goal, Objective, Parameter, Space, quantity::show_number};
+use gputune::probe::{Table, TableError, stats};
 use gputune::search::{
     STRATEGIES, journal,
-    strategy::{self, Entry, Proposal, View},
+    strategy::{self, Entry},
 };
+use runs::{Ending, Found, Plan, Run};
 use serde::Serialize;
 
 use super::exit::{Exit, Failed};
@@ -26,6 +27,7 @@ use super::stdout;
 #[command(after_help = "Examples:
   gputune replay table.csv --strategy random --probes 60 --seeds 200 --json
   gputune replay kernel.csv --strategy grid --probes 100000 --minimize
+  gputune replay table.csv --until-end --probes 200 --seeds 20
   gputune replay jobs.csv --pareto throughput,energy_per_sample --seeds 20
   gputune replay gputune-out/config/journal.jsonl --strategy descent")]
 pub(super) struct Args {
@@ -34,12 +36,15 @@ pub(super) struct Args {
     /// The strategy
     #[arg(long, default_value = "auto", value_parser = strategy_parser())]
     strategy: &'static Entry,
-    /// Probes of each run
+    /// Probes of each run; with --until-end the most
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..))]
     probes: u32,
     /// Runs, with the seeds 0, 1, 2 and so on
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
+    /// Let each run end as a search ends by itself, such as when it expects too little gain, and say where and why
+    #[arg(long)]
+    until_end: bool,
     /// The value is a cost: less is better
     #[arg(long)]
     minimize: bool,
@@ -50,7 +55,8 @@ pub(super) struct Args {
     /// A parameter along which a lack of memory rules out larger values; may be given again
     #[arg(long, value_name = "NAME")]
     monotone: Vec<String>,
-    /// Print one JSON object: {"optimum": x, "runs": [{"seed": 0, "best": [one number per probe]}]}
+    /// Print one JSON object: {"optimum": x, "runs": [{"seed": 0, "best": [one number per probe], "expected_gain": [one
+    /// number per probe], "failed": probes}]}; with --until-end each run has "stopped", the reason
     #[arg(long)]
     json: bool,
 }
@@ -59,13 +65,6 @@ fn strategy_parser() -> impl TypedValueParser<Value = &'static Entry> {
     let known = STRATEGIES.iter().map(|entry| PossibleValue::new(entry.name).help(entry.about));
     PossibleValuesParser::new(known)
         .try_map(|name| strategy::strategy(&name).ok_or_else(|| format!("there is no strategy `{name}`")))
-}
-
-/// The best value after each probe, `null` until the first success.
-#[derive(Debug, Serialize)]
-struct Run {
-    seed: u64,
-    best: Vec<Option<f64>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -83,17 +82,25 @@ pub(super) fn run(args: &Args) -> super::Result {
             .map_err(|error| Failed::because(Exit::Usage, &error).hint("write --pareto throughput,energy_per_sample"))?
     };
     let table = read_table(&args.table, &objective)?;
-    let (space, replay) = table.into_replay(&args.monotone).map_err(|error| no_table(&args.table, &error))?;
+    let opened = || table.clone().into_replay(&args.monotone).map_err(|error| no_table(&args.table, &error));
+    let (space, replay) = opened()?;
     let unknown = |name: &&String| space.parameter_index(name).is_none();
     if let Some(name) = args.monotone.iter().find(unknown) {
         let names: Vec<&str> = space.parameters().iter().map(Parameter::name).collect();
         let message = format!("{} has no parameter `{name}`", args.table.display());
         return Err(Failed::new(Exit::Usage, message).hint(format!("its parameters are {}", names.join(", "))));
     }
-    let all = Found::of(&objective, &replay);
-    let runs: Vec<Run> = (0..args.seeds).map(|seed| one_run(args, &space, &replay, &all, seed)).collect();
-    let optimum = all.optimum();
-    let runs = Runs { optimum, runs };
+    let found = Found::of(&objective, &replay);
+    let optimum = found.optimum();
+    let plan = Plan { strategy: args.strategy, space: &space, replay: &replay, found, probes: args.probes };
+    let run = |seed| -> Result<Run, Failed> {
+        if !args.until_end {
+            return Ok(plan.of_probes(seed));
+        }
+        let (space, replay) = opened()?;
+        plan.until_end(space, replay, seed).map_err(|error| Failed::because(Exit::Impossible, &error))
+    };
+    let runs = Runs { optimum, runs: (0..args.seeds).map(run).collect::<Result<_, _>>()? };
     if args.json {
         let text = serde_json::to_string(&runs).map_err(|error| Failed::because(Exit::Impossible, &error))?;
         stdout::print(&(text + "\n"))?;
@@ -137,55 +144,6 @@ fn read_table(path: &Path, objective: &Objective) -> Result<Table, Failed> {
     Table::from_csv(file).map_err(|error| no_table(path, &error))
 }
 
-fn one_run(args: &Args, space: &Space, replay: &Replay, all: &Found<'_>, seed: u64) -> Run {
-    let mut strategy = (args.strategy.build)();
-    let mut history = History::default();
-    let mut best: Vec<Option<f64>> = Vec::new();
-    let mut found: Vec<Vec<f64>> = Vec::new();
-    for number in 1..=args.probes {
-        let objective = all.objective.scalarised(&history, seed);
-        let view = View::new(space, &objective, &history, &[], None).with(args.probes + 1 - number, seed);
-        let Some(Proposal { config, one_in, .. }) = strategy.propose(&view) else { break };
-        let Some(outcome) = replay.answer(&config).cloned() else { continue };
-        let purpose = one_in.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in });
-        // A table has no shorter probes: they give the same values, but do not count as the best.
-        if !purpose.is_short() {
-            found.extend(all.objective.scores_of(&outcome));
-        }
-        best.push(all.best(&found));
-        let trial = Trial { ended_at: None, number, purpose, config, outcome, elapsed: std::time::Duration::ZERO };
-        history.push(trial);
-    }
-    Run { seed, best }
-}
-
-/// The part of a table that was found.
-struct Found<'o> {
-    objective: &'o Objective,
-    /// The scores of all feasible configs in the table.
-    all: Vec<Vec<f64>>,
-}
-
-impl<'o> Found<'o> {
-    fn of(objective: &'o Objective, replay: &Replay) -> Self {
-        Self { objective, all: replay.scores(objective) }
-    }
-
-    /// Returns the best value of the table; for a front, the share 1.
-    fn optimum(&self) -> Option<f64> {
-        self.best(&self.all)
-    }
-
-    /// Returns the best value among the scores of some configs; for a front, their share of the table's hypervolume.
-    fn best(&self, found: &[Vec<f64>]) -> Option<f64> {
-        if self.objective.is_pareto() {
-            return (!found.is_empty()).then(|| front::share(found, &self.all));
-        }
-        let top = found.iter().filter_map(|scores| scores.first()).copied().max_by(f64::total_cmp);
-        top.map(|score| self.objective.score(score))
-    }
-}
-
 /// A metric with its direction.
 fn goal(text: &str) -> Result<Goal, String> {
     let (metric, direction) = match text.split_once(':') {
@@ -219,6 +177,39 @@ fn for_people(args: &Args, space: &Space, runs: &Runs) -> String {
         let gap = median.zip(runs.optimum).map(|(median, optimum)| (median - optimum).abs() / optimum.abs() * 100.0);
         let gap = gap.filter(|gap| gap.is_finite()).map_or_else(|| "-".to_owned(), |gap| format!("{gap:.1} %"));
         text += &format!("{probes:>6}  {:>11}  {gap:>18}\n", median.map_or_else(|| "-".to_owned(), show_number));
+    }
+    if args.until_end { text + &endings(runs) } else { text }
+}
+
+/// Says where the runs ended, how far from the optimum, and why.
+fn endings(runs: &Runs) -> String {
+    /// The distance from the optimum from which on a run counts as far from it, in percent.
+    const FAR: f64 = 5.0;
+    let runs_of = |count: usize| if count == 1 { "1 run".to_owned() } else { format!("{count} runs") };
+    let mut lengths: Vec<usize> = runs.runs.iter().map(|run| run.best.len()).collect();
+    lengths.sort_unstable();
+    let (Some(shortest), Some(longest)) = (lengths.first(), lengths.last()) else { return String::new() };
+    let mut text = format!("\nended after {} probes (median; {shortest} to {longest})", lengths[lengths.len() / 2]);
+    let gap = |run: &Run| {
+        let (last, optimum) = (run.best.last().copied().flatten()?, runs.optimum?);
+        Some((last - optimum).abs() / optimum.abs() * 100.0).filter(|gap| gap.is_finite())
+    };
+    let gaps: Vec<f64> = runs.runs.iter().filter_map(gap).collect();
+    if let Some(mean) = stats::mean(&gaps) {
+        let far = gaps.iter().filter(|gap| **gap > FAR).count();
+        text += &format!(", {mean:.1} % from the optimum (mean); {} more than {FAR} % from it", runs_of(far));
+    }
+    let mut reasons: Vec<(Ending, usize)> = Vec::new();
+    for ending in runs.runs.iter().filter_map(|run| run.stopped) {
+        match reasons.iter_mut().find(|(known, _)| *known == ending) {
+            Some((_, count)) => *count += 1,
+            None => reasons.push((ending, 1)),
+        }
+    }
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    text.push('\n');
+    for (reason, count) in reasons {
+        text += &format!("  {}: {reason}\n", runs_of(count));
     }
     text
 }

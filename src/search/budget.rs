@@ -16,10 +16,11 @@ pub struct Budget {
     pub time: Duration,
     /// How often each leader is measured again, interleaved with the others, before a winner is named.
     pub confirmations: u32,
-    /// The gain, as a share of the best, below which another probe is not worth its cost; zero never stops a search. It
-    /// counts only where the strategy reports the gain it expects. A gain is also too small if it is below a quarter of
-    /// the width of the best's 95 % interval (a width of up to 20 % of the best counts), because measurements could not
-    /// tell it from zero.
+    /// The gain, as a share of the best, that eight probes together must be expected to bring; zero never stops a search.
+    /// It counts only where the strategy reports the gain it expects, and what it expected of the last eight probes
+    /// stands for those to come. The search also ends when ten gains in a row are below a quarter of the width of the
+    /// best's 95 % interval (a width of up to 20 % of the best counts), because measurements could not tell them from
+    /// zero.
     pub least_gain: f64,
 }
 
@@ -42,9 +43,9 @@ pub enum StopReason {
     SpaceExhausted,
     /// No further config was found, and it is not known whether the rules leave any.
     NothingFound,
-    /// No probe is expected to gain as much as the budget asks.
+    /// Further probes are expected to gain less than the budget asks.
     LittleToGain,
-    /// Some probes are expected to gain as much as the budget asks, but less than measurements can distinguish.
+    /// Further probes are expected to gain as much as the budget asks, but each less than measurements can distinguish.
     GainWithinNoise,
     /// Someone stopped it.
     Interrupted,

@@ -251,3 +251,50 @@ fn the_table_for_people_names_the_optimum() {
     let output = replay(&path, &[]);
     assert!(!String::from_utf8(output.stdout).unwrap().contains("NaN"));
 }
+
+/// A table of 200 configs, in which the batch decides everything until it is large enough.
+fn with_a_plateau() -> String {
+    let mut text = "batch_size,color,shape,status,value\n".to_owned();
+    for batch in 1..=10 {
+        for rest in 0..20 {
+            text += &format!("{batch},{},{},ok,{}\n", rest % 4, rest / 4, batch.min(6) * 100);
+        }
+    }
+    text
+}
+
+#[test]
+fn a_run_until_its_end_is_as_long_as_a_search_and_says_why_it_ended() {
+    let (_folder, path) = written(with_a_plateau());
+    let until_end = ["--until-end", "--probes", "100", "--seeds", "2"];
+    let answer = json(&path, &until_end);
+    assert_eq!(answer, json(&path, &until_end), "the same seeds have the same ends");
+    for run in answer["runs"].as_array().unwrap() {
+        let best = best_of(run);
+        assert!((10..60).contains(&best.len()), "{}", best.len());
+        assert_eq!((best.last(), &run["stopped"]), (Some(&Some(600.0)), &Value::from("little_to_gain")));
+        assert_eq!(run["expected_gain"].as_array().unwrap().len(), best.len());
+        assert_eq!(run["failed"], 0);
+    }
+    let text = String::from_utf8(replay(&path, &until_end).stdout).unwrap();
+    assert!(text.contains("2 runs: another probe is expected to gain too little"), "{text}");
+    assert!(text.contains("0.0 % from the optimum (mean); 0 runs more than 5 % from it"), "{text}");
+
+    // What goes on to the last probe finds the same on the way.
+    let on = json(&path, &["--probes", "70"]);
+    let (ended, on) = (best_of(&answer["runs"][0]), &on["runs"][0]);
+    assert_eq!((best_of(on).len(), &best_of(on)[..ended.len()], &on["stopped"]), (70, &ended[..], &Value::Null));
+}
+
+#[test]
+fn a_run_until_its_end_may_end_for_other_reasons() {
+    let (_folder, path) = written(with_a_plateau());
+    for (strategy, probes, reason) in [("grid", "12", "probes_spent"), ("random", "300", "space_exhausted")] {
+        let answer = json(&path, &["--until-end", "--strategy", strategy, "--probes", probes]);
+        assert_eq!(answer["runs"][0]["stopped"], reason);
+        assert_eq!(answer["runs"][0]["expected_gain"][0], Value::Null, "{strategy} expects nothing");
+    }
+    let (_folder, path) = written("a,status,value\n1,crash,\n2,crash,\n3,crash,\n4,crash,\n5,ok,1\n");
+    let run = &json(&path, &["--until-end", "--strategy", "grid"])["runs"][0];
+    assert_eq!((&run["stopped"], &run["failed"]), (&Value::from("same_failure"), &Value::from(3)));
+}

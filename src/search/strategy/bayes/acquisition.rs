@@ -275,7 +275,7 @@ mod tests {
             let values = some.iter().map(|config| (level(config, 0) - 6.0).sin() + 0.1 * level(config, 3)).collect();
             let points = Points::of(&space, &axes, some.iter().copied());
             let data = Data { points: points.clone(), values, noise: vec![0.0; known] };
-            let shape = Shape { lengths: vec![-0.3; 4], share: 0.9, variance: 1.0, noise: 0.01 };
+            let shape = Shape { lengths: vec![-0.3; 4], variance: 1.0, noise: 0.01 };
             let process = Process::new(&data, &axes, &shape).unwrap();
             let ran: Vec<bool> = some.iter().map(|config| (level(config, 1) + level(config, 3)) % 3.0 < 2.0).collect();
             assert!(ran.contains(&false) && ran.contains(&true), "{known}");
@@ -323,7 +323,7 @@ mod tests {
             values: vec![0.0, 1.0],
             noise: vec![0.0; 2],
         };
-        let shape = Shape { lengths: vec![0.0], share: 1.0, variance: 1.0, noise: 1e-4 };
+        let shape = Shape { lengths: vec![0.0], variance: 1.0, noise: 1e-4 };
         let process = Process::new(&data, &axes, &shape).unwrap();
         let judge = Judge {
             process: &process,
@@ -356,7 +356,7 @@ mod tests {
             values: vec![0.0, 0.9, 1.0, 0.8],
             noise: vec![0.0; 4],
         };
-        let shape = Shape { lengths: vec![-0.7], share: 1.0, variance: 0.1, noise: 1e-4 };
+        let shape = Shape { lengths: vec![-0.7], variance: 0.1, noise: 1e-4 };
         let process = Process::new(&data, &axes, &shape).unwrap();
         let chosen = |doubt: f64| {
             let judge = Judge {

@@ -72,7 +72,7 @@ impl Lesson {
             values: of.iter().map(|&at| scale.value(scores[at])).collect(),
             noise: vec![0.0; of.len()],
         };
-        let shape = fit::fit(&data(&spread(rows.len(), MOST_FITTED)), &axes, false, true).shape;
+        let shape = fit::fit(&data(&spread(rows.len(), MOST_FITTED)), &axes, false).shape;
         let data = data(&(0..rows.len()).collect::<Vec<_>>());
         let (weights, level) = {
             let process = Process::new(&data, &axes, &shape)?;
@@ -118,7 +118,7 @@ impl Lesson {
         };
         let own = Points::at(self.axes.len(), &[self.axes.iter().map(place).collect()]);
         let mut along = vec![self.shape.variance; self.points.len()];
-        for (factor, &place) in factors(&self.shape, &self.decays, &self.points, &own).iter().zip(own.point(0)) {
+        for (factor, &place) in factors(&self.decays, &self.points, &own).iter().zip(own.point(0)) {
             along.iter_mut().zip(factor.column(place)).for_each(|(along, factor)| *along *= factor);
         }
         self.level + dot(&along, &self.weights)

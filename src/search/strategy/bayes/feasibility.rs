@@ -26,9 +26,8 @@ impl Feasibility {
         let prior = (ran.len() - failed + 1) as f64 / (ran.len() + 1) as f64;
         let values = ran.iter().map(|&ran| f64::from(u8::from(ran)) - prior).collect();
         let data = Data { points, values, noise: vec![0.0; ran.len()] };
-        // The lengths are half an axis, and parameters mostly interact: the limits of memory and of kernels run across
-        // parameters.
-        let shape = Shape { lengths: vec![-0.7; axes], share: 0.7, variance: 0.25, noise: 0.02 };
+        // The lengths are a whole axis: the limits of memory and of kernels run across parameters.
+        let shape = Shape { lengths: vec![0.0; axes], variance: 0.25, noise: 0.02 };
         Some(Self { data, shape, prior })
     }
 

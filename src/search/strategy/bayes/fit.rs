@@ -12,7 +12,7 @@ use super::normal::{exp, ln};
 use super::points::Axis;
 use super::process::{Data, LEVEL_PRECISION};
 
-/// A normal prior on a logarithm (for a share, on its logit).
+/// A normal prior on a logarithm.
 struct Prior {
     mean: f64,
     deviation: f64,
@@ -30,8 +30,6 @@ impl Prior {
 /// from few trials; with longer ones it sees a cliff too late. A deviation of 0.8 kept lengths too long: the best found
 /// after 40 probes was farther from the table's best.
 const LENGTH: Prior = Prior { mean: 0.2, deviation: 1.0 };
-/// The prior for the logit of the interaction share, whose mean stands for a share of 0.88.
-const SHARE: Prior = Prior { mean: 2.0, deviation: 1.0 };
 /// The priors for the variance of standardised values, and of the residuals of a model (mean: ln 0.6).
 const VARIANCE: Prior = Prior { mean: 0.0, deviation: 1.0 };
 const VARIANCE_LEFT: Prior = Prior { mean: -0.5, deviation: 1.0 };
@@ -52,42 +50,35 @@ pub(super) struct Fitted {
 }
 
 /// Returns the shape that the priors make most likely for the residuals of a model.
-pub(super) fn unfitted(axes: &[Axis], share: bool) -> Shape {
-    shape(&start(axes, &VARIANCE_LEFT), share)
+pub(super) fn unfitted(axes: &[Axis]) -> Shape {
+    shape(&start(axes, &VARIANCE_LEFT))
 }
 
 fn start(axes: &[Axis], variance: &Prior) -> Vec<f64> {
-    [vec![LENGTH.mean; axes.len()], vec![SHARE.mean, variance.mean, NOISE.mean]].concat()
+    [vec![LENGTH.mean; axes.len()], vec![variance.mean, NOISE.mean]].concat()
 }
 
 /// Returns the most likely shape for values, or for the residuals of a model; the shape of the priors if the
-/// optimisation fails. Without `share`, parameters interact fully.
-pub(super) fn fit(data: &Data, axes: &[Axis], is_left: bool, share: bool) -> Fitted {
+/// optimisation fails.
+pub(super) fn fit(data: &Data, axes: &[Axis], is_left: bool) -> Fitted {
     let variance = if is_left { &VARIANCE_LEFT } else { &VARIANCE };
     let start = start(axes, variance);
     // Dividing by the slope at the start gives the first step a length of one, the scale of the priors.
     let pairs = Pairs::of(axes, &data.points);
     let known = RefCell::new(Known::default());
-    let mut likelihood = Likelihood { data, axes, pairs, variance, share, unit: 1.0, known };
+    let mut likelihood = Likelihood { data, axes, pairs, variance, unit: 1.0, known };
     if let Some((_, slope)) = likelihood.evaluate(&start) {
         likelihood.unit = dot(&slope, &slope).sqrt().max(1.0);
     }
-    for start in starts(&start, axes.len()) {
-        likelihood.descend(&start);
-    }
+    likelihood.descend(&start);
     let unit = likelihood.unit;
     let (parameters, cost) = likelihood.known.into_inner().best.unwrap_or((start, NOWHERE));
-    Fitted { shape: shape(&parameters, share), cost: cost * unit }
+    Fitted { shape: shape(&parameters), cost: cost * unit }
 }
 
-fn shape(parameters: &[f64], share: bool) -> Shape {
-    let axes = parameters.len() - 3;
-    Shape {
-        lengths: parameters[..axes].to_vec(),
-        share: if share { 1.0 / (1.0 + exp(-parameters[axes])) } else { 1.0 },
-        variance: exp(parameters[axes + 1]),
-        noise: exp(parameters[axes + 2]),
-    }
+fn shape(parameters: &[f64]) -> Shape {
+    let axes = parameters.len() - 2;
+    Shape { lengths: parameters[..axes].to_vec(), variance: exp(parameters[axes]), noise: exp(parameters[axes + 1]) }
 }
 
 /// The negative logarithm of the posterior density of a shape.
@@ -96,8 +87,6 @@ struct Likelihood<'d> {
     axes: &'d [Axis],
     pairs: Pairs<'d>,
     variance: &'d Prior,
-    /// Whether the interaction share is fitted.
-    share: bool,
     /// The unit by which cost and slope are divided.
     unit: f64,
     known: RefCell<Known>,
@@ -129,14 +118,6 @@ impl Gradient for Bounded<'_, '_> {
     fn gradient(&self, parameters: &Vec<f64>) -> Result<Vec<f64>, Error> {
         self.0.at(parameters).map(|(_, slope)| slope)
     }
-}
-
-/// Returns where the optimisation begins: at the priors' means, and where parameters hardly interact, since the
-/// likelihood may have a minimum near each. (A third start, at long lengths, gave no improvement on recorded tables.)
-fn starts(priors: &[f64], axes: usize) -> [Vec<f64>; 2] {
-    let mut apart = priors.to_vec();
-    apart[axes] -= 2.0 * SHARE.deviation;
-    [priors.to_vec(), apart]
 }
 
 impl Likelihood<'_> {
@@ -176,7 +157,7 @@ impl Likelihood<'_> {
 
     fn evaluate(&self, parameters: &[f64]) -> Option<(f64, Vec<f64>)> {
         let (axes, size) = (self.axes.len(), self.data.values.len());
-        let shape = shape(parameters, self.share);
+        let shape = shape(parameters);
         let tables = self.pairs.tables(&shape, true);
         let alike = self.pairs.covariances(&shape, &tables);
         let diagonal: Vec<f64> = self.data.noise.iter().map(|noise| shape.variance + shape.noise + noise).collect();
@@ -194,16 +175,14 @@ impl Likelihood<'_> {
                 *pair *= row[j] - weights[i] * weights[j];
             }
             let own = 0.5 * (row[i] - weights[i] * weights[i]);
-            slope[axes + 1] += own * shape.variance;
-            slope[axes + 2] += own * shape.noise;
+            slope[axes] += own * shape.variance;
+            slope[axes + 1] += own * shape.noise;
         }
-        slope[axes + 1] += pulls.iter().sum::<f64>();
+        slope[axes] += pulls.iter().sum::<f64>();
         for (axis, table) in tables.iter().enumerate() {
-            let [by_length, by_share] = self.pairs.slopes(axis, table, &pulls);
-            slope[axis] += by_length;
-            slope[axes] += by_share * shape.share * (1.0 - shape.share);
+            slope[axis] += self.pairs.slope(axis, table, &pulls);
         }
-        let priors = std::iter::repeat_n(&LENGTH, axes).chain([&SHARE, self.variance, &NOISE]);
+        let priors = std::iter::repeat_n(&LENGTH, axes).chain([self.variance, &NOISE]);
         for (prior, (parameter, slope)) in priors.zip(parameters.iter().zip(&mut slope)) {
             let (own, by) = prior.cost(*parameter);
             cost += own;
@@ -261,9 +240,8 @@ mod tests {
         let axes = axes(&space);
         let pairs = Pairs::of(&axes, &data.points);
         let known = RefCell::default();
-        let likelihood =
-            Likelihood { data: &data, axes: &axes, pairs, variance: &VARIANCE, share: true, unit: 1.0, known };
-        let at = [-0.5, 0.2, -1.0, 0.7, 0.3, -4.0];
+        let likelihood = Likelihood { data: &data, axes: &axes, pairs, variance: &VARIANCE, unit: 1.0, known };
+        let at = [-0.5, 0.2, -1.0, 0.3, -4.0];
         let (_, slope) = likelihood.evaluate(&at).unwrap();
         for (place, slope) in slope.iter().enumerate() {
             let moved = |by: f64| {
@@ -280,7 +258,7 @@ mod tests {
     fn a_parameter_without_effect_gets_the_longest_length() {
         let space = space();
         let data = data(&space, |config| (level(config, 0) * 0.9).sin());
-        let lengths = fit(&data, &axes(&space), false, true).shape.lengths;
+        let lengths = fit(&data, &axes(&space), false).shape.lengths;
         assert!(lengths[0] < lengths[1] && lengths[0] < lengths[2], "{lengths:?}");
     }
 }

@@ -1,12 +1,8 @@
 //! The kernel: how similar the values of two configs are expected to be.
 //!
-//! It is the product over the parameters of (1 - s) + s k, where k is the Matérn correlation of order 3/2 with a length
-//! for each parameter (Rasmussen and Williams, "Gaussian processes for machine learning", 2006, section 4.2). This is
-//! rough enough for the effect of the next larger block or buffer, while lengths stay long. The share s, the same for
-//! all parameters, says how much they interact: multiplied out, the product has a term for each set of parameters (an
-//! analysis of variance, as in Durrande and others, "ANOVA kernels and RKHS of zero mean functions", 2013). With s = 1
-//! only configs that are near in every parameter are similar; with a smaller s, what was learned about one parameter
-//! holds everywhere.
+//! It is the product over the parameters of the Matérn correlation of order 3/2, with a length for each parameter
+//! (Rasmussen and Williams, "Gaussian processes for machine learning", 2006, section 4.2). This is rough enough for the
+//! effect of the next larger block or buffer, while lengths stay long.
 
 use std::borrow::Cow;
 
@@ -18,8 +14,6 @@ use super::points::{Axis, Points};
 pub(super) struct Shape {
     /// The length of each axis, as a logarithm.
     pub(super) lengths: Vec<f64>,
-    /// How much parameters interact, from 0 to 1.
-    pub(super) share: f64,
     /// The variance of the values.
     pub(super) variance: f64,
     /// The variance of noise beyond what intervals show.
@@ -41,7 +35,7 @@ impl Factor {
 }
 
 /// The factors between the points of one set and the places of another, axis after axis.
-pub(super) fn factors(shape: &Shape, decays: &[Decays<'_>], points: &Points, others: &Points) -> Vec<Factor> {
+pub(super) fn factors(decays: &[Decays<'_>], points: &Points, others: &Points) -> Vec<Factor> {
     let each = decays.iter().enumerate();
     each.map(|(at, decays)| {
         let numbers: Vec<u32> = points.numbers_on(at).collect();
@@ -49,8 +43,7 @@ pub(super) fn factors(shape: &Shape, decays: &[Decays<'_>], points: &Points, oth
         let mut by_place = Vec::new();
         for &other in &others.places[at] {
             by_place.clear();
-            by_place
-                .extend(decays.correlations(other).map(|correlation| 1.0 - shape.share + shape.share * correlation));
+            by_place.extend(decays.correlations(other));
             values.extend(numbers.iter().map(|&number| by_place[number as usize]));
         }
         Factor { points: points.len(), values }
@@ -124,8 +117,8 @@ pub(super) struct Pairs<'p> {
 #[derive(Default)]
 pub(super) struct Table {
     value: Vec<f64>,
-    /// The derivatives by the logarithm of the length, and by the share.
-    slopes: Vec<[f64; 2]>,
+    /// The derivatives by the logarithm of the length.
+    slopes: Vec<f64>,
 }
 
 impl<'p> Pairs<'p> {
@@ -147,10 +140,9 @@ impl<'p> Pairs<'p> {
             for (number, &place) in places.iter().enumerate() {
                 for &other in &places[..=number] {
                     let (correlation, slope) = matern(axis.distance(place, other) * inverse);
-                    let value = 1.0 - shape.share + shape.share * correlation;
-                    table.value.push(value);
+                    table.value.push(correlation);
                     if slopes {
-                        table.slopes.push([shape.share * slope / value, (correlation - 1.0) / value]);
+                        table.slopes.push(slope);
                     }
                 }
             }
@@ -171,20 +163,17 @@ impl<'p> Pairs<'p> {
         covariances
     }
 
-    /// Returns the derivative along one axis when each pair has a weight: by the logarithm of the length, and by the
-    /// share.
-    pub(super) fn slopes(&self, axis: usize, table: &Table, weights: &[f64]) -> [f64; 2] {
-        let mut sums = [[0.0; 2]; 2];
+    /// Returns the derivative by the logarithm of one axis's length when each pair has a weight.
+    pub(super) fn slope(&self, axis: usize, table: &Table, weights: &[f64]) -> f64 {
+        let mut sums = [0.0; 2];
         let numbers = &self.numbers[axis];
         let (numbers, weights) = (numbers.chunks(2), weights.chunks(2));
         for (numbers, weights) in numbers.zip(weights) {
             for (sum, (&number, weight)) in sums.iter_mut().zip(numbers.iter().zip(weights)) {
-                let [by_length, by_share] = table.slopes[number as usize];
-                sum[0] += weight * by_length;
-                sum[1] += weight * by_share;
+                *sum += weight * table.slopes[number as usize];
             }
         }
-        [sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]]
+        sums[0] + sums[1]
     }
 }
 
@@ -195,13 +184,13 @@ fn triangular(a: u32, b: u32) -> u32 {
     high * (high + 1) / 2 + low
 }
 
-/// Returns the Matérn correlation of order 3/2 at a distance in lengths, and its derivative by the logarithm of the
-/// length.
+/// Returns the Matérn correlation of order 3/2 at a distance in lengths, and the derivative of its logarithm by the
+/// logarithm of the length.
 #[inline]
 fn matern(distance: f64) -> (f64, f64) {
     let scaled = 3.0_f64.sqrt() * distance;
     let decay = exp(-scaled);
-    ((1.0 + scaled) * decay, scaled * scaled * decay)
+    ((1.0 + scaled) * decay, scaled * scaled / (1.0 + scaled))
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use super::earlier::Lesson;
 use super::fit::{self, Fitted};
-use super::parts::Parts;
 use super::physics::{self, Numbers, Physics};
 use super::points::Axis;
 use super::process::{Data, Process};
@@ -50,7 +49,6 @@ pub(super) struct History<'h> {
     pub(super) is_of_ratios: bool,
     /// Whether this proposal learns from a study that is in doubt.
     pub(super) is_its_turn: bool,
-    pub(super) parts: Parts,
 }
 
 /// A mean, its fitted kernel, and the negative logarithm of how likely both are.
@@ -82,7 +80,7 @@ impl Mean {
 
     /// Returns the constant mean, or the physics if that is more likely.
     fn without(history: &History<'_>, physics: Option<&Physics>) -> Candidate {
-        let plain = fit::fit(&history.data, history.axes, false, history.parts.share);
+        let plain = fit::fit(&history.data, history.axes, false);
         let plain = Candidate { mean: Self::Nothing, cost: plain.cost, around: plain };
         let Some(physics) = physics else { return plain };
         // Values far below the others carry as much information for a model that explains them, so both are judged by
@@ -92,7 +90,7 @@ impl Mean {
             plain.cost
         } else {
             data.values.clone_from(&history.whole);
-            fit::fit(&data, history.axes, false, history.parts.share).cost
+            fit::fit(&data, history.axes, false).cost
         };
         let known = physics::Known {
             space: history.space,
@@ -110,7 +108,7 @@ impl Mean {
     /// Finds the earlier study that the history makes most likely. The kernel is fitted to the residuals of that study
     /// only, since a fit takes far longer than a comparison.
     fn earlier(history: &History<'_>, lessons: &[Arc<Lesson>]) -> Option<Candidate> {
-        let unfitted = fit::unfitted(history.axes, history.parts.share);
+        let unfitted = fit::unfitted(history.axes);
         let process = Process::new(&history.data, history.axes, &unfitted).filter(|_| !lessons.is_empty())?;
         let weighted = lessons.iter().map(|lesson| (lesson, weight(history, lesson, &process)));
         let (lesson, weight) = weighted.min_by(|(_, a), (_, b)| a.cost.total_cmp(&b.cost))?;
@@ -122,7 +120,7 @@ impl Mean {
         let scale = (history.deviation, history.is_of_ratios);
         let each = rest.values.iter_mut().zip(&history.whole).zip(&history.configs);
         each.for_each(|((value, whole), config)| *value = self.left(history.space, config, (*value, *whole), scale));
-        let around = fit::fit(&rest, history.axes, true, history.parts.share);
+        let around = fit::fit(&rest, history.axes, true);
         Candidate { mean: self, cost: around.cost + prior, around }
     }
 

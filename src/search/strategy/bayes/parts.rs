@@ -25,12 +25,10 @@ pub struct Parts {
     pub every_config: bool,
     /// Scores are compared as logarithms where they are positive; else as they are.
     pub logarithm: bool,
-    /// How much parameters interact is fitted; else they interact fully, as in a plain product over the parameters.
-    pub share: bool,
 }
 
 impl Default for Parts {
     fn default() -> Self {
-        Self { physics: true, noise: true, feasibility: true, every_config: true, logarithm: true, share: true }
+        Self { physics: true, noise: true, feasibility: true, every_config: true, logarithm: true }
     }
 }

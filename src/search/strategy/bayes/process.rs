@@ -94,7 +94,7 @@ impl<'d> Process<'d> {
 
     /// Prepares for the points of a set.
     pub(super) fn factors(&self, others: &Points) -> Vec<Factor> {
-        factors(&self.shape, &self.decays, &self.data.points, others)
+        factors(&self.decays, &self.data.points, others)
     }
 
     /// Computes the covariances of all data with a point, and returns the mean there.
@@ -243,8 +243,7 @@ mod tests {
             let (axes, data, mut chance) = (axes(&space), data(&space, &configs, seed), chance(seed + 99));
             for _ in 0..3 {
                 let lengths = axes.iter().map(|_| 5.0 * chance() - 1.0).collect();
-                let share = 0.2 + 0.8 * chance();
-                let shape = Shape { lengths, share, variance: 1.0, noise: 1e-9 };
+                let shape = Shape { lengths, variance: 1.0, noise: 1e-9 };
                 assert!(Process::with(&data, &axes, &shape).is_some(), "{seed}: {shape:?}");
             }
         }
@@ -256,7 +255,7 @@ mod tests {
         let configs: Vec<Config> = Walk::new(&space).collect();
         let some: Vec<Config> = configs.iter().step_by(5).take(37).cloned().collect();
         let (axes, data) = (axes(&space), data(&space, &some, 1));
-        let shape = Shape { lengths: vec![-0.5; axes.len()], share: 0.8, variance: 1.3, noise: 0.01 };
+        let shape = Shape { lengths: vec![-0.5; axes.len()], variance: 1.3, noise: 0.01 };
         let process = Process::new(&data, &axes, &shape).unwrap();
         let points = Points::of(&space, &axes, &configs);
         let factors = process.factors(&points);
@@ -280,7 +279,7 @@ mod tests {
         let space = Space::new([Parameter::range("a", 0, 99, 1)]).unwrap();
         let configs: Vec<Config> = Walk::new(&space).collect();
         let mut data = data(&space, &configs, 1);
-        let shape = Shape { lengths: vec![9.0], share: 1.0, variance: 1.0, noise: 0.0 };
+        let shape = Shape { lengths: vec![9.0], variance: 1.0, noise: 0.0 };
         assert!(Process::with(&data, &axes(&space), &shape).is_none());
         let axes = axes(&space);
         assert!(Process::new(&data, &axes, &shape).is_some());

@@ -1,0 +1,176 @@
+//! Runs of a strategy on a table: those of a fixed number of probes, and searches with their own end.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gputune::model::{Event, History, Objective, Outcome, Purpose, Space, Trial, front};
+use gputune::probe::Replay;
+use gputune::search::{
+    Budget, StopReason, Strategy, TuneError, Tuner,
+    strategy::{Entry, Proposal, View},
+};
+use serde::Serialize;
+
+/// What one run came to.
+#[derive(Debug, Serialize)]
+pub(super) struct Run {
+    pub(super) seed: u64,
+    /// The best value after each probe, `null` until the first success.
+    pub(super) best: Vec<Option<f64>>,
+    /// The gain that was expected of each probe, as a share of the best so far; `null` where the strategy expects none.
+    pub(super) expected_gain: Vec<Option<f64>>,
+    /// How many probes failed.
+    pub(super) failed: usize,
+    /// Why it ended, if it was a search with its own end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stopped: Option<Ending>,
+}
+
+/// Why a search ended.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Ending {
+    Stopped(StopReason),
+    GaveUp(GaveUp),
+}
+
+/// Why a search could not go on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum GaveUp {
+    SameFailure,
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Stopped(reason) => reason.fmt(f),
+            Self::GaveUp(GaveUp::SameFailure) => f.write_str("every config so far failed in the same way"),
+        }
+    }
+}
+
+/// What all runs have in common.
+pub(super) struct Plan<'p> {
+    pub(super) strategy: &'static Entry,
+    pub(super) space: &'p Space,
+    pub(super) replay: &'p Replay,
+    pub(super) found: Found<'p>,
+    pub(super) probes: u32,
+}
+
+impl Plan<'_> {
+    /// Runs the strategy for the number of probes.
+    pub(super) fn of_probes(&self, seed: u64) -> Run {
+        let mut strategy = (self.strategy.build)();
+        let mut history = History::default();
+        let mut record = Record::default();
+        for number in 1..=self.probes {
+            let objective = self.found.objective.scalarised(&history, seed);
+            let view = View::new(self.space, &objective, &history, &[], None).with(self.probes + 1 - number, seed);
+            let Some(Proposal { config, one_in, gain, .. }) = strategy.propose(&view) else { break };
+            let Some(outcome) = self.replay.answer(&config).cloned() else { continue };
+            let purpose = one_in.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in });
+            record.expected_gain.push(gain);
+            record.hear(&self.found, purpose, &outcome);
+            history.push(Trial { number, purpose, config, outcome, elapsed: Duration::ZERO });
+        }
+        record.into_run(seed, None)
+    }
+
+    /// Searches as `gputune search` does, until the search ends by itself or the number of probes is reached. No
+    /// leaders are confirmed: a table has one value for each config. The space and the prober are those of the table,
+    /// made anew.
+    pub(super) fn until_end(&self, space: Space, replay: Replay, seed: u64) -> Result<Run, TuneError> {
+        let gains = Arc::new(Mutex::new(Vec::new()));
+        let strategy = Heard { strategy: (self.strategy.build)(), gains: Arc::clone(&gains) };
+        let budget = Budget { probes: self.probes, time: Duration::MAX, confirmations: 0, ..Budget::default() };
+        let mut record = Record::default();
+        let study = Tuner::with_prober(space, replay)
+            .objective(self.found.objective.clone())
+            .budget(budget)
+            .with_strategy(strategy)
+            .seed(seed)
+            .run(|event| {
+                if let Event::Finished { trial, .. } = event {
+                    record.hear(&self.found, trial.purpose, &trial.outcome);
+                }
+            });
+        let stopped = match study {
+            Ok(study) => Ending::Stopped(study.stopped),
+            Err(TuneError::SameFailure { .. }) => Ending::GaveUp(GaveUp::SameFailure),
+            Err(error) => return Err(error),
+        };
+        record.expected_gain.clone_from(&gains.lock().unwrap_or_else(PoisonError::into_inner));
+        // The proposal with which the search ended was not probed.
+        record.expected_gain.truncate(record.best.len());
+        Ok(record.into_run(seed, Some(stopped)))
+    }
+}
+
+/// A strategy whose expected gains are written down.
+struct Heard {
+    strategy: Box<dyn Strategy>,
+    gains: Arc<Mutex<Vec<Option<f64>>>>,
+}
+
+impl Strategy for Heard {
+    fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
+        let proposal = self.strategy.propose(view)?;
+        self.gains.lock().unwrap_or_else(PoisonError::into_inner).push(proposal.gain);
+        Some(proposal)
+    }
+}
+
+/// A run under way.
+#[derive(Default)]
+struct Record {
+    best: Vec<Option<f64>>,
+    expected_gain: Vec<Option<f64>>,
+    failed: usize,
+    scores: Vec<Vec<f64>>,
+}
+
+impl Record {
+    fn hear(&mut self, found: &Found<'_>, purpose: Purpose, outcome: &Outcome) {
+        let scores = found.objective.scores_of(outcome);
+        self.failed += usize::from(scores.is_none());
+        // A table has no shorter probes: they give the same values, but do not count as the best.
+        if !purpose.is_short() {
+            self.scores.extend(scores);
+        }
+        self.best.push(found.best(&self.scores));
+    }
+
+    fn into_run(self, seed: u64, stopped: Option<Ending>) -> Run {
+        let Self { best, expected_gain, failed, .. } = self;
+        Run { seed, best, expected_gain, failed, stopped }
+    }
+}
+
+/// The part of a table that was found.
+pub(super) struct Found<'o> {
+    objective: &'o Objective,
+    /// The scores of all feasible configs in the table.
+    all: Vec<Vec<f64>>,
+}
+
+impl<'o> Found<'o> {
+    pub(super) fn of(objective: &'o Objective, replay: &Replay) -> Self {
+        Self { objective, all: replay.scores(objective) }
+    }
+
+    /// Returns the best value of the table; for a front, the share 1.
+    pub(super) fn optimum(&self) -> Option<f64> {
+        self.best(&self.all)
+    }
+
+    /// Returns the best value among the scores of some configs; for a front, their share of the table's hypervolume.
+    fn best(&self, found: &[Vec<f64>]) -> Option<f64> {
+        if self.objective.is_pareto() {
+            return (!found.is_empty()).then(|| front::share(found, &self.all));
+        }
+        let top = found.iter().filter_map(|scores| scores.first()).copied().max_by(f64::total_cmp);
+        top.map(|score| self.objective.score(score))
+    }
+}

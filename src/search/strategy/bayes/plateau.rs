@@ -1,0 +1,110 @@
+//! Steps of another kind, for when the process expects nothing any more, or what it expects does not come: it may be
+//! sure and wrong.
+//!
+//! A process judges all of a space by a few lengths. A parameter that made no difference, or a bad one, wherever it was
+//! tried is expected to do so everywhere. So one proposal in two looks at the neighbours of the best along parameters
+//! that were not changed there, as a pattern search does (Hooke and Jeeves, "Direct search solution of numerical and
+//! statistical problems", 1961). After these, and else, come settings that no config has had.
+
+use std::collections::HashSet;
+
+use super::Known;
+use super::acquisition::{Choice, Judge};
+use super::candidates::{Chunk, chunks};
+use crate::model::Config;
+use crate::search::strategy::View;
+
+/// The probability to run below which a config is not worth such a step. A round number.
+const LIKELY: f64 = 0.5;
+
+/// Returns the config of such a step and the reason for it, in a phrase; `None` where there is none left.
+pub(super) fn step(
+    view: &View<'_>,
+    known: &Known<'_>,
+    best: &Config,
+    candidates: &[Chunk],
+    judge: &Judge<'_>,
+) -> Option<(Choice, &'static str)> {
+    let is_likely = |choice: &Choice| choice.chance >= LIKELY;
+    let near = || {
+        let around = chunks(view.space, neighbours(view, known, best));
+        let choice = judge.choose(&around, |config| view.is_open(config)).filter(is_likely)?;
+        Some((choice, "a neighbour of the best"))
+    };
+    let never_tried = || {
+        let is_new = has_new_setting(view, known);
+        let choice = judge.choose(candidates, |config| view.is_open(config) && is_new(config)).filter(is_likely)?;
+        Some((choice, "a setting that was never tried"))
+    };
+    let is_turn_of_near = known.trials.len().is_multiple_of(2);
+    is_turn_of_near.then(near).flatten().or_else(never_tried)
+}
+
+/// Returns the configs that are a step away from a config along one parameter, without those along parameters where
+/// such a step was tried.
+fn neighbours(view: &View<'_>, known: &Known<'_>, best: &Config) -> Vec<Config> {
+    let tried: HashSet<&Config> = known.trials.iter().map(|trial| &trial.config).collect();
+    let along = |parameter| view.space.moves(best, parameter, 1);
+    let is_new = |around: &Vec<Config>| !around.iter().any(|config| tried.contains(config));
+    let mut found: Vec<Config> = (0..view.space.parameters().len()).map(along).filter(is_new).flatten().collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Returns a function that says whether a config has a setting that no known one has.
+fn has_new_setting(view: &View<'_>, known: &Known<'_>) -> impl Fn(&Config) -> bool + use<> {
+    let of_parameter = |at| known.trials.iter().filter_map(|trial| trial.config.level(at)).collect();
+    let tried: Vec<HashSet<u32>> = (0..view.space.parameters().len()).map(of_parameter).collect();
+    move |config| {
+        let mut levels = config.levels().zip(&tried);
+        levels.any(|(level, tried)| level.is_some_and(|level| !tried.contains(&level)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::{Estimate, History, Measurement, Objective, Outcome, Parameter, Purpose, Space, Trial};
+
+    fn space() -> Space {
+        let shared = Parameter::values("shared", [false, true]);
+        Space::new([Parameter::range("block", 0, 4, 1), Parameter::range("tile", 0, 4, 1), shared]).unwrap()
+    }
+
+    fn history(space: &Space, tried: &[[u32; 3]]) -> History {
+        let throughput = Some(Estimate::interval(10.0, 9.9, 10.1));
+        let trial = |(levels, number): (&[u32; 3], u32)| Trial {
+            number,
+            purpose: Purpose::Search,
+            config: space.with_levels(levels).unwrap(),
+            outcome: Outcome::Measured(Measurement { throughput, ..Measurement::default() }),
+            elapsed: Duration::ZERO,
+        };
+        tried.iter().zip(1..).map(trial).collect()
+    }
+
+    #[test]
+    fn neighbours_are_those_along_parameters_that_were_not_changed_there() {
+        let (space, objective) = (space(), Objective::default());
+        let history = history(&space, &[[2, 2, 0], [3, 2, 0], [2, 4, 1]]);
+        let view = View::new(&space, &objective, &history, &[], None);
+        let best = space.with_levels(&[2, 2, 0]).unwrap();
+        let found = neighbours(&view, &Known::of(&view), &best);
+        let expected = [[2, 1, 0], [2, 2, 1], [2, 3, 0]].map(|levels| space.with_levels(&levels).unwrap());
+        assert_eq!(found, expected, "a larger block was tried, so no block is");
+    }
+
+    #[test]
+    fn a_setting_is_new_until_one_config_had_it() {
+        let (space, objective) = (space(), Objective::default());
+        let history = history(&space, &[[0, 1, 0], [1, 2, 0], [2, 3, 0], [3, 4, 0]]);
+        let view = View::new(&space, &objective, &history, &[], None);
+        let is_new = has_new_setting(&view, &Known::of(&view));
+        let of = |levels: [u32; 3]| is_new(&space.with_levels(&levels).unwrap());
+        assert!(of([4, 1, 0]) && of([0, 0, 0]) && of([0, 1, 1]));
+        assert!(!of([3, 1, 0]));
+    }
+}
