@@ -28,7 +28,7 @@ pub(super) use enter::{enter, enter_with_way_out};
 pub(super) use layout::Layout;
 pub(super) use reason::of_lines as explanation;
 pub(super) use rehearsal::{REHEARSE, answer as answer_rehearsal};
-pub(super) use scratch::ProbeScratch;
+pub(super) use scratch::{BESIDE, ProbeScratch};
 use scratch::Scratch;
 use store::Store;
 pub(super) use store::remove_unless_used;
