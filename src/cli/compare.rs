@@ -160,9 +160,12 @@ fn result(duelled: &Duelled, args: &Args, out: &std::path::Path) -> super::Resul
         let number = if side == Side::A { 1 } else { 2 };
         let log = out.join(CommandProber::log_name(number, Effort::Probe));
         let outcome = duelled.side(side).map_or("failed", |outcome| outcome.name()).replace('_', " ");
-        return Err(Failed::new(Exit::NothingFeasible, format!("{side} could not be measured: {outcome}: {}", failure.reason))
-            .last_lines(failure.last_lines.clone())
-            .hint(format!("its whole output is in {}", paths::relative(&log).display())));
+        return Err(Failed::new(
+            Exit::NothingFeasible,
+            format!("{side} could not be measured: {outcome}: {}", failure.reason),
+        )
+        .last_lines(failure.last_lines.clone())
+        .hint(format!("its whole output is in {}", paths::relative(&log).display())));
     }
     if duelled.ratio.is_none() {
         let message = format!("not one round was complete within {}", quantity::show_seconds(args.time.as_secs_f64()));

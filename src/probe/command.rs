@@ -179,7 +179,12 @@ impl CommandProber {
         // This must happen before the step can hold any memory.
         let idle_gpus = self.idle.as_ref().filter(|_| self.step.is_gpu).map(|idle| idle.gpu_state(visible));
         let keeps = !is_proof && self.live.may_keep(&self.step, job);
-        let mut session = Session::open(&self.step, (&self.folder, self.protection.as_ref()), Opening { process, keeps, layer: ONLY }, job)?;
+        let mut session = Session::open(
+            &self.step,
+            (&self.folder, self.protection.as_ref()),
+            Opening { process, keeps, layer: ONLY },
+            job,
+        )?;
         if let Some(idle_gpus) = idle_gpus {
             session.watch_gpus(visible, idle_gpus);
         }

@@ -41,6 +41,9 @@ impl Line {
         let side = if self.is_live || progress.stage == Stage::Warming { progress.side } else { Side::A };
         let now = (progress.way, progress.stage, side);
         let is_new = self.told != Some(now);
+        if !self.is_live && progress.stage == Stage::Ending {
+            return;
+        }
         if !is_new && !(self.is_live && Instant::now() >= self.next) {
             return;
         }
@@ -68,9 +71,10 @@ impl Line {
 
 fn words(progress: &DuelProgress<'_>) -> String {
     let DuelProgress { way, stage, side, rounds, ratio, elapsed, .. } = progress;
-    let doing = match (stage, way) {
-        (Stage::Warming, _) => format!("{side} warms up"),
-        (Stage::Measuring, _) => format!("measures {side}, {way}"),
+    let doing = match stage {
+        Stage::Warming => format!("{side} warms up"),
+        Stage::Measuring => format!("measures {side}, {way}"),
+        Stage::Ending => "ends its processes".to_owned(),
     };
     let so_far = ratio.map(|ratio| format!(": A is {} as fast as B", shown_ratio(ratio))).unwrap_or_default();
     let rounds = match rounds {
@@ -92,7 +96,8 @@ fn shown_ratio(ratio: Estimate) -> String {
 pub(super) fn text(contenders: &Contenders, duelled: &Duelled) -> String {
     let mut text = String::new();
     for (side, contender) in [(Side::A, &contenders.a), (Side::B, &contenders.b)] {
-        let settings = if contender.settings.is_empty() { "the job as it is".to_owned() } else { contender.settings.line() };
+        let settings =
+            if contender.settings.is_empty() { "the job as it is".to_owned() } else { contender.settings.line() };
         let rate = duelled.side(side).and_then(Outcome::measurement).and_then(|run| {
             run.throughput.map(|throughput| format!("  {}", report::shown_estimate(throughput, &run.unit)))
         });
@@ -125,7 +130,9 @@ fn verdict(duelled: &Duelled, ratio: Estimate) -> String {
             let most = (high - 1.0).max(1.0 / low - 1.0) * 100.0;
             format!("they are tied within +-{most:.1} %")
         }
-        (None, None) => "one round has no interval, so it is not known which is faster; give it longer with --time".to_owned(),
+        (None, None) => {
+            "one round has no interval, so it is not known which is faster; give it longer with --time".to_owned()
+        }
     }
 }
 

@@ -32,7 +32,8 @@ enum Named {
     Settings(Vec<(String, String)>),
 }
 
-const WAYS: &str = "write settings such as batch_size=64,workers=4, the number of a trial such as 12, `baseline` or `best`";
+const WAYS: &str =
+    "write settings such as batch_size=64,workers=4, the number of a trial such as 12, `baseline` or `best`";
 
 impl Contenders {
     /// Reads both; `search` is the folder of the spec's earlier search, which is only read where it is needed.

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::Job;
 use crate::model::{Estimate, Outcome, Progress};
-pub(super) use statistics::is_precise;
+pub(super) use statistics::precise;
 pub use statistics::{FEWEST_ROUNDS, log_ratios, ratio};
 
 /// How many rounds a duel has where nobody says otherwise.
@@ -30,7 +30,7 @@ pub struct Duel<'a> {
     pub a: Job<'a>,
     /// The other.
     pub b: Job<'a>,
-    /// Half the width of the ratio's 95 % interval, as a share, at which the duel ends early: that of a tie.
+    /// Half the width of the ratio's interval, as a share, at which the duel ends early: that of a tie.
     pub half_width: f64,
     /// The most rounds; [`ROUNDS`] usually. A round is four blocks in the order A, B, B, A, or one process of each.
     pub rounds: u32,
@@ -213,6 +213,8 @@ pub enum Stage {
     Warming,
     /// A block, or a process that is one, is under way.
     Measuring,
+    /// Processes are ended.
+    Ending,
 }
 
 /// The news of a duel that runs.

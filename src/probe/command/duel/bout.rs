@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use super::super::super::duel::{
-    Block, Duel, DuelEnd, DuelProgress, DuelWatch, Duelled, FEWEST_ROUNDS, Side, Stage, Way, is_precise, log_ratios, ratio,
+    Block, Duel, DuelEnd, DuelProgress, DuelWatch, Duelled, FEWEST_ROUNDS, Side, Stage, Way, log_ratios, precise, ratio,
 };
 use super::super::super::gpu_watch::GpuWatch;
 use crate::machine::{GpuState, nvml::Visible};
@@ -85,12 +85,11 @@ impl<'d, 'w> Bout<'d, 'w> {
     pub(super) fn next(&self) -> Result<Side, DuelEnd> {
         let turn = self.blocks.len();
         if turn > 0 && turn.is_multiple_of(self.way.turns()) {
-            let logs = log_ratios(&self.blocks, self.way);
-            if is_precise(&logs, self.duel.half_width) {
-                return Err(DuelEnd::Precise);
-            }
             if turn / self.way.turns() >= self.duel.rounds as usize {
                 return Err(DuelEnd::AllRounds);
+            }
+            if precise(&log_ratios(&self.blocks, self.way), self.duel.half_width, self.duel.rounds).is_some() {
+                return Err(DuelEnd::Precise);
             }
         }
         if self.began.elapsed() >= self.duel.time { Err(DuelEnd::TimeIsUp) } else { Ok(Side::of_turn(turn)) }
@@ -105,7 +104,10 @@ impl<'d, 'w> Bout<'d, 'w> {
         self.disturbances.extend(self.gpus.iter_mut().flat_map(GpuWatch::disturbances));
         let logs = log_ratios(&self.blocks, self.way);
         Duelled {
-            ratio: ratio(&logs),
+            ratio: match end {
+                DuelEnd::Precise => precise(&logs, self.duel.half_width, self.duel.rounds),
+                _ => ratio(&logs),
+            },
             sides: self.sides,
             way: self.way,
             rounds: count(logs.len()),

@@ -3,11 +3,11 @@
 use super::super::super::duel::{DuelEnd, Side, Stage};
 use super::super::super::orders::Ending;
 use super::super::super::writes::BESIDE;
+use super::super::segments::Answer;
 use super::super::session::{ONLY, Opening, Session};
 use super::super::starting::Process;
 use super::super::surroundings::environment;
 use super::super::verdict::Verdict;
-use super::super::segments::Answer;
 use super::super::{CommandProber, Job, ProbeError};
 use super::Tried;
 use super::bout::Bout;
@@ -37,13 +37,16 @@ impl CommandProber {
         let mut b = match self.warm_up(bout, Side::B, zygotes[1], BESIDE)? {
             Warmed::Held(session) => session,
             Warmed::Ended(tried) => {
+                bout.stage = Stage::Ending;
                 a.close(&Verdict::Enough, &mut bout.watch(Side::A))?;
                 return Ok(tried);
             }
         };
         let tried = take_turns(bout, [&mut a, &mut b])?;
         bout.look_at_gpus();
-        let verdict = if matches!(tried, Tried::Over(DuelEnd::Interrupted)) { Verdict::Interrupted } else { Verdict::Enough };
+        bout.stage = Stage::Ending;
+        let verdict =
+            if matches!(tried, Tried::Over(DuelEnd::Interrupted)) { Verdict::Interrupted } else { Verdict::Enough };
         for (side, session) in [(Side::A, &mut a), (Side::B, &mut b)] {
             if matches!(tried, Tried::Over(_)) && !matches!(verdict, Verdict::Interrupted) {
                 bout.sides[side.place()] = Some(session.own_outcome());
@@ -109,14 +112,19 @@ impl CommandProber {
                 Answer::None | Answer::Refused(_) => {}
             }
         }
+        bout.stage = Stage::Ending;
         session.close(&verdict, &mut bout.watch(side))?;
+        let outcome = match session.of_environment(&verdict, &self.known_words) {
+            Some(blamed) => Some(blamed?),
+            None => outcome,
+        };
         match outcome {
             Some(Outcome::Measured(_)) if session.heard.ranks.count() > 1 => cannot("is several processes".to_owned()),
             Some(Outcome::Measured(_)) => cannot("does not wait between two steps when it is asked to".to_owned()),
             _ if matches!(verdict, Verdict::Interrupted) => Ok(Warmed::Ended(Tried::Over(DuelEnd::Interrupted))),
             outcome => {
                 let outcome = outcome.unwrap_or_else(|| session.outcome(&verdict));
-                let beside = if side == Side::B { "beside A it ended as " } else { "ended as " };
+                let beside = if side == Side::B { "ended beside A as " } else { "ended as " };
                 cannot(format!("{beside}{}", in_words(&outcome)))
             }
         }
@@ -132,20 +140,22 @@ fn take_turns(bout: &mut Bout<'_, '_>, sessions: [&mut Session; 2]) -> Result<Tr
             Ok(side) => side,
             Err(end) => return Ok(Tried::Over(end)),
         };
-        let mut stands_still = true;
+        let mut was_kept = true;
         if side != last {
             sessions[last.place()].pause();
-            stands_still = sessions[side.place()].is_stopped;
+            was_kept = sessions[side.place()].is_stopped;
         }
         last = side;
         let session = &mut *sessions[side.place()];
-        let drop = session.steps_to_drop(bout.duel.job(side), stands_still);
+        let lead = session.lead(bout.duel.job(side), was_kept);
         let began = bout.began;
-        let turn = session.turn((side, began), drop, &mut bout.watch(side))?;
+        let turn = session.turn((side, began), lead, &mut bout.watch(side))?;
         match turn {
             Turn::Block(block) => bout.blocks.push(block),
             Turn::Ended(Verdict::Interrupted) => return Ok(Tried::Over(DuelEnd::Interrupted)),
-            Turn::Ended(Verdict::Exited) if session.heard.ending.is_none_or(Ending::is_success) && bout.has_enough() => {
+            Turn::Ended(Verdict::Exited)
+                if session.heard.ending.is_none_or(Ending::is_success) && bout.has_enough() =>
+            {
                 return Ok(Tried::Over(DuelEnd::TrainingOver));
             }
             Turn::Ended(verdict) => {

@@ -19,8 +19,7 @@ impl CommandProber {
                 Ok(side) => side,
                 Err(end) => return Ok(end),
             };
-            let job =
-                Job { effort: Effort::Probe, rival: None, is_confirmed_later: false, ..*bout.duel.job(side) };
+            let job = Job { effort: Effort::Probe, rival: None, is_confirmed_later: false, ..*bout.duel.job(side) };
             let began = Instant::now();
             let outcome = self.probe(&job, &mut bout.watch(side))?;
             if matches!(outcome, Outcome::Interrupted) {

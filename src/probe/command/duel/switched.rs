@@ -25,6 +25,7 @@ impl CommandProber {
         };
         let tried = switch_in_turn(bout, &mut session)?;
         bout.look_at_gpus();
+        bout.stage = Stage::Ending;
         let verdict = match tried {
             Tried::Over(DuelEnd::Interrupted) => Verdict::Interrupted,
             _ => Verdict::Enough,
@@ -65,9 +66,9 @@ fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session) -> Result<Trie
             has = side;
         }
         bout.stage = Stage::Measuring;
-        let drop = session.steps_to_drop(&job, is_same);
+        let lead = session.lead(&job, is_same);
         let began = bout.began;
-        let turn = session.turn((side, began), drop, &mut bout.watch(side))?;
+        let turn = session.turn((side, began), lead, &mut bout.watch(side))?;
         match turn {
             Turn::Block(block) => bout.blocks.push(block),
             Turn::Ended(Verdict::Interrupted) => return Ok(Tried::Over(DuelEnd::Interrupted)),

@@ -31,6 +31,15 @@ pub(super) enum Turn {
     NotHeld,
 }
 
+/// What does not count at the beginning of a block.
+#[derive(Clone, Copy)]
+pub(super) struct Lead {
+    /// Timed steps.
+    steps: u64,
+    /// Whether steps after them that are unlike the rest do not count either.
+    may_warm_up: bool,
+}
+
 /// Steps of a block, as far as they have come.
 struct Counted {
     dropped: u64,
@@ -45,20 +54,18 @@ impl Counted {
 }
 
 impl Session {
-    /// How many timed steps after a switch do not count: those on batches that its loader may have loaded while it waited, where
-    /// it was not stopped meanwhile.
-    pub(super) fn steps_to_drop(&self, job: &Job<'_>, was_stopped: bool) -> u64 {
-        if was_stopped {
-            return AFTER_SWITCH;
-        }
-        queued_steps(&self.step.template.apply.under_targets(job.settings)).max(AFTER_SWITCH)
+    /// What is left out after a break: where it `was_kept`, its loader's queue is as it was; else its steps begin on batches that
+    /// were loaded meanwhile, or on none.
+    pub(super) fn lead(&self, job: &Job<'_>, was_kept: bool) -> Lead {
+        let queued = || queued_steps(&self.step.template.apply.under_targets(job.settings));
+        Lead { steps: if was_kept { AFTER_SWITCH } else { queued().max(AFTER_SWITCH) }, may_warm_up: !was_kept }
     }
 
-    /// Lets a process that waits train for a block; of its first steps `drop` do not count.
+    /// Lets a process that waits train for a block, without what its `lead` says.
     pub(super) fn turn(
         &mut self,
         (side, began): (Side, Instant),
-        drop: u64,
+        lead: Lead,
         watch: Watch<'_>,
     ) -> Result<Turn, ProbeError> {
         const TICK: Duration = Duration::from_millis(20);
@@ -90,11 +97,11 @@ impl Session {
             if now.duration_since(self.heard.last_progress) >= self.task.limits.stall_time {
                 return Ok(Turn::Ended(Verdict::Stalled));
             }
-            if self.counted(from, drop).is_enough() {
+            if self.counted(from, lead).is_enough() {
                 break;
             }
         }
-        let so_far = self.counted(from, drop);
+        let so_far = self.counted(from, lead);
         let step = Duration::from_secs_f64(so_far.work.seconds / as_number(so_far.steps));
         // It waits at the end of the step that is under way.
         match self.hold(self.task.limits.grace_time + step * 3, watch)? {
@@ -102,7 +109,7 @@ impl Session {
             Answer::Interrupted => return Ok(Turn::Ended(Verdict::Interrupted)),
             Answer::None | Answer::Refused(_) => return Ok(Turn::NotHeld),
         }
-        let Counted { dropped, steps, work } = self.counted(from, drop);
+        let Counted { dropped, steps, work } = self.counted(from, lead);
         let since = |moment: Instant| moment.duration_since(began).as_secs_f64();
         Ok(Turn::Block(Block {
             side,
@@ -114,20 +121,20 @@ impl Session {
         }))
     }
 
-    /// The steps since a moment that count: without the first `drop`, without those that are unlike the rest at the beginning, and
-    /// without those in which something out of the ordinary happened.
-    fn counted(&self, from: f64, drop: u64) -> Counted {
+    /// The steps since a moment that count: without those of the lead, and without those in which something out of the ordinary
+    /// happened.
+    fn counted(&self, from: f64, lead: Lead) -> Counted {
         let all = self.heard.window.since(from);
         let mut cut = 0;
         let mut dropped = 0;
-        while cut < all.len() && dropped < drop {
+        while cut < all.len() && dropped < lead.steps {
             dropped += all[cut].steps;
             cut += 1;
         }
         let rest: Vec<_> = all[cut..].iter().filter(|step| step.mark.is_none()).collect();
         let times: Vec<f64> =
             rest.iter().map(|step| step.work.seconds / step.work.amount.max(f64::MIN_POSITIVE)).collect();
-        let warm = warmup_length(&times, f64::INFINITY);
+        let warm = if lead.may_warm_up { warmup_length(&times, f64::INFINITY) } else { 0 };
         dropped += rest[..warm].iter().map(|step| step.steps).sum::<u64>();
         let kept = &rest[warm..];
         let nothing = Work { amount: 0.0, seconds: 0.0 };
@@ -144,8 +151,7 @@ impl Session {
         if let Outcome::Measured(measurement) = &mut outcome {
             let timing = &mut measurement.timing;
             // The time in between was the other's, and so is what the machine did in it.
-            timing.measured_seconds =
-                timing.step_seconds.map(|seconds| seconds * as_number(timing.steps));
+            timing.measured_seconds = timing.step_seconds.map(|seconds| seconds * as_number(timing.steps));
             timing.saved_seconds = None;
             measurement.machine.host = Default::default();
             measurement.machine.foreign_cpu_share = None;
@@ -159,11 +165,7 @@ pub(super) fn warming(limits: &Limits) -> Limits {
     /// Round numbers: a rate that is known to 10 %, or seconds in which nothing changed, show that warm-up is over.
     const LONGEST: Duration = Duration::from_secs(3);
     const PRECISION: f64 = 0.1;
-    Limits {
-        measure_time: limits.measure_time.min(LONGEST),
-        precision: limits.precision.max(PRECISION),
-        ..*limits
-    }
+    Limits { measure_time: limits.measure_time.min(LONGEST), precision: limits.precision.max(PRECISION), ..*limits }
 }
 
 /// A failure of a process in a few words.

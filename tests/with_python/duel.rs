@@ -1,0 +1,80 @@
+//! Two configs head to head, through the real binary, with the real torch.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::python::{Python, python_with};
+use crate::support::{Search, gputune, stderr, stdout};
+
+/// Each step takes as many milliseconds as `--sleep` says. With ALONE=1 a second process of it runs out of memory.
+const JOB: &str = r#"
+import argparse, fcntl, os, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch", type=int, default=8)
+parser.add_argument("--sleep", type=float, default=2)
+args = parser.parse_args()
+if os.environ.get("ALONE"):
+    lock = open("lock", "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+loader = DataLoader(TensorDataset(torch.randn(65536, 8)), args.batch, shuffle=True)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+while True:
+    for (batch,) in loader:
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        time.sleep(args.sleep / 1000)
+        optimizer.step()
+"#;
+
+const SPACE: &str = "[space]\nbatch = { values = [8, 16], apply = \"dataloader.batch_size\", argument = \"--batch\" }\nsleep = { values = [2, 4] }\n[baseline]\nbatch = 8\nsleep = 4\n";
+
+fn torch() -> Option<Python> {
+    python_with(&["torch"])
+}
+
+fn compare(python: &Path, step: &str, sides: [&str; 2]) -> (serde_json::Value, String) {
+    let words = [python.display().to_string(), "job.py".to_owned(), "--sleep".to_owned(), "{sleep}".to_owned()];
+    let search =
+        Search::of_command(&words, &format!("adapter = \"torch\"\n{step}\n{SPACE}[limits]\nprobe_time = \"60s\"\n"));
+    fs::write(search.folder.path().join("job.py"), JOB).unwrap();
+    let mut command = Command::new(gputune());
+    command.args(["compare", "spec.toml", sides[0], sides[1], "--rounds", "2", "--time", "5m", "--json"]);
+    let output = command.current_dir(search.folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    search.assert_no_survivors();
+    (serde_json::from_str(&stdout(&output)).unwrap(), stderr(&output))
+}
+
+#[test]
+fn two_scripts_take_turns_and_the_faster_is_found() {
+    let Some(python) = torch() else { return };
+    let (report, text) = compare(&python, "", ["sleep=2", "sleep=4"]);
+    assert_eq!((&report["way"], &report["faster"]), (&"in_turn".into(), &"A".into()), "{text}");
+    assert_eq!(report["blocks"].as_array().unwrap().len(), 8);
+    for side in ["a", "b"] {
+        let outcome = &report[side]["outcome"];
+        assert_eq!((&outcome["outcome"], &outcome["samples_per_step"]), (&"measured".into(), &8.0.into()), "{outcome}");
+    }
+}
+
+#[test]
+fn where_two_do_not_fit_one_process_switches() {
+    let Some(python) = torch() else { return };
+    let (report, text) = compare(&python, "env = { ALONE = \"1\" }\nwrites = \"allow\"", ["batch=16", "baseline"]);
+    assert_eq!(report["way"], "switched", "{text}");
+    assert!(text.contains("not as two processes in turn: B ended beside A as out of memory"), "{text}");
+    assert_eq!(report["faster"], "A", "twice the samples in a step of the same length: {}", report["ratio"]);
+    for (side, batch) in [("a", 16.0), ("b", 8.0)] {
+        assert_eq!(report[side]["outcome"]["samples_per_step"], batch);
+        assert_eq!(report[side]["outcome"]["is_live"], true);
+    }
+}
