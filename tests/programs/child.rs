@@ -42,15 +42,6 @@ fn main() -> Result {
                 std::thread::sleep(Duration::from_micros(number(1)));
                 step(connection(&mut connections, current)?, number(0))?;
             },
-            // obeying:SAMPLES:MICROSECONDS, and waits between two steps when it is told to
-            "obeying" => obey(connection(&mut connections, current)?, number(0), Duration::from_micros(number(1)))?,
-            // alone:PATH, or device memory runs out
-            "alone" => alone(connection(&mut connections, current)?, rest)?,
-            // ticking:PATH, in another process, which writes a byte each ten milliseconds
-            "ticking" => {
-                let tick = format!("tick:{rest}");
-                drop(Command::new(std::env::current_exe()?).arg(tick).stdin(Stdio::null()).spawn()?);
-            }
             "tick" => loop {
                 std::fs::OpenOptions::new().create(true).append(true).open(rest)?.write_all(b".")?;
                 std::thread::sleep(Duration::from_millis(10));
@@ -99,7 +90,7 @@ fn main() -> Result {
             "cat" => print!("{}", std::fs::read_to_string(rest)?),
             "panic-if" if rest == "true" => panic!("as asked"),
             "panic-if" => {}
-            other => return Err(format!("what is `{other}`?").into()),
+            _ => beside_others(word, rest, connection(&mut connections, current)?)?,
         }
     }
     Ok(())
@@ -158,6 +149,26 @@ fn burn(time: Duration) {
     let begin = used();
     while used() < begin + time {
         std::hint::black_box((0..1000_u64).sum::<u64>());
+    }
+}
+
+/// What a step does that runs beside another.
+fn beside_others(word: &str, rest: &str, socket: &mut UnixStream) -> Result {
+    match word {
+        // obeying:SAMPLES:MICROSECONDS, and waits between two steps when it is told to
+        "obeying" => {
+            let (samples, pause) = rest.split_once(':').ok_or("obeying:SAMPLES:MICROSECONDS")?;
+            obey(socket, samples.parse()?, Duration::from_micros(pause.parse()?))
+        }
+        // alone:PATH, or device memory runs out
+        "alone" => alone(socket, rest),
+        // ticking:PATH, in another process, which writes a byte each ten milliseconds
+        "ticking" => {
+            let tick = format!("tick:{rest}");
+            drop(Command::new(std::env::current_exe()?).arg(tick).stdin(Stdio::null()).spawn()?);
+            Ok(())
+        }
+        other => Err(format!("what is `{other}`?").into()),
     }
 }
 

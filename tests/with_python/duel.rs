@@ -58,7 +58,10 @@ fn compare(python: &Path, step: &str, sides: [&str; 2]) -> (serde_json::Value, S
 fn two_scripts_take_turns_and_the_faster_is_found() {
     let Some(python) = torch() else { return };
     let (report, text) = compare(&python, "", ["sleep=2", "sleep=4"]);
-    assert_eq!((&report["way"], &report["faster"]), (&"in_turn".into(), &"A".into()), "{text}");
+    assert_eq!(report["way"], "in_turn", "{text}");
+    // From two rounds an interval is wide.
+    let ratio = report["ratio"]["value"].as_f64().unwrap();
+    assert!((1.2..2.2).contains(&ratio), "{}", report["ratio"]);
     assert_eq!(report["blocks"].as_array().unwrap().len(), 8);
     for side in ["a", "b"] {
         let outcome = &report[side]["outcome"];
@@ -72,7 +75,8 @@ fn where_two_do_not_fit_one_process_switches() {
     let (report, text) = compare(&python, "env = { ALONE = \"1\" }\nwrites = \"allow\"", ["batch=16", "baseline"]);
     assert_eq!(report["way"], "switched", "{text}");
     assert!(text.contains("not as two processes in turn: B ended beside A as out of memory"), "{text}");
-    assert_eq!(report["faster"], "A", "twice the samples in a step of the same length: {}", report["ratio"]);
+    let ratio = report["ratio"]["value"].as_f64().unwrap();
+    assert!((1.4..2.6).contains(&ratio), "twice the samples in a step of the same length: {}", report["ratio"]);
     for (side, batch) in [("a", 16.0), ("b", 8.0)] {
         assert_eq!(report[side]["outcome"]["samples_per_step"], batch);
         assert_eq!(report[side]["outcome"]["is_live"], true);

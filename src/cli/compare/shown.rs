@@ -44,7 +44,8 @@ impl Line {
         if !self.is_live && progress.stage == Stage::Ending {
             return;
         }
-        if !is_new && !(self.is_live && Instant::now() >= self.next) {
+        let is_due = self.is_live && Instant::now() >= self.next;
+        if !is_new && !is_due {
             return;
         }
         self.told = Some(now);

@@ -1,7 +1,7 @@
 //! Two configs head to head: measured in turn within seconds, and compared as a difference.
 //!
 //! A machine that slows down by 8 % within a minute slows both; what differs between neighbouring blocks of their steps is the
-//! configs. [`Duel`] says what is asked, [`Duelled`] what came of it, and [`statistics`] turns blocks into a ratio.
+//! configs. [`Duel`] says what is asked, [`Duelled`] what came of it, and `statistics` turns blocks into a ratio.
 //! [`Prober::duel`](super::Prober::duel) runs one.
 
 mod statistics;

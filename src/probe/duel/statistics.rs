@@ -217,6 +217,7 @@ mod tests {
 
     /// The figures are in `docs/measuring.md`; see them with `cargo test --lib duel::statistics -- --nocapture`.
     #[test]
+    #[expect(clippy::print_stdout, reason = "figures for the documentation")]
     fn under_a_drift_a_duel_covers_the_truth_and_one_after_the_other_does_not() {
         const DUELS: u64 = 2000;
         for drift in [Drift::Linear, Drift::Walk, Drift::Bursts, Drift::All] {

@@ -170,6 +170,9 @@ pub(super) fn warming(limits: &Limits) -> Limits {
 
 /// A failure of a process in a few words.
 pub(super) fn in_words(outcome: &Outcome) -> String {
+    if matches!(outcome, Outcome::Measured(_)) {
+        return "the training came to its end".to_owned();
+    }
     let name = outcome.name().replace('_', " ");
     match outcome.failure() {
         Some(failure) => format!("{name}: {}", failure.reason),
