@@ -1,8 +1,15 @@
 //! Two configs head to head, through the real binary, with the real torch.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
+
+use gputune::model::{Config, Settings, Walk};
+use gputune::probe::duel::{Duel, DuelEnd, Side, Way};
+use gputune::probe::{CommandProber, Effort, Job, Prober};
+use gputune::spec::Spec;
 
 use crate::support::python::{Python, python_with};
 use crate::support::{Search, gputune, stderr, stdout};
@@ -81,4 +88,48 @@ fn where_two_do_not_fit_one_process_switches() {
         assert_eq!(report[side]["outcome"]["samples_per_step"], batch);
         assert_eq!(report[side]["outcome"]["is_live"], true);
     }
+}
+
+/// A prober that has forked before forks both.
+#[test]
+fn both_are_forked_where_forks_measure_the_same() {
+    let Some(python) = torch() else { return };
+    let words = [python.display().to_string(), "job.py".to_owned(), "--sleep".to_owned(), "{sleep}".to_owned()];
+    let step = "adapter = \"torch\"\nstart = \"warm\"\n";
+    let limits = "[limits]\nprobe_time = \"60s\"\nmeasure_time = \"1s\"\n";
+    let search = Search::of_command(&words, &format!("{step}{SPACE}{limits}"));
+    fs::write(search.folder.path().join("job.py"), JOB).unwrap();
+    let spec = Spec::load(&search.folder.path().join("spec.toml")).unwrap();
+    let (device, limits) = (spec.device().unwrap(), spec.limits);
+    let space = spec.space;
+    let mut prober =
+        CommandProber::new(spec.step.into_command(gputune().into(), gputune().into(), &device), search.out());
+    let configs: Vec<Config> = Walk::new(&space).take(3).collect();
+    let settings: Vec<Settings> = configs.iter().map(|config| space.settings(config)).collect();
+    let job = |at: usize| Job {
+        number: u32::try_from(at + 1).unwrap(),
+        config: &configs[at],
+        settings: &settings[at],
+        limits: &limits,
+        effort: Effort::Probe,
+        rival: None,
+        experiment: None,
+        is_confirmed_later: false,
+    };
+    // The first says what it imports, the second starts the process to fork from.
+    for at in [0, 1] {
+        let outcome = prober.probe(&job(at), &mut |_| ControlFlow::Continue(())).unwrap();
+        assert!(outcome.measurement().is_some(), "{outcome:?}");
+    }
+    let duel = Duel { a: job(1), b: job(2), half_width: 0.02, rounds: 1, time: Duration::from_secs(300) };
+    let duelled = prober.duel(&duel, &mut |_| ControlFlow::Continue(())).unwrap().unwrap();
+    assert_eq!((duelled.way, duelled.end, duelled.rounds), (Way::InTurn, DuelEnd::AllRounds, 1), "{duelled:?}");
+    for side in Side::BOTH {
+        assert!(duelled.side(side).unwrap().measurement().unwrap().is_forked, "{side}");
+    }
+    // The prober goes on as before.
+    let outcome = prober.probe(&job(0), &mut |_| ControlFlow::Continue(())).unwrap();
+    assert!(outcome.measurement().is_some_and(|run| run.is_forked), "{outcome:?} {:?}", prober.remarks());
+    drop(prober);
+    search.assert_no_survivors();
 }

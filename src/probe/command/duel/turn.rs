@@ -153,6 +153,7 @@ impl Session {
             // The time in between was the other's, and so is what the machine did in it.
             timing.measured_seconds = timing.step_seconds.map(|seconds| seconds * as_number(timing.steps));
             timing.saved_seconds = None;
+            measurement.is_forked = self.is_forked;
             measurement.machine.host = Default::default();
             measurement.machine.foreign_cpu_share = None;
         }
