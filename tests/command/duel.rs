@@ -4,6 +4,7 @@ use std::fs;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::terminal::Terminal;
 use crate::support::{Search, gputune, stderr, stdout};
 
 const SPACE: &str = "[space]\npause = { values = [2000, 4000] }\nsamples = { values = [8, 16] }\n[baseline]\npause = 4000\nsamples = 8\n";
@@ -200,4 +201,15 @@ fn stopped_or_killed_amid_a_turn_it_leaves_nothing_behind() {
         assert_eq!(running.wait().unwrap().code(), code, "{signal}");
         search.assert_no_survivors();
     }
+}
+
+#[test]
+fn on_a_terminal_one_line_tells_what_it_does() {
+    let search = Search::of(&[STEP], SPACE);
+    let mut terminal = Terminal::run(&compare(&search, &["pause=2000", "pause=4000", "--rounds", "2"]), 100, 24);
+    terminal.wait_for("A warms up");
+    terminal.wait_for("measures B, two processes in turn, 1 round: A is ");
+    assert_eq!(terminal.end().code(), Some(0), "{}", terminal.text());
+    let text = terminal.text();
+    assert!(text.contains("result    A is ") && !text.contains("measures"), "the line is gone: {text}");
 }
