@@ -154,7 +154,8 @@ pub struct Duelled {
     /// How many times as fast A is as B, with its 95 % interval; `None` where not even one round is complete. Without an interval
     /// where only one is.
     pub ratio: Option<Estimate>,
-    /// What each side came to on its own: measured in its blocks, or by its last process. `None` for a side that had no turn.
+    /// What each side came to on its own: measured in its blocks, or by its last process. `None` for a side that had no turn. Where
+    /// both were open on a GPU they have no figures of memory, since each counts the other's.
     pub sides: [Option<Outcome>; 2],
     /// How they were measured.
     pub way: Way,
@@ -240,3 +241,27 @@ pub struct DuelProgress<'p> {
 
 /// The function that receives a duel's progress; its answer says whether to go on.
 pub type DuelWatch<'w> = &'w mut dyn FnMut(&DuelProgress<'_>) -> ControlFlow<()>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Failure;
+
+    #[test]
+    fn turns_are_in_an_order_that_a_drift_does_not_favour() {
+        let order: String = (0..8).map(|turn| Side::of_turn(turn).to_string()).collect();
+        assert_eq!(order, "ABBAABBA");
+    }
+
+    #[test]
+    fn one_is_faster_only_where_the_interval_leaves_no_doubt() {
+        let of = |ratio| {
+            let rejected = Outcome::Rejected(Failure::new("not in the table"));
+            Duelled { ratio, ..Duelled::failed(Side::A, rejected) }.faster()
+        };
+        assert_eq!(of(Some(Estimate::interval(1.05, 1.01, 1.09))), Some(Side::A));
+        assert_eq!(of(Some(Estimate::interval(0.95, 0.91, 0.99))), Some(Side::B));
+        assert_eq!(of(Some(Estimate::interval(1.01, 0.99, 1.03))), None);
+        assert_eq!((of(Some(Estimate::point(2.0))), of(None)), (None, None));
+    }
+}

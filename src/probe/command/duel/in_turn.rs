@@ -49,7 +49,7 @@ impl CommandProber {
             if matches!(tried, Tried::Over(DuelEnd::Interrupted)) { Verdict::Interrupted } else { Verdict::Enough };
         for (side, session) in [(Side::A, &mut a), (Side::B, &mut b)] {
             if matches!(tried, Tried::Over(_)) && !matches!(verdict, Verdict::Interrupted) {
-                bout.sides[side.place()] = Some(session.own_outcome());
+                bout.sides[side.place()] = Some(session.own_outcome(true));
             }
             session.close(&verdict, &mut bout.watch(side))?;
         }

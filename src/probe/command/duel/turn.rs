@@ -11,7 +11,7 @@ use super::super::segments::Answer;
 use super::super::session::Session;
 use super::super::verdict::Verdict;
 use super::super::{Job, Limits, ProbeError, Watch};
-use crate::model::Outcome;
+use crate::model::{MemoryUse, Outcome};
 
 /// How long the steps of a block take that count, and the fewest of them. A second is short against what makes a machine slower for
 /// a while, and long against a switch, which takes some milliseconds.
@@ -145,8 +145,8 @@ impl Session {
         }
     }
 
-    /// What this side came to over all of its blocks.
-    pub(super) fn own_outcome(&mut self) -> Outcome {
+    /// What this side came to over all of its blocks; `is_beside` another that is open, too.
+    pub(super) fn own_outcome(&mut self, is_beside: bool) -> Outcome {
         let mut outcome = self.outcome(&Verdict::Enough);
         if let Outcome::Measured(measurement) = &mut outcome {
             let timing = &mut measurement.timing;
@@ -156,6 +156,10 @@ impl Session {
             measurement.is_forked = self.is_forked;
             measurement.machine.host = Default::default();
             measurement.machine.foreign_cpu_share = None;
+            if is_beside && self.step.is_gpu {
+                // Memory that is not the framework's counts as used, and the other's is.
+                measurement.memory = MemoryUse::default();
+            }
         }
         outcome
     }
