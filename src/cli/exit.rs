@@ -46,6 +46,7 @@ rows! {
         "A config was found; or another command than `search` did what it was asked to.";
     NothingFeasible = 1, "nothing feasible: no config could be measured within the limits",
         "Every config that was probed failed, left too little memory, or broke a constraint. `gputune probe`: this config did. \
+         `gputune compare`: one of the configs could not be measured, or not one round was complete in time. \
          `gputune report A B --max-slowdown`: the best of B is slower than that allows, or B found nothing.";
     Usage = 2, "usage: wrong arguments, a mistake in the spec, or a folder that belongs to another search",
         "Wrong arguments, a mistake in the spec, rules that leave no config, a journal that belongs to another search or is \

@@ -7,6 +7,7 @@ mod asking;
 mod best;
 mod check;
 mod colour;
+mod compare;
 mod completions;
 #[cfg(feature = "demo")]
 mod demo_step;
@@ -59,6 +60,7 @@ enum Command {
     Init(init::Args),
     Search(search::Args),
     Probe(probe::Args),
+    Compare(compare::Args),
     Watch(watch::Args),
     Diagnose(diagnose::Args),
     Check(check::Args),
@@ -87,6 +89,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Init(args) => init::run(&args),
         Command::Search(args) => search::run(args),
         Command::Probe(args) => probe::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Diagnose(args) => diagnose::run(&args),
         Command::Check(args) => check::run(&args),

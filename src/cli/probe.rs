@@ -152,7 +152,7 @@ pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String,
                 return Err(usage(error.to_string()).hint("add it to the parameter's settings in the spec"));
             }
             LocateError::Forbidden { .. } => {
-                return Err(usage(format!("{error}: {}", settings.line())).hint("set more parameters with --set"));
+                return Err(usage(format!("{error}: {}", settings.line())).hint("set more parameters, too"));
             }
             _ => return Err(usage(error.to_string())),
         }

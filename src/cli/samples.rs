@@ -31,7 +31,7 @@ impl Asked {
         Some(Failed::because(Exit::Impossible, no_samples).hint(self.hint()))
     }
 
-    fn hint(&self) -> String {
+    pub(super) fn hint(&self) -> String {
         let place = match self.step {
             Some(line) => format!("below [step], line {line} of {}", self.path.display()),
             None => format!("into [step] of {}", self.path.display()),

@@ -1,6 +1,7 @@
 //! Runs probes of a command: starts it under a supervisor, listens to it, ends it.
 
 mod demands;
+mod duel;
 mod ending;
 mod environment;
 mod live;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::duel::{Duel, DuelWatch, Duelled};
 use super::idle::Idle;
 use super::sweep;
 use super::warm::{Imports, Told, Warm};
@@ -28,7 +30,7 @@ pub use demands::as_it_is_needs;
 use environment::KnownWords;
 use live::{Held, Live};
 use segments::Answer;
-use session::Session;
+use session::{ONLY, Opening, Session};
 use starting::Process;
 pub use step::CommandStep;
 use verdict::Verdict;
@@ -86,6 +88,14 @@ impl CommandProber {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// Why a job cannot be run at all.
+    fn refusal(&self, job: &Job<'_>) -> Option<String> {
+        let apply = &self.step.template.apply;
+        demands::refusal_as_it_is(&self.step, job)
+            .or_else(|| apply.refusal(job.settings))
+            .or_else(|| job.experiment.and_then(|asked| asked.refusal(apply.adapter)))
+    }
+
     /// The GPUs that the step sees, as its environment says.
     fn visible(&self, job: &Job<'_>) -> Visible {
         let folder = Self::probe_dir(&self.folder, job.number);
@@ -107,13 +117,7 @@ impl CommandProber {
 
 impl Prober for CommandProber {
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
-        if let Some(reason) = demands::refusal_as_it_is(&self.step, job) {
-            return Ok(Outcome::Rejected(Failure::new(reason)));
-        }
-        if let Some(reason) = self.step.template.apply.refusal(job.settings) {
-            return Ok(Outcome::Rejected(Failure::new(reason)));
-        }
-        if let Some(reason) = job.experiment.and_then(|asked| asked.refusal(self.step.template.apply.adapter)) {
+        if let Some(reason) = self.refusal(job) {
             return Ok(Outcome::Rejected(Failure::new(reason)));
         }
         let visible = self.visible(job);
@@ -150,6 +154,10 @@ impl Prober for CommandProber {
         }
     }
 
+    fn duel(&mut self, duel: &Duel<'_>, watch: DuelWatch<'_>) -> Result<Option<Duelled>, ProbeError> {
+        self.run_duel(duel, watch).map(Some)
+    }
+
     fn remarks(&mut self) -> Vec<String> {
         [self.warm.remarks(), self.live.remarks()].concat()
     }
@@ -171,7 +179,12 @@ impl CommandProber {
         // This must happen before the step can hold any memory.
         let idle_gpus = self.idle.as_ref().filter(|_| self.step.is_gpu).map(|idle| idle.gpu_state(visible));
         let keeps = !is_proof && self.live.may_keep(&self.step, job);
-        let mut session = Session::open(&self.step, (&self.folder, self.protection.as_ref()), (process, keeps), job)?;
+        let mut session = Session::open(
+            &self.step,
+            (&self.folder, self.protection.as_ref()),
+            Opening { process, keeps, layer: ONLY },
+            job,
+        )?;
         if let Some(idle_gpus) = idle_gpus {
             session.watch_gpus(visible, idle_gpus);
         }

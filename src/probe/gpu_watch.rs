@@ -110,6 +110,14 @@ impl GpuWatch {
         Outcome::Measured(measurement)
     }
 
+    /// Stops watching; returns what disturbed the GPUs until then.
+    pub(super) fn disturbances(&mut self) -> Vec<String> {
+        match self.end(Window { begin: self.begin, end: Instant::now() }) {
+            Some(Ok(metered)) => metered.disturbances,
+            _ => Vec::new(),
+        }
+    }
+
     /// Adds to the outcome the errors that the driver reported, where the probe failed.
     pub(super) fn explained(&mut self, mut outcome: Outcome) -> Outcome {
         let now = Instant::now();

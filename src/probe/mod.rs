@@ -10,6 +10,7 @@ mod cgroup;
 mod classify;
 mod clock_watch;
 mod command;
+pub mod duel;
 mod events;
 mod experiment;
 mod gpu_watch;
@@ -48,6 +49,7 @@ use std::time::Duration;
 
 pub use brief::{Brief, Printed, PrintedEnd};
 pub use command::{CommandProber, CommandStep, as_it_is_needs};
+use duel::{Duel, DuelWatch, Duelled};
 pub use experiment::{Experiment, MODES, Mode};
 pub use in_process::{InProcess, Step, StepError, TrainingStep};
 pub use measuring::stats;
@@ -175,6 +177,18 @@ pub trait Prober {
     /// # Errors
     /// No config can be probed; the error says why.
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError>;
+
+    /// Compares two configs head to head, seconds apart; `None` where this prober cannot.
+    ///
+    /// `watch` is called as for a probe; when it answers `Break`, the duel ends with [`DuelEnd::Interrupted`].
+    ///
+    /// # Errors
+    /// No config can be probed; the error says why.
+    ///
+    /// [`DuelEnd::Interrupted`]: duel::DuelEnd::Interrupted
+    fn duel(&mut self, _duel: &Duel<'_>, _watch: DuelWatch<'_>) -> Result<Option<Duelled>, ProbeError> {
+        Ok(None)
+    }
 
     /// Returns what the user should hear about how probes are run, each remark once.
     fn remarks(&mut self) -> Vec<String> {

@@ -10,6 +10,7 @@ mod compare;
 mod dcgm;
 mod demo_gpu;
 mod device;
+mod duel;
 mod experiments;
 mod halving;
 mod host_meter;

@@ -42,6 +42,10 @@ fn main() -> Result {
                 std::thread::sleep(Duration::from_micros(number(1)));
                 step(connection(&mut connections, current)?, number(0))?;
             },
+            "tick" => loop {
+                std::fs::OpenOptions::new().create(true).append(true).open(rest)?.write_all(b".")?;
+                std::thread::sleep(Duration::from_millis(10));
+            },
             // burning:SAMPLES:MICROSECONDS of processor time in each step
             "burning" => loop {
                 burn(Duration::from_micros(number(1)));
@@ -86,7 +90,7 @@ fn main() -> Result {
             "cat" => print!("{}", std::fs::read_to_string(rest)?),
             "panic-if" if rest == "true" => panic!("as asked"),
             "panic-if" => {}
-            other => return Err(format!("what is `{other}`?").into()),
+            _ => beside_others(word, rest, connection(&mut connections, current)?)?,
         }
     }
     Ok(())
@@ -146,6 +150,68 @@ fn burn(time: Duration) {
     while used() < begin + time {
         std::hint::black_box((0..1000_u64).sum::<u64>());
     }
+}
+
+/// What a step does that runs beside another.
+fn beside_others(word: &str, rest: &str, socket: &mut UnixStream) -> Result {
+    match word {
+        // obeying:SAMPLES:MICROSECONDS, and waits between two steps when it is told to
+        "obeying" => {
+            let (samples, pause) = rest.split_once(':').ok_or("obeying:SAMPLES:MICROSECONDS")?;
+            obey(socket, samples.parse()?, Duration::from_micros(pause.parse()?))
+        }
+        // alone:PATH, or device memory runs out
+        "alone" => alone(socket, rest),
+        // ticking:PATH, in another process, which writes a byte each ten milliseconds
+        "ticking" => {
+            let tick = format!("tick:{rest}");
+            drop(Command::new(std::env::current_exe()?).arg(tick).stdin(Stdio::null()).spawn()?);
+            Ok(())
+        }
+        other => Err(format!("what is `{other}`?").into()),
+    }
+}
+
+/// Trains until it is told to stop; as a process that knows the second version of the protocol.
+fn obey(socket: &mut UnixStream, samples: u64, pause: Duration) -> Result {
+    let mut orders = BufReader::new(socket.try_clone()?);
+    send(socket, "{\"event\":\"hello\",\"orders\":true,\"version\":2}")?;
+    let mut is_held = false;
+    loop {
+        if !is_held {
+            std::thread::sleep(pause);
+            step(socket, samples)?;
+        }
+        orders.get_ref().set_nonblocking(!is_held)?;
+        let mut order = String::new();
+        let heard = orders.read_line(&mut order);
+        socket.set_nonblocking(false)?;
+        match heard {
+            Ok(0) => return Ok(()),
+            Ok(_) if order.contains("hold") => {
+                is_held = true;
+                send(socket, "{\"event\":\"held\"}")?;
+            }
+            Ok(_) if order.contains("stop") => {
+                send(socket, "{\"event\":\"done\"}")?;
+                leave(0);
+            }
+            Ok(_) => is_held = false,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Goes on only where no other process has the file.
+fn alone(socket: &mut UnixStream, path: &str) -> Result {
+    let file = std::fs::File::create(path)?;
+    if file.try_lock().is_err() {
+        send(socket, "{\"event\":\"error\",\"kind\":\"out_of_memory\",\"message\":\"the other has it\"}")?;
+        leave(1);
+    }
+    std::mem::forget(file);
+    Ok(())
 }
 
 /// Reads a file that the kernel has been asked to forget.

@@ -7,6 +7,7 @@ mod adapter;
 mod browser;
 mod diagnose;
 mod diagnosing;
+mod duel;
 mod emit;
 mod examples;
 mod exports;

@@ -31,6 +31,8 @@ impl Session {
     ///
     /// Keeps asking the caller meanwhile: if the caller stops the search, the rest of the grace time is skipped.
     pub(super) fn close(&mut self, verdict: &Verdict, watch: Watch<'_>) -> Result<(), ProbeError> {
+        // What is stopped neither hears an order nor ends by SIGTERM.
+        self.resume();
         // If the caller stopped the probe, there is no need to ask again.
         let mut haste = Haste::None;
         let is_asked = matches!(verdict, Verdict::Interrupted);

@@ -91,13 +91,18 @@ impl Live {
 
     /// Whether a job may be measured so at all. What is the last word on a config is said by a process of its own.
     fn is_for(step: &CommandStep, job: &Job<'_>) -> bool {
+        Self::is_able(step)
+            && matches!(job.effort, Effort::Probe | Effort::Screen { .. })
+            && job.experiment.is_none()
+            && job.is_confirmed_later
+    }
+
+    /// Whether processes of this step can be given other settings at all.
+    fn is_able(step: &CommandStep) -> bool {
         step.start == Start::Auto
             && step.template.apply.adapter.is_some()
             // A rate that is printed may be the mean over a time in which the process had another config.
             && matches!(step.rate, Rate::Events)
-            && matches!(job.effort, Effort::Probe | Effort::Screen { .. })
-            && job.experiment.is_none()
-            && job.is_confirmed_later
     }
 
     /// Whether a target can be changed while a process trains. It cannot where the process has its parameter in another
@@ -138,8 +143,13 @@ impl Live {
     /// Takes the process that waits, if there is one; the second says whether it can be given this job's config.
     pub(super) fn take(&mut self, step: &CommandStep, job: &Job<'_>) -> Option<(Held, bool)> {
         let held = self.held.take()?;
-        let fits = Self::is_for(step, job) && self.fixed(step, &held.opened) == self.fixed(step, job.settings);
+        let fits = Self::is_for(step, job) && self.is_switch(step, &held.opened, job.settings);
         Some((held, fits))
+    }
+
+    /// Whether a process that was started with one config can be given the other, as far as is known before it is asked.
+    pub(super) fn is_switch(&self, step: &CommandStep, opened: &Settings, other: &Settings) -> bool {
+        Self::is_able(step) && self.fixed(step, opened) == self.fixed(step, other)
     }
 
     /// Keeps a process in which this job was measured live.

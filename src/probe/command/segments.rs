@@ -39,7 +39,7 @@ impl Session {
         let verdict = self.in_time(verdict);
         let ended = Instant::now();
         let may_hold = keeps && verdict.is_good() && self.can_go_on();
-        let is_held = may_hold && matches!(self.hold(watch)?, Answer::Done);
+        let is_held = may_hold && matches!(self.hold(self.task.limits.grace_time, watch)?, Answer::Done);
         if !is_held {
             self.close(&verdict, watch)?;
         }
@@ -47,17 +47,16 @@ impl Session {
     }
 
     /// Whether it can be given another config: it understands the orders, and is one process.
-    fn can_go_on(&self) -> bool {
+    pub(super) fn can_go_on(&self) -> bool {
         self.heard.version >= VERSION && self.heard.ranks.count() == 1 && self.heard.ending.is_none()
     }
 
     /// Has the process wait at the end of its step; all steps before that are known then.
-    fn hold(&mut self, watch: Watch<'_>) -> Result<Answer, ProbeError> {
+    pub(super) fn hold(&mut self, patience: Duration, watch: Watch<'_>) -> Result<Answer, ProbeError> {
         if !self.socket.order(&Order::Hold) {
             return Ok(Answer::None);
         }
-        let answer =
-            self.answer(self.task.limits.grace_time, watch, |session| session.heard.is_held.then_some(Answer::Done))?;
+        let answer = self.answer(patience, watch, |session| session.heard.is_held.then_some(Answer::Done))?;
         self.gpu.look();
         self.host.last_look();
         Ok(answer)
@@ -101,6 +100,10 @@ impl Session {
     fn note_log(&self, job: &Job<'_>) -> Result<(), ProbeError> {
         let name = CommandProber::log_name(job.number, job.effort);
         let Some(path) = name.file_name().map(|name| self.log.with_file_name(name)) else { return Ok(()) };
+        // A process that is given the config back with which it was started.
+        if path == self.log {
+            return Ok(());
+        }
         let whole = self.log.file_name().unwrap_or_default().display();
         let text =
             format!("gputune: measured in a process that measured another config before; its output is in {whole}\n");

@@ -54,6 +54,18 @@ impl Task {
     }
 }
 
+/// How a session is opened.
+pub(super) struct Opening<'w> {
+    pub(super) process: Process<'w>,
+    /// Whether it may be held, and given other settings.
+    pub(super) keeps: bool,
+    /// The name of the layer that takes its writes: no two sessions that are open have the same.
+    pub(super) layer: &'static str,
+}
+
+/// The layer of a session that is the only one.
+pub(super) const ONLY: &str = "probe";
+
 /// A process that trains, with what it has told since it has its config.
 pub(super) struct Session {
     pub(super) step: Arc<CommandStep>,
@@ -84,6 +96,8 @@ pub(super) struct Session {
     pub(super) patience: Patience,
     pub(super) output_bytes: u64,
     pub(super) is_forked: bool,
+    /// Whether its processes are stopped while another session has its turn.
+    pub(super) is_stopped: bool,
     /// Which config of this process it is, from 0 on.
     pub(super) segment: u32,
 }
@@ -93,7 +107,7 @@ impl Session {
     pub(super) fn open(
         step: &Arc<CommandStep>,
         (folder, protection): (&Path, Option<&Protection>),
-        (process, keeps): (Process<'_>, bool),
+        Opening { process, keeps, layer }: Opening<'_>,
         job: &Job<'_>,
     ) -> Result<Self, ProbeError> {
         let (sender, messages) = sync_channel(1024);
@@ -113,7 +127,7 @@ impl Session {
         let asks = Asks { imports: process.tells_imports(), live: keeps };
         let mut env = variables(step, rendered.env, job, (scratch.path(), &socket_path), asks)?;
         let own: Vec<PathBuf> = [scratch.path()].into_iter().chain(own_dir).map(Path::to_owned).collect();
-        let writes = writes_of(protection, &own, &mut env)?;
+        let writes = writes_of(protection, (layer, &own), &mut env)?;
 
         let (output, writer) = read_output(step, job, &log, sender)?;
         let grace_ms = u64::try_from(job.limits.grace_time.as_millis()).unwrap_or(u64::MAX);
@@ -156,6 +170,7 @@ impl Session {
             patience: Patience::new(job, &step.template.apply.under_targets(job.settings)),
             output_bytes: 0,
             is_forked,
+            is_stopped: false,
             segment: 0,
         })
     }
@@ -231,18 +246,8 @@ impl Session {
         self.clock.stood_still().map_or(verdict, Verdict::Disturbed)
     }
 
-    /// Checks limits, memory and whether the caller wants to stop.
-    fn tick(&mut self, watch: Watch<'_>) -> Option<Verdict> {
-        let now = Instant::now();
-        let bytes = self.output.bytes();
-        // Before the first step, any printed text shows progress; after it only steps do. A step that prints its rate
-        // now and then has no other way to show progress.
-        let counts = !self.heard.any_step() || matches!(self.step.rate, Rate::Pattern { .. });
-        if counts && bytes > self.output_bytes {
-            self.heard.last_progress = now;
-        }
-        self.output_bytes = bytes;
-        let sufficiency = self.patience.look(&self.heard.window);
+    /// Checks what ends a probe at any time: that the caller wants to stop, a standstill, too little memory or room.
+    pub(super) fn guard(&mut self, now: Instant, watch: Watch<'_>) -> Option<Verdict> {
         if watch(&self.progress(now)) == ControlFlow::Break(()) {
             return Some(Verdict::Interrupted);
         }
@@ -257,8 +262,23 @@ impl Session {
             ControlFlow::Break(shortage) if shortage.by_probe => return Some(Verdict::HostMemory(shortage.reason)),
             ControlFlow::Break(shortage) => return Some(Verdict::Disturbed(shortage.reason)),
         }
-        if let Some(full) = self.writes.as_mut().and_then(|writes| writes.room.look(now)) {
-            return Some(Verdict::ScratchFull(full));
+        self.writes.as_mut().and_then(|writes| writes.room.look(now)).map(Verdict::ScratchFull)
+    }
+
+    /// Checks limits, memory and whether the caller wants to stop.
+    fn tick(&mut self, watch: Watch<'_>) -> Option<Verdict> {
+        let now = Instant::now();
+        let bytes = self.output.bytes();
+        // Before the first step, any printed text shows progress; after it only steps do. A step that prints its rate
+        // now and then has no other way to show progress.
+        let counts = !self.heard.any_step() || matches!(self.step.rate, Rate::Pattern { .. });
+        if counts && bytes > self.output_bytes {
+            self.heard.last_progress = now;
+        }
+        self.output_bytes = bytes;
+        let sufficiency = self.patience.look(&self.heard.window);
+        if let Some(verdict) = self.guard(now, watch) {
+            return Some(verdict);
         }
         let attendance = self.heard.ranks.attendance(now);
         let verdict = match (self.task.effort, sufficiency) {

@@ -55,12 +55,12 @@ pub(super) fn write_rendered(rendered: &Rendered, probe_dir: &Path, has_folder: 
 /// layer.
 pub(super) fn writes_of(
     protection: Option<&Protection>,
-    own: &[PathBuf],
+    (layer, own): (&str, &[PathBuf]),
     env: &mut BTreeMap<String, String>,
 ) -> Result<Option<ProbeScratch>, ProbeError> {
     let Some(protection) = protection else { return Ok(None) };
     let folder = protection.store().unwrap_or(Path::new(""));
-    let scratch = protection.for_probe("probe", own).map_err(ProbeError::io("make the scratch layer in", folder))?;
+    let scratch = protection.for_probe(layer, own).map_err(ProbeError::io("make the scratch layer in", folder))?;
     env.insert(protocol::WRITES.to_owned(), protection.name().to_owned());
     if let Some(scratch) = scratch.as_ref().filter(|scratch| scratch.layout.is_none()) {
         env.insert(protocol::SCRATCH.to_owned(), scratch.folder.display().to_string());

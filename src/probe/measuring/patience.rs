@@ -180,7 +180,7 @@ impl Patience {
 /// settings.
 ///
 /// Steps on such batches need not wait for data and are too fast. They are not trusted while there may be no others.
-fn queued_steps(settings: &Settings) -> u64 {
+pub(in crate::probe) fn queued_steps(settings: &Settings) -> u64 {
     /// The default of PyTorch's `DataLoader` for `prefetch_factor`.
     const PREFETCH: i64 = 2;
     /// The most steps to wait for: a round number, beyond which waiting costs more than it is worth.

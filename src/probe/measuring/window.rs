@@ -117,6 +117,12 @@ impl Window {
         (seconds > 0.0).then(|| amount / seconds)
     }
 
+    /// The observations that arrived after a moment, in seconds since the probe began.
+    pub(in crate::probe) fn since(&self, from: f64) -> &[Observation] {
+        let first = self.observations.partition_point(|step| step.at <= from);
+        self.observations.get(first..).unwrap_or_default()
+    }
+
     /// The throughput so far.
     pub(in crate::probe) fn throughput(&self) -> Option<Throughput> {
         Throughput::of(&self.observations, &self.kinds)

@@ -165,6 +165,14 @@ impl Warm {
         Way::Warm { zygote, proof: needs_proof.then(|| known.first.clone()), fits }
     }
 
+    /// The zygote that is there for a process with these variables, where forks are known to measure the same.
+    pub(super) fn ready(&mut self, step: &CommandStep, env: &BTreeMap<String, String>) -> Option<usize> {
+        let State::Known(known) = &mut self.state else { return None };
+        known.zygotes.retain_mut(Zygote::is_alive);
+        let is_sure = known.is_proved || step.start == Start::Warm;
+        known.zygotes.iter().position(|zygote| zygote.fits(env)).filter(|_| is_sure)
+    }
+
     /// A zygote, and the interpreter's command line for a command.
     pub(super) fn zygote(&mut self, at: usize, command: &[String]) -> Option<(&mut Zygote, Vec<String>)> {
         let State::Known(known) = &mut self.state else { return None };

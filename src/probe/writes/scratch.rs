@@ -20,6 +20,9 @@ const OF_THE_SYSTEM: &[&str] = &["/bin", "/boot", "/lib", "/lib32", "/lib64", "/
 /// The most attempts; each leaves out a folder that cannot be covered. A round number.
 const MOST_TRIES: usize = 24;
 
+/// The name of a probe that runs beside another.
+pub(in crate::probe) const BESIDE: &str = "beside";
+
 /// The folders that are covered in each probe of a search.
 #[derive(Debug)]
 pub(super) struct Scratch {
@@ -226,7 +229,10 @@ impl Scratch {
         let data = self.data.iter();
         steps.extend(data.map(|data| Step::AsItIs { folder: data.clone(), read_only: true, whole: true }));
         for (at, (cache, below)) in self.caches.iter().enumerate() {
-            let store = self.store.path().join(format!("cache-{at}"));
+            // Two mounts with one upper folder are undefined (kernel documentation, filesystems/overlayfs.rst, "Sharing and
+            // copying layers").
+            let whose = if name == BESIDE { "-beside" } else { "" };
+            let store = self.store.path().join(format!("cache-{at}{whose}"));
             fs::create_dir_all(&store)?;
             let (folder, below) = (cache.clone(), below.clone());
             steps.push(Step::Layer(Layer { folder, below, store, memory_bytes: None, is_shared: true }));

@@ -1,0 +1,200 @@
+//! What `gputune compare` shows: a line while it runs, and the result.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+use std::time::{Duration, Instant};
+
+use gputune::model::{Estimate, Outcome, Settings};
+use gputune::probe::duel::{Block, DuelEnd, DuelProgress, Duelled, Side, Stage, Way};
+use gputune::report;
+use serde::Serialize;
+
+use super::side::{Contender, Contenders};
+use crate::cli::colour;
+
+/// The line of progress on standard error: one that is written over on a terminal, else a line where something new begins.
+pub(super) struct Line {
+    quiet: bool,
+    is_live: bool,
+    next: Instant,
+    fallbacks: usize,
+    told: Option<(Way, Stage, Side)>,
+}
+
+impl Line {
+    pub(super) fn new(quiet: bool) -> Self {
+        let is_live = std::io::stderr().is_terminal() && !colour::is_dumb();
+        Self { quiet, is_live, next: Instant::now(), fallbacks: 0, told: None }
+    }
+
+    pub(super) fn hear(&mut self, progress: &DuelProgress<'_>) {
+        const EVERY: Duration = Duration::from_millis(200);
+        if self.quiet {
+            return;
+        }
+        for fallback in &progress.fallbacks[self.fallbacks.min(progress.fallbacks.len())..] {
+            self.clear();
+            eprintln!("{}", fallback.replace(char::is_control, " "));
+        }
+        self.fallbacks = progress.fallbacks.len();
+        // In a pipe each block would be a line.
+        let side = if self.is_live || progress.stage == Stage::Warming { progress.side } else { Side::A };
+        let now = (progress.way, progress.stage, side);
+        let is_new = self.told != Some(now);
+        if !self.is_live && progress.stage == Stage::Ending {
+            return;
+        }
+        let is_due = self.is_live && Instant::now() >= self.next;
+        if !is_new && !is_due {
+            return;
+        }
+        self.told = Some(now);
+        self.next = Instant::now() + EVERY;
+        let text = words(progress);
+        if self.is_live {
+            let columns = colour::stderr().columns.saturating_sub(1);
+            let text: String = text.chars().take(columns).collect();
+            eprint!("\r\x1b[2K{text}");
+            let _ = std::io::stderr().flush();
+        } else {
+            eprintln!("{text}");
+        }
+    }
+
+    /// Removes the line.
+    pub(super) fn clear(&self) {
+        if self.is_live && !self.quiet {
+            eprint!("\r\x1b[2K");
+            let _ = std::io::stderr().flush();
+        }
+    }
+}
+
+fn words(progress: &DuelProgress<'_>) -> String {
+    let DuelProgress { way, stage, side, rounds, ratio, elapsed, .. } = progress;
+    let doing = match stage {
+        Stage::Warming => format!("{side} warms up"),
+        Stage::Measuring => format!("measures {side}, {way}"),
+        Stage::Ending => "ends its processes".to_owned(),
+    };
+    let so_far = ratio.map(|ratio| format!(": A is {} as fast as B", shown_ratio(ratio))).unwrap_or_default();
+    let rounds = match rounds {
+        0 => String::new(),
+        1 => ", 1 round".to_owned(),
+        rounds => format!(", {rounds} rounds"),
+    };
+    format!("{:>4.0} s  {doing}{rounds}{so_far}", elapsed.as_secs_f64())
+}
+
+fn shown_ratio(ratio: Estimate) -> String {
+    match ratio.low.zip(ratio.high) {
+        Some((low, high)) => format!("{:.3}x ({low:.3} to {high:.3})", ratio.value),
+        None => format!("{:.3}x", ratio.value),
+    }
+}
+
+/// The result for a person.
+pub(super) fn text(contenders: &Contenders, duelled: &Duelled) -> String {
+    let mut text = String::new();
+    for (side, contender) in [(Side::A, &contenders.a), (Side::B, &contenders.b)] {
+        let settings =
+            if contender.settings.is_empty() { "the job as it is".to_owned() } else { contender.settings.line() };
+        let rate = duelled.side(side).and_then(Outcome::measurement).and_then(|run| {
+            run.throughput.map(|throughput| format!("  {}", report::shown_estimate(throughput, &run.unit)))
+        });
+        let _ = writeln!(text, "{side}         {settings}{}", rate.unwrap_or_default());
+    }
+    if let Some(ratio) = duelled.ratio {
+        let _ = writeln!(text, "result    A is {} as fast as B: {}", shown_ratio(ratio), verdict(duelled, ratio));
+    }
+    let seconds = duelled.elapsed.as_secs_f64();
+    let blocks = counted(duelled.blocks.len(), if duelled.way == Way::Processes { "process" } else { "block" });
+    let rounds = counted(duelled.rounds as usize, "round");
+    let _ = writeln!(text, "measured  {}: {blocks} in {rounds}, {seconds:.0} s; {}", duelled.way, ended(duelled.end));
+    text
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let ending = match what {
+        _ if count == 1 => "",
+        "process" => "es",
+        _ => "s",
+    };
+    format!("{count} {what}{ending}")
+}
+
+fn verdict(duelled: &Duelled, ratio: Estimate) -> String {
+    match (duelled.faster(), ratio.low.zip(ratio.high)) {
+        (Some(side), _) => format!("{side} is faster"),
+        (None, Some((low, high))) => {
+            // What either may be ahead by at most.
+            let most = (high - 1.0).max(1.0 / low - 1.0) * 100.0;
+            format!("they are tied within +-{most:.1} %")
+        }
+        (None, None) => {
+            "one round has no interval, so it is not known which is faster; give it longer with --time".to_owned()
+        }
+    }
+}
+
+fn ended(end: DuelEnd) -> &'static str {
+    match end {
+        DuelEnd::Precise => "precise enough",
+        DuelEnd::AllRounds => "all rounds are done",
+        DuelEnd::TimeIsUp => "the time is up",
+        DuelEnd::TrainingOver => "the training came to its end",
+        DuelEnd::Failed => "one could not be measured",
+        DuelEnd::Interrupted => "interrupted",
+    }
+}
+
+/// The result for a program.
+#[derive(Serialize)]
+pub(super) struct Report<'r> {
+    format: u32,
+    a: One<'r>,
+    b: One<'r>,
+    ratio: Option<Estimate>,
+    faster: Option<Side>,
+    way: Way,
+    ended_because: DuelEnd,
+    rounds: u32,
+    elapsed_s: f64,
+    blocks: &'r [Block],
+    fallbacks: &'r [String],
+    disturbances: &'r [String],
+    device: &'r str,
+    gputune_version: &'static str,
+}
+
+#[derive(Serialize)]
+struct One<'r> {
+    named: &'r str,
+    config: &'r Settings,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<&'r Outcome>,
+}
+
+pub(super) fn json<'r>(contenders: &'r Contenders, duelled: &'r Duelled, device: &'r str) -> Report<'r> {
+    let one = |contender: &'r Contender, side| One {
+        named: &contender.text,
+        config: &contender.settings,
+        outcome: duelled.side(side),
+    };
+    Report {
+        format: 1,
+        a: one(&contenders.a, Side::A),
+        b: one(&contenders.b, Side::B),
+        ratio: duelled.ratio,
+        faster: duelled.faster(),
+        way: duelled.way,
+        ended_because: duelled.end,
+        rounds: duelled.rounds,
+        elapsed_s: duelled.elapsed.as_secs_f64(),
+        blocks: &duelled.blocks,
+        fallbacks: &duelled.fallbacks,
+        disturbances: &duelled.disturbances,
+        device,
+        gputune_version: env!("CARGO_PKG_VERSION"),
+    }
+}

@@ -1,0 +1,67 @@
+//! Runs a duel: two processes in turn, else one that switches, else processes one after the other.
+
+mod bout;
+mod in_turn;
+mod pause;
+mod rounds;
+mod switched;
+mod turn;
+
+use std::time::Instant;
+
+use super::super::duel::{Duel, DuelEnd, DuelWatch, Duelled, Side, Way};
+use super::{CommandProber, ProbeError, Rate};
+use crate::model::{Failure, Outcome};
+use bout::Bout;
+
+/// Whether a way led to an end, or why another has to be taken.
+enum Tried {
+    Over(DuelEnd),
+    Cannot(String),
+}
+
+impl CommandProber {
+    /// Compares two configs in the best way that can be had. A failure counts only in a process that has the machine to itself.
+    pub(super) fn run_duel(&mut self, duel: &Duel<'_>, watch: DuelWatch<'_>) -> Result<Duelled, ProbeError> {
+        for side in Side::BOTH {
+            if let Some(reason) = self.refusal(duel.job(side)) {
+                return Ok(Duelled::failed(side, Outcome::Rejected(Failure::new(reason))));
+            }
+        }
+        self.protect()?;
+        // It ends the process that waits for another config, if there is one.
+        self.live.held = None;
+        let mut bout = Bout::new(duel, watch);
+        for way in [Way::InTurn, Way::Switched, Way::Processes] {
+            bout.begin(way);
+            let tried = match way {
+                Way::InTurn => self.duel_in_turn(&mut bout)?,
+                Way::Switched => self.duel_switched(&mut bout)?,
+                Way::Processes => Tried::Over(self.duel_rounds(&mut bout)?),
+            };
+            match tried {
+                Tried::Over(end) => return Ok(bout.finish(end)),
+                Tried::Cannot(reason) => bout.fall_back(format!("not as {way}: {reason}")),
+            }
+        }
+        Ok(bout.finish(DuelEnd::Failed))
+    }
+
+    /// Why no process of this step can be held between two steps, as far as is known before one is started.
+    fn cannot_hold(&self) -> Option<String> {
+        matches!(self.step.rate, Rate::Pattern { .. })
+            .then(|| "a rate that the script prints may be a mean over the time in which it was held".to_owned())
+    }
+
+    /// Waits until the machine is as it was, and begins to watch it; `None` where the caller does not want to wait.
+    fn settle_for(&mut self, bout: &mut Bout<'_, '_>) -> Result<Option<()>, ProbeError> {
+        let visible = self.visible(&bout.duel.a);
+        if self.settle(&visible, &mut bout.watch(Side::A))?.is_break() {
+            return Ok(None);
+        }
+        if let Some(idle) = self.idle.as_ref().filter(|_| self.step.is_gpu) {
+            bout.watch_gpus(&visible, idle.gpu_state(&visible), Instant::now());
+        }
+        Ok(Some(()))
+    }
+}

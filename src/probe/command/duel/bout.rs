@@ -1,0 +1,125 @@
+//! The state of a duel: whose turn it is, its blocks so far, and whether they are enough.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use super::super::super::duel::{
+    Block, Duel, DuelEnd, DuelProgress, DuelWatch, Duelled, FEWEST_ROUNDS, Side, Stage, Way, log_ratios, precise, ratio,
+};
+use super::super::super::gpu_watch::GpuWatch;
+use crate::machine::{GpuState, nvml::Visible};
+use crate::model::{Outcome, Progress};
+
+pub(super) struct Bout<'d, 'w> {
+    pub(super) duel: &'d Duel<'d>,
+    hears: DuelWatch<'w>,
+    pub(super) began: Instant,
+    way: Way,
+    pub(super) stage: Stage,
+    pub(super) blocks: Vec<Block>,
+    pub(super) sides: [Option<Outcome>; 2],
+    fallbacks: Vec<String>,
+    gpus: Option<GpuWatch>,
+    disturbances: Vec<String>,
+}
+
+impl<'d, 'w> Bout<'d, 'w> {
+    pub(super) fn new(duel: &'d Duel<'d>, hears: DuelWatch<'w>) -> Self {
+        Self {
+            duel,
+            hears,
+            began: Instant::now(),
+            way: Way::InTurn,
+            stage: Stage::Warming,
+            blocks: Vec::new(),
+            sides: [None, None],
+            fallbacks: Vec::new(),
+            gpus: None,
+            disturbances: Vec::new(),
+        }
+    }
+
+    /// Begins anew, in this way.
+    pub(super) fn begin(&mut self, way: Way) {
+        self.way = way;
+        self.stage = Stage::Warming;
+        self.blocks.clear();
+        self.sides = [None, None];
+        (self.gpus, self.disturbances) = (None, Vec::new());
+    }
+
+    pub(super) fn fall_back(&mut self, reason: String) {
+        self.fallbacks.push(reason);
+    }
+
+    /// Watches the GPUs for programs that are not of this duel: all that this process started is.
+    pub(super) fn watch_gpus(&mut self, visible: &Visible, idle: GpuState, now: Instant) {
+        self.gpus = Some(GpuWatch::begin(visible, std::process::id(), idle, now));
+    }
+
+    /// Looks at what the processes hold, while they are there.
+    pub(super) fn look_at_gpus(&self) {
+        self.gpus.iter().for_each(GpuWatch::look);
+    }
+
+    /// The callback for a process of this side.
+    pub(super) fn watch(&mut self, side: Side) -> impl FnMut(&Progress) -> ControlFlow<()> {
+        let logs = log_ratios(&self.blocks, self.way);
+        let (rounds, ratio) = (count(logs.len()), ratio(&logs));
+        let Self { hears, began, way, stage, fallbacks, .. } = self;
+        move |probe| {
+            hears(&DuelProgress {
+                elapsed: began.elapsed(),
+                way: *way,
+                stage: *stage,
+                side,
+                rounds,
+                ratio,
+                fallbacks,
+                probe,
+            })
+        }
+    }
+
+    /// Whose turn it is, or why there is no further one.
+    pub(super) fn next(&self) -> Result<Side, DuelEnd> {
+        let turn = self.blocks.len();
+        if turn > 0 && turn.is_multiple_of(self.way.turns()) {
+            if turn / self.way.turns() >= self.duel.rounds as usize {
+                return Err(DuelEnd::AllRounds);
+            }
+            if precise(&log_ratios(&self.blocks, self.way), self.duel.half_width, self.duel.rounds).is_some() {
+                return Err(DuelEnd::Precise);
+            }
+        }
+        if self.began.elapsed() >= self.duel.time { Err(DuelEnd::TimeIsUp) } else { Ok(Side::of_turn(turn)) }
+    }
+
+    /// Whether the blocks so far are enough to end with, if there can be no more.
+    pub(super) fn has_enough(&self) -> bool {
+        log_ratios(&self.blocks, self.way).len() >= FEWEST_ROUNDS
+    }
+
+    pub(super) fn finish(mut self, end: DuelEnd) -> Duelled {
+        self.disturbances.extend(self.gpus.iter_mut().flat_map(GpuWatch::disturbances));
+        let logs = log_ratios(&self.blocks, self.way);
+        Duelled {
+            ratio: match end {
+                DuelEnd::Precise => precise(&logs, self.duel.half_width, self.duel.rounds),
+                _ => ratio(&logs),
+            },
+            sides: self.sides,
+            way: self.way,
+            rounds: count(logs.len()),
+            blocks: self.blocks,
+            end,
+            fallbacks: self.fallbacks,
+            disturbances: self.disturbances,
+            elapsed: self.began.elapsed(),
+        }
+    }
+}
+
+fn count(rounds: usize) -> u32 {
+    u32::try_from(rounds).unwrap_or(u32::MAX)
+}

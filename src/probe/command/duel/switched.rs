@@ -1,0 +1,92 @@
+//! A duel in one process that gets the settings of either side in turn, where all that differs can be changed between two steps.
+
+use super::super::super::duel::{DuelEnd, Side, Stage};
+use super::super::segments::Answer;
+use super::super::session::{ONLY, Session};
+use super::super::verdict::Verdict;
+use super::super::{CommandProber, Job, ProbeError};
+use super::Tried;
+use super::bout::Bout;
+use super::in_turn::Warmed;
+use super::turn::{Turn, in_words, warming};
+use crate::model::Outcome;
+
+impl CommandProber {
+    pub(super) fn duel_switched(&mut self, bout: &mut Bout<'_, '_>) -> Result<Tried, ProbeError> {
+        if let Some(reason) = self.cannot_switch(bout) {
+            return Ok(Tried::Cannot(reason));
+        }
+        if self.settle_for(bout)?.is_none() {
+            return Ok(Tried::Over(DuelEnd::Interrupted));
+        }
+        let mut session = match self.warm_up(bout, Side::A, None, ONLY)? {
+            Warmed::Held(session) => session,
+            Warmed::Ended(tried) => return Ok(tried),
+        };
+        let tried = switch_in_turn(bout, &mut session)?;
+        bout.look_at_gpus();
+        bout.stage = Stage::Ending;
+        let verdict = match tried {
+            Tried::Over(DuelEnd::Interrupted) => Verdict::Interrupted,
+            _ => Verdict::Enough,
+        };
+        session.close(&verdict, &mut bout.watch(Side::A))?;
+        Ok(tried)
+    }
+
+    fn cannot_switch(&self, bout: &Bout<'_, '_>) -> Option<String> {
+        let [a, b] = Side::BOTH.map(|side| bout.duel.job(side));
+        let step = &self.step;
+        self.cannot_hold().or_else(|| {
+            let needs = "what differs needs a process of its own";
+            (!self.live.is_switch(step, a.settings, b.settings)).then(|| needs.to_owned())
+        })
+    }
+}
+
+/// Gives a process that waits the settings of whose turn it is, and has it train for a block.
+fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session) -> Result<Tried, ProbeError> {
+    let mut has = Side::A;
+    loop {
+        let side = match bout.next() {
+            Ok(side) => side,
+            Err(end) => return Ok(Tried::Over(end)),
+        };
+        let limits = warming(bout.duel.job(side).limits);
+        let job = Job { limits: &limits, rival: None, ..*bout.duel.job(side) };
+        let is_same = side == has;
+        if !is_same {
+            let answer = session.configure(&job, &mut bout.watch(side))?;
+            match answer {
+                Answer::Done => {}
+                Answer::Interrupted => return Ok(Tried::Over(DuelEnd::Interrupted)),
+                Answer::Refused(reason) => return Ok(Tried::Cannot(reason)),
+                Answer::None => return Ok(Tried::Cannot("it does not take other settings".to_owned())),
+            }
+            has = side;
+        }
+        bout.stage = Stage::Measuring;
+        let lead = session.lead(&job, is_same);
+        let began = bout.began;
+        let turn = session.turn((side, began), lead, &mut bout.watch(side))?;
+        match turn {
+            Turn::Block(block) => bout.blocks.push(block),
+            Turn::Ended(Verdict::Interrupted) => return Ok(Tried::Over(DuelEnd::Interrupted)),
+            Turn::Ended(verdict) => {
+                let outcome = in_words(&session.outcome(&verdict));
+                return Ok(Tried::Cannot(format!("with the settings of {side} it ended: {outcome}")));
+            }
+            Turn::NotHeld => return Ok(Tried::Cannot("it does not wait between two steps any more".to_owned())),
+        }
+        let mut outcome = session.own_outcome(false);
+        match &mut outcome {
+            Outcome::Measured(measurement) => {
+                // They are not those of the first steps.
+                measurement.first_losses.clear();
+                measurement.is_live = true;
+            }
+            other => return Ok(Tried::Cannot(format!("{side} {}", in_words(other)))),
+        }
+        bout.sides[side.place()] = Some(outcome);
+    }
+}

@@ -1,0 +1,244 @@
+//! The ratio of two configs' speeds from blocks of their steps in turn.
+//!
+//! The unit is the round. Of four blocks in the order A, B, B, A the difference of both means of the rates' logarithms is free of
+//! any drift that is linear over the round, and what remains of another drift differs from round to round, so it is in the
+//! interval: Student's t over the rounds ("The probable error of a mean", Biometrika 6(1), 1908). In logarithms the
+//! interval of A over B is that of B over A turned round.
+
+use super::{Block, Side, Way};
+use crate::model::Estimate;
+use crate::probe::stats::{mean, student_quantile};
+
+/// The fewest rounds after which a narrow interval ends a duel: with fewer, t intervals are narrow by chance too often (two degrees of
+/// freedom), and somebody else's burst of a few seconds is in none of them, or in all.
+pub const FEWEST_ROUNDS: usize = 4;
+
+/// Returns ln(A / B) of each complete round.
+pub fn log_ratios(blocks: &[Block], way: Way) -> Vec<f64> {
+    let of_round = |round: &[Block]| {
+        let level = |side: Side| {
+            let rates: Vec<f64> =
+                round.iter().filter(|block| block.side == side).map(|block| block.rate.ln()).collect();
+            mean(&rates)
+        };
+        Some(level(Side::A)? - level(Side::B)?).filter(|ratio| ratio.is_finite())
+    };
+    blocks.chunks_exact(way.turns()).filter_map(of_round).collect()
+}
+
+/// Returns the ratio from those of the rounds, with its 95 % interval where there are two.
+pub fn ratio(logs: &[f64]) -> Option<Estimate> {
+    interval(logs, 0.025)
+}
+
+/// The ratio, with an interval beyond either end of which this share lies.
+fn interval(logs: &[f64], tail: f64) -> Option<Estimate> {
+    let middle = mean(logs)?;
+    let degrees = logs.len() - 1;
+    if degrees == 0 {
+        return Some(Estimate::point(middle.exp()));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    let (count, free) = (logs.len() as f64, degrees as f64);
+    let variance = logs.iter().map(|log| (log - middle).powi(2)).sum::<f64>() / free;
+    let half = student_quantile(degrees, tail) * (variance / count).sqrt();
+    Some(Estimate::interval(middle.exp(), (middle - half).exp(), (middle + half).exp()))
+}
+
+/// Returns the ratio with its interval if that is narrow enough to end the duel early.
+///
+/// The more often an interval is looked at, the more often it is narrow by chance, and then it misses the truth. So one that ends a
+/// duel is a repeated confidence interval (Jennison and Turnbull, "Interim analyses: the repeated confidence interval approach",
+/// JRSS B 51(3), 1989), in which all looks before the last of so many `rounds` share the error: of 97.5 % where there are two. With
+/// it at least 94 % cover the truth whatever width is asked for, as the simulation below shows.
+pub(in crate::probe) fn precise(logs: &[f64], half_width: f64, rounds: u32) -> Option<Estimate> {
+    const TAIL: f64 = 0.025;
+    let looks = (rounds as usize).saturating_sub(FEWEST_ROUNDS).max(2);
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    let ratio = interval(logs, TAIL / looks as f64).filter(|_| logs.len() >= FEWEST_ROUNDS)?;
+    ratio.relative_half_width().filter(|half| *half <= half_width).map(|_| ratio)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ROUNDS;
+    use super::*;
+    use crate::probe::stats::simulation::Random;
+    use crate::probe::stats::{MeanRate, Work};
+
+    fn block(side: Side, rate: f64) -> Block {
+        Block { side, begin_s: 0.0, end_s: 1.0, steps: 10, dropped_steps: 1, rate }
+    }
+
+    #[test]
+    fn a_linear_drift_leaves_nothing_in_a_round() {
+        let blocks: Vec<Block> = (0..8)
+            .map(|turn| {
+                let side = Side::of_turn(turn);
+                let base: f64 = if side == Side::A { 1.1 } else { 1.0 };
+                block(side, base * (-0.01 * turn as f64).exp())
+            })
+            .collect();
+        let logs = log_ratios(&blocks, Way::InTurn);
+        assert_eq!(logs.len(), 2);
+        let ratio = ratio(&logs).unwrap();
+        assert!((ratio.value - 1.1).abs() < 1e-9 && ratio.relative_half_width().unwrap() < 1e-9, "{ratio:?}");
+        assert_eq!(log_ratios(&blocks[..7], Way::InTurn).len(), 1, "only complete rounds count");
+        assert_eq!(log_ratios(&blocks[..7], Way::Processes).len(), 3);
+    }
+
+    #[test]
+    fn one_round_has_no_interval_and_the_other_way_round_it_is_the_same() {
+        assert_eq!(ratio(&[]), None);
+        assert_eq!(ratio(&[0.0]), Some(Estimate::point(1.0)));
+        let there = ratio(&[0.1, 0.2, 0.4]).unwrap();
+        let back = ratio(&[-0.1, -0.2, -0.4]).unwrap();
+        assert!((there.value * back.value - 1.0).abs() < 1e-12);
+        assert!((there.low.unwrap() * back.high.unwrap() - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_narrow_interval_counts_only_from_enough_rounds() {
+        assert_eq!(precise(&[0.1; FEWEST_ROUNDS - 1], 0.02, ROUNDS), None);
+        assert!(precise(&[0.1; FEWEST_ROUNDS], 0.02, ROUNDS).is_some());
+        assert_eq!(precise(&[0.1, 0.2, 0.1, 0.2], 0.02, ROUNDS), None);
+    }
+
+    #[test]
+    fn blocks_that_did_nothing_give_no_ratio() {
+        let round = [(Side::A, 1.0), (Side::B, 0.0), (Side::B, 1.0), (Side::A, 1.0)];
+        assert_eq!(log_ratios(&round.map(|(side, rate)| block(side, rate)), Way::InTurn), Vec::<f64>::new());
+    }
+
+    /// How a machine's speed changes by 8 % while two configs are compared.
+    #[derive(Debug, Clone, Copy)]
+    enum Drift {
+        /// Steadily.
+        Linear,
+        /// By chance: 8 % is the standard deviation at the end.
+        Walk,
+        /// Somebody takes 8 % of the time in all, a third of the machine for half a second each on average.
+        Bursts,
+        /// All three.
+        All,
+    }
+
+    /// The steps in a second, and the seconds that either way takes.
+    const STEPS: usize = 50;
+    const SECONDS: usize = 27;
+    const AMOUNT: f64 = 0.08;
+
+    /// The machine's speed at each step.
+    fn speeds(drift: Drift, random: &mut Random) -> Vec<f64> {
+        let length = STEPS * SECONDS;
+        let (mut walk, mut burst) = (0.0, 0_usize);
+        (0..length)
+            .map(|at| {
+                let linear = AMOUNT * at as f64 / length as f64;
+                walk += AMOUNT / (length as f64).sqrt() * random.normal();
+                let depth = 1.0 / 3.0;
+                let mean_steps = STEPS as f64 / 2.0;
+                if burst == 0 && random.uniform() < AMOUNT / depth / mean_steps {
+                    burst = (-mean_steps * random.uniform().ln()).ceil() as usize;
+                }
+                burst = burst.saturating_sub(1);
+                let burst = if burst > 0 { depth } else { 0.0 };
+                match drift {
+                    Drift::Linear => 1.0 - linear,
+                    Drift::Walk => walk.exp(),
+                    Drift::Bursts => 1.0 - burst,
+                    Drift::All => (1.0 - linear) * walk.exp() * (1.0 - burst),
+                }
+            })
+            .collect()
+    }
+
+    /// The work of a step in 1 / [`STEPS`] of a second; step times scatter by 5 %.
+    fn work(speed: f64, random: &mut Random) -> Work {
+        Work { amount: speed * (1.0 + 0.05 * random.normal()), seconds: 1.0 / STEPS as f64 }
+    }
+
+    const TRUTH: f64 = 1.05;
+
+    fn base(side: Side) -> f64 {
+        if side == Side::A { TRUTH } else { 1.0 }
+    }
+
+    /// A duel: blocks of a second, of whose first tenth nothing counts.
+    fn duel(drift: Drift, half_width: f64, random: &mut Random) -> Estimate {
+        let speeds = speeds(drift, random);
+        let mut blocks: Vec<Block> = Vec::new();
+        for (turn, steps) in speeds.chunks_exact(STEPS + STEPS / 10).enumerate() {
+            let side = Side::of_turn(turn);
+            let works: Vec<Work> = steps[STEPS / 10..].iter().map(|speed| work(speed * base(side), random)).collect();
+            let amount: f64 = works.iter().map(|work| work.amount).sum();
+            blocks.push(block(side, amount));
+            let logs = log_ratios(&blocks, Way::InTurn);
+            if blocks.len().is_multiple_of(4) {
+                if logs.len() >= ROUNDS as usize {
+                    break;
+                }
+                if let Some(ratio) = precise(&logs, half_width, ROUNDS) {
+                    return ratio;
+                }
+            }
+        }
+        ratio(&log_ratios(&blocks, Way::InTurn)).unwrap()
+    }
+
+    /// One after the other, each in half of the time, of which it measures the last two seconds: a probe that starts takes
+    /// most of it. Both intervals are of one run, and their errors independent.
+    fn one_after_the_other(drift: Drift, random: &mut Random) -> Estimate {
+        let speeds = speeds(drift, random);
+        let [a, b] = [(0, Side::A), (1, Side::B)].map(|(half, side)| {
+            let end = speeds.len() / 2 * (half + 1);
+            let works: Vec<Work> =
+                speeds[end - 2 * STEPS..end].iter().map(|speed| work(speed * base(side), random)).collect();
+            let mean = MeanRate::of(&works).unwrap();
+            let (low, high) = mean.interval(0.95).unwrap();
+            Estimate::interval(mean.rate, low, high)
+        });
+        let half = a.relative_half_width().unwrap().hypot(b.relative_half_width().unwrap());
+        let ratio = a.value / b.value;
+        Estimate::interval(ratio, ratio * (1.0 - half), ratio * (1.0 + half))
+    }
+
+    /// The share of intervals that cover the truth, and their mean half width.
+    fn coverage(count: u64, mut one: impl FnMut(&mut Random) -> Estimate) -> (f64, f64) {
+        let mut random = Random(1908);
+        let (mut covered, mut half) = (0.0, 0.0);
+        for _ in 0..count {
+            let ratio = one(&mut random);
+            covered += f64::from(u8::from(ratio.low.unwrap() <= TRUTH && TRUTH <= ratio.high.unwrap()));
+            half += ratio.relative_half_width().unwrap();
+        }
+        (covered / count as f64, half / count as f64)
+    }
+
+    /// The figures are in `docs/measuring.md`; see them with `cargo test --lib duel::statistics -- --nocapture`.
+    #[test]
+    #[expect(clippy::print_stdout, reason = "figures for the documentation")]
+    fn under_a_drift_a_duel_covers_the_truth_and_one_after_the_other_does_not() {
+        const DUELS: u64 = 2000;
+        for drift in [Drift::Linear, Drift::Walk, Drift::Bursts, Drift::All] {
+            let (whole, whole_half) = coverage(DUELS, |random| duel(drift, 0.0, random));
+            // An early end costs coverage where an interval is about as wide as asked for: then it is narrow by chance.
+            let early = [0.5, 0.75, 1.0, 1.5, 2.0]
+                .map(|factor| coverage(DUELS, |random| duel(drift, factor * whole_half, random)).0);
+            let early = early.into_iter().fold(f64::INFINITY, f64::min);
+            let (apart, apart_half) = coverage(DUELS, |random| one_after_the_other(drift, random));
+            println!(
+                "{drift:?}: six rounds cover {:.1} % at +-{:.1} %, ended early at least {:.1} %, one after the other {:.1} % at \
+                 +-{:.1} %",
+                whole * 100.0,
+                whole_half * 100.0,
+                early * 100.0,
+                apart * 100.0,
+                apart_half * 100.0
+            );
+            assert!(whole >= 0.93 && early >= 0.93, "{drift:?}: {whole} {early}");
+            // Bursts show within two seconds, so the interval knows of them, and is of no use.
+            assert!(apart < 0.8 || apart_half > 3.0 * whole_half, "{drift:?}: {apart} {apart_half}");
+        }
+    }
+}
