@@ -81,10 +81,8 @@ pub(super) fn run(args: Args) -> super::Result {
     let is_as_it_is = spec.is_baseline_as_it_is;
     let sought = (&spec.space, &spec.objective);
     let noise_prior = noise::prior(&out, &device, !recovered.trials.is_empty());
-    let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template)
-        .with_baseline_as_it_is(is_as_it_is)
-        .with_noise_prior(noise_prior);
-    folder::describe(&out, &description)?;
+    let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
+    folder::describe(&out, &description.with_baseline_as_it_is(is_as_it_is).with_noise_prior(noise_prior))?;
     let mut progress = Progress::new(args.quiet, &spec, &recovered, &stop).with_status_file(&out);
     // The link in /proc leads to the running executable, even if its file has been replaced.
     let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
@@ -113,9 +111,8 @@ pub(super) fn run(args: Args) -> super::Result {
 
     let best = best::report(&study, &device, &template, &records, &out);
     let sought = (&study.space, &study.objective);
-    let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template)
-        .with_baseline_as_it_is(is_as_it_is)
-        .with_noise_prior(noise_prior);
+    let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
+    let description = description.with_baseline_as_it_is(is_as_it_is).with_noise_prior(noise_prior);
     noise::keep(&study, &device);
     folder::describe(&out, &description.ended(study.stopped, study.elapsed))?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;

@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
     use crate::model::{Measurement, Parameter, Purpose, Space};
-    use crate::probe::stats::simulation::Random;
+    use crate::probe::stats::Random;
 
     /// A search of forty probes, with the baseline every five of them, on a machine whose level is what `level` says at a
     /// share of the search; all configs are equally fast.

@@ -73,7 +73,7 @@ impl Plan<'_> {
             let purpose = one_in.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in });
             record.expected_gain.push(gain);
             record.hear(&self.found, purpose, &outcome);
-            history.push(Trial { number, purpose, config, outcome, elapsed: Duration::ZERO });
+            history.push(Trial { number, purpose, config, outcome, elapsed: Duration::ZERO, ended_at: None });
         }
         record.into_run(seed, None)
     }

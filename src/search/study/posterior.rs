@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
     use crate::model::{Measurement, Outcome, Parameter, Purpose, Space};
-    use crate::probe::stats::simulation::Random;
+    use crate::probe::stats::Random;
 
     fn known(rates: &[f64], half: f64) -> (Space, Known) {
         let space = Space::new([Parameter::range("x", 0, 99, 1)]).unwrap();

@@ -15,8 +15,10 @@ const EVERY: usize = 5;
 impl Search<'_, '_> {
     /// Whether it is time for the baseline: some probes since its last run, and starting it costs no more than measuring it.
     /// A function of the history, as all that a search does.
-    pub(super) fn is_reference_due(&self, baseline: Option<&Config>) -> bool {
-        let Some(baseline) = baseline.filter(|_| self.objective.is_largest_throughput()) else { return false };
+    pub(super) fn is_reference_due(&self, baseline: &Config) -> bool {
+        if !self.objective.is_largest_throughput() {
+            return false;
+        }
         let trials = self.history.trials();
         let is_measured = |trial: &crate::model::Trial| matches!(trial.outcome, Outcome::Measured(_));
         let Some(last) = trials.iter().rposition(|trial| trial.config == *baseline) else { return false };

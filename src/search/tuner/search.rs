@@ -84,6 +84,12 @@ impl Search<'_, '_> {
                 return Ok(StopReason::Interrupted);
             }
             let stop = self.budget.stop(&self.history, self.elapsed());
+            if let Some(baseline) = baseline.filter(|baseline| stop.is_none() && self.is_reference_due(baseline)) {
+                if !self.probe(baseline.clone().into(), Purpose::Reference, on_event)? {
+                    return Ok(StopReason::Interrupted);
+                }
+                continue;
+            }
             let is_open = |config: &&Config| !self.history.is_settled(config) && !self.put_back.has(config);
             let unknown = baseline.filter(is_open);
             let due = if stop.is_none() { self.put_back.next(false) } else { None };
@@ -105,14 +111,6 @@ impl Search<'_, '_> {
                 (Some(_), Some(reason)) => return Ok(reason),
                 (Some(next), None) => next,
             };
-            if self.is_reference_due(baseline)
-                && let Some(baseline) = baseline
-            {
-                if !self.probe(baseline.clone().into(), Purpose::Reference, on_event)? {
-                    return Ok(StopReason::Interrupted);
-                }
-                continue;
-            }
             self.gains.hear(proposal.gain, self.noise());
             if let Some(reason) = self.gains.are_enough(&self.history) {
                 return Ok(reason);

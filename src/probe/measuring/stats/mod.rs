@@ -10,6 +10,8 @@ mod throughput_interval;
 mod warmup;
 
 pub use isolated::isolated_above;
+#[cfg(test)]
+pub(crate) use simulation::Random;
 use student::student_tail;
 pub use student::{normal_quantile, student_quantile};
 pub use throughput_interval::{MeanRate, Work};

@@ -82,6 +82,7 @@ mod tests {
             config: space.with_levels(levels).unwrap(),
             outcome: Outcome::Measured(Measurement { throughput, ..Measurement::default() }),
             elapsed: Duration::ZERO,
+            ended_at: None,
         };
         tried.iter().zip(1..).map(trial).collect()
     }
