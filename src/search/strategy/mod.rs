@@ -18,7 +18,7 @@ pub use bayes::{Parts, bayes_with};
 
 pub use earlier::{Earlier, EarlierError, EarlierStudy};
 
-use crate::model::{Config, History, Memory, Objective, Precision, Space, Trial};
+use crate::model::{Config, History, Measurement, Memory, Objective, Precision, Space, Trial};
 use walls::Walls;
 
 /// The input of a strategy: everything that its answer may depend on.
@@ -44,6 +44,8 @@ pub struct View<'a> {
     pub earlier: &'a [Earlier],
     /// Parameters to vary before the others, according to what the baseline waits for; often none.
     pub first: &'a [usize],
+    /// The standard deviation between runs of one config, as a share of their mean; zero where it is not known.
+    pub between_runs: f64,
     /// Whether only these may differ from the start.
     is_narrow: bool,
     walls: Walls<'a>,
@@ -76,6 +78,7 @@ impl<'a> View<'a> {
             precision_speeds: None,
             earlier: &[],
             first: &[],
+            between_runs: 0.0,
             is_narrow: false,
             walls: Walls::of(space, objective, history),
         }
@@ -108,6 +111,22 @@ impl<'a> View<'a> {
     pub fn with_first(mut self, first: &'a [usize]) -> Self {
         self.first = first;
         self
+    }
+
+    /// Sets how far runs of one config are apart.
+    #[must_use]
+    pub fn with_between_runs(mut self, deviation: f64) -> Self {
+        self.between_runs = deviation;
+        self
+    }
+
+    /// Returns half the width, as a share, of the interval that another run of a config falls around what was measured; `None`
+    /// where the measurement has no interval.
+    pub(crate) fn half_width(&self, measurement: &Measurement) -> Option<f64> {
+        /// The two-sided 95 % quantile of the normal distribution.
+        const NORMAL: f64 = 1.96;
+        let half = self.objective.estimate(measurement)?.relative_half_width()?;
+        Some(half.hypot(NORMAL * self.between_runs))
     }
 
     /// Returns the same view in which only those configs are open that differ from the start in nothing but the

@@ -140,7 +140,8 @@ impl Search<'_, '_> {
             .with(self.budget.probes_left(&self.history), seed)
             .with_precision_speeds(self.precision_speeds)
             .with_earlier(self.warm_start)
-            .with_first(&first);
+            .with_first(&first)
+            .with_between_runs(self.noise_prior.deviation);
         let proposal = strategy.propose(&view)?;
         Some(Proposal { reason: proposal.reason.map(|reason| objective.with_question(reason)), ..proposal })
     }

@@ -98,6 +98,7 @@ impl Mean {
             values: &history.whole,
             deviation: history.deviation,
             waits: history.waits.clone(),
+            errors: history.data.noise.iter().map(|variance| variance.sqrt() * history.deviation).collect(),
         };
         let (numbers, prior) = physics.fit(&known);
         let explained = Self::Physics(Box::new((physics.clone(), numbers))).around(history, prior);

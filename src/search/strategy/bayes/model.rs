@@ -187,8 +187,7 @@ fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)]
         if !parts.noise {
             return 0.0;
         }
-        let estimate = trial.outcome.partial_measurement().and_then(|m| view.objective.estimate(m));
-        let half = estimate.and_then(|estimate| estimate.relative_half_width());
+        let half = trial.outcome.partial_measurement().and_then(|run| view.half_width(run));
         half.map_or(0.0, |half| scale.variance(*score, half))
     };
     Data {

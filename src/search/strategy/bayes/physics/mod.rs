@@ -96,6 +96,7 @@ impl Physics {
         let mut observed = Observed {
             asked: known.configs.iter().map(|config| self.asked(known.space, config)).collect(),
             speeds: known.values.iter().map(|value| value * known.deviation).collect(),
+            deviations: known.errors.iter().map(|error| error.hypot(DISCREPANCY)).collect(),
             waits: &known.waits,
             middle: self.middle,
         };
@@ -113,8 +114,8 @@ impl Physics {
         let mut found = most_likely(&unknowns, &starts, &observed);
         if known.waits.iter().any(Option::is_some) {
             let silent = vec![None; known.waits.len()];
-            let alone =
-                Observed { waits: &silent, asked: observed.asked.clone(), speeds: observed.speeds.clone(), ..observed };
+            let (asked, speeds) = (observed.asked.clone(), observed.speeds.clone());
+            let alone = Observed { waits: &silent, asked, speeds, deviations: observed.deviations.clone(), ..observed };
             let other = most_likely(&unknowns, &starts, &alone);
             let cost = |found: &Found| numbers::cost_at(&unknowns, &found.numbers, &alone);
             if cost(&found) > cost(&other) + MISLED {
@@ -259,6 +260,8 @@ pub(super) struct Known<'k> {
     pub(super) deviation: f64,
     /// The share of each step that was spent waiting for data, where it was reported.
     pub(super) waits: Vec<Option<f64>>,
+    /// The standard errors of the logarithms, those between runs included; zero where nothing is known of them.
+    pub(super) errors: Vec<f64>,
 }
 
 /// Measured values, as the fit uses them.
@@ -266,6 +269,8 @@ struct Observed<'k> {
     asked: Vec<Asked>,
     /// The logarithms of throughputs, up to a constant.
     speeds: Vec<f64>,
+    /// How far each is expected to be from the model.
+    deviations: Vec<f64>,
     waits: &'k [Option<f64>],
     middle: f64,
 }
@@ -278,6 +283,10 @@ const DISCREPANCY: f64 = 0.08;
 const WAIT_DISCREPANCY: f64 = 0.5;
 
 impl Observed<'_> {
+    fn observations(&self) -> impl Iterator<Item = (&Asked, (&f64, &f64))> {
+        self.asked.iter().zip(self.speeds.iter().zip(&self.deviations))
+    }
+
     /// Sets the unit of speeds, which follows from the other coefficients.
     fn set_unit(&self, raw: &mut [f64]) {
         let numbers = Numbers::new(raw, self.middle);
@@ -293,9 +302,9 @@ impl Evidence for Observed<'_> {
     fn differences(&self, raw: &[f64], into: &mut Vec<f64>) {
         let numbers = Numbers::new(raw, self.middle);
         into.clear();
-        for (at, (asked, speed)) in self.asked.iter().zip(&self.speeds).enumerate() {
+        for (at, (asked, (speed, deviation))) in self.observations().enumerate() {
             let step = numbers.step(asked);
-            into.push((step.speed - speed) / DISCREPANCY);
+            into.push((step.speed - speed) / deviation);
             if let Some(Some(wait)) = self.waits.get(at) {
                 into.push((odds(step.wait) - odds(*wait)) / WAIT_DISCREPANCY);
             }
@@ -306,9 +315,9 @@ impl Evidence for Observed<'_> {
         let numbers = Numbers::new(raw, self.middle);
         let (mut speed, mut wait) = (vec![0.0; raw.len()], vec![0.0; raw.len()]);
         into.clear();
-        for (at, asked) in self.asked.iter().enumerate() {
+        for (at, (asked, (_, deviation))) in self.observations().enumerate() {
             let step = numbers.followed(asked, &mut speed, &mut wait);
-            into.extend(speed.iter().map(|slope| slope / DISCREPANCY));
+            into.extend(speed.iter().map(|slope| slope / deviation));
             if self.waits.get(at).is_some_and(Option::is_some) {
                 let steepness = 1.0 / (step.wait + SOFT) + 1.0 / (1.0 - step.wait + SOFT);
                 into.extend(wait.iter().map(|slope| slope * steepness / WAIT_DISCREPANCY));
