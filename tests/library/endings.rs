@@ -6,14 +6,16 @@ use gputune::model::{Estimate, Measurement, Outcome, Parameter, Progress, Settin
 use gputune::probe::{Effort, Job, ProbeError, Prober};
 use gputune::search::{Budget, Study, Tuner, Verdict};
 
+/// The level of a machine, a logarithm, by the number of probes so far and a uniform random number.
+type Level = fn(u32, f64) -> f64;
+
 /// A job whose runs differ by chance from one to the next, and which believes itself to be steadier than it is.
 struct Noisy {
     /// The true speed of a config.
     speed: fn(&Settings) -> f64,
     /// The standard deviation of the logarithm of a run's speed.
     between_runs: f64,
-    /// The level of the machine, a logarithm, by the number of probes so far.
-    machine: fn(u32, f64) -> f64,
+    machine: Level,
     probes: u32,
     /// Half of the interval that each run reports, as a share.
     reported: f64,
@@ -56,7 +58,7 @@ fn search(speed: fn(&Settings) -> f64, between_runs: f64, seed: u64) -> Study {
     search_on(|_, _| 0.0, speed, between_runs, seed)
 }
 
-fn search_on(machine: fn(u32, f64) -> f64, speed: fn(&Settings) -> f64, between_runs: f64, seed: u64) -> Study {
+fn search_on(machine: Level, speed: fn(&Settings) -> f64, between_runs: f64, seed: u64) -> Study {
     let space = Space::new([Parameter::range("x", 0, 4, 1), Parameter::range("y", 0, 3, 1)]).unwrap();
     let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d;
     let baseline: Settings = [("x", 0), ("y", 0)].into_iter().collect();
@@ -109,7 +111,7 @@ fn graded(settings: &Settings) -> f64 {
 #[test]
 fn what_is_said_at_the_end_is_true() {
     const RUNS: u64 = 150;
-    let machines: [(&str, fn(u32, f64) -> f64, f64); 4] = [
+    let machines: [(&str, Level, f64); 4] = [
         ("quiet", |_, _| 0.0, 0.01),
         ("as on a desk", |_, _| 0.0, 0.05),
         ("drifting", |probes, _| -0.15 * f64::from(probes) / 30.0, 0.02),
