@@ -4,8 +4,9 @@
 
 Twenty configs of each script are measured in four searches over the whole grid: `fresh` twice, `warm` and `auto`, in which
 all configs but the first are live. For each pair with the first fresh search it is counted how many of the twenty agree
-within the stated interval: that of the difference of two runs, whose half widths add up in squares, and at least the five
-per cent that gputune calls a tie. The second fresh search says what chance alone does.
+within the stated interval: that into which another run falls, as gputune computes it (docs/outcomes.md, "How far runs are
+apart"), where the two fresh searches are the repetitions that show how far runs are apart. "fresh again" is what chance alone
+does.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ precision = {{ values = ["fp32", "bf16"], apply = "torch.precision" }}
 batch_size = 8
 workers = 0
 precision = "fp32"
+[limits]
+measure_time = "4s"
 [objective]
 minimize = "step_time"  # nothing is given up early
 [search]
@@ -50,8 +53,10 @@ SCRIPTS = {
     "Hugging Face Trainer": (os.path.join(EXAMPLES, "huggingface"), "train.py", ("", "")),
     "Lightning": (os.path.join(EXAMPLES, "lightning"), "train.py", ("", "")),
 }
-#: What gputune calls a tie at least.
-TIE = 0.05
+#: What gputune expects of runs on a machine that it does not know: their standard deviation, worth so many repetitions.
+PRIOR, PRIOR_DEGREES = 0.03, 2
+#: Half the width of a 95 % interval, in standard errors.
+NORMAL = 1.96
 
 
 def search(gputune, python, script, start):
@@ -78,13 +83,43 @@ def search(gputune, python, script, start):
     return rates
 
 
-def compare(one, other):
-    """How many configs agree, of how many; the median and the largest difference."""
-    both = [(one[config], other[config]) for config in one.keys() & other.keys()]
-    differences = [(second[0] / first[0] - 1, max(math.hypot(first[1], second[1]), TIE)) for first, second in both]
-    agreed = sum(abs(difference) <= width for difference, width in differences)
-    sizes = [difference for difference, _ in differences]
-    return agreed, len(both), statistics.median(sizes), max(sizes, key=abs)
+def pairs(one, other):
+    """For each config the difference of the logarithms, and the variance within the two runs."""
+    for config in one.keys() & other.keys():
+        (first, half, _), (second, other_half, _) = one[config], other[config]
+        yield math.log(second / first), (half / NORMAL) ** 2 + (other_half / NORMAL) ** 2
+
+
+def between_runs(fresh, again):
+    """The variance between runs that two fresh searches show, with its degrees of freedom: Paule and Mandel's, with the prior."""
+    known = list(pairs(fresh, again))
+    degrees = len(known) + PRIOR_DEGREES
+
+    def squares(variance):
+        own = sum(difference**2 / (2 * variance + within) for difference, within in known)
+        return own + PRIOR_DEGREES * PRIOR**2 / variance
+
+    low, high = 1e-12, 16.0
+    for _ in range(100):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if squares(middle) > degrees else (low, middle)
+    return high, degrees
+
+
+def quantile(degrees):
+    """Student's two-sided 95 % quantile: Abramowitz and Stegun, 26.7.5; right to three digits from ten degrees on."""
+    z = NORMAL
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+
+
+def compare(one, other, noise):
+    """How many configs agree, of how many; the median and the largest difference, and the median interval."""
+    variance, degrees = noise
+    both = list(pairs(one, other))
+    widths = [quantile(degrees) * math.sqrt(2 * variance + within) for _, within in both]
+    agreed = sum(abs(difference) <= width for (difference, _), width in zip(both, widths))
+    sizes = [math.expm1(difference) for difference, _ in both]
+    return agreed, len(both), statistics.median(sizes), max(sizes, key=abs), statistics.median(widths)
 
 
 def main():
@@ -92,22 +127,22 @@ def main():
     parser.add_argument("gputune")
     parser.add_argument("python")
     parser.add_argument("--only", choices=list(SCRIPTS), action="append")
-    parser.add_argument("--once", action="store_true", help="without the second fresh search")
     parser.add_argument("--out")
     options = parser.parse_args()
     gputune, python = os.path.abspath(options.gputune), os.path.abspath(options.python)
     lines = [
-        "| script | against fresh | live configs | agree | median difference | largest |",
-        "|---|---|--:|--:|--:|--:|",
+        "| script | against fresh | live configs | agree | interval | median difference | largest |",
+        "|---|---|--:|--:|--:|--:|--:|",
     ]
     for script in options.only or SCRIPTS:
-        fresh = search(gputune, python, script, "fresh")
-        others = [("auto", "auto"), ("warm", "warm"), ("fresh again", "fresh")]
-        for name, start in others[: 2 if options.once else 3]:
-            rates = search(gputune, python, script, start)
-            agreed, count, median, largest = compare(fresh, rates)
-            live = sum(is_live for _, _, is_live in rates.values())
-            lines.append(f"| {script} | {name} | {live} | {agreed} of {count} | {median:+.1%} | {largest:+.1%} |")
+        starts = ("fresh", "auto", "warm", "fresh")
+        fresh, live, warm, again = (search(gputune, python, script, start) for start in starts)
+        noise = between_runs(fresh, again)
+        for name, rates in (("auto", live), ("warm", warm), ("fresh again", again)):
+            agreed, count, median, largest, width = compare(fresh, rates, noise)
+            are_live = sum(is_live for _, _, is_live in rates.values())
+            agree = f"{agreed} of {count} | ± {width:.1%}"
+            lines.append(f"| {script} | {name} | {are_live} | {agree} | {median:+.1%} | {largest:+.1%} |")
             print(lines[-1], file=sys.stderr, flush=True)
     text = "\n".join(lines) + "\n"
     if options.out:
