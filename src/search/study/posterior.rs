@@ -1,5 +1,7 @@
 //! What is known of the best config while a search goes on: not its luckiest run.
 
+use std::collections::HashSet;
+
 use super::repeatability::{NORMAL, prior_of};
 use crate::model::{Config, Estimate, History, Objective, Trial};
 use crate::probe::stats;
@@ -21,9 +23,9 @@ impl Known {
         let is_whole = |trial: &&Trial| !trial.purpose.is_short();
         let contenders = history.contenders(|outcome| objective.score_of(outcome).is_some()).filter(is_whole);
         let mut configs: Vec<(Config, Vec<Run>)> = Vec::new();
-        let mut is_rate = false;
+        let (mut is_rate, mut seen) = (false, HashSet::new());
         for trial in contenders.filter(|trial| objective.score_of(&trial.outcome).is_some()) {
-            if configs.iter().any(|(config, _)| *config == trial.config) {
+            if !seen.insert(&trial.config) {
                 continue;
             }
             let runs = history.of(&trial.config).filter(is_whole).filter_map(|trial| {
