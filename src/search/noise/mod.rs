@@ -46,6 +46,8 @@ pub(crate) struct RunNoise {
     within_rounds: Option<Variance>,
     /// Between runs at any time: what changes from round to round is part of it.
     overall: Option<Variance>,
+    /// The factor by which the variances within runs are too large, at most one.
+    overstated: f64,
     /// How many runs beyond the first of each config there are.
     repetitions: usize,
 }
@@ -71,16 +73,20 @@ impl RunNoise {
     /// Estimates the noise from the runs of all configs, each config's together.
     pub(crate) fn of<'r>(configs: impl IntoIterator<Item = &'r [Run]>, prior: NoisePrior) -> Self {
         let configs: Vec<&[Run]> = configs.into_iter().collect();
+        let overstated = spread::overstated(&configs);
+        let scaled = |run: &Run| Run { error: run.error * overstated.sqrt(), ..*run };
+        let owned: Vec<Vec<Run>> = configs.iter().map(|runs| runs.iter().map(scaled).collect()).collect();
+        let configs: Vec<&[Run]> = owned.iter().map(Vec::as_slice).collect();
         let overall = spread::between_runs(&configs, prior);
         let within_rounds = spread::within_rounds(&configs, prior);
         let repetitions = configs.iter().map(|runs| runs.len().saturating_sub(1)).sum();
-        Self { within_rounds, overall, repetitions }
+        Self { within_rounds, overall, overstated, repetitions }
     }
 
     /// Returns the level of a config; `None` where there is no run, or nothing tells how far runs differ.
     pub(crate) fn level(&self, runs: &[Run]) -> Option<Uncertain> {
         let between = self.overall?;
-        let weights = runs.iter().map(|run| (run.value, (run.error * run.error + between.value).recip()));
+        let weights = runs.iter().map(|run| (run.value, (self.within(run) + between.value).recip()));
         weighted(weights, between)
     }
 
@@ -102,6 +108,11 @@ impl RunNoise {
         })
     }
 
+    /// The variance within a run.
+    fn within(&self, run: &Run) -> f64 {
+        self.overstated * run.error * run.error
+    }
+
     fn paired(&self, a: &[Run], b: &[Run]) -> Option<Uncertain> {
         /// The fewest degrees of freedom: with one, an interval is three times as wide as with two, and useless.
         const FEWEST_DEGREES: usize = 2;
@@ -109,7 +120,7 @@ impl RunNoise {
         let in_round = |run: &&Run| a.iter().find(|other| other.round.is_some() && other.round == run.round);
         let pairs = b.iter().filter_map(|run| Some((in_round(&run)?, run)));
         let differences = pairs.map(|(a, b)| {
-            let variance = a.error * a.error + b.error * b.error + 2.0 * between.value;
+            let variance = self.within(a) + self.within(b) + 2.0 * between.value;
             (a.value - b.value, variance.recip())
         });
         weighted(differences, between)

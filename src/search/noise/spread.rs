@@ -11,6 +11,37 @@ use std::collections::BTreeMap;
 
 use super::{NoisePrior, Run, Variance};
 
+/// Returns the factor, at most one, by which the variances within runs are too large: repetitions that agree far better than these
+/// allow show that.
+///
+/// The error of a short run whose steps are alike for some time can hardly be told, and its interval then covers the worst. If runs
+/// with such intervals agree, their errors were not as bad. The factor is the largest that the agreement allows with 95 %: by
+/// luck alone a few repetitions agree, too.
+pub(super) fn overstated(configs: &[&[Run]]) -> f64 {
+    let repeated = configs.iter().filter(|runs| runs.len() > 1);
+    let cells = repeated.enumerate().flat_map(|(config, runs)| runs.iter().map(move |run| Cell::of(run, config, None)));
+    let cells: Vec<Cell> = cells.collect();
+    if cells.iter().any(|cell| cell.variance <= 0.0) {
+        return 1.0;
+    }
+    let table = Table::of(cells);
+    if table.degrees < 2 {
+        return 1.0;
+    }
+    (table.squares(0.0) / low_chi_square(table.degrees)).min(1.0)
+}
+
+/// Returns the number that a sum of squares of this many standard normal variables falls below with a probability of 5 %: Wilson and
+/// Hilferty, "The distribution of chi-square", PNAS 17(12), 1931.
+fn low_chi_square(degrees: usize) -> f64 {
+    /// The 95 % quantile of the normal distribution.
+    const QUANTILE: f64 = 1.645;
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    let degrees = degrees as f64;
+    let part = 2.0 / (9.0 * degrees);
+    degrees * (1.0 - part - QUANTILE * part.sqrt()).max(0.0).powi(3)
+}
+
 /// The run noise where each config has its own level.
 pub(super) fn between_runs(configs: &[&[Run]], prior: NoisePrior) -> Option<Variance> {
     let repeated = configs.iter().filter(|runs| runs.len() > 1);
@@ -176,6 +207,22 @@ mod tests {
         assert_eq!(between_runs(&[&a[..1]], NoisePrior::NONE), None);
         let prior = between_runs(&[&a[..1]], NoisePrior::RATE).unwrap();
         assert!((prior.value - 0.0009).abs() < 1e-9);
+    }
+
+    #[test]
+    fn errors_are_overstated_only_where_runs_agree_far_better() {
+        let factor = |spread: f64, error| {
+            let of_config = |level: f64| runs(&[level - spread, level + spread], error, None);
+            let configs = [of_config(1.0), of_config(2.0), of_config(3.0), of_config(4.0)];
+            overstated(&configs.each_ref().map(Vec::as_slice))
+        };
+        assert_eq!(factor(0.1, 0.1), 1.0);
+        assert_eq!(factor(0.05, 0.1), 1.0);
+        let agreed = factor(0.01, 0.3);
+        assert!((0.005..0.02).contains(&agreed), "{agreed}");
+        assert_eq!(overstated(&[&runs(&[1.0, 1.0], 0.5, None)]), 1.0, "two runs agree by luck");
+        // Fisher and Yates, table IV: 0.711 for four degrees.
+        assert!((low_chi_square(4) - 0.711).abs() < 0.03, "{}", low_chi_square(4));
     }
 
     #[test]
