@@ -58,13 +58,28 @@ impl Mixture {
 
     /// Returns the distance that the true mean exceeds, on one side, with a probability of `tail`.
     pub(super) fn quantile(&self, tail: f64) -> f64 {
+        self.quantile_of(tail, |_| true)
+    }
+
+    /// Returns the same without the correlations for which numbers stay alike for half of the series or longer: those cannot be
+    /// told from changes of level, and by them alone a short series would say next to nothing of its mean.
+    pub(super) fn quantile_of_shorter(&self, tail: f64) -> f64 {
+        // 1 / (1 - φ) = n / 2 is an inflation of n - 1.
+        let longest = count(self.degrees).max(2.0);
+        let weight: f64 = self.parts.iter().filter(|part| part.inflation <= longest).map(|part| part.weight).sum();
+        // Where they explain the series hardly better than by chance, the others are all that is left.
+        if weight < tail { self.quantile(tail) } else { self.quantile_of(tail, |part| part.inflation <= longest) }
+    }
+
+    fn quantile_of(&self, tail: f64, counts: impl Fn(&Part) -> bool) -> f64 {
         /// Parts that weigh less, together, than a hundredth of the tail change nothing that matters.
         const NEGLIGIBLE: f64 = 0.01;
         /// Halvings of the distance between the bounds: a thousandth of the quantile remains where the largest error is
         /// thirty times the smallest.
         const HALVINGS: u32 = 16;
-        let least = tail * NEGLIGIBLE / count(PLACES);
-        let parts: Vec<&Part> = self.parts.iter().filter(|part| part.weight > least).collect();
+        let all: f64 = self.parts.iter().filter(|part| counts(part)).map(|part| part.weight).sum();
+        let least = all * tail * NEGLIGIBLE / count(PLACES);
+        let parts: Vec<&Part> = self.parts.iter().filter(|part| counts(part) && part.weight > least).collect();
         let student = student_quantile(self.degrees, tail);
         let (mut low, mut high) = parts.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), part| {
             (low.min(part.error * student), high.max(part.error * student))
@@ -72,7 +87,7 @@ impl Mixture {
         for _ in 0..HALVINGS {
             let middle = f64::midpoint(low, high);
             let beyond: f64 =
-                parts.iter().map(|part| part.weight * student_tail(self.degrees, middle / part.error)).sum();
+                parts.iter().map(|part| part.weight / all * student_tail(self.degrees, middle / part.error)).sum();
             if beyond > tail { low = middle } else { high = middle }
         }
         high

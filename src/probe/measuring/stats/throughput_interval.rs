@@ -125,7 +125,15 @@ impl MeanRate {
 
     /// Returns how far the true time may be from the mean, as a share, towards longer (1) or shorter (-1) times.
     fn reach(&self, tail: f64, towards: f64) -> Option<f64> {
-        let by_correlation = self.mixture.as_ref()?.quantile(tail) + self.short.by_skewness(tail, towards);
+        /// From which width on no probe stops because its interval is narrow: a round number, well above any usual
+        /// precision. There the interval need not be right for that moment, and the correlations that can hardly be told from
+        /// changes of level, whose part is the larger the shorter the series, do not count.
+        const WIDE: f64 = 0.1;
+        let mixture = self.mixture.as_ref()?;
+        let skewness = self.short.by_skewness(tail, towards);
+        let strict = mixture.quantile(tail) + skewness;
+        let by_correlation =
+            if strict <= WIDE { strict } else { (mixture.quantile_of_shorter(tail) + skewness).max(WIDE) };
         let by_batches = self.long.by_student(tail) + self.long.by_skewness(tail, towards);
         Some(by_correlation.max(by_batches))
     }
