@@ -59,6 +59,14 @@ PRIOR, PRIOR_DEGREES = 0.03, 2
 NORMAL = 1.96
 
 
+#: The median seconds until the end of the first step, by script and start: of processes that were started, live ones left out.
+STARTS = {}
+
+
+def is_started(trial):
+    return "spent" in trial and not trial.get("is_live", False) and trial["outcome"] == "measured" and trial["trial"] > 1
+
+
 def search(gputune, python, script, start):
     """The rate of each config with its relative half width, and whether it was measured live."""
     folder, name, (batch, workers) = SCRIPTS[script]
@@ -74,6 +82,8 @@ def search(gputune, python, script, start):
         print("".join(line + "\n" for line in done.stderr.splitlines() if "process" in line), file=sys.stderr)
         with open(os.path.join(out, "out", "journal.jsonl"), encoding="utf-8") as file:
             trials = [json.loads(line) for line in file]
+    starts = [trial["spent"]["importing_s"] + trial["spent"]["starting_s"] for trial in trials if is_started(trial)]
+    STARTS[script, start] = statistics.median(starts)
     rates = {}
     for trial in trials:
         if trial.get("purpose") in ("baseline", "search") and trial["outcome"] == "measured":
@@ -134,6 +144,7 @@ def main():
         "| script | against fresh | live configs | agree | interval | median difference | largest |",
         "|---|---|--:|--:|--:|--:|--:|",
     ]
+    ended = []
     for script in options.only or SCRIPTS:
         starts = ("fresh", "auto", "warm", "fresh")
         fresh, live, warm, again = (search(gputune, python, script, start) for start in starts)
@@ -144,7 +155,11 @@ def main():
             agree = f"{agreed} of {count} | ± {width:.1%}"
             lines.append(f"| {script} | {name} | {are_live} | {agree} | {median:+.1%} | {largest:+.1%} |")
             print(lines[-1], file=sys.stderr, flush=True)
-    text = "\n".join(lines) + "\n"
+        cold, forked = STARTS[script, "fresh"], STARTS[script, "warm"]
+        starts = f"{cold:.2f} s fresh, {forked:.2f} s forked: 1/{cold / forked:.0f}"
+        ended.append(f"Until the end of the first step, {script}: {starts}.")
+        print(ended[-1], file=sys.stderr, flush=True)
+    text = "\n".join([*lines, "", *ended]) + "\n"
     if options.out:
         with open(options.out, "w", encoding="utf-8") as file:
             file.write("# Live, forked and fresh\n\n`python3 benches/live/run.py GPUTUNE PYTHON`, two cores without a GPU; ")
