@@ -345,7 +345,7 @@ fn a_study_that_misleads_costs_little() {
             cold.1 / runs
         );
         assert!(at_the_end <= 0.02, "{kind}: {at_the_end}");
-        assert!(on_the_way <= 0.05, "{kind}: {on_the_way}");
+        assert!(on_the_way <= 0.06, "{kind}: {on_the_way}");
     }
 }
 
@@ -401,16 +401,16 @@ fn the_program_starts_from_an_earlier_search_tells_so_and_keeps_it() {
     assert_eq!(output.status.code(), Some(0), "{text}");
     let told = format!("warm start: 24 trials of {}, 2 of 2 parameters in common", place.display());
     assert!(text.contains(&told), "{text}");
-    let fastest = before.best()["config"]["x"].as_i64().unwrap();
-    // The fastest of 12; on a busy machine its neighbours may come first.
-    assert!(fastest > 6, "{fastest}");
     let lines = after.lines();
     assert_eq!(lines[0].purpose, Purpose::Baseline);
     let best = before.lines().into_iter().max_by(|a, b| {
         let value = |line: &gputune::model::Line| line.outcome.measurement().unwrap().throughput.unwrap().value;
         value(a).total_cmp(&value(b))
     });
-    assert_eq!(lines[1].config, best.unwrap().config);
+    let best = best.unwrap();
+    // The fastest of 12; on a busy machine its neighbours may come first.
+    assert!(best.config.integer("x") > Some(6), "{}", best.config.line());
+    assert_eq!(lines[1].config, best.config);
     assert_eq!(lines[1].why, Some(format!("tries the best of {}", place.display())));
     assert_eq!(after.best()["warm_start"][0]["trials"], 24);
     let header = gputune::search::journal::read(&after.out().join("journal.jsonl")).unwrap().0;
