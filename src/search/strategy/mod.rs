@@ -53,7 +53,7 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// The last config that was tried, where some parameters change while a process trains and others need a new one.
-    fn last_in_process(&self) -> Option<&'a Config> {
+    pub(in crate::search::strategy) fn last_in_process(&self) -> Option<&'a Config> {
         let live = self.space.parameters().iter().filter(|parameter| parameter.is_live()).count();
         let matters = live > 0 && live < self.space.parameters().len();
         self.history.searched().last().filter(|_| matters).map(|trial| &trial.config)

@@ -27,7 +27,7 @@ impl Search<'_, '_> {
         let part = self.limits.measure_time.as_secs_f64() / f64::from(PART.get());
         let starts_quickly = spent.is_some_and(|spent| spent.importing_s + spent.starting_s <= part);
         // A baseline that cannot follow the last config in its process ends a process in which others could be measured.
-        let ended = trials.last().filter(|trial| trial.outcome.measurement().is_some_and(|run| run.is_live));
+        let ended = trials.last().filter(|trial| trial.outcome.partial_measurement().is_some_and(|run| run.is_live));
         let is_dear = ended.is_some_and(|trial| !self.space.may_follow(baseline, &trial.config));
         let every = if is_dear { 2 * EVERY } else { EVERY };
         is_measured(&trials[last]) && since >= every && starts_quickly

@@ -26,15 +26,21 @@ pub(super) fn step(
     judge: &Judge<'_>,
 ) -> Option<(Choice, &'static str)> {
     let is_likely = |choice: &Choice| choice.chance >= LIKELY;
+    let last = view.last_in_process();
+    let follows = |config: &Config| last.is_some_and(|last| view.space.may_follow(config, last));
+    // One is as good a try as another, so those that need no new process come first.
+    let of = |among: &[Chunk], counts: &dyn Fn(&Config) -> bool| {
+        let open = |config: &Config| view.is_open(config) && counts(config);
+        let following = judge.choose(among, |config| open(config) && follows(config)).filter(is_likely);
+        following.or_else(|| judge.choose(among, open).filter(is_likely))
+    };
     let near = || {
         let around = chunks(view.space, neighbours(view, known, best));
-        let choice = judge.choose(&around, |config| view.is_open(config)).filter(is_likely)?;
-        Some((choice, "a neighbour of the best"))
+        Some((of(&around, &|_| true)?, "a neighbour of the best"))
     };
     let never_tried = || {
         let is_new = has_new_setting(view, known);
-        let choice = judge.choose(candidates, |config| view.is_open(config) && is_new(config)).filter(is_likely)?;
-        Some((choice, "a setting that was never tried"))
+        Some((of(candidates, &is_new)?, "a setting that was never tried"))
     };
     let is_turn_of_near = known.trials.len().is_multiple_of(2);
     is_turn_of_near.then(near).flatten().or_else(never_tried)
