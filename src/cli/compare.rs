@@ -70,11 +70,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     let contenders = Contenders::read(&spec, &search, [&args.a, &args.b])?;
     diagnostic::print_left_out(&spec.left_out);
     let device = spec.device().map_err(|error| search::no_gpu(&error))?;
-    let out = args.out.clone().unwrap_or_else(|| {
-        let mut folder = folder::default_for(&args.config).into_os_string();
-        folder.push("-compare");
-        folder.into()
-    });
+    let out = args.out.clone().unwrap_or_else(|| folder::beside(&args.config, "-compare"));
     folder::prepare(&out)?;
     let out = paths::absolute(&out);
     if !args.quiet {

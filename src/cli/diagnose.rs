@@ -219,9 +219,7 @@ fn of_command(command: &[String]) -> Result<Subject, Failed> {
 fn default_folder(args: &Args) -> PathBuf {
     let script = || args.command.iter().find(|word| word.ends_with(".py")).or(args.command.first()).map(PathBuf::from);
     let named = args.config.clone().or_else(script).unwrap_or_else(|| PathBuf::from("job"));
-    let mut folder = folder::default_for(&named).into_os_string();
-    folder.push("-diagnose");
-    folder.into()
+    folder::beside(&named, "-diagnose")
 }
 
 /// Returns what to run next.

@@ -31,6 +31,13 @@ pub(super) fn default_for(spec: &Path) -> PathBuf {
     Path::new("gputune-out").join(spec.file_stem().unwrap_or(spec.as_os_str()))
 }
 
+/// Returns the default folder of another command for a spec: that of its search, with `-probe` or the like behind it.
+pub(super) fn beside(spec: &Path, suffix: &str) -> PathBuf {
+    let mut folder = default_for(spec).into_os_string();
+    folder.push(suffix);
+    folder.into()
+}
+
 /// Makes the folder, and checks that files can be made in it, before any probe has cost time.
 pub(super) fn prepare(folder: &Path) -> Result<(), Failed> {
     let failed = |error: io::Error| {

@@ -50,11 +50,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     diagnostic::print_left_out(&spec.left_out);
     let device = spec.device().map_err(|error| search::no_gpu(&error))?;
     let config = chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
-    let out = args.out.clone().unwrap_or_else(|| {
-        let mut folder = folder::default_for(&args.config).into_os_string();
-        folder.push("-probe");
-        folder.into()
-    });
+    let out = args.out.clone().unwrap_or_else(|| folder::beside(&args.config, "-probe"));
     folder::prepare(&out)?;
     let out = paths::absolute(&out);
     if !args.quiet {

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Config, Estimate, History, Objective, Outcome, Trial};
+use crate::probe::stats::NORMAL_95;
 use crate::search::noise::NoisePrior;
 
 /// The movement of a machine's speed during a search.
@@ -105,20 +106,16 @@ pub(crate) fn levelled<'h>(
 
 /// Takes a level out of a rate; an interval that there is grows by the level's own.
 fn shifted(rate: Estimate, level: f64, variance: f64) -> Estimate {
-    /// The two-sided 95 % quantile of the normal distribution.
-    const NORMAL: f64 = 1.96;
     let value = rate.value * (-level).exp();
     let Some(half) = rate.relative_half_width() else { return Estimate::point(value) };
-    let half = half.hypot(NORMAL * variance.sqrt());
+    let half = half.hypot(NORMAL_95 * variance.sqrt());
     Estimate::interval(value, value * (-half).exp(), value * half.exp())
 }
 
 /// Returns what a run of the baseline shows: its logarithm and the variance of that.
 fn seen(trial: &Trial, baseline: &Config, prior: NoisePrior) -> Option<(f64, f64)> {
-    /// Half the width of a 95 % interval in standard errors.
-    const NORMAL: f64 = 1.96;
     let run = trial.outcome.measurement().filter(|_| trial.config == *baseline)?.throughput?;
-    let error = run.relative_half_width().filter(|half| half.is_finite())? / NORMAL;
+    let error = run.relative_half_width().filter(|half| half.is_finite())? / NORMAL_95;
     (run.value > 0.0).then(|| (run.value.ln(), error * error + prior.deviation * prior.deviation))
 }
 

@@ -127,7 +127,7 @@ impl Study {
             .filter(|trial| seen.insert(&trial.config))
             .filter_map(|trial| self.rank(&history, &trial.config, objective, is_confirmed.then_some(&rounds)))
             .collect();
-        let scale = Scale::of(&ranked);
+        let scale = Scale::of(ranked.iter().flat_map(|entry| &entry.values).map(|value| value.value));
         for entry in &mut ranked {
             entry.place(scale);
         }

@@ -19,6 +19,7 @@ pub use bayes::{Parts, bayes_with};
 pub use earlier::{Earlier, EarlierError, EarlierStudy};
 
 use crate::model::{Config, History, Measurement, Memory, Objective, Precision, Space, Trial};
+use crate::probe::stats::NORMAL_95;
 use walls::Walls;
 
 /// The input of a strategy: everything that its answer may depend on.
@@ -123,10 +124,8 @@ impl<'a> View<'a> {
     /// Returns half the width, as a share, of the interval that another run of a config falls around what was measured; `None`
     /// where the measurement has no interval.
     pub(crate) fn half_width(&self, measurement: &Measurement) -> Option<f64> {
-        /// The two-sided 95 % quantile of the normal distribution.
-        const NORMAL: f64 = 1.96;
         let half = self.objective.estimate(measurement)?.relative_half_width()?;
-        Some(half.hypot(NORMAL * self.between_runs))
+        Some(half.hypot(NORMAL_95 * self.between_runs))
     }
 
     /// Returns the same view in which only those configs are open that differ from the start in nothing but the

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::repeatability::{NORMAL, prior_of};
+use super::repeatability::prior_of;
 use crate::model::{Config, Estimate, History, Objective, Trial};
-use crate::probe::stats;
+use crate::probe::stats::{self, NORMAL_95};
 use crate::search::noise::{NoisePrior, Run, RunNoise};
 
 /// The probability that a run of the best config is slower than the rate below which others are given up. With the error within
@@ -32,7 +32,7 @@ impl Known {
                 let estimate = objective.estimate(trial.outcome.measurement()?)?;
                 is_rate |= estimate.low.is_some();
                 let half = estimate.relative_half_width().filter(|half| half.is_finite());
-                Some(Run { value: estimate.value.ln(), error: half.unwrap_or(0.0) / NORMAL, round: None })
+                Some(Run { value: estimate.value.ln(), error: half.unwrap_or(0.0) / NORMAL_95, round: None })
             });
             let runs: Vec<Run> = runs.collect();
             if runs.is_empty() || runs.iter().any(|run| !run.value.is_finite()) {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Ranked, Scale, Study, TAIL};
 use crate::model::Estimate;
-use crate::probe::stats;
+use crate::probe::stats::{self, NORMAL_95};
 use crate::search::noise::{NoisePrior, Run, RunNoise};
 
 /// How far runs of one config are apart when each is started anew.
@@ -60,8 +60,8 @@ impl Ranked {
     /// Puts the trials on a scale, each with the error from its interval.
     pub(super) fn place(&mut self, scale: Scale) {
         let error = |estimate: &Estimate| match estimate.relative_half_width().filter(|half| half.is_finite()) {
-            Some(half) if scale == Scale::Ratio => half / NORMAL,
-            Some(half) => half * estimate.value.abs() / NORMAL,
+            Some(half) if scale == Scale::Ratio => half / NORMAL_95,
+            Some(half) => half * estimate.value.abs() / NORMAL_95,
             None => 0.0,
         };
         let run = |(estimate, round): (&Estimate, &Option<u32>)| Run {
@@ -76,9 +76,6 @@ impl Ranked {
         self.within_runs = total.map(|total| total.sqrt().recip());
     }
 }
-
-/// The two-sided 95 % quantile of the normal distribution: the half width of an interval in standard errors.
-pub(super) const NORMAL: f64 = 1.96;
 
 /// Returns what the runs of some configs say about noise.
 pub(super) fn noise_of(ranked: &[Ranked], of_rates: NoisePrior) -> RunNoise {

@@ -1,7 +1,5 @@
 //! The scale on which metrics are compared.
 
-use super::Ranked;
-
 /// The scale on which metrics are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
@@ -12,10 +10,9 @@ pub(super) enum Scale {
 }
 
 impl Scale {
-    /// Returns the scale that suits all entries.
-    pub(super) fn of(ranked: &[Ranked]) -> Self {
-        let all_positive = ranked.iter().flat_map(|entry| &entry.values).all(|value| value.value > 0.0);
-        if all_positive { Self::Ratio } else { Self::Difference }
+    /// Returns the scale that suits all values.
+    pub(super) fn of(mut values: impl Iterator<Item = f64>) -> Self {
+        if values.all(|value| value > 0.0) { Self::Ratio } else { Self::Difference }
     }
 
     pub(super) fn point(self, value: f64) -> f64 {

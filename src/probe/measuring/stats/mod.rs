@@ -17,6 +17,9 @@ pub use student::{normal_quantile, student_quantile};
 pub use throughput_interval::{MeanRate, Work};
 pub use warmup::warmup_length;
 
+/// The two-sided 95 % quantile of the normal distribution: half the width of a 95 % interval in standard errors.
+pub const NORMAL_95: f64 = 1.96;
+
 /// Returns the median; `None` without any number.
 pub fn median(numbers: &[f64]) -> Option<f64> {
     let mut sorted = numbers.to_vec();

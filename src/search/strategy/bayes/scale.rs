@@ -64,8 +64,6 @@ impl Scale {
 
     /// The variance of a value whose score has an interval of 95 % with this half width.
     pub(super) fn variance(&self, score: f64, relative_half_width: f64) -> f64 {
-        /// The two-sided 95 % quantile of the normal distribution.
-        const NORMAL: f64 = 1.96;
         /// The widest interval, as a logarithm, that is distinguished: a round number.
         const WIDEST: f64 = 3.0;
         let share = if relative_half_width.is_finite() { relative_half_width.min(WIDEST) } else { WIDEST };
@@ -73,7 +71,7 @@ impl Scale {
             Kind::Plain => share * score.abs(),
             Kind::Logarithm { .. } | Kind::Cost => share,
         };
-        let deviation = width / NORMAL / self.deviation;
+        let deviation = width / crate::probe::stats::NORMAL_95 / self.deviation;
         (deviation * deviation).min(100.0)
     }
 
