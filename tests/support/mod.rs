@@ -26,9 +26,23 @@ pub(crate) fn is_thorough() -> bool {
     is_thorough
 }
 
-/// The real binary.
+/// The real binary, under a name of its own: a build beside these tests, as the wheel's, takes Cargo's away for a moment.
 pub(crate) fn gputune() -> &'static str {
-    env!("CARGO_BIN_EXE_gputune")
+    static GPUTUNE: LazyLock<String> = LazyLock::new(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tested");
+        let (path, new) = (folder.join("gputune"), folder.join(format!("gputune.{}", std::process::id())));
+        fs::create_dir_all(&folder).unwrap();
+        fs::hard_link(env!("CARGO_BIN_EXE_gputune"), &new).unwrap();
+        fs::rename(&new, &path).unwrap();
+        let _ = fs::remove_file(new); // which stays where both are one file already
+        path.display().to_string()
+    });
+    &GPUTUNE
+}
+
+/// Cargo's folder of this profile.
+pub(crate) fn profile() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_gputune")).parent().unwrap()
 }
 
 /// The step that misbehaves on demand.
@@ -44,7 +58,7 @@ pub(crate) fn library(name: &str) -> PathBuf {
 
 /// The file of an example. `cargo test --test NAME` does not build examples, so it is built here.
 pub(crate) fn example(name: &str, file: &str) -> PathBuf {
-    let profile = Path::new(gputune()).parent().unwrap();
+    let profile = profile();
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet", "--offline", "--example", name, "--target-dir"]).arg(profile.parent().unwrap());
     if profile.ends_with("release") {

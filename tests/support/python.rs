@@ -71,7 +71,7 @@ pub(crate) fn python_with(modules: &[&str]) -> Option<Python> {
 
 fn path_with(modules: &[&str]) -> Option<PathBuf> {
     let named = std::env::var_os("GPUTUNE_TEST_PYTHON").map(PathBuf::from);
-    let made = Path::new(super::gputune()).ancestors().nth(2).map(|build| build.join("python/bin/python"));
+    let made = super::profile().parent().map(|build| build.join("python/bin/python"));
     let own = ["python3", "/usr/bin/python3"].map(PathBuf::from);
     let found = named.into_iter().chain(made).chain(own).find(|python| has(python, modules));
     if found.is_none() {

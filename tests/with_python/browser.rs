@@ -1,7 +1,7 @@
 //! `report.html` in a browser: real pages of kept searches, small, large, hostile and without a result, in headless Chromium.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use crate::support::kept;
+use crate::support::{gputune, kept};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,7 @@ use gputune::model::{Failure, Line, Memory, Objective, Outcome, Purpose};
 
 /// Writes the page of a kept search with the real binary.
 fn page(folder: &Path) -> PathBuf {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_gputune")).args(["report", "--format", "html"]).arg(folder).output().unwrap();
+    let output = Command::new(gputune()).args(["report", "--format", "html"]).arg(folder).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     folder.join("report.html").canonicalize().unwrap()
 }

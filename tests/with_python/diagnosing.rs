@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::python::python_with_new_torch;
+use crate::support::{self, python::python_with_new_torch};
 use assert_cmd::Command;
 
 fn gputune(folder: &Path) -> Command {
-    let mut command = Command::cargo_bin("gputune").unwrap();
+    let mut command = Command::new(support::gputune());
     command.current_dir(folder).env("COLUMNS", "80").timeout(std::time::Duration::from_secs(280));
     command
 }
