@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use std::ops::ControlFlow;
 
-use gputune::model::quantity;
-use gputune::probe::duel::{self, Duel, DuelEnd, Duelled, Side};
+use gputune::model::{Estimate, quantity};
+use gputune::probe::duel::{self, Duel, DuelEnd, Duelled, Side, Way};
 use gputune::probe::{CommandProber, Effort, Job, Limits, ProbeError, Prober, supervisor};
 use gputune::spec::Spec;
 
@@ -102,7 +102,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     } else {
         shown::text(&contenders, &duelled)
     };
-    if duelled.ratio.is_some() || args.json {
+    if ratio(&duelled).is_some() || args.json {
         stdout::print(&text)?;
     }
     result(&duelled, args, &out)
@@ -116,9 +116,11 @@ fn fight(
     stop: &AtomicBool,
     line: &mut Line,
 ) -> Result<Duelled, ProbeError> {
+    let jobs = [job(1, &contenders.a, limits), job(2, &contenders.b, limits)];
     let duel = Duel {
-        a: job(1, &contenders.a, limits),
-        b: job(2, &contenders.b, limits),
+        jobs: &jobs,
+        block: duel::BLOCK,
+        ways: Way::ALL,
         half_width: limits.precision,
         rounds: args.rounds,
         time: args.time,
@@ -145,12 +147,17 @@ fn job<'j>(number: u32, contender: &'j Contender, limits: &'j Limits) -> Job<'j>
     }
 }
 
+/// How many times as fast A is as B.
+fn ratio(duelled: &Duelled) -> Option<Estimate> {
+    duelled.ratio(Side::A, Side::B)
+}
+
 /// The exit code, or what to do where there is no ratio.
 fn result(duelled: &Duelled, args: &Args, out: &std::path::Path) -> super::Result {
     if duelled.end == DuelEnd::Interrupted {
         return Ok(Exit::Interrupted);
     }
-    for side in Side::BOTH {
+    for side in [Side::A, Side::B] {
         let failure = duelled.side(side).filter(|_| duelled.end == DuelEnd::Failed).and_then(|it| it.failure());
         let Some(failure) = failure else { continue };
         let number = if side == Side::A { 1 } else { 2 };
@@ -163,7 +170,7 @@ fn result(duelled: &Duelled, args: &Args, out: &std::path::Path) -> super::Resul
         .last_lines(failure.last_lines.clone())
         .hint(format!("its whole output is in {}", paths::relative(&log).display())));
     }
-    if duelled.ratio.is_none() {
+    if ratio(duelled).is_none() {
         let message = format!("not one round was complete within {}", quantity::show_seconds(args.time.as_secs_f64()));
         return Err(Failed::new(Exit::NothingFeasible, message).hint("give it longer with --time"));
     }

@@ -22,8 +22,8 @@ pub use event::{DeviceReadings, Event, Progress};
 pub use fact::{FACTS, Fact, Facts};
 pub use line::{Line, settings_of};
 pub use measurement::{
-    Estimate, FLOPS, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND, STEPS_PER_SECOND,
-    Timing,
+    Estimate, FLOPS, InTurn, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND,
+    STEPS_PER_SECOND, Timing,
 };
 pub(crate) use metric::Together;
 pub use metric::{GpuUse, METRICS, Metric, Reading, Readings, Source, Unit};

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::duel::{Duel, DuelWatch, Duelled};
+use super::duel::{Duel, DuelWatch, Duelled, Way};
 use super::idle::Idle;
 use super::sweep;
 use super::warm::{Imports, Told, Warm};
@@ -30,7 +30,7 @@ pub use demands::as_it_is_needs;
 use environment::KnownWords;
 use live::{Held, Live};
 use segments::Answer;
-use session::{ONLY, Opening, Session};
+use session::{Opening, Session};
 use starting::Process;
 pub use step::CommandStep;
 use verdict::Verdict;
@@ -44,6 +44,8 @@ pub struct CommandProber {
     idle: Option<Idle>,
     /// The words of commands that reached a step.
     known_words: KnownWords,
+    /// Whether the last step that was seen is one process, and waits when it is asked to.
+    obeys: Option<bool>,
     live: Live,
     warm: Warm,
     /// The protection of files that are not the probe's, once it has been found. It is dropped after the processes.
@@ -58,6 +60,7 @@ impl CommandProber {
             folder: folder.into(),
             idle: None,
             known_words: KnownWords::default(),
+            obeys: None,
             protection: None,
             warm: Warm::default(),
             live: Live::default(),
@@ -155,7 +158,11 @@ impl Prober for CommandProber {
     }
 
     fn duel(&mut self, duel: &Duel<'_>, watch: DuelWatch<'_>) -> Result<Option<Duelled>, ProbeError> {
-        self.run_duel(duel, watch).map(Some)
+        if duel.ways.contains(&Way::Processes) || self.cannot_hold().is_none() {
+            self.run_duel(duel, watch).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     fn remarks(&mut self) -> Vec<String> {
@@ -182,7 +189,7 @@ impl CommandProber {
         let mut session = Session::open(
             &self.step,
             (&self.folder, self.protection.as_ref()),
-            Opening { process, keeps, layer: ONLY },
+            Opening { process, keeps, place: 0 },
             job,
         )?;
         if let Some(idle_gpus) = idle_gpus {
@@ -195,6 +202,7 @@ impl CommandProber {
         }
         if session.heard.any_step() {
             self.known_words.learn(&session.words);
+            self.obeys = Some(session.obeys());
         }
         if let Some(blamed) = session.of_environment(&verdict, &self.known_words) {
             return blamed.map(|outcome| (outcome, None));

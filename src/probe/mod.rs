@@ -178,7 +178,7 @@ pub trait Prober {
     /// No config can be probed; the error says why.
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError>;
 
-    /// Compares two configs head to head, seconds apart; `None` where this prober cannot.
+    /// Compares configs head to head, seconds apart; `None` where this prober cannot, in none of the ways.
     ///
     /// `watch` is called as for a probe; when it answers `Break`, the duel ends with [`DuelEnd::Interrupted`].
     ///

@@ -65,11 +65,20 @@ pub struct Ranked {
     pub measurement: Measurement,
     /// The metric of each trial that counts.
     values: Vec<Estimate>,
-    /// The round of comparisons that each of these trials belongs to.
-    rounds: Vec<Option<u32>>,
+    /// Where each of these trials belongs.
+    places: Vec<Place>,
     /// The same numbers on the study's scale.
     runs: Vec<Run>,
     scale: Scale,
+}
+
+/// What a trial was measured beside.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Place {
+    /// The round of comparisons that it belongs to.
+    round: Option<u32>,
+    /// Its error against the others of the round, as a share, where they were measured in turn.
+    in_turn: Option<f64>,
 }
 
 /// The result: one config, and what it is compared with.
@@ -178,11 +187,13 @@ impl Study {
             if rounds.is_some() { trials.iter().filter(is_confirmation).collect() } else { Vec::new() };
         // The leaders were chosen because of their first measurement, so it is biased in their favour.
         let counted = if confirmations.is_empty() { trials.iter().collect() } else { confirmations.clone() };
-        let (values, rounds): (Vec<Estimate>, Vec<Option<u32>>) = counted
+        let (values, places): (Vec<Estimate>, Vec<Place>) = counted
             .iter()
             .filter_map(|trial| {
-                let value = objective.estimate(trial.outcome.measurement()?)?;
-                Some((value, rounds.and_then(|rounds| rounds.get(&trial.number)).copied()))
+                let measurement = trial.outcome.measurement()?;
+                let round = rounds.and_then(|rounds| rounds.get(&trial.number)).copied();
+                let in_turn = measurement.in_turn.map(|in_turn| in_turn.error);
+                Some((objective.estimate(measurement)?, Place { round, in_turn }))
             })
             .unzip();
         Some(Ranked {
@@ -190,9 +201,9 @@ impl Study {
             estimate: *values.first()?,
             within_runs: None,
             confirmations: confirmations.len(),
-            measurement: trials.last()?.outcome.measurement()?.clone(),
+            measurement: measurement_of(&trials)?,
             values,
-            rounds,
+            places,
             runs: Vec::new(),
             scale: Scale::Difference,
         })
@@ -323,4 +334,15 @@ const TAIL: f64 = 0.025;
 fn costs(name: &str) -> bool {
     const COSTLY: &[&str] = &["batch", "buffer", "prefetch", "process", "queue", "thread", "worker"];
     COSTLY.iter().any(|word| name.contains(word))
+}
+
+/// Returns the last measurement. Memory, and what the machine did, come from the last run that had it to itself.
+fn measurement_of(trials: &[&Trial]) -> Option<Measurement> {
+    let measurement = |trial: &&Trial| trial.outcome.measurement().cloned();
+    let last = trials.last().and_then(measurement)?;
+    let own = trials.iter().rev().filter_map(measurement).find(|measurement| measurement.in_turn.is_none());
+    Some(match own {
+        Some(own) if last.in_turn.is_some() => Measurement { memory: own.memory, machine: own.machine, ..last },
+        _ => last,
+    })
 }

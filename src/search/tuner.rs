@@ -3,6 +3,7 @@
 mod checks;
 mod confirm;
 mod gain;
+mod in_turn;
 mod reference;
 mod retries;
 mod search;
@@ -331,6 +332,7 @@ impl<'p> Tuner<'p> {
             begin,
             earlier,
             open: seen::Open::default(),
+            can_take_turns: true,
             confirmation: Round::Usual,
             put_back: retries::PutBack::default(),
             last_number,

@@ -68,7 +68,7 @@ fn a_person_reads_the_ratio_and_how_it_was_measured() {
     assert!(lines[0].starts_with("A         pause=4000 samples=8  "), "{text}");
     assert!(lines[1].starts_with("B         pause=4000 samples=16  "), "{text}");
     assert!(lines[2].starts_with("result    A is 0.") && lines[2].contains(") as fast as B: "), "{text}");
-    assert!(lines[3].starts_with("measured  two processes in turn: 8 blocks in 2 rounds, "), "{text}");
+    assert!(lines[3].starts_with("measured  processes in turn: 8 blocks in 2 rounds, "), "{text}");
     assert!(stderr(&output).contains("A warms up"), "{}", stderr(&output));
 }
 
@@ -107,7 +107,7 @@ fn who_does_not_wait_is_compared_by_processes_in_turn() {
     assert!((1.5..2.5).contains(&number(&report["ratio"]["value"])), "{}", report["ratio"]);
     let text = stderr(&output);
     assert!(
-        text.contains("not as two processes in turn: A does not wait between two steps when it is asked to"),
+        text.contains("not as processes in turn: A does not wait between two steps when it is asked to"),
         "{text}"
     );
     assert!(text.contains("not as one process that switched: what differs needs a process of its own"), "{text}");
@@ -208,8 +208,35 @@ fn on_a_terminal_one_line_tells_what_it_does() {
     let search = Search::of(&[STEP], SPACE);
     let mut terminal = Terminal::run(&compare(&search, &["pause=2000", "pause=4000", "--rounds", "2"]), 100, 24);
     terminal.wait_for("A warms up");
-    terminal.wait_for("measures B, two processes in turn, 1 round: A is ");
+    terminal.wait_for("measures B, processes in turn, 1 round: A is ");
     assert_eq!(terminal.end().code(), Some(0), "{}", terminal.text());
     let text = terminal.text();
     assert!(text.contains("result    A is ") && !text.contains("measures"), "the line is gone: {text}");
+}
+
+#[test]
+fn the_leaders_of_a_search_are_confirmed_in_turn() {
+    let more = format!("{SPACE}[limits]\nmeasure_time = \"2s\"\n[search]\nstrategy = \"grid\"\n");
+    let search = Search::of(&[STEP], &more);
+    let output = search.run();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let journal = fs::read_to_string(search.out().join("journal.jsonl")).unwrap();
+    let trials = journal.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let confirmed: Vec<_> = trials.filter(|trial| trial["purpose"] == "confirm").collect();
+    let leaders = confirmed.len() / 2;
+    assert!(leaders >= 2 && confirmed.len() == 2 * leaders, "{journal}");
+    for round in confirmed.chunks(leaders) {
+        let mut configs: Vec<String> = round.iter().map(|trial| trial["config"].to_string()).collect();
+        configs.dedup();
+        assert_eq!(configs.len(), leaders, "each once: {configs:?}");
+        for trial in round {
+            assert_eq!(trial["in_turn"]["first"], round[0]["trial"], "{trial}");
+            assert!(number(&trial["in_turn"]["error"]) < 0.1, "{trial}");
+        }
+    }
+    // Their differences are known, so the fastest is found for certain.
+    let best: serde_json::Value = serde_json::from_slice(&fs::read(search.out().join("best.json")).unwrap()).unwrap();
+    assert_eq!(best["config"], serde_json::json!({ "pause": 2000, "samples": 16 }), "{best}");
+    assert_eq!(best["verdict"], "faster", "{best}");
+    search.assert_no_survivors();
 }

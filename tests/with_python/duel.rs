@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use gputune::model::{Config, Settings, Walk};
-use gputune::probe::duel::{Duel, DuelEnd, Side, Way};
+use gputune::probe::duel::{self, Duel, DuelEnd, Side, Way};
 use gputune::probe::{CommandProber, Effort, Job, Prober};
 use gputune::spec::Spec;
 
@@ -121,10 +121,12 @@ fn both_are_forked_where_forks_measure_the_same() {
         let outcome = prober.probe(&job(at), &mut |_| ControlFlow::Continue(())).unwrap();
         assert!(outcome.measurement().is_some(), "{outcome:?}");
     }
-    let duel = Duel { a: job(1), b: job(2), half_width: 0.02, rounds: 1, time: Duration::from_secs(300) };
+    let jobs = [job(1), job(2), job(0)];
+    let time = Duration::from_secs(300);
+    let duel = Duel { jobs: &jobs, half_width: 0.02, rounds: 1, time, block: duel::BLOCK, ways: Way::ALL };
     let duelled = prober.duel(&duel, &mut |_| ControlFlow::Continue(())).unwrap().unwrap();
     assert_eq!((duelled.way, duelled.end, duelled.rounds), (Way::InTurn, DuelEnd::AllRounds, 1), "{duelled:?}");
-    for side in Side::BOTH {
+    for side in Side::first(3) {
         assert!(duelled.side(side).unwrap().measurement().unwrap().is_forked, "{side}");
     }
     // The prober goes on as before.

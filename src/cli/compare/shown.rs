@@ -104,7 +104,7 @@ pub(super) fn text(contenders: &Contenders, duelled: &Duelled) -> String {
         });
         let _ = writeln!(text, "{side}         {settings}{}", rate.unwrap_or_default());
     }
-    if let Some(ratio) = duelled.ratio {
+    if let Some(ratio) = super::ratio(duelled) {
         let _ = writeln!(text, "result    A is {} as fast as B: {}", shown_ratio(ratio), verdict(duelled, ratio));
     }
     let seconds = duelled.elapsed.as_secs_f64();
@@ -185,7 +185,7 @@ pub(super) fn json<'r>(contenders: &'r Contenders, duelled: &'r Duelled, device:
         format: 1,
         a: one(&contenders.a, Side::A),
         b: one(&contenders.b, Side::B),
-        ratio: duelled.ratio,
+        ratio: super::ratio(duelled),
         faster: duelled.faster(),
         way: duelled.way,
         ended_because: duelled.end,

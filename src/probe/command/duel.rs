@@ -1,4 +1,4 @@
-//! Runs a duel: two processes in turn, else one that switches, else processes one after the other.
+//! Runs a duel: processes in turn, else one that switches, else processes one after the other.
 
 mod bout;
 mod in_turn;
@@ -21,18 +21,18 @@ enum Tried {
 }
 
 impl CommandProber {
-    /// Compares two configs in the best way that can be had. A failure counts only in a process that has the machine to itself.
+    /// Compares configs in the best way that can be had. A failure counts only in a process that has the machine to itself.
     pub(super) fn run_duel(&mut self, duel: &Duel<'_>, watch: DuelWatch<'_>) -> Result<Duelled, ProbeError> {
-        for side in Side::BOTH {
+        for side in duel.sides() {
             if let Some(reason) = self.refusal(duel.job(side)) {
-                return Ok(Duelled::failed(side, Outcome::Rejected(Failure::new(reason))));
+                return Ok(Duelled::failed(side, duel.jobs.len(), Outcome::Rejected(Failure::new(reason))));
             }
         }
         self.protect()?;
         // It ends the process that waits for another config, if there is one.
         self.live.held = None;
         let mut bout = Bout::new(duel, watch);
-        for way in [Way::InTurn, Way::Switched, Way::Processes] {
+        for &way in duel.ways {
             bout.begin(way);
             let tried = match way {
                 Way::InTurn => self.duel_in_turn(&mut bout)?,
@@ -48,14 +48,16 @@ impl CommandProber {
     }
 
     /// Why no process of this step can be held between two steps, as far as is known before one is started.
-    fn cannot_hold(&self) -> Option<String> {
-        matches!(self.step.rate, Rate::Pattern { .. })
-            .then(|| "a rate that the script prints may be a mean over the time in which it was held".to_owned())
+    pub(super) fn cannot_hold(&self) -> Option<String> {
+        if matches!(self.step.rate, Rate::Pattern { .. }) {
+            return Some("a rate that the script prints may be a mean over the time in which it was held".to_owned());
+        }
+        (self.obeys == Some(false)).then(|| "it is several processes, or does not know orders".to_owned())
     }
 
     /// Waits until the machine is as it was, and begins to watch it; `None` where the caller does not want to wait.
     fn settle_for(&mut self, bout: &mut Bout<'_, '_>) -> Result<Option<()>, ProbeError> {
-        let visible = self.visible(&bout.duel.a);
+        let visible = self.visible(bout.duel.job(Side::A));
         if self.settle(&visible, &mut bout.watch(Side::A))?.is_break() {
             return Ok(None);
         }

@@ -46,9 +46,14 @@ impl Session {
         Ok((verdict, ended, is_held))
     }
 
-    /// Whether it can be given another config: it understands the orders, and is one process.
+    /// Whether it can be given another config: it understands the orders, and has not ended.
     pub(super) fn can_go_on(&self) -> bool {
-        self.heard.version >= VERSION && self.heard.ranks.count() == 1 && self.heard.ending.is_none()
+        self.obeys() && self.heard.ending.is_none()
+    }
+
+    /// Whether it understands the orders, and is one process.
+    pub(super) fn obeys(&self) -> bool {
+        self.heard.version >= VERSION && self.heard.ranks.count() == 1
     }
 
     /// Has the process wait at the end of its step; all steps before that are known then.

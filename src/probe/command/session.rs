@@ -26,7 +26,7 @@ use super::super::shared_watch::SharedWatch;
 use super::super::supervisor::{Care, Supervised};
 use super::super::timeline::Timeline;
 use super::super::trackers;
-use super::super::writes::{ProbeScratch, Protection};
+use super::super::writes::{ProbeScratch, Protection, layer_name};
 use super::starting::Process;
 use super::surroundings::{environment, rendered_folder, write_rendered, writes_of};
 use super::verdict::Verdict;
@@ -59,12 +59,9 @@ pub(super) struct Opening<'w> {
     pub(super) process: Process<'w>,
     /// Whether it may be held, and given other settings.
     pub(super) keeps: bool,
-    /// The name of the layer that takes its writes: no two sessions that are open have the same.
-    pub(super) layer: &'static str,
+    /// Its place among the sessions that are open at once, counted from 0: each has a layer of its own for its writes.
+    pub(super) place: usize,
 }
-
-/// The layer of a session that is the only one.
-pub(super) const ONLY: &str = "probe";
 
 /// A process that trains, with what it has told since it has its config.
 pub(super) struct Session {
@@ -107,7 +104,7 @@ impl Session {
     pub(super) fn open(
         step: &Arc<CommandStep>,
         (folder, protection): (&Path, Option<&Protection>),
-        Opening { process, keeps, layer }: Opening<'_>,
+        Opening { process, keeps, place }: Opening<'_>,
         job: &Job<'_>,
     ) -> Result<Self, ProbeError> {
         let (sender, messages) = sync_channel(1024);
@@ -127,7 +124,7 @@ impl Session {
         let asks = Asks { imports: process.tells_imports(), live: keeps };
         let mut env = variables(step, rendered.env, job, (scratch.path(), &socket_path), asks)?;
         let own: Vec<PathBuf> = [scratch.path()].into_iter().chain(own_dir).map(Path::to_owned).collect();
-        let writes = writes_of(protection, (layer, &own), &mut env)?;
+        let writes = writes_of(protection, (&layer_name(place), &own), &mut env)?;
 
         let (output, writer) = read_output(step, job, &log, sender)?;
         let grace_ms = u64::try_from(job.limits.grace_time.as_millis()).unwrap_or(u64::MAX);

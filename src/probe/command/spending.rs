@@ -1,6 +1,6 @@
 //! Tells what the wall time of a probe went into.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Effort, Job, Session};
 use crate::model::{Outcome, Spent, fact::IMPORT_SECONDS};
@@ -24,6 +24,13 @@ impl Session {
 }
 
 impl Times {
+    /// The same of a session that only ever was measured in turn with others, whose time is not in it.
+    pub(super) fn in_turn(session: &Session, measured: Duration) -> Self {
+        let first_step = session.heard.first_step;
+        let ended = first_step.unwrap_or(session.begin) + measured;
+        Self { begin: session.begin, first_step, ended, over: ended, is_forked: session.is_forked }
+    }
+
     /// Adds it to the measurement, if there is one with steps.
     pub(super) fn tell(&self, outcome: &mut Outcome) {
         let (Outcome::Measured(measurement) | Outcome::Pruned(measurement)) = outcome else { return };

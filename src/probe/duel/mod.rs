@@ -1,7 +1,7 @@
-//! Two configs head to head: measured in turn within seconds, and compared as a difference.
+//! Configs head to head: measured in turn within seconds, and compared as differences.
 //!
 //! A machine that slows down by 8 % within a minute slows both; what differs between neighbouring blocks of their steps is the
-//! configs. [`Duel`] says what is asked, [`Duelled`] what came of it, and `statistics` turns blocks into a ratio.
+//! configs. [`Duel`] says what is asked, [`Duelled`] what came of it, and `statistics` turns blocks into ratios.
 //! [`Prober::duel`](super::Prober::duel) runs one.
 
 mod statistics;
@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use super::Job;
 use crate::model::{Estimate, Outcome, Progress};
-pub(super) use statistics::precise;
-pub use statistics::{FEWEST_ROUNDS, log_ratios, ratio};
+pub use statistics::FEWEST_ROUNDS;
+pub(super) use statistics::Levels;
 
 /// How many rounds a duel has where nobody says otherwise.
 ///
@@ -23,82 +23,104 @@ pub use statistics::{FEWEST_ROUNDS, log_ratios, ratio};
 /// (Student's t of 5 degrees of freedom: ±1.05 standard deviations).
 pub const ROUNDS: u32 = 6;
 
-/// Two configs to be compared, and how long that may take.
+/// How long the steps of a block take that count, where nobody says otherwise: short against what makes a machine slower for
+/// a while, and long against a switch, which takes some milliseconds.
+pub const BLOCK: Duration = Duration::from_secs(1);
+
+/// Configs to be compared, and how long that may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Duel<'a> {
-    /// The config whose speed is given as a multiple of the other's.
-    pub a: Job<'a>,
-    /// The other.
-    pub b: Job<'a>,
-    /// Half the width of the ratio's interval, as a share, at which the duel ends early: that of a tie.
+    /// The configs, two or more; the speed of the first is compared with those of the others.
+    pub jobs: &'a [Job<'a>],
+    /// Half the width of the ratios' intervals, as a share, at which the duel ends early: that of a tie.
     pub half_width: f64,
-    /// The most rounds; [`ROUNDS`] usually. A round is four blocks in the order A, B, B, A, or one process of each.
+    /// The most rounds; [`ROUNDS`] usually. A round is two blocks of each in the order A, B, B, A, or one process of each.
     pub rounds: u32,
+    /// How long the steps of a block take that count; [`BLOCK`] usually.
+    pub block: Duration,
     /// Wall time after which no block and no process is begun.
     pub time: Duration,
+    /// The ways that may be taken, the best first; [`Way::ALL`] usually. Where none of them can be had, it
+    /// [fails](DuelEnd::Failed).
+    pub ways: &'a [Way],
 }
 
 impl<'a> Duel<'a> {
     /// The job of a side.
     pub fn job(&self, side: Side) -> &Job<'a> {
-        match side {
-            Side::A => &self.a,
-            Side::B => &self.b,
-        }
+        &self.jobs[side.place()]
+    }
+
+    /// The sides, in their order.
+    pub fn sides(&self) -> impl DoubleEndedIterator<Item = Side> + use<> {
+        Side::first(self.jobs.len())
     }
 }
 
-/// One of the two configs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Side {
-    /// The first.
-    A,
-    /// The second.
-    B,
-}
+/// One of the configs that are compared, by its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Side(usize);
 
 impl Side {
-    /// Both.
-    pub const BOTH: [Self; 2] = [Self::A, Self::B];
+    /// The first.
+    pub const A: Self = Self(0);
+    /// The second.
+    pub const B: Self = Self(1);
 
-    /// Whose turn it is, counted from 0: A, B, B, A, and so on. A drift that is linear over four turns slows both by the same.
-    pub fn of_turn(turn: usize) -> Self {
-        if matches!(turn % 4, 0 | 3) { Self::A } else { Self::B }
+    /// The first so many.
+    pub fn first(count: usize) -> impl DoubleEndedIterator<Item = Self> {
+        (0..count).map(Self)
     }
 
-    /// Its place in an array of both.
+    /// Whose turn it is among so many, counted from 0: A, B, B, A, and so on. A drift that is linear over a round slows all by the
+    /// same.
+    pub fn of_turn(turn: usize, count: usize) -> Self {
+        let at = turn % (2 * count);
+        Self(if at < count { at } else { 2 * count - 1 - at })
+    }
+
+    /// Its place, counted from 0.
     pub fn place(self) -> usize {
-        usize::from(self == Self::B)
+        self.0
     }
 }
 
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::A => "A",
-            Self::B => "B",
-        })
+        match u8::try_from(self.0) {
+            Ok(place @ 0..26) => write!(f, "{}", char::from(b'A' + place)),
+            _ => write!(f, "#{}", self.0 + 1),
+        }
     }
 }
 
-/// How two configs were measured in turn.
+impl Serialize for Side {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// How configs were measured in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// Two processes stay; one trains, the other is stopped.
+    /// A process of each stays; one trains, the others are stopped.
     InTurn,
-    /// One process stays, and gets the settings of either.
+    /// One process stays, and gets the settings of each.
     Switched,
     /// Each turn is a process of its own.
     Processes,
 }
 
 impl Way {
-    /// Blocks in a round: where a turn is a process of its own, four would take minutes.
-    pub fn turns(self) -> usize {
+    /// All, the best first.
+    pub const ALL: &[Self] = &[Self::InTurn, Self::Switched, Self::Processes];
+
+    /// Blocks in a round of so many configs: two of each; where a turn is a process of its own, that would take minutes.
+    pub fn turns(self, sides: usize) -> usize {
         match self {
-            Self::InTurn | Self::Switched => 4,
-            Self::Processes => 2,
+            Self::InTurn | Self::Switched => 2 * sides,
+            Self::Processes => sides,
         }
     }
 }
@@ -106,7 +128,7 @@ impl Way {
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::InTurn => "two processes in turn",
+            Self::InTurn => "processes in turn",
             Self::Switched => "one process that switched",
             Self::Processes => "process rounds",
         })
@@ -151,12 +173,9 @@ pub enum DuelEnd {
 /// What came of a duel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Duelled {
-    /// How many times as fast A is as B, with its 95 % interval; `None` where not even one round is complete. Without an interval
-    /// where only one is.
-    pub ratio: Option<Estimate>,
     /// What each side came to on its own: measured in its blocks, or by its last process. `None` for a side that had no turn. Where
-    /// both were open on a GPU they have no figures of memory, since each counts the other's.
-    pub sides: [Option<Outcome>; 2],
+    /// several were open on a GPU they have no figures of memory, since each counts the others'.
+    pub sides: Vec<Option<Outcome>>,
     /// How they were measured.
     pub way: Way,
     /// The blocks, in their order.
@@ -171,15 +190,15 @@ pub struct Duelled {
     pub disturbances: Vec<String>,
     /// Wall time of the whole duel.
     pub elapsed: Duration,
+    pub(super) levels: Levels,
 }
 
 impl Duelled {
-    /// A duel in which a side cannot be measured at all.
-    pub(super) fn failed(side: Side, outcome: Outcome) -> Self {
-        let mut sides = [None, None];
+    /// A duel of so many in which one cannot be measured at all.
+    pub(super) fn failed(side: Side, count: usize, outcome: Outcome) -> Self {
+        let mut sides = vec![None; count];
         sides[side.place()] = Some(outcome);
         Self {
-            ratio: None,
             sides,
             way: Way::Processes,
             blocks: Vec::new(),
@@ -188,17 +207,29 @@ impl Duelled {
             fallbacks: Vec::new(),
             disturbances: Vec::new(),
             elapsed: Duration::ZERO,
+            levels: Levels::default(),
         }
     }
 
     /// The outcome of a side, if it had a turn.
     pub fn side(&self, side: Side) -> Option<&Outcome> {
-        self.sides[side.place()].as_ref()
+        self.sides.get(side.place())?.as_ref()
     }
 
-    /// The faster side, where the interval leaves no doubt.
+    /// How many times as fast one side is as another, with its 95 % interval; `None` where not even one round is complete. Without
+    /// an interval where only one is.
+    pub fn ratio(&self, of: Side, to: Side) -> Option<Estimate> {
+        self.levels.ratio(of, to)
+    }
+
+    /// The standard error of a side's speed against the mean of all, as a share; `None` before two rounds are complete.
+    pub fn error(&self, side: Side) -> Option<f64> {
+        self.levels.error(side)
+    }
+
+    /// The faster of the first two, where the interval leaves no doubt.
     pub fn faster(&self) -> Option<Side> {
-        let ratio = self.ratio?;
+        let ratio = self.ratio(Side::A, Side::B)?;
         match (ratio.low?, ratio.high?) {
             (low, _) if low > 1.0 => Some(Side::A),
             (_, high) if high < 1.0 => Some(Side::B),
@@ -231,7 +262,7 @@ pub struct DuelProgress<'p> {
     pub side: Side,
     /// Complete rounds.
     pub rounds: u32,
-    /// The ratio so far.
+    /// How many times as fast the first is as the second, so far.
     pub ratio: Option<Estimate>,
     /// Why a better way could not be had, a line each.
     pub fallbacks: &'p [String],
@@ -249,19 +280,20 @@ mod tests {
 
     #[test]
     fn turns_are_in_an_order_that_a_drift_does_not_favour() {
-        let order: String = (0..8).map(|turn| Side::of_turn(turn).to_string()).collect();
-        assert_eq!(order, "ABBAABBA");
+        let order = |count| -> String { (0..4 * count).map(|turn| Side::of_turn(turn, count).to_string()).collect() };
+        assert_eq!((order(2).as_str(), order(3).as_str()), ("ABBAABBA", "ABCCBAABCCBA"));
     }
 
     #[test]
     fn one_is_faster_only_where_the_interval_leaves_no_doubt() {
-        let of = |ratio| {
+        let of = |logs: &[f64]| {
             let rejected = Outcome::Rejected(Failure::new("not in the table"));
-            Duelled { ratio, ..Duelled::failed(Side::A, rejected) }.faster()
+            let levels = Levels::of_rounds(logs.iter().map(|log| vec![*log, 0.0]).collect());
+            Duelled { levels, ..Duelled::failed(Side::A, 2, rejected) }.faster()
         };
-        assert_eq!(of(Some(Estimate::interval(1.05, 1.01, 1.09))), Some(Side::A));
-        assert_eq!(of(Some(Estimate::interval(0.95, 0.91, 0.99))), Some(Side::B));
-        assert_eq!(of(Some(Estimate::interval(1.01, 0.99, 1.03))), None);
-        assert_eq!((of(Some(Estimate::point(2.0))), of(None)), (None, None));
+        assert_eq!(of(&[0.05, 0.04, 0.06]), Some(Side::A));
+        assert_eq!(of(&[-0.05, -0.04, -0.06]), Some(Side::B));
+        assert_eq!(of(&[0.05, -0.04, 0.03]), None);
+        assert_eq!((of(&[2.0]), of(&[])), (None, None));
     }
 }

@@ -1,4 +1,4 @@
-//! The ratio of two configs' speeds from blocks of their steps in turn.
+//! The ratios of configs' speeds from blocks of their steps in turn.
 //!
 //! The unit is the round. Of four blocks in the order A, B, B, A the difference of both means of the rates' logarithms is free of
 //! any drift that is linear over the round, and what remains of another drift differs from round to round, so it is in the
@@ -7,56 +7,112 @@
 
 use super::{Block, Side, Way};
 use crate::model::Estimate;
-use crate::probe::stats::{mean, student_quantile};
+use crate::probe::stats::{NORMAL_95, mean, student_quantile};
 
 /// The fewest rounds after which a narrow interval ends a duel: with fewer, t intervals are narrow by chance too often (two degrees of
 /// freedom), and somebody else's burst of a few seconds is in none of them, or in all.
 pub const FEWEST_ROUNDS: usize = 4;
 
-/// Returns ln(A / B) of each complete round.
-pub fn log_ratios(blocks: &[Block], way: Way) -> Vec<f64> {
-    let of_round = |round: &[Block]| {
-        let level = |side: Side| {
-            let rates: Vec<f64> =
-                round.iter().filter(|block| block.side == side).map(|block| block.rate.ln()).collect();
-            mean(&rates)
+/// The error that is left outside of an interval of 95 %, at either end.
+const TAIL: f64 = 0.025;
+
+/// The speed of each side in each complete round: the mean of the logarithms of its blocks' rates.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::probe) struct Levels {
+    rounds: Vec<Vec<f64>>,
+    /// The probability that is left out at either end of an interval.
+    tail: f64,
+}
+
+impl Default for Levels {
+    fn default() -> Self {
+        Self::of_rounds(Vec::new())
+    }
+}
+
+impl Levels {
+    /// Reads the blocks of so many sides.
+    pub(in crate::probe) fn of(blocks: &[Block], way: Way, sides: usize) -> Self {
+        let level = |round: &[Block], side: Side| {
+            let rates = round.iter().filter(|block| block.side == side).map(|block| block.rate.ln());
+            mean(&rates.collect::<Vec<f64>>()).filter(|level| level.is_finite())
         };
-        Some(level(Side::A)? - level(Side::B)?).filter(|ratio| ratio.is_finite())
-    };
-    blocks.chunks_exact(way.turns()).filter_map(of_round).collect()
+        let of_round = |round| Side::first(sides).map(|side| level(round, side)).collect::<Option<Vec<f64>>>();
+        Self::of_rounds(blocks.chunks_exact(way.turns(sides)).filter_map(of_round).collect())
+    }
+
+    pub(super) fn of_rounds(rounds: Vec<Vec<f64>>) -> Self {
+        Self { rounds, tail: TAIL }
+    }
+
+    /// Complete rounds.
+    pub(in crate::probe) fn rounds(&self) -> usize {
+        self.rounds.len()
+    }
+
+    /// Returns how many times as fast one is as another, with its 95 % interval where there are two rounds.
+    pub(in crate::probe) fn ratio(&self, of: Side, to: Side) -> Option<Estimate> {
+        interval(&self.differences(|round| round[of.place()] - round[to.place()]), self.tail)
+    }
+
+    /// Returns the standard error of a side's speed against the mean of all, as a share: what a 95 % interval of its
+    /// distance from that mean would be if all were as uncertain, over 1.96. So the squares of two sides' errors add up to
+    /// that of their difference.
+    pub(in crate::probe) fn error(&self, side: Side) -> Option<f64> {
+        let of_mean = |round: &[f64]| round[side.place()] - mean(round).unwrap_or(0.0);
+        let (_, half) = middle_and_half(&self.differences(of_mean), self.tail)?;
+        #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+        let sides = self.rounds.first()?.len() as f64;
+        // The mean has the side's own error in it, which makes the distance from it more certain.
+        Some(half? / NORMAL_95 * (sides / (sides - 1.0)).sqrt())
+    }
+
+    /// Returns the same with the intervals that count if the duel ends early, where those of all others against the first
+    /// are then narrow enough.
+    ///
+    /// The more often an interval is looked at, the more often it is narrow by chance, and then it misses the truth. So one
+    /// that ends a duel is a repeated confidence interval (Jennison and Turnbull, "Interim analyses: the repeated confidence
+    /// interval approach", JRSS B 51(3), 1989), in which all looks before the last of so many `rounds` share the error: of
+    /// 97.5 % where there are two. With it at least 94 % cover the truth whatever width is asked for, as the simulation below
+    /// shows.
+    pub(in crate::probe) fn precise(&self, half_width: f64, rounds: u32) -> Option<Self> {
+        let looks = (rounds as usize).saturating_sub(FEWEST_ROUNDS).max(2);
+        #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+        let early = Self { rounds: self.rounds.clone(), tail: TAIL / looks as f64 };
+        let is_narrow = |other: Side| {
+            let half = early.ratio(other, Side::A).and_then(|ratio| ratio.relative_half_width());
+            half.is_some_and(|half| half <= half_width)
+        };
+        let sides = self.rounds.first().map_or(0, Vec::len);
+        let is_precise = self.rounds.len() >= FEWEST_ROUNDS && Side::first(sides).skip(1).all(is_narrow);
+        is_precise.then_some(early)
+    }
+
+    fn differences(&self, difference: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+        self.rounds.iter().map(|round| difference(round)).collect()
+    }
 }
 
-/// Returns the ratio from those of the rounds, with its 95 % interval where there are two.
-pub fn ratio(logs: &[f64]) -> Option<Estimate> {
-    interval(logs, 0.025)
-}
-
-/// The ratio, with an interval beyond either end of which this share lies.
+/// The ratio from the logarithms of the rounds', with an interval beyond either end of which this share lies.
 fn interval(logs: &[f64], tail: f64) -> Option<Estimate> {
-    let middle = mean(logs)?;
-    let degrees = logs.len() - 1;
+    let (middle, half) = middle_and_half(logs, tail)?;
+    Some(match half {
+        None => Estimate::point(middle.exp()),
+        Some(half) => Estimate::interval(middle.exp(), (middle - half).exp(), (middle + half).exp()),
+    })
+}
+
+/// The mean, and half of its interval where there are two values.
+fn middle_and_half(values: &[f64], tail: f64) -> Option<(f64, Option<f64>)> {
+    let middle = mean(values)?;
+    let degrees = values.len() - 1;
     if degrees == 0 {
-        return Some(Estimate::point(middle.exp()));
+        return Some((middle, None));
     }
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    let (count, free) = (logs.len() as f64, degrees as f64);
-    let variance = logs.iter().map(|log| (log - middle).powi(2)).sum::<f64>() / free;
-    let half = student_quantile(degrees, tail) * (variance / count).sqrt();
-    Some(Estimate::interval(middle.exp(), (middle - half).exp(), (middle + half).exp()))
-}
-
-/// Returns the ratio with its interval if that is narrow enough to end the duel early.
-///
-/// The more often an interval is looked at, the more often it is narrow by chance, and then it misses the truth. So one that ends a
-/// duel is a repeated confidence interval (Jennison and Turnbull, "Interim analyses: the repeated confidence interval approach",
-/// JRSS B 51(3), 1989), in which all looks before the last of so many `rounds` share the error: of 97.5 % where there are two. With
-/// it at least 94 % cover the truth whatever width is asked for, as the simulation below shows.
-pub(in crate::probe) fn precise(logs: &[f64], half_width: f64, rounds: u32) -> Option<Estimate> {
-    const TAIL: f64 = 0.025;
-    let looks = (rounds as usize).saturating_sub(FEWEST_ROUNDS).max(2);
-    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    let ratio = interval(logs, TAIL / looks as f64).filter(|_| logs.len() >= FEWEST_ROUNDS)?;
-    ratio.relative_half_width().filter(|half| *half <= half_width).map(|_| ratio)
+    let (count, free) = (values.len() as f64, degrees as f64);
+    let variance = values.iter().map(|value| (value - middle).powi(2)).sum::<f64>() / free;
+    Some((middle, Some(student_quantile(degrees, tail) * (variance / count).sqrt())))
 }
 
 #[cfg(test)]
@@ -74,40 +130,58 @@ mod tests {
     fn a_linear_drift_leaves_nothing_in_a_round() {
         let blocks: Vec<Block> = (0..8)
             .map(|turn| {
-                let side = Side::of_turn(turn);
+                let side = Side::of_turn(turn, 2);
                 let base: f64 = if side == Side::A { 1.1 } else { 1.0 };
                 block(side, base * (-0.01 * turn as f64).exp())
             })
             .collect();
-        let logs = log_ratios(&blocks, Way::InTurn);
-        assert_eq!(logs.len(), 2);
-        let ratio = ratio(&logs).unwrap();
+        let levels = Levels::of(&blocks, Way::InTurn, 2);
+        assert_eq!(levels.rounds(), 2);
+        let ratio = levels.ratio(Side::A, Side::B).unwrap();
         assert!((ratio.value - 1.1).abs() < 1e-9 && ratio.relative_half_width().unwrap() < 1e-9, "{ratio:?}");
-        assert_eq!(log_ratios(&blocks[..7], Way::InTurn).len(), 1, "only complete rounds count");
-        assert_eq!(log_ratios(&blocks[..7], Way::Processes).len(), 3);
+        assert_eq!(Levels::of(&blocks[..7], Way::InTurn, 2).rounds(), 1, "only complete rounds count");
+        assert_eq!(Levels::of(&blocks[..7], Way::Processes, 2).rounds(), 3);
+    }
+
+    /// Rounds of two sides with these differences.
+    fn levels(logs: &[f64]) -> Levels {
+        Levels::of_rounds(logs.iter().map(|log| vec![*log, 0.0]).collect())
     }
 
     #[test]
     fn one_round_has_no_interval_and_the_other_way_round_it_is_the_same() {
+        let ratio = |logs| levels(logs).ratio(Side::A, Side::B);
         assert_eq!(ratio(&[]), None);
         assert_eq!(ratio(&[0.0]), Some(Estimate::point(1.0)));
         let there = ratio(&[0.1, 0.2, 0.4]).unwrap();
-        let back = ratio(&[-0.1, -0.2, -0.4]).unwrap();
+        let back = levels(&[0.1, 0.2, 0.4]).ratio(Side::B, Side::A).unwrap();
         assert!((there.value * back.value - 1.0).abs() < 1e-12);
         assert!((there.low.unwrap() * back.high.unwrap() - 1.0).abs() < 1e-12);
     }
 
     #[test]
-    fn a_narrow_interval_counts_only_from_enough_rounds() {
-        assert_eq!(precise(&[0.1; FEWEST_ROUNDS - 1], 0.02, ROUNDS), None);
-        assert!(precise(&[0.1; FEWEST_ROUNDS], 0.02, ROUNDS).is_some());
-        assert_eq!(precise(&[0.1, 0.2, 0.1, 0.2], 0.02, ROUNDS), None);
+    fn a_narrow_interval_counts_only_from_enough_rounds_and_of_all_sides() {
+        let is_precise = |logs: &[f64]| levels(logs).precise(0.02, ROUNDS).is_some();
+        assert!(!is_precise(&[0.1; FEWEST_ROUNDS - 1]));
+        assert!(is_precise(&[0.1; FEWEST_ROUNDS]));
+        assert!(!is_precise(&[0.1, 0.2, 0.1, 0.2]));
+        let third = Levels::of_rounds([0.1, 0.2, 0.1, 0.2].map(|log| vec![0.0, 0.0, log]).to_vec());
+        assert!(third.precise(0.02, ROUNDS).is_none());
+    }
+
+    #[test]
+    fn errors_against_the_mean_add_up_to_that_of_a_difference() {
+        let levels = levels(&[0.01, 0.03, 0.02, 0.05]);
+        let of_sides = levels.error(Side::A).unwrap().hypot(levels.error(Side::B).unwrap());
+        let (_, half) = middle_and_half(&[0.01, 0.03, 0.02, 0.05], TAIL).unwrap();
+        assert!((of_sides - half.unwrap() / NORMAL_95).abs() < 1e-12, "{of_sides}");
+        assert_eq!(Levels::default().error(Side::A), None);
     }
 
     #[test]
     fn blocks_that_did_nothing_give_no_ratio() {
         let round = [(Side::A, 1.0), (Side::B, 0.0), (Side::B, 1.0), (Side::A, 1.0)];
-        assert_eq!(log_ratios(&round.map(|(side, rate)| block(side, rate)), Way::InTurn), Vec::<f64>::new());
+        assert_eq!(Levels::of(&round.map(|(side, rate)| block(side, rate)), Way::InTurn, 2).rounds(), 0);
     }
 
     /// How a machine's speed changes by 8 % while two configs are compared.
@@ -169,21 +243,21 @@ mod tests {
         let speeds = speeds(drift, random);
         let mut blocks: Vec<Block> = Vec::new();
         for (turn, steps) in speeds.chunks_exact(STEPS + STEPS / 10).enumerate() {
-            let side = Side::of_turn(turn);
+            let side = Side::of_turn(turn, 2);
             let works: Vec<Work> = steps[STEPS / 10..].iter().map(|speed| work(speed * base(side), random)).collect();
             let amount: f64 = works.iter().map(|work| work.amount).sum();
             blocks.push(block(side, amount));
-            let logs = log_ratios(&blocks, Way::InTurn);
+            let levels = Levels::of(&blocks, Way::InTurn, 2);
             if blocks.len().is_multiple_of(4) {
-                if logs.len() >= ROUNDS as usize {
+                if levels.rounds() >= ROUNDS as usize {
                     break;
                 }
-                if let Some(ratio) = precise(&logs, half_width, ROUNDS) {
-                    return ratio;
+                if let Some(early) = levels.precise(half_width, ROUNDS) {
+                    return early.ratio(Side::A, Side::B).unwrap();
                 }
             }
         }
-        ratio(&log_ratios(&blocks, Way::InTurn)).unwrap()
+        Levels::of(&blocks, Way::InTurn, 2).ratio(Side::A, Side::B).unwrap()
     }
 
     /// One after the other, each in half of the time, of which it measures the last two seconds: a probe that starts takes

@@ -29,7 +29,7 @@ pub(super) use layout::Layout;
 pub(super) use reason::of_lines as explanation;
 pub(super) use rehearsal::{REHEARSE, answer as answer_rehearsal};
 use scratch::Scratch;
-pub(super) use scratch::{BESIDE, ProbeScratch};
+pub(super) use scratch::{ProbeScratch, name as layer_name};
 use store::Store;
 pub(super) use store::remove_unless_used;
 use surroundings::Surroundings;

@@ -20,8 +20,13 @@ const OF_THE_SYSTEM: &[&str] = &["/bin", "/boot", "/lib", "/lib32", "/lib64", "/
 /// The most attempts; each leaves out a folder that cannot be covered. A round number.
 const MOST_TRIES: usize = 24;
 
-/// The name of a probe that runs beside another.
-pub(in crate::probe) const BESIDE: &str = "beside";
+/// How the name of a probe begins that runs beside others.
+const BESIDE: &str = "beside-";
+
+/// The name of the probe at this place among those that are open at once, counted from 0.
+pub(in crate::probe) fn name(place: usize) -> String {
+    if place == 0 { "probe".to_owned() } else { format!("{BESIDE}{place}") }
+}
 
 /// The folders that are covered in each probe of a search.
 #[derive(Debug)]
@@ -231,7 +236,7 @@ impl Scratch {
         for (at, (cache, below)) in self.caches.iter().enumerate() {
             // Two mounts with one upper folder are undefined (kernel documentation, filesystems/overlayfs.rst, "Sharing and
             // copying layers").
-            let whose = if name == BESIDE { "-beside" } else { "" };
+            let whose = if name.starts_with(BESIDE) { format!("-{name}") } else { String::new() };
             let store = self.store.path().join(format!("cache-{at}{whose}"));
             fs::create_dir_all(&store)?;
             let (folder, below) = (cache.clone(), below.clone());

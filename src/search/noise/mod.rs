@@ -25,8 +25,23 @@ pub(crate) struct Run {
     pub(crate) value: f64,
     /// The standard error within the run; zero where it is not known.
     pub(crate) error: f64,
+    /// The same against the other runs of its round: less, where they were measured in turn.
+    pub(crate) beside: f64,
     /// The round of comparisons that it belongs to: runs of a round were measured within a short time.
     pub(crate) round: Option<u32>,
+}
+
+impl Run {
+    /// A run that was measured on its own.
+    pub(crate) fn alone(value: f64, error: f64, round: Option<u32>) -> Self {
+        Self { value, error, beside: error, round }
+    }
+
+    /// The error against other runs of the round, if that within the run is this many times as large: it is never the
+    /// larger one.
+    fn beside_if(&self, factor: f64) -> f64 {
+        self.beside.min(self.error * factor)
+    }
 }
 
 /// A variance between runs, as it was estimated.
@@ -74,7 +89,8 @@ impl RunNoise {
     pub(crate) fn of<'r>(configs: impl IntoIterator<Item = &'r [Run]>, prior: NoisePrior) -> Self {
         let configs: Vec<&[Run]> = configs.into_iter().collect();
         let overstated = spread::overstated(&configs);
-        let scaled = |run: &Run| Run { error: run.error * overstated.sqrt(), ..*run };
+        let factor = overstated.sqrt();
+        let scaled = |run: &Run| Run { error: run.error * factor, beside: run.beside_if(factor), ..*run };
         let owned: Vec<Vec<Run>> = configs.iter().map(|runs| runs.iter().map(scaled).collect()).collect();
         let configs: Vec<&[Run]> = owned.iter().map(Vec::as_slice).collect();
         let overall = spread::between_runs(&configs, prior);
@@ -120,7 +136,8 @@ impl RunNoise {
         let in_round = |run: &&Run| a.iter().find(|other| other.round.is_some() && other.round == run.round);
         let pairs = b.iter().filter_map(|run| Some((in_round(&run)?, run)));
         let differences = pairs.map(|(a, b)| {
-            let variance = self.within(a) + self.within(b) + 2.0 * between.value;
+            let beside = |run: &Run| run.beside_if(self.overstated.sqrt()).powi(2);
+            let variance = beside(a) + beside(b) + 2.0 * between.value;
             (a.value - b.value, variance.recip())
         });
         weighted(differences, between)

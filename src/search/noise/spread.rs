@@ -75,7 +75,8 @@ struct Cell {
 
 impl Cell {
     fn of(run: &Run, config: usize, round: Option<usize>) -> Self {
-        Self { value: run.value, variance: run.error * run.error, config, round }
+        let error = if round.is_some() { run.beside } else { run.error };
+        Self { value: run.value, variance: error * error, config, round }
     }
 }
 
@@ -191,7 +192,7 @@ mod tests {
 
     fn runs(values: &[f64], error: f64, first_round: Option<u32>) -> Vec<Run> {
         let round = |at: u32| first_round.map(|first| first + at);
-        (0..).zip(values).map(|(at, &value)| Run { value, error, round: round(at) }).collect()
+        (0..).zip(values).map(|(at, &value)| Run::alone(value, error, round(at))).collect()
     }
 
     #[test]

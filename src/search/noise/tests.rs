@@ -27,10 +27,9 @@ impl Machine {
     /// The rounds of some configs, whose levels are all zero.
     fn rounds(self, configs: usize, rounds: u32, random: &mut Random) -> Vec<Vec<Run>> {
         let machine: Vec<f64> = (0..rounds).map(|_| self.drift * random.normal()).collect();
-        let run = |(round, machine): (u32, &f64), random: &mut Random| Run {
-            value: machine + self.between * random.normal() + self.within * random.normal(),
-            error: self.within,
-            round: Some(round),
+        let run = |(round, machine): (u32, &f64), random: &mut Random| {
+            let value = machine + self.between * random.normal() + self.within * random.normal();
+            Run::alone(value, self.within, Some(round))
         };
         (0..configs).map(|_| (0..).zip(&machine).map(|at| run(at, random)).collect()).collect()
     }
@@ -102,7 +101,7 @@ fn confirmations_hold_a_further_run_and_differences_their_truth() {
 
 #[test]
 fn exact_numbers_stay_exact() {
-    let runs = |value| vec![Run { value, error: 0.0, round: None }; 2];
+    let runs = |value| vec![Run::alone(value, 0.0, None); 2];
     let (a, b) = (runs(3.0), runs(2.0));
     let noise = RunNoise::of([a.as_slice(), b.as_slice()], NoisePrior::NONE);
     let difference = noise.difference(&a, &b).unwrap();

@@ -32,7 +32,7 @@ impl Known {
                 let estimate = objective.estimate(trial.outcome.measurement()?)?;
                 is_rate |= estimate.low.is_some();
                 let half = estimate.relative_half_width().filter(|half| half.is_finite());
-                Some(Run { value: estimate.value.ln(), error: half.unwrap_or(0.0) / NORMAL_95, round: None })
+                Some(Run::alone(estimate.value.ln(), half.unwrap_or(0.0) / NORMAL_95, None))
             });
             let runs: Vec<Run> = runs.collect();
             if runs.is_empty() || runs.iter().any(|run| !run.value.is_finite()) {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ranked, Scale, Study, TAIL};
+use super::{Place, Ranked, Scale, Study, TAIL};
 use crate::model::Estimate;
 use crate::probe::stats::{self, NORMAL_95};
 use crate::search::noise::{NoisePrior, Run, RunNoise};
@@ -32,7 +32,7 @@ impl Study {
         let ranked = self.ranked_by(&self.objective);
         let noise = noise_of(&ranked, self.noise_prior);
         let is_rate = ranked.iter().any(|entry| entry.scale == Scale::Ratio);
-        let exact = Run { value: 0.0, error: 0.0, round: None };
+        let exact = Run::alone(0.0, 0.0, None);
         let again = noise.again(&[exact])?.half_width(TAIL).exp_m1();
         let (between_runs, repetitions) = (noise.deviation()?, noise.repetitions());
         is_rate.then_some(Repeatability { between_runs, repetitions, again })
@@ -64,12 +64,12 @@ impl Ranked {
             Some(half) => half * estimate.value.abs() / NORMAL_95,
             None => 0.0,
         };
-        let run = |(estimate, round): (&Estimate, &Option<u32>)| Run {
-            value: scale.point(estimate.value),
-            error: error(estimate),
-            round: *round,
+        let run = |(estimate, place): (&Estimate, &Place)| {
+            let alone = Run::alone(scale.point(estimate.value), error(estimate), place.round);
+            let beside = place.in_turn.filter(|_| scale == Scale::Ratio);
+            Run { beside: beside.unwrap_or(alone.beside), ..alone }
         };
-        self.runs = self.values.iter().zip(&self.rounds).map(run).collect();
+        self.runs = self.values.iter().zip(&self.places).map(run).collect();
         self.scale = scale;
         let precision = |estimate: &Estimate| estimate.relative_half_width().map(|half| (half * half).recip());
         let total: Option<f64> = self.values.iter().map(precision).sum();

@@ -10,14 +10,19 @@ use crate::model::{Config, History, Purpose, Trial};
 
 /// Returns the round of each confirmation, by the number of the trial.
 ///
-/// A round ends where a config comes for a second time, or where more time passed than the probes on either side took
-/// themselves: after a pause, or where a search went on the next day, the machine may be another.
+/// Those that were measured in turn are a round of their own. Else a round ends where a config comes for a second time, or
+/// where more time passed than the probes on either side took themselves: after a pause, or where a search went on the next
+/// day, the machine may be another.
 pub(super) fn of(history: &History) -> HashMap<u32, u32> {
     let mut rounds = HashMap::new();
     let (mut round, mut members): (u32, HashSet<&Config>) = (0, HashSet::new());
     let mut last: Option<&Trial> = None;
     for trial in history.trials().iter().filter(|trial| trial.purpose == Purpose::Confirm) {
-        if members.contains(&trial.config) || last.is_some_and(|last| is_apart(last, trial)) {
+        let ends = |last: &Trial| match (first_in_turn(last), first_in_turn(trial)) {
+            (None, None) => is_apart(last, trial),
+            (before, own) => before != own,
+        };
+        if members.contains(&trial.config) || last.is_some_and(ends) {
             round += 1;
             members.clear();
         }
@@ -26,6 +31,11 @@ pub(super) fn of(history: &History) -> HashMap<u32, u32> {
         last = Some(trial);
     }
     rounds
+}
+
+/// The number of the trial that was the first of those that a trial was measured in turn with.
+fn first_in_turn(trial: &Trial) -> Option<u32> {
+    Some(trial.outcome.measurement()?.in_turn?.first)
 }
 
 fn is_apart(before: &Trial, after: &Trial) -> bool {

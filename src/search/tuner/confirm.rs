@@ -1,6 +1,7 @@
 //! Measures the leaders and the baseline again before a winner is named.
 
 use super::TuneError;
+use super::in_turn::Turns;
 use super::search::{OnEvent, Search};
 use crate::model::{Config, Event, Purpose};
 use crate::search::budget::{Round, StopReason};
@@ -30,6 +31,13 @@ impl Search<'_, '_> {
             let Some((config, length)) = self.next_confirmation(&waiting, baseline) else {
                 return Ok(Some(StopReason::TimeSpent));
             };
+            if self.is_whole_round(&waiting, baseline) && length == Round::Usual {
+                match self.confirm_in_turn(&waiting, on_event)? {
+                    Turns::Done => continue,
+                    Turns::Apart => {}
+                    Turns::Interrupted => return Ok(Some(StopReason::Interrupted)),
+                }
+            }
             self.confirmation = length;
             if !self.probe(config.into(), Purpose::Confirm, on_event)? {
                 return Ok(Some(StopReason::Interrupted));
@@ -71,6 +79,12 @@ impl Search<'_, '_> {
         let matters = |config: &&Config| Some(*config) == leaders.first() || Some(*config) == rival;
         let few: Vec<&Config> = waiting.iter().filter(matters).collect();
         Some(((*few.first()?).clone(), length(few.len())?))
+    }
+
+    /// Whether these are all leaders, so that a round begins, and speed is what they are compared by.
+    fn is_whole_round(&self, waiting: &[Config], baseline: Option<&Config>) -> bool {
+        let is_all = waiting.len() > 1 && waiting.len() == self.leaders(baseline).len();
+        is_all && self.objective.is_largest_throughput()
     }
 
     /// Whether a config was measured in no process of its own.

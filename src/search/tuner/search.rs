@@ -12,8 +12,8 @@ use super::retries::PutBack;
 use super::seen::{Open, Seen};
 use crate::diagnosis::{self, Around};
 use crate::model::{
-    Config, Count, Estimate, Event, Failure, History, Objective, Outcome, Precision, Purpose, Space, Trial, arrival,
-    front,
+    Config, Count, Estimate, Event, Failure, History, Objective, Outcome, Precision, Purpose, Settings, Space, Trial,
+    arrival, front,
 };
 use crate::probe::{Effort, Job, Limits, Prober};
 use crate::search::budget::{Budget, Round, StopReason};
@@ -50,6 +50,8 @@ pub(super) struct Search<'s, 'p> {
     pub(super) gains: SmallGains,
     /// The part of the space that strategies see.
     pub(super) open: Open,
+    /// Whether leaders can be measured in turn, as far as was tried.
+    pub(super) can_take_turns: bool,
     /// How long the confirmations of this round measure.
     pub(super) confirmation: Round,
     /// How far runs are expected to be apart.
@@ -184,8 +186,8 @@ impl Search<'_, '_> {
         on_event: OnEvent<'_>,
     ) -> Result<bool, TuneError> {
         let Proposal { config, reason, gain, one_in } = proposal;
-        let number = self.history.trials().last().map_or(self.last_number, |trial| trial.number) + 1;
-        let settings = self.space.settings(&config).without(&self.history.closed());
+        let number = self.next_number();
+        let settings = self.set_by(&config);
         let searched = self.history.searched().count();
         on_event(Event::Started { number, purpose, settings: &settings, searched, reason: reason.as_deref() });
         let begin = Instant::now();
@@ -221,19 +223,44 @@ impl Search<'_, '_> {
             self.put_back.put(Proposal { config, reason, gain, one_in }, purpose, failure.reason)?;
             return Ok(true);
         }
-        self.put_back.is_undisturbed(&config);
-        let trial =
-            Trial { number, purpose, config, outcome, elapsed: begin.elapsed(), ended_at: journal::unix_time() };
+        let elapsed = begin.elapsed();
+        let trial = Trial { number, purpose, config, outcome, elapsed, ended_at: journal::unix_time() };
+        self.record(trial, (reason.as_deref(), gain), on_event)?;
+        Ok(true)
+    }
+
+    /// Keeps a trial that was not disturbed.
+    pub(super) fn record(
+        &mut self,
+        trial: Trial,
+        (reason, gain): (Option<&str>, Option<f64>),
+        on_event: OnEvent<'_>,
+    ) -> Result<(), TuneError> {
+        self.put_back.is_undisturbed(&trial.config);
         if let Some(journal) = &mut self.journal {
-            journal.record(&trial, self.space, reason.as_deref(), gain)?;
+            journal.record(&trial, self.space, reason, gain)?;
         }
         let judgement = trial.outcome.measurement().map(|measurement| self.objective.judge(measurement));
-        let may_lead = !purpose.is_repeated() && !purpose.is_short();
+        let may_lead = !trial.purpose.is_repeated() && !trial.purpose.is_short();
         let is_best = may_lead && self.is_best(&trial);
-        let shown = if trial.config.is_as_it_is() { journal::settings_of(&trial, self.space) } else { settings };
+        let shown = if trial.config.is_as_it_is() {
+            journal::settings_of(&trial, self.space)
+        } else {
+            self.set_by(&trial.config)
+        };
         on_event(Event::Finished { trial: &trial, settings: &shown, judgement: judgement.as_ref(), is_best });
         self.history.push(trial);
-        Ok(true)
+        Ok(())
+    }
+
+    /// The number of the next trial.
+    pub(super) fn next_number(&self) -> u32 {
+        self.history.trials().last().map_or(self.last_number, |trial| trial.number) + 1
+    }
+
+    /// What a probe of a config sets.
+    pub(super) fn set_by(&self, config: &Config) -> Settings {
+        self.space.settings(config).without(&self.history.closed())
     }
 
     /// Whether a trial is better than all so far; for a front, whether none so far is as good in every metric.

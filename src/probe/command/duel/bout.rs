@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use super::super::super::duel::{
-    Block, Duel, DuelEnd, DuelProgress, DuelWatch, Duelled, FEWEST_ROUNDS, Side, Stage, Way, log_ratios, precise, ratio,
+    Block, Duel, DuelEnd, DuelProgress, DuelWatch, Duelled, FEWEST_ROUNDS, Levels, Side, Stage, Way,
 };
 use super::super::super::gpu_watch::GpuWatch;
 use crate::machine::{GpuState, nvml::Visible};
@@ -17,7 +17,7 @@ pub(super) struct Bout<'d, 'w> {
     way: Way,
     pub(super) stage: Stage,
     pub(super) blocks: Vec<Block>,
-    pub(super) sides: [Option<Outcome>; 2],
+    pub(super) sides: Vec<Option<Outcome>>,
     fallbacks: Vec<String>,
     gpus: Option<GpuWatch>,
     disturbances: Vec<String>,
@@ -32,7 +32,7 @@ impl<'d, 'w> Bout<'d, 'w> {
             way: Way::InTurn,
             stage: Stage::Warming,
             blocks: Vec::new(),
-            sides: [None, None],
+            sides: vec![None; duel.jobs.len()],
             fallbacks: Vec::new(),
             gpus: None,
             disturbances: Vec::new(),
@@ -44,7 +44,7 @@ impl<'d, 'w> Bout<'d, 'w> {
         self.way = way;
         self.stage = Stage::Warming;
         self.blocks.clear();
-        self.sides = [None, None];
+        self.sides.fill(None);
         (self.gpus, self.disturbances) = (None, Vec::new());
     }
 
@@ -64,8 +64,8 @@ impl<'d, 'w> Bout<'d, 'w> {
 
     /// The callback for a process of this side.
     pub(super) fn watch(&mut self, side: Side) -> impl FnMut(&Progress) -> ControlFlow<()> {
-        let logs = log_ratios(&self.blocks, self.way);
-        let (rounds, ratio) = (count(logs.len()), ratio(&logs));
+        let levels = self.levels();
+        let (rounds, ratio) = (count(levels.rounds()), levels.ratio(Side::A, Side::B));
         let Self { hears, began, way, stage, fallbacks, .. } = self;
         move |probe| {
             hears(&DuelProgress {
@@ -84,33 +84,37 @@ impl<'d, 'w> Bout<'d, 'w> {
     /// Whose turn it is, or why there is no further one.
     pub(super) fn next(&self) -> Result<Side, DuelEnd> {
         let turn = self.blocks.len();
-        if turn > 0 && turn.is_multiple_of(self.way.turns()) {
-            if turn / self.way.turns() >= self.duel.rounds as usize {
+        let sides = self.duel.jobs.len();
+        let of_round = self.way.turns(sides);
+        if turn > 0 && turn.is_multiple_of(of_round) {
+            if turn / of_round >= self.duel.rounds as usize {
                 return Err(DuelEnd::AllRounds);
             }
-            if precise(&log_ratios(&self.blocks, self.way), self.duel.half_width, self.duel.rounds).is_some() {
+            if self.levels().precise(self.duel.half_width, self.duel.rounds).is_some() {
                 return Err(DuelEnd::Precise);
             }
         }
-        if self.began.elapsed() >= self.duel.time { Err(DuelEnd::TimeIsUp) } else { Ok(Side::of_turn(turn)) }
+        if self.began.elapsed() >= self.duel.time { Err(DuelEnd::TimeIsUp) } else { Ok(Side::of_turn(turn, sides)) }
     }
 
     /// Whether the blocks so far are enough to end with, if there can be no more.
     pub(super) fn has_enough(&self) -> bool {
-        log_ratios(&self.blocks, self.way).len() >= FEWEST_ROUNDS
+        self.levels().rounds() >= FEWEST_ROUNDS
+    }
+
+    fn levels(&self) -> Levels {
+        Levels::of(&self.blocks, self.way, self.duel.jobs.len())
     }
 
     pub(super) fn finish(mut self, end: DuelEnd) -> Duelled {
         self.disturbances.extend(self.gpus.iter_mut().flat_map(GpuWatch::disturbances));
-        let logs = log_ratios(&self.blocks, self.way);
+        let levels = self.levels();
+        let early = levels.precise(self.duel.half_width, self.duel.rounds).filter(|_| end == DuelEnd::Precise);
         Duelled {
-            ratio: match end {
-                DuelEnd::Precise => precise(&logs, self.duel.half_width, self.duel.rounds),
-                _ => ratio(&logs),
-            },
             sides: self.sides,
             way: self.way,
-            rounds: count(logs.len()),
+            rounds: count(levels.rounds()),
+            levels: early.unwrap_or(levels),
             blocks: self.blocks,
             end,
             fallbacks: self.fallbacks,

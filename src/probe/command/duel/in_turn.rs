@@ -1,10 +1,9 @@
-//! A duel of two processes: one trains for a block, the other stands still.
+//! A duel of as many processes: one trains for a block, the others stand still.
 
 use super::super::super::duel::{DuelEnd, Side, Stage};
 use super::super::super::orders::Ending;
-use super::super::super::writes::BESIDE;
 use super::super::segments::Answer;
-use super::super::session::{ONLY, Opening, Session};
+use super::super::session::{Opening, Session};
 use super::super::starting::Process;
 use super::super::surroundings::environment;
 use super::super::verdict::Verdict;
@@ -29,25 +28,28 @@ impl CommandProber {
             return Ok(Tried::Over(DuelEnd::Interrupted));
         }
         let zygotes = self.zygotes_of(bout);
-        let mut a = match self.warm_up(bout, Side::A, zygotes[0], ONLY)? {
-            Warmed::Held(session) => session,
-            Warmed::Ended(tried) => return Ok(tried),
-        };
-        a.pause();
-        let mut b = match self.warm_up(bout, Side::B, zygotes[1], BESIDE)? {
-            Warmed::Held(session) => session,
-            Warmed::Ended(tried) => {
-                bout.stage = Stage::Ending;
-                a.close(&Verdict::Enough, &mut bout.watch(Side::A))?;
-                return Ok(tried);
+        let mut sessions: Vec<Box<Session>> = Vec::new();
+        for side in bout.duel.sides() {
+            match self.warm_up(bout, side, zygotes.as_ref().map(|zygotes| zygotes[side.place()]))? {
+                Warmed::Held(mut session) => {
+                    session.pause();
+                    sessions.push(session);
+                }
+                Warmed::Ended(tried) => {
+                    bout.stage = Stage::Ending;
+                    for (side, session) in bout.duel.sides().zip(&mut sessions) {
+                        session.close(&Verdict::Enough, &mut bout.watch(side))?;
+                    }
+                    return Ok(tried);
+                }
             }
-        };
-        let tried = take_turns(bout, [&mut a, &mut b])?;
+        }
+        let tried = take_turns(bout, &mut sessions)?;
         bout.look_at_gpus();
         bout.stage = Stage::Ending;
         let verdict =
             if matches!(tried, Tried::Over(DuelEnd::Interrupted)) { Verdict::Interrupted } else { Verdict::Enough };
-        for (side, session) in [(Side::A, &mut a), (Side::B, &mut b)] {
+        for (side, session) in bout.duel.sides().zip(&mut sessions) {
             if matches!(tried, Tried::Over(_)) && !matches!(verdict, Verdict::Interrupted) {
                 bout.sides[side.place()] = Some(session.own_outcome(true));
             }
@@ -56,15 +58,14 @@ impl CommandProber {
         Ok(tried)
     }
 
-    /// The zygotes that both can be forked from; none where one of them cannot, as both are to be started in the same way.
-    fn zygotes_of(&mut self, bout: &Bout<'_, '_>) -> [Option<usize>; 2] {
-        let zygotes = Side::BOTH.map(|side| {
-            let job = bout.duel.job(side);
+    /// The zygotes that all can be forked from; none where one of them cannot, as all are to be started in the same way.
+    fn zygotes_of(&mut self, bout: &Bout<'_, '_>) -> Option<Vec<usize>> {
+        let zygote = |job: &Job<'_>| {
             let folder = Self::probe_dir(&self.folder, job.number);
             let rendered = self.step.template.render(job.settings, &self.step.gputune, &folder);
             self.warm.ready(&self.step, &environment(rendered.env, job))
-        });
-        if zygotes.iter().all(Option::is_some) { zygotes } else { [None, None] }
+        };
+        bout.duel.jobs.iter().map(zygote).collect()
     }
 
     /// Starts a side's process, and has it wait between two steps once its warm-up is over.
@@ -73,7 +74,6 @@ impl CommandProber {
         bout: &mut Bout<'_, '_>,
         side: Side,
         zygote: Option<usize>,
-        layer: &'static str,
     ) -> Result<Warmed, ProbeError> {
         bout.stage = Stage::Warming;
         let limits = warming(bout.duel.job(side).limits);
@@ -82,7 +82,7 @@ impl CommandProber {
             Some(zygote) => Process::Forked { warm: &mut self.warm, zygote, is_proof: false },
             None => Process::Fresh { tells_imports: false, is_proof: false },
         };
-        let opening = Opening { process, keeps: true, layer };
+        let opening = Opening { process, keeps: true, place: side.place() };
         let opened = Session::open(&self.step, (&self.folder, self.protection.as_ref()), opening, &job);
         let cannot = |reason: String| Ok(Warmed::Ended(Tried::Cannot(format!("{side} {reason}"))));
         let mut session = match opened {
@@ -124,32 +124,33 @@ impl CommandProber {
             _ if matches!(verdict, Verdict::Interrupted) => Ok(Warmed::Ended(Tried::Over(DuelEnd::Interrupted))),
             outcome => {
                 let outcome = outcome.unwrap_or_else(|| session.outcome(&verdict));
-                let beside = if side == Side::B { "ended beside A as " } else { "ended as " };
+                let beside = if side == Side::A { "ended as " } else { "ended beside A as " };
                 cannot(format!("{beside}{}", in_words(&outcome)))
             }
         }
     }
 }
 
-/// Has both train in turn until it is enough. The second runs last before.
-fn take_turns(bout: &mut Bout<'_, '_>, sessions: [&mut Session; 2]) -> Result<Tried, ProbeError> {
+/// Has all train in turn until it is enough. All of them stand still before.
+fn take_turns(bout: &mut Bout<'_, '_>, sessions: &mut [Box<Session>]) -> Result<Tried, ProbeError> {
     bout.stage = Stage::Measuring;
-    let mut last = Side::B;
+    let mut last: Option<Side> = None;
     loop {
         let side = match bout.next() {
             Ok(side) => side,
             Err(end) => return Ok(Tried::Over(end)),
         };
         let mut was_kept = true;
-        if side != last {
-            sessions[last.place()].pause();
+        if last != Some(side) {
+            if let Some(last) = last.replace(side) {
+                sessions[last.place()].pause();
+            }
             was_kept = sessions[side.place()].is_stopped;
         }
-        last = side;
         let session = &mut *sessions[side.place()];
         let lead = session.lead(bout.duel.job(side), was_kept);
         let began = bout.began;
-        let turn = session.turn((side, began), lead, &mut bout.watch(side))?;
+        let turn = session.turn((side, began), (bout.duel.block, lead), &mut bout.watch(side))?;
         match turn {
             Turn::Block(block) => bout.blocks.push(block),
             Turn::Ended(Verdict::Interrupted) => return Ok(Tried::Over(DuelEnd::Interrupted)),

@@ -1,8 +1,8 @@
-//! A duel in one process that gets the settings of either side in turn, where all that differs can be changed between two steps.
+//! A duel in one process that gets the settings of each side in turn, where all that differs can be changed between two steps.
 
 use super::super::super::duel::{DuelEnd, Side, Stage};
 use super::super::segments::Answer;
-use super::super::session::{ONLY, Session};
+use super::super::session::Session;
 use super::super::verdict::Verdict;
 use super::super::{CommandProber, Job, ProbeError};
 use super::Tried;
@@ -19,7 +19,7 @@ impl CommandProber {
         if self.settle_for(bout)?.is_none() {
             return Ok(Tried::Over(DuelEnd::Interrupted));
         }
-        let mut session = match self.warm_up(bout, Side::A, None, ONLY)? {
+        let mut session = match self.warm_up(bout, Side::A, None)? {
             Warmed::Held(session) => session,
             Warmed::Ended(tried) => return Ok(tried),
         };
@@ -35,11 +35,11 @@ impl CommandProber {
     }
 
     fn cannot_switch(&self, bout: &Bout<'_, '_>) -> Option<String> {
-        let [a, b] = Side::BOTH.map(|side| bout.duel.job(side));
-        let step = &self.step;
+        let first = bout.duel.job(Side::A).settings;
+        let is_switch = |job: &Job<'_>| self.live.is_switch(&self.step, first, job.settings);
         self.cannot_hold().or_else(|| {
             let needs = "what differs needs a process of its own";
-            (!self.live.is_switch(step, a.settings, b.settings)).then(|| needs.to_owned())
+            (!bout.duel.jobs[1..].iter().all(is_switch)).then(|| needs.to_owned())
         })
     }
 }
@@ -68,7 +68,7 @@ fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session) -> Result<Trie
         bout.stage = Stage::Measuring;
         let lead = session.lead(&job, is_same);
         let began = bout.began;
-        let turn = session.turn((side, began), lead, &mut bout.watch(side))?;
+        let turn = session.turn((side, began), (bout.duel.block, lead), &mut bout.watch(side))?;
         match turn {
             Turn::Block(block) => bout.blocks.push(block),
             Turn::Ended(Verdict::Interrupted) => return Ok(Tried::Over(DuelEnd::Interrupted)),

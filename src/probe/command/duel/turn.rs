@@ -9,13 +9,12 @@ use super::super::super::measuring::patience::queued_steps;
 use super::super::super::stats::{Work, warmup_length};
 use super::super::segments::Answer;
 use super::super::session::Session;
+use super::super::spending::Times;
 use super::super::verdict::Verdict;
 use super::super::{Job, Limits, ProbeError, Watch};
 use crate::model::{MemoryUse, Outcome};
 
-/// How long the steps of a block take that count, and the fewest of them. A second is short against what makes a machine slower for
-/// a while, and long against a switch, which takes some milliseconds.
-const BLOCK: Duration = Duration::from_secs(1);
+/// The fewest steps of a block that count.
 const FEWEST_STEPS: u64 = 3;
 
 /// Steps after a switch that count no more than the first, which has no begin: processor caches and clocks were the other's. A
@@ -48,8 +47,8 @@ struct Counted {
 }
 
 impl Counted {
-    fn is_enough(&self) -> bool {
-        self.steps >= FEWEST_STEPS && self.work.seconds >= BLOCK.as_secs_f64()
+    fn is_enough(&self, block: Duration) -> bool {
+        self.steps >= FEWEST_STEPS && self.work.seconds >= block.as_secs_f64()
     }
 }
 
@@ -61,11 +60,11 @@ impl Session {
         Lead { steps: if was_kept { AFTER_SWITCH } else { queued().max(AFTER_SWITCH) }, may_warm_up: !was_kept }
     }
 
-    /// Lets a process that waits train for a block, without what its `lead` says.
+    /// Lets a process that waits train for a block of this length, without what its `lead` says.
     pub(super) fn turn(
         &mut self,
         (side, began): (Side, Instant),
-        lead: Lead,
+        (block, lead): (Duration, Lead),
         watch: Watch<'_>,
     ) -> Result<Turn, ProbeError> {
         const TICK: Duration = Duration::from_millis(20);
@@ -97,7 +96,7 @@ impl Session {
             if now.duration_since(self.heard.last_progress) >= self.task.limits.stall_time {
                 return Ok(Turn::Ended(Verdict::Stalled));
             }
-            if self.counted(from, lead).is_enough() {
+            if self.counted(from, lead).is_enough(block) {
                 break;
             }
         }
@@ -148,12 +147,13 @@ impl Session {
     /// What this side came to over all of its blocks; `is_beside` another that is open, too.
     pub(super) fn own_outcome(&mut self, is_beside: bool) -> Outcome {
         let mut outcome = self.outcome(&Verdict::Enough);
+        let mut measured = Duration::ZERO;
         if let Outcome::Measured(measurement) = &mut outcome {
             let timing = &mut measurement.timing;
             // The time in between was the other's, and so is what the machine did in it.
             timing.measured_seconds = timing.step_seconds.map(|seconds| seconds * as_number(timing.steps));
             timing.saved_seconds = None;
-            measurement.is_forked = self.is_forked;
+            measured = Duration::from_secs_f64(timing.measured_seconds.unwrap_or(0.0));
             measurement.machine.host = Default::default();
             measurement.machine.foreign_cpu_share = None;
             if is_beside && self.step.is_gpu {
@@ -161,6 +161,7 @@ impl Session {
                 measurement.memory = MemoryUse::default();
             }
         }
+        Times::in_turn(self, measured).tell(&mut outcome);
         outcome
     }
 }
