@@ -22,7 +22,7 @@ use side::{Contender, Contenders};
 /// Compare two configs head to head: which trains faster, and by how much
 ///
 /// A and B are each a config: NAME=VALUE,NAME=VALUE (what is not named is as in [baseline]), the number of a trial of
-/// the spec's earlier search, `baseline`, or `best`. Both train in turn for a second each, A, B, B, A, so that what
+/// the spec's earlier search, `baseline`, or `best`. Both train in turn for a quarter of a second each, A, B, B, A, so that what
 /// slows the machine slows both; the result is the ratio of their throughputs with its 95 % interval. It ends when half
 /// the interval is within `precision` of [limits] (2 % by default), or all rounds are done.
 #[derive(Debug, clap::Args)]
@@ -45,7 +45,8 @@ pub(super) struct Args {
     /// The longest that it may take, such as 90s or 5m; what was begun by then is finished
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     time: Duration,
-    /// The most rounds: four blocks of a second each, or where processes cannot be held one process of each config
+    /// The most rounds: four blocks of a quarter of a second each; at most six, of one process of each config, where processes
+    /// cannot be held
     #[arg(long, value_name = "COUNT", default_value_t = duel::ROUNDS, value_parser = clap::value_parser!(u32).range(2..))]
     rounds: u32,
     /// Print JSON instead of text
@@ -117,14 +118,7 @@ fn fight(
     line: &mut Line,
 ) -> Result<Duelled, ProbeError> {
     let jobs = [job(1, &contenders.a, limits), job(2, &contenders.b, limits)];
-    let duel = Duel {
-        jobs: &jobs,
-        block: duel::BLOCK,
-        ways: Way::ALL,
-        half_width: limits.precision,
-        rounds: args.rounds,
-        time: args.time,
-    };
+    let duel = Duel { jobs: &jobs, ways: Way::ALL, half_width: limits.precision, rounds: args.rounds, time: args.time };
     let mut watch = |progress: &duel::DuelProgress<'_>| {
         line.hear(progress);
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

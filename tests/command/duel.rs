@@ -41,7 +41,7 @@ fn two_processes_train_in_turn_and_their_ratio_is_told() {
     let mut last = 0.0;
     for block in blocks {
         let (begin, end) = (number(&block["begin_s"]), number(&block["end_s"]));
-        assert!(begin >= last && end - begin >= 1.0, "one after the other: {block}");
+        assert!(begin >= last && end - begin >= 0.25, "one after the other: {block}");
         assert!(number(&block["steps"]) >= 3.0 && number(&block["dropped_steps"]) >= 2.0, "{block}");
         last = end;
     }
@@ -76,7 +76,7 @@ fn a_person_reads_the_ratio_and_how_it_was_measured() {
 fn while_one_has_its_turn_the_workers_of_the_other_stand_still() {
     let search = Search::of(&["ticking:TICKS-{pause}", STEP], &format!("writes = \"allow\"\n{SPACE}"));
     let folder = search.folder.path();
-    let mut running = compare(&search, &["pause=2000", "pause=4000", "--rounds", "2"])
+    let mut running = compare(&search, &["pause=2000", "pause=4000", "--rounds", "6"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -84,9 +84,9 @@ fn while_one_has_its_turn_the_workers_of_the_other_stand_still() {
     let size = |pause: u32| fs::metadata(folder.join(format!("TICKS-{pause}"))).map_or(0, |data| data.len());
     let (mut last, mut both, mut one) = ([0, 0], 0, [0, 0]);
     while running.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(100));
         let now = [size(2000), size(4000)];
-        let ticked = [now[0] > last[0] + 5, now[1] > last[1] + 5];
+        let ticked = [now[0] > last[0] + 1, now[1] > last[1] + 1];
         both += i32::from(ticked == [true, true]);
         one[0] += i32::from(ticked[0] && now[1] == last[1]);
         one[1] += i32::from(ticked[1] && now[0] == last[0]);
@@ -106,10 +106,7 @@ fn who_does_not_wait_is_compared_by_processes_in_turn() {
     assert_eq!(sides, ["A", "B", "B", "A"]);
     assert!((1.5..2.5).contains(&number(&report["ratio"]["value"])), "{}", report["ratio"]);
     let text = stderr(&output);
-    assert!(
-        text.contains("not as processes in turn: A does not wait between two steps when it is asked to"),
-        "{text}"
-    );
+    assert!(text.contains("not as processes in turn: A does not wait between two steps when it is asked to"), "{text}");
     assert!(text.contains("not as one process that switched: what differs needs a process of its own"), "{text}");
     search.assert_no_survivors();
 }

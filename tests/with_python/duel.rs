@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use gputune::model::{Config, Settings, Walk};
-use gputune::probe::duel::{self, Duel, DuelEnd, Side, Way};
+use gputune::probe::duel::{Duel, DuelEnd, Side, Way};
 use gputune::probe::{CommandProber, Effort, Job, Prober};
 use gputune::spec::Spec;
 
@@ -81,7 +81,7 @@ fn where_two_do_not_fit_one_process_switches() {
     let Some(python) = torch() else { return };
     let (report, text) = compare(&python, "env = { ALONE = \"1\" }\nwrites = \"allow\"", ["batch=16", "baseline"]);
     assert_eq!(report["way"], "switched", "{text}");
-    assert!(text.contains("not as two processes in turn: B ended beside A as out of memory"), "{text}");
+    assert!(text.contains("not as processes in turn: B ended beside A as out of memory"), "{text}");
     let ratio = report["ratio"]["value"].as_f64().unwrap();
     assert!((1.4..2.6).contains(&ratio), "twice the samples in a step of the same length: {}", report["ratio"]);
     for (side, batch) in [("a", 16.0), ("b", 8.0)] {
@@ -123,7 +123,7 @@ fn both_are_forked_where_forks_measure_the_same() {
     }
     let jobs = [job(1), job(2), job(0)];
     let time = Duration::from_secs(300);
-    let duel = Duel { jobs: &jobs, half_width: 0.02, rounds: 1, time, block: duel::BLOCK, ways: Way::ALL };
+    let duel = Duel { jobs: &jobs, half_width: 0.02, rounds: 1, time, ways: Way::ALL };
     let duelled = prober.duel(&duel, &mut |_| ControlFlow::Continue(())).unwrap().unwrap();
     assert_eq!((duelled.way, duelled.end, duelled.rounds), (Way::InTurn, DuelEnd::AllRounds, 1), "{duelled:?}");
     for side in Side::first(3) {

@@ -72,25 +72,34 @@ impl Levels {
     ///
     /// The more often an interval is looked at, the more often it is narrow by chance, and then it misses the truth. So one
     /// that ends a duel is a repeated confidence interval (Jennison and Turnbull, "Interim analyses: the repeated confidence
-    /// interval approach", JRSS B 51(3), 1989), in which all looks before the last of so many `rounds` share the error: of
+    /// interval approach", JRSS B 51(3), 1989), in which all [looks] before the last of so many `rounds` share the error: of
     /// 97.5 % where there are two. With it at least 94 % cover the truth whatever width is asked for, as the simulation below
     /// shows.
     pub(in crate::probe) fn precise(&self, half_width: f64, rounds: u32) -> Option<Self> {
-        let looks = (rounds as usize).saturating_sub(FEWEST_ROUNDS).max(2);
+        let looks: Vec<usize> = looks(rounds as usize).collect();
+        if !looks.contains(&self.rounds.len()) {
+            return None;
+        }
         #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-        let early = Self { rounds: self.rounds.clone(), tail: TAIL / looks as f64 };
+        let early = Self { rounds: self.rounds.clone(), tail: TAIL / looks.len().max(2) as f64 };
         let is_narrow = |other: Side| {
             let half = early.ratio(other, Side::A).and_then(|ratio| ratio.relative_half_width());
             half.is_some_and(|half| half <= half_width)
         };
         let sides = self.rounds.first().map_or(0, Vec::len);
-        let is_precise = self.rounds.len() >= FEWEST_ROUNDS && Side::first(sides).skip(1).all(is_narrow);
-        is_precise.then_some(early)
+        Side::first(sides).skip(1).all(is_narrow).then_some(early)
     }
 
     fn differences(&self, difference: impl Fn(&[f64]) -> f64) -> Vec<f64> {
         self.rounds.iter().map(|round| difference(round)).collect()
     }
+}
+
+/// After how many rounds, before the last of so many, it is looked whether they are enough: each time a quarter more, so that
+/// the looks are few however many rounds there are.
+fn looks(rounds: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(FEWEST_ROUNDS), |&look| Some((look + 1).max(look * 5 / 4)))
+        .take_while(move |look| *look < rounds)
 }
 
 /// The ratio from the logarithms of the rounds', with an interval beyond either end of which this share lies.
@@ -160,11 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_interval_counts_only_from_enough_rounds_and_of_all_sides() {
+    fn a_narrow_interval_counts_only_at_a_look_and_of_all_sides() {
         let is_precise = |logs: &[f64]| levels(logs).precise(0.02, ROUNDS).is_some();
         assert!(!is_precise(&[0.1; FEWEST_ROUNDS - 1]));
         assert!(is_precise(&[0.1; FEWEST_ROUNDS]));
         assert!(!is_precise(&[0.1, 0.2, 0.1, 0.2]));
+        assert_eq!(looks(40).collect::<Vec<_>>(), [4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 27, 33]);
         let third = Levels::of_rounds([0.1, 0.2, 0.1, 0.2].map(|log| vec![0.0, 0.0, log]).to_vec());
         assert!(third.precise(0.02, ROUNDS).is_none());
     }
@@ -238,13 +248,16 @@ mod tests {
         if side == Side::A { TRUTH } else { 1.0 }
     }
 
-    /// A duel: blocks of a second, of whose first tenth nothing counts.
+    /// The steps of a block, a quarter of a second, that count, and those before them that do not.
+    const COUNTED: usize = STEPS / 4;
+    const DROPPED: usize = 2;
+
     fn duel(drift: Drift, half_width: f64, random: &mut Random) -> Estimate {
         let speeds = speeds(drift, random);
         let mut blocks: Vec<Block> = Vec::new();
-        for (turn, steps) in speeds.chunks_exact(STEPS + STEPS / 10).enumerate() {
+        for (turn, steps) in speeds.chunks_exact(DROPPED + COUNTED).enumerate() {
             let side = Side::of_turn(turn, 2);
-            let works: Vec<Work> = steps[STEPS / 10..].iter().map(|speed| work(speed * base(side), random)).collect();
+            let works: Vec<Work> = steps[DROPPED..].iter().map(|speed| work(speed * base(side), random)).collect();
             let amount: f64 = works.iter().map(|work| work.amount).sum();
             blocks.push(block(side, amount));
             let levels = Levels::of(&blocks, Way::InTurn, 2);
@@ -293,7 +306,7 @@ mod tests {
     #[test]
     #[expect(clippy::print_stdout, reason = "figures for the documentation")]
     fn under_a_drift_a_duel_covers_the_truth_and_one_after_the_other_does_not() {
-        const DUELS: u64 = 2000;
+        const DUELS: u64 = 400;
         for drift in [Drift::Linear, Drift::Walk, Drift::Bursts, Drift::All] {
             let (whole, whole_half) = coverage(DUELS, |random| duel(drift, 0.0, random));
             // An early end costs coverage where an interval is about as wide as asked for: then it is narrow by chance.
@@ -302,8 +315,9 @@ mod tests {
             let early = early.into_iter().fold(f64::INFINITY, f64::min);
             let (apart, apart_half) = coverage(DUELS, |random| one_after_the_other(drift, random));
             println!(
-                "{drift:?}: six rounds cover {:.1} % at +-{:.1} %, ended early at least {:.1} %, one after the other {:.1} % at \
+                "{drift:?}: {} rounds cover {:.1} % at +-{:.1} %, ended early at least {:.1} %, one after the other {:.1} % at \
                  +-{:.1} %",
+                ROUNDS,
                 whole * 100.0,
                 whole_half * 100.0,
                 early * 100.0,

@@ -11,13 +11,6 @@ use crate::probe::duel::{self, Duel, DuelEnd, Duelled, Side, Way};
 use crate::probe::{Effort, Job};
 use crate::search::journal;
 
-/// The blocks of each config that the time of a probe is long enough for: those of the fewest rounds that may end it.
-#[expect(clippy::cast_possible_truncation, reason = "a small number")]
-const BLOCKS: u32 = 2 * duel::FEWEST_ROUNDS as u32;
-
-/// The shortest block: a switch takes some milliseconds, and up to a few per cent of it.
-const SHORTEST_BLOCK: Duration = Duration::from_millis(250);
-
 /// How a round ended.
 pub(super) enum Turns {
     /// It is in the history.
@@ -56,8 +49,7 @@ impl Search<'_, '_> {
         let begin = Instant::now();
         let time = self.time_in_turn(configs);
         let half_width = self.limits.precision;
-        let block = (self.limits.measure_time / BLOCKS).clamp(SHORTEST_BLOCK, duel::BLOCK);
-        let duel = Duel { jobs: &jobs, half_width, rounds: duel::ROUNDS, block, time, ways: &[Way::InTurn] };
+        let duel = Duel { jobs: &jobs, half_width, rounds: self.rounds(), time, ways: &[Way::InTurn] };
         let stop = self.stop;
         let duelled = self.prober.duel(&duel, &mut |progress| {
             on_event(Event::Progress { number: first, progress: progress.probe });
@@ -121,6 +113,13 @@ impl Search<'_, '_> {
         let longest = 2.0 * self.limits.measure_time.as_secs_f64();
         let step = |config: &Config| self.last_run(config).and_then(|(_, run)| run.timing.step_seconds);
         configs.iter().all(|config| step(config).is_some_and(|step| step * STEPS <= longest))
+    }
+
+    /// The most rounds: a confirmation measures for up to twice the time of a probe, and a round has two blocks of each config.
+    fn rounds(&self) -> u32 {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
+        let rounds = self.limits.measure_time.div_duration_f64(duel::BLOCK) as u32;
+        rounds.max(duel::FEWEST_ROUNDS as u32)
     }
 
     /// The time after which no turn is begun: that of starting all, and of measuring as long as confirmations do.

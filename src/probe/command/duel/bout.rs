@@ -87,10 +87,10 @@ impl<'d, 'w> Bout<'d, 'w> {
         let sides = self.duel.jobs.len();
         let of_round = self.way.turns(sides);
         if turn > 0 && turn.is_multiple_of(of_round) {
-            if turn / of_round >= self.duel.rounds as usize {
+            if turn / of_round >= self.most_rounds() as usize {
                 return Err(DuelEnd::AllRounds);
             }
-            if self.levels().precise(self.duel.half_width, self.duel.rounds).is_some() {
+            if self.levels().precise(self.duel.half_width, self.most_rounds()).is_some() {
                 return Err(DuelEnd::Precise);
             }
         }
@@ -102,6 +102,10 @@ impl<'d, 'w> Bout<'d, 'w> {
         self.levels().rounds() >= FEWEST_ROUNDS
     }
 
+    fn most_rounds(&self) -> u32 {
+        self.way.rounds(self.duel.rounds)
+    }
+
     fn levels(&self) -> Levels {
         Levels::of(&self.blocks, self.way, self.duel.jobs.len())
     }
@@ -109,7 +113,7 @@ impl<'d, 'w> Bout<'d, 'w> {
     pub(super) fn finish(mut self, end: DuelEnd) -> Duelled {
         self.disturbances.extend(self.gpus.iter_mut().flat_map(GpuWatch::disturbances));
         let levels = self.levels();
-        let early = levels.precise(self.duel.half_width, self.duel.rounds).filter(|_| end == DuelEnd::Precise);
+        let early = levels.precise(self.duel.half_width, self.most_rounds()).filter(|_| end == DuelEnd::Precise);
         Duelled {
             sides: self.sides,
             way: self.way,

@@ -150,7 +150,7 @@ fn take_turns(bout: &mut Bout<'_, '_>, sessions: &mut [Box<Session>]) -> Result<
         let session = &mut *sessions[side.place()];
         let lead = session.lead(bout.duel.job(side), was_kept);
         let began = bout.began;
-        let turn = session.turn((side, began), (bout.duel.block, lead), &mut bout.watch(side))?;
+        let turn = session.turn((side, began), lead, &mut bout.watch(side))?;
         match turn {
             Turn::Block(block) => bout.blocks.push(block),
             Turn::Ended(Verdict::Interrupted) => return Ok(Tried::Over(DuelEnd::Interrupted)),

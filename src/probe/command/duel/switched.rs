@@ -68,7 +68,7 @@ fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session) -> Result<Trie
         bout.stage = Stage::Measuring;
         let lead = session.lead(&job, is_same);
         let began = bout.began;
-        let turn = session.turn((side, began), (bout.duel.block, lead), &mut bout.watch(side))?;
+        let turn = session.turn((side, began), lead, &mut bout.watch(side))?;
         match turn {
             Turn::Block(block) => bout.blocks.push(block),
             Turn::Ended(Verdict::Interrupted) => return Ok(Tried::Over(DuelEnd::Interrupted)),

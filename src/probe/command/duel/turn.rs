@@ -4,7 +4,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use super::super::super::clock_watch::ClockWatch;
-use super::super::super::duel::{Block, Side};
+use super::super::super::duel::{BLOCK, Block, Side};
 use super::super::super::measuring::patience::queued_steps;
 use super::super::super::stats::{Work, warmup_length};
 use super::super::segments::Answer;
@@ -47,8 +47,8 @@ struct Counted {
 }
 
 impl Counted {
-    fn is_enough(&self, block: Duration) -> bool {
-        self.steps >= FEWEST_STEPS && self.work.seconds >= block.as_secs_f64()
+    fn is_enough(&self) -> bool {
+        self.steps >= FEWEST_STEPS && self.work.seconds >= BLOCK.as_secs_f64()
     }
 }
 
@@ -60,11 +60,11 @@ impl Session {
         Lead { steps: if was_kept { AFTER_SWITCH } else { queued().max(AFTER_SWITCH) }, may_warm_up: !was_kept }
     }
 
-    /// Lets a process that waits train for a block of this length, without what its `lead` says.
+    /// Lets a process that waits train for a block, without what its `lead` says.
     pub(super) fn turn(
         &mut self,
         (side, began): (Side, Instant),
-        (block, lead): (Duration, Lead),
+        lead: Lead,
         watch: Watch<'_>,
     ) -> Result<Turn, ProbeError> {
         const TICK: Duration = Duration::from_millis(20);
@@ -96,7 +96,7 @@ impl Session {
             if now.duration_since(self.heard.last_progress) >= self.task.limits.stall_time {
                 return Ok(Turn::Ended(Verdict::Stalled));
             }
-            if self.counted(from, lead).is_enough(block) {
+            if self.counted(from, lead).is_enough() {
                 break;
             }
         }
