@@ -1,15 +1,16 @@
-//! Whether a long run confirms what a probe reports, and what the probe cost: three training steps, at least twenty
-//! configs of each.
+//! Whether what gputune says of configs is true: three training steps, twenty configs or more of each, every one run five times
+//! long and probed five times, in an order that is drawn.
 //!
-//! `cargo bench --bench truth -- [--quick] [--only NAME] [--configs N] [--measure-time SECONDS] [--python PATH]
-//! [--out FILE]` measures each config
-//! as gputune probes it, in a run ten times longer, and in a probe of a fixed hundred steps, in turn;
-//! `cargo bench --bench truth -- --aa [--searches N]` repeats one search and looks whether its winners agree.
-//! `benches/results/truth.md` keeps a run.
+//! `cargo bench --bench truth -- [--quick] [--only NAME] [--configs N] [--runs N] [--searches N] [--measure-time SECONDS]
+//! [--long SECONDS] [--beside] [--python PATH] [--out FILE]` scores the intervals for a run again with their width, the
+//! speed-ups between pairs, and the true loss of the configs that searches name. `--beside` does all of it beside a program that takes
+//! one core in bursts. `-- --aa [--searches N]` searches a space in which all configs are the same, and counts the winners that
+//! are claimed. `benches/results/truth.md` keeps a run.
 
-mod agreement;
-mod probes;
-mod table;
+mod neighbour;
+mod runs;
+mod score;
+mod searches;
 
 use std::error::Error;
 use std::fs;
@@ -28,9 +29,14 @@ struct Options {
     python: String,
     only: Option<String>,
     configs: usize,
+    /// Long runs of each config, and as many probes.
+    runs: usize,
     searches: usize,
-    /// The limit of a probe; a long run takes up to ten times as long.
+    /// The limit of a probe.
     measure_time: Duration,
+    /// The time that a long run measures.
+    long: Duration,
+    beside: bool,
     aa: bool,
     out: Option<PathBuf>,
 }
@@ -53,9 +59,12 @@ const WORKLOADS: &[Workload] = &[
 const LIMITS: &str = "[limits]\nprobe_time = \"10m\"\nstall_time = \"2m\"\n";
 
 fn main() -> Result {
+    if std::env::args().any(|argument| argument == neighbour::BURSTS) {
+        neighbour::take_a_core_in_bursts();
+    }
     let options = options()?;
     let folder = tempfile::tempdir()?;
-    let mut text = format!("{}\n", table::conditions(&options.command_line()));
+    let mut text = format!("{}\n", conditions(&options));
     for workload in WORKLOADS {
         if options.only.as_ref().is_some_and(|only| only != workload.name) {
             continue;
@@ -66,10 +75,12 @@ fn main() -> Result {
         }
         let path = folder.path().join(format!("{}.toml", workload.name));
         fs::write(&path, (workload.spec)(&options, folder.path())?)?;
+        let _neighbour = if options.beside { Some(neighbour::Neighbour::begin()?) } else { None };
         let part = if options.aa {
-            agreement::of(workload, &path, &options)?
+            searches::all_the_same(workload, &path, &options)?
         } else {
-            table::of(workload, &probes::of(workload, &path, &options)?)
+            let runs = runs::of(workload, &path, &options)?;
+            score::of(workload, &runs)? + &searches::losses(workload, &path, &options, &runs)?
         };
         print!("{part}");
         text += &part;
@@ -82,7 +93,8 @@ fn main() -> Result {
 
 fn options() -> Result<Options> {
     let (mut python, mut only, mut out) = ("target/python/bin/python".to_owned(), None, None);
-    let (mut configs, mut searches, mut seconds, mut aa) = (24, 10, 10.0, false);
+    let (mut configs, mut runs, mut searches) = (24, 5, 10);
+    let (mut seconds, mut long, mut beside, mut aa) = (10.0, 20.0, false, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} takes a value"));
@@ -91,9 +103,12 @@ fn options() -> Result<Options> {
             "--only" => only = Some(value()?),
             "--out" => out = Some(value()?.into()),
             "--configs" => configs = value()?.parse()?,
+            "--runs" => runs = value()?.parse::<usize>()?.max(3),
             "--searches" => searches = value()?.parse()?,
             "--measure-time" => seconds = value()?.parse()?,
-            "--quick" => (configs, searches, seconds) = (3, 2, 2.0),
+            "--long" => long = value()?.parse()?,
+            "--quick" => (configs, runs, searches, seconds, long) = (4, 3, 2, 2.0, 3.0),
+            "--beside" => beside = true,
             "--aa" => aa = true,
             "--bench" => {}
             other => return Err(format!("unknown argument {other}; see the head of benches/truth/main.rs").into()),
@@ -103,17 +118,32 @@ fn options() -> Result<Options> {
         let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
         return Err(format!("--only takes one of {}", names.join(", ")).into());
     }
-    let measure_time = Duration::try_from_secs_f64(seconds)?;
-    Ok(Options { python, only, configs, searches, measure_time, aa, out })
+    let (measure_time, long) = (Duration::try_from_secs_f64(seconds)?, Duration::try_from_secs_f64(long)?);
+    Ok(Options { python, only, configs, runs, searches, measure_time, long, beside, aa, out })
+}
+
+/// When and where: the command, the machine, and how busy it was.
+fn conditions(options: &Options) -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let processor = read("/proc/cpuinfo").lines().find_map(|line| Some(line.strip_prefix("model name")?.to_owned()));
+    let processor = processor.map(|name| name.trim_start_matches([' ', '\t', ':']).to_owned()).unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let load = read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(", ");
+    format!("`{}`, on {cores} cores of {processor}; load average at the start {load}\n", options.command_line())
 }
 
 impl Options {
     fn command_line(&self) -> String {
         let only = self.only.as_ref().map(|only| format!(" --only {only}")).unwrap_or_default();
-        let what =
-            if self.aa { format!("--aa --searches {}", self.searches) } else { format!("--configs {}", self.configs) };
-        let seconds = self.measure_time.as_secs_f64();
-        format!("cargo bench --bench truth -- {what}{only} --measure-time {seconds}")
+        let beside = if self.beside { " --beside" } else { "" };
+        let (seconds, long) = (self.measure_time.as_secs_f64(), self.long.as_secs_f64());
+        let what = if self.aa {
+            "--aa".to_owned()
+        } else {
+            format!("--configs {} --runs {} --long {long}", self.configs, self.runs)
+        };
+        let searches = self.searches;
+        format!("cargo bench --bench truth -- {what} --searches {searches}{only} --measure-time {seconds}{beside}")
     }
 }
 

@@ -1,0 +1,101 @@
+//! Every config several times: as gputune probes it, and long, in an order that is drawn.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gputune::model::{Config, Measurement, Outcome, Settings};
+use gputune::probe::{CommandProber, Effort, Job, Limits, Prober};
+
+use super::{Options, Result, Workload, load};
+
+/// The runs of a workload.
+pub(super) struct Runs {
+    /// The spec of the workload.
+    pub(super) spec: PathBuf,
+    pub(super) configs: Vec<Runned>,
+}
+
+/// The runs of a config.
+pub(super) struct Runned {
+    pub(super) config: Config,
+    pub(super) settings: Settings,
+    /// The throughputs of its long runs.
+    pub(super) long: Vec<f64>,
+    /// Its probes.
+    pub(super) probes: Vec<Measurement>,
+}
+
+impl Runned {
+    /// The mean of the logarithms of its long runs, which is what is true of it.
+    pub(super) fn truth(&self) -> f64 {
+        mean(self.long.iter().map(|rate| rate.ln()))
+    }
+}
+
+/// Measures the configs of a workload, spread evenly over its space.
+pub(super) fn of(workload: &Workload, path: &Path, options: &Options) -> Result<Runs> {
+    let (spec, mut prober) = load(path)?;
+    let usual = Limits { measure_time: options.measure_time, ..spec.limits };
+    let long = Limits { measure_time: options.long, precision: 1e-9, ..spec.limits };
+    let all: Vec<Config> =
+        (0..spec.space.raw_size().unwrap_or(0)).filter_map(|index| spec.space.config(index)).collect();
+    let wanted = options.configs.clamp(1, all.len().max(1));
+    let of_config = |at: usize| {
+        let config = all.get(at * all.len() / wanted)?;
+        let settings = spec.space.settings(config);
+        Some(Runned { config: config.clone(), settings, long: Vec::new(), probes: Vec::new() })
+    };
+    let mut configs: Vec<Runned> = (0..wanted).filter_map(of_config).collect();
+    // What is set up once, such as files of data, is set up before anything counts.
+    let mut number = 1;
+    run(&mut prober, &configs[0], &Limits { measure_time: Duration::from_secs(1), ..usual }, number)?;
+    let mut schedule: Vec<(usize, bool)> =
+        (0..2 * options.runs).flat_map(|run| (0..configs.len()).map(move |at| (at, run % 2 == 0))).collect();
+    shuffle(&mut schedule);
+    let count = schedule.len();
+    for (place, (at, is_long)) in schedule.into_iter().enumerate() {
+        number += 1;
+        let measurement = run(&mut prober, &configs[at], if is_long { &long } else { &usual }, number)?;
+        let rate = measurement.throughput.ok_or("no throughput")?;
+        let what = if is_long { "long" } else { "probe" };
+        eprintln!("{} {}/{count} {what} {}: {rate:?}", workload.name, place + 1, configs[at].settings.line());
+        if is_long {
+            configs[at].long.push(rate.value);
+        } else {
+            configs[at].probes.push(measurement);
+        }
+    }
+    Ok(Runs { spec: path.to_owned(), configs })
+}
+
+fn run(prober: &mut CommandProber, of: &Runned, limits: &Limits, number: u32) -> Result<Measurement> {
+    let job = Job {
+        number,
+        config: &of.config,
+        settings: &of.settings,
+        limits,
+        effort: Effort::Probe,
+        rival: None,
+        experiment: None,
+        is_confirmed_later: false,
+    };
+    match prober.probe(&job, &mut |_| ControlFlow::Continue(()))? {
+        Outcome::Measured(measurement) => Ok(measurement),
+        other => Err(format!("{}: {other:?}", of.settings.line()).into()),
+    }
+}
+
+/// Draws an order, the same in each run of the bench (Fisher and Yates).
+pub(super) fn shuffle<T>(items: &mut [T]) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for at in (1..items.len()).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        items.swap(at, usize::try_from(state >> 33).unwrap_or(0) % (at + 1));
+    }
+}
+
+pub(super) fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (count, sum) = values.fold((0.0, 0.0), |(count, sum), value| (count + 1.0, sum + value));
+    sum / count
+}
