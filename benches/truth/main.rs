@@ -107,7 +107,7 @@ fn options() -> Result<Options> {
             "--searches" => searches = value()?.parse()?,
             "--measure-time" => seconds = value()?.parse()?,
             "--long" => long = value()?.parse()?,
-            "--quick" => (configs, runs, searches, seconds, long) = (4, 3, 2, 2.0, 3.0),
+            "--quick" => (configs, runs, searches, seconds, long) = (4, 3, 1, 1.0, 2.0),
             "--beside" => beside = true,
             "--aa" => aa = true,
             "--bench" => {}
@@ -119,6 +119,8 @@ fn options() -> Result<Options> {
         return Err(format!("--only takes one of {}", names.join(", ")).into());
     }
     let (measure_time, long) = (Duration::try_from_secs_f64(seconds)?, Duration::try_from_secs_f64(long)?);
+    // A spec's command is looked for from the spec's folder.
+    let python = std::path::absolute(&python)?.display().to_string();
     Ok(Options { python, only, configs, runs, searches, measure_time, long, beside, aa, out })
 }
 
