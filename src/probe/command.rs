@@ -44,7 +44,7 @@ pub struct CommandProber {
     idle: Option<Idle>,
     /// The words of commands that reached a step.
     known_words: KnownWords,
-    /// Whether the last step that was seen is one process, and waits when it is asked to.
+    /// Whether the step is one process, and waits when it is asked to; `None` where it was not asked.
     obeys: Option<bool>,
     live: Live,
     warm: Warm,
@@ -202,7 +202,9 @@ impl CommandProber {
         }
         if session.heard.any_step() {
             self.known_words.learn(&session.words);
-            self.obeys = Some(session.obeys());
+            if keeps || session.heard.ranks.count() > 1 {
+                self.obeys = Some(session.obeys());
+            }
         }
         if let Some(blamed) = session.of_environment(&verdict, &self.known_words) {
             return blamed.map(|outcome| (outcome, None));

@@ -46,12 +46,12 @@ impl Session {
         Ok((verdict, ended, is_held))
     }
 
-    /// Whether it can be given another config: it understands the orders, and has not ended.
+    /// Whether it can be given another config: it understands the orders, and is one process.
     pub(super) fn can_go_on(&self) -> bool {
         self.obeys() && self.heard.ending.is_none()
     }
 
-    /// Whether it understands the orders, and is one process.
+    /// Whether it understands the orders, which it says where it was asked to be kept, and is one process.
     pub(super) fn obeys(&self) -> bool {
         self.heard.version >= VERSION && self.heard.ranks.count() == 1
     }
