@@ -69,10 +69,8 @@ impl Search<'_, '_> {
             // What is disturbed now may be had in the next round.
             self.can_take_turns = !duelled.disturbances.is_empty();
             let why = duelled.disturbances.iter().chain(&duelled.fallbacks).next();
-            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-            on_event(Event::Remark {
-                text: &format!("the leaders are measured one after the other, not in turn{why}"),
-            });
+            let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+            on_event(Event::Remark { text: &format!("confirms the leaders one after the other{why}") });
             return Ok(Turns::Apart);
         };
         let elapsed = begin.elapsed().div_f64(as_number(configs.len()));
