@@ -1,0 +1,146 @@
+"""A job: a kind and a seed make a script, its truth, and the script with some of its diseases cured. Always the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Optional, Union
+
+from kinds import BY_NAME, KINDS, MIXTURES, Kind, Mixture
+from place import Place
+from skeleton import Parts
+from text import Marked
+from truth import HEALTHY, SEEN, Disease, Truth
+
+# About how long a script is measured, as it is: enough for several evaluations. Steps follow from it, and are fixed.
+MEASURED_MS = 3500
+PERIOD = 20  # a multiple of everything that happens every few steps
+FIRST_SEED = 1  # of those that rules are made on
+FIRST_JUDGING_SEED = 1001  # of those that are kept out, of both halves
+
+TITLES = ("Trains a classifier.", "A small classifier, trained from scratch.", "Trains and logs the loss.", "Baseline for the ablation.")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A script: as it is, with diseases cured (their numbers), or with the setting that a search could find."""
+
+    cured: frozenset[int] = field(default_factory=frozenset)
+    is_set: bool = False
+
+    @property
+    def name(self) -> str:
+        if self.is_set:
+            return "set"
+        return "cured" + "".join(str(number) for number in sorted(self.cured)) if self.cured else "sick"
+
+
+SICK = Variant()
+SET = Variant(is_set=True)
+
+
+def cured(*numbers: int) -> Variant:
+    return Variant(frozenset(numbers))
+
+
+class Job:
+    """One script that could be anybody's, of which everything is known."""
+
+    def __init__(self, kind: Union[Kind, Mixture], seed: int) -> None:
+        self.kind, self.seed = kind, seed
+        random = Random(f"{kind.name}/{seed}")
+        self.kinds = (kind,) if isinstance(kind, Kind) else (BY_NAME[kind.first], BY_NAME[kind.second])
+        self.factors = kind.factors if isinstance(kind, Mixture) else (random.uniform(*kind.factor),)
+        self.model = random.choice(self.kinds[0].models)
+        # The loader of a mixture is that of its sick one.
+        self.workers = random.choice(max((of.workers for of in self.kinds), key=max) if len(self.kinds) > 1 else self.kinds[0].workers)
+        self.optimizer, self.lr = random.choice((("SGD", "1e-3"), ("SGD", "1e-2"), ("AdamW", "3e-4")))
+        self.title = random.choice(TITLES)
+        self.dataset = random.choice(("Samples", "TrainingSet", "Corpus", "Recordings"))
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind.name}-{self.seed}"
+
+    @property
+    def half(self) -> str:
+        return self.kind.half
+
+    @property
+    def ranks(self) -> int:
+        return self.kinds[0].ranks
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.kinds[0].branch == HEALTHY
+
+    def parts(self, variant: Variant = SICK) -> Parts:
+        workers = self.workers
+        setting = self.setting
+        if variant.is_set and setting and setting[0] == "workers":
+            workers = setting[1]
+        parts = Parts(self.model, self.seed, self.model.batch, workers, dataset=self.dataset, about=self.title, lr=self.lr,
+                      optimizer=self.optimizer)
+        for number, (kind, factor) in enumerate(zip(self.kinds, self.factors)):
+            random = Random(f"{kind.name}/{self.seed}/{number}")
+            kind.write(Place(parts, random, number, factor * self.model.about_ms, number in variant.cured))
+        if workers and variant.is_set and setting and setting[0] == "workers":
+            parts.workers = workers
+        if variant.is_set and setting:
+            if setting[0] == "persistent":
+                parts.is_persistent = True
+            elif setting[0] == "batch":
+                parts.batch = setting[1]
+        return parts
+
+    def script(self, variant: Variant = SICK) -> Marked:
+        return self.parts(variant).script()
+
+    def batch(self, variant: Variant = SICK) -> int:
+        return self.parts(variant).batch
+
+    @property
+    def setting(self) -> Optional[tuple[str, int]]:
+        return self.kinds[0].setting if len(self.kinds) == 1 else None
+
+    @property
+    def variants(self) -> list[Variant]:
+        """What is measured to know what a cure is worth."""
+        if self.is_healthy:
+            return [SICK]
+        more = [SET] if self.setting else []
+        if len(self.kinds) == 2:
+            more = [cured(1), cured(0, 1)]
+        return [SICK, cured(0), *more]
+
+    def truth(self) -> Truth:
+        lines = self.script().lines
+        diseases = tuple(self._disease(number, kind, lines.get(number, ())) for number, kind in enumerate(self.kinds))
+        return Truth(self.name, self.half, self.seed, self.ranks, self.workers, self.batch(), () if self.is_healthy else diseases)
+
+    def _disease(self, number: int, kind: Kind, lines: tuple[int, ...]) -> Disease:
+        setting = dict([kind.setting]) if kind.setting else {}
+        return Disease(kind.name, kind.branch, kind.cause, kind.remedy, kind.least, kind.also_branches, kind.also, kind.scaling,
+                       setting, lines)
+
+    def period(self) -> int:
+        """Steps after which everything has happened equally often."""
+        return max(PERIOD, self.parts().steps_per_epoch)
+
+    def steps(self) -> int:
+        """How many are run, of every variant, the first period being warm-up."""
+        sick_ms = self.model.about_ms * (1 + sum(self.factors))
+        return self.period() * (1 + max(3, round(MEASURED_MS / sick_ms / self.period())))
+
+
+def jobs(half: Optional[str] = None, seeds: range = range(1, 2), only: Optional[list[str]] = None) -> list[Job]:
+    """The jobs of a half, or of both; `only` takes those whose kinds begin so."""
+    chosen = [kind for kind in (*KINDS, *MIXTURES) if half in (None, kind.half)]
+    chosen = [kind for kind in chosen if not only or any(kind.name.startswith(begin) for begin in only)]
+    return [Job(kind, seed) for seed in seeds for kind in chosen]
+
+
+def seeds_of(half: Optional[str], count: int, first: Optional[int] = None) -> range:
+    """Rules are made with seeds that no judging uses: as soon as the half that is kept out is run, other seeds are taken."""
+    begin = first if first is not None else FIRST_SEED if half == SEEN else FIRST_JUDGING_SEED
+    return range(begin, begin + count)
