@@ -167,13 +167,13 @@ def __getitems__(self, indices):
 
 def slow_storage(place: Place) -> None:
     """Every sample comes from a disk, past the page cache, and from far away."""
-    storage(place, "time.sleep(LATENCY)", [f"LATENCY = {place.each_ms * max(1, place.parts.workers) / 1000:.6f}  # seconds"])
+    storage(place, "time.sleep(LATENCY)", [f"LATENCY = {place.each_ms / 1000:.6f}  # seconds"])
 
 
 def bursty_storage(place: Place) -> None:
     """Most samples come at once, and now and then one takes very long."""
     rare = place.random.choice((40, 80, 160))
-    slow = place.each_ms * max(1, place.parts.workers) * rare / 1000
+    slow = place.each_ms * rare / 1000
     place.parts.imports.add("random")
     storage(place, "if random.random() < 1 / RETRY_EVERY:\n            time.sleep(RETRY)",
             [f"RETRY_EVERY = {rare}  # requests", f"RETRY = {slow:.5f}  # seconds"])

@@ -52,8 +52,8 @@ class Job:
         self.kinds = (kind,) if isinstance(kind, Kind) else (BY_NAME[kind.first], BY_NAME[kind.second])
         self.factors = kind.factors if isinstance(kind, Mixture) else (random.uniform(*kind.factor),)
         self.model = random.choice(self.kinds[0].models)
-        # The loader of a mixture is that of its sick one.
-        self.workers = random.choice(max((of.workers for of in self.kinds), key=max) if len(self.kinds) > 1 else self.kinds[0].workers)
+        # A mixture has the loader of the one that needs workers.
+        self.workers = random.choice(max((of.workers for of in self.kinds), key=min))
         self.optimizer, self.lr = random.choice((("SGD", "1e-3"), ("SGD", "1e-2"), ("AdamW", "3e-4")))
         self.title = random.choice(TITLES)
         self.dataset = random.choice(("Samples", "TrainingSet", "Corpus", "Recordings"))
@@ -75,22 +75,13 @@ class Job:
         return self.kinds[0].branch == HEALTHY
 
     def parts(self, variant: Variant = SICK) -> Parts:
-        workers = self.workers
-        setting = self.setting
-        if variant.is_set and setting and setting[0] == "workers":
-            workers = setting[1]
-        parts = Parts(self.model, self.seed, self.model.batch, workers, dataset=self.dataset, about=self.title, lr=self.lr,
+        parts = Parts(self.model, self.seed, self.model.batch, self.workers, dataset=self.dataset, about=self.title, lr=self.lr,
                       optimizer=self.optimizer)
         for number, (kind, factor) in enumerate(zip(self.kinds, self.factors)):
             random = Random(f"{kind.name}/{self.seed}/{number}")
             kind.write(Place(parts, random, number, factor * self.model.about_ms, number in variant.cured))
-        if workers and variant.is_set and setting and setting[0] == "workers":
-            parts.workers = workers
-        if variant.is_set and setting:
-            if setting[0] == "persistent":
-                parts.is_persistent = True
-            elif setting[0] == "batch":
-                parts.batch = setting[1]
+        if variant.is_set and self.setting:
+            set_parameter(parts, *self.setting)
         return parts
 
     def script(self, variant: Variant = SICK) -> Marked:
@@ -131,6 +122,15 @@ class Job:
         """How many are run, of every variant, the first period being warm-up."""
         sick_ms = self.model.about_ms * (1 + sum(self.factors))
         return self.period() * (1 + max(3, round(MEASURED_MS / sick_ms / self.period())))
+
+
+def set_parameter(parts: Parts, name: str, value: int) -> None:
+    if name == "workers":
+        parts.workers = value
+    elif name == "batch":
+        parts.batch = value
+    else:
+        parts.is_persistent = bool(value)
 
 
 def jobs(half: Optional[str] = None, seeds: range = range(1, 2), only: Optional[list[str]] = None) -> list[Job]:

@@ -32,9 +32,8 @@ def evaluation(place: Place, milliseconds: float) -> None:
     parts.constants.append(f"EVALUATION_BATCHES = {batches}")
     parts.functions.append(EVALUATE if place.is_cured else place.guilty(EVALUATE))
     parts.data_imports |= {"RandomSampler", "TensorDataset"}
-    parts.setup += ["resampled = RandomSampler(range(1024), replacement=True, num_samples=EVALUATION_BATCHES * BATCH_SIZE)",
-                    "held_back = DataLoader(TensorDataset(dataset.inputs[:1024], dataset.labels[:1024]), batch_size=BATCH_SIZE,\n"
-                    "                       sampler=resampled)"]
+    parts.setup += ["resampled = RandomSampler(dataset, replacement=True, num_samples=EVALUATION_BATCHES * BATCH_SIZE)",
+                    "held_back = DataLoader(TensorDataset(dataset.inputs, dataset.labels), batch_size=BATCH_SIZE, sampler=resampled)"]
 
 
 def call(place: Place) -> str:
