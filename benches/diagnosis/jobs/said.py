@@ -19,7 +19,12 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "too_little_prefetch": (DATA, ("prefetch",)),
     "worker_imbalance": (DATA, ("imbalance",)),
     "worker_overhead": (DATA, ("handing_over",)),
+    "data_starvation": (DATA, ()),  # why is not known
+    "shared_source": (DATA, ("lock", "interpreter")),
     "worker_start": (OUTSIDE, ("epoch_edge",)),
+    "evaluation": (OUTSIDE, ("evaluation",)),
+    "checkpoints": (OUTSIDE, ("checkpoint",)),
+    "own_code": (LOOP, ("python", "waiting")),
     "logging": (OUTSIDE, ("logging",)),
     "synchronising_calls": (LOOP, ("synchronising",)),
     "launch_bound": (COMPUTE, ("small_batch",)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import pathlib
+import re
 import sys
 import unittest
 from typing import Any
@@ -21,6 +22,7 @@ from measure import Printed  # noqa: E402
 from text import MARK, marked, without_marks  # noqa: E402
 from truth import BRANCHES, HEALTHY, HELD_OUT, SCALINGS, SEEN  # noqa: E402
 
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 SOME = range(1, 6)
 
 
@@ -180,6 +182,11 @@ class Judging(unittest.TestCase):
         self.assertEqual((half.top, half.refined), (True, False))
         wrong = self.judged("python_in_loop", told("launch_bound"))
         self.assertEqual((wrong.top, wrong.refined, wrong.predicted), (False, False, None))
+
+    def test_every_cause_of_the_docs_has_a_row(self) -> None:
+        causes = re.findall(r"^`([a-z_]+)`\. ", (ROOT / "docs/causes.md").read_text(), re.MULTILINE)
+        self.assertGreater(len(causes), 20)
+        self.assertEqual([cause for cause in causes if cause not in said.WORDS], [])
 
     def test_a_cause_without_a_row_is_wrong(self) -> None:
         self.assertFalse(self.judged("slow_storage", told("brand_new")).top)
