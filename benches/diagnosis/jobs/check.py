@@ -5,11 +5,13 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from job import SET, SICK, Job, cured
+from job import MORE, SET, SICK, Job, cured
 from measure import clean, samples_per_second
 
 SECOND = 1.15  # the second cause of a mixture brings this at least once the first is cured: what a diagnosis calls no health (1.1), and noise
 SETTING = 1.1  # likewise for a parameter that is said to help: below it a job counts as healthy
+
+SHARED_GAIN = 1.2  # gputune's own: workers that bring less are within what a fork and a queue cost
 
 
 def measure(job: Job, python: str, folder: pathlib.Path, seconds: float) -> dict[str, Any]:
@@ -39,6 +41,8 @@ def fails(job: Job, worth: dict[str, float]) -> list[str]:
         found.append(f"the cure brings {first:.2f}, less than {least:.2f}")
     if job.setting and worth[SET.name] < SETTING:
         found.append(f"{job.setting[0]} = {job.setting[1]} brings {worth[SET.name]:.2f}, less than {SETTING:.2f}")
+    if MORE.name in worth and worth[MORE.name] > SHARED_GAIN:
+        found.append(f"twice the workers bring {worth[MORE.name]:.2f}, more than {SHARED_GAIN:.2f}")
     return found
 
 

@@ -10,7 +10,7 @@ from kinds import BY_NAME, KINDS, MIXTURES, Kind, Mixture
 from place import Place
 from skeleton import Parts
 from text import Marked
-from truth import HEALTHY, SEEN, Disease, Truth
+from truth import HEALTHY, SEEN, SHARED, Disease, Truth
 
 # About how long a script is measured, as it is: enough for several evaluations. Steps follow from it, and are fixed.
 MEASURED_MS = 3500
@@ -27,16 +27,20 @@ class Variant:
 
     cured: frozenset[int] = field(default_factory=frozenset)
     is_set: bool = False
+    has_more_workers: bool = False  # than there are, where that must not help
 
     @property
     def name(self) -> str:
         if self.is_set:
             return "set"
+        if self.has_more_workers:
+            return "more"
         return "cured" + "".join(str(number) for number in sorted(self.cured)) if self.cured else "sick"
 
 
 SICK = Variant()
 SET = Variant(is_set=True)
+MORE = Variant(has_more_workers=True)
 
 
 def cured(*numbers: int) -> Variant:
@@ -57,6 +61,7 @@ class Job:
         self.optimizer, self.lr = random.choice((("SGD", "1e-3"), ("SGD", "1e-2"), ("AdamW", "3e-4")))
         self.title = random.choice(TITLES)
         self.dataset = random.choice(("Samples", "TrainingSet", "Corpus", "Recordings"))
+        self.has_main = random.random() < 0.7
 
     @property
     def name(self) -> str:
@@ -76,12 +81,14 @@ class Job:
 
     def parts(self, variant: Variant = SICK) -> Parts:
         parts = Parts(self.model, self.seed, self.model.batch, self.workers, dataset=self.dataset, about=self.title, lr=self.lr,
-                      optimizer=self.optimizer)
+                      optimizer=self.optimizer, has_main=self.has_main)
         for number, (kind, factor) in enumerate(zip(self.kinds, self.factors)):
             random = Random(f"{kind.name}/{self.seed}/{number}")
             kind.write(Place(parts, random, number, factor * self.model.about_ms, number in variant.cured))
         if variant.is_set and self.setting:
             set_parameter(parts, *self.setting)
+        if variant.has_more_workers:
+            parts.workers *= 2
         return parts
 
     def script(self, variant: Variant = SICK) -> Marked:
@@ -102,6 +109,8 @@ class Job:
         more = [SET] if self.setting else []
         if len(self.kinds) == 2:
             more = [cured(1), cured(0, 1)]
+        elif self.kinds[0].scaling == SHARED:
+            more = [MORE]
         return [SICK, cured(0), *more]
 
     def truth(self) -> Truth:

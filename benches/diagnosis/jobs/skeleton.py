@@ -62,6 +62,11 @@ TEMPLATE = '''"""{about}"""
 if __name__ == "__main__":
     main()
 '''
+CALL_MAIN = '''
+
+if __name__ == "__main__":
+    main()
+'''
 
 FETCH = """
 def __getitem__(self, index):
@@ -88,6 +93,7 @@ class Parts:
     inputs: str = ""
     is_persistent: bool = True
     is_distributed: bool = False
+    has_main: bool = True
     imports: set[str] = field(default_factory=set)
     from_imports: set[str] = field(default_factory=set)
     data_imports: set[str] = field(default_factory=set)  # of torch.utils.data
@@ -112,7 +118,8 @@ class Parts:
     def script(self) -> Marked:
         model = self.model
         make = self.wrap.format(model.make) if self.wrap else model.make
-        return without_marks(TEMPLATE.format(
+        template = TEMPLATE if self.has_main else TEMPLATE.replace(CALL_MAIN, "").replace("def main():", 'if __name__ == "__main__":')
+        return without_marks(template.format(
             about=self.about, imports=self._imports(), constants="\n".join(self._constants()), helpers=blocks(self.helpers),
             dataset=self.dataset, inputs=self.inputs or model.inputs, seed=self.seed, init=indented(self.init, 2),
             methods=indented([self.methods], 1), model=model.code.strip("\n") + "\n\n\n", functions=blocks(self.functions),

@@ -161,6 +161,7 @@ class Measured(unittest.TestCase):
         one = job("shared_lock")
         self.assertEqual(check.fails(one, {"cured0": 2.5}), [])
         self.assertEqual(len(check.fails(one, {"cured0": 1.2})), 1)
+        self.assertEqual(len(check.fails(one, {"cured0": 2.5, "more": 1.9})), 1)
         self.assertEqual(len(check.fails(job("slow_storage"), {"cured0": 2.5, "set": 1.0})), 1)
 
     def test_a_mixture_fails_in_the_wrong_order(self) -> None:
