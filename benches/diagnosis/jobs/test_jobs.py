@@ -54,6 +54,9 @@ class Scripts(unittest.TestCase):
         for kind in (*KINDS, *MIXTURES):
             self.assertGreater(len({Job(kind, seed).script().source for seed in range(1, 20)}), 10, kind.name)
 
+    def test_some_have_a_main_and_some_have_not(self) -> None:
+        self.assertEqual({"def main():" in one.script().source for one in jobs(seeds=SOME)}, {True, False})
+
     def test_nothing_tells_a_job_from_any_other_script(self) -> None:
         words = [*(kind.name for kind in (*KINDS, *MIXTURES)), "disease", "gputune", "guilty", "cure"]
         for one in jobs(seeds=SOME):
