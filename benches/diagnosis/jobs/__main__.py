@@ -11,6 +11,7 @@ import pathlib
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Callable, Optional
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -78,8 +79,9 @@ def emit(options: argparse.Namespace) -> None:
 
 def check_jobs(options: argparse.Namespace) -> None:
     """Fails where a job is not what it is said to be."""
-    lines = each(options, [({"part": "check", "job": job.name}, lambda job=job: check.measure(
-        job, options.python, pathlib.Path(options.folder), options.patience)) for job in chosen(options)])
+    folder = pathlib.Path(options.folder)
+    lines = each(options, [({"part": "check", "job": job.name}, partial(check.measure, job, options.python, folder, options.patience))
+                           for job in chosen(options)])
     wrong = [line for line in lines if line.get("fails") or "error" in line]
     for line in wrong:
         print(f"{line['job']}: {short(line)}", file=sys.stderr)
@@ -90,12 +92,12 @@ def judge_jobs(options: argparse.Namespace) -> None:
     with_what = judge.Options(options.gputune, options.python, pathlib.Path(options.folder), options.time)
     version = version_of(options)
     each(options, [({"part": "judge", "job": job.name, "variant": variant.name, "gputune": version, "number": number},
-                    lambda job=job, variant=variant: judge.diagnose(job, variant, with_what))
+                    partial(judge.diagnose, job, variant, with_what))
                    for number in range(options.runs) for job in chosen(options) for variant in judge.variants(job)])
 
 
 def version_of(options: argparse.Namespace) -> str:
-    return options.label or run([options.gputune, "--version"], 10)[1].strip()
+    return str(options.label) if options.label else run([options.gputune, "--version"], 10)[1].strip()
 
 
 def report(options: argparse.Namespace) -> None:
@@ -111,7 +113,7 @@ def report(options: argparse.Namespace) -> None:
                       if line["part"] == "judge" and line["variant"] == variant.name and line["gputune"] == version]
     if not found:
         sys.exit(f"error: no line of {options.lines} has a diagnosis by {version}")
-    about = {"gputune": version, **machine(options.python), "commands": options.command or []}
+    about = {"gputune": version, **machine(options.python), "commands": options.command or shown_commands(options)}
     figures = {half: tally.counts([one for one in found if one.half == half]) for half in HALVES if any(one.half == half for one in found)}
     folder = pathlib.Path(options.results)
     page = tally.page(options.title, about, found, checks)
@@ -120,6 +122,13 @@ def report(options: argparse.Namespace) -> None:
                                                             for line in checks], "diagnoses": [asdict(one) for one in found]}
     (folder / f"{options.name}.json").write_text(json.dumps(content, indent=1) + "\n")
     print(page)
+
+
+def shown_commands(options: argparse.Namespace) -> list[str]:
+    """What made the lines, without the paths of this machine."""
+    which = f"--half {options.half}" + (f" --count {options.count}" if options.count > 1 else "")
+    which += f" --first-seed {options.first_seed}" if options.first_seed is not None else ""
+    return [f"python benches/diagnosis/jobs {act} {which}" for act in ("check", "judge", "report")]
 
 
 def arguments(words: Optional[list[str]] = None) -> argparse.Namespace:

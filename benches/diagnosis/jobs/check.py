@@ -8,10 +8,12 @@ from typing import Any
 from job import MORE, SET, SICK, Job, cured
 from measure import clean, samples_per_second
 
-SECOND = 1.15  # the second cause of a mixture brings this at least once the first is cured: what a diagnosis calls no health (1.1), and noise
-SETTING = 1.1  # likewise for a parameter that is said to help: below it a job counts as healthy
+# What a job can lose to its worst cause and still be called healthy (docs/diagnosis.md) is 1.1. A parameter that is said to help brings
+# more, and so does the cure of the second cause of a mixture, with room for noise.
+SETTING = 1.1
+SECOND = 1.15
 
-SHARED_GAIN = 1.2  # gputune's own: workers that bring less are within what a fork and a queue cost
+SHARED_GAIN = 1.2  # what gputune calls within the cost of a fork and a queue (docs/causes.md, a single-threaded loader)
 
 
 def measure(job: Job, python: str, folder: pathlib.Path, seconds: float) -> dict[str, Any]:

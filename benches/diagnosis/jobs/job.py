@@ -57,7 +57,7 @@ class Job:
         self.factors = kind.factors if isinstance(kind, Mixture) else (random.uniform(*kind.factor),)
         self.model = random.choice(self.kinds[0].models)
         # A mixture has the loader of the one that needs workers.
-        self.workers = random.choice(max((of.workers for of in self.kinds), key=min))
+        self.workers = random.choice(max(self.kinds, key=lambda of: min(of.workers)).workers)
         self.optimizer, self.lr = random.choice((("SGD", "1e-3"), ("SGD", "1e-2"), ("AdamW", "3e-4")))
         self.title = random.choice(TITLES)
         self.dataset = random.choice(("Samples", "TrainingSet", "Corpus", "Recordings"))

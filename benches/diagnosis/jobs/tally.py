@@ -119,8 +119,10 @@ def row(one: Judged) -> str:
     yes = {True: "yes", False: "no", None: ""}
     job = one.job if one.variant == "sick" else f"{one.job}, {one.variant}"
     truth = one.cause if one.branch == one.cause else f"{one.branch}: {one.cause}"
-    return (f"| {job} | {NAMES[one.half]} | {truth} | {one.named or '(none)'} | {yes[one.top]} | {yes[one.refined]} | {yes[one.is_line_right]} | "
-            f"{number(one.predicted)} | {number(one.brought)} | {one.second or ''} | {'' if one.seconds is None else f'{one.seconds:.0f}'} |")
+    seconds = "" if one.seconds is None else f"{one.seconds:.0f}"
+    cells = (job, NAMES[one.half], truth, one.named or "(none)", yes[one.top], yes[one.refined], yes[one.is_line_right],
+             number(one.predicted), number(one.brought), one.second or "", seconds)
+    return f"| {' | '.join(cells)} |"
 
 
 def number(value: Optional[float]) -> str:

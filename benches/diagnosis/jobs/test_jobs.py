@@ -216,8 +216,8 @@ class Judging(unittest.TestCase):
         self.assertIsNone(self.judged("slow_storage", told("storage")).is_line_right)
 
     def test_lines_are_found_however_they_are_written(self) -> None:
-        for member in ({"line": 31}, {"where": [{"file": "/tmp/train.py", "line": 31}]}, {"evidence": [{"text": "train.py:31 `f()`: 78 %"}]},
-                       {"lines": ["train.py:31", "train.py:9"]}):
+        for member in ({"line": 31}, {"where": [{"file": "/tmp/train.py", "line": 31}]}, {"lines": ["train.py:31", "train.py:9"]},
+                       {"evidence": [{"text": "train.py:31 `f()`: 78 %"}]}):
             self.assertEqual(said.line_of({"cause": "storage", **member}), 31, member)
         self.assertIsNone(said.line_of({"cause": "storage", "where": {"file": "torch/nn/linear.py", "line": 4}}))
 
@@ -226,7 +226,8 @@ class Judging(unittest.TestCase):
         self.assertEqual((both.top, both.is_second_right), (False, False))
         first = self.judged("evaluation_and_collate", told("logging", others=("compute_bound", "cpu_preprocessing")))
         self.assertEqual((first.top, first.refined, first.is_second_right), (True, False, True))
-        after = self.judged("evaluation_and_collate", told("cpu_preprocessing"), {"cured0": 2.0, "cured1": 1.1, "cured01": 5.0}, cured(0))
+        worth = {"cured0": 2.0, "cured1": 1.1, "cured01": 5.0}
+        after = self.judged("evaluation_and_collate", told("cpu_preprocessing"), worth, cured(0))
         self.assertEqual((after.refined, after.brought, after.is_second_right), (True, 2.5, None))
 
     def test_the_tally_counts_and_the_page_shows_it(self) -> None:
