@@ -55,6 +55,7 @@ class Judged:
     refined: bool
     is_line_right: Optional[bool]
     is_silent: bool  # "cannot be told", with a branch over `HOLDS`
+    is_denied: bool  # called healthy, likewise
     predicted: Optional[float]
     brought: Optional[float]
     by_parameters: Optional[float]
@@ -79,7 +80,7 @@ def judged(job: Job, variant: Variant, line: dict[str, Any], worth: Optional[dic
     return Judged(
         job.name, truth.half, variant.name, first.branch if first else HEALTHY, first.cause if first else HEALTHY,
         name.name if name else None, is_top, is_top and is_cause_right(first, name), line_right(job, variant, first, name),
-        is_silent(first, answer, brought), name.times if name and is_top and first else None, brought,
+        is_silent(first, answer, brought), is_denied(first, answer, brought), name.times if name and is_top and first else None, brought,
         name.by_parameters if name and is_top else None, by_setting, second.name if second else None,
         second_right(left, answer, second), answer.seconds if answer else None,
         HEALTHY if answer and answer.is_healthy else name.branch if name else None)
@@ -107,9 +108,15 @@ def line_right(job: Job, variant: Variant, first: Optional[Disease], name: Optio
 
 
 def is_silent(first: Optional[Disease], answer: Optional[Said], brought: Optional[float]) -> bool:
-    if first is None or answer is None or answer.first is not None:
-        return False
-    return 1 - 1 / (brought or first.least) > HOLDS
+    return answer is not None and answer.first is None and holds_much(first, brought)
+
+
+def is_denied(first: Optional[Disease], answer: Optional[Said], brought: Optional[float]) -> bool:
+    return answer is not None and answer.is_healthy and holds_much(first, brought)
+
+
+def holds_much(first: Optional[Disease], brought: Optional[float]) -> bool:
+    return first is not None and 1 - 1 / (brought or first.least) > HOLDS
 
 
 def second_right(left: tuple[Disease, ...], answer: Optional[Said], second: Optional[Named]) -> Optional[bool]:

@@ -203,7 +203,8 @@ class Judging(unittest.TestCase):
     def test_health_is_health(self) -> None:
         self.assertTrue(self.judged("healthy_clipping", told("compute_bound", is_healthy=True)).top)
         self.assertFalse(self.judged("healthy_clipping", told("logging")).top)
-        self.assertFalse(self.judged("slow_storage", told("compute_bound", is_healthy=True)).top)
+        denied = self.judged("slow_storage", told("compute_bound", is_healthy=True))
+        self.assertEqual((denied.top, denied.is_denied, denied.is_silent), (False, True, False))
 
     def test_a_diagnosis_that_failed_is_wrong(self) -> None:
         self.assertFalse(self.judged("healthy_clipping", {"error": "exit 1"}).top)
