@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from job import MORE, SET, SICK, Job, cured
+from job import MORE, REPLAYED, SET, SICK, Job, cured
 from measure import clean, samples_per_second
 
 # What a job can lose to its worst cause and still be called healthy (docs/diagnosis.md) is 1.1. A parameter that is said to help brings
@@ -33,7 +33,8 @@ def worth(rates: dict[str, float]) -> dict[str, float]:
 def fails(job: Job, worth: dict[str, float]) -> list[str]:
     """What speaks against the truth that was written down."""
     if job.is_healthy:
-        return []
+        gain = worth[REPLAYED.name]
+        return [f"replayed batches bring {gain:.2f}, so it is not healthy"] if gain > SETTING else []
     first = worth[cured(0).name]
     if len(job.kinds) == 2:
         return mixture_fails(first, worth[cured(1).name], worth[cured(0, 1).name])

@@ -28,6 +28,7 @@ class Variant:
     cured: frozenset[int] = field(default_factory=frozenset)
     is_set: bool = False
     has_more_workers: bool = False  # than there are, where that must not help
+    is_replayed: bool = False  # the first batches again and again: of a healthy job, which has to be no faster
 
     @property
     def name(self) -> str:
@@ -35,12 +36,15 @@ class Variant:
             return "set"
         if self.has_more_workers:
             return "more"
+        if self.is_replayed:
+            return "replayed"
         return "cured" + "".join(str(number) for number in sorted(self.cured)) if self.cured else "sick"
 
 
 SICK = Variant()
 SET = Variant(is_set=True)
 MORE = Variant(has_more_workers=True)
+REPLAYED = Variant(is_replayed=True)
 
 
 def cured(*numbers: int) -> Variant:
@@ -87,6 +91,9 @@ class Job:
             kind.write(Place(parts, random, number, factor * self.model.about_ms, number in variant.cured))
         if variant.is_set and self.setting:
             set_parameter(parts, *self.setting)
+        if variant.is_replayed:
+            parts.imports.add("itertools")
+            parts.setup.insert(0, "loader = list(itertools.islice(loader, 4)) * 100")
         if variant.has_more_workers:
             parts.workers *= 2
         return parts
@@ -105,7 +112,7 @@ class Job:
     def variants(self) -> list[Variant]:
         """What is measured to know what a cure is worth."""
         if self.is_healthy:
-            return [SICK]
+            return [SICK, REPLAYED]
         more = [SET] if self.setting else []
         if len(self.kinds) == 2:
             more = [cured(1), cured(0, 1)]

@@ -167,6 +167,10 @@ class Measured(unittest.TestCase):
         self.assertEqual(len(check.fails(one, {"cured0": 2.5, "more": 1.9})), 1)
         self.assertEqual(len(check.fails(job("slow_storage"), {"cured0": 2.5, "set": 1.0})), 1)
 
+    def test_a_healthy_job_that_waits_for_data_fails(self) -> None:
+        self.assertEqual(check.fails(job("healthy_clipping"), {"replayed": 1.03}), [])
+        self.assertEqual(len(check.fails(job("healthy_clipping"), {"replayed": 1.4})), 1)
+
     def test_a_mixture_fails_in_the_wrong_order(self) -> None:
         one = job("storage_and_python")
         self.assertEqual(check.fails(one, {"cured0": 2.0, "cured1": 1.1, "cured01": 4.0}), [])
