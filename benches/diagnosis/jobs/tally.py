@@ -112,7 +112,8 @@ def page(title: str, about: dict[str, Any], judged: list[Judged], checks: list[d
     text += [row(one) for one in judged]
     text += ["", "## What the scripts are by themselves", "",
              "Samples per second of the variants over those of the script as it is. `cured0` has its first cause cured, `cured01` both, "
-             "`set` the parameter that helps, `more` twice the workers, `replayed` the first batches again and again.", "", "| job | variants | against the truth |", "|---|---|---|"]
+             "`set` the parameter that helps, `more` twice the workers, `replayed` the first batches again and again.", "",
+             "| job | variants | against the truth |", "|---|---|---|"]
     text += [check_row(check) for check in checks]
     return "\n".join(text) + "\n"
 

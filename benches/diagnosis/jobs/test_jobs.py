@@ -236,7 +236,8 @@ class Judging(unittest.TestCase):
         self.assertEqual((after.refined, after.brought, after.is_second_right), (True, 2.5, None))
 
     def test_the_tally_counts_and_the_page_shows_it(self) -> None:
-        found = [self.judged("slow_storage", told("storage"), {"cured0": 4.0}), self.judged("shared_lock", told("storage"), {"cured0": 9.0}),
+        found = [self.judged("slow_storage", told("storage"), {"cured0": 4.0}),
+                 self.judged("shared_lock", told("storage"), {"cured0": 9.0}),
                  self.judged("healthy_clipping", told("compute_bound", is_healthy=True))]
         figures = tally.counts(found)
         self.assertEqual((figures["top"], figures["refined"], figures["healthy"]), ([3, 3], [2, 3], [1, 1]))
