@@ -96,9 +96,9 @@ KINDS = (
     # The device's own work.
     Kind("tiny_batch", SEEN, others.tiny_batch, COMPUTE, "small_batch", (0.0, 0.0), "batches of 32", 1.8, models=models.LAYERS,
          setting=("batch", 32)),
-    Kind("healthy_clipping", SEEN, others.healthy_clipping, HEALTHY, HEALTHY, models=models.LARGE, workers=(0, 1)),
-    Kind("healthy_evaluation", HELD_OUT, others.healthy_evaluation, HEALTHY, HEALTHY, models=models.LARGE, workers=(0, 1)),
-    Kind("healthy_busy_worker", HELD_OUT, others.healthy_busy_worker, HEALTHY, HEALTHY, (0.3, 0.45), models=models.LARGE, workers=ONE),
+    Kind("healthy_clipping", SEEN, others.healthy_clipping, HEALTHY, HEALTHY, models=models.LARGE),
+    Kind("healthy_evaluation", HELD_OUT, others.healthy_evaluation, HEALTHY, HEALTHY, models=models.LARGE),
+    Kind("healthy_busy_worker", HELD_OUT, others.healthy_busy_worker, HEALTHY, HEALTHY, (0.2, 0.35), models=models.LARGEST, workers=ONE),
 )
 
 MIXTURES = (

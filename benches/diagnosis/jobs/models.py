@@ -74,6 +74,7 @@ def encoder(dim: int, layers: int, batch: int, about_ms: float) -> Model:
 
 SMALL = (mlp(512, 2, 64, 4.5), mlp(512, 3, 64, 7.0), mlp(1024, 2, 32, 9.0), cnn(16, 24, 6.0), encoder(64, 1, 16, 8.0))
 LARGE = (mlp(1024, 2, 128, 18.0), cnn(16, 64, 16.0), encoder(64, 1, 32, 14.0), encoder(64, 2, 32, 26.0))
+LARGEST = (encoder(64, 2, 32, 26.0), encoder(64, 2, 48, 38.0))  # beside which it costs nothing to have batches handed over
 PICTURES = (cnn(4, 24, 1.5), cnn(8, 24, 3.0))
 LAYERS = (mlp(64, 12, 2, 1.5), mlp(128, 10, 2, 1.5), encoder(16, 4, 2, 3.0))  # many and small
 WEIGHTS = (mlp(1536, 2, 4, 8.0), mlp(2048, 2, 4, 13.0))  # many for little computing

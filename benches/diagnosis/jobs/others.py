@@ -84,5 +84,5 @@ def evaluate(model, dataset):
 
 
 def healthy_busy_worker(place: Place) -> None:
-    """A worker computes half of the time, and keeps up."""
+    """A worker computes a third of the time, and keeps up."""
     data.decode_text(place)
