@@ -94,7 +94,8 @@ def confusion(judged: list[Judged]) -> list[str]:
     return lines
 
 
-def page(title: str, about: dict[str, Any], judged: list[Judged], checks: list[dict[str, Any]]) -> str:
+def page(title: str, about: dict[str, Any], judged: list[Judged], checks: list[dict[str, Any]], missing: tuple[str, ...] = ()) -> str:
+    """`missing` are jobs that were not diagnosed, which the page says."""
     halves = {half: [one for one in judged if one.half == half] for half in HALVES}
     halves = {half: of_half for half, of_half in halves.items() if of_half}
     figures = {half: counts(of_half) for half, of_half in halves.items()}
@@ -102,6 +103,8 @@ def page(title: str, about: dict[str, Any], judged: list[Judged], checks: list[d
     text = [f"# {title}", "", *(f"    {command}" for command in about["commands"]), "", f"{about['gputune']}, {facts}.", "",
             f"| | {' | '.join(NAMES[half] for half in figures)} |", "|---|" + "--:|" * len(figures)]
     text += [f"| {name} | {' | '.join(cell(figures[half]) for half in figures)} |" for name, cell in ROWS]
+    if missing:
+        text += ["", f"Not diagnosed: {', '.join(missing)}."]
     for half, of_half in halves.items():
         text += ["", f"## What was named: {NAMES[half]}", "", *confusion(of_half)]
     text += ["", "## Each diagnosis", "",

@@ -242,7 +242,8 @@ class Judging(unittest.TestCase):
         figures = tally.counts(found)
         self.assertEqual((figures["top"], figures["refined"], figures["healthy"]), ([3, 3], [2, 3], [1, 1]))
         self.assertEqual((figures["worth"]["within"], figures["worth"]["of"]), (1, 2))
-        page = tally.page("Title", {"gputune": "gputune 0", "commands": ["judge"]}, found, [])
+        page = tally.page("Title", {"gputune": "gputune 0", "commands": ["judge"]}, found, [], ("short_epochs-1",))
+        self.assertIn("Not diagnosed: short_epochs-1.", page)
         self.assertIn("| refined cause right | 2 of 3 |", page)
         self.assertIn("| data: lock | 1 |", page.replace("|  |", "|"))
 
