@@ -119,8 +119,9 @@ def report(options: argparse.Namespace) -> None:
     missing = tuple(job.name for job in chosen(options) if job.name not in {one.job for one in found})
     page = tally.page(options.title, about, found, checks, missing)
     (folder / f"{options.name}.md").write_text(page)
-    content = {"about": about, "halves": figures, "not_diagnosed": missing, "checks": [{key: line[key] for key in ("job", "rates", "steps", "worth", "fails")}
-                                                            for line in checks], "diagnoses": [asdict(one) for one in found]}
+    kept = ("job", "rates", "steps", "worth", "fails")
+    content = {"about": about, "halves": figures, "not_diagnosed": missing,
+               "checks": [{key: line[key] for key in kept} for line in checks], "diagnoses": [asdict(one) for one in found]}
     (folder / f"{options.name}.json").write_text(json.dumps(content, indent=1) + "\n")
     print(page)
 
