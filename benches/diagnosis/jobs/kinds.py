@@ -102,7 +102,7 @@ KINDS = (
 )
 
 MIXTURES = (
-    Mixture("storage_and_python", SEEN, "slow_storage", "python_in_loop", (4.5, 0.9)),
+    Mixture("storage_and_python", SEEN, "slow_storage", "python_in_loop", (6.0, 1.0)),
     Mixture("evaluation_and_collate", SEEN, "evaluation_often", "collate_computes", (3.0, 2.0)),
     Mixture("python_and_evaluation", SEEN, "python_in_loop", "evaluation_often", (3.0, 1.2)),
     Mixture("transform_and_metrics", HELD_OUT, "transform_computes", "metrics_in_loop", (4.5, 0.9)),
