@@ -8,9 +8,7 @@ import argparse
 import json
 import os
 import pathlib
-import platform
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -18,6 +16,7 @@ import tomllib
 
 import peers.run
 import report
+from process import end, environment, machine, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -56,34 +55,6 @@ class Case(dict):
             if lacks:
                 return need
         return None
-
-
-def environment():
-    # One OpenMP thread for each process; and virtual machines may announce AMX that they do not carry out.
-    return {**os.environ, "OMP_NUM_THREADS": "1", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
-
-
-def run(command, seconds, cwd=None):
-    """The exit code, standard output and error of a command that is ended, with all it started, when time is up."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
-                               env=environment(), start_new_session=True)
-    try:
-        out, error = process.communicate(timeout=seconds)
-        return process.returncode, out, error
-    except subprocess.TimeoutExpired:
-        end(process)
-        out, error = process.communicate()
-        return 124, out, error
-
-
-def end(process):
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-            process.wait(5)
-            return
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            continue
 
 
 class Beside:
@@ -203,11 +174,7 @@ def short(line):
 
 
 def about(options, version):
-    torch = run([options.python, "-c", "import torch; print(torch.__version__)"], 60)[1].strip()
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "")
-    return {"gputune": version, "torch": torch, "python": platform.python_version(), "cores": len(os.sched_getaffinity(0)),
-            "processor": model or platform.machine(), "kernel": platform.release(), "runs": options.runs,
-            "command": shown_command()}
+    return {"gputune": version, **machine(options.python), "runs": options.runs, "command": shown_command()}
 
 
 def shown_command():
