@@ -173,7 +173,7 @@ impl Line {
         if let Some(inner) = inner {
             words += &format!("; most of it in {}", inner.shown());
         }
-        if let Some(calls) = self.calls.as_ref().filter(|_| self.place.share > 0.0) {
+        if let Some(calls) = &self.calls {
             words += &format!(" (calls {calls})");
         }
         if self.late >= 0.5 {

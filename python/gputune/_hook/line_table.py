@@ -21,8 +21,8 @@ _LEAST_SHARE = 0.01
 
 #: Time in which the thread evaluates the model.
 EVALUATION = "evaluation"
-#: Kinds that are evaluation, too, where they are within a call that evaluates.
-_MAY_EVALUATE = ("loop", "logging", "sync")
+#: Kinds of what the script does itself, which is evaluation, too, where it is within a call that evaluates.
+_OF_SCRIPT = ("loop", "logging", "sync")
 
 #: Where relative names of files begin.
 _FOLDER = os.getcwd()
@@ -81,10 +81,10 @@ class LineTable:
         seconds = sum(row[4] for row in rows)
         if seconds <= 0:
             return None
-        sites = _by_site(rows)
+        rows = _with_evaluation(rows)
         kinds: dict[str, float] = {}
-        for site in sites:
-            kinds[site.kind] = kinds.get(site.kind, 0.0) + site.seconds / seconds
+        for row in rows:
+            kinds[row[0]] = kinds.get(row[0], 0.0) + row[4] / seconds
         told: dict[str, Any] = {
             "samples": int(sum(row[5] for row in rows)),
             "seconds": round(seconds, 3),
@@ -92,7 +92,7 @@ class LineTable:
             "lines": [],
         }
         text = json.dumps(told)
-        for site in sites:
+        for site in _by_site(rows):
             if site.place is None or site.seconds < _LEAST_SHARE * seconds or len(told["lines"]) == _MOST_TOLD:
                 continue
             told["lines"].append(site.told(seconds))
@@ -153,13 +153,22 @@ class _Site:
         return {**told, "inside": inside} if inside else told
 
 
-def _by_site(rows: list[Any]) -> list[_Site]:
-    """Rows by their line in the loop, the heaviest first. A call in which the model is evaluated is evaluation as a whole."""
+def _with_evaluation(rows: list[Any]) -> list[Any]:
+    """Rows in which all of a call that evaluates the model is evaluation."""
     evaluating = {site for kind, site, *_ in rows if kind == EVALUATION and site is not None}
+    return [[EVALUATION, *row[1:]] if row[0] in _OF_SCRIPT and row[1] in evaluating else row for row in rows]
+
+
+def _by_site(rows: list[Any]) -> list[_Site]:
+    """Rows by their line in the loop, the heaviest first. A line that computes and writes is one: what it does most names it."""
+    own: dict[Optional[Place], str] = {}
+    for row in rows:
+        if row[0] in _OF_SCRIPT:
+            own.setdefault(row[1], row[0])  # the heaviest comes first
     sites: dict[tuple[str, Optional[Place]], _Site] = {}
     for kind, place, leaf, callee, *numbers in rows:
-        if kind in _MAY_EVALUATE and place in evaluating:
-            kind = EVALUATION
+        if kind in _OF_SCRIPT:
+            kind = own[place]
         sites.setdefault((kind, place), _Site(kind, place)).add(leaf, callee, *numbers)
     return sorted(sites.values(), key=lambda site: -site.seconds)
 

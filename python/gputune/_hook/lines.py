@@ -72,6 +72,7 @@ class Sampler:
         self._thread = thread
         self._seen = seen
         self._random = random.Random()  # the script's own numbers stay what they are
+        self._last: Optional[float] = None  # look
         self._wake: Any = None
         self._ended: Any = None
         self._busy_until = 0.0  # other threads are
@@ -111,15 +112,16 @@ class Sampler:
     def _look_until(self, wake: Any) -> None:
         clock, cpu = time.perf_counter, time.thread_time
         _wake_in_time()
-        last = began = clock()
+        written = clock()
+        last = written if self._last is None else self._last  # what a fork took belongs to the line that made it
         spent = cpu()
-        written, between, pause = began, _BETWEEN, _FIRST_WRITE
-        due = last + self._random.uniform(0.5, 1.5) * between
+        between, pause = _BETWEEN, _FIRST_WRITE
+        due = written + self._random.uniform(0.5, 1.5) * between
         while not wake.acquire(timeout=max(due - clock(), 0.0)):
             seen = self._seen()  # first of all: from here on the thread may go on
             now = clock()
             self.table.add(seen, now - last, 1, now - last if now - due > _LATE else 0.0)
-            last = now
+            last = self._last = now
             self._hurry(now)
             if self.write is not None and now - written >= pause:
                 self.write(self.table)
@@ -213,6 +215,7 @@ class WorkerLines:
             sampler = Sampler(thread, WorkerStacks(thread).seen)
             sampler.write = written.write
             start(sampler)
+            at_exit(lambda: written.write(sampler.table), 0)
         except OSError:  # no space is left: training goes on
             pass
         if self._own is not None:

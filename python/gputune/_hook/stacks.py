@@ -7,8 +7,8 @@ import os
 import sys
 from itertools import accumulate, chain, repeat, starmap, takewhile
 from operator import attrgetter, itemgetter
-from types import CodeType, FrameType
-from typing import Any, Callable, Optional
+from types import CodeType
+from typing import Any, Optional
 
 import torch
 from torch.utils.data import DataLoader
@@ -122,6 +122,9 @@ def _inner(function: Any, name: str) -> CodeType:
     return next(code for code in codes if code.co_name == name)
 
 
+#: Names of the code around calls that are counted (`call_sites`).
+_CALLS = ("logging", "sync")
+
 #: By the identity of code, which is quicker than its hash: what stands around a data set.
 _AT_WORK = {id(DatasetWatch.fetch.__code__): LOADING, id(DatasetWatch.collate.__code__): COLLATING}
 
@@ -180,7 +183,8 @@ class TrainingStacks(_Stacks):
             "checkpoint": torch.save,
             HOOK: hook.steps.end_step,
         }
-        self._parts = {id(function.__code__): kind for kind, function in parts.items()}
+        found = ((kind, getattr(function, "__code__", None)) for kind, function in parts.items())
+        self._parts = {id(code): kind for kind, code in found if code is not None}
         self._parts[id(_inner(Optimizers._around_step, "step"))] = "optimizer"
         self._parts[id(_inner(Optimizers._around_closure, "run"))] = LOOP
         self._kept = parts
@@ -211,6 +215,3 @@ class TrainingStacks(_Stacks):
         pairs = enumerate(zip(stack, self._loop))
         return next((at for at, (point, code) in pairs if point[0] is not code), min(len(stack), len(self._loop)))
 
-
-#: Names of the code around calls that are counted (`call_sites`).
-_CALLS: tuple[str, ...] = ("logging", "sync")
