@@ -4,6 +4,7 @@
 //! computes (forward, backward, optimizer) is told apart from what waits for data and from the loop's own code.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
@@ -171,10 +172,10 @@ impl Line {
         let mut words = format!("{}: {}", self.place.shown(), self.cost());
         let inner = self.inside.iter().find(|inner| inner.share >= self.place.share / 2.0);
         if let Some(inner) = inner {
-            words += &format!("; most of it in {}", inner.shown());
+            let _ = write!(words, "; most of it in {}", inner.shown());
         }
         if let Some(calls) = &self.calls {
-            words += &format!(" (calls {calls})");
+            let _ = write!(words, " (calls {calls})");
         }
         if self.late >= 0.5 {
             words += "; a call holds the interpreter's lock (GIL), here or in the line before";

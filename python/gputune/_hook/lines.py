@@ -37,12 +37,15 @@ from gputune._hook.stacks import WorkerStacks
 _BETWEEN = 0.02
 #: Share of a processor that looking may take: beyond it looks become rarer, such as with very deep stacks.
 _MOST_COST = 0.005
-#: Switch interval in seconds where it may be changed: what a look may be late by.
-_SWITCH_SECONDS = 1e-6
+#: Switch interval in seconds where it may be changed: what a look may be late by. A thread that waits for the lock wakes up as often,
+#: which costs some 5 us each time: with less than this, waiting for a call that keeps the lock would cost per cents.
+_SWITCH_SECONDS = 2e-4
 #: From <linux/prctl.h>.
 _PR_SET_TIMERSLACK = 29
 #: Seconds without another thread at work from which on it may be changed again.
 _CALM_SECONDS = 1.0
+#: Looks from one look at the other threads to the next.
+_LOOKS_UNTIL_NEXT = 10
 #: Files of Python in which threads wait, and functions of threads that do next to nothing but hand over batches.
 _PYTHON = sysconfig.get_path("stdlib") + "/"
 _WAITING = tuple(
@@ -65,6 +68,7 @@ class Sampler:
 
     def __init__(self, thread: int, seen: Callable[[], Seen]) -> None:
         self.table = LineTable()
+        self.looks = 0
         self.cost = 0.0
         """Seconds of processor time that it took."""
         self.write: Optional[Callable[[LineTable], None]] = None
@@ -114,6 +118,7 @@ class Sampler:
         _wake_in_time()
         written = clock()
         last = written if self._last is None else self._last  # what a fork took belongs to the line that made it
+        self._hurry(written)
         spent = cpu()
         between, pause = _BETWEEN, _FIRST_WRITE
         due = written + self._random.uniform(0.5, 1.5) * between
@@ -122,7 +127,9 @@ class Sampler:
             now = clock()
             self.table.add(seen, now - last, 1, now - last if now - due > _LATE else 0.0)
             last = self._last = now
-            self._hurry(now)
+            if self.looks % _LOOKS_UNTIL_NEXT == 0:
+                self._hurry(now)
+            self.looks += 1
             if self.write is not None and now - written >= pause:
                 self.write(self.table)
                 written, pause = now, _WRITE

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dis
 import os
 import sys
-from itertools import accumulate, chain, repeat, starmap, takewhile
+from itertools import accumulate, chain, repeat, starmap, takewhile, tee
 from operator import attrgetter, itemgetter
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, Optional
 
 import torch
@@ -42,19 +41,24 @@ IDLE = "idle"
 _SCRIPT, _LIBRARY, _HOOK = range(3)
 _owners: dict[str, int] = {}
 
-#: A function's code and the place in it that is being run.
+#: A function's code and the line of it that is being run.
 Point = tuple[CodeType, int]
 
 
-def snapshot(thread: int) -> list[Point]:
-    """The stack of a thread, the innermost function first.
+def snapshot(thread: int) -> list[tuple[FrameType, int]]:
+    """The stack of a thread and the lines that are being run, the innermost first.
 
     All of it happens in C: between two instructions of Python the interpreter may let the other thread run, which would change
-    its stack under our eyes.
+    its stack under our eyes. So no frame is asked for its code here: that is an event for audit hooks, which are Python.
     """
     frame = map(itemgetter(thread), starmap(sys._current_frames, ((),)))
     frames: Any = accumulate(chain(frame, repeat("f_back", _DEEPEST)), getattr)
-    return list(map(attrgetter("f_code", "f_lasti"), takewhile(bool, frames)))
+    kept, asked = tee(takewhile(bool, frames))
+    return list(zip(kept, map(attrgetter("f_lineno"), asked)))
+
+
+def _points(stack: list[tuple[FrameType, int]]) -> list[Point]:
+    return [(frame.f_code, line or frame.f_code.co_firstlineno) for frame, line in stack]
 
 
 def _owner(code: CodeType) -> int:
@@ -78,17 +82,8 @@ def _is_beside_main(path: str) -> bool:
 
 
 def _place(point: Point) -> Place:
-    code = point[0]
-    return Place(code.co_filename, _line(code, point[1]), getattr(code, "co_qualname", code.co_name))
-
-
-def _line(code: CodeType, at: int) -> int:
-    lines = getattr(code, "co_lines", None)
-    if lines is not None:
-        found = (line for begin, end, line in lines() if begin <= at < end and line is not None)
-    else:  # Python 3.9
-        found = (line for begin, line in reversed(list(dis.findlinestarts(code))) if begin <= at)
-    return next(found, code.co_firstlineno)
+    code, line = point
+    return Place(code.co_filename, line, getattr(code, "co_qualname", code.co_name))
 
 
 def _seen(kind: str, stack: list[Point], common: int = 0) -> Seen:
@@ -134,18 +129,21 @@ class _Stacks:
 
     def __init__(self, thread: int) -> None:
         self._thread = thread
-        self._known: dict[Any, tuple[Seen, list[Point]]] = {}
+        self._known: dict[Any, tuple[Seen, list[Any]]] = {}
 
     def seen(self) -> Seen:
+        """What the thread is at."""
         stack = snapshot(self._thread)
         state = self._state()
-        key = (state, tuple(map(id, map(itemgetter(0), stack))), tuple(map(itemgetter(1), stack)))
+        modules = list(map(attrgetter("f_globals"), map(itemgetter(0), stack)))
+        # A line of a module says which function it is in, and is had for less.
+        key = (state, tuple(map(id, modules)), tuple(map(itemgetter(1), stack)))
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= _MOST_STACKS:
                 self._known.clear()
-            # The code is kept with it, so that no other has its identity.
-            known = self._known[key] = (self._read(stack, state), stack)
+            # The modules are kept with it, so that nothing else has their identity.
+            known = self._known[key] = (self._read(_points(stack), state), modules)
         return known[0]
 
     def _state(self) -> Any:
@@ -188,7 +186,7 @@ class TrainingStacks(_Stacks):
         self._parts[id(_inner(Optimizers._around_step, "step"))] = "optimizer"
         self._parts[id(_inner(Optimizers._around_closure, "run"))] = LOOP
         self._kept = parts
-        stack = [code for code, _ in snapshot(thread)]
+        stack = [code for code, _ in _points(snapshot(thread))]
         outside = next((at for at, code in enumerate(stack) if _owner(code) != _HOOK), len(stack))
         self._loop = stack[outside:][::-1]
 
