@@ -52,7 +52,7 @@ pub struct Line {
     pub of_step: f64,
     /// How often it was seen.
     pub samples: u64,
-    /// The share of its time that was seen late, because a call held the interpreter's lock: the call may be in the line before.
+    /// The share of its time that was seen late, because a call held the interpreter's lock (it may be in the line before) or no core was free.
     pub late: f64,
     /// The function of a library that it calls for most of its time.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,7 +178,7 @@ impl Line {
             let _ = write!(words, " (calls {calls})");
         }
         if self.late >= 0.5 {
-            words += "; a call holds the interpreter's lock (GIL), here or in the line before";
+            words += "; seen late: a call kept the interpreter's lock (GIL), here or in the line before, or no core was free";
         }
         words
     }

@@ -17,9 +17,10 @@ from gputune._hook.patching import Function, is_compiling
 
 #: The folder of the package.
 OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + "/"
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + "/"
+#: The folder of torch.
+TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + "/"
 #: Files of torch through which a script's own reading and printing of tensors goes.
-_READING = (_TORCH + "_tensor.py", _TORCH + "_tensor_str.py")
+_READING = (TORCH + "_tensor.py", TORCH + "_tensor_str.py")
 _LIBRARIES = tuple(
     {path.rstrip("/") + "/" for path in (*sysconfig.get_paths().values(), *site.getsitepackages()) if path != sys.prefix}
 )
@@ -115,7 +116,7 @@ def _where(frame: Any) -> Optional[str]:
     """The script's line that leads to a call; nothing for calls of torch and of the hook."""
     while frame is not None and frame.f_code.co_filename in _READING:
         frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith((OURS, _TORCH)):
+    if frame is None or frame.f_code.co_filename.startswith((OURS, TORCH)):
         return None
     first = frame
     while frame is not None and is_library(frame.f_code.co_filename):

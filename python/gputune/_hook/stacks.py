@@ -15,6 +15,7 @@ from torch.utils.data import dataloader as dataloader_module
 from torch.utils.data._utils import fetch as fetching
 from torch.utils.data._utils import worker as working
 
+from gputune._hook import call_sites
 from gputune._hook.call_sites import OURS, is_library
 from gputune._hook.dataset_watch import DatasetWatch
 from gputune._hook.line_table import EVALUATION, Place, Seen
@@ -33,6 +34,8 @@ DATA_WAIT = "data_wait"
 #: A data set at work, in whatever process.
 LOADING = "loading"
 COLLATING = "collating"
+#: A function of torch that is no phase: a loss, clipping, zeroing gradients.
+TORCH = "torch"
 #: What gputune does itself, such as to report steps.
 HOOK = "gputune"
 #: A worker that waits for what to load, or hands over what it has loaded.
@@ -103,6 +106,16 @@ def _seen(kind: str, stack: list[Point], common: int = 0) -> Seen:
     leaf = _place(stack[last])
     callee = next((code for at, (code, _) in enumerate(stack) if at > last and owners[at] == _LIBRARY), None)
     return Seen(kind, site, None if leaf == site else leaf, "" if callee is None else _name(callee))
+
+
+def _is_in_torch(stack: list[Point]) -> bool:
+    """Whether the script has called a function of torch that computes, the innermost function first."""
+    callee = ""
+    for code, _ in stack:
+        if _owner(code) == _SCRIPT:
+            break
+        callee = code.co_filename
+    return callee.startswith(call_sites.TORCH) and not callee.startswith(call_sites.TORCH + "utils/")
 
 
 def _name(code: CodeType) -> str:
@@ -196,7 +209,7 @@ class TrainingStacks(_Stacks):
     def _read(self, stack: list[Point], state: Any) -> Seen:
         kind = cut = None
         for depth, (code, _) in enumerate(stack):
-            part = self._parts.get(id(code)) or (code.co_name if code.co_name in _CALLS and _owner(code) == _HOOK else None)
+            part = self._parts.get(id(code)) or self._call(stack, depth)
             if part == DATA_WAIT:
                 kind = DATA_WAIT if state else EVALUATION
                 if state and cut is not None:  # the data set is at work in this process
@@ -205,8 +218,18 @@ class TrainingStacks(_Stacks):
                 kind = part
             if cut is None and id(code) in _AT_WORK:
                 cut = depth
+        kind = kind or (TORCH if _is_in_torch(stack) else LOOP)
         stack = stack[::-1]
-        return _seen(kind or LOOP, stack, self._common(stack))
+        return _seen(kind, stack, self._common(stack))
+
+    @staticmethod
+    def _call(stack: list[Point], depth: int) -> Optional[str]:
+        """The kind of a call that is counted; those of the hook itself are not."""
+        code = stack[depth][0]
+        if code.co_name not in _CALLS or _owner(code) != _HOOK:
+            return None
+        is_own = depth + 1 < len(stack) and _owner(stack[depth + 1][0]) == _HOOK
+        return HOOK if is_own else code.co_name
 
     def _common(self, stack: list[Point]) -> int:
         """How many of the functions are those in which the steps are made."""
