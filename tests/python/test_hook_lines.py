@@ -38,7 +38,7 @@ class Lines(unittest.TestCase):
             with self.subTest(place):
                 first = first_of(told(place))
                 self.assertEqual((first["kind"], first["line"], first["file"]), (kind, line_of(place), str(SCRIPT)))
-                self.assertIn("perf_counter", first["inside"][0]["code"])
+                self.assertTrue(any("perf_counter" in inner["code"] for inner in first["inside"]), first)
 
     def test_workers_tell_of_their_lines_however_they_were_started(self):
         for start in ("fork", "spawn"):
