@@ -9,6 +9,7 @@ mod cache;
 mod cause;
 mod causes;
 mod evidence;
+mod lines;
 mod openings;
 mod plan;
 #[cfg(test)]
@@ -21,6 +22,7 @@ mod verdict;
 pub use cause::{Basis, Cause, Clue, Cure, Found, Kind, Scope, Threshold, Worth};
 pub use causes::{cause, causes};
 pub use evidence::{Around, DIFFERENTIALS, Differential, DifferentialRow, Evidence, Gain, Ran};
+pub use lines::{Line, Place, Seat, host_lines, lines, lines_of};
 pub use openings::{Openable, Opening, PARAMETERS, openable};
 pub use plan::{Allowed, Next, experiment, next};
 pub use search::{evidence_of, first_parameters, of_config, opens};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::diagnosis::{self, Around, Evidence, Verdict};
+use crate::diagnosis::{self, Around, Evidence, Line, Verdict};
 use crate::model::{Config, Measurement};
 use crate::search::{Ranked, Study};
 
@@ -19,6 +19,9 @@ pub struct HeldBack {
     pub worth: Option<f64>,
     /// The evidence.
     pub evidence: Vec<String>,
+    /// The lines of the script that it is about, where the config was observed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<String>,
     /// Parameters that are worth opening.
     pub open: Vec<String>,
     /// Cures that no parameter can bring.
@@ -43,6 +46,7 @@ impl HeldBack {
             sureness: verdict.sureness,
             worth: top.found.worth.times,
             evidence: top.found.clues.iter().map(|clue| clue.text.clone()).collect(),
+            lines: diagnosis::lines_of(top.cause, evidence).iter().map(Line::words).collect(),
             open: top.openings(evidence).into_iter().map(|opening| opening.parameter.to_owned()).collect(),
             by_hand: top.cures(evidence).into_iter().map(|cure| format!("{}: {}", cure.what, cure.why)).collect(),
         })
@@ -83,6 +87,9 @@ impl Bottleneck {
                 lines.extend(is.as_ref().map(|is| format!("{label:<10}is now {}", is.line())));
             }
         }
+        if let Some(line) = self.is.iter().chain(&self.was).find_map(|held| held.lines.first()) {
+            lines.push(format!("          in {line}"));
+        }
         if let Some(is) = &self.is {
             let next = is.by_hand.first().cloned();
             let next = next.or_else(|| (!is.open.is_empty()).then(|| format!("search {}", is.open.join(", "))));
@@ -112,6 +119,7 @@ mod tests {
             sureness: 0.9,
             worth: Some(1.8),
             evidence: Vec::new(),
+            lines: Vec::new(),
             open: vec!["batch_size".to_owned()],
             by_hand: by_hand.iter().map(|text| (*text).to_owned()).collect(),
         }
@@ -129,6 +137,9 @@ mod tests {
         let same = Bottleneck { was: Some(held("loader", &[])), is: Some(held("loader", &[])) };
         assert_eq!(same.lines()[0], "limit     was, and still is: the loader (sure, worth up to 1.8x)");
         assert_eq!(same.lines()[1], "          for more: search batch_size");
+        let seen = HeldBack { lines: vec!["train.py:31 `burn(15)`: 78 % of a step".to_owned()], ..held("loop", &[]) };
+        let limit = Bottleneck { was: None, is: Some(seen) };
+        assert_eq!(limit.lines()[1], "          in train.py:31 `burn(15)`: 78 % of a step");
         assert!(Bottleneck::default().lines().is_empty());
     }
 }

@@ -12,7 +12,7 @@ pub use json::{CauseReport, CureReport, DiagnosisReport, ProbeLine, diagnosis_js
 use wrap::{hanging, pairs};
 
 use super::row::shown_estimate;
-use crate::diagnosis::{Basis, Diagnosed, Differential, Evidence, Examined, Opening, Ran, Verdict, Worth};
+use crate::diagnosis::{Basis, Diagnosed, Differential, Evidence, Examined, Opening, Ran, Verdict, Worth, host_lines};
 use crate::model::{
     Metric,
     quantity::{show_bytes, show_count, show_duration, show_number, show_seconds},
@@ -37,6 +37,8 @@ const INDENT: usize = 12;
 const CLUES: usize = 5;
 /// Other causes that are shown.
 const OTHERS: usize = 3;
+/// Lines of the script that are shown.
+const LINES: usize = 3;
 /// Cures that are shown.
 const CURES: usize = 3;
 
@@ -65,10 +67,17 @@ pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
     text.push('\n');
     text.push_str(&verdict_lines(examined, columns));
     text.push('\n');
+    text.push_str(&script_lines(evidence, columns));
     text.push_str(&remedies(evidence, verdict, columns));
     text.push_str(&probes(examined, columns));
     text.push_str(&hanging("next", occasion.next, INDENT, columns));
     text
+}
+
+/// The lines of the script that the host's time goes into.
+fn script_lines(evidence: &Evidence, columns: usize) -> String {
+    let shown = host_lines(evidence).into_iter().take(LINES).enumerate();
+    shown.map(|(at, line)| hanging(if at == 0 { "lines" } else { "" }, &line.words(), INDENT, columns)).collect()
 }
 
 fn measured(evidence: &Evidence) -> String {

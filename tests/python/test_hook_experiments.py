@@ -48,6 +48,8 @@ SEEN = {
     "logs_per_step",
     "log_seconds_per_step",
     "log_sites",
+    "lines.main",
+    "lines.cost_share",
     "files.kind",
     "files.opened_per_sample",
     "files.mean_bytes",

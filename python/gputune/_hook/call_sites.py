@@ -15,10 +15,12 @@ import torch
 from gputune._hook import dataset_watch
 from gputune._hook.patching import Function, is_compiling
 
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + "/"
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + "/"
+#: The folder of the package.
+OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + "/"
+#: The folder of torch.
+TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + "/"
 #: Files of torch through which a script's own reading and printing of tensors goes.
-_READING = (_TORCH + "_tensor.py", _TORCH + "_tensor_str.py")
+_READING = (TORCH + "_tensor.py", TORCH + "_tensor_str.py")
 _LIBRARIES = tuple(
     {path.rstrip("/") + "/" for path in (*sysconfig.get_paths().values(), *site.getsitepackages()) if path != sys.prefix}
 )
@@ -40,9 +42,10 @@ class Site:
 class CallSites:
     """Calls of one kind. Those within another one, in data sets, in torch itself and in the hook do not count."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         self.calls = 0
         self.seconds = 0.0
+        self._kind = kind
         self._sites: dict[tuple[Any, int, str], Optional[Site]] = {}
         self._texts: dict[str, Site] = {}
         self._thread: Optional[int] = None
@@ -88,6 +91,8 @@ class CallSites:
                         self.calls += 1
                         found.calls += 1
 
+            # So the stack tells what kind of call it is in.
+            call.__code__ = call.__code__.replace(co_name=self._kind)
             return call
 
         return make
@@ -111,14 +116,15 @@ def _where(frame: Any) -> Optional[str]:
     """The script's line that leads to a call; nothing for calls of torch and of the hook."""
     while frame is not None and frame.f_code.co_filename in _READING:
         frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith((_OURS, _TORCH)):
+    if frame is None or frame.f_code.co_filename.startswith((OURS, TORCH)):
         return None
     first = frame
-    while frame is not None and _is_library(frame.f_code.co_filename):
+    while frame is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back
     shown = frame or first
     return f"{os.path.basename(shown.f_code.co_filename)}:{shown.f_lineno}"
 
 
-def _is_library(path: str) -> bool:
-    return path.startswith(("<", _OURS, *_LIBRARIES)) or "/site-packages/" in path or "/dist-packages/" in path
+def is_library(path: str) -> bool:
+    """Whether a file is none of the script's own: of Python, of a package that is installed, or of the hook."""
+    return path.startswith(("<", OURS, *_LIBRARIES)) or "/site-packages/" in path or "/dist-packages/" in path

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as dataloader_module
 
-from gputune._hook import dataset_watch, devices, loader_kinds, renewal, samples
+from gputune._hook import dataset_watch, devices, lines, loader_kinds, renewal, samples
 from gputune._hook.batches import tensors_in
 from gputune._hook.experiment import LOADER_ONLY, REPLAY, Experiment
 from gputune._hook.facts import Facts
@@ -101,6 +101,8 @@ class Loaders:
         self.watch: Optional[dataset_watch.DatasetWatch] = None
         """What data sets do, where that is to be known."""
         self.folder = ""
+        self.is_for_training = True
+        """Whether the last batch that was asked for is to train on: evaluation has no gradients."""
         self._session = session
         self._facts = facts
         self._mode = None if session.experiment is None else session.experiment.mode
@@ -173,6 +175,7 @@ class Loaders:
                 self.watch.numbers = state.numbers
             waited_from = self.phases.mark_wait()
             source = renewal.source_of(iterator)
+            self.is_for_training = torch.is_grad_enabled()
             try:
                 batch = original(source)
             except StopIteration:
@@ -202,7 +205,8 @@ class Loaders:
                 original(iterator, loader, *args, **kwargs)
                 return
             own = loader.worker_init_fn
-            loader.worker_init_fn = dataset_watch.WorkerInit(own, self.folder, state.number)
+            watched = lines.WorkerLines(own, self.folder, state.number)
+            loader.worker_init_fn = dataset_watch.WorkerInit(watched, self.folder, state.number)
             try:
                 original(iterator, loader, *args, **kwargs)
             finally:

@@ -21,7 +21,7 @@ class Logs:
     """Writes. Each counts once, and what it does within (flushing, other streams) is part of it."""
 
     def __init__(self) -> None:
-        self.sites = CallSites()
+        self.sites = CallSites("logging")
         self._changed: list[tuple[Any, tuple[str, ...]]] = []
 
     def install(self) -> None:

@@ -156,8 +156,16 @@ class Modules:
             return call(*args, **kwargs)
         if not module.training:
             self._marks.note("evaluation")
-        if not (module.training and torch.is_grad_enabled()):
-            return call(*args, **kwargs)
+        is_training = module.training and torch.is_grad_enabled()
+        return (self.train if is_training else self.evaluate)(module, adopted, args, kwargs)
+
+    def evaluate(self, module: Any, adopted: _Adopted, args: Any, kwargs: Any) -> Any:
+        """Calls a trained module without training it."""
+        return adopted.call(*args, **kwargs)
+
+    def train(self, module: Any, adopted: _Adopted, args: Any, kwargs: Any) -> Any:
+        """Calls a module in training."""
+        call = adopted.call
         if adopted.has_moved():
             self._prepare(module, adopted)
         self._phases.called_on = adopted.device

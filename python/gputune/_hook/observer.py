@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import Any, Optional
 
 import torch
 
 from gputune._client import rank_and_ranks
-from gputune._hook import dataset_watch, model_facts
+from gputune._hook import dataset_watch, lines, model_facts
 from gputune._hook.communication import Communication
 from gputune._hook.data_files import DataFiles, FilesFound
 from gputune._hook.facts import Facts
 from gputune._hook.logs import Logs
 from gputune._hook.parts import Hook
+from gputune._hook.stacks import TrainingStacks
 from gputune._hook.syncs import Syncs
 
 #: Seconds between two reports.
@@ -118,6 +120,8 @@ class Evidence(Observer):
         self._found = FilesFound(folder)
         self._watch = dataset_watch.DatasetWatch(self._files, None, time.thread_time)
         self._read_before: dict[int, tuple[int, int]] = {}
+        self._lines: Optional[lines.Sampler] = None
+        self._lines_of_workers = lines.LinesOfWorkers(folder)
         self._looks = self._running = self._on_storage = 0  # at workers
         self._read = (0, 0)  # bytes by system calls, and from storage
 
@@ -135,6 +139,10 @@ class Evidence(Observer):
         self._files.look()
         self._count_bytes()
         self._read = (0, 0)
+        if self._rank == 0:
+            thread = threading.get_ident()
+            self._lines = lines.Sampler(thread, TrainingStacks(thread, self._hook).seen)
+            lines.start(self._lines)
 
     def report(self, steps: int, wall: float) -> None:
         say = self._facts.say
@@ -146,6 +154,7 @@ class Evidence(Observer):
         say("log_seconds_per_step", logs.seconds / steps)
         say("log_sites", logs.told(by_time=True))
         self._say_states()
+        self._say_lines(wall)
         self._count_bytes()
         say("files.read_bytes_per_second", self._read[0] / wall)
         if self._read[0] > 0:
@@ -178,6 +187,17 @@ class Evidence(Observer):
         if numbers[dataset_watch.SIZED] > 0:
             size = numbers[dataset_watch.OPENED_BYTES] / numbers[dataset_watch.SIZED]
         say("files.mean_bytes", size)
+
+    def _say_lines(self, wall: float) -> None:
+        """Which lines take the time of the training thread, and of the training loader's workers."""
+        say = self._facts.say
+        if self._lines is None:
+            return
+        say("lines.main", self._lines.table.told())
+        say("lines.cost_share", self._lines.cost / wall)
+        number, pids = self._hook.loaders.training_number, self._hook.loaders.worker_pids()
+        if number is not None:
+            say("lines.workers", self._lines_of_workers.table(number, pids).told())
 
     def _say_states(self) -> None:
         """What the workers are doing, as far as looks now and then can tell (`man 5 proc`, the state in /proc/PID/stat)."""

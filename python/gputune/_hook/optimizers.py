@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from gputune._hook.patching import Function, replace
 from gputune._hook.session import Session
 from gputune._hook.steps import Steps
-from gputune._hook.timeline import Phases
+from gputune._hook.timeline import HOST, Phases
 
 FUSED = "torch.fused_optimizer"
 
@@ -82,7 +82,11 @@ class Optimizers:
         """A closure computes the gradients within the step."""
 
         def run() -> Any:
-            loss = closure()
+            self._phases.enter(HOST)
+            try:
+                loss = closure()
+            finally:
+                self._phases.leave()
             for prepare in self.before_step:
                 prepare(optimizer)
             return loss

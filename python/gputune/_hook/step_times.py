@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from gputune._hook.timeline import DATA_WAIT, Segment
+from gputune._hook.timeline import DATA_WAIT, HOST, Segment
 
 #: Copies of the host's tensors to the device.
 COPIES = "host_to_device"
@@ -29,10 +29,10 @@ class StepTimes:
             self._gap = self._find_gap() if clock.is_base_of_step else None
 
     def phases(self) -> dict[str, float]:
-        """Seconds by phase, without the wait for data."""
+        """Seconds by phase, without the wait for data and the script's own code."""
         seconds: dict[str, float] = {}
         for name, begin, end in self._segments:
-            if name != DATA_WAIT:
+            if name not in (DATA_WAIT, HOST):
                 seconds[name] = seconds.get(name, 0.0) + self._seconds(begin, end)
         return seconds
 

@@ -30,7 +30,7 @@ class Syncs:
     """Calls that make the host wait. With a GPU only those of its tensors count."""
 
     def __init__(self, phases: Phases) -> None:
-        self.sites = CallSites()
+        self.sites = CallSites("sync")
         self._phases = phases
 
     def install(self) -> None:

@@ -14,6 +14,9 @@ from gputune._hook import devices
 #: From a mark before a loader is asked for a batch to one after it: the device's time, as long as it has nothing to do.
 DATA_WAIT = "data_wait"
 
+#: The script's own code within a phase, which is no part of that phase: a closure that an optimizer calls.
+HOST = "host"
+
 #: A part of a step: its name and its two marks.
 Segment = tuple[str, Any, Any]
 

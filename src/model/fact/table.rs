@@ -123,6 +123,13 @@ pub const FACTS: &[FactRow] = &[
     number("logs_per_step", "count", "writes to the terminal, to log files and through `logging`"),
     number("log_seconds_per_step", "s", "wall time in them"),
     text("log_sites", "where they are, the slowest first"),
+    text("lines.main", "lines of the script that the training thread was seen in, as JSON"),
+    text("lines.workers", "lines of the script that the training loader's workers were seen in, as JSON"),
+    number(
+        "lines.cost_share",
+        "share, 0 to 1",
+        "processor time of looking at the training thread's lines over wall time",
+    ),
     free(number("main_cpu_share", "share, 0 to 1", "processor time of the main thread over wall time")),
     text("files.kind", "what the data set reads: one of the kinds of files"),
     number("files.opened_per_sample", "files", "files that the data set opens for a sample"),

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::bar::{Part, parts};
-use crate::diagnosis::{Clue, Diagnosed, Differential, Evidence, Examined, Kind, Opening, Ran, Verdict, Worth};
+use crate::diagnosis::{
+    Clue, Diagnosed, Differential, Evidence, Examined, Kind, Line, Opening, Ran, Verdict, Worth, lines, lines_of,
+};
 use crate::model::{Estimate, Facts, GpuUse, Readings};
 
 /// The version of the JSON; it is raised when a member changes its meaning or is removed.
@@ -40,6 +42,8 @@ pub struct DiagnosisReport<'e> {
     pub host: &'e Readings,
     /// The facts that the job reported about itself.
     pub facts: &'e Facts,
+    /// Lines of the script with their time: those on the host's side first, then those that compute or wait for data.
+    pub lines: Vec<Line>,
     /// The bottleneck; absent where nothing is known.
     pub bottleneck: Option<CauseReport>,
     /// How sure the bottleneck is, from 0 to 1.
@@ -75,6 +79,8 @@ pub struct CauseReport {
     pub evidence: Vec<Clue>,
     /// What it is worth.
     pub worth: Worth,
+    /// Lines of the script that it is about, the worst first.
+    pub lines: Vec<Line>,
     /// Parameters that are worth opening.
     pub open: Vec<Opening>,
     /// Cures that no parameter can bring.
@@ -119,6 +125,7 @@ impl CauseReport {
             sureness: diagnosed.sureness,
             evidence: diagnosed.found.clues.clone(),
             worth: diagnosed.found.worth.clone(),
+            lines: lines_of(diagnosed.cause, evidence),
             open: diagnosed.openings(evidence),
             by_hand: by_hand.map(|cure| CureReport { what: cure.what, why: cure.why }).collect(),
         }
@@ -143,6 +150,7 @@ pub fn diagnosis_json<'e>(examined: &'e Examined, job: &str, device: &str) -> Di
         gpus: &observed.machine.gpus,
         host: &observed.machine.host,
         facts: &observed.facts,
+        lines: lines(evidence),
         bottleneck: verdict.top().map(|top| CauseReport::of(top, evidence)),
         sureness: verdict.sureness,
         how_sure: verdict.how_sure(),

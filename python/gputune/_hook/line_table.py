@@ -1,0 +1,180 @@
+"""Keeps in which lines a thread was seen, in bounded memory, and tells of those that hold most of its time."""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+from typing import Any, NamedTuple, Optional
+
+#: Rows that a table keeps; beyond them the lighter half of each kind becomes one row without a line.
+_MOST_ROWS = 512
+#: Lines that are told of, and of each the lines inside: what fits a screen.
+_MOST_TOLD = 8
+_MOST_INSIDE = 3
+#: Bytes of what is told: a fact's text has 4096 at most.
+_MOST_BYTES = 4000
+#: Characters of a line's text.
+_LONGEST = 60
+#: Lines that hold less of the time are not told of.
+_LEAST_SHARE = 0.01
+
+#: Time in which the thread evaluates the model.
+EVALUATION = "evaluation"
+#: Kinds of what the script does itself, which is evaluation, too, where it is within a call that evaluates.
+_OF_SCRIPT = ("loop", "logging", "sync")
+
+#: Where relative names of files begin.
+_FOLDER = os.getcwd()
+
+
+class Place(NamedTuple):
+    """A line of a file, and the function that it is in."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Seen(NamedTuple):
+    """What one look at a thread found."""
+
+    kind: str
+    site: Optional[Place]
+    """The script's line in the loop, in the data set or in a callback of a library."""
+    leaf: Optional[Place]
+    """The innermost line of the script within it; nothing where that is the same."""
+    callee: str
+    """The function of a library that this line was in; empty without one."""
+
+
+class LineTable:
+    """Seconds by what was seen. One thread adds, others may read meanwhile."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Seen, list[float]] = {}  # seconds, looks, seconds of looks that came late
+
+    def add(self, seen: Seen, seconds: float, looks: float = 1, late: float = 0.0) -> None:
+        row = self._rows.get(seen)
+        if row is None:
+            if len(self._rows) >= _MOST_ROWS:
+                self._shrink()
+            row = self._rows.setdefault(seen, [0.0, 0, 0.0])
+        row[0] += seconds
+        row[1] += looks
+        row[2] += late
+
+    def add_all(self, rows: list[Any]) -> None:
+        """Adds what another process has written down."""
+        for kind, site, leaf, callee, seconds, looks, late in rows:
+            seen = Seen(kind, None if site is None else Place(*site), None if leaf is None else Place(*leaf), callee)
+            self.add(seen, seconds, looks, late)
+
+    def rows(self) -> list[Any]:
+        """All rows, the heaviest first, as they can be written down."""
+        rows = [[*seen, *row] for seen, row in list(self._rows.items())]
+        return sorted(rows, key=lambda row: -row[4])
+
+    def told(self) -> Optional[str]:
+        """The lines that hold most of the time, as `docs/protocol.md` describes it."""
+        rows = self.rows()
+        seconds = sum(row[4] for row in rows)
+        if seconds <= 0:
+            return None
+        rows = _with_evaluation(rows)
+        kinds: dict[str, float] = {}
+        for row in rows:
+            kinds[row[0]] = kinds.get(row[0], 0.0) + row[4] / seconds
+        told: dict[str, Any] = {
+            "samples": int(sum(row[5] for row in rows)),
+            "seconds": round(seconds, 3),
+            "kinds": {kind: round(share, 4) for kind, share in sorted(kinds.items(), key=lambda pair: -pair[1])},
+            "lines": [],
+        }
+        text = json.dumps(told)
+        for site in _by_site(rows):
+            if site.place is None or site.seconds < _LEAST_SHARE * seconds or len(told["lines"]) == _MOST_TOLD:
+                continue
+            told["lines"].append(site.told(seconds))
+            longer = json.dumps(told)
+            if len(longer.encode()) > _MOST_BYTES:
+                break
+            text = longer
+        return text
+
+    def _shrink(self) -> None:
+        rows = self.rows()
+        self._rows = {}
+        for kind, site, leaf, callee, seconds, looks, late in rows[: _MOST_ROWS // 2]:
+            self._rows[Seen(kind, site, leaf, callee)] = [seconds, looks, late]
+        for kind, _, _, _, seconds, looks, late in rows[_MOST_ROWS // 2 :]:
+            row = self._rows.setdefault(Seen(kind, None, None, ""), [0.0, 0, 0.0])
+            for at, more in enumerate((seconds, looks, late)):
+                row[at] += more
+
+
+class _Site:
+    """All that was seen under one line of the loop."""
+
+    def __init__(self, kind: str, place: Optional[Place]) -> None:
+        self.kind = kind
+        self.place = place
+        self.seconds = self.looks = self.late = 0.0
+        self._leaves: dict[Place, float] = {}
+        self._callees: dict[str, float] = {}
+
+    def add(self, leaf: Optional[Place], callee: str, seconds: float, looks: float, late: float) -> None:
+        self.seconds += seconds
+        self.looks += looks
+        self.late += late
+        if leaf is not None:
+            self._leaves[leaf] = self._leaves.get(leaf, 0.0) + seconds
+        if callee:
+            self._callees[callee] = self._callees.get(callee, 0.0) + seconds
+
+    def told(self, seconds: float) -> dict[str, Any]:
+        if self.place is None:
+            return {}
+        told = {
+            "kind": self.kind,
+            **_told_place(self.place),
+            "share": round(self.seconds / seconds, 4),
+            "samples": int(self.looks),
+        }
+        if self.late > 0:
+            told["late"] = round(self.late / self.seconds, 3)
+        callee = max(self._callees, key=lambda name: self._callees[name], default="")
+        if callee and self._callees[callee] >= self.seconds / 2:
+            told["calls"] = callee
+        leaves = sorted(self._leaves.items(), key=lambda pair: -pair[1])[:_MOST_INSIDE]
+        inside = [
+            {**_told_place(leaf), "share": round(held / seconds, 4)} for leaf, held in leaves if held > 0.1 * self.seconds
+        ]
+        return {**told, "inside": inside} if inside else told
+
+
+def _with_evaluation(rows: list[Any]) -> list[Any]:
+    """Rows in which all of a call that evaluates the model is evaluation."""
+    evaluating = {site for kind, site, *_ in rows if kind == EVALUATION and site is not None}
+    return [[EVALUATION, *row[1:]] if row[0] in _OF_SCRIPT and row[1] in evaluating else row for row in rows]
+
+
+def _by_site(rows: list[Any]) -> list[_Site]:
+    """Rows by their line in the loop, the heaviest first. A line that computes and writes is one: what it does most names it."""
+    own: dict[Optional[Place], str] = {}
+    for row in rows:
+        if row[0] in _OF_SCRIPT:
+            own.setdefault(row[1], row[0])  # the heaviest comes first
+    sites: dict[tuple[str, Optional[Place]], _Site] = {}
+    for kind, place, leaf, callee, *numbers in rows:
+        if kind in _OF_SCRIPT:
+            kind = own[place]
+        sites.setdefault((kind, place), _Site(kind, place)).add(leaf, callee, *numbers)
+    return sorted(sites.values(), key=lambda site: -site.seconds)
+
+
+def _told_place(place: Place) -> dict[str, Any]:
+    path = os.path.normpath(os.path.join(_FOLDER, place.file))
+    text = " ".join(linecache.getline(path, place.line).split())
+    shown = text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return {"file": path[-512:], "line": place.line, "function": place.function[-100:], "code": shown}

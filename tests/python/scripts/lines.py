@@ -1,0 +1,65 @@
+"""Computes where it is told to: in the data set, in its collate function, between steps, or in a call that keeps the interpreter's lock."""
+
+import ctypes
+import os
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+PLACE = os.environ["PLACE"]
+hold = ctypes.PyDLL(None).usleep
+
+
+def burn(milliseconds):
+    end = time.perf_counter() + milliseconds / 1000
+    while time.perf_counter() < end:
+        pass
+
+
+class Data(Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        if PLACE == "getitem":
+            burn(2)  # getitem
+        return torch.randn(8), torch.randn(1)
+
+
+def collate(samples):
+    if PLACE == "collate":
+        burn(16)  # collate
+    return [torch.stack(parts) for parts in zip(*samples)]
+
+
+def validate(model):
+    model.eval()
+    with torch.no_grad():
+        for _ in range(5):
+            model(torch.randn(60_000, 8))
+            burn(3)
+    model.train()
+
+
+def main():
+    workers, start = int(os.environ.get("WORKERS", "0")), os.environ.get("START")
+    loader = DataLoader(Data(), 8, shuffle=True, num_workers=workers, collate_fn=collate, multiprocessing_context=start)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(1000):
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(inputs), targets).backward()
+            optimizer.step()
+            if PLACE == "loop":
+                burn(16)  # loop
+            if PLACE == "hold":
+                hold(60_000)  # hold
+            if PLACE == "validate":
+                validate(model)  # validate
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Which lines of a script its time goes into, as the hook sees them."""
+
+import json
+import sys
+import unittest
+
+import harness
+
+try:
+    import torch  # noqa: F401
+except ImportError as missing:
+    raise unittest.SkipTest("torch is not installed") from missing
+
+SCRIPT = harness.SCRIPTS / "lines.py"
+
+
+def told(place, name="lines.main", stop_after=60, **env):
+    """What was told of a script that computes in one place."""
+    result = harness.run("lines.py", stop_after=stop_after, env={"PLACE": place, **env}, experiment={"mode": "observe"})
+    assert (result.code, result.errors) == (0, []), result.output
+    return json.loads(result.facts[name])
+
+
+def first_of(told):
+    """The first line that is not about the hook, which on a busy machine may wait for gputune."""
+    return next(line for line in told["lines"] if line["kind"] != "gputune")
+
+
+def line_of(place):
+    lines = SCRIPT.read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {place}"))
+
+
+class Lines(unittest.TestCase):
+    def test_the_line_is_named_wherever_it_is(self):
+        places = {"getitem": "loading", "collate": "collating", "loop": "loop", "validate": "evaluation"}
+        for place, kind in places.items():
+            with self.subTest(place):
+                first = first_of(told(place))
+                self.assertEqual((first["kind"], first["line"], first["file"]), (kind, line_of(place), str(SCRIPT)))
+                self.assertTrue(any("perf_counter" in inner["code"] for inner in first["inside"]), first)
+
+    def test_workers_tell_of_their_lines_however_they_were_started(self):
+        for start in ("fork", "spawn"):
+            with self.subTest(start):
+                # Workers of each epoch are new ones, and write of themselves.
+                first = first_of(told("getitem", "lines.workers", WORKERS="1", START=start))
+                self.assertEqual((first["kind"], first["line"]), ("loading", line_of("getitem")))
+
+    def test_a_call_that_keeps_the_lock_costs_looks_and_no_time(self):
+        first = first_of(told("hold", stop_after=30))
+        self.assertIn(first["line"], (line_of("hold"), line_of("hold") + 1, line_of("hold") + 2))
+        self.assertGreater(first["share"], 0.5)
+        self.assertGreater(first["late"], 0.5)
+
+    def test_a_plain_probe_has_no_sampler(self):
+        result = harness.run("lines.py", stop_after=20, env={"PLACE": "loop"})
+        self.assertNotIn("lines.main", result.facts)
+
+    def test_tables_are_bounded_and_what_is_told_fits(self):
+        sys.path.insert(0, str(harness.PYTHON))
+        from gputune._hook.line_table import LineTable, Place, Seen
+
+        table = LineTable()
+        for number in range(5000):
+            table.add(Seen("loop", Place("/x/" + "y" * 300 + ".py", number, "f" * 90), None, ""), 0.02)
+        table.add(Seen("loop", Place("/x/hot.py", 7, "f"), None, ""), 1000.0)
+        self.assertLessEqual(len(table.rows()), 513)
+        text = table.told()
+        self.assertLessEqual(len(text), 4096)
+        self.assertEqual(json.loads(text)["lines"][0]["line"], 7)
+        self.assertAlmostEqual(json.loads(text)["seconds"], 1100.0, places=1)
+
+
+if __name__ == "__main__":
+    unittest.main()
