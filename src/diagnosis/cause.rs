@@ -30,6 +30,13 @@ pub struct Cause {
     pub cures: &'static [Cure],
 }
 
+impl Cause {
+    /// Whether its worth is a share of the whole run already, and not of its steps.
+    pub(super) fn is_outside(&self) -> bool {
+        ["evaluation", "checkpoints", "own_code", "worker_start"].contains(&self.name)
+    }
+}
+
 /// The kind of a cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -5,6 +5,7 @@
 //! [`of`] does that for a single measurement, and [`Session`] runs the probes. `docs/diagnosis.md` has the method and
 //! the table.
 
+mod account;
 mod cache;
 mod cause;
 mod causes;
@@ -13,11 +14,13 @@ mod openings;
 mod plan;
 #[cfg(test)]
 pub(crate) mod sample;
+mod scaling;
 mod search;
 mod session;
 mod starvation;
 mod verdict;
 
+pub use account::{Account, BRANCHES, Branch, BranchRow, Leaf};
 pub use cause::{Basis, Cause, Clue, Cure, Found, Kind, Scope, Threshold, Worth};
 pub use causes::{cause, causes};
 pub use evidence::{Around, DIFFERENTIALS, Differential, DifferentialRow, Evidence, Gain, Ran};

@@ -1,5 +1,6 @@
 //! Writes a diagnosis for a screen, and as JSON.
 
+mod account;
 mod bar;
 mod json;
 mod wrap;
@@ -7,12 +8,13 @@ mod wrap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+pub use account::{account_lines, leaf_label};
 pub use bar::{Part, parts};
 pub use json::{CauseReport, CureReport, DiagnosisReport, ProbeLine, diagnosis_json};
 use wrap::{hanging, pairs};
 
 use super::row::shown_estimate;
-use crate::diagnosis::{Basis, Diagnosed, Differential, Evidence, Examined, Opening, Ran, Verdict, Worth};
+use crate::diagnosis::{Account, Basis, Diagnosed, Differential, Evidence, Examined, Opening, Ran, Verdict, Worth};
 use crate::model::{
     Metric,
     quantity::{show_bytes, show_count, show_duration, show_number, show_seconds},
@@ -50,6 +52,9 @@ pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
     line("measured", &measured(evidence));
     if let Some(words) = samples(evidence) {
         line("samples", &words);
+    }
+    for (label, content) in Account::of(evidence).iter().flat_map(account_lines) {
+        line(label, &content);
     }
     let parts = parts(evidence);
     if !parts.is_empty() {

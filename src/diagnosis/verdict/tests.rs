@@ -37,6 +37,17 @@ fn sick(name: &str) -> Job {
         "worker_start" => Job::cpu().with(|job| {
             job.timing.outliers.insert("epoch".to_owned(), Outliers { steps: 4, seconds: 12.0 });
         }),
+        "shared_source" => {
+            let job = Job::cpu().workers(4).wait(0.9).replay(1000.0).item(0.008, 0.0002).host(Metric::CpuCores, 0.4);
+            job.loader(&[(0, 105.0), (1, 101.0), (4, 102.0), (8, 99.0)]).loader_cores(&[(8, 0.3)])
+        }
+        "data_starvation" => Job::cpu().wait(0.5).replay(200.0).host(Metric::CpuCores, 1.0),
+        "evaluation" => Job::cpu().spent("evaluation", 0.45),
+        "checkpoints" => Job::cpu().spent("checkpoint", 0.4),
+        "own_code" => {
+            let job = Job::cpu().spent("forward", 0.06).spent("backward", 0.12).spent("data_wait", 0.02);
+            job.replay(101.0).ran(Differential::DoubleBatch, 170.0)
+        }
         "host_to_device" => Job::gpu().phase("host_to_device", 0.3).flag("loader.batch_pinned", false),
         "synchronising_calls" => Job::gpu()
             .number("syncs_per_step", 3.0)
