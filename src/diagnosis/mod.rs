@@ -12,6 +12,7 @@ mod causes;
 mod evidence;
 mod openings;
 mod plan;
+mod reach;
 #[cfg(test)]
 pub(crate) mod sample;
 mod scaling;
@@ -26,6 +27,7 @@ pub use causes::{cause, causes};
 pub use evidence::{Around, DIFFERENTIALS, Differential, DifferentialRow, Evidence, Gain, Ran};
 pub use openings::{Openable, Opening, PARAMETERS, openable};
 pub use plan::{Allowed, Next, experiment, next};
+pub use reach::out_of_reach;
 pub use search::{evidence_of, first_parameters, of_config, opens};
 pub use session::{Examined, Note, Session, SessionError};
 pub use verdict::{Diagnosed, SURE, Verdict, diagnose};

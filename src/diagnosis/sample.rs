@@ -58,7 +58,7 @@ impl Job {
             .flag("loader.persistent_workers", false)
             .number("threads", 4.0)
             .item(0.001, 0.001)
-            .spent("optimizer", 0.0625)
+            .spent("optimizer", 0.08)
     }
 
     /// A healthy job on the processor.
@@ -196,7 +196,8 @@ impl Job {
         for (which, ran) in &mut self.evidence.runs {
             if let (Differential::LoaderOnly, Ran::Measured(run)) = (which, ran) {
                 let told = run.facts.iter().map(|(name, fact)| (name.to_owned(), fact.clone()));
-                let more = used.iter().map(|(workers, cores)| (format!("loader_only.cores.{workers}"), Fact::Number(*cores)));
+                let more =
+                    used.iter().map(|(workers, cores)| (format!("loader_only.cores.{workers}"), Fact::Number(*cores)));
                 run.facts = told.chain(more).collect();
             }
         }

@@ -2,7 +2,7 @@
 
 use super::evidence::{Around, Evidence};
 use super::openings::openable;
-use super::verdict::{Verdict, diagnose};
+use super::verdict::{SURE_ENOUGH, Verdict, diagnose};
 use crate::model::{Fact, Facts, Measurement, Parameter, Role, Settings, Space, Value};
 
 /// The facts that the settings of a config stand in for where its step does not report them.
@@ -44,8 +44,6 @@ pub fn of_config(space: &Space, settings: &Settings, measurement: &Measurement, 
 /// healthy, if nothing is sure enough, or if all of the space's parameters are among them.
 /// is sure enough, or all of them are.
 pub fn first_parameters(space: &Space, verdict: &Verdict) -> Vec<usize> {
-    /// Below this sureness a finding is a guess, which is no reason to put the other parameters off. A round number.
-    const SURE_ENOUGH: f64 = 0.35;
     let Some(top) = verdict.top().filter(|_| !verdict.is_healthy() && verdict.sureness >= SURE_ENOUGH) else {
         return Vec::new();
     };

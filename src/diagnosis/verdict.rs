@@ -65,7 +65,8 @@ pub fn diagnose(evidence: &Evidence) -> Verdict {
 ///
 /// Steps with a mark, such as those with an evaluation, are left out of the rates that worths follow from.
 fn of_run(evidence: &Evidence, cause: &Cause, worth: Worth) -> Worth {
-    let is_left_out = |leaf: &&Leaf| evidence.observed.timing.outliers.contains_key(leaf.name.trim_end_matches("_edge"));
+    let is_left_out =
+        |leaf: &&Leaf| evidence.observed.timing.outliers.contains_key(leaf.name.trim_end_matches("_edge"));
     let Some(account) = Account::of(evidence).filter(|_| !cause.is_outside()) else { return worth };
     let leaves = account.leaves.iter().filter(|leaf| leaf.branch == Branch::Outside);
     let outside: f64 = leaves.filter(is_left_out).map(|leaf| leaf.share_after_start).sum();
@@ -158,6 +159,9 @@ impl Verdict {
         openings
     }
 }
+
+/// Below this sureness a finding is a guess: no reason to put other parameters off, nor an explanation. A round number.
+pub(super) const SURE_ENOUGH: f64 = 0.35;
 
 /// Words for how sure a verdict is, each with the lowest sureness it is used for.
 pub const SURE: &[(f64, &str)] = &[(0.8, "sure"), (0.55, "likely"), (0.0, "a guess")];

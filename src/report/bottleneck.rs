@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::spending::Spending;
 use crate::diagnosis::{self, Around, Evidence, Verdict};
 use crate::model::{Config, Measurement};
 use crate::search::{Ranked, Study};
@@ -32,6 +33,9 @@ pub struct Bottleneck {
     pub was: Option<HeldBack>,
     /// That of the best config.
     pub is: Option<HeldBack>,
+    /// Where the time went, before and after.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub account: Vec<Spending>,
 }
 
 impl HeldBack {
@@ -66,7 +70,7 @@ impl Bottleneck {
             held_back(study, config, measured)
         });
         let Ranked { config, measurement, .. } = &best.winner;
-        let limit = Self { was: baseline, is: held_back(study, config, measurement) };
+        let limit = Self { was: baseline, is: held_back(study, config, measurement), account: Spending::of(study) };
         (limit.was.is_some() || limit.is.is_some()).then_some(limit)
     }
 
@@ -88,6 +92,7 @@ impl Bottleneck {
             let next = next.or_else(|| (!is.open.is_empty()).then(|| format!("search {}", is.open.join(", "))));
             lines.extend(next.map(|next| format!("          for more: {next}")));
         }
+        lines.extend(Spending::lines(&self.account));
         lines
     }
 }
@@ -119,14 +124,15 @@ mod tests {
 
     #[test]
     fn what_was_and_what_is_are_told() {
-        let limit = Bottleneck { was: Some(held("loader", &[])), is: Some(held("device", &["buy one"])) };
+        let limit =
+            Bottleneck { was: Some(held("loader", &[])), is: Some(held("device", &["buy one"])), account: Vec::new() };
         let expected = [
             "limit     was the loader (sure, worth up to 1.8x)",
             "          is now the device (sure, worth up to 1.8x)",
             "          for more: buy one",
         ];
         assert_eq!(limit.lines(), expected);
-        let same = Bottleneck { was: Some(held("loader", &[])), is: Some(held("loader", &[])) };
+        let same = Bottleneck { was: Some(held("loader", &[])), is: Some(held("loader", &[])), account: Vec::new() };
         assert_eq!(same.lines()[0], "limit     was, and still is: the loader (sure, worth up to 1.8x)");
         assert_eq!(same.lines()[1], "          for more: search batch_size");
         assert!(Bottleneck::default().lines().is_empty());

@@ -8,7 +8,7 @@ mod wrap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-pub use account::{account_lines, leaf_label};
+use account::account_lines;
 pub use bar::{Part, parts};
 pub use json::{CauseReport, CureReport, DiagnosisReport, ProbeLine, diagnosis_json};
 use wrap::{hanging, pairs};
@@ -191,7 +191,7 @@ fn verdict_lines(examined: &Examined, columns: usize) -> String {
 /// Describes a job in which no cause was found: where a step's time goes, if the job reports that.
 fn nothing_found(evidence: &Evidence, columns: usize) -> String {
     let Some(largest) = largest_part(evidence) else {
-        let words = "cannot be told: the job reports neither phases nor facts; see adapter in docs/spec.md";
+        let words = "the steps themselves: the job reports neither phases nor facts; see adapter in docs/spec.md";
         return hanging("bottleneck", words, INDENT, columns);
     };
     let mut text = hanging("bottleneck", &largest, INDENT, columns);
@@ -331,7 +331,7 @@ mod tests {
         assert!(screen.contains("bottleneck  forward, 62 % of a step"), "{screen}");
         assert!(!screen.contains("cannot be told"), "{screen}");
         let nothing = screen_of(Evidence::default(), Verdict::default());
-        assert!(nothing.contains("cannot be told: the job reports neither phases nor facts"), "{nothing}");
+        assert!(nothing.contains("the steps themselves: the job reports neither phases nor facts"), "{nothing}");
     }
 
     #[test]

@@ -175,7 +175,8 @@ fn of_device(evidence: &Evidence, gain: Gain) -> Gain {
         Some(phases.sum::<f64>()).filter(|seconds| *seconds > 0.0)
     };
     let step = evidence.run(Differential::Replay).and_then(|run| run.timing.step_seconds);
-    let (Some(step), Some(once), Some(twice)) = (step, busy(Differential::Replay), busy(Differential::DoubleBatch)) else {
+    let (Some(step), Some(once), Some(twice)) = (step, busy(Differential::Replay), busy(Differential::DoubleBatch))
+    else {
         return gain;
     };
     let left = (step - once).max(0.0) + twice / 2.0;

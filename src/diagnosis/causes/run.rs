@@ -1,11 +1,17 @@
 //! Causes that are a branch of the account by themselves: what is outside of steps, and the loop's own code.
 
 use super::super::account::{Account, Branch, Leaf};
-use super::super::cause::{Cause, Cure, Found, Kind, Scope, Worth, shown_gain, shown_share, shown_times};
+use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence};
 use super::super::starvation::WAIT;
 use super::host::{logging, synchronising_calls};
 use crate::model::quantity::show_seconds;
+
+pub(super) static UNTIMED: Threshold = Threshold {
+    what: "share of the loop's own code where torch's operations in it were not timed, at least",
+    value: 0.2,
+    source: "TensorFlow's input-pipeline analyzer: from 20 % on a part of a step is high",
+};
 
 fn always(_: &Evidence) -> bool {
     true
@@ -63,7 +69,7 @@ pub(super) static CAUSES: [Cause; 3] = [
         title: "the loop's own code",
         about: "Between the parts of a step the loop runs code of its own (Python, NumPy, tokenising, metrics), and the device idles.",
         signature: "share of the time after the start that is in no phase: neither data, device, copies, ranks, nor torch's operations",
-        thresholds: &[&WAIT],
+        thresholds: &[&WAIT, &UNTIMED],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
         find: own_code,
@@ -116,6 +122,11 @@ fn outside(evidence: &Evidence, name: &str, what: &str) -> Option<Found> {
 fn own_code(evidence: &Evidence) -> Option<Found> {
     let account = Account::of(evidence)?;
     let leaf = account.leaf("own_code").filter(|leaf| leaf.share_after_start >= WAIT.value)?;
+    // Where torch's operations between the phases were not timed on a CPU, some of it is computing.
+    let is_known = evidence.is_gpu() || evidence.number("operation_seconds_per_step").is_some();
+    if !is_known && leaf.share_after_start < UNTIMED.value {
+        return None;
+    }
     // Calls that are known to take at least half of it are its first explanation.
     let share = leaf.share_after_start;
     let lost = |found: Found| found.worth.times.map_or(0.0, |times| 1.0 - 1.0 / times);
@@ -128,14 +139,15 @@ fn own_code(evidence: &Evidence) -> Option<Found> {
     let doubled = evidence.gain_over_replay(Differential::DoubleBatch);
     worth = worth.by_parameters(Some(doubled.map_or(1.0, |gain| gain.times.max(1.0))));
     let mut found = Found::new(worth);
-    found.add(weight(leaf), format!("{words}{}", shown_interval(&account, leaf)));
+    let weight = if is_known { weight(leaf) } else { 0.6 };
+    found.add(weight, format!("{words}{}", shown_interval(&account, leaf)));
     if let Some(step) = evidence.step() {
         let each = share / (1.0 - account.share(Branch::Outside)).max(share) * step;
         found.add(0.2, format!("{} in each step, in which the device idles", show_seconds(each)));
     }
     if let Some(gain) = doubled.filter(|gain| gain.times >= WAIT.value + 1.0) {
-        let words = shown_gain(evidence, Differential::DoubleBatch, gain.times);
-        found.add(0.0, format!("{words}; replayed batches of this size: {} less", shown_times(gain.times)));
+        let words = "twice the batch, replayed, shares it among as many samples again";
+        found.add(0.0, format!("{words}: {} as many samples per second", shown_times(gain.times)));
     }
     Some(found)
 }

@@ -6,7 +6,7 @@ use super::super::scaling::{Limits, Scales, scales};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER};
 use super::data::{self, CORES_FULL, MORE_WORKERS};
 use super::{host, loader, memory};
-use crate::diagnosis::SURE;
+use crate::diagnosis::verdict::SURE_ENOUGH;
 
 fn always(_: &Evidence) -> bool {
     true
@@ -92,12 +92,15 @@ fn data_starvation(evidence: &Evidence) -> Option<Found> {
     const BESIDE: [&str; 4] = ["host_memory", "shared_memory", "cpu_quota", "crowded_cores"];
     let beside = memory::CAUSES.iter().chain(&host::CAUSES).filter(|cause| BESIDE.contains(&cause.name));
     let others = data::CAUSES.iter().chain(&loader::CAUSES).chain(&CAUSES[..1]).chain(beside);
-    let likely = SURE.iter().find(|(_, words)| *words == "likely").map_or(1.0, |(least, _)| *least);
-    let mut found = others.filter_map(|cause| (cause.find)(evidence));
-    if found.any(|found| found.sureness() >= likely) {
+    let mut found = starved.found(evidence);
+    // That there is a wait is no explanation of it.
+    let explains = |mut other: Found| {
+        other.clues.retain(|clue| !found.clues.contains(clue));
+        other.sureness() >= SURE_ENOUGH
+    };
+    if others.filter_map(|cause| (cause.find)(evidence)).any(explains) {
         return None;
     }
-    let mut found = starved.found(evidence);
     found.add(0.6, starved.shown_wait());
     if let Some(words) = data::spent(evidence) {
         found.add(0.0, words);

@@ -41,7 +41,7 @@ fn sick(name: &str) -> Job {
             let job = Job::cpu().workers(4).wait(0.9).replay(1000.0).item(0.008, 0.0002).host(Metric::CpuCores, 0.4);
             job.loader(&[(0, 105.0), (1, 101.0), (4, 102.0), (8, 99.0)]).loader_cores(&[(8, 0.3)])
         }
-        "data_starvation" => Job::cpu().wait(0.5).replay(200.0).host(Metric::CpuCores, 1.0),
+        "data_starvation" => Job::cpu().wait(0.5).item(0.0001, 0.0001).replay(200.0).host(Metric::CpuCores, 1.0),
         "evaluation" => Job::cpu().spent("evaluation", 0.45),
         "checkpoints" => Job::cpu().spent("checkpoint", 0.4),
         "own_code" => {

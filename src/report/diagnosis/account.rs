@@ -22,7 +22,7 @@ const LABELS: &[(&str, &str)] = &[
 ];
 
 /// What a screen calls a leaf.
-pub fn leaf_label(leaf: &Leaf) -> &str {
+fn leaf_label(leaf: &Leaf) -> &str {
     LABELS.iter().find(|(name, _)| *name == leaf.name).map_or(&leaf.name, |(_, label)| label)
 }
 
@@ -40,18 +40,14 @@ fn shown_share(leaf: &Leaf, after_start: f64) -> String {
 
 /// The lines of the account, each with its label: the start, what is outside of steps, and where it is not the device's,
 /// what is within.
-pub fn account_lines(account: &Account) -> Vec<(&'static str, String)> {
+pub(super) fn account_lines(account: &Account) -> Vec<(&'static str, String)> {
     let after_start = account.wall_s - account.start_s;
-    let imports = account.leaf("importing").map_or_else(String::new, |leaf| {
-        format!(", of which imports took {}", show_seconds(leaf.seconds.value))
-    });
+    let imports = account
+        .leaf("importing")
+        .map_or_else(String::new, |leaf| format!(", of which imports took {}", show_seconds(leaf.seconds.value)));
     let mut lines = vec![(
         "the run",
-        format!(
-            "{} observed after a start of {}{imports}",
-            show_seconds(after_start),
-            show_seconds(account.start_s)
-        ),
+        format!("{} observed after a start of {}{imports}", show_seconds(after_start), show_seconds(account.start_s)),
     )];
     for (branch, share) in account.branches().into_iter().filter(|(_, share)| *share >= LEAST_SHOWN) {
         let leaves = account.leaves.iter().filter(|leaf| leaf.branch == branch);

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::bar::{Part, parts};
-use crate::diagnosis::{Account, Clue, Diagnosed, Differential, Evidence, Examined, Kind, Opening, Ran, Verdict, Worth};
+use crate::diagnosis::{
+    Account, Clue, Diagnosed, Differential, Evidence, Examined, Kind, Opening, Ran, Verdict, Worth,
+};
 use crate::model::{Estimate, Facts, GpuUse, Readings};
 
 /// The version of the JSON; it is raised when a member changes its meaning or is removed.

@@ -232,6 +232,11 @@ impl Search<'_, '_> {
         let is_best = may_lead && self.is_best(&trial);
         let shown = if trial.config.is_as_it_is() { journal::settings_of(&trial, self.space) } else { settings };
         on_event(Event::Finished { trial: &trial, settings: &shown, judgement: judgement.as_ref(), is_best });
+        if purpose == Purpose::Baseline
+            && let Some(text) = trial.outcome.measurement().and_then(|told| diagnosis::out_of_reach(self.space, told))
+        {
+            on_event(Event::Remark { text: &text });
+        }
         self.history.push(trial);
         Ok(true)
     }
