@@ -112,7 +112,7 @@ impl Job {
     pub(crate) fn phase(mut self, name: &str, share: f64) -> Self {
         let step = self.evidence.observed.timing.step_seconds.unwrap_or(1.0);
         self.evidence.observed.phase_seconds.insert(name.to_owned(), share * step);
-        self
+        self.spent(name, share)
     }
 
     /// Has the account of the run give a share of the time after the start to a phase; what is left is the loop's own.
