@@ -162,7 +162,7 @@ impl Account {
             self.add(Branch::Told, "steps", rest, CLOCK);
             return;
         }
-        let (steps, mut left) = (self.steps(evidence), rest.value);
+        let (steps, mut left) = (steps_after_first(evidence), rest.value);
         let mut take = |seconds: f64| {
             let taken = seconds.clamp(0.0, left);
             left -= taken;
@@ -186,15 +186,6 @@ impl Account {
         self.add(Branch::OwnCode, "own_code", own, REST);
     }
 
-    /// Steps after the first.
-    fn steps(&self, evidence: &Evidence) -> f64 {
-        let timing = &evidence.observed.timing;
-        let outliers: u64 = timing.outliers.values().map(|outliers| outliers.steps).sum();
-        #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-        let steps = (timing.steps + timing.warmup_steps + outliers) as f64;
-        steps.max(1.0)
-    }
-
     /// Returns the share of the time after the start that a branch takes.
     pub fn share(&self, branch: Branch) -> f64 {
         self.leaves.iter().filter(|leaf| leaf.branch == branch).map(|leaf| leaf.share_after_start).sum()
@@ -216,6 +207,15 @@ impl Account {
         shares.sort_by(|a, b| b.1.total_cmp(&a.1));
         shares
     }
+}
+
+/// Steps after the first.
+fn steps_after_first(evidence: &Evidence) -> f64 {
+    let timing = &evidence.observed.timing;
+    let outliers: u64 = timing.outliers.values().map(|outliers| outliers.steps).sum();
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    let steps = (timing.steps + timing.warmup_steps + outliers) as f64;
+    steps.max(1.0)
 }
 
 /// Returns how many seconds of what is left the GPU computes: the host's own code is exposed only while it idles.

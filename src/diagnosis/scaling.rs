@@ -46,7 +46,7 @@ pub(super) fn scales(evidence: &Evidence, limits: &Limits) -> Option<(Scales, St
         let alone = rates.get(&0).copied().unwrap_or(0.0);
         return (alone < best * limits.more).then_some((Scales::NotAtAll, words));
     }
-    let at_cores = with_workers().filter(|(workers, _)| f64::from(**workers) <= cores).next_back();
+    let at_cores = with_workers().rfind(|(workers, _)| f64::from(**workers) <= cores);
     let beyond = at_cores.and_then(|(_, rate)| ratio(*most, *rate)).is_some_and(|times| times >= limits.more);
     beyond.then_some((Scales::BeyondCores, words))
 }

@@ -1,8 +1,9 @@
 //! Uses a diagnosis in a search: which parameters to vary first, and what holds a config back.
 
+use super::cause::SURE_ENOUGH;
 use super::evidence::{Around, Evidence};
 use super::openings::openable;
-use super::verdict::{SURE_ENOUGH, Verdict, diagnose};
+use super::verdict::{Verdict, diagnose};
 use crate::model::{Fact, Facts, Measurement, Parameter, Role, Settings, Space, Value};
 
 /// The facts that the settings of a config stand in for where its step does not report them.

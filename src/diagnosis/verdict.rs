@@ -160,9 +160,6 @@ impl Verdict {
     }
 }
 
-/// Below this sureness a finding is a guess: no reason to put other parameters off, nor an explanation. A round number.
-pub(super) const SURE_ENOUGH: f64 = 0.35;
-
 /// Words for how sure a verdict is, each with the lowest sureness it is used for.
 pub const SURE: &[(f64, &str)] = &[(0.8, "sure"), (0.55, "likely"), (0.0, "a guess")];
 

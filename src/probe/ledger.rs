@@ -76,15 +76,17 @@ impl Ledger {
             .collect();
         let told: f64 = sums.iter().map(|(_, sum, _)| sum).sum();
         let scale = if told > steps_s { steps_s / told } else { 1.0 };
-        let estimate = |value: f64, half: f64| match half.is_finite() {
-            true => Estimate::interval(value, (value - half).max(0.0), (value + half).min(steps_s)),
-            false => Estimate::point(value),
+        let estimate = |value: f64, half: f64| {
+            if half.is_finite() {
+                return Estimate::interval(value, (value - half).max(0.0), (value + half).min(steps_s));
+            }
+            Estimate::point(value)
         };
         let left = (steps_s - told).max(0.0);
         let of_left = |block: &Block| block.seconds - block.phases.values().sum::<f64>();
         let rest = estimate(left, self.half_width(steps_s, left, of_left));
         let phases = sums.into_iter().map(|(name, sum, half)| (name, estimate(sum * scale, half * scale))).collect();
-        (steps_s > 0.0).then(|| Account { start_s: start.as_secs_f64(), steps_s, phases, rest })
+        (steps_s > 0.0).then_some(Account { start_s: start.as_secs_f64(), steps_s, phases, rest })
     }
 
     /// Returns half of the 95 % interval of a phase's seconds in a run of as many seconds, by how its share differs from

@@ -1,12 +1,11 @@
 //! Data starvation where no other cause tells why, or where it is something that workers share.
 
-use super::super::cause::{Cause, Cure, Found, Kind, Scope};
+use super::super::cause::{Cause, Cure, Found, Kind, SURE_ENOUGH, Scope};
 use super::super::evidence::Evidence;
 use super::super::scaling::{Limits, Scales, scales};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER};
 use super::data::{self, CORES_FULL, MORE_WORKERS};
 use super::{host, loader, memory};
-use crate::diagnosis::verdict::SURE_ENOUGH;
 
 fn always(_: &Evidence) -> bool {
     true
@@ -87,9 +86,9 @@ fn shared_source(evidence: &Evidence) -> Option<Found> {
 }
 
 fn data_starvation(evidence: &Evidence) -> Option<Found> {
-    let starved = Starvation::of(evidence)?;
     /// What explains a wait for data besides the loader's own causes.
     const BESIDE: [&str; 4] = ["host_memory", "shared_memory", "cpu_quota", "crowded_cores"];
+    let starved = Starvation::of(evidence)?;
     let beside = memory::CAUSES.iter().chain(&host::CAUSES).filter(|cause| BESIDE.contains(&cause.name));
     let others = data::CAUSES.iter().chain(&loader::CAUSES).chain(&CAUSES[..1]).chain(beside);
     let mut found = starved.found(evidence);
