@@ -72,11 +72,19 @@ def loader_of(dataset, args, **more):
     if args.workers > 0:  # without workers DataLoader refuses these two
         more = {"prefetch_factor": args.prefetch, "persistent_workers": True, **more}
     more.setdefault("pin_memory", torch.cuda.is_available())
-    return DataLoader(dataset, batch_size=args.batch_size, num_workers=args.workers, drop_last=True, collate_fn=collate,
-                      **more)
+    more.setdefault("collate_fn", collate)
+    return DataLoader(dataset, batch_size=args.batch_size, num_workers=args.workers, drop_last=True, **more)
 
 
-def train(args, loader, model, each_step=None):
+def burn(seconds):
+    """Python for so long on this thread's processor, whatever else runs on it."""
+    end, sum_ = time.thread_time() + seconds, 0
+    while time.thread_time() < end:
+        sum_ += sum(range(50))
+    return sum_
+
+
+def train(args, loader, model, each_step=None, before_update=None):
     """Plain training: batches of the loader, epoch after epoch, until `--steps` are done."""
     torch.set_num_threads(args.threads)
     device = device_of(int(os.environ.get("LOCAL_RANK", "0")))
@@ -90,6 +98,8 @@ def train(args, loader, model, each_step=None):
             loss = F.cross_entropy(outputs, labels)
             optimizer.zero_grad()
             loss.backward()
+            if before_update is not None:
+                before_update(model, loss)
             optimizer.step()
             step, seen = step + 1, seen + len(labels)
             if each_step is not None:

@@ -30,6 +30,16 @@ pub struct Cause {
     pub cures: &'static [Cure],
 }
 
+/// Below this sureness a finding is a guess: no reason to put other parameters off, nor an explanation. A round number.
+pub(super) const SURE_ENOUGH: f64 = 0.35;
+
+impl Cause {
+    /// Whether its worth is a share of the whole run already, and not of its steps.
+    pub(super) fn is_outside(&self) -> bool {
+        ["evaluation", "checkpoints", "own_code", "worker_start"].contains(&self.name)
+    }
+}
+
 /// The kind of a cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -13,6 +13,9 @@ use crate::model::{
 /// The prefix of the facts with the rates of the loader alone; the number of workers follows it.
 pub(super) const LOADER_RATES: &str = "loader_only.rate.";
 
+/// The prefix of the facts with the cores that the loader alone kept busy; likewise.
+const LOADER_CORES: &str = "loader_only.cores.";
+
 /// A probe that differs from the observed one in one thing, so that the difference shows what that thing costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -308,6 +311,13 @@ impl Evidence {
         rates.filter_map(|(workers, rate)| Some((workers, positive(rate)? * ranks))).collect()
     }
 
+    /// Returns the cores that the loader alone kept busy, by its number of workers.
+    pub fn loader_cores(&self) -> BTreeMap<u32, f64> {
+        let run = self.run(Differential::LoaderOnly);
+        let used = run.map(|run| run.facts.numbered(LOADER_CORES)).unwrap_or_default().into_iter();
+        used.filter_map(|(workers, cores)| Some((workers, sound(cores)?))).collect()
+    }
+
     /// Samples per second of the loader alone with the job's number of workers.
     pub fn loader_rate(&self) -> Option<f64> {
         self.loader_rates().get(&self.workers()?).copied()
@@ -329,19 +339,28 @@ impl Evidence {
         Some(self.number("loader.workers")? * prefetch)
     }
 
-    /// Returns the processor time to load one sample, including its part in making batches, in seconds.
-    pub fn item_cpu(&self) -> Option<f64> {
-        let collate = self.number("loader.collate_seconds").unwrap_or(0.0);
-        let each = ratio(collate, self.number("loader.batch_size").unwrap_or(1.0)).unwrap_or(0.0);
-        Some(self.number("loader.item_cpu_seconds")? + each)
+    /// Returns a sample's part in making a batch: wall and processor time, in seconds.
+    pub fn collate_each(&self) -> (f64, f64) {
+        let batch = self.number("loader.batch_size").unwrap_or(1.0);
+        let each = |name: &str| ratio(self.number(name)?, batch);
+        let wall = each("loader.collate_seconds").unwrap_or(0.0);
+        (wall, each("loader.collate_cpu_seconds").unwrap_or(wall).min(wall))
     }
 
-    /// Returns the share of a sample's time in the data set that was computing, not waiting.
+    /// Returns the wall time to load one sample, including its part in making a batch, in seconds.
+    pub fn item_wall(&self) -> Option<f64> {
+        Some(self.number("loader.item_seconds")? + self.collate_each().0)
+    }
+
+    /// Returns the processor time to load one sample, including its part in making a batch, in seconds.
+    pub fn item_cpu(&self) -> Option<f64> {
+        Some(self.number("loader.item_cpu_seconds")? + self.collate_each().1)
+    }
+
+    /// Returns the share of a sample's time, in the data set and in making its batch, that was computing, not waiting.
     pub fn item_cpu_share(&self) -> Option<f64> {
-        let share = ratio(self.number("loader.item_cpu_seconds")?, self.number("loader.item_seconds")?);
-        share
-            .map(|share| share.min(1.0))
-            .or_else(|| Some(0.0).filter(|_| self.number("loader.item_seconds") > Some(0.0)))
+        let share = ratio(self.item_cpu()?, self.item_wall()?);
+        share.map(|share| share.min(1.0)).or_else(|| Some(0.0).filter(|_| self.item_wall() > Some(0.0)))
     }
 
     /// A reading of the machine.

@@ -5,6 +5,7 @@
 //! [`of`] does that for a single measurement, and [`Session`] runs the probes. `docs/diagnosis.md` has the method and
 //! the table.
 
+mod account;
 mod cache;
 mod cause;
 mod causes;
@@ -12,19 +13,23 @@ mod evidence;
 mod lines;
 mod openings;
 mod plan;
+mod reach;
 #[cfg(test)]
 pub(crate) mod sample;
+mod scaling;
 mod search;
 mod session;
 mod starvation;
 mod verdict;
 
+pub use account::{Account, BRANCHES, Branch, BranchRow, Leaf};
 pub use cause::{Basis, Cause, Clue, Cure, Found, Kind, Scope, Threshold, Worth};
 pub use causes::{cause, causes};
 pub use evidence::{Around, DIFFERENTIALS, Differential, DifferentialRow, Evidence, Gain, Ran};
 pub use lines::{Line, Place, Seat, host_lines, lines, lines_of};
 pub use openings::{Openable, Opening, PARAMETERS, openable};
 pub use plan::{Allowed, Next, experiment, next};
+pub use reach::out_of_reach;
 pub use search::{evidence_of, first_parameters, of_config, opens};
 pub use session::{Examined, Note, Session, SessionError};
 pub use verdict::{Diagnosed, SURE, Verdict, diagnose};

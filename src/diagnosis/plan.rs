@@ -181,10 +181,9 @@ fn sweep(evidence: &Evidence) -> Vec<u32> {
     let most = if waits { cores * 4 } else { cores * 2 }.clamp(2, MOST);
     let today = evidence.workers().filter(|workers| *workers <= 64);
     let mut workers: Vec<u32> = (1..=4).rev().map(|power| 1_u32 << power).filter(|count| *count <= most).collect();
-    workers.push(1);
-    // The large numbers are more informative than those in between.
+    // The large numbers are more informative than those in between; one tells how the others scale.
     workers.truncate(TRIES - 2);
-    workers.push(0);
+    workers.extend([0, 1]);
     workers.extend(today);
     workers.sort_unstable();
     workers.dedup();
@@ -249,7 +248,7 @@ mod tests {
     #[test]
     fn the_sweep_has_todays_workers_and_none() {
         assert_eq!(sweep(&Job::cpu().workers(3).cores(2.0).evidence()), [0, 1, 2, 3, 4]);
-        assert_eq!(sweep(&Job::cpu().workers(0).cores(16.0).evidence()), [0, 4, 8, 16]);
+        assert_eq!(sweep(&Job::cpu().workers(0).cores(16.0).evidence()), [0, 1, 4, 8, 16]);
         assert_eq!(sweep(&Job::cpu().workers(2).cores(1.0).evidence()), [0, 1, 2]);
     }
 

@@ -58,6 +58,7 @@ impl Job {
             .flag("loader.persistent_workers", false)
             .number("threads", 4.0)
             .item(0.001, 0.001)
+            .spent("optimizer", 0.08)
     }
 
     /// A healthy job on the processor.
@@ -111,6 +112,26 @@ impl Job {
     pub(crate) fn phase(mut self, name: &str, share: f64) -> Self {
         let step = self.evidence.observed.timing.step_seconds.unwrap_or(1.0);
         self.evidence.observed.phase_seconds.insert(name.to_owned(), share * step);
+        self.spent(name, share)
+    }
+
+    /// Has the account of the run give a share of the time after the start to a phase; what is left is the loop's own.
+    pub(crate) fn spent(mut self, phase: &str, share: f64) -> Self {
+        let observed = &mut self.evidence.observed;
+        let (step, timing) = (observed.timing.step_seconds.unwrap_or(1.0), &observed.timing);
+        #[expect(clippy::cast_precision_loss, reason = "a number of steps")]
+        let steps_s = timing.steps as f64 * step;
+        let account = observed.account.get_or_insert_with(|| {
+            let phases = observed.phase_seconds.iter();
+            let of_all = |seconds: f64| Estimate::point(seconds / step * steps_s);
+            let phases = phases.map(|(name, seconds)| (name.clone(), of_all(*seconds))).collect();
+            crate::model::Account { start_s: 3.0, steps_s, phases, rest: Estimate::default() }
+        });
+        account.phases.insert(phase.to_owned(), Estimate::point(share * steps_s));
+        let told: f64 = account.phases.values().map(|seconds| seconds.value).sum();
+        let scale = (steps_s / told).min(1.0);
+        account.phases.values_mut().for_each(|seconds| seconds.value *= scale);
+        account.rest = Estimate::point((steps_s - told).max(0.0));
         self
     }
 
@@ -168,6 +189,19 @@ impl Job {
             rates.iter().map(|(workers, rate)| (format!("loader_only.rate.{workers}"), Fact::Number(*rate))).collect();
         let run = Measurement { facts, ..Measurement::default() };
         self.evidence.runs.push((Differential::LoaderOnly, Ran::Measured(Box::new(run))));
+        self
+    }
+
+    /// Sets the cores that the loader alone kept busy, by workers; after its rates.
+    pub(crate) fn loader_cores(mut self, used: &[(u32, f64)]) -> Self {
+        for (which, ran) in &mut self.evidence.runs {
+            if let (Differential::LoaderOnly, Ran::Measured(run)) = (which, ran) {
+                let told = run.facts.iter().map(|(name, fact)| (name.to_owned(), fact.clone()));
+                let more =
+                    used.iter().map(|(workers, cores)| (format!("loader_only.cores.{workers}"), Fact::Number(*cores)));
+                run.facts = told.chain(more).collect();
+            }
+        }
         self
     }
 

@@ -1,5 +1,6 @@
 //! Uses a diagnosis in a search: which parameters to vary first, and what holds a config back.
 
+use super::cause::SURE_ENOUGH;
 use super::evidence::{Around, Evidence};
 use super::openings::openable;
 use super::verdict::{Verdict, diagnose};
@@ -44,8 +45,6 @@ pub fn of_config(space: &Space, settings: &Settings, measurement: &Measurement, 
 /// healthy, if nothing is sure enough, or if all of the space's parameters are among them.
 /// is sure enough, or all of them are.
 pub fn first_parameters(space: &Space, verdict: &Verdict) -> Vec<usize> {
-    /// Below this sureness a finding is a guess, which is no reason to put the other parameters off. A round number.
-    const SURE_ENOUGH: f64 = 0.35;
     let Some(top) = verdict.top().filter(|_| !verdict.is_healthy() && verdict.sureness >= SURE_ENOUGH) else {
         return Vec::new();
     };

@@ -96,6 +96,14 @@ impl Starvation {
         found
     }
 
+    /// How much the step waits, in words.
+    pub(super) fn shown_wait(&self) -> String {
+        match self.wait {
+            Some(wait) => format!("{} of a step is waiting for data, which nothing else explains", shown_share(wait)),
+            None => "without the loader it is faster, which nothing else explains".to_owned(),
+        }
+    }
+
     /// Whether that was measured.
     pub(super) fn is_measured(&self) -> bool {
         self.worth.basis == Basis::Measured
@@ -170,9 +178,7 @@ pub(super) fn modelled(evidence: &Evidence, workers: u32) -> Option<f64> {
 /// Returns the rate of the whole job with its own workers if samples took only their computing time.
 pub(super) fn without_waiting(evidence: &Evidence) -> Option<f64> {
     let workers = evidence.workers()?;
-    let collate = evidence.number("loader.collate_seconds").zip(evidence.number("loader.batch_size"));
-    let collate = collate.and_then(|(seconds, batch)| ratio(seconds, batch)).unwrap_or(0.0);
-    let loader = ratio(f64::from(workers.max(1)), evidence.item_cpu()? + collate)?;
+    let loader = ratio(f64::from(workers.max(1)), evidence.item_cpu()?)?;
     joined(evidence, workers, loader)
 }
 

@@ -1,9 +1,11 @@
 //! Turns evidence into a verdict: all causes that are found, the worst first.
 
-use super::cause::{Basis, Cause, Cure, Found, Kind};
+use super::account::{Account, Branch, Leaf};
+use super::cause::{Basis, Cause, Cure, Found, Kind, Worth, shown_share};
 use super::causes::causes;
 use super::evidence::Evidence;
 use super::openings::{Opening, openable};
+use super::starvation::WAIT;
 
 /// A cause that was found in a job.
 #[derive(Debug, Clone)]
@@ -46,7 +48,8 @@ const VALIDITY: f64 = 1.25;
 pub fn diagnose(evidence: &Evidence) -> Verdict {
     let mut causes: Vec<Diagnosed> = causes()
         .filter_map(|cause| Some((cause, (cause.find)(evidence)?)))
-        .map(|(cause, found)| {
+        .map(|(cause, mut found)| {
+            found.worth = of_run(evidence, cause, found.worth);
             let sureness = found.sureness();
             let score = score(cause, &found, sureness);
             Diagnosed { cause, found, sureness, score }
@@ -56,6 +59,24 @@ pub fn diagnose(evidence: &Evidence) -> Verdict {
     causes.sort_by(|a, b| b.score.total_cmp(&a.score));
     let sureness = overall(evidence, &causes);
     Verdict { causes, sureness }
+}
+
+/// Returns a worth for the whole run: what makes steps faster shortens only the part of the time that is theirs.
+///
+/// Steps with a mark, such as those with an evaluation, are left out of the rates that worths follow from.
+fn of_run(evidence: &Evidence, cause: &Cause, worth: Worth) -> Worth {
+    let is_left_out =
+        |leaf: &&Leaf| evidence.observed.timing.outliers.contains_key(leaf.name.trim_end_matches("_edge"));
+    let Some(account) = Account::of(evidence).filter(|_| !cause.is_outside()) else { return worth };
+    let leaves = account.leaves.iter().filter(|leaf| leaf.branch == Branch::Outside);
+    let outside: f64 = leaves.filter(is_left_out).map(|leaf| leaf.share_after_start).sum();
+    if outside < WAIT.value {
+        return worth;
+    }
+    let of_all = |times: f64| 1.0 / (outside + (1.0 - outside) / times);
+    let words = format!("{}; {} of the time is outside of steps", worth.words, shown_share(outside));
+    let (times, by_parameters) = (worth.times.map(of_all), worth.by_parameters.map(of_all));
+    Worth { times, by_parameters, words, ..worth }
 }
 
 fn score(cause: &Cause, found: &Found, sureness: f64) -> f64 {

@@ -112,7 +112,7 @@ pub enum Event<'a> {
         /// What was stated and what the job has, one clause for each parameter.
         differences: &'a [String],
     },
-    /// The prober tells how probes are run from now on.
+    /// The prober tells how probes are run from now on, or the search what its space cannot change.
     Remark {
         /// What it tells, in one line.
         text: &'a str,

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::account::Account;
 use super::fact::Facts;
 use super::metric::{GpuUse, Metric, Readings};
 use super::spent::Spent;
 
 /// A number with what is known of its uncertainty.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The best single number.
     pub value: f64,
@@ -65,6 +66,9 @@ pub struct Measurement {
     /// Seconds per step in each phase that the step reports, such as `data_wait`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub phase_seconds: BTreeMap<String, f64>,
+    /// Where the wall time of the run went, from its start to the last observed step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<Account>,
     /// Further numbers that the step reports, the median of each; the last reported `loss` is among them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,

@@ -4,6 +4,7 @@
 //! Start with [`space`] (what may be tried), then [`outcome`] and `measurement` (what came of it) and [`objective`] (what is
 //! better). A metric or a fact is a row in a table: [`metric`], [`fact`].
 
+mod account;
 pub mod arrival;
 pub mod event;
 pub mod fact;
@@ -18,6 +19,7 @@ pub mod space;
 mod spent;
 pub mod trial;
 
+pub use account::Account;
 pub use event::{DeviceReadings, Event, Progress};
 pub use fact::{FACTS, Fact, Facts};
 pub use line::{Line, settings_of};

@@ -12,7 +12,7 @@ use super::ranks::Ranks;
 use super::start_error::start_error;
 use super::totals::Totals;
 use super::{CommandStep, ProbeError, Rate};
-use crate::model::{FLOPS, Facts};
+use crate::model::{Account, FLOPS, Facts};
 
 /// A message to the loop of a probe.
 pub(super) enum Message {
@@ -185,8 +185,8 @@ impl Heard {
                 self.last_progress = at;
                 self.first_step.get_or_insert(at);
                 self.ranks.step(at);
-                self.push_step(samples, seconds, StepTime { arrived: at, told: time })?;
-                self.totals.step(loss, self.mark.take().is_some());
+                let seconds = self.push_step(samples, seconds, StepTime { arrived: at, told: time })?;
+                self.totals.step(seconds, loss, self.mark.take().is_some());
                 for (name, number) in metrics {
                     self.totals.metric(&name, number.0);
                 }
@@ -238,9 +238,15 @@ impl Heard {
         Ok(None)
     }
 
-    fn push_step(&mut self, samples: Option<f64>, seconds: Option<f64>, now: StepTime) -> Result<(), ProbeError> {
+    /// Takes a step, and returns how long it took; nothing for the first, whose time is the start's unless it tells.
+    fn push_step(
+        &mut self,
+        samples: Option<f64>,
+        seconds: Option<f64>,
+        now: StepTime,
+    ) -> Result<Option<f64>, ProbeError> {
         if !matches!(self.step.rate, Rate::Events) {
-            return Ok(());
+            return Ok(seconds);
         }
         let stated = self.samples_per_step;
         // A step that reports its samples knows them; a hook can only guess how many samples a batch has.
@@ -252,8 +258,8 @@ impl Heard {
             (Some(before), Some(now)) => now - before,
             _ => now.arrived.duration_since(before.arrived).as_secs_f64(),
         });
-        // The time before the first step is start-up, unless the step itself reports how long it took.
-        if let Some(seconds) = seconds.or(between) {
+        let took = seconds.or(between);
+        if let Some(seconds) = took {
             self.window.push(StepReport {
                 at: now.arrived.duration_since(self.begin),
                 seconds,
@@ -262,7 +268,12 @@ impl Heard {
                 mark: self.mark.as_deref(),
             });
         }
-        Ok(())
+        Ok(took)
+    }
+
+    /// Where the wall time went since the probe or its segment began.
+    pub(super) fn account(&self) -> Option<Account> {
+        self.totals.account(self.first_step?.duration_since(self.begin))
     }
 
     /// Returns what a step did: its samples, or one step. If the samples of only some steps are known, there is no

@@ -237,6 +237,7 @@ fn run(
             return Ok(Outcome::TimedOut(Failure::new("no step took a measurable time")));
         };
         let mut measurement = totals.measurement(&throughput, UNIT);
+        measurement.account = totals.account(Duration::ZERO);
         patience.conclude(&mut measurement, sufficiency != Sufficiency::TooLittle);
         host.look();
         let (from, to) = throughput.span(begin);
@@ -260,7 +261,7 @@ fn hear(done: &Step, at: Duration, took: Duration, window: &mut Window, totals: 
     window.push(StepReport { at, seconds: took.as_secs_f64(), amount, waited, mark: done.mark });
     let (peak_bytes, capacity_bytes) = (done.peak_memory_bytes, done.memory_capacity_bytes);
     totals.memory(0, MemoryReport { peak_bytes, capacity_bytes, retries: None });
-    totals.step(done.loss, done.mark.is_some());
+    totals.step(Some(took.as_secs_f64()), done.loss, done.mark.is_some());
     if let Some(flops) = done.flops {
         totals.metric(FLOPS, flops);
     }

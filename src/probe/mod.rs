@@ -20,6 +20,7 @@ mod hook;
 mod host_watch;
 mod idle;
 mod in_process;
+mod ledger;
 mod live;
 mod measuring;
 mod memory_peaks;

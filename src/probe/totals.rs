@@ -1,11 +1,13 @@
 //! Sums up what a probe's steps report besides their time: phases, memory, loss and further metrics.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use super::FIRST_LOSSES;
+use super::ledger::Ledger;
 use super::measuring::throughput::Throughput;
 use super::memory_peaks::{MemoryPeaks, MemoryReport};
-use crate::model::{Measurement, MemoryUse, Timing};
+use crate::model::{Account, Measurement, MemoryUse, Timing};
 use crate::probe::stats;
 
 /// Values kept of each phase and metric; older ones are dropped.
@@ -23,6 +25,7 @@ pub(super) struct Totals {
     first_losses: Vec<f64>,
     steps: usize,
     memory: MemoryPeaks,
+    ledger: Ledger,
 }
 
 impl Totals {
@@ -40,8 +43,12 @@ impl Totals {
         self.current.get(phase).copied().unwrap_or(0.0)
     }
 
-    /// Ends the step that is under way; a marked one is left out of the phases' means.
-    pub(super) fn step(&mut self, loss: Option<f64>, is_marked: bool) {
+    /// Ends the step that is under way, with its seconds where they are known; a marked one is left out of the phases'
+    /// means.
+    pub(super) fn step(&mut self, seconds: Option<f64>, loss: Option<f64>, is_marked: bool) {
+        if let Some(seconds) = seconds {
+            self.ledger.step(seconds, &self.current);
+        }
         push(&mut self.marked, is_marked);
         self.loss = loss.or(self.loss);
         self.first_losses.extend(loss.filter(|_| self.first_losses.len() < FIRST_LOSSES));
@@ -55,6 +62,11 @@ impl Totals {
         for series in self.phases.values_mut().filter(|series| series.len() < length) {
             push(series, 0.0);
         }
+    }
+
+    /// Where the time of all steps went, in a run whose first step was over after `start`.
+    pub(super) fn account(&self, start: Duration) -> Option<Account> {
+        self.ledger.account(start)
     }
 
     /// Whether as many losses of the first steps are known as are kept.
@@ -136,8 +148,6 @@ fn push<T>(series: &mut VecDeque<T>, number: T) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::probe::measuring::window::{StepReport, Window};
 
@@ -156,12 +166,12 @@ mod tests {
     fn a_phase_is_a_mean_over_the_steady_steps_and_absence_is_zero() {
         let mut totals = Totals::default();
         totals.phase("data_wait", 100.0);
-        totals.step(Some(2.0), false);
+        totals.step(None, Some(2.0), false);
         for _ in 0..2 {
             totals.phase("data_wait", 1.0);
             totals.phase("data_wait", 1.0);
-            totals.step(None, false);
-            totals.step(None, false);
+            totals.step(None, None, false);
+            totals.step(None, None, false);
         }
         let measurement = measured(&totals, 1, 4);
         assert_eq!(measurement.phase_seconds["data_wait"], 1.0);
@@ -173,9 +183,9 @@ mod tests {
         let mut totals = Totals::default();
         let report = |peak| MemoryReport { peak_bytes: Some(peak), capacity_bytes: Some(100), retries: None };
         totals.memory(0, report(90));
-        totals.step(None, false);
+        totals.step(None, None, false);
         for _ in 0..8 {
-            totals.step(None, false);
+            totals.step(None, None, false);
             totals.memory(0, report(60));
         }
         let measurement = measured(&totals, 1, 8);
@@ -191,7 +201,7 @@ mod tests {
             totals.metric(&format!("metric {step}"), 1.0);
             totals.metric("same", 1.0);
             if step % KEPT == 0 {
-                totals.step(None, false);
+                totals.step(None, None, false);
             }
         }
         assert!(totals.metrics.len() <= 256 && totals.phases.len() <= 256);

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::spending::Spending;
 use crate::diagnosis::{self, Around, Evidence, Line, Verdict};
 use crate::model::{Config, Measurement};
 use crate::search::{Ranked, Study};
@@ -35,6 +36,9 @@ pub struct Bottleneck {
     pub was: Option<HeldBack>,
     /// That of the best config.
     pub is: Option<HeldBack>,
+    /// Where the time went, before and after.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub account: Vec<Spending>,
 }
 
 impl HeldBack {
@@ -70,7 +74,7 @@ impl Bottleneck {
             held_back(study, config, measured)
         });
         let Ranked { config, measurement, .. } = &best.winner;
-        let limit = Self { was: baseline, is: held_back(study, config, measurement) };
+        let limit = Self { was: baseline, is: held_back(study, config, measurement), account: Spending::of(study) };
         (limit.was.is_some() || limit.is.is_some()).then_some(limit)
     }
 
@@ -95,6 +99,7 @@ impl Bottleneck {
             let next = next.or_else(|| (!is.open.is_empty()).then(|| format!("search {}", is.open.join(", "))));
             lines.extend(next.map(|next| format!("          for more: {next}")));
         }
+        lines.extend(Spending::lines(&self.account));
         lines
     }
 }
@@ -127,18 +132,19 @@ mod tests {
 
     #[test]
     fn what_was_and_what_is_are_told() {
-        let limit = Bottleneck { was: Some(held("loader", &[])), is: Some(held("device", &["buy one"])) };
+        let limit =
+            Bottleneck { was: Some(held("loader", &[])), is: Some(held("device", &["buy one"])), account: Vec::new() };
         let expected = [
             "limit     was the loader (sure, worth up to 1.8x)",
             "          is now the device (sure, worth up to 1.8x)",
             "          for more: buy one",
         ];
         assert_eq!(limit.lines(), expected);
-        let same = Bottleneck { was: Some(held("loader", &[])), is: Some(held("loader", &[])) };
+        let same = Bottleneck { was: Some(held("loader", &[])), is: Some(held("loader", &[])), account: Vec::new() };
         assert_eq!(same.lines()[0], "limit     was, and still is: the loader (sure, worth up to 1.8x)");
         assert_eq!(same.lines()[1], "          for more: search batch_size");
         let seen = HeldBack { lines: vec!["train.py:31 `burn(15)`: 78 % of a step".to_owned()], ..held("loop", &[]) };
-        let limit = Bottleneck { was: None, is: Some(seen) };
+        let limit = Bottleneck { was: None, is: Some(seen), account: Vec::new() };
         assert_eq!(limit.lines()[1], "          in train.py:31 `burn(15)`: 78 % of a step");
         assert!(Bottleneck::default().lines().is_empty());
     }

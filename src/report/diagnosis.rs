@@ -1,5 +1,6 @@
 //! Writes a diagnosis for a screen, and as JSON.
 
+mod account;
 mod bar;
 mod json;
 mod wrap;
@@ -7,12 +8,15 @@ mod wrap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use account::account_lines;
 pub use bar::{Part, parts};
 pub use json::{CauseReport, CureReport, DiagnosisReport, ProbeLine, diagnosis_json};
 use wrap::{hanging, pairs};
 
 use super::row::shown_estimate;
-use crate::diagnosis::{Basis, Diagnosed, Differential, Evidence, Examined, Opening, Ran, Verdict, Worth, host_lines};
+use crate::diagnosis::{
+    Account, Basis, Diagnosed, Differential, Evidence, Examined, Opening, Ran, Verdict, Worth, host_lines,
+};
 use crate::model::{
     Metric,
     quantity::{show_bytes, show_count, show_duration, show_number, show_seconds},
@@ -52,6 +56,9 @@ pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
     line("measured", &measured(evidence));
     if let Some(words) = samples(evidence) {
         line("samples", &words);
+    }
+    for (label, content) in Account::of(evidence).iter().flat_map(account_lines) {
+        line(label, &content);
     }
     let parts = parts(evidence);
     if !parts.is_empty() {
@@ -195,7 +202,7 @@ fn verdict_lines(examined: &Examined, columns: usize) -> String {
 /// Describes a job in which no cause was found: where a step's time goes, if the job reports that.
 fn nothing_found(evidence: &Evidence, columns: usize) -> String {
     let Some(largest) = largest_part(evidence) else {
-        let words = "cannot be told: the job reports neither phases nor facts; see adapter in docs/spec.md";
+        let words = "the steps themselves: the job reports neither phases nor facts; see adapter in docs/spec.md";
         return hanging("bottleneck", words, INDENT, columns);
     };
     let mut text = hanging("bottleneck", &largest, INDENT, columns);
@@ -335,7 +342,7 @@ mod tests {
         assert!(screen.contains("bottleneck  forward, 62 % of a step"), "{screen}");
         assert!(!screen.contains("cannot be told"), "{screen}");
         let nothing = screen_of(Evidence::default(), Verdict::default());
-        assert!(nothing.contains("cannot be told: the job reports neither phases nor facts"), "{nothing}");
+        assert!(nothing.contains("the steps themselves: the job reports neither phases nor facts"), "{nothing}");
     }
 
     #[test]

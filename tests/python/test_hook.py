@@ -35,7 +35,7 @@ class Steps(unittest.TestCase):
         self.assertTrue(all(math.isfinite(loss) for loss in result.losses))
         times = [step["time"] for step in result.steps]
         self.assertEqual(times, sorted(times))
-        self.assertEqual(result.phases, PHASES)
+        self.assertEqual(result.phases, PHASES | {"evaluation"})
         self.assertEqual(set(result.marks), {"epoch", "evaluation"})
         self.assertEqual([event["event"] for event in result.events[-2:]], ["done", "bye"])
 
@@ -49,6 +49,15 @@ class Steps(unittest.TestCase):
                 if last is not None:
                     self.assertLessEqual(spent, event["time"] - last)
                 spent, last = 0.0, event["time"]
+
+    def test_evaluation_is_a_phase_of_the_step_after_it_and_of_no_other(self):
+        phases, marks = set(), set()
+        for event in harness.run("cnn.py").events:
+            if event["event"] == "step":
+                self.assertEqual("evaluation" in phases, "evaluation" in marks)
+                phases, marks = set(), set()
+            elif event["event"] in ("phase", "mark"):
+                (phases if event["event"] == "phase" else marks).add(event["name"])
 
     def test_the_same_seed_gives_the_same_losses(self):
         first, second = (harness.run("gan.py", stop_after=10).losses[:10] for _ in range(2))
@@ -74,6 +83,7 @@ class Steps(unittest.TestCase):
         for fault in ("save", "whole"):
             result = harness.run("faulty.py", env={"FAULT": fault})
             self.assertEqual((result.code, result.marks), (0, ["checkpoint"]), result.output)
+            self.assertIn("checkpoint", result.phases)
 
     def test_a_script_that_catches_everything_stops_all_the_same(self):
         result = harness.run("stubborn.py")

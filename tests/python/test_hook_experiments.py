@@ -42,6 +42,7 @@ SEEN = {
     "loader.item_cpu_seconds",
     "loader.item_seconds_p95",
     "loader.collate_seconds",
+    "loader.collate_cpu_seconds",
     "syncs_per_step",
     "sync_seconds_per_step",
     "sync_sites",

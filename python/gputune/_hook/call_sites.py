@@ -50,6 +50,8 @@ class CallSites:
         self._texts: dict[str, Site] = {}
         self._thread: Optional[int] = None
         self._is_inside = False
+        self.is_left_out: Callable[[], bool] = lambda: False
+        """Whether what happens now is no part of a step."""
 
     def begin(self) -> None:
         """Counts from here on, in this thread."""
@@ -74,6 +76,8 @@ class CallSites:
                 if self._thread is None or self._is_inside or is_compiling() or self._thread != thread():
                     return original(*args, **kwargs)
                 if (matters is not None and not matters(args[0] if args else None)) or dataset_watch.is_inside():
+                    return original(*args, **kwargs)
+                if self.is_left_out():
                     return original(*args, **kwargs)
                 found = self._site(sys._getframe(1), name)
                 if found is None:

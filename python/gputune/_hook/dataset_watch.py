@@ -23,6 +23,7 @@ from gputune._hook.patching import Function, replace
 
 #: Places of the numbers.
 (ITEMS, ITEM_SECONDS, ITEM_CPU_SECONDS, BATCHES, BUSY_SECONDS, COLLATE_SECONDS, OPENED, OPENED_BYTES, SIZED) = range(9)
+(COLLATE_CPU_SECONDS, IDLE_SECONDS, HANDING_CPU_SECONDS) = range(9, 12)
 #: Where the histogram of the samples' times begins: eight bins for each doubling, from a microsecond on.
 _HISTOGRAM = 16
 _BINS_PER_DOUBLING = 8
@@ -48,6 +49,7 @@ class DatasetWatch:
         self._times_items = False
         self._samples = 0
         self._collated = (0.0, 0.0)
+        self._ended: Optional[tuple[float, float]] = None  # the last batch: wall and processor time
 
     def fetch(self, original: Function, fetcher: Any, index: Any) -> Any:
         """Fetches a batch, and takes its times."""
@@ -55,6 +57,9 @@ class DatasetWatch:
         times: list[float] = []
         self.is_inside = True
         wall, cpu = time.perf_counter(), self._processor_time()
+        if self._ended is not None:
+            self.numbers[IDLE_SECONDS] += wall - self._ended[0]
+            self.numbers[HANDING_CPU_SECONDS] += cpu - self._ended[1]
         try:
             if self._times_items and _takes_samples_one_by_one(fetcher):
                 batch = fetcher.collate_fn(_timed_samples(fetcher.dataset, index, times))
@@ -62,9 +67,8 @@ class DatasetWatch:
                 batch = original(fetcher, index)
         finally:
             self.is_inside = False
-        cpu = self._processor_time() - cpu
-        wall = time.perf_counter() - wall
-        self._add(wall, cpu, times)
+        self._ended = (time.perf_counter(), self._processor_time())
+        self._add(self._ended[0] - wall, self._ended[1] - cpu, times)
         for place, more in zip((OPENED, OPENED_BYTES, SIZED), self.files.between_batches()):
             self.numbers[place] += more
         return batch
@@ -90,6 +94,7 @@ class DatasetWatch:
         numbers[BATCHES] += 1
         numbers[BUSY_SECONDS] += wall
         numbers[COLLATE_SECONDS] += self._collated[0]
+        numbers[COLLATE_CPU_SECONDS] += self._collated[1]
         mean = in_dataset / samples
         self._times_items = mean >= _WORTH_TIMING
         for seconds in times or (mean,):

@@ -20,6 +20,7 @@ from gputune._hook.facts import Facts
 from gputune._hook.loader_only import LoaderOnly, SweepIterator
 from gputune._hook.loader_settings import LoaderSettings, is_training
 from gputune._hook.marks import Marks
+from gputune._hook.outside import Outside
 from gputune._hook.patching import Function, replace
 from gputune._hook.replaying import Kept, ReplayIterator
 from gputune._hook.session import CannotChange, Session
@@ -54,6 +55,7 @@ class LoaderState:
         self.pulls = 0  # batches since the last step
         self.pulled_at = 0  # order among the loaders
         self.wait_seconds = 0.0  # since the last step
+        self.is_at_edge = False  # of an epoch: its workers have yet to give the first batch
         self.queue: deque[Optional[int]] = deque()  # samples of batches that no step has used yet
         self.batch_size: Optional[int] = None
         self.counter = samples.BatchCounter()
@@ -96,8 +98,11 @@ def _said(loader: Any) -> dict[str, Any]:
 class Loaders:
     """All DataLoaders of the process. The training loader is the one that yielded last before the first step."""
 
-    def __init__(self, session: Session, marks: Marks, stopping: Stopping, facts: Facts, phases: Phases) -> None:
+    def __init__(
+        self, session: Session, marks: Marks, stopping: Stopping, facts: Facts, phases: Phases, outside: Outside
+    ) -> None:
         self.phases = phases
+        self._outside = outside
         self.watch: Optional[dataset_watch.DatasetWatch] = None
         """What data sets do, where that is to be known."""
         self.folder = ""
@@ -148,11 +153,11 @@ class Loaders:
             state = self._states.get(loader)
             if state is None:
                 state = self._add(loader)
-            self._before_iteration(loader, state)
+            state.is_at_edge = self._before_iteration(loader, state) and loader.num_workers > 0
             state.said = _said(loader)
             if state.begun_at is None:
                 state.begun_at = time.perf_counter()
-            iterator = self._iterate(original, loader, state)
+            iterator = self._begin_iteration(original, loader, state)
             if isinstance(iterator, dataloader_module._BaseDataLoaderIter):  # a subclass may give anything
                 iterator._gputune = state
                 state.iterator = weakref.ref(iterator)
@@ -173,16 +178,26 @@ class Loaders:
             self._stopping.between_steps(begin)
             if self.watch is not None:
                 self.watch.numbers = state.numbers
-            waited_from = self.phases.mark_wait()
             source = renewal.source_of(iterator)
             self.is_for_training = torch.is_grad_enabled()
-            try:
-                batch = original(source)
-            except StopIteration:
-                renewal.note_end(iterator)
-                raise
-            self.phases.add_wait(waited_from)
-            state.wait_seconds += clock() - begin
+            if state.is_at_edge:
+                batch = self._first_after_edge(original, source, state)
+            else:
+                self._notice(state)
+                waited_from = self.phases.mark_wait()
+                self.phases.end_gap()
+                try:
+                    batch = original(source)
+                except StopIteration:
+                    renewal.note_end(iterator)
+                    if state is self._training and state.said.get("loader.workers"):
+                        self._outside.end_epoch(waited_from if self.phases.clock.is_of_device else begin)
+                    raise
+                finally:
+                    self.phases.begin_gap()
+                self.phases.add_wait(waited_from)
+                if not self._outside.is_evaluating:
+                    state.wait_seconds += clock() - begin
             size = state.counter.count(source, batch, state.batch_size)
             if state.batch is None:
                 self._look_at_first(batch, state, size)
@@ -195,6 +210,32 @@ class Loaders:
             return batch
 
         return __next__
+
+    def _begin_iteration(self, original: Function, loader: Any, state: LoaderState) -> Any:
+        is_edge = state.is_at_edge and self._outside.enter_edge()
+        if not is_edge:
+            self.phases.end_gap()
+        try:
+            return self._iterate(original, loader, state)
+        finally:
+            if is_edge:
+                self._outside.leave_edge()
+            else:
+                self.phases.begin_gap()
+
+    def _first_after_edge(self, original: Function, source: Any, state: LoaderState) -> Any:
+        state.is_at_edge = False
+        is_edge = self._outside.enter_edge()
+        try:
+            return original(source)
+        finally:
+            if is_edge:
+                self._outside.leave_edge()
+
+    def _notice(self, state: LoaderState) -> None:
+        """A batch that is wanted with gradients, of the loader that trains, is a sign that training goes on."""
+        if state is self._training and torch.is_grad_enabled():
+            self._outside.trains()
 
     def _around_workers(self, original: Function) -> Function:
         """Has workers watch their data set."""
@@ -313,18 +354,22 @@ class Loaders:
         is_pinned = bool(tensors) and devices.any_in_use() and all(tensor.is_pinned() for tensor in tensors)
         state.batch = (samples_in_it, size, is_pinned)
 
-    def _before_iteration(self, loader: Any, state: LoaderState) -> None:
+    def _before_iteration(self, loader: Any, state: LoaderState) -> bool:
+        """Whether an epoch of the training begins that is not the first."""
         state.iterations += 1
         state.has_gradients = state.has_gradients or torch.is_grad_enabled()
         if self._may_train(state):
             self._set(loader, state)
         state.batch_size = self._batch_size_of(loader)
         if not self._is_first_step_over:
-            return
-        if state is self._training or self._may_train(state):
+            return False
+        if torch.is_grad_enabled() and (state is self._training or self._may_train(state)):
             self._marks.note("epoch")
-        elif not state.has_evidence or not torch.is_grad_enabled():
-            self._marks.note("evaluation")
+            self._outside.trains()
+            return True
+        if not state.has_evidence or not torch.is_grad_enabled():
+            self._outside.evaluates()
+        return False
 
     @staticmethod
     def _batch_size_of(loader: Any) -> Optional[int]:

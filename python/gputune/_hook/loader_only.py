@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from typing import Any, Callable, Optional
@@ -70,6 +71,7 @@ class LoaderOnly:
         arrivals: list[tuple[float, int]] = []
         counter = BatchCounter()
         begin = time.perf_counter()
+        used: list[float] = []  # processor time, from when each worker has given a batch
         is_empty = True
         while True:
             try:
@@ -84,12 +86,17 @@ class LoaderOnly:
             now = time.perf_counter()
             arrivals.append((now, counter.count(iterator, batch, batch_size) or 1))
             del batch
+            if len(arrivals) == dropped:
+                used.append(_processor_seconds(iterator))
             self._between()
             measured = now - arrivals[min(dropped, len(arrivals)) - 1][0]
             if len(arrivals) > dropped and measured >= self._experiment.seconds:
                 break
             if len(arrivals) > 1 and now - begin >= _START_SECONDS + self._experiment.seconds:
                 break
+        if used and len(arrivals) > dropped:
+            cores = (_processor_seconds(iterator) - used[0]) / (arrivals[-1][0] - arrivals[dropped - 1][0])
+            self._facts.say("loader_only.cores." + str(workers), max(cores, 0.0))
         return _rate(arrivals, dropped, workers)
 
     @staticmethod
@@ -98,6 +105,19 @@ class LoaderOnly:
             iterator._reset(loader)  # as persistent workers do
             return iterator
         return _begin(loader)
+
+
+def _processor_seconds(iterator: Any) -> float:
+    """Of this process, and of the workers that are there now (`man 5 proc`, /proc/PID/stat)."""
+    seconds = time.process_time()
+    for worker in getattr(iterator, "_workers", ()):
+        try:
+            with open(f"/proc/{worker.pid}/stat", encoding="utf-8", errors="replace") as file:
+                fields = file.read().rpartition(") ")[2].split()
+            seconds += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, IndexError, ValueError):  # it has ended
+            continue
+    return seconds
 
 
 def _begin(loader: Any) -> Any:

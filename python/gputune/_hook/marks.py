@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
-
-import torch
-
-from gputune._hook.patching import Function, replace
 
 #: Steps after which a compilation is out of the ordinary.
 _WARM_UP_STEPS = 3
@@ -19,9 +14,6 @@ class Marks:
     def __init__(self) -> None:
         self._noted: dict[str, None] = {}
         self._graphs = 0
-
-    def install(self) -> None:
-        replace(torch, "save", self._around_save)
 
     def note(self, name: str) -> None:
         self._noted[name] = None
@@ -42,10 +34,3 @@ class Marks:
             self._graphs = graphs
             if step > _WARM_UP_STEPS:
                 self.note("recompile")
-
-    def _around_save(self, original: Function) -> Function:
-        def save(*args: Any, **kwargs: Any) -> Any:
-            self.note("checkpoint")
-            return original(*args, **kwargs)
-
-        return save

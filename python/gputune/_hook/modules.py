@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from gputune._client import Reporter
-from gputune._hook.marks import Marks
+from gputune._hook.outside import Outside
 from gputune._hook.patching import Function, is_compiling, replace
 from gputune._hook.steps import Steps
 from gputune._hook.timeline import Phases
@@ -67,17 +67,18 @@ class _Adopted:
 class Modules:
     """The trained modules: called outermost, with gradients, in training mode, with parameters to train."""
 
-    def __init__(self, phases: Phases, steps: Steps, marks: Marks) -> None:
+    def __init__(self, phases: Phases, steps: Steps, outside: Outside) -> None:
         self.treatments: list[Treatment] = []
         self._is_called = False
         self._phases = phases
         self._steps = steps
-        self._marks = marks
+        self._outside = outside
         self._calls: weakref.WeakKeyDictionary[nn.Module, _Adopted] = weakref.WeakKeyDictionary()
         self._original: Optional[Function] = None
 
     def install(self) -> None:
         self._original = replace(nn.Module, "__call__", self._around_any_call)
+        replace(nn.Module, "train", self._around_train)
 
     @property
     def is_inside(self) -> bool:
@@ -105,6 +106,14 @@ class Modules:
             return self._call(module, self._calls[module], args, kwargs)
 
         return __call__
+
+    def _around_train(self, original: Function) -> Function:
+        def train(module: nn.Module, mode: bool = True) -> nn.Module:
+            if module in self._calls and not is_compiling() and module.training != mode:
+                (self._outside.trains if mode else self._outside.evaluates)()
+            return original(module, mode)
+
+        return train
 
     def _adopt(self, module: nn.Module) -> None:
         for inner in module.modules():  # such as a model that was tried out before it was wrapped
@@ -154,13 +163,14 @@ class Modules:
         call = adopted.call
         if self.is_inside or is_compiling():
             return call(*args, **kwargs)
-        if not module.training:
-            self._marks.note("evaluation")
-        is_training = module.training and torch.is_grad_enabled()
-        return (self.train if is_training else self.evaluate)(module, adopted, args, kwargs)
+        if not (module.training and torch.is_grad_enabled()):
+            (self._outside.passes if module.training else self._outside.evaluates)()
+            return self.evaluate(module, adopted, args, kwargs)
+        self._outside.trains()
+        return self.train(module, adopted, args, kwargs)
 
     def evaluate(self, module: Any, adopted: _Adopted, args: Any, kwargs: Any) -> Any:
-        """Calls a trained module without training it."""
+        """Calls a module without training it."""
         return adopted.call(*args, **kwargs)
 
     def train(self, module: Any, adopted: _Adopted, args: Any, kwargs: Any) -> Any:

@@ -15,6 +15,7 @@ from gputune._hook.communication import Communication
 from gputune._hook.data_files import DataFiles, FilesFound
 from gputune._hook.facts import Facts
 from gputune._hook.logs import Logs
+from gputune._hook.operations import Operations
 from gputune._hook.parts import Hook
 from gputune._hook.stacks import TrainingStacks
 from gputune._hook.syncs import Syncs
@@ -116,6 +117,9 @@ class Evidence(Observer):
         super().__init__(hook, folder)
         self._syncs = Syncs(hook.phases)
         self._logs = Logs()
+        self._operations = Operations(hook.phases)
+        for sites in (self._syncs.sites, self._logs.sites):
+            sites.is_left_out = lambda: hook.outside.is_evaluating
         self._files = DataFiles(folder)
         self._found = FilesFound(folder)
         self._watch = dataset_watch.DatasetWatch(self._files, None, time.thread_time)
@@ -129,6 +133,8 @@ class Evidence(Observer):
         super().install()
         self._syncs.install()
         self._logs.install()
+        self._operations.install()
+        self._hook.steps.endings.append(self._operations.end_step)
         dataset_watch.install(self._watch)
         self._hook.loaders.watch = self._watch
         self._hook.loaders.folder = self._folder
@@ -153,6 +159,7 @@ class Evidence(Observer):
         say("logs_per_step", logs.calls / steps)
         say("log_seconds_per_step", logs.seconds / steps)
         say("log_sites", logs.told(by_time=True))
+        say("operation_seconds_per_step", self._operations.seconds_per_step)
         self._say_states()
         self._say_lines(wall)
         self._count_bytes()
@@ -175,6 +182,11 @@ class Evidence(Observer):
         say("loader.item_cpu_seconds", numbers[dataset_watch.ITEM_CPU_SECONDS] / items)
         say("loader.item_seconds_p95", dataset_watch.quantile(numbers, 0.95))
         say("loader.collate_seconds", numbers[dataset_watch.COLLATE_SECONDS] / batches)
+        say("loader.collate_cpu_seconds", numbers[dataset_watch.COLLATE_CPU_SECONDS] / batches)
+        if workers:
+            alive = numbers[dataset_watch.BUSY_SECONDS] + numbers[dataset_watch.IDLE_SECONDS]
+            say("loader.workers_busy", numbers[dataset_watch.BUSY_SECONDS] / alive)
+            say("loader.handing_cpu_seconds", numbers[dataset_watch.HANDING_CPU_SECONDS] / batches)
         busy = [worker[dataset_watch.BUSY_SECONDS] for worker in workers]
         if len(busy) > 1 and sum(busy) > 0:
             say("loader.worker_imbalance", max(busy) * len(busy) / sum(busy))

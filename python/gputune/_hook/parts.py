@@ -12,6 +12,7 @@ from gputune._hook.marks import Marks
 from gputune._hook.memory import Memory
 from gputune._hook.modules import Modules
 from gputune._hook.optimizers import Optimizers
+from gputune._hook.outside import Outside
 from gputune._hook.session import Session
 from gputune._hook.steps import Steps
 from gputune._hook.stopping import Stopping
@@ -28,14 +29,15 @@ class Hook:
         """Whether settings may change while the process trains."""
         self._marks = Marks()
         self.phases = Phases()
+        self.outside = Outside(self.phases, self._marks)
         stopping = Stopping()
         self._memory = Memory(self.session)
         self.facts = Facts(self.session)
-        self.loaders = Loaders(self.session, self._marks, stopping, self.facts, self.phases)
+        self.loaders = Loaders(self.session, self._marks, stopping, self.facts, self.phases, self.outside)
         self.steps = Steps(self.session, self.phases, self.loaders, self._marks, self._memory, stopping)
         self.backward = Backward(self.phases, self.steps)
         self.optimizers = Optimizers(self.session, self.phases, self.steps)
-        self.modules = Modules(self.phases, self.steps, self._marks)
+        self.modules = Modules(self.phases, self.steps, self.outside)
         self._transfers = Transfers(self.phases)
         self._errors = Errors(self.session, stopping)
         self.stopping = stopping
@@ -43,10 +45,12 @@ class Hook:
         """What gives a target another value between two steps."""
 
     def install(self) -> None:
-        parts = (self._errors, self._marks, self.loaders, self._transfers, self.backward, self.modules, self.optimizers)
+        parts = (self._errors, self.outside, self.loaders, self._transfers, self.backward, self.modules, self.optimizers)
         for part in parts:
             part.install()
         self.phases.changed.append(self._memory.begin)
+        self.steps.checks.append(self.outside.begin)
+        self.steps.endings.append(self.outside.end_step)
         self.optimizers.after_step.append(lambda optimizer: self.modules.end_search())
         self.steps.graphs.install()
         self.steps.samples.modules = lambda: self.modules.found

@@ -78,6 +78,8 @@ class Steps:
         self.graphs = Graphs(self.add_loss, self._end_replayed)
         self.edges: list[Callable[[bool], None]] = []
         """Called at window edges, and with `True` at the end."""
+        self.endings: list[Callable[[bool], None]] = []
+        """Called at the end of each step, with whether it had a mark."""
         self.beginnings: list[Callable[[], None]] = []
         """Called where steps with other settings begin."""
         self.in_backward: Callable[[], Optional[float]] = lambda: None
@@ -152,6 +154,7 @@ class Steps:
         if self.number == 1:
             self._begin()
         self.losses_per_step = self._losses.count or None
+        marks = self._marks.take(self.number)
         self._pending.append(
             Step(
                 self.number,
@@ -160,7 +163,7 @@ class Steps:
                 None if samples is None else samples * self._world,
                 wait_seconds,
                 self._phases.take(),
-                self._marks.take(self.number),
+                marks,
                 self._losses.take(self.number),
             )
         )
@@ -176,6 +179,8 @@ class Steps:
             self._at_edge(False)
         if self.number == 1:
             _client.at_exit(self.flush, 0)  # the connection is there: what it says at exit comes after this
+        for ending in self.endings:
+            ending(bool(marks))
         self._stopping.after_step(self.number, now)
 
     def _end_replayed(self, step: CapturedStep) -> None:

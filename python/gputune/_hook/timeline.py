@@ -148,6 +148,8 @@ class Phases:
         self._open: list[tuple[str, Any]] = []
         self.segments: list[Segment] = []
         self._of_parent: Any = None
+        self.around_gaps: Optional[tuple[Callable[[], None], Callable[[], None]]] = None
+        """Called where a gap between phases ends, and where one begins."""
         os.register_at_fork(after_in_child=self._forget)
 
     def decide(self, loss: Optional[torch.device]) -> None:
@@ -192,10 +194,13 @@ class Phases:
         self._is_settled = False
         self._open = []
         self.segments = []
+        self.around_gaps = None
 
     def enter(self, name: str) -> None:
         mark = self.clock.mark()
-        if self._open:
+        if not self._open:
+            self.end_gap()
+        else:
             outer, begin = self._open[-1]
             self.segments.append((outer, begin, mark))
         self._open.append((name, mark))
@@ -208,6 +213,26 @@ class Phases:
         self.segments.append((name, begin, mark))
         if self._open:
             self._open[-1] = (self._open[-1][0], mark)
+        else:
+            self.begin_gap()
+
+    def end_gap(self) -> None:
+        """The loop's own code is left for something else, such as the loader."""
+        if self.around_gaps is not None:
+            self.around_gaps[0]()
+
+    def begin_gap(self) -> None:
+        """The loop's own code goes on."""
+        if self.around_gaps is not None:
+            self.around_gaps[1]()
+
+    @property
+    def is_any_open(self) -> bool:
+        return bool(self._open)
+
+    def is_within(self, name: str) -> bool:
+        """Whether a phase is the innermost."""
+        return bool(self._open) and self._open[-1][0] == name
 
     def is_inside(self, name: str) -> bool:
         return any(inner == name for inner, _ in self._open) if self._open else False

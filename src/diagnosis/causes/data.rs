@@ -2,9 +2,11 @@
 
 use super::super::cause::{Basis, Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence, ratio};
+use super::super::scaling::Scales;
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
 use super::loader::{imbalance, is_ahead, worker_overhead};
 use super::memory::PRESSURE;
+use super::starved::{is_shared, scaling};
 use crate::model::{
     Metric,
     quantity::{show_bytes, show_seconds},
@@ -92,6 +94,11 @@ pub(super) static CAUSES: [Cause; 3] = [
         opens: &["num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "threads"],
         cures: &[
             Cure {
+                what: "do in the data set what collate_fn does for each sample, or with one operation for the whole batch",
+                why: "making the batch is what takes the time",
+                applies: |evidence| evidence.item_wall().is_some_and(|wall| evidence.collate_each().0 >= wall / 2.0),
+            },
+            Cure {
                 what: "decode and augment once, and keep the result (arrays, or images in their final size)",
                 why: "the same work is done again in each epoch, and the cores have no time left",
                 applies: always,
@@ -110,8 +117,8 @@ pub(super) static CAUSES: [Cause; 3] = [
     },
     Cause {
         name: "storage",
-        title: "data starvation: storage",
-        about: "Samples come from storage more slowly than the step takes them.",
+        title: "data starvation: storage or network",
+        about: "Samples come from storage or over the network more slowly than the step takes them.",
         signature: "the step waits for data or is faster without the loader; a sample's time in the data set is waiting; storage is read; a cold cache makes it slower",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &WAITS_FOR_STORAGE, &IO_PRESSURE, &COLD, &SMALL_FILES],
         kind: Kind::Bottleneck,
@@ -175,15 +182,26 @@ fn files(evidence: &Evidence) -> Option<String> {
 /// Whether loading a sample takes so little time that something else must make samples late.
 fn takes_no_time(evidence: &Evidence) -> bool {
     let workers = f64::from(evidence.workers().unwrap_or(0).max(1));
-    let item = evidence.number("loader.item_seconds").zip(evidence.rate());
+    let item = evidence.item_wall().zip(evidence.rate());
     item.is_some_and(|(item, rate)| item * rate.value / workers < WAIT.value)
+}
+
+/// Returns what a sample costs in the loader, in words: in the data set, in its batch, and how much of it is computing.
+pub(super) fn spent(evidence: &Evidence) -> Option<String> {
+    let (wall, share) = (evidence.item_wall()?, evidence.item_cpu_share()?);
+    let (collate, _) = evidence.collate_each();
+    let of_batch = if collate >= wall / 2.0 {
+        format!(", {} of it in making its batch", shown_share(collate / wall))
+    } else {
+        String::new()
+    };
+    Some(format!("a sample takes {}, {} of it computing{of_batch}", show_seconds(wall), shown_share(share)))
 }
 
 fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
     let starved = Starvation::of(evidence)?;
     let computes = evidence.item_cpu_share();
-    let item = evidence.number("loader.item_seconds");
-    if takes_no_time(evidence) {
+    if takes_no_time(evidence) || is_shared(evidence) {
         return None;
     }
     if computes.is_some_and(|share| share < 1.0 - WAITS_FOR_STORAGE.value)
@@ -196,9 +214,12 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
         return None;
     }
     let mut found = starved.found(evidence);
-    if let (Some(share), Some(item)) = (computes, item) {
+    if let (Some(share), Some(words)) = (computes, spent(evidence)) {
         let weight = if share >= COMPUTES.value { 0.5 } else { 0.2 };
-        found.add(weight, format!("a sample takes {}, {} of it computing", show_seconds(item), shown_share(share)));
+        found.add(weight, words);
+    }
+    if let Some((_, words)) = scaling(evidence).filter(|(scales, _)| *scales == Scales::WithCores) {
+        found.add(0.3, words);
     }
     if let Some(busy) = cores_busy(evidence).filter(|busy| *busy >= CORES_FULL.value) {
         found.add(0.2, format!("{} of the cores that the job may use are busy", shown_share(busy)));
@@ -257,9 +278,10 @@ fn storage(evidence: &Evidence) -> Option<Found> {
     let mut speaks = false;
     let waits = evidence.item_cpu_share().map(|share| 1.0 - share);
     let pressure = evidence.host(Metric::IoPressure).filter(|share| *share >= IO_PRESSURE.value);
-    if let (Some(waits), Some(item)) = (waits, evidence.number("loader.item_seconds"))
+    if let (Some(waits), Some(item)) = (waits, evidence.item_wall())
         && waits >= WAITS_FOR_STORAGE.value
         && !takes_no_time(evidence)
+        && !is_shared(evidence)
     {
         // If no file is seen, waiting for a turn on the cores looks the same.
         let is_crowded = is_crowded(evidence) && pressure.is_none();

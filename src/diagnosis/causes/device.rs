@@ -1,7 +1,7 @@
 //! Causes in the device itself: kernel launches, memory bandwidth, number formats, arithmetic, clocks.
 
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
-use super::super::evidence::{Differential, Evidence};
+use super::super::evidence::{Differential, Evidence, Gain, ratio};
 use super::super::starvation::{WAIT, WITHOUT_LOADER};
 use super::ranks::EXPOSED;
 use crate::model::{Metric, Precision};
@@ -166,6 +166,24 @@ fn fixed_share(times: f64) -> f64 {
     (2.0 - 2.0 / times).clamp(0.0, 1.0)
 }
 
+/// Returns the part of a doubled batch's gain that the device's own phases bring: what the loop's own code takes in each step
+/// is no launch.
+fn of_device(evidence: &Evidence, gain: Gain) -> Gain {
+    let busy = |differential: Differential| {
+        let run = evidence.run(differential)?;
+        let phases = ["forward", "backward", "optimizer"].iter().filter_map(|name| run.phase_seconds.get(*name));
+        Some(phases.sum::<f64>()).filter(|seconds| *seconds > 0.0)
+    };
+    let step = evidence.run(Differential::Replay).and_then(|run| run.timing.step_seconds);
+    let (Some(step), Some(once), Some(twice)) = (step, busy(Differential::Replay), busy(Differential::DoubleBatch))
+    else {
+        return gain;
+    };
+    let left = (step - once).max(0.0) + twice / 2.0;
+    let times = ratio(step, left).map_or(gain.times, |times| times.min(gain.times));
+    Gain { times, at_least: gain.at_least.min(times) }
+}
+
 fn launch_bound(evidence: &Evidence) -> Option<Found> {
     let doubled = evidence.gain_over_replay(Differential::DoubleBatch);
     let sm = evidence.gpu(Metric::SmActive).filter(|active| *active < SM_LOW.value);
@@ -174,7 +192,7 @@ fn launch_bound(evidence: &Evidence) -> Option<Found> {
         && sm.is_some()
         && evidence.gpu(Metric::GpuBusy).is_some_and(|busy| busy >= 0.4)
         && evidence.share("data_wait").is_some_and(|wait| wait < WAIT.value);
-    let by_batch = doubled.filter(|gain| gain.times >= PER_STEP.value);
+    let by_batch = doubled.map(|gain| of_device(evidence, gain)).filter(|gain| gain.times >= PER_STEP.value);
     if by_batch.is_none() && (doubled.is_some() || !by_device) {
         return None;
     }
@@ -185,7 +203,7 @@ fn launch_bound(evidence: &Evidence) -> Option<Found> {
                 .map_or_else(String::new, |size| format!(" ({size} to {})", size.saturating_mul(2)));
             let words =
                 format!("twice the batch{batch}: {} as many samples per second, replayed", shown_times(gain.times));
-            Worth::measured(gain.times, words).by_parameters(Some(gain.times))
+            Worth::measured(gain.times, words).by_parameters(doubled.map(|gain| gain.times))
         }
         None => Worth::unknown("twice the batch was not measured"),
     };

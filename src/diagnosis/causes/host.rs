@@ -230,7 +230,7 @@ fn sites(evidence: &Evidence, name: &str) -> String {
     format!(": {shown}{more}")
 }
 
-fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
+pub(super) fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
     let calls = evidence.number("syncs_per_step").filter(|calls| *calls >= SYNCS.value)?;
     let within = evidence.share_of_fact("sync_seconds_per_step");
     let where_ = sites(evidence, "sync_sites");
@@ -263,7 +263,7 @@ fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
-fn logging(evidence: &Evidence) -> Option<Found> {
+pub(super) fn logging(evidence: &Evidence) -> Option<Found> {
     let within = evidence.share_of_fact("log_seconds_per_step").filter(|share| *share >= LOGS.value)?;
     let seconds = evidence.number("log_seconds_per_step").unwrap_or(0.0);
     let writes = evidence.number("logs_per_step").unwrap_or(0.0);

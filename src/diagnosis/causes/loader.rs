@@ -1,5 +1,6 @@
 //! Causes for batches that come late although the loader is fast enough on average.
 
+use super::super::account::Account;
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Evidence, ratio};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
@@ -248,6 +249,9 @@ fn worker_start(evidence: &Evidence) -> Option<Found> {
     let first = evidence.number("loader.first_batch_seconds");
     let epoch = evidence.number("loader.batches").map(|batches| batches * step);
     let by_first = first.zip(epoch).map(|(first, epoch)| first / (first + epoch));
+    let account = Account::of(evidence);
+    let in_account = account.as_ref().and_then(|account| account.leaf("epoch_edge")).map(|leaf| leaf.share_after_start);
+    let lost = [lost, in_account].into_iter().flatten().reduce(f64::max);
     let share = lost.or(by_first).filter(|share| share.is_finite() && *share >= EPOCH_EDGE.value)?;
     let words = match (lost, first) {
         (Some(lost), _) => format!("{} of the time is lost at the edges of epochs", shown_share(lost)),

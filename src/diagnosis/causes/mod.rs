@@ -6,6 +6,8 @@ mod host;
 mod loader;
 mod memory;
 mod ranks;
+mod run;
+mod starved;
 
 use super::cause::Cause;
 
@@ -14,6 +16,8 @@ pub fn causes() -> impl Iterator<Item = &'static Cause> {
     data::CAUSES
         .iter()
         .chain(&loader::CAUSES)
+        .chain(&starved::CAUSES)
+        .chain(&run::CAUSES)
         .chain(&host::CAUSES)
         .chain(&memory::CAUSES)
         .chain(&device::CAUSES)

@@ -106,6 +106,13 @@ pub const FACTS: &[FactRow] = &[
             the data set is asked for a batch at once",
     ),
     number("loader.collate_seconds", "s", "wall time to make a batch of its samples, mean"),
+    number("loader.collate_cpu_seconds", "s", "processor time to make a batch of its samples, mean"),
+    number(
+        "loader.handing_cpu_seconds",
+        "s",
+        "processor time of a worker between two batches, mean: pickling, copying to shared memory, writing to a pipe",
+    ),
+    number("loader.workers_busy", "share, 0 to 1", "of the workers' wall time, that in which they loaded a batch"),
     number("loader.workers_running", "share, 0 to 1", "of looks at the workers, those that found one computing"),
     number(
         "loader.workers_on_storage",
@@ -130,6 +137,11 @@ pub const FACTS: &[FactRow] = &[
         "share, 0 to 1",
         "processor time of looking at the training thread's lines over wall time",
     ),
+    number(
+        "operation_seconds_per_step",
+        "s",
+        "wall time of torch's operations that the loop calls between the phases of a step, where the CPU trains",
+    ),
     free(number("main_cpu_share", "share, 0 to 1", "processor time of the main thread over wall time")),
     text("files.kind", "what the data set reads: one of the kinds of files"),
     number("files.opened_per_sample", "files", "files that the data set opens for a sample"),
@@ -139,6 +151,7 @@ pub const FACTS: &[FactRow] = &[
     number("files.cached_share", "share, 0 to 1", "of what was read, the share that did not come from storage"),
     free(number("step_compute_seconds", "s", "time of a step without data wait and communication, mean; of each rank")),
     number("loader_only.rate.W", "samples/s", "rate of the loader alone with W workers"),
+    number("loader_only.cores.W", "cores", "processor time of this process and W workers over wall time"),
     number("loader_only.workers_best", "processes", "the number of workers with the highest rate"),
     text("loader_only.error", "why a number of workers has no rate"),
     number("replay.batches", "batches", "batches that are kept and replayed"),

@@ -190,6 +190,7 @@ impl Session {
         if self.heard.is_in_steps {
             measurement.timing.samples_per_step = None;
         }
+        measurement.account = self.heard.account();
         measurement.framework = self.heard.framework.clone();
         measurement.facts = self.heard.facts.clone();
         measurement.ranks = Some(self.heard.ranks.count()).filter(|count| *count > 0);

@@ -8,6 +8,7 @@ use crate::model::{Estimate, Measurement, Settings, Value};
 use crate::probe::Effort;
 use crate::probe::Job;
 use crate::probe::Limits;
+use crate::probe::Mode;
 
 /// Whether a running probe has measured enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +49,11 @@ pub(in crate::probe) struct Patience {
 impl Patience {
     /// Makes one for a probe. `settings` has the config under the names that tell how much a loader may hold.
     pub(in crate::probe) fn new(job: &Job<'_>, settings: &Settings) -> Self {
-        Self { rival: job.rival, queued: queued_steps(settings), ..Self::within(job.limits, job.effort) }
+        let within = Self::within(job.limits, job.effort);
+        // What a run does outside of its steps is rare, and shows in a long window only.
+        let observes = job.experiment.is_some_and(|experiment| experiment.mode == Mode::Observe);
+        let shortest = if observes { within.longest } else { within.shortest };
+        Self { rival: job.rival, queued: queued_steps(settings), shortest, ..within }
     }
 
     fn within(limits: &Limits, effort: Effort) -> Self {

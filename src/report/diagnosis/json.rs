@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::bar::{Part, parts};
 use crate::diagnosis::{
-    Clue, Diagnosed, Differential, Evidence, Examined, Kind, Line, Opening, Ran, Verdict, Worth, lines, lines_of,
+    Account, Clue, Diagnosed, Differential, Evidence, Examined, Kind, Line, Opening, Ran, Verdict, Worth, lines,
+    lines_of,
 };
 use crate::model::{Estimate, Facts, GpuUse, Readings};
 
@@ -30,6 +31,8 @@ pub struct DiagnosisReport<'e> {
     pub step_seconds: Option<f64>,
     /// The parts of its time.
     pub step: Vec<Part>,
+    /// Where the wall time of the run went; absent where its steps were not timed.
+    pub account: Option<Account>,
     /// Samples per second with replayed batches.
     pub ceiling: Option<f64>,
     /// Largest device memory in use, in bytes.
@@ -144,6 +147,7 @@ pub fn diagnosis_json<'e>(examined: &'e Examined, job: &str, device: &str) -> Di
         unit: observed.unit.clone(),
         step_seconds: evidence.step(),
         step: parts(evidence),
+        account: Account::of(evidence),
         ceiling: evidence.rate_of(Differential::Replay).map(|rate| rate.value),
         peak_memory_bytes: observed.memory.peak_bytes,
         memory_capacity_bytes: observed.memory.capacity_bytes,

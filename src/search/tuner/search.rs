@@ -249,6 +249,11 @@ impl Search<'_, '_> {
             self.set_by(&trial.config)
         };
         on_event(Event::Finished { trial: &trial, settings: &shown, judgement: judgement.as_ref(), is_best });
+        if trial.purpose == Purpose::Baseline
+            && let Some(text) = trial.outcome.measurement().and_then(|told| diagnosis::out_of_reach(self.space, told))
+        {
+            on_event(Event::Remark { text: &text });
+        }
         self.history.push(trial);
         Ok(())
     }

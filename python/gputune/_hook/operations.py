@@ -1,0 +1,83 @@
+"""Times the operations of torch that a loop itself calls on the CPU: losses, clipping, sums. They are computing, not Python."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Optional
+
+import torch
+
+try:
+    from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
+except ImportError:  # an older torch
+    TorchFunctionMode = None  # type: ignore[assignment,misc]
+
+from gputune._hook.timeline import Phases
+
+#: One step in so many is looked at: each operation costs microseconds more then, and each attribute of a tensor does.
+_EVERY = 8
+#: Reading a number is the loop's own; phases of their own are what is differentiated.
+_NOT_TIMED = frozenset({"backward", "item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__get__", "__index__"})
+
+
+class Operations:
+    """Counts in the gaps between phases only, where a step has any."""
+
+    def __init__(self, phases: Phases) -> None:
+        self._phases = phases
+        self._mode: Any = None if TorchFunctionMode is None else _mode_of(self)
+        self._steps = 0
+        self._is_on = False
+        self.seconds = 0.0
+        self.steps_seen = 0
+        self.is_inside = False
+
+    def install(self) -> None:
+        if self._mode is not None:
+            self._phases.around_gaps = (self._suspend, self._resume)
+
+    def end_step(self, is_marked: bool) -> None:
+        """A step has ended, and the gaps of the next are looked at, now and then."""
+        if self._is_on and not is_marked:
+            self.steps_seen += 1
+        if self._is_on:
+            self._suspend()
+        self._steps += 1
+        self._is_on = self._steps % _EVERY == 0 and not self._phases.clock.is_of_device and self._mode is not None
+        self._resume()
+
+    @property
+    def seconds_per_step(self) -> Optional[float]:
+        """Mean wall time in them; nothing where no step was looked at."""
+        return self.seconds / self.steps_seen if self.steps_seen else None
+
+    def _suspend(self) -> None:
+        if self._is_on and self._is_counting_here() and _get_current_function_mode() is self._mode:
+            _pop_mode()
+
+    def _resume(self) -> None:
+        if self._is_on and self._is_counting_here() and not self._phases.is_any_open:
+            if _get_current_function_mode() is None:
+                _push_mode(self._mode)
+
+    def _is_counting_here(self) -> bool:
+        return not self.is_inside and self._phases.thread == threading.get_ident()
+
+
+def _mode_of(operations: Operations) -> Any:
+    clock = time.perf_counter
+
+    class Mode(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if getattr(func, "__name__", "") in _NOT_TIMED or operations.is_inside:
+                return func(*args, **(kwargs or {}))
+            operations.is_inside = True
+            begin = clock()
+            try:
+                return func(*args, **(kwargs or {}))
+            finally:
+                operations.seconds += clock() - begin
+                operations.is_inside = False
+
+    return Mode()

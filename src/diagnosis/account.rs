@@ -1,0 +1,280 @@
+//! The account of a run: a tree of where its wall time went, whose leaves add up to it. No threshold is needed for it.
+
+use serde::Serialize;
+
+use super::evidence::Evidence;
+use super::starvation;
+use crate::model::{Estimate, Metric};
+
+/// A top branch of the account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Branch {
+    /// From the start of the run to the end of its first step.
+    Start,
+    /// Between training steps: evaluation, checkpoints, edges of epochs.
+    Outside,
+    /// The step waits for data.
+    Data,
+    /// The step waits for copies to the device.
+    Copies,
+    /// The device computes.
+    Device,
+    /// Ranks wait for each other.
+    Communication,
+    /// The loop's own code runs, and the device idles.
+    OwnCode,
+    /// A part that the script itself names.
+    Told,
+}
+
+/// The description of a branch.
+#[derive(Debug)]
+pub struct BranchRow {
+    /// Which one.
+    pub branch: Branch,
+    /// Its name on the screen.
+    pub label: &'static str,
+    /// What removes it, so that its worth is measured, or why nothing can.
+    pub probe: &'static str,
+}
+
+/// The branches, in the order in which they are listed.
+pub const BRANCHES: &[BranchRow] = &[
+    BranchRow { branch: Branch::Start, label: "start", probe: "none: it is there once, however long the run" },
+    BranchRow {
+        branch: Branch::Outside,
+        label: "outside of steps",
+        probe: "none: its share of the wall time is what it costs",
+    },
+    BranchRow { branch: Branch::Data, label: "waiting for data", probe: "replayed batches" },
+    BranchRow { branch: Branch::Copies, label: "copies", probe: "pinned batches" },
+    BranchRow { branch: Branch::Device, label: "device busy", probe: "twice the batch, another number format" },
+    BranchRow { branch: Branch::Communication, label: "waiting for other ranks", probe: "one rank" },
+    BranchRow {
+        branch: Branch::OwnCode,
+        label: "the loop's own code",
+        probe: "none: only the script can leave it out, so it is located",
+    },
+    BranchRow { branch: Branch::Told, label: "parts that the script names", probe: "none" },
+];
+
+impl Branch {
+    /// Returns its description.
+    pub fn row(self) -> &'static BranchRow {
+        BRANCHES.iter().find(|row| row.branch == self).unwrap_or(&BRANCHES[0])
+    }
+}
+
+/// A part of the wall time that is not divided further.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Leaf {
+    /// The branch that it belongs to.
+    pub branch: Branch,
+    /// Its name: that of a phase, or one of the hook's facts.
+    pub name: String,
+    /// Seconds of the run, with the interval that another run of this length falls into.
+    pub seconds: Estimate,
+    /// Its share of the wall time.
+    pub share: f64,
+    /// Its share of the time after the start; 0 for the start itself.
+    pub share_after_start: f64,
+    /// Who measured it.
+    pub source: &'static str,
+}
+
+/// Where the wall time of a run went.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Account {
+    /// From the start of the run to the end of its last observed step, in seconds.
+    pub wall_s: f64,
+    /// Of that, from the start to the end of the first step.
+    pub start_s: f64,
+    /// What it went into; the seconds add up to the wall time.
+    pub leaves: Vec<Leaf>,
+}
+
+/// The phases that gputune knows, with the branch of each.
+const PHASES: &[(&str, Branch)] = &[
+    ("evaluation", Branch::Outside),
+    ("checkpoint", Branch::Outside),
+    ("epoch_edge", Branch::Outside),
+    ("data_wait", Branch::Data),
+    ("host_to_device", Branch::Copies),
+    ("forward", Branch::Device),
+    ("backward", Branch::Device),
+    ("optimizer", Branch::Device),
+    ("communication", Branch::Communication),
+];
+
+/// The facts that divide what is left between the phases: the leaf's name, and the seconds in a step.
+const WITHIN_REST: &[(&str, &str)] = &[("logging", "log_seconds_per_step"), ("reading", "sync_seconds_per_step")];
+
+const CLOCK: &str = "times of steps";
+const OF_HOST: &str = "hook, host's clock";
+const OF_DEVICE: &str = "hook, device's events";
+const IMPORTS: &str = "hook, import times";
+const SAMPLED: &str = "hook, one step in eight";
+const SITES: &str = "hook, calls in the script";
+const REST: &str = "what is left";
+const IDLE: &str = "what is left, while the driver calls the GPU busy";
+
+impl Account {
+    /// Returns the account of an observed run; `None` where its steps were not timed.
+    pub fn of(evidence: &Evidence) -> Option<Self> {
+        let told = evidence.observed.account.as_ref().filter(|told| told.wall_s() > 0.0 && told.steps_s > 0.0)?;
+        let mut account = Self { wall_s: told.wall_s(), start_s: told.start_s, leaves: Vec::new() };
+        let importing = evidence.number("import_seconds").unwrap_or(0.0).min(told.start_s);
+        account.add(Branch::Start, "importing", Estimate::point(importing), IMPORTS);
+        account.add(Branch::Start, "starting", Estimate::point(told.start_s - importing), CLOCK);
+        let known = |name: &str| PHASES.iter().any(|(phase, _)| *phase == name);
+        for (name, branch) in PHASES {
+            if let Some(seconds) = told.phases.get(*name) {
+                let is_of_device = evidence.is_gpu() && *branch != Branch::Outside;
+                account.add(*branch, name, *seconds, if is_of_device { OF_DEVICE } else { OF_HOST });
+            }
+        }
+        for (name, seconds) in told.phases.iter().filter(|(name, _)| !known(name)) {
+            account.add(Branch::Told, name, *seconds, "the script");
+        }
+        account.add_rest(evidence, told.rest, told.phases.is_empty());
+        Some(account)
+    }
+
+    fn add(&mut self, branch: Branch, name: &str, seconds: Estimate, source: &'static str) {
+        if seconds.value <= 0.0 {
+            return;
+        }
+        let after_start = self.wall_s - self.start_s;
+        self.leaves.push(Leaf {
+            branch,
+            name: name.to_owned(),
+            seconds,
+            share: seconds.value / self.wall_s,
+            share_after_start: if branch == Branch::Start { 0.0 } else { seconds.value / after_start },
+            source,
+        });
+    }
+
+    /// Divides what belongs to no phase: computing that the loop itself asks for, calls that are known, the loop's own code.
+    fn add_rest(&mut self, evidence: &Evidence, rest: Estimate, is_unknown: bool) {
+        if is_unknown {
+            self.add(Branch::Told, "steps", rest, CLOCK);
+            return;
+        }
+        let (steps, mut left) = (steps_after_first(evidence), rest.value);
+        let mut take = |seconds: f64| {
+            let taken = seconds.clamp(0.0, left);
+            left -= taken;
+            taken
+        };
+        let busy = take(busy_rest(evidence, rest.value));
+        let operations = take(evidence.number("operation_seconds_per_step").unwrap_or(0.0) * steps);
+        let within: Vec<(&str, f64)> = WITHIN_REST
+            .iter()
+            .map(|(leaf, fact)| (*leaf, take(evidence.number(fact).unwrap_or(0.0) * steps)))
+            .collect();
+        self.add(Branch::Device, "operations", Estimate::point(operations), SAMPLED);
+        self.add(Branch::Device, "other", Estimate::point(busy), IDLE);
+        for (leaf, seconds) in within {
+            self.add(Branch::OwnCode, leaf, Estimate::point(seconds), SITES);
+        }
+        // The interval is that of all of it, moved down by what was taken out.
+        let taken = rest.value - left;
+        let moved = |end: f64| (end - taken).max(0.0);
+        let own = Estimate { value: left, low: rest.low.map(moved), high: rest.high.map(moved) };
+        self.add(Branch::OwnCode, "own_code", own, REST);
+    }
+
+    /// Returns the share of the time after the start that a branch takes.
+    pub fn share(&self, branch: Branch) -> f64 {
+        self.leaves.iter().filter(|leaf| leaf.branch == branch).map(|leaf| leaf.share_after_start).sum()
+    }
+
+    /// Returns a leaf by its name.
+    pub fn leaf(&self, name: &str) -> Option<&Leaf> {
+        self.leaves.iter().find(|leaf| leaf.name == name)
+    }
+
+    /// The branches that have a leaf, each with its share of the time after the start, the largest first.
+    pub fn branches(&self) -> Vec<(Branch, f64)> {
+        let mut shares: Vec<(Branch, f64)> = BRANCHES
+            .iter()
+            .filter(|row| row.branch != Branch::Start)
+            .map(|row| (row.branch, self.share(row.branch)))
+            .filter(|(_, share)| *share > 0.0)
+            .collect();
+        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+        shares
+    }
+}
+
+/// Steps after the first.
+fn steps_after_first(evidence: &Evidence) -> f64 {
+    let timing = &evidence.observed.timing;
+    let outliers: u64 = timing.outliers.values().map(|outliers| outliers.steps).sum();
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    let steps = (timing.steps + timing.warmup_steps + outliers) as f64;
+    steps.max(1.0)
+}
+
+/// Returns how many seconds of what is left the GPU computes: the host's own code is exposed only while it idles.
+fn busy_rest(evidence: &Evidence, rest: f64) -> f64 {
+    let Some(busy) = evidence.gpu(Metric::GpuBusy).filter(|_| evidence.is_gpu()) else { return 0.0 };
+    let told = evidence.observed.account.as_ref();
+    let steps_s = told.map_or(0.0, |told| told.steps_s);
+    let idle = (1.0 - busy).max(0.0) - starvation::exposed_wait(evidence);
+    (rest - idle.max(0.0) * steps_s).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::sample::Job;
+
+    fn adds_up(account: &Account) {
+        let sum: f64 = account.leaves.iter().map(|leaf| leaf.seconds.value).sum();
+        assert!((sum - account.wall_s).abs() < 1e-9 * account.wall_s, "{account:#?}");
+        let shares: f64 = account.leaves.iter().map(|leaf| leaf.share).sum();
+        assert!((shares - 1.0).abs() < 1e-9, "{account:#?}");
+        let after_start: f64 = account.branches().iter().map(|(_, share)| share).sum();
+        assert!((after_start - 1.0).abs() < 1e-9, "{account:#?}");
+    }
+
+    #[test]
+    fn the_leaves_add_up_to_the_wall_time() {
+        for job in [
+            Job::cpu(),
+            Job::cpu().spent("evaluation", 0.48),
+            Job::cpu().spent("data_wait", 0.9).number("log_seconds_per_step", 9.0),
+            Job::cpu().spent("mine", 0.3).number("operation_seconds_per_step", 0.001),
+            Job::gpu().spent("host_to_device", 0.2),
+        ] {
+            let account = Account::of(&job.evidence()).unwrap();
+            adds_up(&account);
+            assert!(account.leaf("starting").is_some());
+        }
+        assert_eq!(Account::of(&Evidence::default()), None);
+    }
+
+    #[test]
+    fn what_the_loop_computes_is_no_python() {
+        let job = Job::cpu().spent("forward", 0.3).spent("backward", 0.3).spent("optimizer", 0.0);
+        let step = job.evidence().step().unwrap();
+        let own = Account::of(&job.evidence()).unwrap().share(Branch::OwnCode);
+        let told = job.number("operation_seconds_per_step", 0.3 * step).evidence();
+        let account = Account::of(&told).unwrap();
+        assert!(own > 0.35 && account.share(Branch::OwnCode) < 0.15, "{own} {account:#?}");
+        adds_up(&account);
+    }
+
+    #[test]
+    fn a_gpu_that_computes_is_not_idle() {
+        let job = Job::gpu().spent("forward", 0.3).spent("backward", 0.3).spent("optimizer", 0.0);
+        let own = |busy: f64| {
+            let job = job.clone().gpu_reading(Metric::GpuBusy, busy);
+            Account::of(&job.evidence()).unwrap().share(Branch::OwnCode)
+        };
+        assert!(own(0.99) < 0.02 && own(0.5) > 0.3, "{} {}", own(0.99), own(0.5));
+    }
+}

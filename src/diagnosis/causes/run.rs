@@ -1,0 +1,153 @@
+//! Causes that are a branch of the account by themselves: what is outside of steps, and the loop's own code.
+
+use super::super::account::{Account, Branch, Leaf};
+use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
+use super::super::evidence::{Differential, Evidence};
+use super::super::starvation::WAIT;
+use super::host::{logging, synchronising_calls};
+use crate::model::quantity::show_seconds;
+
+pub(super) static UNTIMED: Threshold = Threshold {
+    what: "share of the loop's own code where torch's operations in it were not timed, at least",
+    value: 0.2,
+    source: "TensorFlow's input-pipeline analyzer: from 20 % on a part of a step is high",
+};
+
+fn always(_: &Evidence) -> bool {
+    true
+}
+
+pub(super) static CAUSES: [Cause; 3] = [
+    Cause {
+        name: "evaluation",
+        title: "outside of training steps: evaluation",
+        about: "Training stands still while the model is evaluated.",
+        signature: "share of the time after the start from the first sign of evaluation (a module in evaluation, a loader that does not train) until training goes on",
+        thresholds: &[&WAIT],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: |evidence| outside(evidence, "evaluation", "evaluation"),
+        opens: &[],
+        cures: &[
+            Cure {
+                what: "evaluate less often, or on fewer samples (such as a fixed part of them)",
+                why: "only the script says when; no setting of the training makes an evaluation shorter",
+                applies: always,
+            },
+            Cure {
+                what: "give the evaluation's own loader larger batches and workers",
+                why: "it keeps no activations for gradients, so a larger batch fits",
+                applies: always,
+            },
+        ],
+    },
+    Cause {
+        name: "checkpoints",
+        title: "outside of training steps: checkpoints",
+        about: "Training stands still while weights and states are written.",
+        signature: "share of the time after the start in torch.save, safetensors and torch.distributed.checkpoint",
+        thresholds: &[&WAIT],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: |evidence| outside(evidence, "checkpoint", "writing checkpoints"),
+        opens: &[],
+        cures: &[
+            Cure {
+                what: "write less often; Young's rule is the square root of twice the time of a checkpoint times that between failures",
+                why: "only the script says when",
+                applies: always,
+            },
+            Cure {
+                what: "write in the background (torch.distributed.checkpoint.async_save, or a copy to host memory and a thread)",
+                why: "the training waits for the copy only, not for the disk",
+                applies: always,
+            },
+        ],
+    },
+    Cause {
+        name: "own_code",
+        title: "the loop's own code",
+        about: "Between the parts of a step the loop runs code of its own (Python, NumPy, tokenising, metrics), and the device idles.",
+        signature: "share of the time after the start that is in no phase: neither data, device, copies, ranks, nor torch's operations",
+        thresholds: &[&WAIT, &UNTIMED],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: own_code,
+        opens: &["batch_size"],
+        cures: &[
+            Cure {
+                what: "move it out of the loop: into the data set, where workers do it beside the training, or to every 50th step",
+                why: "only the script can; the device has nothing to do meanwhile",
+                applies: always,
+            },
+            Cure {
+                what: "compute metrics with a few operations on whole batches",
+                why: "a loop over samples in Python costs microseconds for each of them",
+                applies: always,
+            },
+        ],
+    },
+];
+
+/// Formats the interval of a leaf's share, where it is known.
+fn shown_interval(account: &Account, leaf: &Leaf) -> String {
+    let after_start = account.wall_s - account.start_s;
+    match (leaf.seconds.low, leaf.seconds.high) {
+        (Some(low), Some(high)) if high > low => {
+            format!(" (in another such run {} to {})", shown_share(low / after_start), shown_share(high / after_start))
+        }
+        _ => String::new(),
+    }
+}
+
+/// Returns how sure a share is: less where it says little about another run.
+fn weight(leaf: &Leaf) -> f64 {
+    let is_wide = leaf.seconds.low.is_some_and(|low| low < leaf.seconds.value / 2.0);
+    if is_wide { 0.7 } else { 0.9 }
+}
+
+fn outside(evidence: &Evidence, name: &str, what: &str) -> Option<Found> {
+    let account = Account::of(evidence)?;
+    let leaf = account.leaf(name).filter(|leaf| leaf.share_after_start >= WAIT.value)?;
+    let share = leaf.share_after_start;
+    let words = format!("{what} takes {} of the time after the start", shown_share(share));
+    let worth = Worth::estimated(1.0 / (1.0 - share.min(0.99)), words.clone()).by_parameters(Some(1.0));
+    let mut found = Found::new(worth);
+    let seconds = show_seconds(leaf.seconds.value);
+    found.add(weight(leaf), format!("{words}: {seconds}{}", shown_interval(&account, leaf)));
+    Some(found)
+}
+
+/// Returns the share of the run that is the loop's own code and nothing else that is known.
+fn own_code(evidence: &Evidence) -> Option<Found> {
+    let account = Account::of(evidence)?;
+    let leaf = account.leaf("own_code").filter(|leaf| leaf.share_after_start >= WAIT.value)?;
+    // Where torch's operations between the phases were not timed on a CPU, some of it is computing.
+    let is_known = evidence.is_gpu() || evidence.number("operation_seconds_per_step").is_some();
+    if !is_known && leaf.share_after_start < UNTIMED.value {
+        return None;
+    }
+    // Calls that are known to take at least half of it are its first explanation.
+    let share = leaf.share_after_start;
+    let lost = |found: Found| found.worth.times.map_or(0.0, |times| 1.0 - 1.0 / times);
+    let explained = [logging(evidence), synchronising_calls(evidence)].into_iter().flatten().map(lost);
+    if explained.fold(0.0, f64::max) >= share / 2.0 {
+        return None;
+    }
+    let words = format!("the loop's own code takes {} of the time after the start", shown_share(share));
+    let mut worth = Worth::estimated(1.0 / (1.0 - share.min(0.99)), words.clone());
+    let doubled = evidence.gain_over_replay(Differential::DoubleBatch);
+    worth = worth.by_parameters(Some(doubled.map_or(1.0, |gain| gain.times.max(1.0))));
+    let mut found = Found::new(worth);
+    let weight = if is_known { weight(leaf) } else { 0.6 };
+    found.add(weight, format!("{words}{}", shown_interval(&account, leaf)));
+    if let Some(step) = evidence.step() {
+        let each = share / (1.0 - account.share(Branch::Outside)).max(share) * step;
+        found.add(0.2, format!("{} in each step, in which the device idles", show_seconds(each)));
+    }
+    if let Some(gain) = doubled.filter(|gain| gain.times >= WAIT.value + 1.0) {
+        let words = "twice the batch, replayed, shares it among as many samples again";
+        found.add(0.0, format!("{words}: {} as many samples per second", shown_times(gain.times)));
+    }
+    Some(found)
+}

@@ -1,0 +1,112 @@
+//! Data starvation where no other cause tells why, or where it is something that workers share.
+
+use super::super::cause::{Cause, Cure, Found, Kind, SURE_ENOUGH, Scope};
+use super::super::evidence::Evidence;
+use super::super::scaling::{Limits, Scales, scales};
+use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER};
+use super::data::{self, CORES_FULL, MORE_WORKERS};
+use super::{host, loader, memory};
+
+fn always(_: &Evidence) -> bool {
+    true
+}
+
+pub(super) static CAUSES: [Cause; 2] = [
+    Cause {
+        name: "shared_source",
+        title: "data starvation: workers take turns",
+        about: "Workers wait for each other at something that they share: a lock, a disk or server that takes one request at a time, one interpreter.",
+        signature: "the step waits for data or is faster without the loader; the loader alone is no faster with more workers, though cores are idle",
+        thresholds: &[&WAIT, &WITHOUT_LOADER, &MORE_WORKERS, &CORES_FULL],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: shared_source,
+        opens: &[],
+        cures: &[
+            Cure {
+                what: "give each worker its own: open files, archives and connections in `worker_init_fn` or at the first sample",
+                why: "one that is shared serves one worker at a time, however many there are; more workers only queue",
+                applies: always,
+            },
+            Cure {
+                what: "hold the lock for the access only, and decode outside of it",
+                why: "what is done within is done by one worker at a time",
+                applies: always,
+            },
+            Cure {
+                what: "copy the data to a local disk or into memory before the run",
+                why: "a disk or server that is used up gives no more to more workers",
+                applies: always,
+            },
+        ],
+    },
+    Cause {
+        name: "data_starvation",
+        title: "data starvation, why: not known",
+        about: "The step waits for data, and nothing that was measured tells why.",
+        signature: "the step waits for data or is faster without the loader; no other cause of that is likely",
+        thresholds: &[&WAIT, &WITHOUT_LOADER],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: data_starvation,
+        opens: &["num_workers", "prefetch_factor", "persistent_workers"],
+        cures: &[Cure {
+            what: "look at what the data set does for a sample (py-spy top --subprocesses)",
+            why: "the wait was measured, and its reason was not seen from outside",
+            applies: always,
+        }],
+    },
+];
+
+/// How the loader alone scales.
+pub(super) fn scaling(evidence: &Evidence) -> Option<(Scales, String)> {
+    scales(evidence, &Limits { more: MORE_WORKERS.value, full: CORES_FULL.value })
+}
+
+/// Whether workers take turns.
+pub(super) fn is_shared(evidence: &Evidence) -> bool {
+    evidence.workers().is_some_and(|workers| workers > 0)
+        && scaling(evidence).is_some_and(|(scales, _)| scales == Scales::NotAtAll)
+}
+
+fn shared_source(evidence: &Evidence) -> Option<Found> {
+    if !is_shared(evidence) || loader::imbalance(evidence).is_some() {
+        return None;
+    }
+    let starved = Starvation::of(evidence)?;
+    let (_, words) = scaling(evidence)?;
+    let mut found = starved.found(evidence);
+    found.add(0.6, words);
+    if let Some(words) = data::spent(evidence) {
+        found.add(0.1, words);
+    }
+    let best = starvation::with_workers(evidence).map_or(1.0, |best| best.times);
+    found.worth = found.worth.by_parameters(Some(best));
+    Some(found)
+}
+
+fn data_starvation(evidence: &Evidence) -> Option<Found> {
+    /// What explains a wait for data besides the loader's own causes.
+    const BESIDE: [&str; 4] = ["host_memory", "shared_memory", "cpu_quota", "crowded_cores"];
+    let starved = Starvation::of(evidence)?;
+    let beside = memory::CAUSES.iter().chain(&host::CAUSES).filter(|cause| BESIDE.contains(&cause.name));
+    let others = data::CAUSES.iter().chain(&loader::CAUSES).chain(&CAUSES[..1]).chain(beside);
+    let mut found = starved.found(evidence);
+    // That there is a wait is no explanation of it.
+    let explains = |mut other: Found| {
+        other.clues.retain(|clue| !found.clues.contains(clue));
+        other.sureness() >= SURE_ENOUGH
+    };
+    if others.filter_map(|cause| (cause.find)(evidence)).any(explains) {
+        return None;
+    }
+    found.add(0.6, starved.shown_wait());
+    if let Some(words) = data::spent(evidence) {
+        found.add(0.0, words);
+    }
+    if let Some((_, words)) = scaling(evidence) {
+        found.add(0.0, words);
+    }
+    found.worth = found.worth.by_parameters(starvation::with_workers(evidence).map(|best| best.times));
+    Some(found)
+}

@@ -1,0 +1,77 @@
+//! What the loader alone tells by how it scales: with the cores it computes, beyond them it waits, and if not at all,
+//! workers take turns at something that they share.
+
+use super::cause::shown_share;
+use super::evidence::{Evidence, ratio};
+use super::starvation::shown_workers;
+
+/// How the rate of the loader alone grows with the number of workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scales {
+    /// Until the cores are full: samples are computed.
+    WithCores,
+    /// Beyond the number of cores, which stay idle: samples wait.
+    BeyondCores,
+    /// Not, though cores are idle: workers wait for each other.
+    NotAtAll,
+}
+
+/// From which gain on more workers count, and from which share on the cores are full: those of the causes about data.
+pub(super) struct Limits {
+    pub(super) more: f64,
+    pub(super) full: f64,
+}
+
+/// Returns how the loader alone scales, with the words for it; `None` where too few numbers of workers were tried.
+pub(super) fn scales(evidence: &Evidence, limits: &Limits) -> Option<(Scales, String)> {
+    let (rates, used, cores) = (evidence.loader_rates(), evidence.loader_cores(), evidence.cores()?);
+    let with_workers = || rates.iter().filter(|(workers, _)| **workers > 0);
+    let (few, least) = with_workers().next()?;
+    let (many, most) = with_workers().next_back().filter(|(many, _)| **many >= few * 2)?;
+    let best = with_workers().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    let busy = used.get(many).map(|used| (used / cores).min(1.0))?;
+    let words = format!(
+        "the loader alone: {} with {}, {} with {}, which keep {} of the cores busy",
+        evidence.shown_rate(*least),
+        shown_workers(*few),
+        evidence.shown_rate(*most),
+        shown_workers(*many),
+        shown_share(busy)
+    );
+    if busy >= limits.full {
+        return Some((Scales::WithCores, words));
+    }
+    if ratio(best, *least)? < limits.more {
+        // Where loading in the training process is faster, handing over is what does not scale.
+        let alone = rates.get(&0).copied().unwrap_or(0.0);
+        return (alone < best * limits.more).then_some((Scales::NotAtAll, words));
+    }
+    let at_cores = with_workers().rfind(|(workers, _)| f64::from(**workers) <= cores);
+    let beyond = at_cores.and_then(|(_, rate)| ratio(*most, *rate)).is_some_and(|times| times >= limits.more);
+    beyond.then_some((Scales::BeyondCores, words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::sample::Job;
+
+    const LIMITS: Limits = Limits { more: 1.2, full: 0.85 };
+
+    #[test]
+    fn cores_that_are_full_or_idle_tell_why_a_rate_does_not_grow() {
+        let job = || Job::cpu().cores(2.0);
+        let scales = |rates: &[(u32, f64)], used: &[(u32, f64)]| {
+            scales(&job().loader(rates).loader_cores(used).evidence(), &LIMITS).map(|(scales, _)| scales)
+        };
+        let computing = scales(&[(0, 110.0), (1, 100.0), (2, 190.0), (4, 195.0)], &[(4, 1.95)]);
+        assert_eq!(computing, Some(Scales::WithCores));
+        let waiting = scales(&[(0, 110.0), (1, 100.0), (2, 200.0), (8, 780.0)], &[(8, 0.3)]);
+        assert_eq!(waiting, Some(Scales::BeyondCores));
+        let locked = scales(&[(0, 110.0), (1, 100.0), (2, 101.0), (8, 99.0)], &[(8, 1.1)]);
+        assert_eq!(locked, Some(Scales::NotAtAll));
+        let handed_over = scales(&[(0, 900.0), (1, 100.0), (2, 101.0), (4, 99.0)], &[(4, 1.1)]);
+        assert_eq!(handed_over, None);
+        assert_eq!(scales(&[(0, 110.0), (1, 100.0)], &[(1, 1.0)]), None);
+    }
+}

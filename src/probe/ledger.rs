@@ -1,0 +1,157 @@
+//! Adds up where the time of a probe's steps goes, in bounded memory.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::model::{Account, Estimate};
+use crate::probe::stats::student_quantile;
+
+/// The most blocks; when there are as many, neighbours are added up. A power of two, for that.
+const BLOCKS: usize = 64;
+/// The fewest blocks that say something about the spread.
+const FEWEST: usize = 4;
+
+/// Consecutive steps.
+#[derive(Debug, Default)]
+struct Block {
+    steps: u64,
+    seconds: f64,
+    phases: BTreeMap<String, f64>,
+}
+
+impl Block {
+    fn add(&mut self, other: Self) {
+        self.steps += other.steps;
+        self.seconds += other.seconds;
+        for (name, seconds) in other.phases {
+            *self.phases.entry(name).or_default() += seconds;
+        }
+    }
+}
+
+/// The time of all steps so far, by phase.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    blocks: Vec<Block>,
+    /// Steps in each full block.
+    stride: u64,
+}
+
+impl Ledger {
+    /// Adds a step that took so many seconds, of which some were in phases.
+    pub(super) fn step(&mut self, seconds: f64, phases: &BTreeMap<String, f64>) {
+        if !(seconds.is_finite() && seconds > 0.0) {
+            return;
+        }
+        let step = Block { steps: 1, seconds, phases: phases.clone() };
+        match self.blocks.last_mut() {
+            Some(last) if last.steps < self.stride.max(1) => last.add(step),
+            _ => self.blocks.push(step),
+        }
+        if self.blocks.len() > BLOCKS {
+            self.stride = self.stride.max(1) * 2;
+            let mut halves = std::mem::take(&mut self.blocks).into_iter();
+            while let Some(mut first) = halves.next() {
+                if let Some(second) = halves.next() {
+                    first.add(second);
+                }
+                self.blocks.push(first);
+            }
+        }
+    }
+
+    /// The account of a run whose first step was over after `start`; `None` where no step was timed.
+    pub(super) fn account(&self, start: Duration) -> Option<Account> {
+        let steps_s: f64 = self.blocks.iter().map(|block| block.seconds).sum();
+        let mut names: Vec<&String> = self.blocks.iter().flat_map(|block| block.phases.keys()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let sums: Vec<(String, f64, f64)> = names
+            .into_iter()
+            .map(|name| {
+                let of = |block: &Block| block.phases.get(name).copied().unwrap_or(0.0);
+                let sum: f64 = self.blocks.iter().map(of).sum();
+                (name.clone(), sum, self.half_width(steps_s, sum, of))
+            })
+            .collect();
+        let told: f64 = sums.iter().map(|(_, sum, _)| sum).sum();
+        let scale = if told > steps_s { steps_s / told } else { 1.0 };
+        let estimate = |value: f64, half: f64| {
+            if half.is_finite() {
+                return Estimate::interval(value, (value - half).max(0.0), (value + half).min(steps_s));
+            }
+            Estimate::point(value)
+        };
+        let left = (steps_s - told).max(0.0);
+        let of_left = |block: &Block| block.seconds - block.phases.values().sum::<f64>();
+        let rest = estimate(left, self.half_width(steps_s, left, of_left));
+        let phases = sums.into_iter().map(|(name, sum, half)| (name, estimate(sum * scale, half * scale))).collect();
+        (steps_s > 0.0).then_some(Account { start_s: start.as_secs_f64(), steps_s, phases, rest })
+    }
+
+    /// Returns half of the 95 % interval of a phase's seconds in a run of as many seconds, by how its share differs from
+    /// block to block (Cochran, "Sampling Techniques", 1977, section 6.4: the ratio estimator).
+    fn half_width(&self, all: f64, sum: f64, of: impl Fn(&Block) -> f64) -> f64 {
+        let count = self.blocks.len();
+        if count < FEWEST || all <= 0.0 {
+            return f64::INFINITY;
+        }
+        let share = sum / all;
+        let squares: f64 = self.blocks.iter().map(|block| (of(block) - share * block.seconds).powi(2)).sum();
+        #[expect(clippy::cast_precision_loss, reason = "at most as many blocks as are kept")]
+        let blocks = count as f64;
+        // Twice the variance: the run that was observed, and the other.
+        student_quantile(count - 1, 0.025) * (2.0 * squares * blocks / (blocks - 1.0)).sqrt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phases(told: &[(&str, f64)]) -> BTreeMap<String, f64> {
+        told.iter().map(|(name, seconds)| ((*name).to_owned(), *seconds)).collect()
+    }
+
+    #[test]
+    fn leaves_add_up_to_the_wall_time_however_many_steps() {
+        for steps in [1_u32, 3, 100, 10_000] {
+            let mut ledger = Ledger::default();
+            for step in 0..steps {
+                let evaluation = if step % 20 == 19 { 1.0 } else { 0.0 };
+                ledger.step(0.05 + evaluation, &phases(&[("forward", 0.03), ("evaluation", evaluation)]));
+            }
+            let account = ledger.account(Duration::from_secs(4)).unwrap();
+            let sum: f64 = account.phases.values().map(|seconds| seconds.value).sum();
+            let all = f64::from(steps) * 0.05 + f64::from(steps / 20);
+            assert!((account.wall_s() - 4.0 - all).abs() < 1e-6, "{steps}");
+            assert!((sum + account.rest.value - account.steps_s).abs() < 1e-9, "{steps}");
+            assert!(ledger.blocks.len() <= BLOCKS);
+            let share = account.share("evaluation");
+            if steps == 10_000 {
+                assert!((share.value - 0.5).abs() < 1e-6 && share.low.unwrap() > 0.45, "{share:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_differs_from_block_to_block_has_a_wide_interval_and_what_does_not_a_narrow_one() {
+        let mut ledger = Ledger::default();
+        for step in 0..64 {
+            ledger.step(1.0, &phases(&[("steady", 0.25), ("odd", if step == 7 { 1.0 } else { 0.0 })]));
+        }
+        let account = ledger.account(Duration::ZERO).unwrap();
+        let width = |name: &str| account.phases[name].high.unwrap() - account.phases[name].low.unwrap();
+        assert!(width("steady") < 1e-9 && width("odd") > 2.0, "{account:?}");
+    }
+
+    #[test]
+    fn a_device_that_works_ahead_takes_no_more_than_the_time_there_is() {
+        let mut ledger = Ledger::default();
+        ledger.step(1.0, &phases(&[("forward", 1.0), ("backward", 1.0)]));
+        ledger.step(f64::NAN, &phases(&[("forward", 1.0)]));
+        let account = ledger.account(Duration::ZERO).unwrap();
+        assert_eq!((account.share("forward").value, account.rest.value), (0.5, 0.0));
+        assert_eq!(Ledger::default().account(Duration::ZERO), None);
+    }
+}

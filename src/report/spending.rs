@@ -1,0 +1,100 @@
+//! The accounts of baseline and best side by side: what shrank, what is left, and what holds the next factor.
+
+use serde::{Deserialize, Serialize};
+
+use crate::diagnosis::{self, Account, Around};
+use crate::model::{Config, Measurement, quantity::show_seconds};
+use crate::search::Study;
+
+/// A branch of the account, before and after.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Spending {
+    /// The branch, as [`BRANCHES`](crate::diagnosis::BRANCHES) calls it.
+    pub branch: String,
+    /// Seconds for a thousand samples with the baseline; for a thousand steps where nobody counts samples.
+    pub was_s: f64,
+    /// The same with the best config.
+    pub is_s: f64,
+}
+
+impl Spending {
+    /// Returns the branches of a study's baseline and best config, the largest of what is left first; none where one of them
+    /// has no account.
+    pub(super) fn of(study: &Study) -> Vec<Self> {
+        let best = study.best();
+        let baseline = study.baseline.as_ref();
+        let (Some(best), Some(baseline)) = (best, baseline) else { return Vec::new() };
+        if best.winner.config == *baseline {
+            return Vec::new();
+        }
+        let Some(was) =
+            study.history.of(baseline).find_map(|trial| spent(study, baseline, trial.outcome.measurement()?))
+        else {
+            return Vec::new();
+        };
+        let Some(is) = spent(study, &best.winner.config, &best.winner.measurement) else { return Vec::new() };
+        let of =
+            |all: &[(String, f64)], name: &str| all.iter().find(|(known, _)| known == name).map_or(0.0, |(_, s)| *s);
+        let mut names: Vec<&String> = was.iter().chain(&is).map(|(name, _)| name).collect();
+        names.sort_unstable();
+        names.dedup();
+        let row = |name: &&String| Self { branch: (*name).clone(), was_s: of(&was, name), is_s: of(&is, name) };
+        let mut rows: Vec<Self> = names.iter().map(row).collect();
+        rows.sort_by(|a, b| b.is_s.total_cmp(&a.is_s));
+        rows
+    }
+
+    /// Returns lines for people, each indented by a label of ten characters.
+    pub(super) fn lines(rows: &[Self]) -> Vec<String> {
+        let Some(next) = rows.first() else { return Vec::new() };
+        let (was, is): (f64, f64) = rows.iter().fold((0.0, 0.0), |(was, is), row| (was + row.was_s, is + row.is_s));
+        let width = rows.iter().map(|row| row.branch.len()).max().unwrap_or(0);
+        let seen = rows.iter().filter(|row| row.was_s >= LEAST * was || row.is_s >= LEAST * is);
+        let mut lines: Vec<String> = seen
+            .map(|row| {
+                format!(
+                    "          {:<width$}  {:>8}  {:>8}",
+                    row.branch,
+                    show_seconds(row.was_s),
+                    show_seconds(row.is_s)
+                )
+            })
+            .collect();
+        lines.insert(0, format!("account   {:<width$}  {:>8}  {:>8}", "of 1,000 samples", "was", "is"));
+        let share = next.is_s / is.max(f64::MIN_POSITIVE) * 100.0;
+        lines.push(format!("          the next factor is in {}: {share:.0} % of what is left", next.branch));
+        lines
+    }
+}
+
+/// The smallest share of an account that is shown: half a percent is rounded to one.
+const LEAST: f64 = 0.005;
+
+/// Returns the seconds of each branch for a thousand samples.
+fn spent(study: &Study, config: &Config, measurement: &Measurement) -> Option<Vec<(String, f64)>> {
+    let settings = study.settings(config);
+    let evidence = diagnosis::evidence_of(&study.space, &settings, measurement, Around::default());
+    let account = Account::of(&evidence)?;
+    let step = evidence.step()?;
+    let samples = measurement.timing.samples_per_step.filter(|samples| *samples > 0.0).unwrap_or(1.0);
+    // What is outside of steps comes on top of them.
+    let outside = account.share(diagnosis::Branch::Outside).min(0.99);
+    let all = step / samples * 1000.0 / (1.0 - outside);
+    Some(account.branches().into_iter().map(|(branch, share)| (branch.row().label.to_owned(), share * all)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_shrank_and_what_is_left_stand_side_by_side() {
+        let row = |branch: &str, was_s: f64, is_s: f64| Spending { branch: branch.to_owned(), was_s, is_s };
+        let rows = [row("device busy", 2.0, 1.9), row("waiting for data", 6.0, 0.1), row("copies", 0.001, 0.001)];
+        let lines = Spending::lines(&rows);
+        assert_eq!(lines.len(), 4, "{lines:#?}");
+        assert!(lines[2].contains("waiting for data") && lines[2].contains("6.00 s"), "{lines:#?}");
+        assert_eq!(lines[3], "          the next factor is in device busy: 95 % of what is left");
+        assert!(Spending::lines(&[]).is_empty());
+    }
+}
