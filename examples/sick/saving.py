@@ -1,4 +1,4 @@
-"""Every 20 steps a checkpoint of the weights and of the optimizer's state is written, and the training waits for it."""
+"""Every other step a checkpoint of the weights and of the optimizer's state is written, and the training waits for it."""
 
 import io
 import os
@@ -27,7 +27,7 @@ class Checkpoints:
 
 def main():
     parser = options(__doc__, batch_size=64, width=1024)
-    parser.add_argument("--every", type=int, default=20, help="steps between two checkpoints; the remedy is 1000")
+    parser.add_argument("--every", type=int, default=2, help="steps between two checkpoints; the remedy is 1000")
     parser.add_argument("--folder", help="on a disk; a temporary one where it is not given")
     args = parser.parse_args()
     loader = loader_of(Ready(8192, INPUTS), args, shuffle=True)

@@ -1,6 +1,7 @@
 //! Data starvation where no other cause tells why, or where it is something that workers share.
 
-use super::super::cause::{Cause, Cure, Found, Kind, SURE_ENOUGH, Scope};
+use super::super::account::{Account, Branch};
+use super::super::cause::{Cause, Cure, Found, Kind, SURE_ENOUGH, Scope, Worth, shown_share};
 use super::super::evidence::Evidence;
 use super::super::scaling::{Limits, Scales, scales};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER};
@@ -92,6 +93,14 @@ fn data_starvation(evidence: &Evidence) -> Option<Found> {
     let beside = memory::CAUSES.iter().chain(&host::CAUSES).filter(|cause| BESIDE.contains(&cause.name));
     let others = data::CAUSES.iter().chain(&loader::CAUSES).chain(&CAUSES[..1]).chain(beside);
     let mut found = starved.found(evidence);
+    // What replayed batches save beyond the wait, something else cost: watching the job does, too.
+    let in_run = || Account::of(evidence).map(|account| account.share(Branch::Data));
+    let wait = evidence.share("data_wait").or_else(in_run).filter(|wait| *wait >= WAIT.value)?;
+    let most = 1.0 / (1.0 - wait.min(0.99));
+    if found.worth.times.is_some_and(|times| times > most) {
+        let words = format!("{}; the wait is {}", found.worth.words, shown_share(wait));
+        found.worth = Worth { times: Some(most), words, ..found.worth };
+    }
     // That there is a wait is no explanation of it.
     let explains = |mut other: Found| {
         other.clues.retain(|clue| !found.clues.contains(clue));
