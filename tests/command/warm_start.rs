@@ -427,7 +427,9 @@ fn the_program_starts_from_an_earlier_search_tells_so_and_keeps_it() {
     fs::write(&journal, shorter).unwrap();
     let changed = run(&[]);
     assert_eq!(changed.status.code(), Some(2));
-    assert!(stderr(&changed).contains("is to start from 23 trials of"), "{}", stderr(&changed));
+    // How many of a part say something of configs depends on what is in it.
+    let told = stderr(&changed);
+    assert!(told.contains("it started from 24 trials of") && told.contains("and is to start from 2"), "{told}");
     fs::remove_file(&journal).unwrap();
     let gone = run(&[]);
     assert_eq!(gone.status.code(), Some(2));

@@ -52,8 +52,8 @@ pub(super) static CAUSES: [Cause; 2] = [
         find: data_starvation,
         opens: &["num_workers", "prefetch_factor", "persistent_workers"],
         cures: &[Cure {
-            what: "look at what the data set does for a sample (py-spy top --subprocesses)",
-            why: "the wait was measured, and its reason was not seen from outside",
+            what: "look at the lines of the data set that `gputune diagnose` names",
+            why: "the wait was measured, and nothing else that was tells its reason",
             applies: always,
         }],
     },
