@@ -158,11 +158,16 @@ impl Prober for CommandProber {
     }
 
     fn duel(&mut self, duel: &Duel<'_>, watch: DuelWatch<'_>) -> Result<Option<Duelled>, ProbeError> {
-        if duel.ways.contains(&Way::Processes) || self.cannot_hold().is_none() {
-            self.run_duel(duel, watch).map(Some)
-        } else {
-            Ok(None)
+        if !duel.ways.contains(&Way::Processes) && self.cannot_hold().is_some() {
+            return Ok(None);
         }
+        let duelled = self.run_duel(duel, watch)?;
+        if duelled.way == Way::InTurn {
+            for (job, outcome) in duel.jobs.iter().zip(&duelled.sides) {
+                outcome.iter().for_each(|outcome| self.live.compare(job, outcome));
+            }
+        }
+        Ok(Some(duelled))
     }
 
     fn remarks(&mut self) -> Vec<String> {
