@@ -11,6 +11,10 @@ use crate::probe::duel::{self, Duel, DuelEnd, Duelled, Side, Way};
 use crate::probe::{Effort, Job};
 use crate::search::journal;
 
+/// The most rounds of turns in a round of confirmations. Beyond them the difference between these processes is known far better than
+/// how another pair of processes differs, which only the next round of confirmations tells: a round number.
+const ROUNDS: u32 = 6;
+
 /// How a round ended.
 pub(super) enum Turns {
     /// It is in the history.
@@ -49,7 +53,7 @@ impl Search<'_, '_> {
         let begin = Instant::now();
         let time = self.time_in_turn(configs);
         let half_width = self.limits.precision;
-        let duel = Duel { jobs: &jobs, half_width, rounds: self.rounds(), time, ways: &[Way::InTurn] };
+        let duel = Duel { jobs: &jobs, half_width, rounds: ROUNDS, time, ways: &[Way::InTurn] };
         let stop = self.stop;
         let duelled = self.prober.duel(&duel, &mut |progress| {
             on_event(Event::Progress { number: first, progress: progress.probe });
@@ -111,13 +115,6 @@ impl Search<'_, '_> {
         let longest = 2.0 * self.limits.measure_time.as_secs_f64();
         let step = |config: &Config| self.last_run(config).and_then(|(_, run)| run.timing.step_seconds);
         configs.iter().all(|config| step(config).is_some_and(|step| step * STEPS <= longest))
-    }
-
-    /// The most rounds: a confirmation measures for up to twice the time of a probe, and a round has two blocks of each config.
-    fn rounds(&self) -> u32 {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
-        let rounds = self.limits.measure_time.div_duration_f64(duel::BLOCK) as u32;
-        rounds.max(duel::FEWEST_ROUNDS as u32)
     }
 
     /// The time after which no turn is begun: that of starting all, and of measuring as long as confirmations do.
