@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::TuneError;
 use super::search::{OnEvent, Search};
 use crate::model::{Config, Event, InTurn, Measurement, Outcome, Purpose, Settings, Trial};
-use crate::probe::duel::{self, Duel, DuelEnd, Duelled, Side, Way};
+use crate::probe::duel::{Duel, DuelEnd, Duelled, Side, Way};
 use crate::probe::{Effort, Job};
 use crate::search::journal;
 
