@@ -162,6 +162,9 @@ impl Prober for CommandProber {
             return Ok(None);
         }
         let duelled = self.run_duel(duel, watch)?;
+        if !duel.ways.contains(&Way::Processes) && self.obeys == Some(false) {
+            return Ok(None);
+        }
         if duelled.way == Way::InTurn {
             for (job, outcome) in duel.jobs.iter().zip(&duelled.sides) {
                 outcome.iter().for_each(|outcome| self.live.compare(job, outcome));

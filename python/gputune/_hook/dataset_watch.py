@@ -177,8 +177,8 @@ def quantile(numbers: list[float], share: float) -> Optional[float]:
     return None
 
 
-class WorkerInit:
-    """Begins to watch in a worker; takes the place of the loader's `worker_init_fn`, and calls it."""
+class AtWorkerStart:
+    """Begins something in a worker; takes the place of the loader's `worker_init_fn`, and calls it."""
 
     def __init__(self, own: Optional[Function], folder: str, loader: int) -> None:
         self._own = own
@@ -187,12 +187,23 @@ class WorkerInit:
 
     def __call__(self, worker: int) -> None:
         try:
-            numbers = _mapped(os.path.join(self._folder, f"loader-{self._loader}-{worker}-{os.getpid()}"), LENGTH)
-            install(DatasetWatch(DataFiles(self._folder), numbers, time.process_time))
+            self.begin(self._folder, f"{self._loader}-{worker}-{os.getpid()}")
         except OSError:  # no space is left: training goes on
             pass
         if self._own is not None:
             self._own(worker)
+
+    def begin(self, folder: str, name: str) -> None:
+        """Begins it; files in the folder have the worker's name in theirs."""
+        raise NotImplementedError
+
+
+class WorkerInit(AtWorkerStart):
+    """Begins to watch the data set."""
+
+    def begin(self, folder: str, name: str) -> None:
+        numbers = _mapped(os.path.join(folder, f"loader-{name}"), LENGTH)
+        install(DatasetWatch(DataFiles(folder), numbers, time.process_time))
 
 
 def _mapped(path: str, length: int) -> Numbers:

@@ -29,8 +29,8 @@ from types import FrameType
 from typing import Any, Callable, Optional
 
 from gputune._client import at_exit
+from gputune._hook.dataset_watch import AtWorkerStart
 from gputune._hook.line_table import LineTable, Seen
-from gputune._hook.patching import Function
 from gputune._hook.stacks import WorkerStacks
 
 #: Seconds between two looks, mean. They vary by half, lest they keep step with the steps.
@@ -207,26 +207,16 @@ def _forget() -> None:
         _sampler = None
 
 
-class WorkerLines:
-    """Begins to look in a worker; takes the place of the loader's `worker_init_fn`, and calls it."""
+class WorkerLines(AtWorkerStart):
+    """Begins to look."""
 
-    def __init__(self, own: Optional[Function], folder: str, loader: int) -> None:
-        self._own = own
-        self._folder = folder
-        self._loader = loader
-
-    def __call__(self, worker: int) -> None:
-        try:
-            written = _Written(os.path.join(self._folder, f"lines-{self._loader}-{worker}-{os.getpid()}"))
-            thread = _thread.get_ident()
-            sampler = Sampler(thread, WorkerStacks(thread).seen)
-            sampler.write = written.write
-            start(sampler)
-            at_exit(lambda: written.write(sampler.table), 0)
-        except OSError:  # no space is left: training goes on
-            pass
-        if self._own is not None:
-            self._own(worker)
+    def begin(self, folder: str, name: str) -> None:
+        written = _Written(os.path.join(folder, f"lines-{name}"))
+        thread = _thread.get_ident()
+        sampler = Sampler(thread, WorkerStacks(thread).seen)
+        sampler.write = written.write
+        start(sampler)
+        at_exit(lambda: written.write(sampler.table), 0)
 
 
 class _Written:

@@ -119,8 +119,16 @@ impl CommandProber {
             None => outcome,
         };
         match outcome {
-            Some(Outcome::Measured(_)) if session.heard.ranks.count() > 1 => cannot("is several processes".to_owned()),
-            Some(Outcome::Measured(_)) => cannot("does not wait between two steps when it is asked to".to_owned()),
+            Some(Outcome::Measured(_)) => {
+                self.obeys = Some(false);
+                let is_several = session.heard.ranks.count() > 1;
+                let what = if is_several {
+                    "is several processes"
+                } else {
+                    "does not wait between two steps when it is asked to"
+                };
+                cannot(what.to_owned())
+            }
             _ if matches!(verdict, Verdict::Interrupted) => Ok(Warmed::Ended(Tried::Over(DuelEnd::Interrupted))),
             outcome => {
                 let outcome = outcome.unwrap_or_else(|| session.outcome(&verdict));

@@ -37,10 +37,9 @@ impl CommandProber {
     fn cannot_switch(&self, bout: &Bout<'_, '_>) -> Option<String> {
         let first = bout.duel.job(Side::A).settings;
         let is_switch = |job: &Job<'_>| self.live.is_switch(&self.step, first, job.settings);
-        self.cannot_hold().or_else(|| {
-            let needs = "what differs needs a process of its own";
-            (!bout.duel.jobs[1..].iter().all(is_switch)).then(|| needs.to_owned())
-        })
+        let needs =
+            (!bout.duel.jobs[1..].iter().all(is_switch)).then(|| "what differs needs a process of its own".to_owned());
+        needs.or_else(|| self.cannot_hold())
     }
 }
 
