@@ -75,8 +75,9 @@ pub struct Limits {
     pub grace_time: Duration,
     /// Longest time spent measuring after warm-up.
     pub measure_time: Duration,
-    /// Half the width of the throughput's 95 % interval, as a share, at which measuring ends early.
-    pub precision: f64,
+    /// Half the width of the throughput's 95 % interval, as a share, at which measuring ends early. `None` leaves it to who
+    /// measures: a search knows how far runs are apart, and measures no finer than that; otherwise it is [`PRECISION`].
+    pub precision: Option<f64>,
     /// Host memory that must stay available; a probe that leaves less is ended.
     pub host_memory_headroom: Headroom,
     /// How far losses may be from those of full precision before a config counts as diverged; see
@@ -88,9 +89,17 @@ pub struct Limits {
 
 /// The version of the measuring method: which steps count, how their rates become a throughput with an interval, what
 /// counts as a disturbance. Raise it with every change after which the same run gives another number.
-pub const MEASURING: u32 = 3;
+pub const MEASURING: u32 = 4;
+
+/// The precision where nobody says another: a difference of 2 % is a tie to most users.
+pub const PRECISION: f64 = 0.02;
 
 impl Limits {
+    /// The precision at which measuring ends early.
+    pub fn precision(&self) -> f64 {
+        self.precision.unwrap_or(PRECISION)
+    }
+
     /// Returns the limits that trials depend on, for a journal; the size of logs is not among them.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
@@ -98,7 +107,7 @@ impl Limits {
             "stall_time_s": self.stall_time.as_secs_f64(),
             "grace_time_s": self.grace_time.as_secs_f64(),
             "measure_time_s": self.measure_time.as_secs_f64(),
-            "precision": self.precision,
+            "precision": self.precision(),
             "host_memory_headroom": self.host_memory_headroom.to_string(),
             "loss_tolerance": self.loss_tolerance,
         })
@@ -112,7 +121,7 @@ impl Default for Limits {
             stall_time: Duration::from_secs(30),
             grace_time: Duration::from_secs(5),
             measure_time: Duration::from_secs(10),
-            precision: 0.02,
+            precision: None,
             host_memory_headroom: Headroom::Fraction(0.02),
             loss_tolerance: 0.1,
             log_size: None,

@@ -317,11 +317,13 @@ impl<'p> Tuner<'p> {
             on_event(Event::Resumed { trials: history.trials().len(), healed });
         }
         let earlier = history.elapsed();
+        let precision = self.limits.precision.unwrap_or_else(|| self.noise_prior.precision());
+        let limits = Limits { precision: Some(precision), ..self.limits };
         let mut search = Search {
             space: &self.space,
             objective: &self.objective,
             budget: self.budget,
-            limits: &self.limits,
+            limits: &limits,
             precision_speeds: &self.precision_speeds,
             warm_start: &warm_start,
             around: &self.around,

@@ -220,6 +220,7 @@ fn strategy(source: &SourceFile, table: &SearchTable) -> Result<&'static str, Sp
 
 fn limits(source: &SourceFile, table: &LimitsTable) -> Result<Limits, SpecError> {
     let mut limits = Limits::default();
+    let mut precision = limits.precision();
     for (text, limit) in [
         (&table.probe_time, &mut limits.probe_time),
         (&table.stall_time, &mut limits.stall_time),
@@ -233,7 +234,7 @@ fn limits(source: &SourceFile, table: &LimitsTable) -> Result<Limits, SpecError>
         limits.grace_time = duration(source, text)?;
     }
     for (name, given, usual, limit) in [
-        ("precision", &table.precision, "0.02", &mut limits.precision),
+        ("precision", &table.precision, "0.02", &mut precision),
         ("loss_tolerance", &table.loss_tolerance, "0.1", &mut limits.loss_tolerance),
     ] {
         let Some(share) = given else { continue };
@@ -243,6 +244,7 @@ fn limits(source: &SourceFile, table: &LimitsTable) -> Result<Limits, SpecError>
         }
         *limit = share.value;
     }
+    limits.precision = table.precision.as_ref().map(|_| precision);
     if let Some(value) = &table.host_memory_headroom {
         limits.host_memory_headroom = headroom(source, value)?;
     }

@@ -152,6 +152,7 @@ impl CommandProber {
         visible: &Visible,
         watch: Watch<'_>,
     ) -> Result<bool, ProbeError> {
+        let limits = warm.proof_limits(job.limits);
         let same = Job {
             number: first.number,
             config: &first.config,
@@ -160,7 +161,7 @@ impl CommandProber {
             rival: None,
             experiment: None,
             is_confirmed_later: false,
-            limits: job.limits,
+            limits: &limits,
         };
         // Noise may spoil a run, so fork and fresh process take turns before they are called different.
         for is_forked in TURNS {

@@ -227,9 +227,9 @@ impl Duelled {
         self.levels.ratio(of, to)
     }
 
-    /// The standard error of a side's speed against the mean of all, as a share; `None` before two rounds are complete.
-    pub fn error(&self, side: Side) -> Option<f64> {
-        self.levels.error(side)
+    /// The standard error of each side's speed against the others, as a share; `None` before two rounds are complete.
+    pub fn error(&self) -> Option<f64> {
+        self.levels.error()
     }
 
     /// The faster of the first two, where the interval leaves no doubt.

@@ -55,16 +55,36 @@ impl Levels {
         interval(&self.differences(|round| round[of.place()] - round[to.place()]), self.tail)
     }
 
-    /// Returns the standard error of a side's speed against the mean of all, as a share: what a 95 % interval of its
-    /// distance from that mean would be if all were as uncertain, over 1.96. So the squares of two sides' errors add up to
-    /// that of their difference.
-    pub(in crate::probe) fn error(&self, side: Side) -> Option<f64> {
-        let of_mean = |round: &[f64]| round[side.place()] - mean(round).unwrap_or(0.0);
-        let (_, half) = middle_and_half(&self.differences(of_mean), self.tail)?;
+    /// Returns the rate of a side over its blocks, with its 95 % interval where there are two.
+    pub(in crate::probe) fn rate(blocks: &[Block], side: Side) -> Option<Estimate> {
+        let own = blocks.iter().filter(|block| block.side == side);
+        let logs: Vec<f64> = own.map(|block| block.rate.ln()).filter(|log| log.is_finite()).collect();
+        interval(&logs, TAIL)
+    }
+
+    /// Returns the standard error of a side's speed against the others, as a share, so that the squares of two sides' errors
+    /// add up to that of their difference; half of a 95 % interval is 1.96 of them, however few rounds there are.
+    ///
+    /// What is left of a block once its side and its round are taken out is noise of the machine in those seconds, which
+    /// meets all sides: one variance for all (of a two-way layout without repetition, as in Scheffé, "The Analysis of
+    /// Variance", 1959, chapter 4), with degrees of freedom from each of them.
+    pub(in crate::probe) fn error(&self) -> Option<f64> {
+        let (rounds, sides) = (self.rounds.len(), self.rounds.first()?.len());
+        let degrees = (rounds - 1) * (sides - 1);
+        if degrees == 0 {
+            return None;
+        }
+        let of_rounds: Vec<f64> = self.rounds.iter().filter_map(|round| mean(round)).collect();
+        let all = mean(&of_rounds)?;
+        let of_side = |side: usize| mean(&self.differences(|round| round[side]));
+        let of_sides = (0..sides).map(of_side).collect::<Option<Vec<f64>>>()?;
+        let left = self.rounds.iter().zip(&of_rounds).flat_map(|(round, of_round)| {
+            round.iter().zip(&of_sides).map(move |(value, of_side)| value - of_round - of_side + all)
+        });
+        let squares: f64 = left.map(|value| value * value).sum();
         #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-        let sides = self.rounds.first()?.len() as f64;
-        // The mean has the side's own error in it, which makes the distance from it more certain.
-        Some(half? / NORMAL_95 * (sides / (sides - 1.0)).sqrt())
+        let (free, rounds) = (degrees as f64, rounds as f64);
+        Some(student_quantile(degrees, self.tail) / NORMAL_95 * (squares / free / rounds).sqrt())
     }
 
     /// Returns the same with the intervals that count if the duel ends early, where those of all others against the first
@@ -180,12 +200,30 @@ mod tests {
     }
 
     #[test]
-    fn errors_against_the_mean_add_up_to_that_of_a_difference() {
+    fn two_errors_add_up_to_that_of_a_difference() {
         let levels = levels(&[0.01, 0.03, 0.02, 0.05]);
-        let of_sides = levels.error(Side::A).unwrap().hypot(levels.error(Side::B).unwrap());
+        let of_sides = levels.error().unwrap() * std::f64::consts::SQRT_2;
         let (_, half) = middle_and_half(&[0.01, 0.03, 0.02, 0.05], TAIL).unwrap();
         assert!((of_sides - half.unwrap() / NORMAL_95).abs() < 1e-12, "{of_sides}");
-        assert_eq!(Levels::default().error(Side::A), None);
+        assert_eq!(Levels::default().error(), None);
+    }
+
+    #[test]
+    fn the_error_covers_the_truth_however_many_sides_there_are() {
+        let mut random = Random(5);
+        for (sides, rounds) in [(2, 4), (3, 4), (5, 2), (4, 3)] {
+            let mut covered = 0;
+            for _ in 0..1000 {
+                let round = |random: &mut Random| -> Vec<f64> {
+                    let level = 0.1 * random.normal();
+                    (0..sides).map(|_| level + 0.02 * random.normal()).collect()
+                };
+                let levels = Levels::of_rounds((0..rounds).map(|_| round(&mut random)).collect());
+                let ratio = levels.ratio(Side::A, Side::B).unwrap().value.ln();
+                covered += i32::from(ratio.abs() <= NORMAL_95 * std::f64::consts::SQRT_2 * levels.error().unwrap());
+            }
+            assert!((930..=970).contains(&covered), "{sides} sides, {rounds} rounds: {covered} of 1000");
+        }
     }
 
     #[test]

@@ -24,12 +24,11 @@ pub(in crate::probe) enum Sufficiency {
 /// Watches the window of one probe.
 #[derive(Debug)]
 pub(in crate::probe) struct Patience {
+    /// The precision at which measuring ends sooner.
     precision: f64,
     rival: Option<Estimate>,
     /// The longest time to measure after warm-up.
     longest: Duration,
-    /// The precision at which measuring ends sooner.
-    wanted: f64,
     shortest: Duration,
     /// The same where there are few steps.
     for_few_steps: Duration,
@@ -68,11 +67,9 @@ impl Patience {
         const PART: u32 = 10;
         let longest = limits.measure_time * factor / parts;
         Self {
-            precision: limits.precision,
+            precision: limits.precision(),
             rival: None,
             longest,
-            // What is beyond it would be lost in the differences between one run and the next.
-            wanted: limits.precision,
             shortest: (SHORTEST * factor).min(longest),
             for_few_steps: limits.measure_time / parts / PART,
             queued: 0,
@@ -140,7 +137,7 @@ impl Patience {
         if is_due {
             self.next_check = throughput.steps + throughput.steps.div_ceil(5);
         }
-        let precise = throughput.estimate.relative_half_width().is_some_and(|half| half <= self.wanted);
+        let precise = throughput.estimate.relative_half_width().is_some_and(|half| half <= self.precision);
         is_due && precise || measured >= self.longest
     }
 
@@ -187,15 +184,21 @@ impl Patience {
 /// Steps on such batches need not wait for data and are too fast. They are not trusted while there may be no others.
 pub(in crate::probe) fn queued_steps(settings: &Settings) -> u64 {
     /// The default of PyTorch's `DataLoader` for `prefetch_factor`.
-    const PREFETCH: i64 = 2;
+    const PREFETCH: u64 = 2;
     /// The most steps to wait for: a round number, beyond which waiting costs more than it is worth.
-    const MOST: i64 = 100;
-    let number = |word: &str| {
-        let of_it = |(name, value): (&str, &Value)| value.as_i64().filter(|_| name.contains(word));
-        settings.iter().find_map(of_it).map(|number| number.clamp(0, MOST))
-    };
-    let queued = number("worker").unwrap_or(0) * number("prefetch").unwrap_or(PREFETCH).max(1);
-    queued.min(MOST).unsigned_abs()
+    const MOST: u64 = 100;
+    let prefetch = named(settings, "prefetch").unwrap_or(PREFETCH).max(1);
+    workers(settings).saturating_mul(prefetch).min(MOST)
+}
+
+/// Returns how many workers load, judging by the names of the settings.
+pub(in crate::probe) fn workers(settings: &Settings) -> u64 {
+    named(settings, "worker").unwrap_or(0)
+}
+
+fn named(settings: &Settings, word: &str) -> Option<u64> {
+    let of_it = |(name, value): (&str, &Value)| value.as_i64().filter(|_| name.contains(word));
+    settings.iter().find_map(of_it).map(|number| number.max(0).unsigned_abs())
 }
 
 #[cfg(test)]

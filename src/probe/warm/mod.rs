@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::writes::{Protection, Writes};
-use super::{CommandStep, Job, Start, Watch};
+use super::{CommandStep, Job, Limits, Start, Watch};
 use crate::model::{Config, Measurement, Outcome, Settings, Spent};
 pub(super) use imports::Imports;
 pub(super) use proof::same_rate;
@@ -205,6 +205,17 @@ impl Warm {
                     failures: 0,
                 }));
             }
+        }
+    }
+
+    /// The limits under which the first config is measured again.
+    pub(super) fn proof_limits(&self, limits: &Limits) -> Limits {
+        match &self.state {
+            State::Known(known) => {
+                let [fresh, forked] = &known.last_runs;
+                proof::limits(limits, if forked.throughput.is_some() { forked } else { fresh })
+            }
+            _ => *limits,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::model::Measurement;
 use crate::model::quantity::show_bytes;
+use crate::probe::Limits;
 
 /// The most by which two runs of the same config may differ, whatever their intervals: as for a tie between configs.
 const WIDEST: f64 = 0.1;
@@ -10,6 +11,17 @@ const NARROWEST: f64 = 0.05;
 /// The difference in peak memory that is allowed: a share of it, and what an allocator keeps at most. Round numbers.
 const MEMORY_SHARE: f64 = 0.02;
 const MEMORY_BYTES: f64 = 64e6;
+
+/// The limits under which a config is measured for the comparison with the `last` run: as precisely as that was measured, as
+/// far as that matters.
+pub(super) fn limits(limits: &Limits, last: &Measurement) -> Limits {
+    let precision = half_width(last).clamp(NARROWEST, WIDEST);
+    Limits { precision: Some(limits.precision().max(precision)), ..*limits }
+}
+
+fn half_width(run: &Measurement) -> f64 {
+    run.throughput.and_then(|throughput| throughput.relative_half_width()).unwrap_or(WIDEST)
+}
 
 /// Compares two measurements of a config; the error says how they differ.
 pub(super) fn agree(fresh: &Measurement, warm: &Measurement) -> Result<(), String> {
@@ -30,8 +42,7 @@ pub(in crate::probe) fn same_rate(one: &Measurement, other: &Measurement) -> Res
     let (Some(before), Some(now)) = (one.throughput, other.throughput) else {
         return Err("it was not measured".to_owned());
     };
-    let widths = [before, now].map(|estimate| estimate.relative_half_width().unwrap_or(WIDEST));
-    let allowed = widths[0].hypot(widths[1]).clamp(NARROWEST, WIDEST);
+    let allowed = half_width(one).hypot(half_width(other)).clamp(NARROWEST, WIDEST);
     let difference = now.value / before.value - 1.0;
     if difference.abs() > allowed {
         return Err(format!("its throughput was {:+.1} %", difference * 100.0));

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::probe::PRECISION;
+
 /// How far runs of one config are expected to be apart before any is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct NoisePrior {
@@ -22,6 +24,16 @@ impl NoisePrior {
 
     /// Nothing is known.
     pub const NONE: Self = Self { deviation: 0.0, degrees: 0 };
+
+    /// The precision, as half the width of a 95 % interval, beyond which measuring a run longer is of little use: the error
+    /// within the run is then three quarters of what another run differs by, and both together are a quarter more than that;
+    /// measuring for twice as long makes it an eighth. At least [`PRECISION`], and at most 5 %, a round number: a reader compares
+    /// runs by eye, too.
+    pub(crate) fn precision(self) -> f64 {
+        const DEVIATIONS: f64 = 1.5;
+        const COARSEST: f64 = 0.05;
+        (DEVIATIONS * self.deviation).clamp(PRECISION, COARSEST)
+    }
 
     /// The file in which searches of this user keep how far runs were apart: `gputune/noise.json` in the folder for state
     /// (`XDG_STATE_HOME`, or `.local/state` in the home folder). `None` where there is no such folder.

@@ -11,9 +11,14 @@ use crate::probe::duel::{Duel, DuelEnd, Duelled, Side, Way};
 use crate::probe::{Effort, Job};
 use crate::search::journal;
 
-/// The most rounds of turns in a round of confirmations. Beyond them the difference between these processes is known far better than
-/// how another pair of processes differs, which only the next round of confirmations tells: a round number.
-const ROUNDS: u32 = 6;
+/// The rounds of turns in a round of confirmations of so many: as few as leave their common error three degrees of freedom
+/// ([`Duelled::error`]); with fewer its interval is of no use. How another pair of processes
+/// differs only the next round of confirmations tells, so that more is not worth its time here.
+fn rounds(sides: usize) -> u32 {
+    const DEGREES: usize = 3;
+    let rounds = 1 + DEGREES.div_ceil(sides.saturating_sub(1).max(1));
+    u32::try_from(rounds).unwrap_or(u32::MAX)
+}
 
 /// How a round ended.
 pub(super) enum Turns {
@@ -52,8 +57,8 @@ impl Search<'_, '_> {
         self.started(&jobs[0], &reason, on_event);
         let begin = Instant::now();
         let time = self.time_in_turn(configs);
-        let half_width = self.limits.precision;
-        let duel = Duel { jobs: &jobs, half_width, rounds: ROUNDS, time, ways: &[Way::InTurn] };
+        let half_width = self.limits.precision();
+        let duel = Duel { jobs: &jobs, half_width, rounds: rounds(configs.len()), time, ways: &[Way::InTurn] };
         let stop = self.stop;
         let duelled = self.prober.duel(&duel, &mut |progress| {
             on_event(Event::Progress { number: first, progress: progress.probe });
@@ -141,7 +146,7 @@ fn outcomes(duelled: &Duelled, first: u32, count: usize) -> Option<Vec<Outcome>>
     }
     let of_side = |side: Side| {
         let measurement = duelled.side(side)?.measurement()?.clone();
-        let in_turn = InTurn { first, error: duelled.error(side)?, rounds: duelled.rounds };
+        let in_turn = InTurn { first, error: duelled.error()?, rounds: duelled.rounds };
         Some(Outcome::Measured(Measurement { in_turn: Some(in_turn), ..measurement }))
     };
     Side::first(count).map(of_side).collect()

@@ -97,6 +97,11 @@ impl<'d, 'w> Bout<'d, 'w> {
         if self.began.elapsed() >= self.duel.time { Err(DuelEnd::TimeIsUp) } else { Ok(Side::of_turn(turn, sides)) }
     }
 
+    /// The steps of a side's blocks, once it had one.
+    pub(super) fn length(&self, side: Side) -> Option<u64> {
+        self.blocks.iter().find(|block| block.side == side).map(|block| block.steps)
+    }
+
     /// Whether the blocks so far are enough to end with, if there can be no more.
     pub(super) fn has_enough(&self) -> bool {
         self.levels().rounds() >= FEWEST_ROUNDS

@@ -7,7 +7,7 @@ use super::super::session::{Opening, Session};
 use super::super::starting::Process;
 use super::super::surroundings::environment;
 use super::super::verdict::Verdict;
-use super::super::{CommandProber, Job, ProbeError};
+use super::super::{CommandProber, Effort, Job, ProbeError};
 use super::Tried;
 use super::bout::Bout;
 use super::turn::{Turn, in_words, warming};
@@ -51,7 +51,7 @@ impl CommandProber {
             if matches!(tried, Tried::Over(DuelEnd::Interrupted)) { Verdict::Interrupted } else { Verdict::Enough };
         for (side, session) in bout.duel.sides().zip(&mut sessions) {
             if matches!(tried, Tried::Over(_)) && !matches!(verdict, Verdict::Interrupted) {
-                bout.sides[side.place()] = Some(session.own_outcome(true));
+                bout.sides[side.place()] = Some(session.own_outcome((side, &bout.blocks), true));
             }
             session.close(&verdict, &mut bout.watch(side))?;
         }
@@ -77,7 +77,7 @@ impl CommandProber {
     ) -> Result<Warmed, ProbeError> {
         bout.stage = Stage::Warming;
         let limits = warming(bout.duel.job(side).limits);
-        let job = Job { limits: &limits, rival: None, ..*bout.duel.job(side) };
+        let job = Job { limits: &limits, effort: Effort::Probe, rival: None, ..*bout.duel.job(side) };
         let process = match zygote {
             Some(zygote) => Process::Forked { warm: &mut self.warm, zygote, is_proof: false },
             None => Process::Fresh { tells_imports: false, is_proof: false },
@@ -156,9 +156,9 @@ fn take_turns(bout: &mut Bout<'_, '_>, sessions: &mut [Box<Session>]) -> Result<
             was_kept = sessions[side.place()].is_stopped;
         }
         let session = &mut *sessions[side.place()];
-        let lead = session.lead(bout.duel.job(side), was_kept);
+        let plan = session.plan(bout.duel.job(side), was_kept, bout.length(side));
         let began = bout.began;
-        let turn = session.turn((side, began), lead, &mut bout.watch(side))?;
+        let turn = session.turn((side, began), plan, &mut bout.watch(side))?;
         match turn {
             Turn::Block(block) => bout.blocks.push(block),
             Turn::Ended(Verdict::Interrupted) => return Ok(Tried::Over(DuelEnd::Interrupted)),

@@ -65,9 +65,9 @@ fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session) -> Result<Trie
             has = side;
         }
         bout.stage = Stage::Measuring;
-        let lead = session.lead(&job, is_same);
+        let plan = session.plan(&job, is_same, bout.length(side));
         let began = bout.began;
-        let turn = session.turn((side, began), lead, &mut bout.watch(side))?;
+        let turn = session.turn((side, began), plan, &mut bout.watch(side))?;
         match turn {
             Turn::Block(block) => bout.blocks.push(block),
             Turn::Ended(Verdict::Interrupted) => return Ok(Tried::Over(DuelEnd::Interrupted)),
@@ -77,7 +77,7 @@ fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session) -> Result<Trie
             }
             Turn::NotHeld => return Ok(Tried::Cannot("it does not wait between two steps any more".to_owned())),
         }
-        let mut outcome = session.own_outcome(false);
+        let mut outcome = session.own_outcome((side, &bout.blocks), false);
         match &mut outcome {
             Outcome::Measured(measurement) => {
                 // They are not those of the first steps.

@@ -77,7 +77,7 @@ impl std::ops::AddAssign for Tally {
 impl Tally {
     /// Runs probes with steps of this mean time, in seconds.
     fn of(process: Process, step: f64, precision: f64, rounds: u32, random: &mut Random) -> Self {
-        let limits = Limits { precision, ..Limits::default() };
+        let limits = Limits { precision: Some(precision), ..Limits::default() };
         let mut tally = Self::default();
         for _ in 0..rounds {
             let (decided, found) = run(patience_with(&limits, None), &times(process, step, random));
