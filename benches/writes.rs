@@ -118,7 +118,7 @@ fn run(prober: &mut CommandProber, out: &Path) -> Result<Run> {
     let config = space.first().ok_or("an empty space")?;
     let settings = space.settings(&config);
     // It ends by itself.
-    let limits = Limits { precision: 1e-9, ..Limits::default() };
+    let limits = Limits { precision: Some(1e-9), ..Limits::default() };
     let job = Job {
         number: 1,
         config: &config,

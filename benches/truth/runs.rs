@@ -37,7 +37,7 @@ impl Runned {
 pub(super) fn of(workload: &Workload, path: &Path, options: &Options) -> Result<Runs> {
     let (spec, mut prober) = load(path)?;
     let usual = Limits { measure_time: options.measure_time, ..spec.limits };
-    let long = Limits { measure_time: options.long, precision: 1e-9, ..spec.limits };
+    let long = Limits { measure_time: options.long, precision: Some(1e-9), ..spec.limits };
     let all: Vec<Config> =
         (0..spec.space.raw_size().unwrap_or(0)).filter_map(|index| spec.space.config(index)).collect();
     let wanted = options.configs.clamp(1, all.len().max(1));
