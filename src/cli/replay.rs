@@ -3,6 +3,7 @@
 mod runs;
 
 use std::fs::File;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -42,6 +43,10 @@ pub(super) struct Args {
     /// Runs, with the seeds 0, 1, 2 and so on
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
+    /// Probes that run at the same time, as on so many GPUs: each is proposed without the results of those that run, and is
+    /// over after half to one and a half times the usual time
+    #[arg(long, default_value_t = NonZeroUsize::MIN, conflicts_with = "until_end")]
+    slots: NonZeroUsize,
     /// Let each run end as a search ends by itself, such as when it expects too little gain, and say where and why
     #[arg(long)]
     until_end: bool,
@@ -92,7 +97,14 @@ pub(super) fn run(args: &Args) -> super::Result {
     }
     let found = Found::of(&objective, &replay);
     let optimum = found.optimum();
-    let plan = Plan { strategy: args.strategy, space: &space, replay: &replay, found, probes: args.probes };
+    let plan = Plan {
+        strategy: args.strategy,
+        space: &space,
+        replay: &replay,
+        found,
+        probes: args.probes,
+        slots: args.slots.get(),
+    };
     let run = |seed| -> Result<Run, Failed> {
         if !args.until_end {
             return Ok(plan.of_probes(seed));

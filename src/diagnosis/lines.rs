@@ -114,6 +114,8 @@ pub fn lines_of(cause: &Cause, evidence: &Evidence) -> Vec<Line> {
         | "single_threaded_loader"
         | "too_little_prefetch"
         | "worker_imbalance"
+        | "shared_source"
+        | "data_starvation"
         | "worker_overhead" => Line::is_of_data,
         "logging" => |line| OF_SCRIPT.contains(&line.kind.as_str()),
         "synchronising_calls" => |line| line.kind == "sync" || OF_SCRIPT.contains(&line.kind.as_str()),
@@ -123,6 +125,34 @@ pub fn lines_of(cause: &Cause, evidence: &Evidence) -> Vec<Line> {
         _ => |_| true,
     };
     host_lines(evidence).into_iter().filter(of_cause).collect()
+}
+
+/// Returns the share of the workers' loading that is spent taking and giving back locks, with the line that takes most of it.
+///
+/// Whether a line does is told by its text: the interpreter shows no frame of a built-in `acquire`.
+pub(super) fn locks(evidence: &Evidence) -> Option<(f64, Place)> {
+    let told = told(evidence, "lines.workers")?;
+    let busy: f64 = OF_DATA.iter().filter_map(|kind| told.kinds.get(*kind)).sum();
+    let places = told.lines.into_iter().filter(|line| OF_DATA.contains(&line.kind.as_str()));
+    let innermost = places.flat_map(|line| if line.inside.is_empty() { vec![line.place] } else { line.inside });
+    let locks: Vec<Place> = innermost.filter(|place| is_lock(&place.code)).collect();
+    let share: f64 = locks.iter().map(|place| place.share).sum();
+    let most = locks.into_iter().max_by(|a, b| a.share.total_cmp(&b.share))?;
+    (busy > 0.0).then(|| ((share / busy).min(1.0), most))
+}
+
+/// Whether a line of Python takes a lock or gives it back: `with self.lock:`, `index_lock.acquire()`, `fcntl.flock(file, LOCK_EX)`.
+fn is_lock(code: &str) -> bool {
+    const CALLS: [&str; 3] = ["flock", "lockf", "acquire"];
+    const NAMES: [&str; 7] = ["lock", "rlock", "filelock", "mutex", "semaphore", "sem", "condition"];
+    let is_of_name = |character: char| character.is_alphanumeric() || character == '_';
+    let calls = |name: &str| {
+        let before_bracket = code.match_indices('(').map(|(at, _)| &code[..at]);
+        before_bracket.map(|text| text.rsplit(|c| !is_of_name(c)).next()).any(|last| last == Some(name))
+    };
+    let names = || code.split(|character: char| !character.is_alphanumeric()).map(str::to_lowercase);
+    CALLS.into_iter().any(calls)
+        || code.trim_start().starts_with("with ") && names().any(|name| NAMES.contains(&name.as_str()))
 }
 
 fn told(evidence: &Evidence, name: &str) -> Option<Told> {
@@ -238,6 +268,38 @@ mod tests {
             ]
         );
         assert!(lines(&evidence).iter().any(|line| line.kind == "backward" && !line.is_host));
+    }
+
+    #[test]
+    fn lines_that_take_a_lock_are_told_by_their_text() {
+        for code in [
+            "with self.lock:",
+            "with index_lock, open(path) as file:",
+            "fcntl.flock(self.file, fcntl.LOCK_EX)",
+            "if not self.mutex.acquire(timeout=1):",
+            "with FileLock(path).acquire() as _:",
+        ] {
+            assert!(is_lock(code), "{code}");
+        }
+        for code in
+            ["", "with open_block(path) as block:", "time.sleep(LOOK_UP)", "locked = read(path)", "lock = Lock()"]
+        {
+            assert!(!is_lock(code), "{code}");
+        }
+    }
+
+    #[test]
+    fn what_locks_cost_is_a_share_of_loading() {
+        let told = |code: &str| {
+            WORKERS.replace(r#""calls""#, &format!(
+                r#""inside": [{{"file": "/j/data.py", "line": 4, "function": "at", "code": "{code}", "share": 0.4}}], "calls""#
+            ))
+        };
+        let locked = Job::cpu().text("lines.workers", &told("with self.lock:")).evidence();
+        let (share, place) = locks(&locked).unwrap();
+        assert!((share - 0.5).abs() < 1e-9);
+        assert_eq!(place.shown(), "data.py:4 `with self.lock:`");
+        assert!(locks(&Job::cpu().text("lines.workers", &told("decode(image)")).evidence()).is_none());
     }
 
     #[test]

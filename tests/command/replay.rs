@@ -83,6 +83,23 @@ fn the_best_value_only_improves_and_each_seed_has_its_run() {
 }
 
 /// Mean and standard deviation of the largest of `probes` values drawn without replacement.
+#[test]
+fn what_runs_in_other_slots_is_not_proposed_again() {
+    let path = table("zeus-a40-imagenet.csv");
+    let all = values(&path);
+    let most = all.iter().copied().fold(f64::MIN, f64::max);
+    for entry in ["grid", "random", "descent", "anneal", "qmc", "auto"] {
+        let slots = |slots| json(&path, &["--strategy", entry, "--probes", "200", "--slots", slots]);
+        let run = &slots("8")["runs"][0];
+        assert_eq!(best_of(run).len(), all.len(), "{entry}");
+        assert_eq!(best_of(run).last(), Some(&Some(most)), "{entry}");
+        assert_eq!(slots("8"), slots("8"), "{entry}: the same seed, the same run");
+    }
+    assert_eq!(json(&path, &["--slots", "1"]), json(&path, &[]));
+    let refused = replay(&path, &["--slots", "2", "--until-end"]);
+    assert_eq!(refused.status.code(), Some(2));
+}
+
 fn largest_of(values: &[f64], probes: usize) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -3,12 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gputune::model::{Event, History, Objective, Outcome, Purpose, Space, Trial, front};
+use gputune::model::{Config, Event, History, Objective, Outcome, Purpose, Space, Trial, front};
 use gputune::probe::Replay;
 use gputune::search::{
     Budget, StopReason, Strategy, TuneError, Tuner,
     strategy::{Entry, Proposal, View},
 };
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
 /// What one run came to.
@@ -57,6 +59,16 @@ pub(super) struct Plan<'p> {
     pub(super) replay: &'p Replay,
     pub(super) found: Found<'p>,
     pub(super) probes: u32,
+    /// How many of them run at the same time.
+    pub(super) slots: usize,
+}
+
+/// A probe that runs.
+struct Running {
+    ends_at: f64,
+    number: u32,
+    proposal: Proposal,
+    outcome: Outcome,
 }
 
 impl Plan<'_> {
@@ -65,11 +77,29 @@ impl Plan<'_> {
         let mut strategy = (self.strategy.build)();
         let mut history = History::default();
         let mut record = Record::default();
-        for number in 1..=self.probes {
-            let objective = self.found.objective.scalarised(&history, seed);
-            let view = View::new(self.space, &objective, &history, &[], None).with(self.probes + 1 - number, seed);
-            let Some(Proposal { config, one_in, gain, .. }) = strategy.propose(&view) else { break };
-            let Some(outcome) = self.replay.answer(&config).cloned() else { continue };
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut running: Vec<Running> = Vec::new();
+        let (mut number, mut now, mut is_over) = (0, 0.0, false);
+        loop {
+            while running.len() < self.slots && number < self.probes && !is_over {
+                let objective = self.found.objective.scalarised(&history, seed);
+                let pending: Vec<Config> = running.iter().map(|running| running.proposal.config.clone()).collect();
+                let view = View::new(self.space, &objective, &history, &pending, None).with(self.probes - number, seed);
+                let Some(proposal) = strategy.propose(&view) else {
+                    // What runs may tell it of something else to try.
+                    is_over = running.is_empty();
+                    break;
+                };
+                number += 1;
+                let Some(outcome) = self.replay.answer(&proposal.config).cloned() else { continue };
+                let ends_at = now + random.random_range(0.5..1.5);
+                running.push(Running { ends_at, number, proposal, outcome });
+            }
+            let next = running.iter().enumerate().min_by(|(_, a), (_, b)| a.ends_at.total_cmp(&b.ends_at));
+            let Some((next, _)) = next else { break };
+            let Running { ends_at, number, proposal, outcome } = running.remove(next);
+            now = ends_at;
+            let Proposal { config, one_in, gain, .. } = proposal;
             let purpose = one_in.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in });
             record.expected_gain.push(gain);
             record.hear(&self.found, purpose, &outcome);

@@ -1,12 +1,19 @@
 //! Data starvation where no other cause tells why, or where it is something that workers share.
 
 use super::super::account::{Account, Branch};
-use super::super::cause::{Cause, Cure, Found, Kind, SURE_ENOUGH, Scope, Worth, shown_share};
+use super::super::cause::{Cause, Cure, Found, Kind, SURE_ENOUGH, Scope, Threshold, Worth, shown_share};
 use super::super::evidence::Evidence;
+use super::super::lines;
 use super::super::scaling::{Limits, Scales, scales};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER};
 use super::data::{self, CORES_FULL, MORE_WORKERS};
 use super::{host, loader, memory};
+
+pub(super) static LOCKS: Threshold = Threshold {
+    what: "share of the workers' loading in lines that take a lock, at least",
+    value: 0.33,
+    source: "own: a third; a lock that holds up less is one reason among others",
+};
 
 fn always(_: &Evidence) -> bool {
     true
@@ -17,8 +24,8 @@ pub(super) static CAUSES: [Cause; 2] = [
         name: "shared_source",
         title: "data starvation: workers take turns",
         about: "Workers wait for each other at something that they share: a lock, a disk or server that takes one request at a time, one interpreter.",
-        signature: "the step waits for data or is faster without the loader; the loader alone is no faster with more workers, though cores are idle",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &MORE_WORKERS, &CORES_FULL],
+        signature: "the step waits for data or is faster without the loader; the loader alone is no faster with more workers, though cores are idle; or the workers' time goes into lines that take a lock",
+        thresholds: &[&WAIT, &WITHOUT_LOADER, &MORE_WORKERS, &CORES_FULL, &LOCKS],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
         find: shared_source,
@@ -71,13 +78,20 @@ pub(super) fn is_shared(evidence: &Evidence) -> bool {
 }
 
 fn shared_source(evidence: &Evidence) -> Option<Found> {
-    if !is_shared(evidence) || loader::imbalance(evidence).is_some() {
+    let locks = lines::locks(evidence).filter(|(share, _)| *share >= LOCKS.value);
+    let takes_turns = scaling(evidence).filter(|_| is_shared(evidence));
+    if (locks.is_none() && takes_turns.is_none()) || loader::imbalance(evidence).is_some() {
         return None;
     }
     let starved = Starvation::of(evidence)?;
-    let (_, words) = scaling(evidence)?;
     let mut found = starved.found(evidence);
-    found.add(0.6, words);
+    if let Some((_, words)) = takes_turns {
+        found.add(0.6, words);
+    }
+    if let Some((share, place)) = locks {
+        found
+            .add(0.5, format!("{} of the workers' loading is in locks, such as {}", shown_share(share), place.shown()));
+    }
     if let Some(words) = data::spent(evidence) {
         found.add(0.1, words);
     }

@@ -39,6 +39,20 @@ fn a_healthy_job_has_no_cause_but_that() {
 }
 
 #[test]
+fn a_lock_under_which_workers_compute_keeps_the_cores_busy_and_is_one_all_the_same() {
+    let job = |code: &str| {
+        let lines = format!(
+            r#"{{"samples": 300, "seconds": 8.0, "kinds": {{"loading": 0.9, "idle": 0.1}}, "lines": [{{"kind": "loading",
+            "file": "/j/data.py", "line": 9, "function": "Data.__getitem__", "code": "{code}", "share": 0.5, "samples": 150}}]}}"#
+        );
+        let job = Job::cpu().cores(2.0).wait(0.7).replay(480.0).item(0.008, 0.005).text("lines.workers", &lines);
+        job.loader(&[(0, 170.0), (1, 140.0), (2, 240.0), (4, 255.0)]).loader_cores(&[(4, 1.8)])
+    };
+    assert_eq!(names(&diagnose(&job("fcntl.flock(self.file, fcntl.LOCK_EX)").evidence()))[0], "shared_source");
+    assert!(!names(&diagnose(&job("size = self.size_of(index)").evidence())).contains(&"shared_source"));
+}
+
+#[test]
 fn what_needs_a_gpu_is_not_found_without_one() {
     for cause in causes().filter(|cause| cause.scope == Scope::Gpu) {
         let evidence = sick(cause.name).text("device", "cpu").with(|job| job.machine.gpus.clear()).evidence();
