@@ -46,9 +46,10 @@ fn a_lock_under_which_workers_compute_keeps_the_cores_busy_and_is_one_all_the_sa
             "file": "/j/data.py", "line": 9, "function": "Data.__getitem__", "code": "{code}", "share": 0.5, "samples": 150}}]}}"#
         );
         let job = Job::cpu().cores(2.0).wait(0.7).replay(480.0).item(0.008, 0.005).text("lines.workers", &lines);
-        job.loader(&[(0, 170.0), (1, 140.0), (2, 240.0), (4, 255.0)]).loader_cores(&[(4, 1.8)])
+        job.loader(&[(0, 130.0), (1, 100.0), (2, 180.0), (4, 190.0)]).loader_cores(&[(4, 1.8)])
     };
-    assert_eq!(names(&diagnose(&job("fcntl.flock(self.file, fcntl.LOCK_EX)").evidence()))[0], "shared_source");
+    let verdict = diagnose(&job("fcntl.flock(self.file, fcntl.LOCK_EX)").evidence());
+    assert_eq!(names(&verdict)[0], "shared_source", "{verdict:#?}");
     assert!(!names(&diagnose(&job("size = self.size_of(index)").evidence())).contains(&"shared_source"));
 }
 
