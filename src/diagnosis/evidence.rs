@@ -296,6 +296,13 @@ impl Evidence {
         self.gain_of(Differential::Replay)
     }
 
+    /// Returns how many times as slow watching made the observed job, at least 1: what replayed batches, which run unwatched,
+    /// save beyond the wait for data. A script that writes a line of JSON for each number pays for each write that is counted.
+    pub(super) fn cost_of_watching(&self) -> f64 {
+        let wait = self.share("data_wait").unwrap_or(0.0);
+        self.gain_without_loader().map_or(1.0, |gain| (gain.times * (1.0 - wait)).max(1.0))
+    }
+
     /// Returns how many times as many samples per second a differential probe with replayed batches has as replayed
     /// batches of the observed job.
     pub fn gain_over_replay(&self, differential: Differential) -> Option<Gain> {

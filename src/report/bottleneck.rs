@@ -80,6 +80,13 @@ impl Bottleneck {
 
     /// Returns lines for people, each indented by a label of ten characters.
     pub fn lines(&self) -> Vec<String> {
+        let mut lines = self.limit_lines();
+        lines.extend(Spending::lines(&self.account));
+        lines
+    }
+
+    /// The same without the accounts.
+    pub(super) fn limit_lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         match (&self.was, &self.is) {
             (Some(was), Some(is)) if was.cause == is.cause => {
@@ -99,7 +106,6 @@ impl Bottleneck {
             let next = next.or_else(|| (!is.open.is_empty()).then(|| format!("search {}", is.open.join(", "))));
             lines.extend(next.map(|next| format!("          for more: {next}")));
         }
-        lines.extend(Spending::lines(&self.account));
         lines
     }
 }

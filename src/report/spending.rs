@@ -44,13 +44,26 @@ impl Spending {
         rows
     }
 
+    /// The rows that are large enough to be shown.
+    pub(super) fn shown(rows: &[Self]) -> Vec<&Self> {
+        let (was, is): (f64, f64) = rows.iter().fold((0.0, 0.0), |(was, is), row| (was + row.was_s, is + row.is_s));
+        rows.iter().filter(|row| row.was_s >= LEAST * was || row.is_s >= LEAST * is).collect()
+    }
+
+    /// Returns where the next factor is, in words.
+    pub(super) fn next(rows: &[Self]) -> Option<String> {
+        let next = rows.first()?;
+        let is: f64 = rows.iter().map(|row| row.is_s).sum();
+        let share = next.is_s / is.max(f64::MIN_POSITIVE) * 100.0;
+        Some(format!("the next factor is in {}: {share:.0} % of what is left", next.branch))
+    }
+
     /// Returns lines for people, each indented by a label of ten characters.
     pub(super) fn lines(rows: &[Self]) -> Vec<String> {
-        let Some(next) = rows.first() else { return Vec::new() };
-        let (was, is): (f64, f64) = rows.iter().fold((0.0, 0.0), |(was, is), row| (was + row.was_s, is + row.is_s));
+        let Some(next) = Self::next(rows) else { return Vec::new() };
         let width = rows.iter().map(|row| row.branch.len()).max().unwrap_or(0);
-        let seen = rows.iter().filter(|row| row.was_s >= LEAST * was || row.is_s >= LEAST * is);
-        let mut lines: Vec<String> = seen
+        let mut lines: Vec<String> = Self::shown(rows)
+            .into_iter()
             .map(|row| {
                 format!(
                     "          {:<width$}  {:>8}  {:>8}",
@@ -61,8 +74,7 @@ impl Spending {
             })
             .collect();
         lines.insert(0, format!("account   {:<width$}  {:>8}  {:>8}", "of 1,000 samples", "was", "is"));
-        let share = next.is_s / is.max(f64::MIN_POSITIVE) * 100.0;
-        lines.push(format!("          the next factor is in {}: {share:.0} % of what is left", next.branch));
+        lines.push(format!("          {next}"));
         lines
     }
 }

@@ -275,7 +275,8 @@ pub(super) fn logging(evidence: &Evidence) -> Option<Found> {
     } else {
         format!("writing takes {} of a step ({})", shown_share(share), show_seconds(seconds))
     };
-    let mut found = Found::new(Worth::estimated(1.0 / (1.0 - share.min(0.99)), words.clone()));
+    let times = 1.0 / (1.0 - share.min(0.99)) / evidence.cost_of_watching();
+    let mut found = Found::new(Worth::estimated(times, words.clone()));
     found.add(if share >= 0.1 { 0.75 } else { 0.55 }, words);
     if let Some(writes) = evidence.number("logs_per_step").filter(|writes| *writes >= 0.5) {
         found.add(0.4, format!("{} writes in each step{}", show_number(writes), sites(evidence, "log_sites")));

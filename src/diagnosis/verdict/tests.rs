@@ -54,6 +54,19 @@ fn a_lock_under_which_workers_compute_keeps_the_cores_busy_and_is_one_all_the_sa
 }
 
 #[test]
+fn what_watching_cost_is_not_what_logging_costs() {
+    let times = |replayed: f64| {
+        let job = Job::cpu().wait(0.0).number("logs_per_step", 1.0).number("log_seconds_per_step", 0.2);
+        let verdict = diagnose(&job.replay(replayed).evidence());
+        let logging = verdict.causes.iter().find(|diagnosed| diagnosed.cause.name == "logging").unwrap();
+        logging.found.worth.times.unwrap()
+    };
+    let whole = times(100.0);
+    assert!(whole > 2.0, "{whole}");
+    assert!((times(150.0) - whole / 1.5).abs() < 1e-9, "unwatched it is 1.5x as fast with the same logging");
+}
+
+#[test]
 fn what_needs_a_gpu_is_not_found_without_one() {
     for cause in causes().filter(|cause| cause.scope == Scope::Gpu) {
         let evidence = sick(cause.name).text("device", "cpu").with(|job| job.machine.gpus.clear()).evidence();

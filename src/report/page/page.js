@@ -417,6 +417,14 @@
             h("th", { scope: "row" }, setting.name), h("td", { class: "now" }, setting.value),
             compares ? h("td", {}, setting.before ?? "the same") : null)))));
     }
+    if (summary.account.length) {
+      left.push(h("h2", {}, "Time of 1,000 samples"),
+        h("table", { class: "settings account" },
+          h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), h("th", { scope: "col" }, "best"), h("th", { scope: "col" }, "baseline"))),
+          h("tbody", {}, summary.account.map((branch) =>
+            h("tr", {}, h("th", { scope: "row" }, branch.name), h("td", { class: "now" }, branch.is), h("td", {}, branch.was))))),
+        h("p", {}, summary.next_factor));
+    }
     if (summary.ties.length) {
       const shown = summary.ties.slice(0, 8);
       left.push(h("h3", {}, summary.ties.length === 1 ? "Tied with it" : `${summary.ties.length} are tied with it`),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::kept::Kept;
 use crate::model::{
     Estimate, Measurement, Settings,
-    quantity::{show_bytes, show_duration, show_number},
+    quantity::{show_bytes, show_duration, show_number, show_seconds},
 };
 use crate::report::Subject;
 use crate::report::bottleneck::Bottleneck;
@@ -19,6 +19,7 @@ use crate::report::gpus::gpu_summary;
 use crate::report::host::host_words;
 use crate::report::row::shown_ratio;
 use crate::report::row::{shown_metric, shown_numerics, shown_result};
+use crate::report::spending::Spending;
 use crate::report::subject::older;
 use crate::search::{Best, StopReason, Study, Verdict};
 
@@ -39,6 +40,10 @@ pub(super) struct Summary {
     settings: Vec<Setting>,
     /// Configs that cannot be distinguished from it.
     ties: Vec<String>,
+    /// What a thousand samples took with the baseline, and take with the config.
+    account: Vec<Branch>,
+    /// Where the next factor is.
+    next_factor: Option<String>,
     /// Further findings, each with a label.
     lines: Vec<(String, String)>,
     /// What to run next: purposes with commands.
@@ -58,6 +63,14 @@ struct Setting {
     value: String,
     /// The baseline's setting, where it differs.
     before: Option<String>,
+}
+
+/// A branch of the accounts.
+#[derive(Debug, Serialize)]
+struct Branch {
+    name: String,
+    was: String,
+    is: String,
 }
 
 impl Summary {
@@ -80,7 +93,14 @@ impl Summary {
         });
         summary.lines.extend(older(subject).map(|older| ("Journal".to_owned(), older)));
         if let Some(bottleneck) = Bottleneck::of(study) {
-            let lines: Vec<String> = bottleneck.lines();
+            let branch = |row: &Spending| Branch {
+                name: row.branch.clone(),
+                was: show_seconds(row.was_s),
+                is: show_seconds(row.is_s),
+            };
+            summary.account = Spending::shown(&bottleneck.account).into_iter().map(branch).collect();
+            summary.next_factor = Spending::next(&bottleneck.account);
+            let lines: Vec<String> = bottleneck.limit_lines();
             let texts: Vec<&str> = lines.iter().map(|line| line.get(10..).unwrap_or(line).trim()).collect();
             summary.lines.push(("limit".to_owned(), texts.join("; ")));
         }
