@@ -33,7 +33,7 @@ def line_of(place):
 
 class Lines(unittest.TestCase):
     def test_the_line_is_named_wherever_it_is(self):
-        places = {"getitem": "loading", "collate": "collating", "loop": "loop", "validate": "evaluation"}
+        places = {"getitem": "loading", "collate": "collating", "loop": "loop", "validate": "evaluation", "save": "checkpoint", "open": "logging"}
         for place, kind in places.items():
             with self.subTest(place):
                 first = first_of(told(place))

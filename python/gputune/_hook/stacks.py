@@ -38,6 +38,8 @@ COLLATING = "collating"
 TORCH = "torch"
 #: What gputune does itself, such as to report steps.
 HOOK = "gputune"
+#: Writing one, with whatever that calls.
+CHECKPOINT = "checkpoint"
 #: A worker that waits for what to load, or hands over what it has loaded.
 IDLE = "idle"
 
@@ -132,6 +134,8 @@ def _inner(function: Any, name: str) -> CodeType:
 
 #: Names of the code around calls that are counted (`call_sites`).
 _CALLS = ("logging", "sync")
+#: The function of the hook that passes a script's `open` on (`logs`).
+_PASSES_ON = "open"
 
 #: By the identity of code, which is quicker than its hash: what stands around a data set.
 _AT_WORK = {id(DatasetWatch.fetch.__code__): LOADING, id(DatasetWatch.collate.__code__): COLLATING}
@@ -191,7 +195,7 @@ class TrainingStacks(_Stacks):
             "backward": torch.autograd.backward,
             DATA_WAIT: dataloader_module._BaseDataLoaderIter.__next__,
             "epoch": DataLoader.__iter__,
-            "checkpoint": torch.save,
+            CHECKPOINT: torch.save,
             HOOK: hook.steps.end_step,
         }
         found = ((kind, getattr(function, "__code__", None)) for kind, function in parts.items())
@@ -214,7 +218,7 @@ class TrainingStacks(_Stacks):
                 kind = DATA_WAIT if state else EVALUATION
                 if state and cut is not None:  # the data set is at work in this process
                     return _seen(_AT_WORK[id(stack[cut][0])], stack[:cut][::-1])
-            elif kind is None and part is not None:
+            elif part is not None and (kind is None or part == CHECKPOINT):  # writes to its file are the checkpoint's
                 kind = part
             if cut is None and id(code) in _AT_WORK:
                 cut = depth
@@ -228,8 +232,8 @@ class TrainingStacks(_Stacks):
         code = stack[depth][0]
         if code.co_name not in _CALLS or _owner(code) != _HOOK:
             return None
-        is_own = depth + 1 < len(stack) and _owner(stack[depth + 1][0]) == _HOOK
-        return HOOK if is_own else code.co_name
+        caller = next((outer for outer, _ in stack[depth + 1 :] if outer.co_name != _PASSES_ON), None)
+        return HOOK if caller is not None and _owner(caller) == _HOOK else code.co_name
 
     def _common(self, stack: list[Point]) -> int:
         """How many of the functions are those in which the steps are made."""

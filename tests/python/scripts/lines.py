@@ -34,6 +34,22 @@ def collate(samples):
     return [torch.stack(parts) for parts in zip(*samples)]
 
 
+def slowly(path, flags):
+    burn(5)
+    return os.open(path, flags)
+
+
+class Slow:
+    """A file whose writes open one that gputune watches."""
+
+    def write(self, content):
+        with open(os.devnull, "wb", opener=slowly) as file:
+            return file.write(content)
+
+    def flush(self):
+        pass
+
+
 def validate(model):
     model.eval()
     with torch.no_grad():
@@ -57,6 +73,10 @@ def main():
                 burn(16)  # loop
             if PLACE == "hold":
                 hold(60_000)  # hold
+            if PLACE == "open":
+                open(os.devnull, "w", opener=slowly).close()  # open
+            if PLACE == "save":
+                torch.save({"state": torch.zeros(1 << 20), "of": list(range(100_000))}, Slow())  # save
             if PLACE == "validate":
                 validate(model)  # validate
 
