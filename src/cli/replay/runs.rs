@@ -81,7 +81,9 @@ impl Plan<'_> {
         let mut running: Vec<Running> = Vec::new();
         let (mut number, mut now, mut is_over) = (0, 0.0, false);
         loop {
-            while running.len() < self.slots && number < self.probes && !is_over {
+            // The first has the machine to itself: what it comes to alone tells whether others disturb it.
+            let slots = if history.trials().is_empty() { 1 } else { self.slots };
+            while running.len() < slots && number < self.probes && !is_over {
                 let objective = self.found.objective.scalarised(&history, seed);
                 let pending: Vec<Config> = running.iter().map(|running| running.proposal.config.clone()).collect();
                 let view = View::new(self.space, &objective, &history, &pending, None).with(self.probes - number, seed);
