@@ -1,7 +1,7 @@
 //! What the loader alone tells by how it scales: with the cores it computes, beyond them it waits, and if not at all,
 //! workers take turns at something that they share.
 
-use super::cause::shown_share;
+use super::cause::{Threshold, shown_share};
 use super::evidence::{Evidence, ratio};
 use super::starvation::shown_workers;
 
@@ -16,14 +16,19 @@ pub(super) enum Scales {
     NotAtAll,
 }
 
-/// From which gain on more workers count, and from which share on the cores are full: those of the causes about data.
-pub(super) struct Limits {
-    pub(super) more: f64,
-    pub(super) full: f64,
-}
+pub(super) static MORE_WORKERS: Threshold = Threshold {
+    what: "how many times as fast with workers as in the training process, at least",
+    value: 1.2,
+    source: "own: less is within what a fork and a queue cost; Lightning warns below 2 workers (data_connector.py)",
+};
+pub(super) static CORES_FULL: Threshold = Threshold {
+    what: "share of the cores that the job keeps busy, at least",
+    value: 0.85,
+    source: "own: beyond it another worker has no core to run on",
+};
 
 /// Returns how the loader alone scales, with the words for it; `None` where too few numbers of workers were tried.
-pub(super) fn scales(evidence: &Evidence, limits: &Limits) -> Option<(Scales, String)> {
+pub(super) fn scales(evidence: &Evidence) -> Option<(Scales, String)> {
     let (rates, used, cores) = (evidence.loader_rates(), evidence.loader_cores(), evidence.cores()?);
     let with_workers = || rates.iter().filter(|(workers, _)| **workers > 0);
     let (few, least) = with_workers().next()?;
@@ -38,17 +43,23 @@ pub(super) fn scales(evidence: &Evidence, limits: &Limits) -> Option<(Scales, St
         shown_workers(*many),
         shown_share(busy)
     );
-    if busy >= limits.full {
+    if busy >= CORES_FULL.value {
         return Some((Scales::WithCores, words));
     }
-    if ratio(best, *least)? < limits.more {
+    if ratio(best, *least)? < MORE_WORKERS.value {
         // Where loading in the training process is faster, handing over is what does not scale.
         let alone = rates.get(&0).copied().unwrap_or(0.0);
-        return (alone < best * limits.more).then_some((Scales::NotAtAll, words));
+        return (alone < best * MORE_WORKERS.value).then_some((Scales::NotAtAll, words));
     }
     let at_cores = with_workers().rfind(|(workers, _)| f64::from(**workers) <= cores);
-    let beyond = at_cores.and_then(|(_, rate)| ratio(*most, *rate)).is_some_and(|times| times >= limits.more);
+    let beyond = at_cores.and_then(|(_, rate)| ratio(*most, *rate)).is_some_and(|times| times >= MORE_WORKERS.value);
     beyond.then_some((Scales::BeyondCores, words))
+}
+
+/// Whether workers take turns.
+pub(super) fn is_shared(evidence: &Evidence) -> bool {
+    evidence.workers().is_some_and(|workers| workers > 0)
+        && scales(evidence).is_some_and(|(scales, _)| scales == Scales::NotAtAll)
 }
 
 #[cfg(test)]
@@ -56,13 +67,11 @@ mod tests {
     use super::*;
     use crate::diagnosis::sample::Job;
 
-    const LIMITS: Limits = Limits { more: 1.2, full: 0.85 };
-
     #[test]
     fn cores_that_are_full_or_idle_tell_why_a_rate_does_not_grow() {
         let job = || Job::cpu().cores(2.0);
         let scales = |rates: &[(u32, f64)], used: &[(u32, f64)]| {
-            scales(&job().loader(rates).loader_cores(used).evidence(), &LIMITS).map(|(scales, _)| scales)
+            scales(&job().loader(rates).loader_cores(used).evidence()).map(|(scales, _)| scales)
         };
         let computing = scales(&[(0, 110.0), (1, 100.0), (2, 190.0), (4, 195.0)], &[(4, 1.95)]);
         assert_eq!(computing, Some(Scales::WithCores));

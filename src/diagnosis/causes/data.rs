@@ -2,11 +2,10 @@
 
 use super::super::cause::{Basis, Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence, ratio};
-use super::super::scaling::Scales;
+use super::super::scaling::{CORES_FULL, MORE_WORKERS, Scales, is_shared, scales};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
 use super::loader::{imbalance, is_ahead, worker_overhead};
 use super::memory::PRESSURE;
-use super::starved::{is_shared, scaling};
 use crate::model::{
     Metric,
     quantity::{show_bytes, show_seconds},
@@ -31,16 +30,6 @@ pub(super) static COLD: Threshold = Threshold {
     what: "how many times as slow with a cold cache, at least",
     value: 1.05,
     source: "DS-Analyzer (Mohan and others, VLDB 2021): fetch stall is the time that a warm cache saves",
-};
-pub(super) static MORE_WORKERS: Threshold = Threshold {
-    what: "how many times as fast with workers as in the training process, at least",
-    value: 1.2,
-    source: "own: less is within what a fork and a queue cost; Lightning warns below 2 workers (data_connector.py)",
-};
-pub(super) static CORES_FULL: Threshold = Threshold {
-    what: "share of the cores that the job keeps busy, at least",
-    value: 0.85,
-    source: "own: beyond it another worker has no core to run on",
 };
 pub(super) static SMALL_FILES: Threshold = Threshold {
     what: "mean size of a file in bytes, at most, to call files small",
@@ -218,7 +207,7 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
         let weight = if share >= COMPUTES.value { 0.5 } else { 0.2 };
         found.add(weight, words);
     }
-    if let Some((_, words)) = scaling(evidence).filter(|(scales, _)| *scales == Scales::WithCores) {
+    if let Some((_, words)) = scales(evidence).filter(|(scales, _)| *scales == Scales::WithCores) {
         found.add(0.3, words);
     }
     if let Some(busy) = cores_busy(evidence).filter(|busy| *busy >= CORES_FULL.value) {

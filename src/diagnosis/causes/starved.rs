@@ -4,9 +4,9 @@ use super::super::account::{Account, Branch};
 use super::super::cause::{Cause, Cure, Found, Kind, SURE_ENOUGH, Scope, Threshold, Worth, shown_share};
 use super::super::evidence::Evidence;
 use super::super::lines;
-use super::super::scaling::{Limits, Scales, scales};
+use super::super::scaling::{CORES_FULL, MORE_WORKERS, is_shared, scales};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER};
-use super::data::{self, CORES_FULL, MORE_WORKERS};
+use super::data;
 use super::{host, loader, memory};
 
 pub(super) static LOCKS: Threshold = Threshold {
@@ -66,20 +66,9 @@ pub(super) static CAUSES: [Cause; 2] = [
     },
 ];
 
-/// How the loader alone scales.
-pub(super) fn scaling(evidence: &Evidence) -> Option<(Scales, String)> {
-    scales(evidence, &Limits { more: MORE_WORKERS.value, full: CORES_FULL.value })
-}
-
-/// Whether workers take turns.
-pub(super) fn is_shared(evidence: &Evidence) -> bool {
-    evidence.workers().is_some_and(|workers| workers > 0)
-        && scaling(evidence).is_some_and(|(scales, _)| scales == Scales::NotAtAll)
-}
-
 fn shared_source(evidence: &Evidence) -> Option<Found> {
     let locks = lines::locks(evidence).filter(|(share, _)| *share >= LOCKS.value);
-    let takes_turns = scaling(evidence).filter(|_| is_shared(evidence));
+    let takes_turns = scales(evidence).filter(|_| is_shared(evidence));
     if (locks.is_none() && takes_turns.is_none()) || loader::imbalance(evidence).is_some() {
         return None;
     }
@@ -127,7 +116,7 @@ fn data_starvation(evidence: &Evidence) -> Option<Found> {
     if let Some(words) = data::spent(evidence) {
         found.add(0.0, words);
     }
-    if let Some((_, words)) = scaling(evidence) {
+    if let Some((_, words)) = scales(evidence) {
         found.add(0.0, words);
     }
     found.worth = found.worth.by_parameters(starvation::with_workers(evidence).map(|best| best.times));

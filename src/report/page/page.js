@@ -419,7 +419,7 @@
     }
     if (summary.account.length) {
       left.push(h("h2", {}, "Time of 1,000 samples"),
-        h("table", { class: "settings account" },
+        h("table", { class: "settings" },
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), h("th", { scope: "col" }, "best"), h("th", { scope: "col" }, "baseline"))),
           h("tbody", {}, summary.account.map((branch) =>
             h("tr", {}, h("th", { scope: "row" }, branch.name), h("td", { class: "now" }, branch.is), h("td", {}, branch.was))))),
