@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::measurement::Estimate;
+use super::estimate::Estimate;
 
 /// The wall time of a run, from its start to the end of its last observed step, by what it went into.
 ///

@@ -6,6 +6,7 @@
 
 mod account;
 pub mod arrival;
+mod estimate;
 pub mod event;
 pub mod fact;
 mod line;
@@ -20,12 +21,12 @@ mod spent;
 pub mod trial;
 
 pub use account::Account;
+pub use estimate::Estimate;
 pub use event::{DeviceReadings, Event, Progress};
 pub use fact::{FACTS, Fact, Facts};
 pub use line::{Line, settings_of};
 pub use measurement::{
-    Estimate, FLOPS, InTurn, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND,
-    STEPS_PER_SECOND, Timing,
+    FLOPS, InTurn, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND, STEPS_PER_SECOND, Timing,
 };
 pub(crate) use metric::Together;
 pub use metric::{GpuUse, METRICS, Metric, Reading, Readings, Source, Unit};

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::estimate::Estimate;
 pub use super::measurement::{
-    Estimate, FLOPS, METRICS, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND,
-    STEPS_PER_SECOND, Timing,
+    FLOPS, METRICS, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND, STEPS_PER_SECOND,
+    Timing,
 };
 
 /// Which memory ran out.
