@@ -85,9 +85,9 @@ fn all_probes_but_the_first_are_forked_and_run_the_whole_script() {
         let log = fs::read_to_string(search.out().join(format!("logs/{:04}.log", line.trial))).unwrap();
         let batch = number(line, "batch");
         assert!(log.contains(&format!("main True ['job.py', '{batch}', '3'] True")), "{log}");
-        // One that is slower than the best is ended.
+        // One that is slower than the best is ended, unless it comes to its own end before it hears of it.
         let is_whole = matches!(line.outcome, Outcome::Measured(_));
-        assert_eq!(log.ends_with(&format!("over\nat exit {batch}\n")), is_whole, "{log}");
+        assert!(!is_whole || log.ends_with(&format!("over\nat exit {batch}\n")), "{log}");
     }
     // Same seed, same script: the first losses are the same to the last digit.
     let losses = |batch: i64, lines: &[Line]| {
