@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         is_gpu: false,
         writes: WritesWish::default(),
         start: Start::Fresh,
+        slot: None,
     };
     let space = Space::new([Parameter::values("x", [1])])?;
     let config = space.first().ok_or("an empty space")?;

@@ -107,6 +107,7 @@ fn prober(project: &Path, data: &Path, epochs: usize, writes: Writes) -> Result<
         is_gpu: false,
         writes: WritesWish { writes: Some(writes), scratch_size: None },
         start: Start::Fresh,
+        slot: None,
     };
     let out = project.join(if writes == Writes::Allow { "allow" } else { "scratch" });
     fs::create_dir(&out)?;

@@ -127,6 +127,7 @@ fn write_journal(path: &Path, header: &Header, space: &Space, trials: u32) {
             why: None,
             expected_gain: None,
             ended_at: None,
+            slot: None,
             elapsed_s: 20.0,
         };
         writeln!(file, "{}", serde_json::to_string(&line).unwrap()).unwrap();

@@ -100,6 +100,7 @@ fn run(plan: &Plan<'_>, method: &Method, table: &Recorded, seed: u64, version: &
         }
         history.push(Trial {
             ended_at: None,
+            slot: None,
             number,
             purpose,
             config: proposal.config,

@@ -80,7 +80,7 @@ impl Job {
     pub(crate) fn push(&self, history: &mut History, config: Config) {
         let number = u32::try_from(history.trials().len() + 1).unwrap();
         let (outcome, purpose) = (self.answer(&config), Purpose::Search);
-        history.push(Trial { ended_at: None, number, purpose, config, outcome, elapsed: Duration::ZERO });
+        history.push(Trial { ended_at: None, slot: None, number, purpose, config, outcome, elapsed: Duration::ZERO });
     }
 }
 

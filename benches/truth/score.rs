@@ -125,6 +125,7 @@ fn study(runs: &Runs, mut trials: Vec<Trial>, baseline: &Config) -> Result<Study
         stopped: StopReason::SpaceExhausted,
         elapsed: Duration::ZERO,
         noise_prior: NoisePrior::RATE,
+        side_by_side: None,
     })
 }
 
@@ -136,6 +137,7 @@ fn trial(of: &Runned, number: usize, purpose: Purpose) -> Trial {
         outcome: Outcome::Measured(probe(of, number).clone()),
         elapsed: Duration::from_secs(1),
         ended_at: None,
+        slot: None,
     }
 }
 

@@ -201,6 +201,7 @@ fn of_command(command: &[String]) -> Result<Subject, Failed> {
         is_gpu: device.is_gpu,
         writes: WritesWish::default(),
         start: Start::Fresh,
+        slot: None,
     };
     let job = command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ");
     Ok(Subject {

@@ -33,6 +33,7 @@ mod samples;
 mod schema;
 mod scripts;
 mod search;
+mod slots;
 mod stdout;
 mod watch;
 mod writes;

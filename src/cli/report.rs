@@ -159,6 +159,7 @@ fn older_record(folder: &Path) -> Option<Record> {
         stopped: None,
         elapsed_s: None,
         noise_prior: NoisePrior::RATE,
+        side_by_side: None,
     })
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gputune::machine::{Device, NoGpu};
 use gputune::model::{LocateError, Settings};
-use gputune::probe::{CommandProber, MEASURING, ProbeError, StepTemplate, supervisor};
+use gputune::probe::{MEASURING, ProbeError, StepTemplate, supervisor};
 use gputune::report::{
     self, BestReport,
     emit::{Chosen, Format, shell_word},
@@ -17,7 +17,8 @@ use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
-use super::{best, colour, diagnostic, emit, folder, interrupt, noise, paths, samples, writes};
+use super::slots::Slots;
+use super::{best, colour, diagnostic, emit, folder, interrupt, noise, paths, samples};
 
 /// Find the config that trains fastest, by probing the real training step
 ///
@@ -60,8 +61,10 @@ pub(super) fn run(args: Args) -> super::Result {
     emit::check(args.format, &spec)?;
     let warm_start = warm_start(&args.warm_start, &spec, &out)?;
     let device = spec.device().map_err(|error| no_gpu(&error))?;
+    let slots = Slots::of(&spec.machine, device.is_gpu)?;
     let records: Vec<WarmStart> = warm_start.iter().map(EarlierStudy::record).collect();
-    let header = Header::new(spec.fingerprint(&device)).conditions(conditions(&spec)).warm_start(records.clone());
+    let header =
+        Header::new(spec.fingerprint(&device)).conditions(conditions(&spec, &slots)).warm_start(records.clone());
     if args.fresh {
         start_over(&out, &header, &spec, args.quiet)?;
     }
@@ -86,13 +89,12 @@ pub(super) fn run(args: Args) -> super::Result {
     let mut progress = Progress::new(args.quiet, &spec, &recovered, &stop).with_status_file(&out);
     // The link in /proc leads to the running executable, even if its file has been replaced.
     let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
-    let mut prober = CommandProber::new(step, &out);
-    writes::announce(&mut prober, args.quiet)?;
+    let tuner = slots.tuner(spec.space, &step, &out, args.quiet)?;
     if !args.quiet {
         diagnostic::print_left_out(&spec.left_out);
         spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
     }
-    let mut tuner = Tuner::with_prober(spec.space, prober)
+    let mut tuner = tuner
         .objective(spec.objective)
         .full_precision(full_precision)
         .budget(spec.budget)
@@ -112,9 +114,9 @@ pub(super) fn run(args: Args) -> super::Result {
     let best = best::report(&study, &device, &template, &records, &out);
     let sought = (&study.space, &study.objective);
     let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
-    let description = description.with_baseline_as_it_is(is_as_it_is).with_noise_prior(noise_prior);
+    let description = description.with_baseline_as_it_is(is_as_it_is).with_noise_prior(noise_prior).of(&study);
     noise::keep(&study, &device);
-    folder::describe(&out, &description.ended(study.stopped, study.elapsed))?;
+    folder::describe(&out, &description)?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     if !args.quiet {
         eprintln!("{}", report::terminal(&study, best.as_ref(), paths::relative(&out), colour::stderr()));
@@ -156,9 +158,9 @@ fn with_baseline<'t>(
 }
 
 /// Returns what the trials of a spec depend on besides command, space and device.
-fn conditions(spec: &Spec) -> Conditions {
+fn conditions(spec: &Spec, slots: &Slots) -> Conditions {
     let limits = spec.limits.to_json();
-    Conditions { limits, measuring: MEASURING, ..environment::conditions(spec.step.template()) }
+    Conditions { limits, measuring: MEASURING, slot: slots.shape(), ..environment::conditions(spec.step.template()) }
 }
 
 /// Returns how a search ended, for its status.

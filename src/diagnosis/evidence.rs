@@ -147,6 +147,13 @@ impl Around {
         Self { cores: Some(Processors::look().effective()), ..Self::default() }
     }
 
+    /// Returns that there are so many processors, and nothing else.
+    pub fn with_cores(cores: usize) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "a handful")]
+        let cores = Some(cores as f64);
+        Self { cores, ..Self::default() }
+    }
+
     /// Returns the facts that were found about the machine.
     pub fn of(machine: &Machine) -> Self {
         let host = &machine.host;

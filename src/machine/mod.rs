@@ -7,6 +7,7 @@ pub mod ceilings;
 mod foreign;
 mod inventory;
 pub(crate) mod process_table;
+mod slots;
 pub mod telemetry;
 
 pub use ceilings::{Ceiling, Ceilings};
@@ -14,6 +15,7 @@ pub use ceilings::{Ceiling, Ceilings};
 pub(crate) use foreign::cuda;
 pub(crate) use foreign::namespaces;
 pub use inventory::{BUSY, Disk, FORMAT, Hardware, Host, Library, Machine, Processors, RULES, Rule, Warning};
+pub use slots::{Shares, SharesError};
 pub use telemetry::{
     Device, DeviceChoice, GpuFacts, GpuMemory, GpuMeter, GpuProcess, GpuState, Holder, HostMemory, HostMeter,
     MeterState, Mig, NoGpu, OomKills, Pcie, Power, ProcessorShares, ProcessorTimes, SharedMemory, UNEXPLAINED_BYTES,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::metric::{GpuUse, Readings};
 use crate::model::objective::Judgement;
 use crate::model::outcome::Estimate;
+use crate::model::slot::Slot;
 use crate::model::space::Settings;
 use crate::model::trial::{Purpose, Trial};
 
@@ -79,6 +80,8 @@ pub enum Event<'a> {
         searched: usize,
         /// Why the strategy proposed the config, where it says so.
         reason: Option<&'a str>,
+        /// Where it runs, among others that run at the same time.
+        slot: Option<&'a Slot>,
     },
     /// A running probe has news.
     Progress {

@@ -7,6 +7,7 @@ use crate::model::LocateError;
 use crate::model::Outcome;
 use crate::model::Purpose;
 use crate::model::Settings;
+use crate::model::Slot;
 use crate::model::Space;
 use crate::model::Trial;
 use crate::model::arrival;
@@ -34,6 +35,9 @@ pub struct Line {
     /// When it was over, in seconds of Unix time; absent in journals that were written before this was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<f64>,
+    /// Where it ran, among others that ran at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<Slot>,
     /// How it ended.
     #[serde(flatten)]
     pub outcome: Outcome,

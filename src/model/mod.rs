@@ -16,6 +16,7 @@ pub mod objective;
 pub mod outcome;
 pub mod precision;
 pub mod quantity;
+mod slot;
 pub mod space;
 mod spent;
 pub mod trial;
@@ -36,9 +37,10 @@ pub use objective::{
 };
 pub use outcome::{Failure, Memory, Outcome};
 pub use precision::{PRECISIONS, Precision, PrecisionFacts};
+pub use slot::Slot;
 pub use space::{
     AS_IT_IS, Advance, Config, Count, Derived, Expression, ExpressionError, FUNCTIONS, LocateError, MemoryRole, Owner,
     Parameter, Permutation, Role, Settings, Shape, Space, SpaceBuilder, SpaceError, Value, Walk,
 };
 pub use spent::Spent;
-pub use trial::{History, Purpose, Trial};
+pub use trial::{History, Purpose, Trial, wall_time};

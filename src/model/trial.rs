@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::outcome::Outcome;
+use crate::model::slot::Slot;
 use crate::model::space::Config;
 
 /// Why a config was probed, and with it how carefully.
@@ -108,6 +109,8 @@ pub struct Trial {
     pub elapsed: Duration,
     /// When it was over, in seconds of Unix time; absent where nobody kept it.
     pub ended_at: Option<f64>,
+    /// Where it ran, among others that ran at the same time; absent where it had the machine to itself.
+    pub slot: Option<Slot>,
 }
 
 /// All finished trials, oldest first.
@@ -178,10 +181,29 @@ impl History {
         closed
     }
 
-    /// The wall time that all trials took together.
+    /// The wall time that all trials took together; time in which several ran counts once.
     pub fn elapsed(&self) -> Duration {
-        self.trials.iter().map(|trial| trial.elapsed).sum()
+        wall_time(&self.trials)
     }
+}
+
+/// The wall time that trials took together; time in which several ran side by side counts once.
+pub fn wall_time(trials: &[Trial]) -> Duration {
+    let (beside, alone): (Vec<&Trial>, Vec<&Trial>) =
+        trials.iter().partition(|trial| trial.slot.is_some() && trial.ended_at.is_some());
+    let span = |trial: &&Trial| {
+        let end = trial.ended_at.unwrap_or(0.0);
+        (end - trial.elapsed.as_secs_f64(), end)
+    };
+    let mut spans: Vec<(f64, f64)> = beside.iter().map(span).collect();
+    spans.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let (mut seconds, mut until) = (0.0, f64::NEG_INFINITY);
+    for (begin, end) in spans {
+        seconds += (end - begin.max(until)).max(0.0);
+        until = until.max(end);
+    }
+    let alone: Duration = alone.iter().map(|trial| trial.elapsed).sum();
+    alone + Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
 impl FromIterator<Trial> for History {
@@ -201,6 +223,7 @@ mod tests {
     fn trial(number: u32, purpose: &str, config: &Config, outcome: Outcome) -> Trial {
         Trial {
             ended_at: None,
+            slot: None,
             number,
             purpose: purpose.parse().unwrap(),
             config: config.clone(),
@@ -211,6 +234,21 @@ mod tests {
 
     fn measured() -> Outcome {
         Outcome::Measured(Measurement { throughput: Some(Estimate::point(1.0)), ..Measurement::default() })
+    }
+
+    #[test]
+    fn time_in_which_several_ran_counts_once() {
+        let space = Space::new([Parameter::values("x", [1, 2])]).unwrap();
+        let config = space.config(0).unwrap();
+        let ran = |begin: f64, end: f64, slot: Option<u32>| Trial {
+            elapsed: Duration::from_secs_f64(end - begin),
+            ended_at: Some(end),
+            slot: slot.map(Slot::numbered),
+            ..trial(1, "search", &config, measured())
+        };
+        assert_eq!(wall_time(&[ran(0.0, 4.0, None), ran(0.0, 4.0, None)]), Duration::from_secs(8));
+        let beside = [ran(0.0, 4.0, None), ran(4.0, 9.0, Some(1)), ran(4.5, 8.0, Some(2)), ran(8.5, 10.0, Some(2))];
+        assert_eq!(wall_time(&beside), Duration::from_secs(10));
     }
 
     #[test]

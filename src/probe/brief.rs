@@ -84,6 +84,7 @@ impl Brief {
             to_remove: vec![scratch.path().to_owned()],
             layout: None,
             is_zygote: false,
+            processors: Vec::new(),
         };
         let mut supervised =
             Supervised::start(supervisor, &order, writer.as_fd(), sender.clone(), Message::Supervisor).map_err(

@@ -55,10 +55,12 @@ pub struct CommandProber {
 impl CommandProber {
     /// A prober that puts logs into `folder/logs` and rendered files into `folder/probes`.
     pub fn new(step: CommandStep, folder: impl Into<PathBuf>) -> Self {
+        // Beside others there is no moment later at which nobody runs.
+        let idle = step.slot.as_ref().map(|_| Self::idle(&step).beside_others());
         Self {
             step: Arc::new(step),
             folder: folder.into(),
-            idle: None,
+            idle,
             known_words: KnownWords::default(),
             obeys: None,
             protection: None,
@@ -85,10 +87,14 @@ impl CommandProber {
         if let Some(idle) = &mut self.idle {
             return idle.wait(visible, watch);
         }
-        sweep::sweep();
-        let meter = if self.step.is_gpu { GpuMeter::shared().ok() } else { None };
-        self.idle = Some(Idle::read(meter));
+        self.idle = Some(Self::idle(&self.step));
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Reads what is in use before the first probe.
+    fn idle(step: &CommandStep) -> Idle {
+        sweep::sweep();
+        Idle::read(if step.is_gpu { GpuMeter::shared().ok() } else { None })
     }
 
     /// Why a job cannot be run at all.

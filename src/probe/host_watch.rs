@@ -30,6 +30,8 @@ pub(super) struct Shortage {
 pub(super) struct HostWatch {
     root: u32,
     headroom: Headroom,
+    /// What of the host's memory is the probe's, where others have the rest.
+    share_bytes: Option<u64>,
     next: Option<Instant>,
     total_bytes: Option<u64>,
     kills: OomKills,
@@ -93,6 +95,7 @@ impl HostWatch {
         Self {
             root,
             headroom,
+            share_bytes: None,
             next: None,
             total_bytes: None,
             kills: OomKills::read(),
@@ -102,6 +105,11 @@ impl HostWatch {
             live: Live::new(Instant::now()),
             _end: end,
         }
+    }
+
+    /// Gives the probe only a share of the host's memory.
+    pub(super) fn with_share(self, share_bytes: Option<u64>) -> Self {
+        Self { share_bytes, ..self }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -130,7 +138,12 @@ impl HostWatch {
         }
         self.next = Some(now + Duration::from_millis(200));
         let Some(memory) = HostMemory::read() else { return ControlFlow::Continue(()) };
-        self.total_bytes = Some(memory.total_bytes);
+        self.total_bytes = self.share_bytes.or(Some(memory.total_bytes));
+        let held = self.seen().held_bytes;
+        if let Some(share) = self.share_bytes.filter(|share| held > *share) {
+            let reason = format!("the probe holds {}, and its slot has {}", show_bytes(held), show_bytes(share));
+            return ControlFlow::Break(Shortage { by_probe: true, reason });
+        }
         if memory.available_bytes >= self.headroom.of(memory.total_bytes) {
             return ControlFlow::Continue(());
         }

@@ -54,6 +54,11 @@ impl Idle {
         Self { shared: SharedMemory::read(), meter, gpu, settled: BTreeSet::new(), patience: PATIENCE }
     }
 
+    /// The same for a slot beside others, which use shared memory, too: there only its GPUs are waited for.
+    pub(super) fn beside_others(self) -> Self {
+        Self { shared: None, ..self }
+    }
+
     /// Waits until memory is back; `Break` when the caller does not want to wait any longer.
     ///
     /// Waits for a newly arrived program on a GPU only once. If it stays, its memory counts as its own from then on.

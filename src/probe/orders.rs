@@ -22,6 +22,9 @@ pub(super) struct Order {
     pub(super) layout: Option<Layout>,
     /// Whether the command is a zygote, whose children have supervisors of their own.
     pub(super) is_zygote: bool,
+    /// The processors that the command may use; none for those of gputune.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) processors: Vec<u32>,
 }
 
 /// What a supervisor tells the process that launches the command.

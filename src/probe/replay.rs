@@ -408,6 +408,7 @@ mod tests {
             why: None,
             expected_gain: None,
             ended_at: None,
+            slot: None,
             elapsed_s: 1.0,
             outcome: Outcome::Measured(measured),
         };

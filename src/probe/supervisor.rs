@@ -36,6 +36,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::thread::CpuSet;
 
 use super::cgroup::Cgroup;
 use super::orders::{Cover, Ending, Order, Report, Stop};
@@ -118,6 +119,19 @@ enum End {
     AtOnce,
 }
 
+/// Binds this thread, and what it starts from now on, to some processors (sched_setaffinity(2)).
+fn bind(processors: &[u32]) -> io::Result<()> {
+    if processors.is_empty() {
+        return Ok(());
+    }
+    let mut set = CpuSet::new();
+    for &processor in processors.iter().filter(|processor| (**processor as usize) < CpuSet::MAX_CPU) {
+        set.set(processor as usize);
+    }
+    rustix::thread::sched_setaffinity(None, &set)?;
+    Ok(())
+}
+
 /// Runs the supervisor from start to end; its command is the foundling if there is one.
 fn supervise(foundling: Option<Foundling>) -> io::Result<()> {
     // This comes first, so that a parent that is already dead is noticed by the closed connection below.
@@ -128,6 +142,7 @@ fn supervise(foundling: Option<Foundling>) -> io::Result<()> {
     let mut line = String::new();
     lines.read_line(&mut line)?;
     let order: Order = serde_json::from_str(&line)?;
+    bind(&order.processors)?;
 
     let (sender, notices) = sync_channel(64);
     forward_signals(sender.clone())?;

@@ -223,7 +223,7 @@ mod tests {
                 ..Measurement::default()
             };
             let (purpose, outcome) = (Purpose::Search, Outcome::Measured(measurement));
-            Trial { ended_at: None, number, purpose, config, outcome, elapsed: Duration::from_secs(1) }
+            Trial { ended_at: None, slot: None, number, purpose, config, outcome, elapsed: Duration::from_secs(1) }
         };
         let history = (1..).zip(&configs).map(trial).collect();
         let baseline = space.locate(&configs[0].0.chosen(&space)).ok();
@@ -236,6 +236,7 @@ mod tests {
             stopped,
             elapsed: Duration::from_secs(2),
             noise_prior: crate::search::NoisePrior::RATE,
+            side_by_side: None,
         }
     }
 

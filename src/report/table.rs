@@ -211,6 +211,9 @@ pub fn verdict(study: &Study) -> String {
     if let Some(drift) = study.drift() {
         let _ = writeln!(text, "{}", drift_line(drift));
     }
+    if let Some(line) = &study.side_by_side {
+        let _ = writeln!(text, "slots     {line}");
+    }
     for line in Care::of(study).lines() {
         let _ = writeln!(text, "{line}");
     }

@@ -73,15 +73,16 @@ impl std::fmt::Display for StopReason {
 pub(crate) const CONFIRMED: u32 = 4;
 
 impl Budget {
-    /// Returns why the search for new configs must end here, if it must; `elapsed` is the wall time so far.
+    /// Returns why the search for new configs must end here, if it must; `elapsed` is the wall time so far, `running` how many
+    /// are probed now.
     ///
     /// A probe is expected to take the median time of those that measured something. Time for the confirmation is set
     /// aside, up to half of the limit. The first two probes may run as long as there is any time, since a single config
     /// cannot be compared with anything.
-    pub fn stop(&self, history: &History, elapsed: Duration) -> Option<StopReason> {
+    pub fn stop(&self, history: &History, elapsed: Duration, running: usize) -> Option<StopReason> {
         const FEWEST: usize = 2;
         let searched = history.searched().count();
-        if searched >= self.probes as usize {
+        if searched + running >= self.probes as usize {
             return Some(StopReason::ProbesSpent);
         }
         let measured = |trial: &&Trial| trial.outcome.measurement().is_some();
@@ -195,13 +196,14 @@ mod tests {
         let mut push = |number: u32, purpose: &str, seconds: f64| {
             history.push(Trial {
                 ended_at: None,
+                slot: None,
                 number,
                 purpose: purpose.parse().unwrap(),
                 config: space.config(number.into()).unwrap(),
                 outcome: Outcome::Measured(Measurement::default()),
                 elapsed: Duration::from_secs_f64(seconds),
             });
-            budget.stop(&history, history.elapsed())
+            budget.stop(&history, history.elapsed(), 0)
         };
         for number in 0..5 {
             assert_eq!(push(number, "screen-9", 0.4), None);
@@ -217,9 +219,10 @@ mod tests {
         let mut history = History::default();
         assert_eq!(budget.probes_left(&history), 24);
         for (number, left) in [(0, 3), (1, 2), (2, 1), (3, 0)] {
-            assert_eq!(budget.stop(&history, history.elapsed()), None, "{number}");
+            assert_eq!(budget.stop(&history, history.elapsed(), 0), None, "{number}");
             history.push(Trial {
                 ended_at: None,
+                slot: None,
                 number,
                 purpose: crate::model::Purpose::Search,
                 config: space.config(number.into()).unwrap(),
@@ -228,7 +231,7 @@ mod tests {
             });
             assert_eq!(budget.probes_left(&history), left);
         }
-        assert_eq!(budget.stop(&history, history.elapsed()), Some(StopReason::TimeSpent));
+        assert_eq!(budget.stop(&history, history.elapsed(), 0), Some(StopReason::TimeSpent));
         let spent = |seconds| Duration::from_secs(seconds);
         let round = |waiting, seconds, is_first| budget.round(&history, spent(seconds), waiting, is_first);
         assert_eq!(round(2, 44, true), Some(Round::Usual));

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Config, Estimate, History, Objective, Outcome, Trial};
+use crate::model::{Config, Estimate, History, Objective, Outcome, Purpose, Slot, Trial};
 use crate::probe::stats::NORMAL_95;
 use crate::search::noise::NoisePrior;
 
@@ -47,6 +47,7 @@ impl Levels {
         if !objective.is_largest_throughput() {
             return None;
         }
+        let slots = SlotLevels::of(history, baseline, prior);
         let baseline = baseline?;
         let mut time = 0.0;
         let points: Vec<(f64, Option<(f64, f64)>)> = history
@@ -54,7 +55,7 @@ impl Levels {
             .iter()
             .map(|trial| {
                 time += trial.elapsed.as_secs_f64();
-                (trial.ended_at.unwrap_or(time), seen(trial, baseline, prior))
+                (trial.ended_at.unwrap_or(time), seen(trial, baseline, &slots, prior))
             })
             .collect();
         let references = points.iter().filter(|(_, seen)| seen.is_some()).count();
@@ -92,16 +93,22 @@ pub(crate) fn levelled<'h>(
     baseline: Option<&Config>,
     prior: NoisePrior,
 ) -> Cow<'h, History> {
-    let Some(levels) = Levels::of(objective, history, baseline, prior) else { return Cow::Borrowed(history) };
-    let level = |(trial, (level, variance)): (&Trial, &(f64, f64))| {
+    let levels = Levels::of(objective, history, baseline, prior);
+    let slots = SlotLevels::of(history, baseline, prior);
+    if levels.is_none() && slots.levels.is_empty() {
+        return Cow::Borrowed(history);
+    }
+    let level = |(at, trial): (usize, &Trial)| {
+        let (of_time, uncertain) = levels.as_ref().map_or((0.0, 0.0), |levels| levels.levels[at]);
+        let (of_slot, variance) = slots.level(trial.slot.as_ref());
         let mut trial = trial.clone();
         let stays = trial.purpose.is_repeated() || baseline == Some(&trial.config);
         if let (false, Outcome::Measured(run) | Outcome::Pruned(run)) = (stays, &mut trial.outcome) {
-            run.throughput = run.throughput.map(|rate| shifted(rate, *level, *variance));
+            run.throughput = run.throughput.map(|rate| shifted(rate, of_time + of_slot, uncertain + variance));
         }
         trial
     };
-    Cow::Owned(history.trials().iter().zip(&levels.levels).map(level).collect())
+    Cow::Owned(history.trials().iter().enumerate().map(level).collect())
 }
 
 /// Takes a level out of a rate; an interval that there is grows by the level's own.
@@ -112,11 +119,82 @@ fn shifted(rate: Estimate, level: f64, variance: f64) -> Estimate {
     Estimate::interval(value, value * (-half).exp(), value * half.exp())
 }
 
-/// Returns what a run of the baseline shows: its logarithm and the variance of that.
-fn seen(trial: &Trial, baseline: &Config, prior: NoisePrior) -> Option<(f64, f64)> {
-    let run = trial.outcome.measurement().filter(|_| trial.config == *baseline)?.throughput?;
+/// How fast slots are, against the one that measured the first config.
+///
+/// GPUs of one model differ by 8 % in the middle (Sinha et al., "Not all GPUs are created equal", SC 2022), so each slot is a block:
+/// what runs of the baseline show of it is drawn towards no difference by that.
+#[derive(Debug, Clone)]
+pub(crate) struct SlotLevels {
+    /// Each with its logarithm and the variance of that.
+    levels: Vec<(Slot, f64, f64)>,
+}
+
+impl SlotLevels {
+    /// How far GPUs of one model are apart, and parts of one processor: a third of the widest tie.
+    const GPUS: f64 = 0.08;
+    const CORES: f64 = 0.017;
+
+    /// Finds the levels from the runs of the baseline, or else of the config that compared the slots.
+    pub(crate) fn of(history: &History, baseline: Option<&Config>, prior: NoisePrior) -> Self {
+        let compared = history.trials().iter().find(|trial| trial.purpose == Purpose::Reference);
+        let config = baseline.or(compared.map(|trial| &trial.config));
+        let none = Self { levels: Vec::new() };
+        let Some(first) = config.and_then(|config| history.of(config).find_map(|trial| trial.slot.as_ref())) else {
+            return none;
+        };
+        let mut by_slot: Vec<(&Slot, Vec<(f64, f64)>)> = vec![(first, Vec::new())];
+        for trial in config.map(|config| history.of(config)).into_iter().flatten() {
+            let Some((slot, (rate, error))) = trial.slot.as_ref().zip(logarithm(trial)) else { continue };
+            let seen = (rate, error * error + prior.deviation * prior.deviation);
+            match by_slot.iter_mut().find(|(known, _)| *known == slot) {
+                Some((_, runs)) => runs.push(seen),
+                None => by_slot.push((slot, vec![seen])),
+            }
+        }
+        let Some((mean, variance)) = pooled(&by_slot[0].1) else { return none };
+        let apart = if first.gpus.is_empty() { Self::CORES } else { Self::GPUS };
+        let expected = 2.0 * apart * apart;
+        let level = |(slot, runs): &(&Slot, Vec<(f64, f64)>)| {
+            let (own, its) = pooled(runs)?;
+            let share = expected / (expected + variance + its);
+            Some(((*slot).clone(), (own - mean) * share, expected * (1.0 - share)))
+        };
+        Self { levels: by_slot.iter().skip(1).filter_map(level).collect() }
+    }
+
+    /// The level of a slot, with its variance.
+    fn level(&self, slot: Option<&Slot>) -> (f64, f64) {
+        let known = self.levels.iter().find(|(known, ..)| Some(known) == slot);
+        known.map_or((0.0, 0.0), |(_, level, variance)| (*level, *variance))
+    }
+
+    /// A rate of the first slot, as it would be in another.
+    pub(crate) fn as_seen_in(&self, slot: &Slot, rate: Estimate) -> Estimate {
+        let factor = self.level(Some(slot)).0.exp();
+        let scaled = |bound: Option<f64>| bound.map(|bound| bound * factor);
+        Estimate { value: rate.value * factor, low: scaled(rate.low), high: scaled(rate.high) }
+    }
+}
+
+/// The mean of logarithms, each weighted by its variance, with the variance of the mean.
+fn pooled(runs: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let weight: f64 = runs.iter().map(|(_, variance)| variance.recip()).sum();
+    let sum: f64 = runs.iter().map(|(rate, variance)| rate / variance).sum();
+    (weight > 0.0 && weight.is_finite()).then(|| (sum / weight, weight.recip()))
+}
+
+/// Returns the logarithm of what a trial measured, with its standard error.
+fn logarithm(trial: &Trial) -> Option<(f64, f64)> {
+    let run = trial.outcome.measurement()?.throughput?;
     let error = run.relative_half_width().filter(|half| half.is_finite())? / NORMAL_95;
-    (run.value > 0.0).then(|| (run.value.ln(), error * error + prior.deviation * prior.deviation))
+    (run.value > 0.0).then(|| (run.value.ln(), error))
+}
+
+/// Returns what a run of the baseline shows: its logarithm and the variance of that.
+fn seen(trial: &Trial, baseline: &Config, slots: &SlotLevels, prior: NoisePrior) -> Option<(f64, f64)> {
+    let (rate, error) = logarithm(trial).filter(|_| trial.config == *baseline)?;
+    let (level, variance) = slots.level(trial.slot.as_ref());
+    Some((rate - level, error * error + prior.deviation * prior.deviation + variance))
 }
 
 /// Returns the variance per second of the most likely walk; `None` where none is clearly more likely than a level that stays.
@@ -204,6 +282,7 @@ mod tests {
                 if purpose == Purpose::Search { space.config(number.into()).unwrap() } else { baseline.clone() };
             let rate = 100.0 * (level(f64::from(number) / 40.0) + noise * random.normal()).exp();
             Trial {
+                slot: None,
                 number,
                 purpose,
                 config,

@@ -328,6 +328,7 @@ impl Journal {
             expected_gain,
             elapsed_s: trial.elapsed.as_secs_f64(),
             ended_at: trial.ended_at,
+            slot: trial.slot.clone(),
             outcome: trial.outcome.clone(),
         })
     }
@@ -457,6 +458,7 @@ fn parse_trial(path: &Path, at: usize, text: &[u8], space: &Space) -> Result<(Tr
         outcome: line.outcome,
         elapsed,
         ended_at: line.ended_at,
+        slot: line.slot,
     };
     Ok((trial, line.expected_gain))
 }
@@ -482,6 +484,7 @@ mod tests {
     fn trial(space: &Space, number: u32) -> Trial {
         Trial {
             ended_at: None,
+            slot: None,
             number,
             purpose: Purpose::Search,
             config: space.config(u128::from(number) - 1).unwrap(),

@@ -61,6 +61,9 @@ pub struct Record {
     /// How far runs of a config were expected to be apart before any was repeated.
     #[serde(default = "any_machine")]
     pub noise_prior: NoisePrior,
+    /// What was found about measuring side by side, in one line.
+    #[serde(default)]
+    pub side_by_side: Option<String>,
 }
 
 /// Returns how far runs were expected to be apart when the search of a folder began; `None` where it says nothing of it.
@@ -89,6 +92,8 @@ pub struct Description<'s> {
     stopped: Option<StopReason>,
     elapsed_s: Option<f64>,
     noise_prior: NoisePrior,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    side_by_side: Option<&'s str>,
 }
 
 impl<'s> Description<'s> {
@@ -116,6 +121,7 @@ impl<'s> Description<'s> {
             stopped: None,
             elapsed_s: None,
             noise_prior: NoisePrior::RATE,
+            side_by_side: None,
         }
     }
 
@@ -135,6 +141,12 @@ impl<'s> Description<'s> {
     #[must_use]
     pub fn ended(self, stopped: StopReason, elapsed: Duration) -> Self {
         Self { stopped: Some(stopped), elapsed_s: Some(elapsed.as_secs_f64()), ..self }
+    }
+
+    /// Adds what a study says of the search beside its trials: how it ended, and whether it measured side by side.
+    #[must_use]
+    pub fn of(self, study: &'s Study) -> Self {
+        Self { side_by_side: study.side_by_side.as_deref(), ..self.ended(study.stopped, study.elapsed) }
     }
 
     /// The contents of `study.json`.
@@ -353,7 +365,8 @@ impl Kept {
             })?;
             let elapsed = Duration::try_from_secs_f64(line.elapsed_s).unwrap_or_default();
             let (number, purpose, outcome) = (line.trial, line.purpose, line.outcome.clone());
-            Ok::<_, KeptError>(Trial { number, purpose, config, outcome, elapsed, ended_at: line.ended_at })
+            let (ended_at, slot) = (line.ended_at, line.slot.clone());
+            Ok::<_, KeptError>(Trial { number, purpose, config, outcome, elapsed, ended_at, slot })
         };
         let history = lines.iter().map(trial).collect::<Result<crate::model::History, KeptError>>()?;
         let stated = || record.baseline.as_ref().and_then(|settings| record.space.locate(settings).ok());
@@ -372,6 +385,7 @@ impl Kept {
             baseline,
             stopped,
             noise_prior: record.noise_prior,
+            side_by_side: record.side_by_side,
         };
         let (spec, budget, device, step) = (record.spec, record.budget, record.device, record.step.template());
         Ok(Self { folder, spec, budget, device, step, header, lines, study })
@@ -438,6 +452,7 @@ mod tests {
             stopped: None,
             elapsed_s: None,
             noise_prior: NoisePrior::RATE,
+            side_by_side: None,
         }
     }
 
@@ -456,7 +471,7 @@ mod tests {
             let throughput = Some(Estimate::point(f64::from(x)));
             let outcome = Outcome::Measured(Measurement { throughput, ..Measurement::default() });
             let (purpose, elapsed) = (Purpose::Search, Duration::from_secs(2));
-            let trial = Trial { ended_at: None, number, purpose, config, outcome, elapsed };
+            let trial = Trial { ended_at: None, slot: None, number, purpose, config, outcome, elapsed };
             journal.record(&trial, &record.space, Some("because"), None).unwrap();
         }
         fs::write(folder.path().join(STUDY), serde_json::to_string(&record).unwrap()).unwrap();

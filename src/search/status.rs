@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{DeviceReadings, Estimate, Event, Objective, Outcome, Purpose, Settings, Space, Trial};
+use crate::model::{DeviceReadings, Estimate, Event, Objective, Outcome, Purpose, Settings, Space, Trial, wall_time};
 use crate::search::budget::{Budget, StopReason};
 
 /// The version of the format that this program writes.
@@ -46,9 +46,12 @@ pub struct Status {
     /// How many confirmations of leaders have ended, and how many there will be, once they have begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmations: Option<(u32, u32)>,
-    /// The running probe.
+    /// The running probe, where one runs at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Running>,
+    /// What runs in each slot, the first slot first; empty where one probe runs at a time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slots: Vec<Option<Running>>,
     /// The best so far; absent where the result is a front.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<BestSoFar>,
@@ -140,10 +143,11 @@ impl Watched {
             probes: budget.probes,
             confirmations: None,
             probe: None,
+            slots: Vec::new(),
             best: None,
             ended: None,
         };
-        let earlier = recovered.iter().map(|trial| trial.elapsed).sum();
+        let earlier = wall_time(recovered);
         let (begin, objective) = (Instant::now(), objective.clone());
         let mut watched = Self { status, objective, begin, earlier, baseline: None, best_score: None };
         for trial in recovered {
@@ -155,8 +159,8 @@ impl Watched {
     /// Takes note of an event.
     pub fn hear(&mut self, event: &Event<'_>) {
         match event {
-            Event::Started { number, purpose, settings, reason, .. } => {
-                self.status.probe = Some(Running {
+            Event::Started { number, purpose, settings, reason, slot, .. } => {
+                let running = Running {
                     number: *number,
                     purpose: *purpose,
                     config: (*settings).clone(),
@@ -166,10 +170,18 @@ impl Watched {
                     throughput: None,
                     unit: String::new(),
                     devices: DeviceReadings::default(),
-                });
+                };
+                match slot.and_then(|slot| usize::try_from(slot.number).ok()?.checked_sub(1)) {
+                    Some(at) => {
+                        let slots = &mut self.status.slots;
+                        slots.resize(slots.len().max(at + 1), None);
+                        slots[at] = Some(running);
+                    }
+                    None => self.status.probe = Some(running),
+                }
             }
-            Event::Progress { progress, .. } => {
-                if let Some(probe) = &mut self.status.probe {
+            Event::Progress { number, progress } => {
+                if let Some(probe) = self.running().find(|probe| probe.number == *number) {
                     probe.elapsed_s = progress.elapsed.as_secs_f64();
                     probe.steps = progress.steps;
                     probe.throughput = progress.throughput;
@@ -178,9 +190,10 @@ impl Watched {
                 }
             }
             Event::Finished { trial, settings, .. } => {
-                self.status.probe = None;
+                self.over(trial.number);
                 self.finished(trial, settings);
             }
+            Event::PutBack { number, .. } => self.over(*number),
             Event::Confirming { probes } => {
                 self.status.confirmations = Some((0, u32::try_from(*probes).unwrap_or(u32::MAX)));
             }
@@ -191,6 +204,7 @@ impl Watched {
     /// Takes note of the end.
     pub fn end(&mut self, ended: Ended) {
         self.status.probe = None;
+        self.status.slots.clear();
         self.status.ended = Some(ended);
     }
 
@@ -200,6 +214,20 @@ impl Watched {
         self.status.written_ms = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
         self.status.elapsed_s = (self.earlier + self.begin.elapsed()).as_secs_f64();
         &self.status
+    }
+
+    fn running(&mut self) -> impl Iterator<Item = &mut Running> {
+        self.status.probe.iter_mut().chain(self.status.slots.iter_mut().flatten())
+    }
+
+    /// Takes note that a probe is over.
+    fn over(&mut self, number: u32) {
+        let Status { probe, slots, .. } = &mut self.status;
+        for place in slots.iter_mut().chain([probe]) {
+            if place.as_ref().is_some_and(|running| running.number == number) {
+                *place = None;
+            }
+        }
     }
 
     fn finished(&mut self, trial: &Trial, settings: &Settings) {
@@ -285,7 +313,7 @@ impl StatusFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Failure, Measurement, Parameter, Progress};
+    use crate::model::{Failure, Measurement, Parameter, Progress, Slot};
 
     fn space() -> Space {
         Space::new([Parameter::range("x", 1, 9, 1)]).unwrap()
@@ -299,7 +327,7 @@ mod tests {
             None => Outcome::Crashed(Failure::new("why")),
         };
         let config = space().config(u128::from(number)).unwrap();
-        Trial { ended_at: None, number, purpose, config, outcome, elapsed: Duration::from_secs(2) }
+        Trial { ended_at: None, slot: None, number, purpose, config, outcome, elapsed: Duration::from_secs(2) }
     }
 
     #[test]
@@ -310,7 +338,7 @@ mod tests {
         let settings = space().settings(&trial(3, Purpose::Search, None).config);
         let reason = Some("why not");
         let purpose = Purpose::Search;
-        watched.hear(&Event::Started { number: 3, purpose, settings: &settings, searched: 2, reason });
+        watched.hear(&Event::Started { number: 3, purpose, settings: &settings, searched: 2, reason, slot: None });
         let throughput = Some(Estimate::interval(150.0, 140.0, 160.0));
         let progress = Progress { steps: 7, throughput, unit: "samples/s".to_owned(), ..Progress::default() };
         watched.hear(&Event::Progress { number: 3, progress: &progress });
@@ -335,6 +363,24 @@ mod tests {
         assert_eq!((read.probe, read.confirmations), (None, Some((0, 6))));
         assert_eq!(read.ended, Some(Ended::Stopped(StopReason::ProbesSpent)));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn each_slot_has_its_own_probe() {
+        let mut watched = Watched::new("spec.toml", &space(), &Objective::default(), Budget::default(), &[]);
+        let settings = space().settings(&trial(1, Purpose::Search, None).config);
+        for (number, slot) in [(4, 2), (5, 1)] {
+            let (purpose, slot) = (Purpose::Search, Slot::numbered(slot));
+            let (settings, slot) = (&settings, Some(&slot));
+            watched.hear(&Event::Started { number, purpose, settings, searched: 0, reason: None, slot });
+        }
+        watched.hear(&Event::Progress { number: 4, progress: &Progress { steps: 9, ..Progress::default() } });
+        let steps = |watched: &mut Watched| -> Vec<Option<(u32, u64)>> {
+            watched.status().slots.iter().map(|slot| slot.as_ref().map(|probe| (probe.number, probe.steps))).collect()
+        };
+        assert_eq!(steps(&mut watched), [Some((5, 0)), Some((4, 9))]);
+        watched.hear(&Event::PutBack { number: 5, reason: "heat" });
+        assert_eq!(steps(&mut watched), [None, Some((4, 9))]);
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub struct Study {
     pub elapsed: Duration,
     /// How far runs of a config were expected to be apart before any was repeated.
     pub noise_prior: NoisePrior,
+    /// What was found about measuring side by side, in one line; absent where the search had one slot.
+    pub side_by_side: Option<String>,
 }
 
 /// A feasible config with the results of all its trials.

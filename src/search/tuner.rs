@@ -1,13 +1,17 @@
 //! The parts and the start of a search; the modules below have the loop and its steps.
 
+mod calibration;
 mod checks;
 mod confirm;
 mod gain;
+mod health;
 mod in_turn;
+mod probing;
 mod reference;
 mod retries;
 mod search;
 mod seen;
+mod slots;
 mod stated;
 
 use std::collections::BTreeMap;
@@ -16,12 +20,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use gain::SmallGains;
-use search::Search;
+use health::Health;
+use search::{OnEvent, Search};
+use slots::{InSlot, Shared, Slots};
 
 use crate::diagnosis::Around;
-use crate::model::{Config, Event, History, LocateError, Objective, Precision, Settings, Space};
+use crate::model::{Config, Event, History, LocateError, Objective, Precision, Settings, Slot, Space};
 use crate::probe::{InProcess, Limits, ProbeError, Prober, TrainingStep};
-use crate::search::budget::{Budget, Round, StopReason};
+use crate::search::budget::{Budget, Round};
 use crate::search::journal::{Journal, JournalError, Recovered};
 use crate::search::noise::NoisePrior;
 use crate::search::numerics::FullPrecision;
@@ -89,7 +95,7 @@ pub enum TuneError {
 /// ```
 pub struct Tuner<'p> {
     space: Space,
-    prober: Box<dyn Prober + 'p>,
+    probers: Probers<'p>,
     objective: Objective,
     budget: Budget,
     limits: Limits,
@@ -107,6 +113,11 @@ pub struct Tuner<'p> {
     stop: Arc<AtomicBool>,
 }
 
+enum Probers<'p> {
+    One(Box<dyn Prober + 'p>),
+    Many(Vec<InSlot<'p>>),
+}
+
 impl<'p> Tuner<'p> {
     /// Searches the space for the config that trains fastest; everything else has a default.
     pub fn new(space: Space, step: impl TrainingStep + 'p) -> Self {
@@ -115,10 +126,58 @@ impl<'p> Tuner<'p> {
 
     /// Searches with a given prober instead of one that runs a step in this process.
     pub fn with_prober(space: Space, prober: impl Prober + 'p) -> Self {
+        Self::with(space, Probers::One(Box::new(prober)))
+    }
+
+    /// Searches with several steps side by side, one for each slot, which `step` makes when it is given the slot's number,
+    /// counted from 1. Each runs in a thread of its own.
+    ///
+    /// The first config is measured alone, then in all slots at once; where it notices that, the search goes on in the first
+    /// slot. So are the leaders confirmed.
+    ///
+    /// ```
+    /// use gputune::probe::{Step, StepError};
+    /// use gputune::model::space::{Parameter, Settings, Space};
+    /// use gputune::search::tuner::Tuner;
+    ///
+    /// let space = Space::new([Parameter::values("batch_size", [8, 16, 32])])?;
+    /// let step_on = |_gpu: u32| |settings: &Settings| -> Result<Step, StepError> {
+    ///     let batch_size = settings.integer("batch_size").unwrap_or(8).unsigned_abs();
+    ///     std::thread::sleep(std::time::Duration::from_millis(2)); // train on one batch there
+    ///     Ok(Step::new(batch_size))
+    /// };
+    /// let study = Tuner::slots(space, 2, step_on)
+    ///     .measure_time(std::time::Duration::from_millis(100))
+    ///     .run(|_event| ())?;
+    /// let best = study.best().ok_or("nothing fits")?;
+    /// assert_eq!(study.settings(&best.winner.config).line(), "batch_size=32");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn slots<T: TrainingStep + Send + 'p>(space: Space, count: u32, step: impl Fn(u32) -> T) -> Self {
+        let prober = |number| (Slot::numbered(number), InProcess(step(number)));
+        Self::with_slots(space, None, (1..=count.max(1)).map(prober))
+    }
+
+    /// Searches with several probers side by side, each for a slot of its own; see [`slots`](Self::slots).
+    ///
+    /// Where training will have the whole machine, `whole` probes that: the first config, with which the slots are compared, all
+    /// probes if they do worse, and the confirmations. Where it is absent, a slot is what training will have.
+    pub fn with_slots<T: Prober + Send + 'p>(
+        space: Space,
+        whole: Option<T>,
+        slots: impl IntoIterator<Item = (Slot, T)>,
+    ) -> Self {
+        let whole = whole.map(|prober| (None, prober));
+        let all = whole.into_iter().chain(slots.into_iter().map(|(slot, prober)| (Some(slot), prober)));
+        let probers: Vec<InSlot<'p>> = all.map(|(slot, prober)| -> InSlot<'p> { (slot, Box::new(prober)) }).collect();
+        Self::with(space, Probers::Many(probers))
+    }
+
+    fn with(space: Space, probers: Probers<'p>) -> Self {
         let auto = &strategy::STRATEGIES[0];
         Self {
             space,
-            prober: Box::new(prober),
+            probers,
             objective: Objective::default(),
             budget: Budget::default(),
             limits: Limits::default(),
@@ -297,7 +356,18 @@ impl<'p> Tuner<'p> {
     /// # Errors
     /// Probing is impossible, trials cannot be kept, every config fails in the same way, there is no config, or an earlier
     /// study says nothing about the search.
-    pub fn run(self, mut on_event: impl FnMut(Event<'_>)) -> Result<Study, TuneError> {
+    pub fn run(mut self, mut on_event: impl FnMut(Event<'_>)) -> Result<Study, TuneError> {
+        let stop = Arc::clone(&self.stop);
+        match std::mem::replace(&mut self.probers, Probers::Many(Vec::new())) {
+            Probers::One(prober) => self.run_in(Slots::one(prober, &stop), &mut on_event),
+            Probers::Many(probers) => {
+                let shared = Shared::new(probers);
+                std::thread::scope(|scope| self.run_in(Slots::many(&shared, scope, &stop), &mut on_event))
+            }
+        }
+    }
+
+    fn run_in(self, slots: Slots<'_, '_>, on_event: OnEvent<'_>) -> Result<Study, TuneError> {
         let begin = Instant::now();
         if self.baseline.is_none() && self.space.first().is_none() && self.space.is_empty() {
             return Err(TuneError::EmptySpace);
@@ -328,7 +398,12 @@ impl<'p> Tuner<'p> {
             warm_start: &warm_start,
             around: &self.around,
             full_precision: self.full_precision.with_space(&self.space),
-            prober: self.prober,
+            begun: (0..slots.count()).map(|_| None).collect(),
+            health: Health::of(slots.count()),
+            elsewhere: Vec::new(),
+            is_calibrated: slots.count() == 1,
+            side_by_side: None,
+            slots,
             journal: self.journal,
             stop: &self.stop,
             begin,
@@ -337,21 +412,20 @@ impl<'p> Tuner<'p> {
             can_take_turns: true,
             confirmation: Round::Usual,
             put_back: retries::PutBack::default(),
+            first_number: history.trials().iter().map(|trial| trial.number).fold(last_number, u32::max) + 1,
             last_number,
             gains: SmallGains::after(&history, &expected_gains, &self.objective, self.budget.least_gain),
             noise_prior: self.noise_prior,
             history,
         };
         if let Some(baseline) = self.baseline.as_ref().filter(|_| self.checks_stated_baseline && search.is_new()) {
-            search.check_stated(baseline, &mut on_event)?;
+            search.check_stated(baseline, on_event)?;
         }
         let mut strategy = self.strategy;
-        let stopped = search.search(strategy.as_mut(), self.baseline.as_ref(), self.seed, &mut on_event)?;
-        let stopped = match stopped {
-            StopReason::Interrupted => stopped,
-            _ => search.confirm(self.baseline.as_ref(), &mut on_event)?.unwrap_or(stopped),
-        };
-        let (elapsed, history) = (search.elapsed(), search.history);
+        let stopped = search.run(strategy.as_mut(), self.baseline.as_ref(), self.seed, on_event)?;
+        let (elapsed, side_by_side) = (search.elapsed(), search.side_by_side.take());
+        let history = std::mem::take(&mut search.history);
+        drop(search);
         let objective = self.objective.clone().relative_to_first(&history, self.baseline.as_ref());
         Ok(Study {
             space: self.space,
@@ -361,6 +435,7 @@ impl<'p> Tuner<'p> {
             stopped,
             elapsed,
             noise_prior: self.noise_prior,
+            side_by_side,
         })
     }
 }

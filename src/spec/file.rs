@@ -125,6 +125,9 @@ pub(super) struct SpecFile {
     /// How to search, and for how long.
     #[serde(default)]
     pub(super) search: SearchTable,
+    /// What of the machine a probe has.
+    #[serde(default)]
+    pub(super) machine: MachineTable,
 }
 
 /// The training step: what is run, and how its throughput is read.
@@ -420,6 +423,21 @@ pub(super) struct SearchTable {
     /// Earlier searches, on another device or with another model, to learn from: their folders or journals, relative to
     /// this file. Default: none.
     pub(super) warm_start: Option<Vec<Located<PathBuf>>>,
+}
+
+/// What of the machine a probe has.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a table such as { slots = 2 }")]
+pub(super) struct MachineTable {
+    /// How many probes may run side by side, each in its own part of the machine; or `"auto"`: as many as
+    /// `gpus_per_slot` and `cores_per_slot` leave room for, else one with the whole machine. Default: auto.
+    pub(super) slots: Option<Located<Value>>,
+    /// GPUs of each slot: as many as the training will have. Default: an equal share.
+    pub(super) gpus_per_slot: Option<Located<u32>>,
+    /// Physical cores of each slot: as many as the training will have. Default: an equal share.
+    pub(super) cores_per_slot: Option<Located<u32>>,
+    /// A part of the name of the GPUs to search on, such as `"H100"`, where there are several models. Default: all.
+    pub(super) only: Option<String>,
 }
 
 /// A file in `search-spaces/`, or one of the user's own.

@@ -11,6 +11,7 @@ mod file;
 mod goals;
 mod hardware;
 mod keys;
+mod machine;
 mod objective;
 mod parameter;
 mod pattern;
@@ -34,7 +35,7 @@ pub use hardware::LeftOut;
 pub use shipped::SHIPPED_SPACES;
 pub use step::StepSpec;
 
-use crate::machine::{Device, Hardware, NoGpu, VISIBLE_GPUS, nvml::Visible};
+use crate::machine::{Device, Hardware, NoGpu, Shares, VISIBLE_GPUS, nvml::Visible};
 use crate::model::{Headroom, Objective, Settings, Space, Value, quantity};
 use crate::probe::{
     Limits, Template,
@@ -70,6 +71,8 @@ pub struct Spec {
     pub objective: Objective,
     /// The limits on the cost of the search.
     pub budget: Budget,
+    /// What of the machine a probe has.
+    pub machine: Shares,
     /// The name of the strategy, one of [`STRATEGIES`].
     pub strategy: &'static str,
     /// The seed of all random choices.
@@ -125,6 +128,7 @@ impl Spec {
             text: source.text.clone(),
             limits: limits(&source, &file.limits)?,
             budget: budget(&source, &file.search)?,
+            machine: machine::build(&source, &file.machine, &file.step.value)?,
             space,
             step,
             baseline,

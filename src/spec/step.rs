@@ -55,6 +55,7 @@ impl StepSpec {
             is_gpu: device.is_gpu,
             writes: self.writes,
             start: self.start,
+            slot: None,
         }
     }
 

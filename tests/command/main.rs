@@ -27,6 +27,7 @@ mod replay;
 mod report;
 mod search;
 mod sharing;
+mod slots;
 mod spec;
 mod warm_start;
 mod writes;

@@ -263,6 +263,7 @@ fn noisy(throughput: f64, percent: f64, joules: f64) -> Outcome {
 fn history(trials: &[(Purpose, i64, Outcome)]) -> History {
     let trial = |(number, (purpose, level, outcome)): (u32, &(Purpose, i64, Outcome))| Trial {
         ended_at: None,
+        slot: None,
         number,
         purpose: *purpose,
         config: x(*level),
@@ -281,6 +282,7 @@ fn study(objective: Objective, trials: &[(Purpose, i64, Outcome)]) -> Study {
         stopped: StopReason::SpaceExhausted,
         elapsed: Duration::from_secs(10),
         noise_prior: gputune::search::NoisePrior::RATE,
+        side_by_side: None,
     }
 }
 

@@ -21,7 +21,7 @@ fn measured(value: f64) -> Outcome {
 }
 
 fn trial(config: Config, outcome: Outcome) -> Trial {
-    Trial { ended_at: None, number: 1, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO }
+    Trial { ended_at: None, slot: None, number: 1, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO }
 }
 
 fn settings(pairs: &[(&str, Value)]) -> Settings {

@@ -11,6 +11,7 @@ mod metrics;
 mod resume;
 mod screens;
 mod search_spaces;
+mod slots;
 mod space;
 mod strategies;
 mod study;

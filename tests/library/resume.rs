@@ -60,6 +60,7 @@ fn write_journal(path: &Path, space: &Space, expected_gain: Option<f64>) {
             why: None,
             expected_gain,
             ended_at: None,
+            slot: None,
             elapsed_s: 0.1,
             outcome,
         };

@@ -32,6 +32,7 @@ fn study(space: Space, outcomes: Vec<(Purpose, Outcome)>) -> Study {
     let config = |at: usize| space.config(at as u128).unwrap();
     let trials = outcomes.into_iter().enumerate().map(|(at, (purpose, outcome))| Trial {
         ended_at: None,
+        slot: None,
         number: at as u32 + 1,
         purpose,
         config: config(at),
@@ -45,6 +46,7 @@ fn study(space: Space, outcomes: Vec<(Purpose, Outcome)>) -> Study {
         stopped: StopReason::ProbesSpent,
         elapsed: Duration::from_secs(130),
         noise_prior: gputune::search::NoisePrior::RATE,
+        side_by_side: None,
         space,
     }
 }

@@ -167,7 +167,7 @@ fn run_to_the_end(
         assert_pending_is_left_alone(entry, &view, &proposal.config);
         let (purpose, config) = (purpose(&proposal), proposal.config);
         let outcome = answer(space, &config);
-        history.push(Trial { ended_at: None, number, purpose, config, outcome, elapsed: Duration::ZERO });
+        history.push(Trial { ended_at: None, slot: None, number, purpose, config, outcome, elapsed: Duration::ZERO });
     }
     history
 }
@@ -258,7 +258,15 @@ fn five_configs_of_a_million_are_all_found() {
             assert_sound(entry, &view, &proposal);
             let (purpose, config) = (purpose(&proposal), proposal.config);
             let outcome = always_well(&space, &config);
-            history.push(Trial { ended_at: None, number, purpose, config, outcome, elapsed: Duration::ZERO });
+            history.push(Trial {
+                ended_at: None,
+                slot: None,
+                number,
+                purpose,
+                config,
+                outcome,
+                elapsed: Duration::ZERO,
+            });
         }
         assert_eq!(Walk::new(&space).filter(|config| history.is_settled(config)).count(), 5, "{}", entry.name);
     }
@@ -305,7 +313,7 @@ fn search_a_little(entry: &Entry, space: &Space, probes: u32) {
         assert_sound(entry, &view, &proposal);
         let (purpose, config) = (purpose(&proposal), proposal.config);
         let outcome = always_well(space, &config);
-        history.push(Trial { ended_at: None, number, purpose, config, outcome, elapsed: Duration::ZERO });
+        history.push(Trial { ended_at: None, slot: None, number, purpose, config, outcome, elapsed: Duration::ZERO });
     }
 }
 
@@ -331,6 +339,7 @@ fn descent_starts_at_the_baseline_and_changes_one_parameter_at_a_time() {
     assert_eq!(propose(descent, &view), Some(baseline.clone()));
     let trial = Trial {
         ended_at: None,
+        slot: None,
         number: 1,
         purpose: Purpose::Baseline,
         config: baseline.clone(),
@@ -378,6 +387,7 @@ fn probes_to_the_best(name: &str, seed: u64) -> usize {
         }
         history.push(Trial {
             ended_at: None,
+            slot: None,
             number,
             purpose: Purpose::Search,
             config,
@@ -449,7 +459,7 @@ fn the_largest_number_there_is_makes_no_gain_that_is_none() {
     let objective = Objective::new("throughput", Direction::Minimize);
     let trial = |number: u32, config: &Config, value: f64| {
         let (config, outcome) = (config.clone(), measured(value));
-        Trial { ended_at: None, number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO }
+        Trial { ended_at: None, slot: None, number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO }
     };
     let configs: Vec<Config> = Walk::new(&space).step_by(300_000).take(3).collect();
     for scores in [[f64::MAX, 0.0], [0.0, f64::MAX], [f64::MAX, 1.0]] {
@@ -500,6 +510,7 @@ fn what_the_device_reached_in_each_precision_decides_which_is_tried_first() {
     let mut history = History::default();
     history.push(Trial {
         ended_at: None,
+        slot: None,
         number: 1,
         purpose: Purpose::Baseline,
         outcome: measured(100.0),

@@ -57,6 +57,7 @@ fn study(objective: Objective, trials: &[(Purpose, (i64, i64), Outcome)]) -> Stu
             .zip(trials)
             .map(|(number, (purpose, (batch, workers), outcome))| Trial {
                 ended_at: None,
+                slot: None,
                 number,
                 purpose: *purpose,
                 config: config(*batch, *workers),
@@ -68,6 +69,7 @@ fn study(objective: Objective, trials: &[(Purpose, (i64, i64), Outcome)]) -> Stu
         stopped: StopReason::SpaceExhausted,
         elapsed: Duration::from_secs(10),
         noise_prior: gputune::search::NoisePrior::RATE,
+        side_by_side: None,
     }
 }
 
@@ -282,6 +284,7 @@ fn of_equally_large_configs_the_one_with_fewer_changes_is_named() {
     let at = |a: i64, b: i64| space().locate(&[("a", a), ("b", b)].into_iter().collect()).unwrap();
     let trial = |number, config, value| Trial {
         ended_at: None,
+        slot: None,
         number,
         purpose: Search,
         config,

@@ -160,6 +160,19 @@ fn beside_others(word: &str, rest: &str, socket: &mut UnixStream) -> Result {
             let (samples, pause) = rest.split_once(':').ok_or("obeying:SAMPLES:MICROSECONDS")?;
             obey(socket, samples.parse()?, Duration::from_micros(pause.parse()?))
         }
+        // burning-by:THREADS:SAMPLES:MICROSECONDS of processor time of each thread in each step
+        "burning-by" => {
+            let numbers: Vec<u64> = rest.split(':').filter_map(|number| number.parse().ok()).collect();
+            let [threads, samples, micros] = numbers[..] else {
+                return Err("burning-by:THREADS:SAMPLES:MICROS".into());
+            };
+            loop {
+                std::thread::scope(|scope| {
+                    (0..threads).for_each(|_| drop(scope.spawn(|| burn(Duration::from_micros(micros)))));
+                });
+                step(socket, samples)?;
+            }
+        }
         // alone:PATH, or device memory runs out
         "alone" => alone(socket, rest),
         // ticking:PATH, in another process, which writes a byte each ten milliseconds

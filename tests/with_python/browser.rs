@@ -50,6 +50,7 @@ fn grow(folder: &Path, trials: u32) {
             expected_gain: None,
             elapsed_s: 2.0,
             ended_at: None,
+            slot: None,
             outcome,
         };
         writeln!(file, "{}", serde_json::to_string(&line).unwrap()).unwrap();

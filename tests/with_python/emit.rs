@@ -50,6 +50,7 @@ fn write_spec(folder: &Path, spec: &Spec, winner: &Settings, is_gpu: bool) {
         let (config, elapsed) = (space.locate(settings).unwrap(), Duration::from_secs(12));
         let trial = Trial {
             ended_at: None,
+            slot: None,
             number,
             purpose,
             config,

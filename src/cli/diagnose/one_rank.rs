@@ -26,6 +26,7 @@ pub(super) fn of(step: &CommandStep) -> Option<CommandStep> {
         is_gpu: step.is_gpu,
         writes: step.writes,
         start: step.start,
+        slot: None,
     })
 }
 

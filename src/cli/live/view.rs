@@ -116,7 +116,27 @@ impl Block {
     }
 
     /// Adds the running probe: what, how far, how fast, why, and the devices' readings.
-    fn probe(mut self, status: &Status, since: Duration) -> Self {
+    fn probe(self, status: &Status, since: Duration) -> Self {
+        if status.slots.is_empty() { self.one_probe(status, since) } else { self.slots(status, since) }
+    }
+
+    /// Adds a line for each slot: what, and how fast.
+    fn slots(mut self, status: &Status, since: Duration) -> Self {
+        for (at, slot) in status.slots.iter().enumerate() {
+            let label = format!("slot {}", at + 1);
+            let Some(probe) = slot else {
+                self.push(&label, Tone::Faint, "free");
+                continue;
+            };
+            let speed = speed(probe, probe.elapsed_s + since.as_secs_f64(), status);
+            let room = self.room().saturating_sub(speed.chars().count() + 9);
+            let config = shortened(&config(probe, status, room), room);
+            self.push(&label, Tone::Plain, &format!("#{} {config}  {speed}", probe.number));
+        }
+        self
+    }
+
+    fn one_probe(mut self, status: &Status, since: Duration) -> Self {
         let Some(probe) = &status.probe else {
             let what = match &status.ended {
                 Some(Ended::Stopped(reason)) => format!("ended: {reason}"),
@@ -345,6 +365,7 @@ mod tests {
             searched: 7,
             probes: 24,
             confirmations: None,
+            slots: Vec::new(),
             probe: Some(Running {
                 number: 8,
                 purpose: Purpose::Search,
@@ -382,6 +403,17 @@ mod tests {
         insta::assert_snapshot!("view_40", at(40));
         insta::assert_snapshot!("view_80", at(80));
         insta::assert_snapshot!("view_120", at(120));
+    }
+
+    #[test]
+    fn a_line_for_each_slot() {
+        let mut status = status();
+        let probe = status.probe.take();
+        status.slots = vec![probe, None];
+        let screen = Screen { columns: 120, colours: false };
+        let text = Block::of(&status, Duration::ZERO, NOTE, screen).template();
+        insta::assert_snapshot!("view_slots", text);
+        assert!(text.lines().all(|line| measure_text_width(line) < 120));
     }
 
     #[test]

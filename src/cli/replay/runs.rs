@@ -105,7 +105,15 @@ impl Plan<'_> {
             let purpose = one_in.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in });
             record.expected_gain.push(gain);
             record.hear(&self.found, purpose, &outcome);
-            history.push(Trial { number, purpose, config, outcome, elapsed: Duration::ZERO, ended_at: None });
+            history.push(Trial {
+                number,
+                purpose,
+                config,
+                outcome,
+                elapsed: Duration::ZERO,
+                ended_at: None,
+                slot: None,
+            });
         }
         record.into_run(seed, None)
     }

@@ -29,9 +29,11 @@ pub struct ProcessorShares {
 }
 
 impl ProcessorTimes {
-    /// Reads them now; `None` where the kernel does not tell.
+    /// Reads them now, of the processors that the first of the processes may use, or else this one; `None` where the kernel does
+    /// not tell.
     pub fn read(pids: &[u32]) -> Option<Self> {
-        let status = fs::read_to_string("/proc/self/status").ok()?;
+        let of_first = || fs::read_to_string(format!("/proc/{}/status", pids.first()?)).ok();
+        let status = of_first().or_else(|| fs::read_to_string("/proc/self/status").ok())?;
         let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
         let (busy, idle, stolen) = machine(&fs::read_to_string("/proc/stat").ok()?, &ranges(allowed))?;
         let own = pids.iter().map(|&pid| process_table::processor_ticks(pid, true).unwrap_or(0)).sum::<u64>();

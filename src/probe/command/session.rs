@@ -137,6 +137,7 @@ impl Session {
             to_remove: [scratch.path().to_owned()].into_iter().chain(store).collect(),
             layout: writes.as_ref().and_then(|writes| writes.layout.clone()),
             is_zygote: false,
+            processors: step.slot.as_ref().map(|slot| slot.cores.clone()).unwrap_or_default(),
         };
         let words = order.command.clone();
         // Before the step can make any files, and so that they can be removed even if gputune is killed from now on.
@@ -154,7 +155,8 @@ impl Session {
             begin,
             care: Care::default(),
             clock: ClockWatch::begin(),
-            host: HostWatch::new(supervised.pid(), zygote, job.limits.host_memory_headroom, shared),
+            host: HostWatch::new(supervised.pid(), zygote, job.limits.host_memory_headroom, shared)
+                .with_share(step.slot.as_ref().and_then(|slot| slot.memory_bytes)),
             supervised: Some(supervised),
             gpu: GpuWatch::none(),
             socket,

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use crate::model::Expression;
-use crate::probe::{Rate, Start, StepTemplate, WritesWish};
+use crate::machine::VISIBLE_GPUS;
+use crate::model::{Expression, Slot};
+use crate::probe::{Rate, Start, StepTemplate, Template, WritesWish};
 
 /// What a command prober runs and how it reads it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct CommandStep {
     /// The command, its environment and its files.
     pub template: StepTemplate,
@@ -30,4 +31,20 @@ pub struct CommandStep {
     pub writes: WritesWish,
     /// How probes are started.
     pub start: Start,
+    /// The part of the machine that probes have, where others have the rest at the same time.
+    pub slot: Option<Slot>,
+}
+
+impl CommandStep {
+    /// The same step in a part of the machine: bound to its processors, with its GPUs only.
+    #[must_use]
+    pub fn in_slot(mut self, slot: Slot) -> Self {
+        if !slot.gpus.is_empty() {
+            let variables = &mut self.template.env;
+            variables.retain(|(name, _)| name != VISIBLE_GPUS);
+            variables.push((VISIBLE_GPUS.to_owned(), Template::parse(&slot.gpus.join(","))));
+        }
+        self.slot = Some(slot);
+        self
+    }
 }

@@ -107,11 +107,11 @@ pub(in super::super) fn remember_shared(supervisor: u32, watch: &mut SharedWatch
     own.extend(charges);
 }
 
-/// Ends the processes that a killed supervisor left to this process. Those of `living` supervisors are spared.
-pub(super) fn end_orphans(living: &BTreeSet<u32>) {
+/// Ends the processes that a killed supervisor left to this process, as often as some are found.
+pub(super) fn end_orphans(find: impl Fn() -> Vec<u32>) {
     let mut ended: BTreeSet<u32> = BTreeSet::new();
     for _ in 0..ROUNDS {
-        let orphans = orphans(living);
+        let orphans = find();
         for pid in orphans.iter().filter_map(|&pid| pid_of(pid).ok()) {
             let _ = kill_process(pid, Signal::KILL);
         }

@@ -56,6 +56,8 @@ impl Supervised {
         wrap: fn(Option<Report>) -> M,
     ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
+        // Nobody may take it for an orphan before it is noted.
+        let mut living = living();
         let process = Command::new(executable)
             .arg0("gputune: supervisor")
             .arg(SUPERVISE)
@@ -64,6 +66,8 @@ impl Supervised {
             .stdout(output.try_clone_to_owned()?)
             .stderr(output.try_clone_to_owned()?)
             .spawn()?;
+        living.insert(process.id());
+        drop(living);
         Self::begin(ours, pid_of(process.id())?, Process::Own(process), order, reports, wrap)
     }
 
@@ -89,11 +93,7 @@ impl Supervised {
         const PATIENCE: Duration = Duration::from_secs(10);
         // A stopped supervisor must not block this process.
         link.set_write_timeout(Some(PATIENCE))?;
-        let is_own = matches!(process, Process::Own(_));
         let mut supervised = Self { link, pid, process, is_clean: Arc::default(), reader: None };
-        if is_own {
-            living().insert(supervised.pid());
-        }
         supervised.send(order)?;
         let is_clean = Arc::clone(&supervised.is_clean);
         let link = supervised.link.try_clone()?;
@@ -125,7 +125,7 @@ impl Supervised {
     pub(in super::super) fn end_without_it(&mut self) -> Vec<u32> {
         kill_tree(self.pid());
         self.clear();
-        if self.leaves_orphans() { orphans(&self.others()) } else { Vec::new() }
+        if self.leaves_orphans() { self.orphans() } else { Vec::new() }
     }
 
     /// Waits for the supervisor to end, which it does as soon as all its processes have. If it does not, ends it with
@@ -176,15 +176,15 @@ impl Supervised {
             cgroup::end(&path);
         }
         if self.leaves_orphans() {
-            end_orphans(&self.others());
+            end_orphans(|| self.orphans());
         }
     }
 
-    /// The other supervisors that this process has started.
-    fn others(&self) -> BTreeSet<u32> {
-        let mut living = living().clone();
-        living.remove(&self.pid());
-        living
+    /// What no other supervisor of this process has charge of. No supervisor is started meanwhile.
+    fn orphans(&self) -> Vec<u32> {
+        let living = living();
+        let others = living.iter().copied().filter(|&pid| pid != self.pid()).collect();
+        orphans(&others)
     }
 
     /// Whether what it left is this process's. What the supervisor of a forked process left goes to that of the zygote.

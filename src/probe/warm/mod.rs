@@ -139,8 +139,15 @@ impl Warm {
             None => {
                 let grace = job.limits.grace_time;
                 let began = Instant::now();
-                let setup =
-                    Setup { supervisor: &step.supervisor, imports: &known.imports, protection, folder, cwd, grace };
+                let setup = Setup {
+                    supervisor: &step.supervisor,
+                    imports: &known.imports,
+                    protection,
+                    folder,
+                    cwd,
+                    grace,
+                    processors: step.slot.as_ref().map_or(&[], |slot| &slot.cores),
+                };
                 let started = Zygote::start(&setup, env, watch);
                 self.spent.importing_s += began.elapsed().as_secs_f64();
                 match started {

@@ -83,6 +83,8 @@ pub(super) struct Setup<'s> {
     pub(super) folder: &'s Path,
     pub(super) cwd: &'s Path,
     pub(super) grace: Duration,
+    /// The processors of the slot, if it has one.
+    pub(super) processors: &'s [u32],
 }
 
 impl Zygote {
@@ -125,6 +127,7 @@ impl Zygote {
             to_remove: [scratch.path().to_owned()].into_iter().chain(layer).collect(),
             layout,
             is_zygote: true,
+            processors: setup.processors.to_vec(),
         };
         let log = log_file(setup.folder).map_err(told)?;
         let (sender, reports) = sync_channel(16);

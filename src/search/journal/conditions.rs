@@ -21,6 +21,9 @@ pub struct Conditions {
     pub limits: serde_json::Value,
     /// The version of the measuring method.
     pub measuring: u32,
+    /// What of the machine a probe had, where others had the rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slot: Option<String>,
 }
 
 /// An interpreter.
@@ -59,6 +62,10 @@ impl Conditions {
         }
         found.extend(self.code_differences(now));
         json_differences("limits", &self.limits, &now.limits, &mut found);
+        if self.slot != now.slot {
+            let shown = |of: &Option<String>| of.clone().unwrap_or_else(|| "the whole machine".to_owned());
+            found.push(format!("a probe had {} and is to have {}", shown(&self.slot), shown(&now.slot)));
+        }
         if self.measuring != now.measuring {
             let (then, now) = (self.measuring, now.measuring);
             found.push(format!("gputune measured in another way (version {then}, now {now})"));
@@ -102,6 +109,7 @@ mod tests {
             code: [("train.py".to_owned(), "a".to_owned()), ("model.py".to_owned(), "b".to_owned())].into(),
             limits: serde_json::json!({ "probe_time_s": 60.0 }),
             measuring: 2,
+            slot: None,
         }
     }
 

@@ -122,6 +122,7 @@ mod tests {
     fn trial(number: u32) -> Trial {
         Trial {
             ended_at: None,
+            slot: None,
             number,
             purpose: Purpose::Search,
             config: space().config(number.into()).unwrap(),

@@ -160,6 +160,7 @@ mod tests {
             lengths.push(proposal.one_in.map_or(1, NonZeroU32::get));
             whole.extend(proposal.one_in.is_none().then_some(level));
             history.push(Trial {
+                slot: None,
                 number,
                 purpose: proposal.one_in.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in }),
                 config: proposal.config,

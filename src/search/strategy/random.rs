@@ -117,6 +117,7 @@ mod tests {
             let measured = Measurement { throughput: Some(Estimate::point(score)), ..Measurement::default() };
             trials.push(Trial {
                 ended_at: None,
+                slot: None,
                 number: u32::try_from(trials.len()).unwrap() + 1,
                 purpose: Purpose::Search,
                 config: proposal.config.clone(),

@@ -92,6 +92,7 @@ mod tests {
                 .zip(&failed)
                 .map(|(number, &(config, memory))| Trial {
                     ended_at: None,
+                    slot: None,
                     number,
                     purpose: Purpose::Search,
                     config: config.clone(),

@@ -90,6 +90,7 @@ mod tests {
     fn known(rates: &[f64], half: f64) -> (Space, Known) {
         let space = Space::new([Parameter::range("x", 0, 99, 1)]).unwrap();
         let trial = |(number, &rate): (u32, &f64)| Trial {
+            slot: None,
             number,
             purpose: Purpose::Search,
             config: space.config(number.into()).unwrap(),

@@ -60,6 +60,7 @@ mod tests {
             outcome: Outcome::Interrupted,
             elapsed: Duration::from_secs(2),
             ended_at: Some(ended_at),
+            slot: None,
         };
         let history: History = (1..).zip(levels).map(trial).collect();
         let rounds = of(&history);

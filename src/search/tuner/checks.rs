@@ -2,6 +2,7 @@
 
 use super::TuneError;
 use super::search::{OnEvent, Search};
+use super::slots::Order;
 use crate::model::{
     Event, Failure, Measurement, MemoryRole, Numerics, Outcome, Parameter, Purpose, Settings, Trial, arrival,
 };
@@ -11,32 +12,56 @@ use crate::search::numerics;
 use crate::search::strategy::View;
 use crate::search::study::WIDEST_TIE as TIE;
 
+/// What came of checking a probe.
+pub(super) enum Checked {
+    Done(Outcome),
+    /// It has to be compared with the losses of these settings, which nobody knows yet.
+    NeedsLosses(Measurement, Settings),
+}
+
 impl Search<'_, '_> {
     /// Returns the outcome, or the failure that a measured one turns out to be.
-    pub(super) fn checked(
-        &mut self,
-        outcome: Outcome,
-        job: &Job<'_>,
-        purpose: Purpose,
-        on_event: OnEvent<'_>,
-    ) -> Result<Outcome, TuneError> {
-        let Outcome::Measured(measurement) = outcome else { return Ok(outcome) };
+    pub(super) fn checked(&self, outcome: Outcome, job: &Job<'_>, purpose: Purpose) -> Checked {
+        let Outcome::Measured(measurement) = outcome else { return Checked::Done(outcome) };
         if let Some(mismatch) = arrival::mismatch(self.space, job.settings, &measurement) {
-            return Ok(Outcome::Rejected(Failure::new(mismatch.to_string())));
+            return Checked::Done(Outcome::Rejected(Failure::new(mismatch.to_string())));
         }
         if let Some(reason) = self.no_effect(&measurement, job) {
-            return Ok(Outcome::Rejected(Failure::new(reason)));
+            return Checked::Done(Outcome::Rejected(Failure::new(reason)));
         }
         match self.full_precision.of(job.settings, self.space) {
             // It is compared when it is confirmed, in a process of its own.
             Some(_) if measurement.is_live => {
                 let reason = "it was measured in a process that had trained before".to_owned();
                 let numerics = Numerics { not_compared: Some(reason), ..Numerics::default() };
-                Ok(Outcome::Measured(Measurement { numerics: Some(numerics), ..measurement }))
+                Checked::Done(Outcome::Measured(Measurement { numerics: Some(numerics), ..measurement }))
             }
-            Some(full) if self.could_win(&measurement, purpose) => self.compared(measurement, &full, job, on_event),
-            _ => Ok(Outcome::Measured(measurement)),
+            Some(full) if self.could_win(&measurement, purpose) => self.compared(measurement, full),
+            _ => Checked::Done(Outcome::Measured(measurement)),
         }
+    }
+
+    /// The same where nothing else runs: finds out the losses, too, if they are needed.
+    pub(super) fn checked_now(
+        &mut self,
+        outcome: Outcome,
+        job: &Job<'_>,
+        purpose: Purpose,
+        on_event: OnEvent<'_>,
+    ) -> Result<Outcome, TuneError> {
+        let checked = match self.checked(outcome, job, purpose) {
+            Checked::NeedsLosses(measurement, full) => {
+                on_event(Event::Comparing { number: job.number, settings: &full });
+                let reference = Job { settings: &full, effort: Effort::Losses, rival: None, ..*job };
+                let reference = self.slots.run(Order::of(&reference), on_event)?;
+                self.compared_with(measurement, reference)
+            }
+            done @ Checked::Done(_) => done,
+        };
+        Ok(match checked {
+            Checked::Done(outcome) => outcome,
+            Checked::NeedsLosses(measurement, _) => Outcome::Measured(measurement),
+        })
     }
 
     /// Whether the config would lead, or be tied with the leader; only then is a comparison worth its time. A config
@@ -68,29 +93,29 @@ impl Search<'_, '_> {
         view.best().is_none_or(|(_, best)| is_near(best))
     }
 
-    /// Returns the measurement with its losses and those in full precision, or `Diverged`.
-    fn compared(
-        &mut self,
-        mut measurement: Measurement,
-        full: &Settings,
-        job: &Job<'_>,
-        on_event: OnEvent<'_>,
-    ) -> Result<Outcome, TuneError> {
-        let numerics = match self.known_losses(full) {
+    /// Returns the measurement with its losses and those in full precision, or `Diverged`; or what is needed for that.
+    fn compared(&self, measurement: Measurement, full: Settings) -> Checked {
+        let numerics = match self.known_losses(&full) {
             _ if measurement.first_losses.is_empty() => {
                 Numerics { not_compared: Some("the step reports no loss".to_owned()), ..Numerics::default() }
             }
             Some(reference) => compare(&measurement.first_losses, reference),
-            None => {
-                on_event(Event::Comparing { number: job.number, settings: full });
-                let reference = Job { settings: full, effort: Effort::Losses, rival: None, ..*job };
-                match self.run_undisturbed(&reference, on_event)? {
-                    says_nothing @ (Outcome::Interrupted | Outcome::Disturbed(_)) => return Ok(says_nothing),
-                    Outcome::Measured(reference) => compare(&measurement.first_losses, reference.first_losses),
-                    other => Numerics { not_compared: Some(failed_in_full_precision(&other)), ..Numerics::default() },
-                }
-            }
+            None => return Checked::NeedsLosses(measurement, full),
         };
+        Checked::Done(self.judged(measurement, numerics))
+    }
+
+    /// The same with what came of a run in full precision.
+    pub(super) fn compared_with(&self, measurement: Measurement, reference: Outcome) -> Checked {
+        let numerics = match reference {
+            says_nothing @ (Outcome::Interrupted | Outcome::Disturbed(_)) => return Checked::Done(says_nothing),
+            Outcome::Measured(reference) => compare(&measurement.first_losses, reference.first_losses),
+            other => Numerics { not_compared: Some(failed_in_full_precision(&other)), ..Numerics::default() },
+        };
+        Checked::Done(self.judged(measurement, numerics))
+    }
+
+    fn judged(&self, mut measurement: Measurement, numerics: Numerics) -> Outcome {
         let drift = numerics.drift.unwrap_or(0.0);
         if drift > self.limits.loss_tolerance {
             let reason = if drift.is_finite() {
@@ -102,10 +127,10 @@ impl Search<'_, '_> {
             } else {
                 "a loss of the first steps is no finite number".to_owned()
             };
-            return Ok(Outcome::Diverged(Failure::new(reason)));
+            return Outcome::Diverged(Failure::new(reason));
         }
         measurement.numerics = Some(numerics);
-        Ok(Outcome::Measured(measurement))
+        Outcome::Measured(measurement)
     }
 
     /// Returns the losses of the same steps in full precision, if some trial has them.

@@ -108,6 +108,7 @@ mod tests {
             .take(trials)
             .map(|number| Trial {
                 ended_at: None,
+                slot: None,
                 number,
                 purpose: Purpose::Search,
                 config: space.config(number.into()).unwrap(),

@@ -60,11 +60,11 @@ impl Search<'_, '_> {
         let half_width = self.limits.precision();
         let duel = Duel { jobs: &jobs, half_width, rounds: rounds(configs.len()), time, ways: &[Way::InTurn] };
         let stop = self.stop;
-        let duelled = self.prober.duel(&duel, &mut |progress| {
+        let (duelled, remarks) = self.slots.duel(&duel, &mut |progress| {
             on_event(Event::Progress { number: first, progress: progress.probe });
             if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        for remark in self.prober.remarks() {
+        for remark in remarks {
             on_event(Event::Remark { text: &remark });
         }
         let Some(duelled) = duelled else {
@@ -91,13 +91,14 @@ impl Search<'_, '_> {
             if job.number != first {
                 self.started(job, &reason, on_event);
             }
-            let outcome = self.checked(outcome, job, Purpose::Confirm, on_event)?;
+            let outcome = self.checked_now(outcome, job, Purpose::Confirm, on_event)?;
             if matches!(outcome, Outcome::Interrupted | Outcome::Disturbed(_)) {
                 // The comparison of its losses was; the next round is measured one after the other, and has it again.
                 return Ok(if outcome == Outcome::Interrupted { Turns::Interrupted } else { Turns::Apart });
             }
             let (number, config, ended_at) = (job.number, job.config.clone(), journal::unix_time());
-            let trial = Trial { number, purpose: Purpose::Confirm, config, outcome, elapsed, ended_at };
+            let slot = self.slots.slot(0).cloned();
+            let trial = Trial { number, purpose: Purpose::Confirm, config, outcome, elapsed, ended_at, slot };
             self.record(trial, (Some(&reason), None), on_event)?;
         }
         Ok(Turns::Done)
@@ -110,6 +111,7 @@ impl Search<'_, '_> {
             settings: job.settings,
             searched: self.history.searched().count(),
             reason: Some(reason),
+            slot: self.slots.slot(0),
         });
     }
 

@@ -1,21 +1,22 @@
 //! The loop of a search: probes and records proposals until something ends the search.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::TuneError;
 use super::gain::{self, SmallGains};
-use super::reference;
+use super::health::Health;
+use super::probing::{Begun, Wanted};
 use super::retries::PutBack;
 use super::seen::{Open, Seen};
+use super::slots::Slots;
 use crate::diagnosis::{self, Around};
 use crate::model::{
-    Config, Count, Estimate, Event, Failure, History, Objective, Outcome, Precision, Purpose, Settings, Space, Trial,
-    arrival, front,
+    Config, Count, Estimate, Event, History, Objective, Outcome, Permutation, Precision, Purpose, Settings, Space,
+    Trial, arrival, front,
 };
-use crate::probe::{Effort, Job, Limits, Prober};
+use crate::probe::Limits;
 use crate::search::budget::{Budget, Round, StopReason};
 use crate::search::drift;
 use crate::search::journal::{self, Journal};
@@ -36,7 +37,16 @@ pub(super) struct Search<'s, 'p> {
     pub(super) warm_start: &'s [Earlier],
     pub(super) around: &'s Around,
     pub(super) full_precision: FullPrecision,
-    pub(super) prober: Box<dyn Prober + 'p>,
+    pub(super) slots: Slots<'s, 'p>,
+    /// What runs, by its slot.
+    pub(super) begun: Vec<Option<Begun>>,
+    pub(super) health: Health,
+    /// Configs to be tried in another slot than where they failed, before they are to blame.
+    pub(super) elsewhere: Vec<Wanted>,
+    /// Whether it is known that slots may measure side by side; so it is where there is only one.
+    pub(super) is_calibrated: bool,
+    /// What was found about measuring side by side, in one line.
+    pub(super) side_by_side: Option<String>,
     pub(super) journal: Option<Journal>,
     pub(super) stop: &'s AtomicBool,
     pub(super) begin: Instant,
@@ -44,6 +54,8 @@ pub(super) struct Search<'s, 'p> {
     pub(super) earlier: Duration,
     /// Configs that are tried again later.
     pub(super) put_back: PutBack,
+    /// The number of the first trial of this run of the search.
+    pub(super) first_number: u32,
     /// The number of the last trial in the journal, including those of earlier eras.
     pub(super) last_number: u32,
     /// What the strategy expects to gain.
@@ -57,6 +69,15 @@ pub(super) struct Search<'s, 'p> {
     /// How far runs are expected to be apart.
     pub(super) noise_prior: NoisePrior,
     pub(super) history: History,
+}
+
+/// What a free slot does.
+enum Next {
+    Probe(Wanted),
+    /// Nothing, until another one is over.
+    Wait,
+    /// The search is over, once what runs is.
+    End(StopReason),
 }
 
 impl Search<'_, '_> {
@@ -73,54 +94,121 @@ impl Search<'_, '_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    pub(super) fn search(
+    /// Searches, and confirms what leads.
+    pub(super) fn run(
         &mut self,
         strategy: &mut dyn Strategy,
         baseline: Option<&Config>,
         seed: u64,
         on_event: OnEvent<'_>,
     ) -> Result<StopReason, TuneError> {
+        let stopped = self.search(strategy, baseline, seed, on_event)?;
+        self.slots.leave_the_first();
+        match stopped {
+            StopReason::Interrupted => Ok(stopped),
+            _ => Ok(self.confirm(baseline, on_event)?.unwrap_or(stopped)),
+        }
+    }
+
+    fn search(
+        &mut self,
+        strategy: &mut dyn Strategy,
+        baseline: Option<&Config>,
+        seed: u64,
+        on_event: OnEvent<'_>,
+    ) -> Result<StopReason, TuneError> {
+        let mut end = None;
         loop {
-            self.check_same_failure()?;
-            if self.is_stopped() {
-                return Ok(StopReason::Interrupted);
-            }
-            let stop = self.budget.stop(&self.history, self.elapsed());
-            if let Some(baseline) = baseline.filter(|baseline| stop.is_none() && self.is_reference_due(baseline)) {
-                if !self.probe(baseline.clone().into(), Purpose::Reference, on_event)? {
-                    return Ok(StopReason::Interrupted);
+            while let Some(slot) = self.slot_for_next(seed).filter(|_| end.is_none()) {
+                if self.is_calibration_due() {
+                    end = self.calibrate(baseline, on_event)?;
+                    continue;
                 }
-                continue;
+                match self.next(slot, strategy, baseline, seed)? {
+                    Next::Probe(wanted) => self.begin(slot, wanted, on_event),
+                    Next::Wait => break,
+                    Next::End(reason) => end = Some(reason),
+                }
             }
-            let is_open = |config: &&Config| !self.history.is_settled(config) && !self.put_back.has(config);
-            let unknown = baseline.filter(is_open);
-            let due = if stop.is_none() { self.put_back.next(false) } else { None };
-            let next = if due.is_some() {
-                due
-            } else if let Some(baseline) = unknown {
-                Some((Proposal::from(baseline.clone()), Purpose::Baseline))
-            } else {
-                self.proposed(strategy, baseline, seed).map(|proposal| {
-                    let part = proposal.one_in.filter(|parts| parts.get() > 1);
-                    (proposal, part.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in }))
-                })
-            };
-            let next = next.or_else(|| self.put_back.next(true));
-            // If both are true, that nothing is left to try says more than that the budget is spent.
-            let (proposal, purpose) = match (next, stop) {
-                (None, _) if self.space.count() == Count::Unknown => return Ok(StopReason::NothingFound),
-                (None, _) => return Ok(StopReason::SpaceExhausted),
-                (Some(_), Some(reason)) => return Ok(reason),
-                (Some(next), None) => next,
-            };
-            self.gains.hear(proposal.gain, self.noise());
-            if let Some(reason) = self.gains.are_enough(&self.history) {
+            if let Some(reason) = end.filter(|_| self.slots.is_idle()) {
                 return Ok(reason);
             }
-            if !self.probe(proposal, purpose, on_event)? {
-                return Ok(StopReason::Interrupted);
+            if !self.finish_next(on_event)? {
+                end = Some(StopReason::Interrupted);
             }
         }
+    }
+
+    /// A free slot, drawn at random: no parameter's settings may go together with a slot. One that may be sick waits for what is
+    /// found out elsewhere.
+    fn slot_for_next(&self, seed: u64) -> Option<usize> {
+        let is_doubted = |slot: &usize| {
+            let begun = self.begun().filter_map(|begun| begun.failed_in);
+            self.elsewhere.iter().filter_map(|wanted| wanted.failed_in).chain(begun).any(|failed_in| failed_in == *slot)
+        };
+        let mut free = self.slots.free();
+        free.retain(|slot| self.slots.open() < 2 || !is_doubted(slot));
+        let draw = Permutation::new(free.len() as u128, seed ^ u64::from(self.next_number())).at(0)?;
+        free.get(usize::try_from(draw).ok()?).copied()
+    }
+
+    /// Decides what a free slot does.
+    fn next(
+        &mut self,
+        slot: usize,
+        strategy: &mut dyn Strategy,
+        baseline: Option<&Config>,
+        seed: u64,
+    ) -> Result<Next, TuneError> {
+        let is_idle = self.slots.is_idle();
+        // What is not known while others run may be known when they are over.
+        let end = |reason| if is_idle { Next::End(reason) } else { Next::Wait };
+        self.check_same_failure()?;
+        if self.is_stopped() {
+            return Ok(Next::End(StopReason::Interrupted));
+        }
+        if let Some(at) =
+            self.elsewhere.iter().position(|wanted| wanted.failed_in != Some(slot) || self.slots.open() < 2)
+        {
+            return Ok(Next::Probe(self.elsewhere.remove(at)));
+        }
+        let stop = self.budget.stop(&self.history, self.elapsed(), self.begun_searches());
+        // The first has the machine to itself: others are compared with it.
+        if !is_idle && !self.is_calibrated {
+            return Ok(Next::Wait);
+        }
+        if let Some(baseline) = baseline.filter(|baseline| stop.is_none() && self.is_reference_due(baseline)) {
+            return Ok(Next::Probe(Wanted::new(baseline.clone().into(), Purpose::Reference)));
+        }
+        let is_open = |config: &&Config| !self.history.is_settled(config) && !self.put_back.has(config);
+        let unknown = baseline.filter(is_open);
+        let due = if stop.is_none() { self.put_back.next(false) } else { None };
+        let next = if due.is_some() {
+            due
+        } else if let Some(baseline) = unknown {
+            if self.begun().any(|begun| begun.order.config == *baseline) {
+                return Ok(Next::Wait);
+            }
+            Some((Proposal::from(baseline.clone()), Purpose::Baseline))
+        } else {
+            self.proposed(strategy, baseline, seed).map(|proposal| {
+                let part = proposal.one_in.filter(|parts| parts.get() > 1);
+                (proposal, part.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in }))
+            })
+        };
+        let next = if is_idle { next.or_else(|| self.put_back.next(true)) } else { next };
+        // If both are true, that nothing is left to try says more than that the budget is spent.
+        let (proposal, purpose) = match (next, stop) {
+            (None, _) if self.space.count() == Count::Unknown => return Ok(end(StopReason::NothingFound)),
+            (None, _) => return Ok(end(StopReason::SpaceExhausted)),
+            (Some(_), Some(reason)) => return Ok(end(reason)),
+            (Some(next), None) => next,
+        };
+        self.gains.hear(proposal.gain, self.noise());
+        Ok(match self.gains.are_enough(&self.history) {
+            Some(reason) => Next::End(reason),
+            None => Next::Probe(Wanted::new(proposal, purpose)),
+        })
     }
 
     /// Returns how uncertain the best so far is, as a share.
@@ -137,9 +225,12 @@ impl Search<'_, '_> {
         let space = self.open.space(self.space);
         let history = drift::levelled(self.objective, &self.history, baseline, self.noise_prior);
         let seen = Seen::of(space, &history, baseline);
-        let pending = self.put_back.configs();
+        let under_way = self.begun().map(|begun| begun.order.config.clone());
+        let elsewhere = self.elsewhere.iter().map(|wanted| wanted.proposal.config.clone());
+        let pending: Vec<Config> = self.put_back.configs().into_iter().chain(under_way).chain(elsewhere).collect();
+        let running = u32::try_from(self.begun_searches()).unwrap_or(u32::MAX);
         let view = View::new(space, &objective, seen.history(&history), &pending, seen.start())
-            .with(self.budget.probes_left(&self.history), seed)
+            .with(self.budget.probes_left(&self.history).saturating_sub(running), seed)
             .with_precision_speeds(self.precision_speeds)
             .with_earlier(self.warm_start)
             .with_first(&first)
@@ -178,57 +269,6 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Runs one probe and records it; returns `false` if it was interrupted, which leaves no trial.
-    pub(super) fn probe(
-        &mut self,
-        proposal: Proposal,
-        purpose: Purpose,
-        on_event: OnEvent<'_>,
-    ) -> Result<bool, TuneError> {
-        let Proposal { config, reason, gain, one_in } = proposal;
-        let number = self.next_number();
-        let settings = self.set_by(&config);
-        let searched = self.history.searched().count();
-        on_event(Event::Started { number, purpose, settings: &settings, searched, reason: reason.as_deref() });
-        let begin = Instant::now();
-        let effort = match purpose {
-            Purpose::Baseline | Purpose::Search => Effort::Probe,
-            Purpose::Screen { one_in } => Effort::Screen { one_in },
-            Purpose::Reference => Effort::Screen { one_in: reference::PART },
-            Purpose::Confirm => Effort::Confirm,
-        };
-        let short = Limits { measure_time: self.limits.measure_time / 2, ..*self.limits };
-        let is_short = purpose == Purpose::Confirm && self.confirmation == Round::Short;
-        let job = Job {
-            number,
-            config: &config,
-            settings: &settings,
-            limits: if is_short { &short } else { self.limits },
-            effort,
-            rival: self.rival(purpose),
-            experiment: None,
-            is_confirmed_later: self.budget.confirmations > 0,
-        };
-        let outcome = self.run_undisturbed(&job, on_event)?;
-        let outcome = self.checked(outcome, &job, purpose, on_event)?;
-        if outcome == Outcome::Interrupted {
-            return Ok(false);
-        }
-        if let Outcome::Disturbed(failure) = outcome {
-            if self.budget.probes == 1 {
-                // There is no other config to continue with.
-                return Err(TuneError::Disturbed { reason: failure.reason });
-            }
-            on_event(Event::PutBack { number, reason: &failure.reason });
-            self.put_back.put(Proposal { config, reason, gain, one_in }, purpose, failure.reason)?;
-            return Ok(true);
-        }
-        let elapsed = begin.elapsed();
-        let trial = Trial { number, purpose, config, outcome, elapsed, ended_at: journal::unix_time() };
-        self.record(trial, (reason.as_deref(), gain), on_event)?;
-        Ok(true)
-    }
-
     /// Keeps a trial that was not disturbed.
     pub(super) fn record(
         &mut self,
@@ -260,7 +300,19 @@ impl Search<'_, '_> {
 
     /// The number of the next trial.
     pub(super) fn next_number(&self) -> u32 {
-        self.history.trials().last().map_or(self.last_number, |trial| trial.number) + 1
+        let finished = self.history.trials().iter().map(|trial| trial.number);
+        let begun = self.begun().map(|begun| begun.order.number);
+        finished.chain(begun).max().unwrap_or(0).max(self.last_number) + 1
+    }
+
+    /// What runs.
+    pub(super) fn begun(&self) -> impl Iterator<Item = &Begun> {
+        self.begun.iter().flatten()
+    }
+
+    /// How many of the probes that run look for something better.
+    fn begun_searches(&self) -> usize {
+        self.begun().filter(|begun| !begun.purpose.is_repeated()).count()
     }
 
     /// What a probe of a config sets.
@@ -285,53 +337,17 @@ impl Search<'_, '_> {
     }
 
     /// Returns the throughput that a probe of the search must come near, or may stop early: that of the best so far, if
-    /// throughput alone counts, as low as another run of it may be. The baseline and the confirmations are measured in full, because they are reported.
-    fn rival(&self, purpose: Purpose) -> Option<Estimate> {
+    /// throughput alone counts, as low as another run of it may be in this slot. The baseline and the confirmations are measured in
+    /// full, because they are reported.
+    pub(super) fn rival(&self, purpose: Purpose, slot: usize) -> Option<Estimate> {
         if !(purpose == Purpose::Search || purpose.is_short()) || !self.objective.is_largest_throughput() {
             return None;
         }
         let baseline = self.history.trials().iter().find(|trial| trial.purpose == Purpose::Baseline);
         let baseline = baseline.map(|trial| &trial.config);
         let history = drift::levelled(self.objective, &self.history, baseline, self.noise_prior);
-        study::Known::of(self.objective, &history, self.noise_prior)?.to_beat(study::PRUNING_ERROR)
-    }
-
-    /// Runs a probe, and repeats it after a pause if it was disturbed, since a disturbed probe says nothing about its
-    /// config. Disturbed attempts are not recorded. If all attempts are disturbed, so is the result.
-    pub(super) fn run_undisturbed(&mut self, job: &Job<'_>, on_event: OnEvent<'_>) -> Result<Outcome, TuneError> {
-        const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
-        const PAUSE_IN_A_ROW: Duration = Duration::from_secs(5);
-        let mut last = Failure::new("");
-        for (at, pause) in PAUSES.into_iter().enumerate() {
-            if at > 0 {
-                on_event(Event::Disturbed { number: job.number, reason: &last.reason });
-            }
-            if !self.pause(if at == 0 && self.put_back.is_disturbed() { PAUSE_IN_A_ROW } else { pause }) {
-                return Ok(Outcome::Interrupted);
-            }
-            let stop = self.stop;
-            let outcome = self.prober.probe(job, &mut |progress| {
-                on_event(Event::Progress { number: job.number, progress });
-                if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            })?;
-            for remark in self.prober.remarks() {
-                on_event(Event::Remark { text: &remark });
-            }
-            match outcome {
-                Outcome::Disturbed(failure) => last = failure,
-                outcome => return Ok(outcome),
-            }
-        }
-        Ok(Outcome::Disturbed(last))
-    }
-
-    /// Waits unless somebody stops the search; returns whether nobody did.
-    pub(super) fn pause(&self, time: Duration) -> bool {
-        const LOOK_EVERY: Duration = Duration::from_millis(50);
-        let begin = Instant::now();
-        while begin.elapsed() < time && !self.is_stopped() {
-            std::thread::sleep(LOOK_EVERY);
-        }
-        !self.is_stopped()
+        let rival = study::Known::of(self.objective, &history, self.noise_prior)?.to_beat(study::PRUNING_ERROR)?;
+        let slots = drift::SlotLevels::of(&self.history, baseline, self.noise_prior);
+        Some(self.slots.slot(slot).map_or(rival, |slot| slots.as_seen_in(slot, rival)))
     }
 }

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use super::TuneError;
 use super::search::{OnEvent, Search};
+use super::slots::Order;
 use crate::model::{Config, Event, arrival};
 use crate::probe::{Effort, Job};
 
@@ -27,7 +28,7 @@ impl Search<'_, '_> {
             is_confirmed_later: false,
         };
         on_event(Event::LookingAtJob);
-        let outcome = self.run_undisturbed(&job, on_event)?;
+        let outcome = self.slots.run(Order::of(&job), on_event)?;
         let Some(measurement) = outcome.partial_measurement() else { return Ok(()) };
         let used = arrival::used(self.space, &measurement.facts, &nothing);
         let differences: Vec<String> = used

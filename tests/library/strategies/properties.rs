@@ -181,6 +181,7 @@ fn history(case: &Case, space: &Space) -> History {
         let number = u32::try_from(at + 1).unwrap();
         history.push(Trial {
             ended_at: None,
+            slot: None,
             number,
             purpose,
             config,

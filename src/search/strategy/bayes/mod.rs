@@ -208,6 +208,7 @@ mod tests {
         let number = u32::try_from(history.trials().len() + 1).unwrap();
         history.push(Trial {
             ended_at: None,
+            slot: None,
             number,
             purpose: Purpose::Search,
             config,

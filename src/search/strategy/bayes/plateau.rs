@@ -83,6 +83,7 @@ mod tests {
     fn history(space: &Space, tried: &[[u32; 3]]) -> History {
         let throughput = Some(Estimate::interval(10.0, 9.9, 10.1));
         let trial = |(levels, number): (&[u32; 3], u32)| Trial {
+            slot: None,
             number,
             purpose: Purpose::Search,
             config: space.with_levels(levels).unwrap(),

@@ -50,6 +50,7 @@ fn search(need: impl Fn(f64, f64) -> f64, probes: u32) -> (Space, Vec<Trial>) {
         let config = proposal.config;
         history.push(Trial {
             ended_at: None,
+            slot: None,
             number,
             purpose: Purpose::Search,
             config,
@@ -124,7 +125,7 @@ fn trial(space: &Space, number: u32, batch: i64, precision: &str, need: impl Fn(
     let settings = [("batch_size", Value::from(batch)), ("precision", precision.into()), ("checkpoint", false.into())];
     let config = space.locate(&settings.into_iter().collect()).unwrap();
     let outcome = probe(&space.settings(&config), need);
-    Trial { ended_at: None, number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO }
+    Trial { ended_at: None, slot: None, number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO }
 }
 
 #[test]

@@ -103,6 +103,7 @@ fn regret(name: &str, probes: u32, answer: impl Fn(&Settings) -> Outcome) -> f64
         let outcome = answer(&space.settings(&proposal.config));
         let trial = Trial {
             ended_at: None,
+            slot: None,
             number,
             purpose: Purpose::Search,
             config: proposal.config,

@@ -1,0 +1,282 @@
+//! Divides the machine into slots: GPUs, whole cores near them, and shares of the memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use super::telemetry::{GpuMeter, HostMemory, nvml::Visible};
+use crate::model::Slot;
+
+/// How a machine is to be divided.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Shares {
+    /// The number of slots; `None` for as many as the shares below leave room for, and one where none is stated.
+    pub slots: Option<u32>,
+    /// GPUs of each; `None` for an equal share.
+    pub gpus: Option<u32>,
+    /// Physical cores of each; `None` for an equal share of those that are not kept for gputune.
+    pub cores: Option<u32>,
+    /// Only GPUs of whose model this is a part, whatever its case.
+    pub only: Option<String>,
+}
+
+/// Why a machine cannot be divided so.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SharesError {
+    /// There are too few cores.
+    #[error("{slots} slots of {cores} physical cores each do not fit: this process may use {found}")]
+    TooFewCores {
+        /// The slots.
+        slots: u32,
+        /// The cores of each.
+        cores: u32,
+        /// What there is.
+        found: usize,
+    },
+    /// There are too few GPUs.
+    #[error("{slots} slots of {gpus} GPUs each do not fit: {found} can be seen")]
+    TooFewGpus {
+        /// The slots.
+        slots: u32,
+        /// The GPUs of each.
+        gpus: u32,
+        /// What there is.
+        found: usize,
+    },
+    /// What was measured on one model says nothing about another.
+    #[error("these GPUs are not all of one model: {}", names.join(", "))]
+    Mixed {
+        /// The models.
+        names: Vec<String>,
+    },
+    /// The kernel does not say which cores there are.
+    #[error("the kernel does not tell which processors this process may use")]
+    NoCores,
+}
+
+impl SharesError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::TooFewCores { .. } => "take fewer `slots`, or fewer `cores_per_slot`, in [machine]",
+            Self::TooFewGpus { .. } => "take fewer `slots`, or fewer `gpus_per_slot`, in [machine]",
+            Self::Mixed { .. } => "name the model to search on in [machine], such as only = \"H100\"",
+            Self::NoCores => "is /proc mounted? Without it leave [machine] out",
+        }
+    }
+}
+
+/// A GPU with the processors near it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct NearGpu {
+    uuid: String,
+    name: String,
+    /// As the bus has it; empty where that is not known.
+    processors: BTreeSet<u32>,
+}
+
+/// A physical core: the processors that share it.
+type Core = Vec<u32>;
+
+impl Shares {
+    /// Whether it is stated what training will have; if not, that is the whole machine.
+    pub fn has_shape(&self) -> bool {
+        self.gpus.is_some() || self.cores.is_some()
+    }
+
+    /// Divides this machine, as far as this process may use it; no slots where it stays whole.
+    ///
+    /// Cores are taken whole, with all their hardware threads, and those on the GPU's node first, as measurements beside each
+    /// other need (Beyer, Loewe, Wendler, "Reliable benchmarking: requirements and solutions", STTT 21, 2019). From eight
+    /// physical cores on one is kept for gputune, from 32 on two.
+    ///
+    /// # Errors
+    /// There is less than the shares ask for.
+    pub fn divide(&self, is_gpu: bool) -> Result<Vec<Slot>, SharesError> {
+        if *self == Self::default() || (self.slots == Some(1) && self.gpus.is_none() && self.cores.is_none()) {
+            return Ok(Vec::new());
+        }
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
+        let cores = physical(Path::new("/sys/devices/system/cpu"), &numbers(allowed));
+        let mut gpus = if is_gpu {
+            gpus(Path::new("/proc/driver/nvidia/gpus"), Path::new("/sys/bus/pci/devices"))
+        } else {
+            Vec::new()
+        };
+        if let Some(only) = self.only.as_ref().map(|only| only.to_lowercase()) {
+            gpus.retain(|gpu| gpu.name.to_lowercase().contains(&only));
+        }
+        let memory = HostMemory::read().map(|memory| memory.total_bytes);
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let slots = self.of(&cores, &gpus)?;
+        let share = memory.and_then(|bytes| bytes.checked_div(slots.len() as u64));
+        let finished = |slot: Slot| Slot { host: host.clone(), memory_bytes: share, ..slot };
+        Ok(slots.into_iter().map(finished).collect())
+    }
+
+    fn of(&self, cores: &[Core], gpus: &[NearGpu]) -> Result<Vec<Slot>, SharesError> {
+        if cores.is_empty() {
+            return Err(SharesError::NoCores);
+        }
+        let names: BTreeSet<&String> = gpus.iter().map(|gpu| &gpu.name).collect();
+        if names.len() > 1 {
+            return Err(SharesError::Mixed { names: names.into_iter().cloned().collect() });
+        }
+        let count = |items: usize| u32::try_from(items).unwrap_or(u32::MAX);
+        let kept = match cores.len() {
+            0..8 => 0,
+            8..32 => 1,
+            _ => 2,
+        };
+        let usable = count(cores.len()) - kept;
+        let fit = |all: u32, each: Option<u32>| each.filter(|each| *each > 0).map(|each| all / each);
+        let by_shares = fit(usable, self.cores).into_iter().chain(fit(count(gpus.len()), self.gpus)).min();
+        let slots = self.slots.or(by_shares).unwrap_or(1).max(1);
+        let gpus_each = self.gpus.unwrap_or(count(gpus.len()) / slots);
+        let has_none = gpus_each == 0 && (!gpus.is_empty() || self.only.is_some());
+        if u64::from(gpus_each) * u64::from(slots) > gpus.len() as u64 || has_none {
+            return Err(SharesError::TooFewGpus { slots, gpus: gpus_each.max(1), found: gpus.len() });
+        }
+        let cores_each = self.cores.unwrap_or(usable / slots).max(1);
+        if u64::from(cores_each) * u64::from(slots) > cores.len() as u64 {
+            return Err(SharesError::TooFewCores { slots, cores: cores_each, found: cores.len() });
+        }
+        let mut gpus = gpus.iter();
+        // The last are those that slots do without: the first ones serve most interrupts.
+        let mut free: Vec<&Core> = cores.iter().collect();
+        let slot = |number: u32| {
+            let own: Vec<&NearGpu> = gpus.by_ref().take(gpus_each as usize).collect();
+            let is_near = |core: &Core| own.iter().any(|gpu| core.iter().any(|at| gpu.processors.contains(at)));
+            free.sort_by_key(|core| !is_near(core));
+            let mut bound: Vec<u32> = free.drain(..cores_each as usize).flatten().copied().collect();
+            bound.sort_unstable();
+            Slot { gpus: own.iter().map(|gpu| gpu.uuid.clone()).collect(), cores: bound, ..Slot::numbered(number) }
+        };
+        Ok((1..=slots).map(slot).collect())
+    }
+}
+
+/// The GPUs that this process sees, each with the processors on its node.
+///
+/// The kernel module lists GPUs by their address on the bus, with their UUID (`/proc/driver/nvidia/gpus/*/information`), and the
+/// bus which processors are near it (kernel documentation, `ABI/testing/sysfs-bus-pci`, `local_cpulist`).
+fn gpus(module: &Path, bus: &Path) -> Vec<NearGpu> {
+    let Ok(meter) = GpuMeter::shared() else { return Vec::new() };
+    let seen = meter.read(&Visible::default()).map(|state| state.gpus).unwrap_or_default();
+    let known = meter.gpus().unwrap_or_default().into_iter().filter(|gpu| seen.iter().any(|it| it.uuid == gpu.uuid));
+    let near = |uuid: &str| near(module, bus, uuid).unwrap_or_default();
+    known.map(|gpu| NearGpu { processors: near(&gpu.uuid), uuid: gpu.uuid, name: gpu.name }).collect()
+}
+
+fn near(module: &Path, bus: &Path, uuid: &str) -> Option<BTreeSet<u32>> {
+    let mut entries = fs::read_dir(module).ok()?.flatten();
+    let is_it = |entry: &fs::DirEntry| {
+        fs::read_to_string(entry.path().join("information")).is_ok_and(|text| text.contains(uuid))
+    };
+    let address = entries.find(is_it)?.file_name();
+    Some(numbers(&fs::read_to_string(bus.join(address).join("local_cpulist")).ok()?))
+}
+
+/// The physical cores with their allowed processors, in the order of those (kernel documentation,
+/// `admin-guide/cputopology.rst`).
+fn physical(folder: &Path, allowed: &BTreeSet<u32>) -> Vec<Core> {
+    let mut cores: BTreeMap<u32, Core> = BTreeMap::new();
+    for &processor in allowed {
+        let list = folder.join(format!("cpu{processor}/topology/thread_siblings_list"));
+        let siblings = fs::read_to_string(list).map(|list| numbers(&list)).unwrap_or_default();
+        let first = siblings.iter().next().copied().unwrap_or(processor);
+        cores.entry(first).or_default().push(processor);
+    }
+    let mut cores: Vec<Core> = cores.into_values().collect();
+    cores.sort();
+    cores
+}
+
+/// The numbers of a list like `0-3,8`.
+fn numbers(list: &str) -> BTreeSet<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
+    };
+    list.trim().split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cores(count: u32) -> Vec<Core> {
+        (0..count).map(|core| vec![core, core + count]).collect()
+    }
+
+    fn gpu(uuid: &str, processors: std::ops::Range<u32>) -> NearGpu {
+        NearGpu { uuid: uuid.to_owned(), name: "NVIDIA H100".to_owned(), processors: processors.collect() }
+    }
+
+    fn bound(slots: &[Slot]) -> Vec<(Vec<u32>, usize)> {
+        slots.iter().map(|slot| (slot.cores.clone(), slot.gpus.len())).collect()
+    }
+
+    #[test]
+    fn cores_are_whole_and_no_two_slots_share_one() {
+        let two = Shares { slots: Some(2), ..Shares::default() };
+        assert_eq!(bound(&two.of(&cores(4), &[]).unwrap()), [(vec![0, 1, 4, 5], 0), (vec![2, 3, 6, 7], 0)]);
+        let slots = two.of(&cores(9), &[]).unwrap();
+        assert_eq!(slots.iter().map(|slot| slot.cores.len()).sum::<usize>(), 16, "one core is kept");
+    }
+
+    #[test]
+    fn cores_near_the_gpu_come_first() {
+        let gpus = [gpu("GPU-a", 4..8), gpu("GPU-b", 0..4)];
+        let shares = Shares { gpus: Some(1), cores: Some(2), ..Shares::default() };
+        let single: Vec<Core> = (0..8).map(|core| vec![core]).collect();
+        assert_eq!(bound(&shares.of(&single, &gpus).unwrap()), [(vec![4, 5], 1), (vec![0, 1], 1)]);
+    }
+
+    #[test]
+    fn as_many_as_fit_where_only_the_shares_are_stated() {
+        let shares = Shares { cores: Some(3), ..Shares::default() };
+        assert_eq!(shares.of(&cores(7), &[]).unwrap().len(), 2);
+        let shares = Shares { gpus: Some(2), ..Shares::default() };
+        let gpus: Vec<NearGpu> = (0..5).map(|at| gpu(&format!("GPU-{at}"), 0..0)).collect();
+        assert_eq!(shares.of(&cores(7), &gpus).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let shares = |slots, gpus, cores| Shares { slots: Some(slots), gpus, cores, only: None };
+        let error = |shares: Shares, gpus: &[NearGpu]| shares.of(&cores(2), gpus).unwrap_err().to_string();
+        assert!(error(shares(3, None, None), &[]).contains("3 slots of 1 physical cores each do not fit"));
+        assert!(error(shares(2, None, None), &[gpu("GPU-a", 0..1)]).contains("2 slots of 1 GPUs each do not fit: 1"));
+        assert_eq!(Shares::default().divide(false), Ok(Vec::new()));
+        let other = NearGpu { name: "NVIDIA A100".to_owned(), ..gpu("GPU-b", 0..1) };
+        let mixed = error(shares(2, None, None), &[gpu("GPU-a", 0..1), other]);
+        assert_eq!(mixed, "these GPUs are not all of one model: NVIDIA A100, NVIDIA H100");
+    }
+
+    #[test]
+    fn the_bus_tells_what_is_near_a_gpu() {
+        let folder = tempfile::tempdir().unwrap();
+        let (module, bus) = (folder.path().join("gpus"), folder.path().join("bus"));
+        fs::create_dir_all(module.join("0000:3b:00.0")).unwrap();
+        fs::create_dir_all(bus.join("0000:3b:00.0")).unwrap();
+        fs::write(module.join("0000:3b:00.0/information"), "Model: X\nGPU UUID: GPU-a1\n").unwrap();
+        fs::write(bus.join("0000:3b:00.0/local_cpulist"), "8-9\n").unwrap();
+        assert_eq!(near(&module, &bus, "GPU-a1"), Some(BTreeSet::from([8, 9])));
+        assert_eq!(near(&module, &bus, "GPU-b2"), None);
+    }
+
+    #[test]
+    fn siblings_are_one_core() {
+        let folder = tempfile::tempdir().unwrap();
+        for (processor, siblings) in [(0, "0,2"), (1, "1,3"), (2, "0,2"), (3, "1,3")] {
+            let topology = folder.path().join(format!("cpu{processor}/topology"));
+            fs::create_dir_all(&topology).unwrap();
+            fs::write(topology.join("thread_siblings_list"), siblings).unwrap();
+        }
+        assert_eq!(physical(folder.path(), &numbers("0-3\n")), [vec![0, 2], vec![1, 3]]);
+        assert_eq!(physical(folder.path(), &numbers("1,2")), [vec![1], vec![2]]);
+        assert_eq!(physical(Path::new("/nowhere"), &numbers("0-1")), [vec![0], vec![1]]);
+    }
+}

@@ -1,0 +1,195 @@
+//! Finds out whether slots may measure side by side: the same config alone, in all slots at once, and beside the config that
+//! takes most of the machine.
+//!
+//! That side by side is as good as alone is not a matter of course: identical jobs on one node slow each other down by cores,
+//! memory bandwidth, disks and power (Mohan et al., "Looking beyond GPUs for DNN scheduling on multi-tenant clusters", OSDI 2022),
+//! and winners that were found so need not win alone.
+
+use super::TuneError;
+use super::probing::Wanted;
+use super::reference;
+use super::search::{OnEvent, Search};
+use crate::model::{Config, Event, Purpose, Role, Trial};
+use crate::probe::stats::NORMAL_95;
+use crate::search::budget::StopReason;
+use crate::search::study::WIDEST_TIE;
+
+/// How often alone and side by side are compared before it is said that they differ.
+const ROUNDS: usize = 2;
+
+/// How much slower a slot may be than the first: GPUs of one model differ by 22 % at most, but for broken ones (Sinha et al., "Not
+/// all GPUs are created equal", SC 2022).
+const MOST_APART: f64 = 0.22;
+
+impl Search<'_, '_> {
+    /// Whether there are slots of which it is not known yet whether they disturb each other, and a config to find out with.
+    pub(super) fn is_calibration_due(&self) -> bool {
+        !self.is_calibrated && self.slots.is_idle() && self.config_to_compare(None).is_some() && !self.is_stopped()
+    }
+
+    /// Compares alone with side by side, and takes all slots but the first out where that differs. Returns the reason if the search
+    /// ends here.
+    pub(super) fn calibrate(
+        &mut self,
+        baseline: Option<&Config>,
+        on_event: OnEvent<'_>,
+    ) -> Result<Option<StopReason>, TuneError> {
+        let Some(config) = self.config_to_compare(baseline) else { return Ok(None) };
+        let parts = self.slots.parts();
+        let slots = parts.len();
+        let hungry = self.hungriest(&config);
+        let (mut together, mut beside): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
+        for round in 0..ROUNDS {
+            let was_alone = round == 0 && self.was_just_run(&config);
+            if !was_alone && !self.run_at_once(&[(0, &config, Purpose::Reference)], on_event)? {
+                return Ok(Some(StopReason::Interrupted));
+            }
+            let Some(alone) = self.last_rate(&config, 0) else { break };
+            let all: Vec<_> = parts.clone().map(|slot| (slot, &config, Purpose::Reference)).collect();
+            if !self.run_at_once(&all, on_event)? {
+                return Ok(Some(StopReason::Interrupted));
+            }
+            // What is shared need not be shared fairly, so all count; but where GPUs differ, only the one that was alone.
+            let first = self.last_rate(&config, parts.start);
+            let has_own_gpu = self.slots.slot(0).is_some_and(|slot| !slot.gpus.is_empty());
+            let counted = if has_own_gpu { parts.start..parts.start + 1 } else { parts.clone() };
+            let rates: Vec<f64> = counted.map(|slot| self.last_rate(&config, slot).unwrap_or(0.0)).collect();
+            together.push(mean(&rates) / alone);
+            if let (Some(hungry), Some(first)) = (&hungry, first) {
+                let short = Purpose::Screen { one_in: reference::PART };
+                let others = parts.clone().skip(1).map(|slot| (slot, hungry, short));
+                let all: Vec<_> = [(parts.start, &config, Purpose::Reference)].into_iter().chain(others).collect();
+                if !self.run_at_once(&all, on_event)? {
+                    return Ok(Some(StopReason::Interrupted));
+                }
+                beside.push(self.last_rate(&config, parts.start).unwrap_or(0.0) / first);
+            }
+            if self.is_a_tie(&together) && self.is_a_tie(&beside) {
+                break;
+            }
+        }
+        self.is_calibrated = true;
+        let is_fair = !together.is_empty() && self.is_a_tie(&together) && self.is_a_tie(&beside);
+        if is_fair {
+            self.open_those_like_the_first(&config, on_event);
+        } else {
+            self.slots.leave_the_first();
+        }
+        let hungriest = hungry.filter(|_| !beside.is_empty()).map(|hungry| {
+            let settings = self.space.settings(&hungry).line();
+            format!(", and {:.2}x as fast as that beside {settings} in the others", mean(&beside))
+        });
+        let seen = match together.is_empty() {
+            true => "it was not measured alone".to_owned(),
+            false => format!(
+                "in {slots} slots at once it is {:.2}x as fast as alone{}",
+                mean(&together),
+                hungriest.unwrap_or_default()
+            ),
+        };
+        let text = if is_fair {
+            format!("{slots} slots measure side by side: the same config does not notice the others ({seen})")
+        } else {
+            format!("one probe at a time instead of {slots}: the same config notices the others ({seen})")
+        };
+        on_event(Event::Remark { text: &text });
+        self.side_by_side = Some(text);
+        Ok(None)
+    }
+
+    /// Has the slots take part that are about as fast as the first.
+    fn open_those_like_the_first(&mut self, config: &Config, on_event: OnEvent<'_>) {
+        let parts = self.slots.parts();
+        let first = self.last_rate(config, parts.start).unwrap_or(0.0);
+        self.slots.set_open([0], false);
+        for slot in parts {
+            let rate = self.last_rate(config, slot).unwrap_or(0.0);
+            let is_like_it = rate >= first * (1.0 - MOST_APART);
+            self.slots.set_open([slot], is_like_it);
+            if !is_like_it {
+                let (named, times) = (self.named(slot), rate / first);
+                let text = format!("{named} is left out: the same config is {times:.2}x as fast there as in the first");
+                on_event(Event::Remark { text: &text });
+            }
+        }
+    }
+
+    /// Whether ratios are no further below one than may be. None are one, too.
+    fn is_a_tie(&self, ratios: &[f64]) -> bool {
+        ratios.is_empty() || mean(ratios) >= 1.0 - most_lost(ratios.len(), self.noise_prior.deviation)
+    }
+
+    /// The baseline, or else the first config that was measured.
+    fn config_to_compare(&self, baseline: Option<&Config>) -> Option<Config> {
+        let measured = |trial: &&Trial| trial.outcome.measurement().is_some();
+        let trial = self.history.trials().iter().find(|trial| measured(trial) && baseline == Some(&trial.config));
+        let trial = trial.or_else(|| self.history.searched().find(measured));
+        trial.map(|trial| trial.config.clone())
+    }
+
+    /// The config that differs from one in having the most workers and threads.
+    fn hungriest(&self, config: &Config) -> Option<Config> {
+        let start = if config.is_as_it_is() { self.space.first()? } else { config.clone() };
+        let mut hungry = start.clone();
+        for (at, parameter) in self.space.parameters().iter().enumerate() {
+            if matches!(parameter.role(), Some(Role::Workers | Role::Threads)) {
+                let last = u32::try_from(parameter.len().saturating_sub(1)).unwrap_or(0);
+                hungry = self.space.with_level(&hungry, at, last).unwrap_or(hungry);
+            }
+        }
+        (hungry != start && !self.history.is_settled(&hungry)).then_some(hungry)
+    }
+
+    /// Whether the last trial of this run of the search was this config, in the first slot.
+    fn was_just_run(&self, config: &Config) -> bool {
+        let last = self.history.trials().last();
+        last.is_some_and(|trial| {
+            trial.number >= self.first_number && trial.config == *config && trial.slot.as_ref() == self.slots.slot(0)
+        })
+    }
+
+    /// Runs configs at the same time, and records them; returns `false` if somebody interrupted that.
+    fn run_at_once(&mut self, configs: &[(usize, &Config, Purpose)], on_event: OnEvent<'_>) -> Result<bool, TuneError> {
+        for (slot, config, purpose) in configs {
+            let wanted = Wanted::new((*config).clone().into(), *purpose);
+            self.begin(*slot, Wanted { takes_its_time: true, ..wanted }, on_event);
+        }
+        self.finish_all(on_event)
+    }
+
+    /// The rate of the last run of a config in a slot.
+    fn last_rate(&self, config: &Config, slot: usize) -> Option<f64> {
+        let slot = self.slots.slot(slot);
+        let run = self.history.of(config).filter(|trial| trial.slot.as_ref() == slot).last()?;
+        run.outcome.measurement()?.throughput.map(|rate| rate.value).filter(|rate| *rate > 0.0)
+    }
+}
+
+/// How much slower the same config may be beside others: half the widest tie, or as much as the means of so many runs differ by
+/// chance, up to the widest tie.
+fn most_lost(runs: usize, between_runs: f64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a handful")]
+    let by_chance = NORMAL_95 * between_runs * (2.0 / runs.max(1) as f64).sqrt();
+    by_chance.clamp(WIDEST_TIE / 2.0, WIDEST_TIE)
+}
+
+/// The mean; zero of none.
+#[expect(clippy::cast_precision_loss, reason = "a handful")]
+fn mean(ratios: &[f64]) -> f64 {
+    if ratios.is_empty() {
+        return 0.0;
+    }
+    ratios.iter().sum::<f64>() / ratios.len() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_lost_is_what_runs_differ_by_but_no_more_than_a_tie() {
+        assert_eq!(most_lost(1, 0.001), 0.05);
+        assert!((most_lost(1, 0.03) - 0.083).abs() < 0.001 && (most_lost(2, 0.03) - 0.059).abs() < 0.001);
+        assert_eq!(most_lost(1, 0.2), 0.1);
+    }
+}

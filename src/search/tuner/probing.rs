@@ -1,0 +1,202 @@
+//! Begins probes and takes note of how they end.
+
+use std::time::Instant;
+
+use super::TuneError;
+use super::checks::Checked;
+use super::health::Health;
+use super::reference;
+use super::search::{OnEvent, Search};
+use super::slots::{Ended, Order};
+use crate::model::{Event, Measurement, Outcome, Purpose, Trial};
+use crate::probe::{Effort, Job, Limits};
+use crate::search::budget::Round;
+use crate::search::journal;
+use crate::search::strategy::Proposal;
+
+/// A config that is to be probed.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) proposal: Proposal,
+    pub(super) purpose: Purpose,
+    /// The slot in which it has failed, if it is tried elsewhere for that reason.
+    pub(super) failed_in: Option<usize>,
+    /// Whether it is measured for all of its time, however soon it is precise enough: then those that begin at the same time
+    /// measure at the same time.
+    pub(super) takes_its_time: bool,
+}
+
+impl Wanted {
+    pub(super) fn new(proposal: Proposal, purpose: Purpose) -> Self {
+        Self { proposal, purpose, failed_in: None, takes_its_time: false }
+    }
+}
+
+/// A probe under way.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) order: Order,
+    pub(super) purpose: Purpose,
+    proposal: Proposal,
+    began: Instant,
+    /// What was measured, while the losses in full precision are found out.
+    waits_for_losses: Option<Measurement>,
+    pub(super) failed_in: Option<usize>,
+}
+
+impl Search<'_, '_> {
+    /// Runs one probe, while nothing else runs, and records it; returns `false` if it was interrupted, which leaves no trial.
+    pub(super) fn probe(
+        &mut self,
+        proposal: Proposal,
+        purpose: Purpose,
+        on_event: OnEvent<'_>,
+    ) -> Result<bool, TuneError> {
+        self.begin(0, Wanted::new(proposal, purpose), on_event);
+        self.finish_all(on_event)
+    }
+
+    /// Begins a probe in a free slot.
+    pub(super) fn begin(&mut self, slot: usize, wanted: Wanted, on_event: OnEvent<'_>) {
+        let Wanted { proposal, purpose, failed_in, takes_its_time } = wanted;
+        let number = self.next_number();
+        let settings = self.set_by(&proposal.config);
+        let (searched, reason) = (self.history.searched().count(), proposal.reason.as_deref());
+        let place = self.slots.slot(slot);
+        on_event(Event::Started { number, purpose, settings: &settings, searched, reason, slot: place });
+        let effort = match purpose {
+            Purpose::Baseline | Purpose::Search => Effort::Probe,
+            Purpose::Screen { one_in } => Effort::Screen { one_in },
+            Purpose::Reference => Effort::Screen { one_in: reference::PART },
+            Purpose::Confirm => Effort::Confirm,
+        };
+        let short = Limits { measure_time: self.limits.measure_time / 2, ..*self.limits };
+        let is_short = purpose == Purpose::Confirm && self.confirmation == Round::Short;
+        let limits = if is_short { short } else { *self.limits };
+        let precision = if takes_its_time { Some(f64::MIN_POSITIVE) } else { limits.precision };
+        let order = Order {
+            number,
+            config: proposal.config.clone(),
+            settings,
+            limits: Limits { precision, ..limits },
+            effort,
+            rival: self.rival(purpose, slot),
+            is_confirmed_later: self.budget.confirmations > 0,
+            is_after_disturbance: self.put_back.is_disturbed(),
+        };
+        self.slots.start(slot, order.clone());
+        let began = Instant::now();
+        self.begun[slot] = Some(Begun { order, purpose, proposal, began, waits_for_losses: None, failed_in });
+    }
+
+    /// Waits until nothing runs any more, and records it; returns `false` if something was interrupted.
+    pub(super) fn finish_all(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
+        let mut goes_on = true;
+        while !self.slots.is_idle() {
+            goes_on &= self.finish_next(on_event)?;
+        }
+        Ok(goes_on)
+    }
+
+    /// Waits until a probe is over, and records it; returns `false` if it was interrupted, which leaves no trial.
+    pub(super) fn finish_next(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
+        let Ended { slot, outcome } = self.slots.next(on_event)?;
+        let Some(mut begun) = self.begun[slot].take() else { return Ok(true) };
+        let job = begun.order.job();
+        let checked = match begun.waits_for_losses.take() {
+            Some(measurement) => self.compared_with(measurement, outcome),
+            None => self.checked(outcome, &job, begun.purpose),
+        };
+        let outcome = match checked {
+            Checked::Done(outcome) => outcome,
+            Checked::NeedsLosses(measurement, full) => {
+                on_event(Event::Comparing { number: job.number, settings: &full });
+                let reference = Job { settings: &full, effort: Effort::Losses, rival: None, ..job };
+                self.slots.start(slot, Order::of(&reference));
+                begun.waits_for_losses = Some(measurement);
+                self.begun[slot] = Some(begun);
+                return Ok(true);
+            }
+        };
+        if outcome == Outcome::Interrupted {
+            return Ok(false);
+        }
+        self.keep(slot, begun, outcome, on_event)?;
+        Ok(true)
+    }
+
+    /// Keeps what came of a probe: as a trial, for later if it was disturbed, or for another slot if this one may be sick.
+    fn keep(&mut self, slot: usize, begun: Begun, outcome: Outcome, on_event: OnEvent<'_>) -> Result<(), TuneError> {
+        let Begun { order, purpose, proposal, began, failed_in, .. } = begun;
+        let number = order.number;
+        if let Outcome::Disturbed(failure) = outcome {
+            if self.budget.probes == 1 {
+                // There is no other config to continue with.
+                return Err(TuneError::Disturbed { reason: failure.reason });
+            }
+            on_event(Event::PutBack { number, reason: &failure.reason });
+            return self.put_back.put(proposal, purpose, failure.reason);
+        }
+        if self.is_doubted(slot, &proposal, purpose, (failed_in, &outcome), on_event) {
+            return Ok(());
+        }
+        let (reason, gain) = (proposal.reason.as_deref(), proposal.gain);
+        let (elapsed, ended_at, place) = (began.elapsed(), journal::unix_time(), self.slots.slot(slot).cloned());
+        let trial = Trial { number, purpose, config: proposal.config, outcome, elapsed, ended_at, slot: place };
+        self.record(trial, (reason, gain), on_event)
+    }
+
+    /// Whether a failure is first tried elsewhere, since it may be the slot that is sick.
+    fn is_doubted(
+        &mut self,
+        slot: usize,
+        proposal: &Proposal,
+        purpose: Purpose,
+        (failed_in, outcome): (Option<usize>, &Outcome),
+        on_event: OnEvent<'_>,
+    ) -> bool {
+        if self.slots.open() < 2 && self.is_calibrated {
+            return false;
+        }
+        // What has been measured already does not fail by itself: it is the slot that is sick, and nothing new is learned.
+        if purpose == Purpose::Reference && self.slots.slot(slot).is_some() && Health::blames(outcome) {
+            self.health.fails_known(slot);
+            let text = format!("{}: the baseline fails there", self.named(slot));
+            on_event(Event::Remark { text: &text });
+            return true;
+        }
+        let Some(sick) = failed_in else {
+            let is_doubtful = self.health.is_doubtful(slot, outcome);
+            if is_doubtful {
+                let wanted = Wanted::new(proposal.clone(), purpose);
+                self.elsewhere.push(Wanted { failed_in: Some(slot), ..wanted });
+                let reason = outcome.failure().map_or("", |failure| failure.reason.as_str());
+                let text =
+                    format!("{}: probes fail in a row ({reason}); this config is tried elsewhere", self.named(slot));
+                on_event(Event::Remark { text: &text });
+            }
+            return is_doubtful;
+        };
+        if self.health.elsewhere(sick, outcome) {
+            self.slots.set_open([sick], false);
+            let text = format!("{} is taken out: configs fail there that run elsewhere", self.named(sick));
+            on_event(Event::Remark { text: &text });
+            // The first failure there was believed.
+            let first = self
+                .history
+                .trials()
+                .iter()
+                .rev()
+                .find(|trial| trial.slot.as_ref() == self.slots.slot(sick) && trial.outcome.failure().is_some());
+            if let Some(trial) = first {
+                let wanted = Wanted::new(trial.config.clone().into(), trial.purpose);
+                self.elsewhere.push(Wanted { failed_in: Some(sick), ..wanted });
+            }
+        }
+        false
+    }
+
+    pub(super) fn named(&self, slot: usize) -> String {
+        self.slots.slot(slot).map_or_else(|| "this slot".to_owned(), ToString::to_string)
+    }
+}

@@ -1,0 +1,411 @@
+//! Where probes run: in one place, which is asked and waited for, or in several slots side by side, each with a prober and a
+//! thread of its own.
+//!
+//! A thread lives as long as the search, since what a prober has started may ask to die with the thread that started it
+//! (prctl(2), `PR_SET_PDEATHSIG`).
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+use super::search::OnEvent;
+use crate::model::{Config, Estimate, Event, Failure, Outcome, Progress, Settings, Slot};
+use crate::probe::duel::{Duel, DuelWatch, Duelled};
+use crate::probe::{Effort, Job, Limits, ProbeError, Prober};
+
+/// A prober in a slot, or with the whole machine.
+pub(super) type InSlot<'p> = (Option<Slot>, Box<dyn Prober + Send + 'p>);
+
+/// A prober that the thread of its slot uses, until it is over.
+type Kept<'p> = Mutex<Option<Box<dyn Prober + Send + 'p>>>;
+
+/// A job that is its own, so that it can go to another thread.
+#[derive(Debug, Clone)]
+pub(super) struct Order {
+    pub(super) number: u32,
+    pub(super) config: Config,
+    pub(super) settings: Settings,
+    pub(super) limits: Limits,
+    pub(super) effort: Effort,
+    pub(super) rival: Option<Estimate>,
+    pub(super) is_confirmed_later: bool,
+    /// Whether the last probe was disturbed at every try.
+    pub(super) is_after_disturbance: bool,
+}
+
+impl Order {
+    pub(super) fn of(job: &Job<'_>) -> Self {
+        Self {
+            number: job.number,
+            config: job.config.clone(),
+            settings: job.settings.clone(),
+            limits: *job.limits,
+            effort: job.effort,
+            rival: job.rival,
+            is_confirmed_later: job.is_confirmed_later,
+            is_after_disturbance: false,
+        }
+    }
+
+    pub(super) fn job(&self) -> Job<'_> {
+        Job {
+            number: self.number,
+            config: &self.config,
+            settings: &self.settings,
+            limits: &self.limits,
+            effort: self.effort,
+            rival: self.rival,
+            experiment: None,
+            is_confirmed_later: self.is_confirmed_later,
+        }
+    }
+}
+
+/// The news of a running probe.
+#[derive(Clone, Copy)]
+enum News<'n> {
+    Progress(&'n Progress),
+    Disturbed(&'n str),
+    Remark(&'n str),
+}
+
+/// What a thread tells.
+enum Told {
+    Progress(Progress),
+    Disturbed(String),
+    Remark(String),
+    Ended(Box<Result<Outcome, ProbeError>>),
+    /// The thread is over, and its prober dropped.
+    Gone,
+    /// The prober panicked.
+    Lost,
+}
+
+/// A probe that is over.
+pub(super) struct Ended {
+    pub(super) slot: usize,
+    pub(super) outcome: Outcome,
+}
+
+/// What all threads of a search share.
+pub(super) struct Shared<'p> {
+    probers: Vec<(Option<Slot>, Kept<'p>)>,
+    /// Set when the search cannot go on, whatever is under way.
+    is_over: AtomicBool,
+}
+
+impl<'p> Shared<'p> {
+    pub(super) fn new(probers: Vec<InSlot<'p>>) -> Self {
+        let probers = probers.into_iter().map(|(slot, prober)| (slot, Mutex::new(Some(prober)))).collect();
+        Self { probers, is_over: AtomicBool::new(false) }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The places where probes run.
+pub(super) struct Slots<'s, 'p> {
+    kind: Kind<'s, 'p>,
+    stop: &'s AtomicBool,
+    running: Vec<Option<Order>>,
+    /// Whether each takes part. At first the first does.
+    open: Vec<bool>,
+}
+
+enum Kind<'s, 'p> {
+    One(Box<dyn Prober + 'p>),
+    Many { shared: &'s Shared<'p>, orders: Vec<Option<Sender<Order>>>, told: Receiver<(usize, Told)> },
+}
+
+impl<'s, 'p> Slots<'s, 'p> {
+    /// One place, in this thread.
+    pub(super) fn one(prober: Box<dyn Prober + 'p>, stop: &'s AtomicBool) -> Self {
+        Self { kind: Kind::One(prober), stop, running: vec![None], open: vec![true] }
+    }
+
+    /// A thread for each prober. They end when this is dropped.
+    pub(super) fn many<'scope>(
+        shared: &'scope Shared<'p>,
+        scope: &'scope Scope<'scope, '_>,
+        stop: &'scope AtomicBool,
+    ) -> Self
+    where
+        'scope: 's,
+        'p: 'scope,
+    {
+        let (sender, told) = channel();
+        let serve = |(at, (_, prober)): (usize, &'scope (Option<Slot>, Kept<'p>))| {
+            let (orders, received) = channel();
+            let sender = sender.clone();
+            scope.spawn(move || serve(prober, &received, &sender, at, || is_set(stop) || is_set(&shared.is_over)));
+            Some(orders)
+        };
+        let orders: Vec<Option<Sender<Order>>> = shared.probers.iter().enumerate().map(serve).collect();
+        let count = orders.len();
+        let open = (0..count).map(|at| at == 0).collect();
+        Self { kind: Kind::Many { shared, orders, told }, stop, running: vec![None; count], open }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.running.len()
+    }
+
+    /// How many take part now.
+    pub(super) fn open(&self) -> usize {
+        self.open.iter().filter(|open| **open).count()
+    }
+
+    /// Has slots take part, or not.
+    pub(super) fn set_open(&mut self, slots: impl IntoIterator<Item = usize>, is_open: bool) {
+        slots.into_iter().for_each(|slot| self.open[slot] = is_open);
+    }
+
+    /// The places that are parts of the machine: all, unless the first has the whole of it.
+    pub(super) fn parts(&self) -> std::ops::Range<usize> {
+        usize::from(self.slot(0).is_none()).min(self.count() - 1)..self.count()
+    }
+
+    /// Leaves only the first, and ends what the others keep for their next probe, while nothing runs.
+    pub(super) fn leave_the_first(&mut self) {
+        self.set_open(0..self.running.len(), false);
+        self.set_open([0], true);
+        let Kind::Many { orders, told, .. } = &mut self.kind else { return };
+        let mut left = orders.iter_mut().skip(1).filter_map(Option::take).count();
+        while left > 0 {
+            match told.recv() {
+                Ok((slot, Told::Gone | Told::Lost)) if slot > 0 => left -= 1,
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// What a trial there is said to have had; nothing where there is only one place.
+    pub(super) fn slot(&self, at: usize) -> Option<&Slot> {
+        match &self.kind {
+            Kind::One(_) => None,
+            Kind::Many { shared, .. } => shared.probers.get(at)?.0.as_ref(),
+        }
+    }
+
+    /// The slots that could begin a probe now.
+    pub(super) fn free(&self) -> Vec<usize> {
+        (0..self.count()).filter(|&at| self.open[at] && self.running[at].is_none()).collect()
+    }
+
+    /// Whether nothing runs.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.iter().all(Option::is_none)
+    }
+
+    /// Begins a probe in a free slot.
+    pub(super) fn start(&mut self, slot: usize, order: Order) {
+        if let Kind::Many { orders, .. } = &self.kind {
+            // A thread that is gone has said so.
+            if let Some(orders) = &orders[slot] {
+                let _ = orders.send(order.clone());
+            }
+        }
+        self.running[slot] = Some(order);
+    }
+
+    /// Waits until a probe is over.
+    ///
+    /// # Errors
+    /// Probing is impossible; then all are over.
+    pub(super) fn next(&mut self, on_event: OnEvent<'_>) -> Result<Ended, ProbeError> {
+        if self.is_idle() {
+            return Err(ProbeError::GaveUp { reason: "no probe was begun".to_owned() });
+        }
+        let ended = match &mut self.kind {
+            Kind::One(prober) => {
+                let order = self.running[0].take().ok_or_else(gone)?;
+                let stop = || is_set(self.stop);
+                let number = order.number;
+                let told = undisturbed(prober.as_mut(), &order, stop, &mut |news| pass_on(number, news, on_event));
+                return told.map(|outcome| Ended { slot: 0, outcome });
+            }
+            Kind::Many { told, .. } => loop {
+                let Ok((slot, told)) = told.recv() else { break Err(gone()) };
+                let number = self.running[slot].as_ref().map_or(0, |order| order.number);
+                match told {
+                    Told::Ended(ended) => {
+                        self.running[slot] = None;
+                        break ended.map(|outcome| Ended { slot, outcome });
+                    }
+                    Told::Lost => {
+                        self.running[slot] = None;
+                        break Err(gone());
+                    }
+                    Told::Gone => {}
+                    Told::Progress(progress) => pass_on(number, News::Progress(&progress), on_event),
+                    Told::Disturbed(reason) => pass_on(number, News::Disturbed(&reason), on_event),
+                    Told::Remark(text) => pass_on(number, News::Remark(&text), on_event),
+                }
+            },
+        };
+        if ended.is_err() {
+            self.end_all();
+        }
+        ended
+    }
+
+    /// Runs a probe in the first slot, while nothing else runs.
+    ///
+    /// # Errors
+    /// Probing is impossible.
+    pub(super) fn run(&mut self, order: Order, on_event: OnEvent<'_>) -> Result<Outcome, ProbeError> {
+        self.start(0, order);
+        self.next(on_event).map(|ended| ended.outcome)
+    }
+
+    /// Compares configs in the first slot, while nothing runs; returns what there is to be said of it, too.
+    ///
+    /// # Errors
+    /// Probing is impossible.
+    pub(super) fn duel(
+        &mut self,
+        duel: &Duel<'_>,
+        watch: DuelWatch<'_>,
+    ) -> Result<(Option<Duelled>, Vec<String>), ProbeError> {
+        match &mut self.kind {
+            Kind::One(prober) => {
+                let duelled = prober.duel(duel, watch)?;
+                Ok((duelled, prober.remarks()))
+            }
+            Kind::Many { shared, .. } => {
+                let mut prober = shared.probers.first().map(|(_, prober)| locked(prober));
+                let prober = prober.as_mut().and_then(|prober| prober.as_mut()).ok_or_else(gone)?;
+                let duelled = prober.duel(duel, watch)?;
+                Ok((duelled, prober.remarks()))
+            }
+        }
+    }
+
+    /// Ends everything that is under way.
+    fn end_all(&mut self) {
+        let Kind::Many { shared, told, .. } = &self.kind else { return };
+        shared.is_over.store(true, Ordering::Relaxed);
+        while self.running.iter().any(Option::is_some) {
+            match told.recv() {
+                Ok((slot, Told::Ended(_) | Told::Lost)) => self.running[slot] = None,
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl Drop for Slots<'_, '_> {
+    fn drop(&mut self) {
+        self.end_all();
+    }
+}
+
+fn is_set(flag: &AtomicBool) -> bool {
+    flag.load(Ordering::Relaxed)
+}
+
+fn gone() -> ProbeError {
+    ProbeError::GaveUp { reason: "a slot is gone".to_owned() }
+}
+
+fn pass_on(number: u32, news: News<'_>, on_event: OnEvent<'_>) {
+    on_event(match news {
+        News::Progress(progress) => Event::Progress { number, progress },
+        News::Disturbed(reason) => Event::Disturbed { number, reason },
+        News::Remark(text) => Event::Remark { text },
+    });
+}
+
+/// Runs what is ordered until nobody can order any more.
+fn serve(
+    prober: &Kept<'_>,
+    orders: &Receiver<Order>,
+    told: &Sender<(usize, Told)>,
+    at: usize,
+    stop: impl Fn() -> bool,
+) {
+    const TELL_EVERY: Duration = Duration::from_millis(50);
+    /// Says so when the prober panics, so that nobody waits for it.
+    struct Watched<'t>(&'t Sender<(usize, Told)>, usize);
+    impl Drop for Watched<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                let _ = self.0.send((self.1, Told::Lost));
+            }
+        }
+    }
+    let _watched = Watched(told, at);
+    for order in orders {
+        let mut prober = locked(prober);
+        let Some(prober) = prober.as_mut() else { return };
+        let mut next = Instant::now();
+        let ended = undisturbed(prober.as_mut(), &order, &stop, &mut |news| {
+            let news = match news {
+                // A step in this process may be so short that there is news each microsecond.
+                News::Progress(_) if Instant::now() < next => return,
+                News::Progress(progress) => Told::Progress(progress.clone()),
+                News::Disturbed(reason) => Told::Disturbed(reason.to_owned()),
+                News::Remark(text) => Told::Remark(text.to_owned()),
+            };
+            next = Instant::now() + TELL_EVERY;
+            let _ = told.send((at, news));
+        });
+        if told.send((at, Told::Ended(Box::new(ended)))).is_err() {
+            break;
+        }
+    }
+    // What it holds ends before this thread does.
+    drop(locked(prober).take());
+    let _ = told.send((at, Told::Gone));
+}
+
+/// Runs a probe, and repeats it after a pause if it was disturbed, since a disturbed probe says nothing about its config.
+/// Disturbed attempts are not recorded. If all attempts are disturbed, so is the result.
+fn undisturbed(
+    prober: &mut dyn Prober,
+    order: &Order,
+    stop: impl Fn() -> bool,
+    tell: &mut dyn FnMut(News<'_>),
+) -> Result<Outcome, ProbeError> {
+    const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
+    const PAUSE_IN_A_ROW: Duration = Duration::from_secs(5);
+    let mut last = Failure::new("");
+    for (at, pause) in PAUSES.into_iter().enumerate() {
+        if at > 0 {
+            tell(News::Disturbed(&last.reason));
+        }
+        if !wait(if at == 0 && order.is_after_disturbance { PAUSE_IN_A_ROW } else { pause }, &stop) {
+            return Ok(Outcome::Interrupted);
+        }
+        let outcome = prober.probe(&order.job(), &mut |progress| {
+            tell(News::Progress(progress));
+            if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        for remark in prober.remarks() {
+            tell(News::Remark(&remark));
+        }
+        match outcome {
+            Outcome::Disturbed(failure) => last = failure,
+            outcome => return Ok(outcome),
+        }
+    }
+    Ok(Outcome::Disturbed(last))
+}
+
+/// Waits unless somebody stops the search; returns whether nobody did.
+fn wait(time: Duration, stop: impl Fn() -> bool) -> bool {
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
+    let begin = Instant::now();
+    while begin.elapsed() < time && !stop() {
+        std::thread::sleep(LOOK_EVERY);
+    }
+    !stop()
+}

@@ -1,0 +1,144 @@
+//! Searches with several steps side by side.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use gputune::model::{Event, Outcome, Parameter, Settings, Space, Trial};
+use gputune::probe::{Step, StepError, TrainingStep};
+use gputune::search::{Budget, Study, Tuner};
+
+/// What the steps of a search share.
+#[derive(Default)]
+struct Machine {
+    /// Steps at this moment, and the most there were.
+    running: AtomicU32,
+    most: AtomicU32,
+    /// The numbers of those that want something of which there is only one, where there is: the next, and whose turn it is.
+    tickets: AtomicU32,
+    turn: AtomicU32,
+    is_shared: bool,
+    /// The slot in which every config fails from the so-many-th on.
+    sick: Option<(u32, u32)>,
+}
+
+struct Training<'m> {
+    slot: u32,
+    prepared: u32,
+    machine: &'m Machine,
+}
+
+impl TrainingStep for Training<'_> {
+    fn prepare(&mut self, _settings: &Settings) -> Result<(), StepError> {
+        self.prepared += 1;
+        match self.machine.sick {
+            Some((slot, from)) if slot == self.slot && self.prepared >= from => {
+                Err(StepError::Failed("the device has fallen off the bus".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn step(&mut self, settings: &Settings) -> Result<Step, StepError> {
+        let machine = self.machine;
+        let now = machine.running.fetch_add(1, Ordering::SeqCst) + 1;
+        machine.most.fetch_max(now, Ordering::SeqCst);
+        if machine.is_shared {
+            let ticket = machine.tickets.fetch_add(1, Ordering::SeqCst);
+            while machine.turn.load(Ordering::SeqCst) != ticket {
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+        machine.turn.fetch_add(1, Ordering::SeqCst);
+        machine.running.fetch_sub(1, Ordering::SeqCst);
+        Ok(Step::new(settings.integer("batch").unwrap().unsigned_abs()))
+    }
+}
+
+fn search(machine: &Machine, slots: u32, remarks: &mut Vec<String>) -> Study {
+    let space = Space::new([Parameter::range("batch", 1, 16, 1)]).unwrap();
+    let budget = Budget { probes: 16, confirmations: 1, least_gain: 0.0, ..Budget::default() };
+    Tuner::slots(space, slots, |slot| Training { slot, prepared: 0, machine })
+        .budget(budget)
+        .strategy("random")
+        .unwrap()
+        .measure_time(Duration::from_millis(120))
+        .run(|event| {
+            if let Event::Remark { text } = event {
+                remarks.push(text.to_owned());
+            }
+        })
+        .unwrap()
+}
+
+fn slot_of(trial: &Trial) -> u32 {
+    trial.slot.as_ref().unwrap().number
+}
+
+#[test]
+fn probes_run_side_by_side_where_they_do_not_notice_each_other() {
+    let (machine, mut remarks) = (Machine::default(), Vec::new());
+    let study = search(&machine, 2, &mut remarks);
+    assert_eq!(machine.most.load(Ordering::SeqCst), 2);
+    let found = study.side_by_side.as_deref().unwrap();
+    assert!(found.starts_with("2 slots measure side by side"), "{found}");
+    let trials = study.history.trials();
+    let mut numbers: Vec<u32> = trials.iter().map(|trial| trial.number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), trials.len(), "each has a number of its own");
+    assert!(trials.iter().any(|trial| slot_of(trial) == 2));
+    assert_eq!(study.history.searched().count(), 16, "no config is lost, and none is probed twice");
+    assert_eq!(study.settings(&study.best().unwrap().winner.config).line(), "batch=16");
+    // The leaders are compared in one place.
+    let confirmed = trials.iter().filter(|trial| trial.purpose.to_string() == "confirm");
+    assert!(confirmed.map(slot_of).all(|slot| slot == 1));
+    let together: Duration = trials.iter().map(|trial| trial.elapsed).sum();
+    assert!(study.history.elapsed() < together, "time that several ran counts once");
+}
+
+#[test]
+fn probes_run_one_by_one_where_they_take_turns_at_something() {
+    let (machine, mut remarks) = (Machine { is_shared: true, ..Machine::default() }, Vec::new());
+    let study = search(&machine, 2, &mut remarks);
+    let found = study.side_by_side.as_deref().unwrap();
+    assert!(found.starts_with("one probe at a time instead of 2"), "{found}");
+    assert!(remarks.iter().any(|remark| remark == found));
+    let searched: Vec<u32> = study.history.searched().map(slot_of).collect();
+    assert_eq!((searched.len(), searched.iter().all(|slot| *slot == 1)), (16, true));
+}
+
+#[test]
+fn a_sick_slot_is_taken_out_and_its_configs_are_measured_elsewhere() {
+    let (machine, mut remarks) = (Machine { sick: Some((2, 4)), ..Machine::default() }, Vec::new());
+    let study = search(&machine, 2, &mut remarks);
+    assert!(remarks.iter().any(|remark| remark.contains("slot 2 is taken out")), "{remarks:?}");
+    for config in study.history.searched().map(|trial| &trial.config) {
+        let measured = |trial: &Trial| matches!(trial.outcome, Outcome::Measured(_) | Outcome::Pruned(_));
+        assert!(study.history.of(config).any(measured), "{}", study.settings(config).line());
+    }
+}
+
+#[test]
+fn four_slots_have_four_probes_at_once() {
+    let (machine, mut remarks) = (Machine::default(), Vec::new());
+    let study = search(&machine, 4, &mut remarks);
+    assert_eq!(machine.most.load(Ordering::SeqCst), 4);
+    assert_eq!(study.history.searched().count(), 16);
+}
+
+#[test]
+fn a_prober_that_gives_up_ends_all() {
+    struct GivesUp(u32);
+    impl TrainingStep for GivesUp {
+        fn step(&mut self, _settings: &Settings) -> Result<Step, StepError> {
+            self.0 += 1;
+            std::thread::sleep(Duration::from_millis(1));
+            if self.0 > 400 { Err(StepError::GiveUp("enough".to_owned())) } else { Ok(Step::new(1)) }
+        }
+    }
+    let space = Space::new([Parameter::range("batch", 1, 64, 1)]).unwrap();
+    let tuner = Tuner::slots(space, 2, |_| GivesUp(0)).measure_time(Duration::from_millis(100));
+    assert!(tuner.run(|_| ()).unwrap_err().to_string().contains("probing is impossible"));
+}
