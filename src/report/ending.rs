@@ -43,14 +43,17 @@ pub(super) fn no_config_is_faster(study: &Study) -> String {
     format!("no config is {better} beyond the noise ({tried} of {of} alternatives tried{busy})")
 }
 
-/// Returns the number of probes that confirmed leaders, and how many leaders were confirmed if not all were.
-pub(super) fn confirmed_words(study: &Study, probes: usize) -> String {
+/// Returns the numbers of probes that confirmed leaders, and how many leaders were confirmed if not all were, and of those that
+/// ran the baseline again.
+pub(super) fn repeated_words(study: &Study, confirming: usize, again: usize) -> String {
     let Confirmed { configs, leaders } = study.confirmed();
-    match probes {
-        0 if leaders > 1 => format!(", none of the {leaders} leaders confirmed,"),
-        0 => String::new(),
-        _ if configs < leaders => format!(", and {probes} to confirm {configs} of {leaders} leaders,"),
-        _ => format!(", and {probes} to confirm,"),
+    let again = if again == 0 { String::new() } else { format!(", {again} of the baseline again") };
+    match confirming {
+        0 if leaders > 1 => format!("{again}, none of the {leaders} leaders confirmed,"),
+        0 if again.is_empty() => String::new(),
+        0 => format!("{again},"),
+        _ if configs < leaders => format!("{again}, and {confirming} to confirm {configs} of {leaders} leaders,"),
+        _ => format!("{again}, and {confirming} to confirm,"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::bottleneck::Bottleneck;
 use super::care::{Care, left_out};
-use super::ending::{comparison_line, confirmed_words, settings_lines};
+use super::ending::{comparison_line, repeated_words, settings_lines};
 use super::escape::plain;
 use super::front::front_lines;
 use super::gpus::gpu_summary;
@@ -16,7 +16,7 @@ use super::row::{
 };
 use super::screen::{Screen, Tone, wrap};
 use crate::model::{
-    Config, Metric, Parameter, Settings, Trial,
+    Config, Metric, Parameter, Purpose, Settings, Trial,
     metric::together,
     quantity::{show_bytes, show_duration, show_number},
 };
@@ -218,11 +218,11 @@ pub fn verdict(study: &Study) -> String {
         let _ = writeln!(text, "{line}");
     }
     let searched = study.history.searched().count();
-    let confirmed = study.history.trials().len() - searched;
+    let of = |purpose: Purpose| study.history.trials().iter().filter(|trial| trial.purpose == purpose).count();
     let _ = write!(
         text,
         "probes    {searched}{} in {}; {}",
-        confirmed_words(study, confirmed),
+        repeated_words(study, of(Purpose::Confirm), of(Purpose::Reference)),
         show_duration(study.elapsed),
         study.stopped
     );

@@ -1,5 +1,6 @@
 //! The parts and the start of a search; the modules below have the loop and its steps.
 
+mod begun;
 mod calibration;
 mod checks;
 mod confirm;

@@ -6,7 +6,7 @@
 //! and winners that were found so need not win alone.
 
 use super::TuneError;
-use super::probing::Wanted;
+use super::begun::Wanted;
 use super::reference;
 use super::search::{OnEvent, Search};
 use crate::model::{Config, Event, Purpose, Role, Trial};

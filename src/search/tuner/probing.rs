@@ -3,46 +3,17 @@
 use std::time::Instant;
 
 use super::TuneError;
+use super::begun::{Begun, Wanted};
 use super::checks::Checked;
 use super::health::Health;
 use super::reference;
 use super::search::{OnEvent, Search};
 use super::slots::{Ended, Order};
-use crate::model::{Event, Measurement, Outcome, Purpose, Trial};
+use crate::model::{Event, Outcome, Purpose, Trial};
 use crate::probe::{Effort, Job, Limits};
 use crate::search::budget::Round;
 use crate::search::journal;
 use crate::search::strategy::Proposal;
-
-/// A config that is to be probed.
-#[derive(Debug, Clone)]
-pub(super) struct Wanted {
-    pub(super) proposal: Proposal,
-    pub(super) purpose: Purpose,
-    /// The slot in which it has failed, if it is tried elsewhere for that reason.
-    pub(super) failed_in: Option<usize>,
-    /// Whether it is measured for all of its time, however soon it is precise enough: then those that begin at the same time
-    /// measure at the same time.
-    pub(super) takes_its_time: bool,
-}
-
-impl Wanted {
-    pub(super) fn new(proposal: Proposal, purpose: Purpose) -> Self {
-        Self { proposal, purpose, failed_in: None, takes_its_time: false }
-    }
-}
-
-/// A probe under way.
-#[derive(Debug)]
-pub(super) struct Begun {
-    pub(super) order: Order,
-    pub(super) purpose: Purpose,
-    proposal: Proposal,
-    began: Instant,
-    /// What was measured, while the losses in full precision are found out.
-    waits_for_losses: Option<Measurement>,
-    pub(super) failed_in: Option<usize>,
-}
 
 impl Search<'_, '_> {
     /// Runs one probe, while nothing else runs, and records it; returns `false` if it was interrupted, which leaves no trial.

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::TuneError;
+use super::begun::{Begun, Wanted};
 use super::gain::{self, SmallGains};
 use super::health::Health;
-use super::probing::{Begun, Wanted};
 use super::retries::PutBack;
 use super::seen::{Open, Seen};
+pub(super) use super::slots::OnEvent;
 use super::slots::Slots;
 use crate::diagnosis::{self, Around};
 use crate::model::{
@@ -24,8 +25,6 @@ use crate::search::noise::NoisePrior;
 use crate::search::numerics::FullPrecision;
 use crate::search::strategy::{Earlier, Proposal, Strategy, View};
 use crate::search::study;
-
-pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>);
 
 /// A search under way.
 pub(super) struct Search<'s, 'p> {

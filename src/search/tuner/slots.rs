@@ -11,10 +11,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use super::search::OnEvent;
 use crate::model::{Config, Estimate, Event, Failure, Outcome, Progress, Settings, Slot};
 use crate::probe::duel::{Duel, DuelWatch, Duelled};
 use crate::probe::{Effort, Job, Limits, ProbeError, Prober};
+
+/// Who hears the events of a search.
+pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>);
 
 /// A prober in a slot, or with the whole machine.
 pub(super) type InSlot<'p> = (Option<Slot>, Box<dyn Prober + Send + 'p>);
