@@ -36,6 +36,7 @@ mod search;
 mod slots;
 mod stdout;
 mod watch;
+mod worker;
 mod writes;
 
 use std::process::ExitCode;
@@ -72,6 +73,7 @@ enum Command {
     Schema(schema::Args),
     #[cfg(feature = "demo")]
     DemoStep(demo_step::Args),
+    Worker(worker::Args),
     Completions(completions::Args),
 }
 
@@ -101,6 +103,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Schema(args) => schema::run(&args),
         #[cfg(feature = "demo")]
         Command::DemoStep(args) => demo_step::run(&args),
+        Command::Worker(args) => worker::run(&args),
         Command::Completions(args) => completions::run(&args),
     };
     result.unwrap_or_else(|failed| failed.report()).into()

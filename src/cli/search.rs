@@ -17,7 +17,7 @@ use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
-use super::slots::Slots;
+use super::slots::Places;
 use super::{best, colour, diagnostic, emit, folder, interrupt, noise, paths, samples};
 
 /// Find the config that trains fastest, by probing the real training step
@@ -60,11 +60,11 @@ pub(super) fn run(args: Args) -> super::Result {
     let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
     emit::check(args.format, &spec)?;
     let warm_start = warm_start(&args.warm_start, &spec, &out)?;
-    let device = spec.device().map_err(|error| no_gpu(&error))?;
-    let slots = Slots::of(&spec.machine, device.is_gpu)?;
+    let places = Places::of(&spec)?;
+    let device = places.device.clone();
     let records: Vec<WarmStart> = warm_start.iter().map(EarlierStudy::record).collect();
     let header =
-        Header::new(spec.fingerprint(&device)).conditions(conditions(&spec, &slots)).warm_start(records.clone());
+        Header::new(spec.fingerprint(&device)).conditions(conditions(&spec, &places)).warm_start(records.clone());
     if args.fresh {
         start_over(&out, &header, &spec, args.quiet)?;
     }
@@ -89,7 +89,7 @@ pub(super) fn run(args: Args) -> super::Result {
     let mut progress = Progress::new(args.quiet, &spec, &recovered, &stop).with_status_file(&out);
     // The link in /proc leads to the running executable, even if its file has been replaced.
     let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
-    let tuner = slots.tuner(spec.space, &step, &out, args.quiet)?;
+    let tuner = places.tuner(spec.space, &step, &out, args.quiet)?;
     if !args.quiet {
         diagnostic::print_left_out(&spec.left_out);
         spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
@@ -158,9 +158,9 @@ fn with_baseline<'t>(
 }
 
 /// Returns what the trials of a spec depend on besides command, space and device.
-fn conditions(spec: &Spec, slots: &Slots) -> Conditions {
+fn conditions(spec: &Spec, places: &Places) -> Conditions {
     let limits = spec.limits.to_json();
-    Conditions { limits, measuring: MEASURING, slot: slots.shape(), ..environment::conditions(spec.step.template()) }
+    Conditions { limits, measuring: MEASURING, slot: places.shape(), ..environment::conditions(spec.step.template()) }
 }
 
 /// Returns how a search ended, for its status.

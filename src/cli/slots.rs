@@ -1,36 +1,62 @@
-//! Makes the probers of a search: one with the whole machine, or one for each slot.
+//! Makes the probers of a search: one with the whole machine, one for each slot, or those of other nodes.
 
 use std::path::Path;
 
 use gputune::diagnosis::Around;
-use gputune::machine::Shares;
+use gputune::machine::Device;
 use gputune::model::{Slot, Space};
+use gputune::probe::worker::{Hello, Launcher, Node, NodeError, OnNode};
 use gputune::probe::{CommandProber, CommandStep};
 use gputune::search::Tuner;
+use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
-use super::writes;
+use super::search::no_gpu;
+use super::{paths, writes};
 
-/// The parts of the machine that probes have, and whether training will have the whole of it.
-pub(super) struct Slots {
-    slots: Vec<Slot>,
+/// Where the probes of a search run.
+pub(super) struct Places {
+    /// The device that trains.
+    pub(super) device: Device,
+    kind: Kind,
+    /// Whether training will have the whole machine, and not a slot.
     is_whole: bool,
 }
 
-impl Slots {
-    /// Divides the machine.
+enum Kind {
+    Here(Vec<Slot>),
+    Nodes(Vec<Node>),
+}
+
+impl Places {
+    /// Divides the machine, or starts a worker on each node.
     ///
     /// # Errors
-    /// There is less than the shares ask for.
-    pub(super) fn of(shares: &Shares, is_gpu: bool) -> Result<Self, Failed> {
-        let slots = shares.divide(is_gpu);
+    /// There is less than the spec asks for, or nodes cannot serve.
+    pub(super) fn of(spec: &Spec) -> Result<Self, Failed> {
+        if let Some(launcher) = spec.launcher {
+            let nodes = started(spec, launcher)?;
+            let device = common_device(&nodes)?;
+            return Ok(Self { device, kind: Kind::Nodes(nodes), is_whole: false });
+        }
+        let device = spec.device().map_err(|error| no_gpu(&error))?;
+        let slots = spec.machine.divide(device.is_gpu);
         let slots = slots.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
-        Ok(Self { is_whole: slots.is_empty() || !shares.has_shape(), slots })
+        Ok(Self { device, is_whole: slots.is_empty() || !spec.machine.has_shape(), kind: Kind::Here(slots) })
+    }
+
+    /// The slots that are not the whole of a machine.
+    fn first_slot(&self) -> Option<&Slot> {
+        let slots = match &self.kind {
+            Kind::Here(slots) => slots,
+            Kind::Nodes(nodes) => &nodes.first()?.welcome().slots,
+        };
+        slots.first().filter(|slot| !(self.is_whole || slot.cores.is_empty() && slot.gpus.is_empty()))
     }
 
     /// What a probe has, on which its trials depend.
     pub(super) fn shape(&self) -> Option<String> {
-        self.slots.first().filter(|_| !self.is_whole).map(Slot::shape)
+        self.first_slot().map(Slot::shape)
     }
 
     /// Makes the tuner with its probers, and says what becomes of their writes.
@@ -44,19 +70,79 @@ impl Slots {
         out: &Path,
         quiet: bool,
     ) -> Result<Tuner<'static>, Failed> {
-        let shape = self.slots.first().filter(|_| !self.is_whole);
-        let around = shape.map_or_else(Around::processors, |slot| Around::with_cores(slot.cores.len()));
-        let in_slot = |slot: Slot| (slot.clone(), CommandProber::new(step.clone().in_slot(slot), out));
-        let mut slots: Vec<(Slot, CommandProber)> = self.slots.into_iter().map(in_slot).collect();
-        let mut whole = self.is_whole.then(|| CommandProber::new(step.clone(), out));
-        for (at, prober) in whole.iter_mut().chain(slots.iter_mut().map(|(_, prober)| prober)).enumerate() {
-            // One of them speaks for all.
-            writes::announce(prober, quiet || at > 0)?;
-        }
-        let tuner = match whole {
-            Some(prober) if slots.is_empty() => Tuner::with_prober(space, prober),
-            whole => Tuner::with_slots(space, whole, slots),
+        let cores = self.first_slot().map(|slot| slot.cores.len()).filter(|cores| *cores > 0);
+        let around = cores.map_or_else(Around::processors, Around::with_cores);
+        let tuner = match self.kind {
+            Kind::Here(slots) => here(slots, self.is_whole, space, step, (out, quiet))?,
+            Kind::Nodes(nodes) => on_nodes(nodes, space, out, quiet),
         };
         Ok(tuner.around(around))
     }
+}
+
+fn here(
+    slots: Vec<Slot>,
+    is_whole: bool,
+    space: Space,
+    step: &CommandStep,
+    (out, quiet): (&Path, bool),
+) -> Result<Tuner<'static>, Failed> {
+    let in_slot = |slot: Slot| (slot.clone(), CommandProber::new(step.clone().in_slot(slot), out));
+    let mut slots: Vec<(Slot, CommandProber)> = slots.into_iter().map(in_slot).collect();
+    let mut whole = is_whole.then(|| CommandProber::new(step.clone(), out));
+    for (at, prober) in whole.iter_mut().chain(slots.iter_mut().map(|(_, prober)| prober)).enumerate() {
+        // One of them speaks for all.
+        writes::announce(prober, quiet || at > 0)?;
+    }
+    Ok(match whole {
+        Some(prober) if slots.is_empty() => Tuner::with_prober(space, prober),
+        whole => Tuner::with_slots(space, whole, slots),
+    })
+}
+
+fn on_nodes(nodes: Vec<Node>, space: Space, out: &Path, quiet: bool) -> Tuner<'static> {
+    if let Some(node) = nodes.first().filter(|_| !quiet) {
+        eprintln!("{:<10} {}", "writes", node.welcome().writes);
+    }
+    let mut slots = Vec::new();
+    for node in nodes {
+        if !quiet {
+            eprintln!("{:<10} {}: {} slots", "node", node.host(), node.welcome().slots.len());
+        }
+        let first = u32::try_from(slots.len()).unwrap_or(u32::MAX).saturating_add(1);
+        slots.extend(node.into_probers(out, first));
+    }
+    Tuner::with_slots(space, None, slots)
+}
+
+/// Starts a worker on each node.
+fn started(spec: &Spec, launcher: &Launcher) -> Result<Vec<Node>, Failed> {
+    let commands = (launcher.commands)(&paths::gputune_path());
+    let commands = commands.map_err(|error| Failed::because(Exit::Impossible, &error).hint(error.hint))?;
+    let hello = Hello::new(paths::absolute(&spec.path), spec.text.clone());
+    let started: Vec<Result<Node, NodeError>> = std::thread::scope(|scope| {
+        let start = |(host, command): OnNode| {
+            let hello = hello.clone();
+            scope.spawn(move || Node::start(&host, command, hello))
+        };
+        let starting: Vec<_> = commands.into_iter().map(start).collect();
+        starting.into_iter().filter_map(|node| node.join().ok()).collect()
+    });
+    let nodes: Result<Vec<Node>, NodeError> = started.into_iter().collect();
+    nodes.map_err(|error| Failed::because(Exit::Impossible, &error).hint(error.hint()))
+}
+
+/// The device that all nodes have: what was measured on one says nothing about another.
+fn common_device(nodes: &[Node]) -> Result<Device, Failed> {
+    let first = nodes.first().map(|node| node.welcome().device.clone());
+    let Some(first) = first else { return Err(Failed::new(Exit::Impossible, "there is no node".to_owned())) };
+    let Some(other) = nodes.iter().find(|node| node.welcome().device != first) else { return Ok(first) };
+    let (one, host) = (nodes[0].host(), other.host());
+    let device = &other.welcome().device;
+    let message = format!(
+        "the nodes have different devices: {one} has {} (driver {}), {host} {} (driver {})",
+        first.name, first.driver, device.name, device.driver
+    );
+    Err(Failed::new(Exit::Impossible, message)
+        .hint("ask for nodes of one kind, by --constraint or a --gres with a type"))
 }

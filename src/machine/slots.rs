@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use super::telemetry::{GpuMeter, HostMemory, nvml::Visible};
+use super::telemetry::{GpuMeter, HostMemory, VISIBLE_GPUS, nvml::Visible};
 use crate::model::Slot;
 
 /// How a machine is to be divided.
@@ -99,7 +99,7 @@ impl Shares {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
         let cores = physical(Path::new("/sys/devices/system/cpu"), &numbers(allowed));
-        let mut gpus = if is_gpu {
+        let mut gpus = if is_gpu || self.gpus.is_some() {
             gpus(Path::new("/proc/driver/nvidia/gpus"), Path::new("/sys/bus/pci/devices"))
         } else {
             Vec::new()
@@ -138,7 +138,8 @@ impl Shares {
         if u64::from(gpus_each) * u64::from(slots) > gpus.len() as u64 || has_none {
             return Err(SharesError::TooFewGpus { slots, gpus: gpus_each.max(1), found: gpus.len() });
         }
-        let cores_each = self.cores.unwrap_or(usable / slots).max(1);
+        // Where there are fewer cores than slots, none is bound.
+        let cores_each = self.cores.unwrap_or(usable / slots);
         if u64::from(cores_each) * u64::from(slots) > cores.len() as u64 {
             return Err(SharesError::TooFewCores { slots, cores: cores_each, found: cores.len() });
         }
@@ -162,11 +163,19 @@ impl Shares {
 /// The kernel module lists GPUs by their address on the bus, with their UUID (`/proc/driver/nvidia/gpus/*/information`), and the
 /// bus which processors are near it (kernel documentation, `ABI/testing/sysfs-bus-pci`, `local_cpulist`).
 fn gpus(module: &Path, bus: &Path) -> Vec<NearGpu> {
-    let Ok(meter) = GpuMeter::shared() else { return Vec::new() };
+    let Ok(meter) = GpuMeter::shared() else { return named_gpus() };
     let seen = meter.read(&Visible::default()).map(|state| state.gpus).unwrap_or_default();
     let known = meter.gpus().unwrap_or_default().into_iter().filter(|gpu| seen.iter().any(|it| it.uuid == gpu.uuid));
     let near = |uuid: &str| near(module, bus, uuid).unwrap_or_default();
     known.map(|gpu| NearGpu { processors: near(&gpu.uuid), uuid: gpu.uuid, name: gpu.name }).collect()
+}
+
+/// The GPUs that the environment names, where the driver's library is not there to ask.
+fn named_gpus() -> Vec<NearGpu> {
+    let names = std::env::var(VISIBLE_GPUS).unwrap_or_default();
+    let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let gpu = |name: &str| NearGpu { uuid: name.to_owned(), name: "GPU".to_owned(), processors: BTreeSet::new() };
+    names.map(gpu).collect()
 }
 
 fn near(module: &Path, bus: &Path, uuid: &str) -> Option<BTreeSet<u32>> {
@@ -247,7 +256,9 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         let shares = |slots, gpus, cores| Shares { slots: Some(slots), gpus, cores, only: None };
         let error = |shares: Shares, gpus: &[NearGpu]| shares.of(&cores(2), gpus).unwrap_err().to_string();
-        assert!(error(shares(3, None, None), &[]).contains("3 slots of 1 physical cores each do not fit"));
+        assert!(error(shares(3, None, Some(1)), &[]).contains("3 slots of 1 physical cores each do not fit"));
+        let unbound = shares(3, None, None).of(&cores(2), &[]).unwrap();
+        assert!(unbound.len() == 3 && unbound.iter().all(|slot| slot.cores.is_empty()));
         assert!(error(shares(2, None, None), &[gpu("GPU-a", 0..1)]).contains("2 slots of 1 GPUs each do not fit: 1"));
         assert_eq!(Shares::default().divide(false), Ok(Vec::new()));
         let other = NearGpu { name: "NVIDIA A100".to_owned(), ..gpu("GPU-b", 0..1) };

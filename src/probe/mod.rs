@@ -40,6 +40,7 @@ mod timeline;
 mod totals;
 mod trackers;
 mod warm;
+pub mod worker;
 mod writes;
 
 use std::io;
@@ -47,6 +48,8 @@ use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 pub use brief::{Brief, Printed, PrintedEnd};
 pub use command::{CommandProber, CommandStep, as_it_is_needs};
@@ -65,7 +68,7 @@ pub use writes::{Protection, Writes, WritesError, WritesWish};
 use crate::model::{Config, Estimate, Headroom, Outcome, Progress, Settings, quantity::show_bytes};
 
 /// The limits of a probe.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// Wall time of one probe, start-up included. If enough has been measured by then, the measurement counts.
     pub probe_time: Duration,
@@ -130,7 +133,8 @@ impl Default for Limits {
 }
 
 /// How carefully a config is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Effort {
     /// As a candidate among many.
     Probe,
@@ -272,6 +276,26 @@ pub enum ProbeError {
     /// The requested protection against writes is not possible.
     #[error(transparent)]
     Writes(#[from] WritesError),
+    /// The worker of another node is gone, and with it what ran there.
+    #[error("the worker on {host} is gone: {reason}")]
+    Lost {
+        /// The node.
+        host: String,
+        /// How that was noticed.
+        reason: String,
+    },
+    /// No config can be probed on another node.
+    #[error("on {host}: {reason}")]
+    OnNode {
+        /// The node.
+        host: String,
+        /// Why not.
+        reason: String,
+        /// What to do about it.
+        hint: Option<String>,
+        /// The last lines that the step printed.
+        last_lines: Vec<String>,
+    },
     /// A step in this process asked to end the search.
     #[error("the training step gave up: {reason}")]
     GaveUp {
@@ -292,7 +316,7 @@ impl ProbeError {
     /// Returns the last lines that the step printed, where they say more than the error.
     pub fn last_lines(&self) -> &[String] {
         match self {
-            Self::Environment { last_lines, .. } => last_lines,
+            Self::Environment { last_lines, .. } | Self::OnNode { last_lines, .. } => last_lines,
             _ => &[],
         }
     }
@@ -315,6 +339,10 @@ impl ProbeError {
             }
             Self::Io { .. } => Some("is there space left, and may this user write there?"),
             Self::Writes(error) => Some(error.hint()),
+            Self::Lost { .. } => {
+                Some("the same command goes on; is the node up, and is there time left in its allocation?")
+            }
+            Self::OnNode { hint, .. } => hint.as_deref(),
             Self::GaveUp { .. } => None,
         }
     }

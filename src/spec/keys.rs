@@ -66,6 +66,7 @@ const KEYS: &[Key] = &[
     key("machine.slots", "a whole number or \"auto\"", "slots = 2"),
     key("machine.gpus_per_slot", "a whole number", "gpus_per_slot = 1"),
     key("machine.cores_per_slot", "a whole number", "cores_per_slot = 4"),
+    key("machine.launcher", "\"local\" or \"slurm\"", "launcher = \"slurm\""),
     key("machine.only", "a text", "only = \"H100\""),
     key("limits.memory_headroom", "a share or a size", "memory_headroom = 0.1 or memory_headroom = \"2GiB\""),
     key("limits.host_memory_headroom", "a share or a size", "host_memory_headroom = 0.02"),

@@ -1,9 +1,13 @@
 //! Turns `[machine]` into the shares of the machine that probes have.
 
-use super::error::{SourceFile, SpecError};
+use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{Located, MachineTable, StepTable};
 use crate::machine::{Shares, VISIBLE_GPUS};
 use crate::model::Value;
+use crate::probe::worker::{LAUNCHERS, Launcher};
+
+/// The launcher that needs no worker.
+const LOCAL: &str = "local";
 
 /// The most slots: far more than any machine has, and few enough to be told apart.
 const MOST_SLOTS: i64 = 1024;
@@ -21,6 +25,18 @@ pub(super) fn build(source: &SourceFile, table: &MachineTable, step: &StepTable)
         return Err(source.error(name.span.clone(), message, "set it where gputune is started instead"));
     }
     Ok(shares)
+}
+
+/// The launcher that is named, or else the one that fits where this runs; none for probes on this machine.
+pub(super) fn launcher(source: &SourceFile, table: &MachineTable) -> Result<Option<&'static Launcher>, SpecError> {
+    let Some(named) = &table.launcher else { return Ok(LAUNCHERS.iter().find(|launcher| (launcher.is_here)())) };
+    if named.value == LOCAL {
+        return Ok(None);
+    }
+    LAUNCHERS.iter().find(|launcher| launcher.name == named.value).map(Some).ok_or_else(|| {
+        let hint = suggestion(&named.value, LAUNCHERS.iter().map(|launcher| launcher.name).chain([LOCAL]));
+        source.error(named.span.clone(), format!("there is no launcher `{}`", named.value), hint)
+    })
 }
 
 fn count(source: &SourceFile, slots: &Located<Value>) -> Result<Option<u32>, SpecError> {

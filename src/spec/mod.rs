@@ -40,6 +40,7 @@ use crate::model::{Headroom, Objective, Settings, Space, Value, quantity};
 use crate::probe::{
     Limits, Template,
     adapter::{Applied, Apply, Numerics},
+    worker::Launcher,
 };
 use crate::search::{Budget, EarlierStudy, Fingerprint, FullPrecision, STRATEGIES};
 use error::SourceFile;
@@ -73,6 +74,8 @@ pub struct Spec {
     pub budget: Budget,
     /// What of the machine a probe has.
     pub machine: Shares,
+    /// How workers are started on other nodes; none for probes on this machine.
+    pub launcher: Option<&'static Launcher>,
     /// The name of the strategy, one of [`STRATEGIES`].
     pub strategy: &'static str,
     /// The seed of all random choices.
@@ -129,6 +132,7 @@ impl Spec {
             limits: limits(&source, &file.limits)?,
             budget: budget(&source, &file.search)?,
             machine: machine::build(&source, &file.machine, &file.step.value)?,
+            launcher: machine::launcher(&source, &file.machine)?,
             space,
             step,
             baseline,

@@ -99,7 +99,7 @@ fn a_killed_search_goes_on_and_nothing_survives() {
 
 #[test]
 fn shares_that_do_not_fit_are_refused_with_the_cure() {
-    let search = Search::of(&["forever:8:2000"], "[machine]\nslots = 900\n");
+    let search = Search::of(&["forever:8:2000"], "[machine]\nslots = 900\ncores_per_slot = 1\n");
     let output = search.run();
     assert_eq!(output.status.code(), Some(2));
     let said = stderr(&output);

@@ -38,7 +38,8 @@ use plan::{Plan, Slots};
 /// One setting for every active parameter, as levels.
 ///
 /// Configs come from a [`Space`] and mean something only together with it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Config {
     levels: Box<[u32]>,
 }
@@ -382,6 +383,12 @@ impl Space {
             None if !self.is_member(&config) => Err(LocateError::Forbidden { rule: "listed configs only".to_owned() }),
             None => Ok(config),
         }
+    }
+
+    /// Whether a config has a level for each parameter, and none that a parameter lacks: it may be one of this space.
+    pub(crate) fn has_levels_of(&self, config: &Config) -> bool {
+        let is_one = |(&level, parameter): (&u32, &Parameter)| level >= UNSET || u64::from(level) < parameter.len();
+        config.levels.len() == self.parameters.len() && config.levels.iter().zip(&self.parameters).all(is_one)
     }
 
     /// Returns the allowed config with these levels, one for each parameter. Levels of inactive parameters are ignored.

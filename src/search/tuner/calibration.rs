@@ -21,6 +21,9 @@ const ROUNDS: usize = 2;
 /// all GPUs are created equal", SC 2022).
 const MOST_APART: f64 = 0.22;
 
+/// Half the width of a rate's interval, as a share, beyond which it says nothing of whether a tenth is lost: a round number.
+const MOST_UNCERTAIN: f64 = 0.25;
+
 impl Search<'_, '_> {
     /// Whether there are slots of which it is not known yet whether they disturb each other, and a config to find out with.
     pub(super) fn is_calibration_due(&self) -> bool {
@@ -53,7 +56,8 @@ impl Search<'_, '_> {
             let first = self.last_rate(&config, parts.start);
             let has_own_gpu = self.slots.slot(0).is_some_and(|slot| !slot.gpus.is_empty());
             let counted = if has_own_gpu { parts.start..parts.start + 1 } else { parts.clone() };
-            let rates: Vec<f64> = counted.map(|slot| self.last_rate(&config, slot).unwrap_or(0.0)).collect();
+            let rates: Option<Vec<f64>> = counted.map(|slot| self.last_rate(&config, slot)).collect();
+            let Some(rates) = rates else { break };
             together.push(mean(&rates) / alone);
             if let (Some(hungry), Some(first)) = (&hungry, first) {
                 let short = Purpose::Screen { one_in: reference::PART };
@@ -79,16 +83,14 @@ impl Search<'_, '_> {
             let settings = self.space.settings(&hungry).line();
             format!(", and {:.2}x as fast as that beside {settings} in the others", mean(&beside))
         });
-        let seen = match together.is_empty() {
-            true => "it was not measured alone".to_owned(),
-            false => format!(
-                "in {slots} slots at once it is {:.2}x as fast as alone{}",
-                mean(&together),
-                hungriest.unwrap_or_default()
-            ),
-        };
+        let hungriest = hungriest.unwrap_or_default();
+        let seen = format!("in {slots} slots at once it is {:.2}x as fast as alone{hungriest}", mean(&together));
         let text = if is_fair {
             format!("{slots} slots measure side by side: the same config does not notice the others ({seen})")
+        } else if together.is_empty() {
+            format!(
+                "one probe at a time instead of {slots}: the same config could not be measured well enough to compare"
+            )
         } else {
             format!("one probe at a time instead of {slots}: the same config notices the others ({seen})")
         };
@@ -101,7 +103,7 @@ impl Search<'_, '_> {
     fn open_those_like_the_first(&mut self, config: &Config, on_event: OnEvent<'_>) {
         let parts = self.slots.parts();
         let first = self.last_rate(config, parts.start).unwrap_or(0.0);
-        self.slots.set_open([0], false);
+        self.slots.set_open([self.slots.home()], false);
         for slot in parts {
             let rate = self.last_rate(config, slot).unwrap_or(0.0);
             let is_like_it = rate >= first * (1.0 - MOST_APART);
@@ -157,11 +159,13 @@ impl Search<'_, '_> {
         self.finish_all(on_event)
     }
 
-    /// The rate of the last run of a config in a slot.
+    /// The rate of the last run of a config in a slot, unless it is too uncertain.
     fn last_rate(&self, config: &Config, slot: usize) -> Option<f64> {
         let slot = self.slots.slot(slot);
         let run = self.history.of(config).filter(|trial| trial.slot.as_ref() == slot).last()?;
-        run.outcome.measurement()?.throughput.map(|rate| rate.value).filter(|rate| *rate > 0.0)
+        let rate = run.outcome.measurement()?.throughput?;
+        let is_clear = rate.relative_half_width().is_some_and(|half| half <= MOST_UNCERTAIN);
+        (rate.value > 0.0 && is_clear).then_some(rate.value)
     }
 }
 

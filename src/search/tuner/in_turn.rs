@@ -97,7 +97,7 @@ impl Search<'_, '_> {
                 return Ok(if outcome == Outcome::Interrupted { Turns::Interrupted } else { Turns::Apart });
             }
             let (number, config, ended_at) = (job.number, job.config.clone(), journal::unix_time());
-            let slot = self.slots.slot(0).cloned();
+            let slot = self.slots.slot(self.slots.home()).cloned();
             let trial = Trial { number, purpose: Purpose::Confirm, config, outcome, elapsed, ended_at, slot };
             self.record(trial, (Some(&reason), None), on_event)?;
         }
@@ -111,7 +111,7 @@ impl Search<'_, '_> {
             settings: job.settings,
             searched: self.history.searched().count(),
             reason: Some(reason),
-            slot: self.slots.slot(0),
+            slot: self.slots.slot(self.slots.home()),
         });
     }
 

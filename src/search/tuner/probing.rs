@@ -23,8 +23,18 @@ impl Search<'_, '_> {
         purpose: Purpose,
         on_event: OnEvent<'_>,
     ) -> Result<bool, TuneError> {
-        self.begin(0, Wanted::new(proposal, purpose), on_event);
-        self.finish_all(on_event)
+        loop {
+            let number = self.next_number();
+            self.begin(self.slots.home(), Wanted::new(proposal.clone(), purpose), on_event);
+            let goes_on = self.finish_all(on_event)?;
+            // Its slot may have gone, and it with it.
+            let is_known = self.history.trials().last().is_some_and(|trial| trial.number >= number);
+            if !goes_on || is_known || self.elsewhere.is_empty() {
+                self.elsewhere.clear();
+                return Ok(goes_on);
+            }
+            self.elsewhere.clear();
+        }
     }
 
     /// Begins a probe in a free slot.
@@ -73,6 +83,10 @@ impl Search<'_, '_> {
     pub(super) fn finish_next(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
         let Ended { slot, outcome } = self.slots.next(on_event)?;
         let Some(mut begun) = self.begun[slot].take() else { return Ok(true) };
+        let Some(outcome) = outcome else {
+            self.elsewhere.push(Wanted::new(begun.proposal, begun.purpose));
+            return Ok(true);
+        };
         let job = begun.order.job();
         let checked = match begun.waits_for_losses.take() {
             Some(measurement) => self.compared_with(measurement, outcome),

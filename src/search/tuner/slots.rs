@@ -89,7 +89,8 @@ enum Told {
 /// A probe that is over.
 pub(super) struct Ended {
     pub(super) slot: usize,
-    pub(super) outcome: Outcome,
+    /// Nothing if the slot is gone, and says nothing about the config.
+    pub(super) outcome: Option<Outcome>,
 }
 
 /// What all threads of a search share.
@@ -117,6 +118,8 @@ pub(super) struct Slots<'s, 'p> {
     running: Vec<Option<Order>>,
     /// Whether each takes part. At first the first does.
     open: Vec<bool>,
+    /// Those that are gone.
+    lost: Vec<bool>,
 }
 
 enum Kind<'s, 'p> {
@@ -127,7 +130,7 @@ enum Kind<'s, 'p> {
 impl<'s, 'p> Slots<'s, 'p> {
     /// One place, in this thread.
     pub(super) fn one(prober: Box<dyn Prober + 'p>, stop: &'s AtomicBool) -> Self {
-        Self { kind: Kind::One(prober), stop, running: vec![None], open: vec![true] }
+        Self { kind: Kind::One(prober), stop, running: vec![None], open: vec![true], lost: vec![false] }
     }
 
     /// A thread for each prober. They end when this is dropped.
@@ -150,7 +153,8 @@ impl<'s, 'p> Slots<'s, 'p> {
         let orders: Vec<Option<Sender<Order>>> = shared.probers.iter().enumerate().map(serve).collect();
         let count = orders.len();
         let open = (0..count).map(|at| at == 0).collect();
-        Self { kind: Kind::Many { shared, orders, told }, stop, running: vec![None; count], open }
+        let (running, lost) = (vec![None; count], vec![false; count]);
+        Self { kind: Kind::Many { shared, orders, told }, stop, running, open, lost }
     }
 
     /// How many there are.
@@ -165,7 +169,12 @@ impl<'s, 'p> Slots<'s, 'p> {
 
     /// Has slots take part, or not.
     pub(super) fn set_open(&mut self, slots: impl IntoIterator<Item = usize>, is_open: bool) {
-        slots.into_iter().for_each(|slot| self.open[slot] = is_open);
+        slots.into_iter().for_each(|slot| self.open[slot] = is_open && !self.lost[slot]);
+    }
+
+    /// Where probes run that have to be alone: in the first place, as long as it is there.
+    pub(super) fn home(&self) -> usize {
+        self.lost.iter().position(|lost| !lost).unwrap_or(0)
     }
 
     /// The places that are parts of the machine: all, unless the first has the whole of it.
@@ -175,13 +184,15 @@ impl<'s, 'p> Slots<'s, 'p> {
 
     /// Leaves only the first, and ends what the others keep for their next probe, while nothing runs.
     pub(super) fn leave_the_first(&mut self) {
+        let home = self.home();
         self.set_open(0..self.running.len(), false);
-        self.set_open([0], true);
+        self.set_open([home], true);
         let Kind::Many { orders, told, .. } = &mut self.kind else { return };
-        let mut left = orders.iter_mut().skip(1).filter_map(Option::take).count();
+        let others = orders.iter_mut().enumerate().filter(|(at, _)| *at != home);
+        let mut left = others.filter_map(|(_, orders)| orders.take()).count();
         while left > 0 {
             match told.recv() {
-                Ok((slot, Told::Gone | Told::Lost)) if slot > 0 => left -= 1,
+                Ok((slot, Told::Gone | Told::Lost)) if slot != home => left -= 1,
                 Ok(_) => {}
                 Err(_) => return,
             }
@@ -231,7 +242,7 @@ impl<'s, 'p> Slots<'s, 'p> {
                 let stop = || is_set(self.stop);
                 let number = order.number;
                 let told = undisturbed(prober.as_mut(), &order, stop, &mut |news| pass_on(number, news, on_event));
-                return told.map(|outcome| Ended { slot: 0, outcome });
+                return told.map(|outcome| Ended { slot: 0, outcome: Some(outcome) });
             }
             Kind::Many { told, .. } => loop {
                 let Ok((slot, told)) = told.recv() else { break Err(gone()) };
@@ -239,7 +250,17 @@ impl<'s, 'p> Slots<'s, 'p> {
                 match told {
                     Told::Ended(ended) => {
                         self.running[slot] = None;
-                        break ended.map(|outcome| Ended { slot, outcome });
+                        let are_others = (0..self.open.len()).any(|at| at != slot && !self.lost[at]);
+                        match *ended {
+                            Err(error @ ProbeError::Lost { .. }) if are_others => {
+                                on_event(Event::Remark {
+                                    text: &format!("{error}; what ran there is tried elsewhere"),
+                                });
+                                (self.lost[slot], self.open[slot]) = (true, false);
+                                break Ok(Ended { slot, outcome: None });
+                            }
+                            ended => break ended.map(|outcome| Ended { slot, outcome: Some(outcome) }),
+                        }
                     }
                     Told::Lost => {
                         self.running[slot] = None;
@@ -263,8 +284,12 @@ impl<'s, 'p> Slots<'s, 'p> {
     /// # Errors
     /// Probing is impossible.
     pub(super) fn run(&mut self, order: Order, on_event: OnEvent<'_>) -> Result<Outcome, ProbeError> {
-        self.start(0, order);
-        self.next(on_event).map(|ended| ended.outcome)
+        loop {
+            self.start(self.home(), order.clone());
+            if let Some(outcome) = self.next(on_event)?.outcome {
+                return Ok(outcome);
+            }
+        }
     }
 
     /// Compares configs in the first slot, while nothing runs; returns what there is to be said of it, too.
@@ -282,7 +307,8 @@ impl<'s, 'p> Slots<'s, 'p> {
                 Ok((duelled, prober.remarks()))
             }
             Kind::Many { shared, .. } => {
-                let mut prober = shared.probers.first().map(|(_, prober)| locked(prober));
+                let home = self.lost.iter().position(|lost| !lost).unwrap_or(0);
+                let mut prober = shared.probers.get(home).map(|(_, prober)| locked(prober));
                 let prober = prober.as_mut().and_then(|prober| prober.as_mut()).ok_or_else(gone)?;
                 let duelled = prober.duel(duel, watch)?;
                 Ok((duelled, prober.remarks()))

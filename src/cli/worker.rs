@@ -1,0 +1,79 @@
+//! `gputune worker`: runs probes on this node for a search elsewhere.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use gputune::machine::Device;
+use gputune::model::Slot;
+use gputune::probe::worker::{Hello, Refusal, Site, VERSION, Welcome, serve};
+use gputune::probe::{CommandProber, supervisor};
+use gputune::spec::Spec;
+
+use super::exit::{Exit, Failed};
+use super::paths;
+
+/// Run probes on this node for a search elsewhere, over standard input and output
+///
+/// A search starts it by itself where its spec says so (`launcher` in [machine]). It ends, with everything that it has started, when
+/// its input does.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {}
+
+pub(super) fn run(_args: &Args) -> super::Result {
+    supervisor::adopt_orphans().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    let folder = tempfile::Builder::new().prefix("gputune-worker-").tempdir();
+    let folder = folder.map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    let served = serve(io::stdin(), io::stdout(), |hello| site(hello, folder.path()));
+    // What still runs ends with this process.
+    drop(folder);
+    served.map(|()| Exit::Found).map_err(|error| {
+        Failed::because(Exit::Usage, &error).hint("a search starts workers by itself: see docs/cluster.md")
+    })
+}
+
+/// Prepares for the search that a driver names.
+fn site(hello: &Hello, folder: &Path) -> Result<Site, Refusal> {
+    let refusal = |reason: String, hint: &str| Refusal { reason, hint: hint.to_owned() };
+    let own = Hello::new(hello.spec.clone(), hello.text.clone());
+    if *hello != own {
+        let versions = format!("it is gputune {}, and the search is of {}", own.gputune_version, hello.gputune_version);
+        return Err(refusal(versions, "install the same gputune on all nodes"));
+    }
+    let spec = Spec::load(&hello.spec).map_err(|error| {
+        let hint = error.hint.clone().unwrap_or_default();
+        refusal(format!("{}: {error}", hello.spec.display()), &format!("all nodes need the folder of the spec; {hint}"))
+    })?;
+    if spec.text != hello.text {
+        let reason = format!("{} is another file there", hello.spec.display());
+        return Err(refusal(reason, "put the spec on a file system that all nodes share"));
+    }
+    let device = spec.device().map_err(|error| refusal(error.to_string(), "choose nodes that have one"))?;
+    let slots = spec.machine.divide(device.is_gpu).map_err(|error| refusal(error.to_string(), error.hint()))?;
+    let (space, probers, slots) = probers(spec, slots, &device, folder);
+    let mut site = Site { welcome: welcome(device, slots), space, probers, folder: folder.to_owned() };
+    for prober in &mut site.probers {
+        let protection = prober.protect().map_err(|error| refusal(error.to_string(), error.hint()))?;
+        site.welcome.writes = protection.line();
+    }
+    Ok(site)
+}
+
+fn welcome(device: Device, slots: Vec<Slot>) -> Welcome {
+    let gputune_version = env!("CARGO_PKG_VERSION").to_owned();
+    Welcome { version: VERSION, gputune_version, device, slots, writes: String::new() }
+}
+
+/// A prober for each slot; for the whole node where it is not divided.
+fn probers(
+    spec: Spec,
+    slots: Vec<Slot>,
+    device: &Device,
+    folder: &Path,
+) -> (gputune::Space, Vec<CommandProber>, Vec<Slot>) {
+    let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), device);
+    if slots.is_empty() {
+        return (spec.space, vec![CommandProber::new(step, folder)], vec![Slot::numbered(1)]);
+    }
+    let prober = |slot: &Slot| CommandProber::new(step.clone().in_slot(slot.clone()), folder);
+    (spec.space, slots.iter().map(prober).collect(), slots)
+}

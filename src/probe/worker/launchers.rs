@@ -1,0 +1,103 @@
+//! The ways to start a worker on each node of a search: a file each where there is more to it than a command.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// A way to start workers.
+#[derive(Debug)]
+pub struct Launcher {
+    /// Its name in `[machine]`.
+    pub name: &'static str,
+    /// What it needs, in a phrase.
+    pub about: &'static str,
+    /// Whether it is used where nobody asks for one.
+    pub is_here: fn() -> bool,
+    /// The nodes, with their commands.
+    pub commands: fn(gputune: &Path) -> Result<Vec<OnNode>, LauncherError>,
+}
+
+/// A node, and the command whose standard streams are those of its worker.
+pub type OnNode = (String, Command);
+
+/// Why there are no nodes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct LauncherError {
+    reason: String,
+    /// What to do about it.
+    pub hint: &'static str,
+}
+
+/// All launchers.
+pub const LAUNCHERS: &[Launcher] = &[Launcher {
+    name: "slurm",
+    about: "a worker on each node of the Slurm allocation that gputune runs in, by `srun`",
+    is_here: is_in_large_allocation,
+    commands: slurm,
+}];
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether this runs in an allocation of several nodes.
+fn is_in_large_allocation() -> bool {
+    variable("SLURM_JOB_NUM_NODES").and_then(|count| count.parse::<u32>().ok()).is_some_and(|count| count > 1)
+}
+
+/// One job step for each node, kept for the whole search; it sees all of the node's GPUs and hands them out itself, since per-task
+/// binding differs by version, and a step for each probe would queue (`srun`(1)). `--overlap` and `--mem=0` let it share the
+/// allocation with the batch script.
+fn slurm(gputune: &Path) -> Result<Vec<OnNode>, LauncherError> {
+    let outside = |reason: &str| LauncherError {
+        reason: reason.to_owned(),
+        hint: "run gputune in an allocation: by `sbatch`, or after `salloc`",
+    };
+    let list = variable("SLURM_JOB_NODELIST").ok_or_else(|| outside("this is no Slurm allocation"))?;
+    let listed = Command::new("scontrol").args(["show", "hostnames", &list]).output();
+    let listed = listed.map_err(|error| outside(&format!("cannot run `scontrol`: {error}")))?;
+    let hosts = String::from_utf8_lossy(&listed.stdout);
+    let hosts: Vec<&str> = hosts.lines().map(str::trim).filter(|host| !host.is_empty()).collect();
+    if hosts.is_empty() {
+        return Err(outside(&format!("`scontrol show hostnames {list}` names no node")));
+    }
+    let cpus = per_node(&variable("SLURM_JOB_CPUS_PER_NODE").unwrap_or_default());
+    let gpus = variable("SLURM_GPUS_ON_NODE").filter(|count| count != "0");
+    let command = |(at, host): (usize, &str)| {
+        let mut command = Command::new("srun");
+        command.args(["-N1", "-n1", "-w", host, "--overlap", "--mem=0", "--unbuffered", "--quiet"]);
+        if let Some(gpus) = &gpus {
+            command.arg(format!("--gpus-per-node={gpus}"));
+        }
+        if let Some(cpus) = cpus.get(at).or(cpus.last()) {
+            command.arg(format!("--cpus-per-task={cpus}"));
+        }
+        // Ctrl-C at a terminal is for gputune, which ends its probes itself.
+        command.arg(gputune).arg("worker").process_group(0);
+        (host.to_owned(), command)
+    };
+    Ok(hosts.into_iter().enumerate().map(command).collect())
+}
+
+/// The numbers of `8(x2),4`, one for each node (`sbatch`(1), `SLURM_JOB_CPUS_PER_NODE`).
+fn per_node(list: &str) -> Vec<u32> {
+    let part = |part: &str| {
+        let (count, times) = part.split_once("(x").unwrap_or((part, "1)"));
+        let times: usize = times.trim_end_matches(')').parse().ok()?;
+        Some(std::iter::repeat_n(count.parse().ok()?, times.min(1 << 16)))
+    };
+    list.split(',').filter_map(part).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_per_node_are_read() {
+        assert_eq!(per_node("8(x2),4"), [8, 8, 4]);
+        assert_eq!(per_node("16"), [16]);
+        assert_eq!(per_node(""), [0_u32; 0]);
+    }
+}

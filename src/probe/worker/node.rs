@@ -1,0 +1,290 @@
+//! A node with a worker, as the driver sees it, and the prober of each of its slots.
+
+use std::fs;
+use std::io::{self, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{
+    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, Refusal, SILENCE, ToWorker, VERSION, Welcome, line_of, read_line,
+};
+use crate::model::{Outcome, Progress, Slot};
+use crate::probe::{CommandProber, Job, ProbeError, Prober, Watch};
+
+/// Why a node cannot serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The program that starts the worker cannot be run.
+    #[error("cannot start a worker on {host} by `{program}`")]
+    Start {
+        /// The node.
+        host: String,
+        /// The program.
+        program: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It ended, or said something else.
+    #[error("the worker on {host} has not answered: {reason}")]
+    Silent {
+        /// The node.
+        host: String,
+        /// What came instead.
+        reason: String,
+    },
+    /// It cannot serve this search.
+    #[error("the worker on {host} refuses: {refusal}")]
+    Refused {
+        /// The node.
+        host: String,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+impl NodeError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Start { program, .. } => format!("is `{program}` installed here, and in the PATH?"),
+            Self::Silent { .. } => {
+                "does the node have this gputune under the same path, and may it be run there?".to_owned()
+            }
+            Self::Refused { refusal, .. } => refusal.hint.clone(),
+        }
+    }
+}
+
+/// A node with a worker.
+#[derive(Debug)]
+pub struct Node {
+    host: String,
+    welcome: Welcome,
+    link: Arc<Link>,
+    inboxes: Vec<Receiver<Told>>,
+}
+
+/// What a slot is told.
+#[derive(Debug)]
+enum Told {
+    Progress(Box<News>),
+    Ended(Box<Ended>),
+}
+
+/// The connection to a worker.
+#[derive(Debug)]
+struct Link {
+    child: Mutex<Child>,
+    input: Mutex<Option<ChildStdin>>,
+    heard: Mutex<Instant>,
+    attempts: Mutex<u64>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    fn say(&self, message: &ToWorker) -> io::Result<()> {
+        let line = line_of(message)?;
+        match locked(&self.input).as_mut() {
+            Some(input) => input.write_all(&line).and_then(|()| input.flush()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn is_silent(&self) -> bool {
+        locked(&self.heard).elapsed() > SILENCE
+    }
+}
+
+impl Drop for Link {
+    /// The end of its input ends the worker; one that is stuck is killed.
+    fn drop(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        locked(&self.input).take();
+        let mut child = locked(&self.child);
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+impl Node {
+    /// Starts a worker on a node by a command whose standard streams are the worker's.
+    ///
+    /// # Errors
+    /// The command cannot be run, or what it runs is no worker that can serve this search.
+    pub fn start(host: &str, mut command: Command, hello: Hello) -> Result<Self, NodeError> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let failed = |source| NodeError::Start { host: host.to_owned(), program: program.clone(), source };
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(failed(io::ErrorKind::BrokenPipe.into()));
+        };
+        let link = Arc::new(Link {
+            child: Mutex::new(child),
+            input: Mutex::new(Some(input)),
+            heard: Mutex::new(Instant::now()),
+            attempts: Mutex::new(0),
+        });
+        let silent = |reason: String| NodeError::Silent { host: host.to_owned(), reason };
+        link.say(&ToWorker::Hello(hello)).map_err(|error| silent(error.to_string()))?;
+        let mut output = BufReader::new(output);
+        let welcome = match read_line(&mut output) {
+            Ok(Some(FromWorker::Welcome(welcome))) => *welcome,
+            Ok(Some(FromWorker::Refused(refusal))) => {
+                return Err(NodeError::Refused { host: host.to_owned(), refusal });
+            }
+            Ok(Some(other)) => return Err(silent(format!("it said {other:?}"))),
+            Ok(None) => return Err(silent("it has ended".to_owned())),
+            Err(error) => return Err(silent(error.to_string())),
+        };
+        if welcome.version != VERSION {
+            return Err(silent(format!(
+                "it speaks version {} of the protocol, and this is {VERSION}",
+                welcome.version
+            )));
+        }
+        let (senders, inboxes): (Vec<_>, Vec<_>) = welcome.slots.iter().map(|_| channel()).unzip();
+        let weak = Arc::downgrade(&link);
+        std::thread::spawn(move || {
+            while let Ok(Some(line)) = read_line(&mut output) {
+                let Some(link) = weak.upgrade() else { return };
+                *locked(&link.heard) = Instant::now();
+                drop(link);
+                hand_out(line, &senders);
+            }
+        });
+        let weak = Arc::downgrade(&link);
+        std::thread::spawn(move || {
+            while weak.upgrade().is_some_and(|link| link.say(&ToWorker::Heartbeat).is_ok()) {
+                std::thread::sleep(HEARTBEAT);
+            }
+        });
+        Ok(Self { host: host.to_owned(), welcome, link, inboxes })
+    }
+
+    /// Where it runs.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// What it has.
+    pub fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// A prober for each slot. Logs go below `out`; `first` is the number of the first of these slots in the search.
+    pub fn into_probers(self, out: &Path, first: u32) -> Vec<(Slot, Remote)> {
+        let Self { welcome, link, inboxes, .. } = self;
+        let remote = |((number, at), (slot, inbox)): ((u32, usize), (Slot, Receiver<Told>))| {
+            let slot = Slot { number, ..slot };
+            let remote = Remote {
+                slot: at,
+                host: slot.host.clone(),
+                link: Arc::clone(&link),
+                inbox,
+                out: out.to_owned(),
+                remarks: Vec::new(),
+            };
+            (slot, remote)
+        };
+        (first..).zip(0..).zip(welcome.slots.into_iter().zip(inboxes)).map(remote).collect()
+    }
+}
+
+fn hand_out(line: FromWorker, slots: &[Sender<Told>]) {
+    let (slot, told) = match line {
+        FromWorker::Progress(news) => (news.slot, Told::Progress(news)),
+        FromWorker::Ended(ended) => (ended.slot, Told::Ended(ended)),
+        FromWorker::Heartbeat | FromWorker::Welcome(_) | FromWorker::Refused(_) => return,
+    };
+    if let Some(slot) = slots.get(slot) {
+        let _ = slot.send(told);
+    }
+}
+
+/// Runs probes in a slot of another node.
+#[derive(Debug)]
+pub struct Remote {
+    slot: usize,
+    host: String,
+    link: Arc<Link>,
+    inbox: Receiver<Told>,
+    out: PathBuf,
+    remarks: Vec<String>,
+}
+
+impl Remote {
+    fn lost(&self, reason: &str) -> ProbeError {
+        ProbeError::Lost { host: self.host.clone(), reason: reason.to_owned() }
+    }
+
+    /// Writes the end of the log, and what the worker's prober said, where they belong.
+    fn ended(&mut self, job: &Job<'_>, ended: Ended) -> Result<Outcome, ProbeError> {
+        self.remarks.extend(ended.remarks);
+        let log = self.out.join(CommandProber::log_name(job.number, job.effort));
+        let logs = log.parent().unwrap_or(&self.out);
+        fs::create_dir_all(logs).map_err(ProbeError::io("create", logs))?;
+        fs::write(&log, ended.log).map_err(ProbeError::io("write the log", &log))?;
+        ended.outcome.map_err(|refused| ProbeError::OnNode {
+            host: self.host.clone(),
+            reason: refused.reason,
+            hint: refused.hint,
+            last_lines: refused.last_lines,
+        })
+    }
+}
+
+impl Prober for Remote {
+    fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+        const TICK: Duration = Duration::from_millis(50);
+        let attempt = {
+            let mut attempts = locked(&self.link.attempts);
+            *attempts += 1;
+            *attempts
+        };
+        let asked = Asked {
+            slot: self.slot,
+            attempt,
+            number: job.number,
+            config: job.config.clone(),
+            settings: job.settings.clone(),
+            limits: *job.limits,
+            effort: job.effort,
+            rival: job.rival,
+            is_confirmed_later: job.is_confirmed_later,
+        };
+        self.link.say(&ToWorker::Probe(Box::new(asked))).map_err(|error| self.lost(&error.to_string()))?;
+        let (mut progress, mut is_stopped) = (Progress::default(), false);
+        loop {
+            match self.inbox.recv_timeout(TICK) {
+                Ok(Told::Progress(news)) if news.attempt == attempt => progress = news.progress(),
+                Ok(Told::Ended(ended)) if ended.attempt == attempt => return self.ended(job, *ended),
+                // They are of an attempt that was given up.
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(self.lost("its connection has ended")),
+            }
+            if self.link.is_silent() {
+                return Err(self.lost(&format!("nothing was heard of it for {} s", SILENCE.as_secs())));
+            }
+            if watch(&progress).is_break() && !is_stopped {
+                is_stopped = true;
+                let stop = ToWorker::Stop { slot: self.slot, attempt };
+                self.link.say(&stop).map_err(|error| self.lost(&error.to_string()))?;
+            }
+        }
+    }
+
+    fn remarks(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.remarks)
+    }
+}

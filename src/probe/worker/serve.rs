@@ -1,0 +1,193 @@
+//! The worker: runs what a driver asks for in the slots of its node.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{
+    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, Refusal, Refused, SILENCE, ToWorker, Welcome, line_of, read_line,
+};
+use crate::model::{Outcome, Space};
+use crate::probe::{CommandProber, Job, Prober};
+
+/// What serves a search on this node.
+pub struct Site {
+    /// What it has.
+    pub welcome: Welcome,
+    /// The space that is searched.
+    pub space: Space,
+    /// A prober for each slot.
+    pub probers: Vec<CommandProber>,
+    /// Where the probers put their logs.
+    pub folder: PathBuf,
+}
+
+/// Writes lines from several threads.
+type Output = Arc<Mutex<dyn Write + Send>>;
+
+/// Serves a driver until it has no more to say, or is silent for too long; then probes may still run, which end with this
+/// process. `make` prepares for the search that the driver's first line names.
+///
+/// # Errors
+/// The other side is no driver, or cannot be written to.
+pub fn serve(
+    input: impl Read + Send + 'static,
+    output: impl Write + Send + 'static,
+    make: impl FnOnce(&Hello) -> Result<Site, Refusal>,
+) -> io::Result<()> {
+    let mut input = BufReader::new(input);
+    let output: Output = Arc::new(Mutex::new(output));
+    let Some(ToWorker::Hello(hello)) = read_line(&mut input)? else {
+        return Err(io::Error::other("the first line must be a hello"));
+    };
+    let Site { welcome, space, probers, folder } = match make(&hello) {
+        Ok(site) => site,
+        Err(refusal) => return say(&output, &FromWorker::Refused(refusal)),
+    };
+    say(&output, &FromWorker::Welcome(Box::new(welcome)))?;
+    let space = Arc::new(space);
+    let slots: Vec<(Sender<Box<Asked>>, Arc<AtomicU64>)> = probers
+        .into_iter()
+        .map(|prober| {
+            let (sender, asked) = channel();
+            let stopped = Arc::new(AtomicU64::new(0));
+            let worker = Slot {
+                prober,
+                space: Arc::clone(&space),
+                folder: folder.clone(),
+                stopped: Arc::clone(&stopped),
+                output: Arc::clone(&output),
+            };
+            std::thread::spawn(move || worker.run(&asked));
+            (sender, stopped)
+        })
+        .collect();
+    let (sender, heard) = channel();
+    std::thread::spawn(move || {
+        while let Ok(Some(line)) = read_line::<ToWorker>(&mut input) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let mut last = Instant::now();
+    loop {
+        match heard.recv_timeout(HEARTBEAT) {
+            Ok(line) => {
+                last = Instant::now();
+                obey(line, &slots);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+        if last.elapsed() > SILENCE + SILENCE {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the driver is silent"));
+        }
+        say(&output, &FromWorker::Heartbeat)?;
+    }
+}
+
+fn obey(line: ToWorker, slots: &[(Sender<Box<Asked>>, Arc<AtomicU64>)]) {
+    match line {
+        ToWorker::Probe(asked) => {
+            if let Some((slot, _)) = slots.get(asked.slot) {
+                let _ = slot.send(asked);
+            }
+        }
+        ToWorker::Stop { slot, attempt } => {
+            if let Some((_, stopped)) = slots.get(slot) {
+                stopped.fetch_max(attempt, Ordering::Relaxed);
+            }
+        }
+        ToWorker::Hello(_) | ToWorker::Heartbeat => {}
+    }
+}
+
+fn say(output: &Output, message: &FromWorker) -> io::Result<()> {
+    let line = line_of(message)?;
+    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+    output.write_all(&line)?;
+    output.flush()
+}
+
+/// A slot with its prober, in a thread of its own.
+struct Slot {
+    prober: CommandProber,
+    space: Arc<Space>,
+    folder: PathBuf,
+    /// The last attempt that is not wanted any more.
+    stopped: Arc<AtomicU64>,
+    output: Output,
+}
+
+impl Slot {
+    fn run(mut self, asked: &Receiver<Box<Asked>>) {
+        for asked in asked {
+            let outcome = self.probe(&asked);
+            let log = tail(&self.folder.join(CommandProber::log_name(asked.number, asked.effort)));
+            let (slot, attempt, remarks) = (asked.slot, asked.attempt, self.prober.remarks());
+            let ended = Ended { slot, attempt, outcome, remarks, log };
+            if say(&self.output, &FromWorker::Ended(Box::new(ended))).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn probe(&mut self, asked: &Asked) -> Result<Outcome, Refused> {
+        const TELL_EVERY: Duration = Duration::from_millis(200);
+        if !self.space.has_levels_of(&asked.config) {
+            let reason = "the config is of another space".to_owned();
+            return Err(Refused { reason, hint: None, last_lines: Vec::new() });
+        }
+        let job = Job {
+            number: asked.number,
+            config: &asked.config,
+            settings: &asked.settings,
+            limits: &asked.limits,
+            effort: asked.effort,
+            rival: asked.rival,
+            experiment: None,
+            is_confirmed_later: asked.is_confirmed_later,
+        };
+        let (output, stopped) = (&self.output, &self.stopped);
+        let mut next = Instant::now();
+        let outcome = self.prober.probe(&job, &mut |progress| {
+            if stopped.load(Ordering::Relaxed) >= asked.attempt {
+                return ControlFlow::Break(());
+            }
+            if Instant::now() >= next {
+                next = Instant::now() + TELL_EVERY;
+                let news = News::of(asked.slot, asked.attempt, progress);
+                if say(output, &FromWorker::Progress(Box::new(news))).is_err() {
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        outcome.map_err(|error| Refused {
+            reason: error.to_string(),
+            hint: error.hint().map(str::to_owned),
+            last_lines: error.last_lines().to_vec(),
+        })
+    }
+}
+
+/// The end of a log, as text.
+fn tail(log: &Path) -> String {
+    /// A round number: some hundreds of lines.
+    const BYTES: u64 = 64 << 10;
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(BYTES)))?;
+        let mut bytes = Vec::new();
+        file.take(BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
