@@ -21,12 +21,8 @@ pub(super) struct Args {}
 
 pub(super) fn run(_args: &Args) -> super::Result {
     supervisor::adopt_orphans().map_err(|error| Failed::because(Exit::Impossible, &error))?;
-    let folder = tempfile::Builder::new().prefix("gputune-worker-").tempdir();
-    let folder = folder.map_err(|error| Failed::because(Exit::Impossible, &error))?;
-    let served = serve(io::stdin(), io::stdout(), |hello| site(hello, folder.path()));
-    // What still runs ends with this process.
-    drop(folder);
-    served.map(|()| Exit::Found).map_err(|error| {
+    // What still runs when it returns ends with this process.
+    serve(io::stdin(), io::stdout(), site).map(|()| Exit::Found).map_err(|error| {
         Failed::because(Exit::Usage, &error).hint("a search starts workers by itself: see docs/cluster.md")
     })
 }
@@ -50,7 +46,7 @@ fn site(hello: &Hello, folder: &Path) -> Result<Site, Refusal> {
     let device = spec.device().map_err(|error| refusal(error.to_string(), "choose nodes that have one"))?;
     let slots = spec.machine.divide(device.is_gpu).map_err(|error| refusal(error.to_string(), error.hint()))?;
     let (space, probers, slots) = probers(spec, slots, &device, folder);
-    let mut site = Site { welcome: welcome(device, slots), space, probers, folder: folder.to_owned() };
+    let mut site = Site { welcome: welcome(device, slots), space, probers };
     for prober in &mut site.probers {
         let protection = prober.protect().map_err(|error| refusal(error.to_string(), error.hint()))?;
         site.welcome.writes = protection.line();

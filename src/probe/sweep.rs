@@ -16,7 +16,7 @@ use super::supervisor;
 const OLD: Duration = Duration::from_secs(600);
 
 /// The contents of a scratch folder; nothing else is removed.
-const CONTENTS: &[&str] = &[OWNER, "events", "python", "tidy.json", "shared.json", "zygote"];
+const CONTENTS: &[&str] = &[OWNER, "events", "python", "tidy.json", "shared.json", "zygote", "worker"];
 
 /// Cleans up everything of this user's that is left.
 pub(super) fn sweep() {

@@ -28,6 +28,7 @@ mod report;
 mod search;
 mod sharing;
 mod slots;
+mod slurm;
 mod spec;
 mod warm_start;
 mod writes;

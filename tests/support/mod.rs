@@ -5,6 +5,7 @@
 
 pub(crate) mod kept;
 pub(crate) mod python;
+pub(crate) mod slurm;
 pub(crate) mod stand_in;
 pub(crate) mod terminal;
 

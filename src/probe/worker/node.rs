@@ -184,12 +184,13 @@ impl Node {
 
     /// A prober for each slot. Logs go below `out`; `first` is the number of the first of these slots in the search.
     pub fn into_probers(self, out: &Path, first: u32) -> Vec<(Slot, Remote)> {
-        let Self { welcome, link, inboxes, .. } = self;
+        let Self { host, welcome, link, inboxes } = self;
         let remote = |((number, at), (slot, inbox)): ((u32, usize), (Slot, Receiver<Told>))| {
-            let slot = Slot { number, ..slot };
+            // By the name under which it was asked for.
+            let slot = Slot { number, host: host.clone(), ..slot };
             let remote = Remote {
                 slot: at,
-                host: slot.host.clone(),
+                host: host.clone(),
                 link: Arc::clone(&link),
                 inbox,
                 out: out.to_owned(),

@@ -1,6 +1,6 @@
 //! The worker: runs what a driver asks for in the slots of its node.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use super::{
     Asked, Ended, FromWorker, HEARTBEAT, Hello, News, Refusal, Refused, SILENCE, ToWorker, Welcome, line_of, read_line,
 };
 use crate::model::{Outcome, Space};
+use crate::probe::scratch::Scratch;
 use crate::probe::{CommandProber, Job, Prober};
 
 /// What serves a search on this node.
@@ -23,29 +24,31 @@ pub struct Site {
     pub space: Space,
     /// A prober for each slot.
     pub probers: Vec<CommandProber>,
-    /// Where the probers put their logs.
-    pub folder: PathBuf,
 }
 
 /// Writes lines from several threads.
 type Output = Arc<Mutex<dyn Write + Send>>;
 
 /// Serves a driver until it has no more to say, or is silent for too long; then probes may still run, which end with this
-/// process. `make` prepares for the search that the driver's first line names.
+/// process. `make` prepares for the search that the driver's first line names, with probers that put their logs into the folder.
 ///
 /// # Errors
 /// The other side is no driver, or cannot be written to.
 pub fn serve(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
-    make: impl FnOnce(&Hello) -> Result<Site, Refusal>,
+    make: impl FnOnce(&Hello, &Path) -> Result<Site, Refusal>,
 ) -> io::Result<()> {
+    // It is removed at the end, or by the next gputune here if this one is killed.
+    let scratch = Scratch::new().map_err(io::Error::other)?;
+    let folder = scratch.path().join("worker");
+    fs::create_dir(&folder)?;
     let mut input = BufReader::new(input);
     let output: Output = Arc::new(Mutex::new(output));
     let Some(ToWorker::Hello(hello)) = read_line(&mut input)? else {
         return Err(io::Error::other("the first line must be a hello"));
     };
-    let Site { welcome, space, probers, folder } = match make(&hello) {
+    let Site { welcome, space, probers } = match make(&hello, &folder) {
         Ok(site) => site,
         Err(refusal) => return say(&output, &FromWorker::Refused(refusal)),
     };

@@ -244,7 +244,7 @@ impl<'s, 'p> Slots<'s, 'p> {
                 let told = undisturbed(prober.as_mut(), &order, stop, &mut |news| pass_on(number, news, on_event));
                 return told.map(|outcome| Ended { slot: 0, outcome: Some(outcome) });
             }
-            Kind::Many { told, .. } => loop {
+            Kind::Many { shared, told, .. } => loop {
                 let Ok((slot, told)) = told.recv() else { break Err(gone()) };
                 let number = self.running[slot].as_ref().map_or(0, |order| order.number);
                 match told {
@@ -253,9 +253,12 @@ impl<'s, 'p> Slots<'s, 'p> {
                         let are_others = (0..self.open.len()).any(|at| at != slot && !self.lost[at]);
                         match *ended {
                             Err(error @ ProbeError::Lost { .. }) if are_others => {
-                                on_event(Event::Remark {
-                                    text: &format!("{error}; what ran there is tried elsewhere"),
-                                });
+                                let host = |at: usize| shared.probers.get(at)?.0.as_ref().map(|slot| &slot.host);
+                                let is_known = (0..self.lost.len()).any(|at| self.lost[at] && host(at) == host(slot));
+                                if !is_known {
+                                    let text = format!("{error}; what ran there is tried elsewhere");
+                                    on_event(Event::Remark { text: &text });
+                                }
                                 (self.lost[slot], self.open[slot]) = (true, false);
                                 break Ok(Ended { slot, outcome: None });
                             }
