@@ -1,7 +1,7 @@
 //! Probes on another node: a worker there runs them, for a driver here, over lines of JSON. `docs/worker.md` describes the lines.
 //!
 //! One worker serves a node for a whole search: it hands out the node's GPUs and cores, and runs probes with the same supervision
-//! as here. Start with [`Node`], the driver's side; [`serve`] is the other.
+//! as here. Start with [`Node`], the driver's side; [`serve()`] is the other.
 
 mod launchers;
 mod node;
