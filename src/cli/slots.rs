@@ -5,7 +5,7 @@ use std::path::Path;
 use gputune::diagnosis::Around;
 use gputune::machine::Device;
 use gputune::model::{Slot, Space};
-use gputune::probe::worker::{Hello, Launcher, Node, NodeError, OnNode};
+use gputune::probe::worker::{Hello, Launcher, Node, NodeError, OnNode, Wanted};
 use gputune::probe::{CommandProber, CommandStep};
 use gputune::search::Tuner;
 use gputune::spec::Spec;
@@ -117,7 +117,8 @@ fn on_nodes(nodes: Vec<Node>, space: Space, out: &Path, quiet: bool) -> Tuner<'s
 
 /// Starts a worker on each node.
 fn started(spec: &Spec, launcher: &Launcher) -> Result<Vec<Node>, Failed> {
-    let commands = (launcher.commands)(&paths::gputune_path());
+    let wanted = Wanted { gputune: &paths::gputune_path(), hosts: &spec.hosts };
+    let commands = (launcher.commands)(&wanted);
     let commands = commands.map_err(|error| Failed::because(Exit::Impossible, &error).hint(error.hint))?;
     let hello = Hello::new(paths::absolute(&spec.path), spec.text.clone());
     let started: Vec<Result<Node, NodeError>> = std::thread::scope(|scope| {

@@ -96,9 +96,9 @@ impl Budget {
         (searched > 0 && elapsed + expected + reserve > self.time).then_some(StopReason::TimeSpent)
     }
 
-    /// Returns how many probes are left, by their number and by the time that those so far took; other work is not
-    /// counted.
-    pub fn probes_left(&self, history: &History) -> u32 {
+    /// Returns how many probes are left, by their number and by the time that those so far took, where so many run side by side;
+    /// other work is not counted.
+    pub fn probes_left(&self, history: &History, beside: u32) -> u32 {
         let searched = u32::try_from(history.searched().count()).unwrap_or(u32::MAX);
         let left = self.probes.saturating_sub(searched);
         let expected = expected_probe(history);
@@ -108,7 +108,7 @@ impl Budget {
         let reserve = self.reserve(expected_confirmation(history), CONFIRMED);
         let time = self.time.saturating_sub(reserve);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
-        let in_time = time.div_duration_f64(expected) as u32;
+        let in_time = (time.div_duration_f64(expected) * f64::from(beside.max(1))) as u32;
         left.min(in_time.saturating_sub(searched))
     }
 
@@ -217,7 +217,7 @@ mod tests {
         let space = Space::new([Parameter::range("x", 0, 9, 1)]).unwrap();
         let budget = Budget { time: Duration::from_secs(90), ..Budget::default() };
         let mut history = History::default();
-        assert_eq!(budget.probes_left(&history), 24);
+        assert_eq!(budget.probes_left(&history, 1), 24);
         for (number, left) in [(0, 3), (1, 2), (2, 1), (3, 0)] {
             assert_eq!(budget.stop(&history, history.elapsed(), 0), None, "{number}");
             history.push(Trial {
@@ -229,7 +229,7 @@ mod tests {
                 outcome: Outcome::Measured(Measurement::default()),
                 elapsed: Duration::from_secs(11),
             });
-            assert_eq!(budget.probes_left(&history), left);
+            assert_eq!(budget.probes_left(&history, 1), left);
         }
         assert_eq!(budget.stop(&history, history.elapsed(), 0), Some(StopReason::TimeSpent));
         let spent = |seconds| Duration::from_secs(seconds);

@@ -436,9 +436,11 @@ pub(super) struct MachineTable {
     pub(super) gpus_per_slot: Option<Located<u32>>,
     /// Physical cores of each slot: as many as the training will have. Default: an equal share.
     pub(super) cores_per_slot: Option<Located<u32>>,
-    /// Where probes run: `"local"`, or `"slurm"` for all nodes of the allocation. Default: `"slurm"` in an allocation of
-    /// several nodes, else `"local"`.
+    /// Where probes run: `"local"`, `"slurm"` for all nodes of the allocation, or `"ssh"` for `hosts`. Default: `"slurm"` in
+    /// an allocation of several nodes, `"ssh"` where there are `hosts`, else `"local"`.
     pub(super) launcher: Option<Located<String>>,
+    /// Machines to run probes on, as `ssh` takes them. Default: none.
+    pub(super) hosts: Vec<Located<String>>,
     /// A part of the name of the GPUs to search on, such as `"H100"`, where there are several models. Default: all.
     pub(super) only: Option<String>,
 }

@@ -1,10 +1,12 @@
 //! Turns `[machine]` into the shares of the machine that probes have.
 
+use std::path::Path;
+
 use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{Located, MachineTable, StepTable};
 use crate::machine::{Shares, VISIBLE_GPUS};
 use crate::model::Value;
-use crate::probe::worker::{LAUNCHERS, Launcher};
+use crate::probe::worker::{LAUNCHERS, Launcher, Wanted};
 
 /// The launcher that needs no worker.
 const LOCAL: &str = "local";
@@ -29,7 +31,10 @@ pub(super) fn build(source: &SourceFile, table: &MachineTable, step: &StepTable)
 
 /// The launcher that is named, or else the one that fits where this runs; none for probes on this machine.
 pub(super) fn launcher(source: &SourceFile, table: &MachineTable) -> Result<Option<&'static Launcher>, SpecError> {
-    let Some(named) = &table.launcher else { return Ok(LAUNCHERS.iter().find(|launcher| (launcher.is_here)())) };
+    let Some(named) = &table.launcher else {
+        let wanted = Wanted { gputune: Path::new(""), hosts: &hosts(source, table)? };
+        return Ok(LAUNCHERS.iter().find(|launcher| (launcher.is_here)(&wanted)));
+    };
     if named.value == LOCAL {
         return Ok(None);
     }
@@ -37,6 +42,18 @@ pub(super) fn launcher(source: &SourceFile, table: &MachineTable) -> Result<Opti
         let hint = suggestion(&named.value, LAUNCHERS.iter().map(|launcher| launcher.name).chain([LOCAL]));
         source.error(named.span.clone(), format!("there is no launcher `{}`", named.value), hint)
     })
+}
+
+/// The machines that are named.
+pub(super) fn hosts(source: &SourceFile, table: &MachineTable) -> Result<Vec<String>, SpecError> {
+    let is_one = |host: &str| !host.is_empty() && !host.starts_with('-') && !host.contains(char::is_whitespace);
+    match table.hosts.iter().find(|host| !is_one(&host.value)) {
+        Some(host) => {
+            let message = format!("`{}` is no name of a machine", host.value);
+            Err(source.error(host.span.clone(), message, "write it as for `ssh`: gpu1, user@gpu1 or ssh://gpu1:2222"))
+        }
+        None => Ok(table.hosts.iter().map(|host| host.value.clone()).collect()),
+    }
 }
 
 fn count(source: &SourceFile, slots: &Located<Value>) -> Result<Option<u32>, SpecError> {
@@ -89,6 +106,8 @@ mod tests {
         for (step, machine, said) in [
             ("", "slots = 0", "`slots` is \"auto\" or a number from 1 to 1024, and this is 0"),
             ("", "slots = \"many\"", "and this is many"),
+            ("", "launcher = \"slrm\"", "there is no launcher `slrm`"),
+            ("", "hosts = [\"-oProxyCommand=x\"]", "is no name of a machine"),
             ("", "cores_per_slot = 0", "`cores_per_slot` must be at least 1"),
             ("env = { CUDA_VISIBLE_DEVICES = \"1\" }", "slots = 2", "is set for each slot by [machine]"),
         ] {

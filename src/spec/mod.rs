@@ -76,6 +76,8 @@ pub struct Spec {
     pub machine: Shares,
     /// How workers are started on other nodes; none for probes on this machine.
     pub launcher: Option<&'static Launcher>,
+    /// The machines that `[machine]` names.
+    pub hosts: Vec<String>,
     /// The name of the strategy, one of [`STRATEGIES`].
     pub strategy: &'static str,
     /// The seed of all random choices.
@@ -133,6 +135,7 @@ impl Spec {
             budget: budget(&source, &file.search)?,
             machine: machine::build(&source, &file.machine, &file.step.value)?,
             launcher: machine::launcher(&source, &file.machine)?,
+            hosts: machine::hosts(&source, &file.machine)?,
             space,
             step,
             baseline,

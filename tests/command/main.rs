@@ -30,5 +30,6 @@ mod sharing;
 mod slots;
 mod slurm;
 mod spec;
+mod ssh;
 mod warm_start;
 mod writes;

@@ -18,7 +18,7 @@ use super::{Effort, Limits};
 use crate::machine::Device;
 use crate::model::{Config, DeviceReadings, Estimate, Outcome, Progress, Settings, Slot};
 
-pub use launchers::{LAUNCHERS, Launcher, LauncherError, OnNode};
+pub use launchers::{LAUNCHERS, Launcher, LauncherError, OnNode, Wanted};
 pub use node::{Node, NodeError, Remote};
 pub use serve::{Site, serve};
 

@@ -14,6 +14,10 @@ use super::{
 use crate::model::{Outcome, Progress, Slot};
 use crate::probe::{CommandProber, Job, ProbeError, Prober, Watch};
 
+/// How long a worker may take to be there: a node may have to be woken, and a large program to come from a slow file system. A
+/// round number.
+const LONGEST_START: Duration = Duration::from_secs(120);
+
 /// Why a node cannot serve.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -137,15 +141,26 @@ impl Node {
         });
         let silent = |reason: String| NodeError::Silent { host: host.to_owned(), reason };
         link.say(&ToWorker::Hello(hello)).map_err(|error| silent(error.to_string()))?;
-        let mut output = BufReader::new(output);
-        let welcome = match read_line(&mut output) {
-            Ok(Some(FromWorker::Welcome(welcome))) => *welcome,
-            Ok(Some(FromWorker::Refused(refusal))) => {
+        let (lines, heard) = channel();
+        std::thread::spawn(move || {
+            let mut output = BufReader::new(output);
+            loop {
+                let line = read_line::<FromWorker>(&mut output);
+                let is_last = !matches!(line, Ok(Some(_)));
+                if lines.send(line).is_err() || is_last {
+                    return;
+                }
+            }
+        });
+        let welcome = match heard.recv_timeout(LONGEST_START) {
+            Ok(Ok(Some(FromWorker::Welcome(welcome)))) => *welcome,
+            Ok(Ok(Some(FromWorker::Refused(refusal)))) => {
                 return Err(NodeError::Refused { host: host.to_owned(), refusal });
             }
-            Ok(Some(other)) => return Err(silent(format!("it said {other:?}"))),
-            Ok(None) => return Err(silent("it has ended".to_owned())),
-            Err(error) => return Err(silent(error.to_string())),
+            Ok(Ok(Some(other))) => return Err(silent(format!("it said {other:?}"))),
+            Ok(Ok(None)) => return Err(silent("it has ended".to_owned())),
+            Ok(Err(error)) => return Err(silent(error.to_string())),
+            Err(_) => return Err(silent(format!("nothing came for {} s", LONGEST_START.as_secs()))),
         };
         if welcome.version != VERSION {
             return Err(silent(format!(
@@ -156,7 +171,7 @@ impl Node {
         let (senders, inboxes): (Vec<_>, Vec<_>) = welcome.slots.iter().map(|_| channel()).unzip();
         let weak = Arc::downgrade(&link);
         std::thread::spawn(move || {
-            while let Ok(Some(line)) = read_line(&mut output) {
+            while let Ok(Ok(Some(line))) = heard.recv() {
                 let Some(link) = weak.upgrade() else { return };
                 *locked(&link.heard) = Instant::now();
                 drop(link);

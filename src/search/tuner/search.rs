@@ -118,7 +118,15 @@ impl Search<'_, '_> {
     ) -> Result<StopReason, TuneError> {
         let mut end = None;
         loop {
-            while let Some(slot) = self.slot_for_next(seed).filter(|_| end.is_none()) {
+            while let Some(slot) = self.slot_for_next(seed) {
+                if let Some(reason) = end {
+                    // What is doubtful is settled, unless somebody is waiting.
+                    let Some(wanted) = self.for_elsewhere(slot).filter(|_| reason != StopReason::Interrupted) else {
+                        break;
+                    };
+                    self.begin(slot, wanted, on_event);
+                    continue;
+                }
                 if self.is_calibration_due() {
                     end = self.calibrate(baseline, on_event)?;
                     continue;
@@ -151,6 +159,13 @@ impl Search<'_, '_> {
         free.get(usize::try_from(draw).ok()?).copied()
     }
 
+    /// Takes a config that is to be tried in another slot than where it failed, if this is one.
+    fn for_elsewhere(&mut self, slot: usize) -> Option<Wanted> {
+        let is_alone = self.slots.open() < 2;
+        let at = self.elsewhere.iter().position(|wanted| wanted.failed_in != Some(slot) || is_alone)?;
+        Some(self.elsewhere.remove(at))
+    }
+
     /// Decides what a free slot does.
     fn next(
         &mut self,
@@ -166,10 +181,8 @@ impl Search<'_, '_> {
         if self.is_stopped() {
             return Ok(Next::End(StopReason::Interrupted));
         }
-        if let Some(at) =
-            self.elsewhere.iter().position(|wanted| wanted.failed_in != Some(slot) || self.slots.open() < 2)
-        {
-            return Ok(Next::Probe(self.elsewhere.remove(at)));
+        if let Some(wanted) = self.for_elsewhere(slot) {
+            return Ok(Next::Probe(wanted));
         }
         let stop = self.budget.stop(&self.history, self.elapsed(), self.begun_searches());
         // The first has the machine to itself: others are compared with it.
@@ -228,8 +241,9 @@ impl Search<'_, '_> {
         let elsewhere = self.elsewhere.iter().map(|wanted| wanted.proposal.config.clone());
         let pending: Vec<Config> = self.put_back.configs().into_iter().chain(under_way).chain(elsewhere).collect();
         let running = u32::try_from(self.begun_searches()).unwrap_or(u32::MAX);
+        let beside = u32::try_from(self.slots.open()).unwrap_or(u32::MAX);
         let view = View::new(space, &objective, seen.history(&history), &pending, seen.start())
-            .with(self.budget.probes_left(&self.history).saturating_sub(running), seed)
+            .with(self.budget.probes_left(&self.history, beside).saturating_sub(running), seed)
             .with_precision_speeds(self.precision_speeds)
             .with_earlier(self.warm_start)
             .with_first(&first)

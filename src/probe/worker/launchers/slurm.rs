@@ -1,55 +1,23 @@
-//! The ways to start a worker on each node of a search: a file each where there is more to it than a command.
+//! Workers on the nodes of a Slurm allocation.
 
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 
-/// A way to start workers.
-#[derive(Debug)]
-pub struct Launcher {
-    /// Its name in `[machine]`.
-    pub name: &'static str,
-    /// What it needs, in a phrase.
-    pub about: &'static str,
-    /// Whether it is used where nobody asks for one.
-    pub is_here: fn() -> bool,
-    /// The nodes, with their commands.
-    pub commands: fn(gputune: &Path) -> Result<Vec<OnNode>, LauncherError>,
-}
-
-/// A node, and the command whose standard streams are those of its worker.
-pub type OnNode = (String, Command);
-
-/// Why there are no nodes.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct LauncherError {
-    reason: String,
-    /// What to do about it.
-    pub hint: &'static str,
-}
-
-/// All launchers.
-pub const LAUNCHERS: &[Launcher] = &[Launcher {
-    name: "slurm",
-    about: "a worker on each node of the Slurm allocation that gputune runs in, by `srun`",
-    is_here: is_in_large_allocation,
-    commands: slurm,
-}];
+use super::{LauncherError, OnNode, Wanted};
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Whether this runs in an allocation of several nodes.
-fn is_in_large_allocation() -> bool {
+pub(super) fn is_in_large_allocation(_: &Wanted<'_>) -> bool {
     variable("SLURM_JOB_NUM_NODES").and_then(|count| count.parse::<u32>().ok()).is_some_and(|count| count > 1)
 }
 
 /// One job step for each node, kept for the whole search; it sees all of the node's GPUs and hands them out itself, since per-task
 /// binding differs by version, and a step for each probe would queue (`srun`(1)). `--overlap` and `--mem=0` let it share the
 /// allocation with the batch script.
-fn slurm(gputune: &Path) -> Result<Vec<OnNode>, LauncherError> {
+pub(super) fn commands(wanted: &Wanted<'_>) -> Result<Vec<OnNode>, LauncherError> {
     let outside = |reason: &str| LauncherError {
         reason: reason.to_owned(),
         hint: "run gputune in an allocation: by `sbatch`, or after `salloc`",
@@ -74,7 +42,7 @@ fn slurm(gputune: &Path) -> Result<Vec<OnNode>, LauncherError> {
             command.arg(format!("--cpus-per-task={cpus}"));
         }
         // Ctrl-C at a terminal is for gputune, which ends its probes itself.
-        command.arg(gputune).arg("worker").process_group(0);
+        command.arg(wanted.gputune).arg("worker").process_group(0);
         (host.to_owned(), command)
     };
     Ok(hosts.into_iter().enumerate().map(command).collect())

@@ -1,0 +1,72 @@
+//! Workers on machines that `ssh` reaches. This program is copied there for the search, and removed after it.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use super::{LauncherError, OnNode, Wanted};
+
+/// No questions, and no waiting for a machine that is down (`ssh_config`(5)).
+const OPTIONS: &[&str] = &["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
+
+pub(super) fn commands(wanted: &Wanted<'_>) -> Result<Vec<OnNode>, LauncherError> {
+    if wanted.hosts.is_empty() {
+        let reason = "`launcher = \"ssh\"` needs machines".to_owned();
+        return Err(LauncherError { reason, hint: "name them in [machine]: hosts = [\"gpu1\", \"gpu2\"]" });
+    }
+    wanted.hosts.iter().map(|host| on(host, wanted)).collect()
+}
+
+fn on(host: &str, wanted: &Wanted<'_>) -> Result<OnNode, LauncherError> {
+    let folder = copied(host, wanted)?;
+    let mut command = ssh(host);
+    // Its shell outlives the worker, which ends when the connection does.
+    let script = format!("trap 'rm -rf {folder}' EXIT; {folder}/gputune worker");
+    command.arg(format!("sh -c {}", quoted(&script))).process_group(0);
+    Ok((host.to_owned(), command))
+}
+
+fn ssh(host: &str) -> Command {
+    let mut command = Command::new("ssh");
+    command.args(OPTIONS).arg("--").arg(host);
+    command
+}
+
+/// Copies this program into a folder of its own there; returns the folder.
+fn copied(host: &str, wanted: &Wanted<'_>) -> Result<String, LauncherError> {
+    const COPY: &str = "umask 077; d=$(mktemp -d \"${TMPDIR:-/tmp}/gputune-ssh-XXXXXX\") && cat >\"$d/gputune\" \
+                        && chmod 700 \"$d/gputune\" && printf \"%s\\n\" \"$d\"";
+    let failed = |reason: String| LauncherError {
+        reason: format!("cannot copy gputune to {host}: {reason}"),
+        hint: "does `ssh HOST true` work there without a question? A key, an agent and known_hosts make it so",
+    };
+    let program = File::open(wanted.gputune).map_err(|error| failed(error.to_string()))?;
+    let mut command = ssh(host);
+    let told = command.arg(format!("sh -c {}", quoted(COPY))).stdin(program).stderr(Stdio::piped()).output();
+    let told = told.map_err(|error| failed(format!("cannot run `ssh`: {error}")))?;
+    if !told.status.success() {
+        let said = String::from_utf8_lossy(&told.stderr);
+        return Err(failed(said.lines().last().unwrap_or("it does not say why").trim().to_owned()));
+    }
+    let folder = String::from_utf8_lossy(&told.stdout).trim().to_owned();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
+    if !folder.starts_with('/') || !folder.chars().all(is_plain) {
+        return Err(failed(format!("its temporary folder is `{folder}`")));
+    }
+    Ok(folder)
+}
+
+/// One word for a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_stays_one() {
+        assert_eq!(quoted("trap 'rm x' EXIT"), r"'trap '\''rm x'\'' EXIT'");
+    }
+}
