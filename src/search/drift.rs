@@ -101,14 +101,63 @@ pub(crate) fn levelled<'h>(
     let level = |(at, trial): (usize, &Trial)| {
         let (of_time, uncertain) = levels.as_ref().map_or((0.0, 0.0), |levels| levels.levels[at]);
         let (of_slot, variance) = slots.level(trial.slot.as_ref());
-        let mut trial = trial.clone();
-        let stays = trial.purpose.is_repeated() || baseline == Some(&trial.config);
-        if let (false, Outcome::Measured(run) | Outcome::Pruned(run)) = (stays, &mut trial.outcome) {
-            run.throughput = run.throughput.map(|rate| shifted(rate, of_time + of_slot, uncertain + variance));
-        }
-        trial
+        without(trial, baseline, (of_time + of_slot, uncertain + variance))
     };
     Cow::Owned(history.trials().iter().enumerate().map(level).collect())
+}
+
+/// Takes a level with its variance out of what a trial measured, unless it is one that shows the level.
+fn without(trial: &Trial, baseline: Option<&Config>, (level, variance): (f64, f64)) -> Trial {
+    let mut trial = trial.clone();
+    let stays = trial.purpose.is_repeated() || baseline == Some(&trial.config);
+    if let (false, Outcome::Measured(run) | Outcome::Pruned(run)) = (stays, &mut trial.outcome) {
+        run.throughput = run.throughput.map(|rate| shifted(rate, level, variance));
+    }
+    trial
+}
+
+/// A history with the machine's level taken out, as it grows: what has been levelled stays so, until the baseline runs again.
+#[derive(Debug, Default)]
+pub(crate) struct Levelled {
+    /// Nothing where nothing has to be taken out.
+    history: Option<History>,
+    slots: SlotLevels,
+    /// Whether the level moves with time.
+    moves: bool,
+    /// The trials that were seen.
+    trials: usize,
+}
+
+impl Levelled {
+    /// The same as [`levelled`], for a little of its time.
+    pub(crate) fn of<'h>(
+        &'h mut self,
+        objective: &Objective,
+        history: &'h History,
+        baseline: Option<&Config>,
+        prior: NoisePrior,
+    ) -> &'h History {
+        let all = history.trials();
+        let is_shown = |trial: &&Trial| trial.purpose == Purpose::Reference || baseline == Some(&trial.config);
+        let new = all.get(self.trials..).unwrap_or_default();
+        if self.trials == 0 || self.moves || new.iter().any(|trial| is_shown(&trial)) {
+            self.moves = Levels::of(objective, history, baseline, prior).is_some();
+            self.slots = SlotLevels::of(history, baseline, prior);
+            self.history = match levelled(objective, history, baseline, prior) {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(levelled) => Some(levelled),
+            };
+        } else if let Some(levelled) = &mut self.history {
+            new.iter().for_each(|trial| levelled.push(self.slots.levelled(trial, baseline)));
+        }
+        self.trials = all.len();
+        self.history.as_ref().unwrap_or(history)
+    }
+
+    /// The levels of the slots, as they were found last.
+    pub(crate) fn slots(&self) -> &SlotLevels {
+        &self.slots
+    }
 }
 
 /// Takes a level out of a rate; an interval that there is grows by the level's own.
@@ -123,7 +172,7 @@ fn shifted(rate: Estimate, level: f64, variance: f64) -> Estimate {
 ///
 /// GPUs of one model differ by 8 % in the middle (Sinha et al., "Not all GPUs are created equal", SC 2022), so each slot is a block:
 /// what runs of the baseline show of it is drawn towards no difference by that.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct SlotLevels {
     /// Each with its logarithm and the variance of that.
     levels: Vec<(Slot, f64, f64)>,
@@ -166,6 +215,11 @@ impl SlotLevels {
     fn level(&self, slot: Option<&Slot>) -> (f64, f64) {
         let known = self.levels.iter().find(|(known, ..)| Some(known) == slot);
         known.map_or((0.0, 0.0), |(_, level, variance)| (*level, *variance))
+    }
+
+    /// A trial without the level of its slot.
+    fn levelled(&self, trial: &Trial, baseline: Option<&Config>) -> Trial {
+        without(trial, baseline, self.level(trial.slot.as_ref()))
     }
 
     /// A rate of the first slot, as it would be in another.
@@ -308,6 +362,33 @@ mod tests {
     fn level(history: &History, baseline: &Config) -> History {
         let prior = NoisePrior { deviation: 0.01, degrees: 8 };
         levelled(&Objective::default(), history, Some(baseline), prior).into_owned()
+    }
+
+    #[test]
+    fn a_history_that_grows_is_levelled_as_one_that_is_there() {
+        let space = Space::new([Parameter::range("x", 0, 40, 1)]).unwrap();
+        let objective = Objective::default();
+        let prior = NoisePrior::RATE;
+        let baseline = space.config(0).unwrap();
+        let (mut history, mut grows) = (History::default(), Levelled::default());
+        for at in 0..30_u32 {
+            let is_reference = at % 6 == 0;
+            let slot = 1 + (at / 2) % 2;
+            let rate = 100.0 * if slot == 2 { 0.8 } else { 1.0 };
+            let throughput = Some(Estimate::interval(rate, rate * 0.99, rate * 1.01));
+            history.push(Trial {
+                number: at + 1,
+                purpose: if is_reference { Purpose::Reference } else { Purpose::Search },
+                config: if is_reference { baseline.clone() } else { space.config(at.into()).unwrap() },
+                outcome: Outcome::Measured(Measurement { throughput, ..Measurement::default() }),
+                elapsed: std::time::Duration::from_secs(1),
+                ended_at: Some(f64::from(at)),
+                slot: Some(Slot { gpus: vec![format!("GPU-{slot}")], ..Slot::numbered(slot) }),
+            });
+            let whole = levelled(&objective, &history, Some(&baseline), prior);
+            assert_eq!(grows.of(&objective, &history, Some(&baseline), prior).trials(), whole.trials(), "{at}");
+        }
+        assert!(!grows.slots().levels.is_empty());
     }
 
     #[test]

@@ -29,6 +29,7 @@ use crate::diagnosis::Around;
 use crate::model::{Config, Event, History, LocateError, Objective, Precision, Settings, Slot, Space};
 use crate::probe::{InProcess, Limits, ProbeError, Prober, TrainingStep};
 use crate::search::budget::{Budget, Round};
+use crate::search::drift;
 use crate::search::journal::{Journal, JournalError, Recovered};
 use crate::search::noise::NoisePrior;
 use crate::search::numerics::FullPrecision;
@@ -387,7 +388,6 @@ impl<'p> Tuner<'p> {
         if self.journal.is_some() && !history.trials().is_empty() || healed {
             on_event(Event::Resumed { trials: history.trials().len(), healed });
         }
-        let earlier = history.elapsed();
         let precision = self.limits.precision.unwrap_or_else(|| self.noise_prior.precision());
         let limits = Limits { precision: Some(precision), ..self.limits };
         let mut search = Search {
@@ -408,7 +408,7 @@ impl<'p> Tuner<'p> {
             journal: self.journal,
             stop: &self.stop,
             begin,
-            earlier,
+            earlier: history.elapsed(),
             open: seen::Open::default(),
             can_take_turns: true,
             confirmation: Round::Usual,
@@ -418,6 +418,8 @@ impl<'p> Tuner<'p> {
             gains: SmallGains::after(&history, &expected_gains, &self.objective, self.budget.least_gain),
             noise_prior: self.noise_prior,
             history,
+            levelled: drift::Levelled::default(),
+            to_beat: (0, None),
         };
         if let Some(baseline) = self.baseline.as_ref().filter(|_| self.checks_stated_baseline && search.is_new()) {
             search.check_stated(baseline, on_event)?;

@@ -68,6 +68,10 @@ pub(super) struct Search<'s, 'p> {
     /// How far runs are expected to be apart.
     pub(super) noise_prior: NoisePrior,
     pub(super) history: History,
+    /// The same with the machine's level taken out.
+    pub(super) levelled: drift::Levelled,
+    /// What a probe must come near, and after how many trials that was found.
+    pub(super) to_beat: (usize, Option<Estimate>),
 }
 
 /// What a free slot does.
@@ -235,15 +239,16 @@ impl Search<'_, '_> {
         let first = self.opened_first(baseline);
         self.open.update(self.space, &self.history);
         let space = self.open.space(self.space);
-        let history = drift::levelled(self.objective, &self.history, baseline, self.noise_prior);
-        let seen = Seen::of(space, &history, baseline);
         let under_way = self.begun().map(|begun| begun.order.config.clone());
         let elsewhere = self.elsewhere.iter().map(|wanted| wanted.proposal.config.clone());
         let pending: Vec<Config> = self.put_back.configs().into_iter().chain(under_way).chain(elsewhere).collect();
         let running = u32::try_from(self.begun_searches()).unwrap_or(u32::MAX);
         let beside = u32::try_from(self.slots.open()).unwrap_or(u32::MAX);
-        let view = View::new(space, &objective, seen.history(&history), &pending, seen.start())
-            .with(self.budget.probes_left(&self.history, beside).saturating_sub(running), seed)
+        let left = self.budget.probes_left(&self.history, beside).saturating_sub(running);
+        let history = self.levelled.of(self.objective, &self.history, baseline, self.noise_prior);
+        let seen = Seen::of(space, history, baseline);
+        let view = View::new(space, &objective, seen.history(history), &pending, seen.start())
+            .with(left, seed)
             .with_precision_speeds(self.precision_speeds)
             .with_earlier(self.warm_start)
             .with_first(&first)
@@ -352,15 +357,23 @@ impl Search<'_, '_> {
     /// Returns the throughput that a probe of the search must come near, or may stop early: that of the best so far, if
     /// throughput alone counts, as low as another run of it may be in this slot. The baseline and the confirmations are measured in
     /// full, because they are reported.
-    pub(super) fn rival(&self, purpose: Purpose, slot: usize) -> Option<Estimate> {
+    ///
+    /// The history hardly changes it once it is long, so then it is not found anew each time.
+    pub(super) fn rival(&mut self, purpose: Purpose, slot: usize) -> Option<Estimate> {
+        /// The share by which the history has grown when it is found anew: a round number.
+        const GROWN: usize = 50;
         if !(purpose == Purpose::Search || purpose.is_short()) || !self.objective.is_largest_throughput() {
             return None;
         }
         let baseline = self.history.trials().iter().find(|trial| trial.purpose == Purpose::Baseline);
         let baseline = baseline.map(|trial| &trial.config);
-        let history = drift::levelled(self.objective, &self.history, baseline, self.noise_prior);
-        let rival = study::Known::of(self.objective, &history, self.noise_prior)?.to_beat(study::PRUNING_ERROR)?;
-        let slots = drift::SlotLevels::of(&self.history, baseline, self.noise_prior);
-        Some(self.slots.slot(slot).map_or(rival, |slot| slots.as_seen_in(slot, rival)))
+        let trials = self.history.trials().len();
+        let history = self.levelled.of(self.objective, &self.history, baseline, self.noise_prior);
+        if self.to_beat.0 == 0 || trials > self.to_beat.0 + self.to_beat.0 / GROWN {
+            let known = study::Known::of(self.objective, history, self.noise_prior);
+            self.to_beat = (trials, known.and_then(|known| known.to_beat(study::PRUNING_ERROR)));
+        }
+        let rival = self.to_beat.1?;
+        Some(self.slots.slot(slot).map_or(rival, |slot| self.levelled.slots().as_seen_in(slot, rival)))
     }
 }
