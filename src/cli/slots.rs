@@ -21,6 +21,8 @@ pub(super) struct Places {
     kind: Kind,
     /// Whether training will have the whole machine, and not a slot.
     is_whole: bool,
+    /// Whether it is measured first whether slots disturb each other.
+    compares: bool,
 }
 
 enum Kind {
@@ -34,15 +36,17 @@ impl Places {
     /// # Errors
     /// There is less than the spec asks for, or nodes cannot serve.
     pub(super) fn of(spec: &Spec) -> Result<Self, Failed> {
+        let compares = spec.compares_slots;
         if let Some(launcher) = spec.launcher {
             let nodes = started(spec, launcher)?;
             let device = common_device(&nodes)?;
-            return Ok(Self { device, kind: Kind::Nodes(nodes), is_whole: false });
+            return Ok(Self { device, kind: Kind::Nodes(nodes), is_whole: false, compares });
         }
         let device = spec.device().map_err(|error| no_gpu(&error))?;
         let slots = spec.machine.divide(device.is_gpu);
         let slots = slots.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
-        Ok(Self { device, is_whole: slots.is_empty() || !spec.machine.has_shape(), kind: Kind::Here(slots) })
+        let is_whole = slots.is_empty() || !spec.machine.has_shape();
+        Ok(Self { device, kind: Kind::Here(slots), is_whole, compares })
     }
 
     /// The slots that are not the whole of a machine.
@@ -76,7 +80,7 @@ impl Places {
             Kind::Here(slots) => here(slots, self.is_whole, space, step, (out, quiet))?,
             Kind::Nodes(nodes) => on_nodes(nodes, space, out, quiet),
         };
-        Ok(tuner.around(around))
+        Ok(tuner.around(around).compare_slots(self.compares))
     }
 }
 

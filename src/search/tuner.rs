@@ -108,6 +108,7 @@ pub struct Tuner<'p> {
     around: Around,
     baseline: Option<Config>,
     checks_stated_baseline: bool,
+    compares_slots: bool,
     full_precision: FullPrecision,
     noise_prior: NoisePrior,
     journal: Option<Journal>,
@@ -190,6 +191,7 @@ impl<'p> Tuner<'p> {
             around: Around::processors(),
             baseline: None,
             checks_stated_baseline: false,
+            compares_slots: true,
             full_precision: FullPrecision::default(),
             noise_prior: NoisePrior::RATE,
             journal: None,
@@ -275,6 +277,14 @@ impl<'p> Tuner<'p> {
     #[must_use]
     pub fn check_stated_baseline(mut self) -> Self {
         self.checks_stated_baseline = true;
+        self
+    }
+
+    /// Sets whether it is measured first whether slots disturb each other; it is by default. If not, they are taken to be as good as
+    /// alone.
+    #[must_use]
+    pub fn compare_slots(mut self, compares_slots: bool) -> Self {
+        self.compares_slots = compares_slots;
         self
     }
 
@@ -364,7 +374,13 @@ impl<'p> Tuner<'p> {
             Probers::One(prober) => self.run_in(Slots::one(prober, &stop), &mut on_event),
             Probers::Many(probers) => {
                 let shared = Shared::new(probers);
-                std::thread::scope(|scope| self.run_in(Slots::many(&shared, scope, &stop), &mut on_event))
+                std::thread::scope(|scope| {
+                    let mut slots = Slots::many(&shared, scope, &stop);
+                    if !self.compares_slots {
+                        slots.open_parts();
+                    }
+                    self.run_in(slots, &mut on_event)
+                })
             }
         }
     }
@@ -402,7 +418,7 @@ impl<'p> Tuner<'p> {
             begun: (0..slots.count()).map(|_| None).collect(),
             health: Health::of(slots.count()),
             elsewhere: Vec::new(),
-            is_calibrated: slots.count() == 1,
+            is_calibrated: slots.count() == 1 || !self.compares_slots,
             side_by_side: None,
             slots,
             journal: self.journal,

@@ -439,6 +439,9 @@ pub(super) struct MachineTable {
     /// Where probes run: `"local"`, `"slurm"` for all nodes of the allocation, or `"ssh"` for `hosts`. Default: `"slurm"` in
     /// an allocation of several nodes, `"ssh"` where there are `hosts`, else `"local"`.
     pub(super) launcher: Option<Located<String>>,
+    /// Whether it is measured first whether slots disturb each other; `false` takes them to be as good as alone. Default:
+    /// true.
+    pub(super) compare_slots: Option<bool>,
     /// Machines to run probes on, as `ssh` takes them. Default: none.
     pub(super) hosts: Vec<Located<String>>,
     /// A part of the name of the GPUs to search on, such as `"H100"`, where there are several models. Default: all.

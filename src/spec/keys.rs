@@ -67,6 +67,7 @@ const KEYS: &[Key] = &[
     key("machine.gpus_per_slot", "a whole number", "gpus_per_slot = 1"),
     key("machine.cores_per_slot", "a whole number", "cores_per_slot = 4"),
     key("machine.launcher", "\"local\", \"slurm\" or \"ssh\"", "launcher = \"slurm\""),
+    key("machine.compare_slots", "true or false", "compare_slots = false"),
     key("machine.hosts", "a list of texts", "hosts = [\"gpu1\", \"gpu2\"]"),
     key("machine.hosts.[]", "a text", "hosts = [\"gpu1\", \"gpu2\"]"),
     key("machine.only", "a text", "only = \"H100\""),

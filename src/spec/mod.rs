@@ -76,6 +76,8 @@ pub struct Spec {
     pub machine: Shares,
     /// How workers are started on other nodes; none for probes on this machine.
     pub launcher: Option<&'static Launcher>,
+    /// Whether it is measured first whether slots disturb each other.
+    pub compares_slots: bool,
     /// The machines that `[machine]` names.
     pub hosts: Vec<String>,
     /// The name of the strategy, one of [`STRATEGIES`].
@@ -135,6 +137,7 @@ impl Spec {
             budget: budget(&source, &file.search)?,
             machine: machine::build(&source, &file.machine, &file.step.value)?,
             launcher: machine::launcher(&source, &file.machine)?,
+            compares_slots: file.machine.compare_slots.unwrap_or(true),
             hosts: machine::hosts(&source, &file.machine)?,
             space,
             step,

@@ -14,7 +14,7 @@ use crate::support::{Search, child, gputune};
 
 fn spec(configs: u32, probes: u32) -> String {
     format!(
-        "samples_per_step = \"x\"\n[space]\nx = {{ range = [1, {configs}] }}\n[machine]\ngpus_per_slot = 1\n\
+        "samples_per_step = \"x\"\n[space]\nx = {{ range = [1, {configs}] }}\n[machine]\ngpus_per_slot = 1\ncompare_slots = false\n\
          [limits]\nmeasure_time = \"600ms\"\nprecision = 0.00001\n\
          [search]\nconfirmations = 1\nprobes = {probes}\nleast_gain = 0\nstrategy = \"random\"\n"
     )
@@ -96,7 +96,6 @@ fn a_search_over_two_nodes_outlives_workers_and_itself() {
     let used: BTreeSet<(String, Vec<String>)> = lines.iter().map(gpu).collect();
     assert_eq!(used.len(), NODES * GPUS, "{used:?}");
     assert_each_once(&configs(&lines), 24);
-    assert!(told(&search).contains("8 slots measure side by side"), "{}", told(&search));
     for line in &lines {
         let log = fs::read_to_string(search.out().join(format!("logs/{:04}.log", line.trial))).unwrap();
         assert_eq!(log.lines().next(), gpu(line).1.first().map(String::as_str), "the probe saw its GPU alone");

@@ -101,7 +101,8 @@ fn assert_no_copies() {
 #[test]
 fn a_search_on_two_machines_leaves_nothing_there() {
     let Some(sshd) = Sshd::start() else { return };
-    let machine = "[space]\nx = { range = [1, 12] }\n[machine]\nhosts = [\"first\", \"second\"]\n";
+    let machine =
+        "[space]\nx = { range = [1, 12] }\n[machine]\ncompare_slots = false\nhosts = [\"first\", \"second\"]\n";
     let search = Search::of(&["forever:8:5000"], machine);
     let output = sshd.command(&search).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

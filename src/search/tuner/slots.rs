@@ -182,6 +182,12 @@ impl<'s, 'p> Slots<'s, 'p> {
         usize::from(self.slot(0).is_none()).min(self.count() - 1)..self.count()
     }
 
+    /// Has all parts take part.
+    pub(super) fn open_parts(&mut self) {
+        self.set_open([self.home()], false);
+        self.set_open(self.parts(), true);
+    }
+
     /// Leaves only the first, and ends what the others keep for their next probe, while nothing runs.
     pub(super) fn leave_the_first(&mut self) {
         let home = self.home();
