@@ -7,6 +7,7 @@ mod confirm;
 mod gain;
 mod health;
 mod in_turn;
+mod order;
 mod probing;
 mod reference;
 mod retries;

@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use gputune::model::{Event, Outcome, Parameter, Settings, Space, Trial};
-use gputune::probe::{Step, StepError, TrainingStep};
+use gputune::model::{Estimate, Event, Measurement, Outcome, Parameter, Settings, Slot, Space, Trial};
+use gputune::probe::{Job, ProbeError, Prober, Step, StepError, TrainingStep, Watch};
 use gputune::search::{Budget, Study, Tuner};
 
 /// What the steps of a search share.
@@ -153,4 +153,40 @@ fn a_prober_that_gives_up_ends_all() {
     let space = Space::new([Parameter::range("batch", 1, 64, 1)]).unwrap();
     let tuner = Tuner::slots(space, 2, |_| GivesUp(0)).measure_time(Duration::from_millis(100));
     assert!(tuner.run(|_| ()).unwrap_err().to_string().contains("probing is impossible"));
+}
+
+/// A prober on another machine, which goes after so many probes.
+struct Going {
+    left: u32,
+    rate: f64,
+    host: &'static str,
+}
+
+impl Prober for Going {
+    fn probe(&mut self, _job: &Job<'_>, _watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+        if self.left == 0 {
+            return Err(ProbeError::Lost { host: self.host.to_owned(), reason: "its connection has ended".to_owned() });
+        }
+        self.left -= 1;
+        let throughput = Some(Estimate::interval(self.rate, 0.99 * self.rate, 1.01 * self.rate));
+        Ok(Outcome::Measured(Measurement { throughput, ..Measurement::default() }))
+    }
+}
+
+#[test]
+fn a_machine_that_goes_is_replaced_by_another_also_where_they_do_not_measure_side_by_side() {
+    // Where the second is half as fast, all runs in the first, until it goes.
+    for (rate, first, second) in [(50.0, 6, 400), (50.0, 400, 6), (100.0, 6, 400), (100.0, 400, 3), (100.0, 400, 0)] {
+        let space = Space::new([Parameter::range("batch", 1, 16, 1)]).unwrap();
+        let prober = |(number, host, left, rate)| {
+            (Slot { host: String::from(host), ..Slot::numbered(number) }, Going { left, rate, host })
+        };
+        let budget = Budget { probes: 16, confirmations: 1, least_gain: 0.0, ..Budget::default() };
+        let probers = [(1, "one", first, 100.0), (2, "two", second, rate)].map(prober);
+        let tuner = Tuner::with_slots(space, None, probers).budget(budget).strategy("random").unwrap();
+        let study = tuner.run(|_event| ()).unwrap();
+        assert_eq!(study.history.searched().count(), 16, "{rate}, {first}, {second}");
+        let side_by_side = study.side_by_side.unwrap();
+        assert_eq!(side_by_side.starts_with("one probe at a time"), rate < 100.0 || second == 0, "{side_by_side}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::slots::Order;
+use super::order::Order;
 use crate::model::{Measurement, Purpose};
 use crate::search::strategy::Proposal;
 

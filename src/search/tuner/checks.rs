@@ -1,8 +1,8 @@
 //! Checks a measured probe before it counts: its setting had an effect, and its losses agree with full precision.
 
 use super::TuneError;
+use super::order::Order;
 use super::search::{OnEvent, Search};
-use super::slots::Order;
 use crate::model::{
     Event, Failure, Measurement, MemoryRole, Numerics, Outcome, Parameter, Purpose, Settings, Trial, arrival,
 };

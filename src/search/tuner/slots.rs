@@ -4,16 +4,16 @@
 //! A thread lives as long as the search, since what a prober has started may ask to die with the thread that started it
 //! (prctl(2), `PR_SET_PDEATHSIG`).
 
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use crate::model::{Config, Estimate, Event, Failure, Outcome, Progress, Settings, Slot};
+use super::order::{News, Order, undisturbed};
+use crate::model::{Event, Outcome, Progress, Slot};
 use crate::probe::duel::{Duel, DuelWatch, Duelled};
-use crate::probe::{Effort, Job, Limits, ProbeError, Prober};
+use crate::probe::{ProbeError, Prober};
 
 /// Who hears the events of a search.
 pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>);
@@ -23,56 +23,6 @@ pub(super) type InSlot<'p> = (Option<Slot>, Box<dyn Prober + Send + 'p>);
 
 /// A prober that the thread of its slot uses, until it is over.
 type Kept<'p> = Mutex<Option<Box<dyn Prober + Send + 'p>>>;
-
-/// A job that is its own, so that it can go to another thread.
-#[derive(Debug, Clone)]
-pub(super) struct Order {
-    pub(super) number: u32,
-    pub(super) config: Config,
-    pub(super) settings: Settings,
-    pub(super) limits: Limits,
-    pub(super) effort: Effort,
-    pub(super) rival: Option<Estimate>,
-    pub(super) is_confirmed_later: bool,
-    /// Whether the last probe was disturbed at every try.
-    pub(super) is_after_disturbance: bool,
-}
-
-impl Order {
-    pub(super) fn of(job: &Job<'_>) -> Self {
-        Self {
-            number: job.number,
-            config: job.config.clone(),
-            settings: job.settings.clone(),
-            limits: *job.limits,
-            effort: job.effort,
-            rival: job.rival,
-            is_confirmed_later: job.is_confirmed_later,
-            is_after_disturbance: false,
-        }
-    }
-
-    pub(super) fn job(&self) -> Job<'_> {
-        Job {
-            number: self.number,
-            config: &self.config,
-            settings: &self.settings,
-            limits: &self.limits,
-            effort: self.effort,
-            rival: self.rival,
-            experiment: None,
-            is_confirmed_later: self.is_confirmed_later,
-        }
-    }
-}
-
-/// The news of a running probe.
-#[derive(Clone, Copy)]
-enum News<'n> {
-    Progress(&'n Progress),
-    Disturbed(&'n str),
-    Remark(&'n str),
-}
 
 /// What a thread tells.
 enum Told {
@@ -118,7 +68,7 @@ pub(super) struct Slots<'s, 'p> {
     running: Vec<Option<Order>>,
     /// Whether each takes part. At first the first does.
     open: Vec<bool>,
-    /// Those that are gone.
+    /// Those that are gone, or were ended.
     lost: Vec<bool>,
 }
 
@@ -188,17 +138,24 @@ impl<'s, 'p> Slots<'s, 'p> {
         self.set_open(self.parts(), true);
     }
 
-    /// Leaves only the first, and ends what the others keep for their next probe, while nothing runs.
+    /// Leaves only the first, while nothing runs. Others on its machine end with what they keep for their next probe; those of
+    /// other machines stay, in case it goes.
     pub(super) fn leave_the_first(&mut self) {
         let home = self.home();
         self.set_open(0..self.running.len(), false);
         self.set_open([home], true);
+        let host = |at: usize| self.slot(at).map(|slot| &slot.host);
+        let beside: Vec<usize> =
+            (0..self.count()).filter(|&at| at != home && (host(home).is_none() || host(at) == host(home))).collect();
         let Kind::Many { orders, told, .. } = &mut self.kind else { return };
-        let others = orders.iter_mut().enumerate().filter(|(at, _)| *at != home);
-        let mut left = others.filter_map(|(_, orders)| orders.take()).count();
+        let mut left = 0;
+        for at in beside {
+            self.lost[at] = true;
+            left += usize::from(orders[at].take().is_some());
+        }
         while left > 0 {
             match told.recv() {
-                Ok((slot, Told::Gone | Told::Lost)) if slot != home => left -= 1,
+                Ok((_, Told::Gone | Told::Lost)) => left -= 1,
                 Ok(_) => {}
                 Err(_) => return,
             }
@@ -266,6 +223,11 @@ impl<'s, 'p> Slots<'s, 'p> {
                                     on_event(Event::Remark { text: &text });
                                 }
                                 (self.lost[slot], self.open[slot]) = (true, false);
+                                // Where one runs at a time, another takes its place.
+                                let home = self.lost.iter().position(|lost| !lost);
+                                if let Some(home) = home.filter(|_| !self.open.contains(&true)) {
+                                    self.open[home] = true;
+                                }
                                 break Ok(Ended { slot, outcome: None });
                             }
                             ended => break ended.map(|outcome| Ended { slot, outcome: Some(outcome) }),
@@ -310,13 +272,13 @@ impl<'s, 'p> Slots<'s, 'p> {
         duel: &Duel<'_>,
         watch: DuelWatch<'_>,
     ) -> Result<(Option<Duelled>, Vec<String>), ProbeError> {
+        let home = self.home();
         match &mut self.kind {
             Kind::One(prober) => {
                 let duelled = prober.duel(duel, watch)?;
                 Ok((duelled, prober.remarks()))
             }
             Kind::Many { shared, .. } => {
-                let home = self.lost.iter().position(|lost| !lost).unwrap_or(0);
                 let mut prober = shared.probers.get(home).map(|(_, prober)| locked(prober));
                 let prober = prober.as_mut().and_then(|prober| prober.as_mut()).ok_or_else(gone)?;
                 let duelled = prober.duel(duel, watch)?;
@@ -402,47 +364,4 @@ fn serve(
     // What it holds ends before this thread does.
     drop(locked(prober).take());
     let _ = told.send((at, Told::Gone));
-}
-
-/// Runs a probe, and repeats it after a pause if it was disturbed, since a disturbed probe says nothing about its config.
-/// Disturbed attempts are not recorded. If all attempts are disturbed, so is the result.
-fn undisturbed(
-    prober: &mut dyn Prober,
-    order: &Order,
-    stop: impl Fn() -> bool,
-    tell: &mut dyn FnMut(News<'_>),
-) -> Result<Outcome, ProbeError> {
-    const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
-    const PAUSE_IN_A_ROW: Duration = Duration::from_secs(5);
-    let mut last = Failure::new("");
-    for (at, pause) in PAUSES.into_iter().enumerate() {
-        if at > 0 {
-            tell(News::Disturbed(&last.reason));
-        }
-        if !wait(if at == 0 && order.is_after_disturbance { PAUSE_IN_A_ROW } else { pause }, &stop) {
-            return Ok(Outcome::Interrupted);
-        }
-        let outcome = prober.probe(&order.job(), &mut |progress| {
-            tell(News::Progress(progress));
-            if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        for remark in prober.remarks() {
-            tell(News::Remark(&remark));
-        }
-        match outcome {
-            Outcome::Disturbed(failure) => last = failure,
-            outcome => return Ok(outcome),
-        }
-    }
-    Ok(Outcome::Disturbed(last))
-}
-
-/// Waits unless somebody stops the search; returns whether nobody did.
-fn wait(time: Duration, stop: impl Fn() -> bool) -> bool {
-    const LOOK_EVERY: Duration = Duration::from_millis(50);
-    let begin = Instant::now();
-    while begin.elapsed() < time && !stop() {
-        std::thread::sleep(LOOK_EVERY);
-    }
-    !stop()
 }

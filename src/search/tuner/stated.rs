@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 
 use super::TuneError;
+use super::order::Order;
 use super::search::{OnEvent, Search};
-use super::slots::Order;
 use crate::model::{Config, Event, arrival};
 use crate::probe::{Effort, Job};
 

@@ -1,0 +1,100 @@
+//! A probe that is ordered, and how it is run: again, where something disturbed it.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use crate::model::{Config, Estimate, Failure, Outcome, Progress, Settings};
+use crate::probe::{Effort, Job, Limits, ProbeError, Prober};
+
+/// A job that is its own, so that it can go to another thread.
+#[derive(Debug, Clone)]
+pub(super) struct Order {
+    pub(super) number: u32,
+    pub(super) config: Config,
+    pub(super) settings: Settings,
+    pub(super) limits: Limits,
+    pub(super) effort: Effort,
+    pub(super) rival: Option<Estimate>,
+    pub(super) is_confirmed_later: bool,
+    /// Whether the last probe was disturbed at every try.
+    pub(super) is_after_disturbance: bool,
+}
+
+impl Order {
+    pub(super) fn of(job: &Job<'_>) -> Self {
+        Self {
+            number: job.number,
+            config: job.config.clone(),
+            settings: job.settings.clone(),
+            limits: *job.limits,
+            effort: job.effort,
+            rival: job.rival,
+            is_confirmed_later: job.is_confirmed_later,
+            is_after_disturbance: false,
+        }
+    }
+
+    pub(super) fn job(&self) -> Job<'_> {
+        Job {
+            number: self.number,
+            config: &self.config,
+            settings: &self.settings,
+            limits: &self.limits,
+            effort: self.effort,
+            rival: self.rival,
+            experiment: None,
+            is_confirmed_later: self.is_confirmed_later,
+        }
+    }
+}
+
+/// The news of a running probe.
+#[derive(Clone, Copy)]
+pub(super) enum News<'n> {
+    Progress(&'n Progress),
+    Disturbed(&'n str),
+    Remark(&'n str),
+}
+
+/// Runs a probe, and repeats it after a pause if it was disturbed, since a disturbed probe says nothing about its config.
+/// Disturbed attempts are not recorded. If all attempts are disturbed, so is the result.
+pub(super) fn undisturbed(
+    prober: &mut dyn Prober,
+    order: &Order,
+    stop: impl Fn() -> bool,
+    tell: &mut dyn FnMut(News<'_>),
+) -> Result<Outcome, ProbeError> {
+    const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
+    const PAUSE_IN_A_ROW: Duration = Duration::from_secs(5);
+    let mut last = Failure::new("");
+    for (at, pause) in PAUSES.into_iter().enumerate() {
+        if at > 0 {
+            tell(News::Disturbed(&last.reason));
+        }
+        if !wait(if at == 0 && order.is_after_disturbance { PAUSE_IN_A_ROW } else { pause }, &stop) {
+            return Ok(Outcome::Interrupted);
+        }
+        let outcome = prober.probe(&order.job(), &mut |progress| {
+            tell(News::Progress(progress));
+            if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        for remark in prober.remarks() {
+            tell(News::Remark(&remark));
+        }
+        match outcome {
+            Outcome::Disturbed(failure) => last = failure,
+            outcome => return Ok(outcome),
+        }
+    }
+    Ok(Outcome::Disturbed(last))
+}
+
+/// Waits unless somebody stops the search; returns whether nobody did.
+fn wait(time: Duration, stop: impl Fn() -> bool) -> bool {
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
+    let begin = Instant::now();
+    while begin.elapsed() < time && !stop() {
+        std::thread::sleep(LOOK_EVERY);
+    }
+    !stop()
+}
