@@ -47,7 +47,7 @@ fn two_processes_train_in_turn_and_their_ratio_is_told() {
     let mut last = 0.0;
     for block in blocks {
         let (begin, end) = (number(&block["begin_s"]), number(&block["end_s"]));
-        assert!(begin >= last && end - begin >= 0.25, "one after the other: {block}");
+        assert!(begin >= last && end > begin, "one after the other: {block}");
         assert!(number(&block["steps"]) >= 3.0 && number(&block["dropped_steps"]) >= 2.0, "{block}");
         last = end;
     }
