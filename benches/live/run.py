@@ -2,7 +2,7 @@
 
     python3 benches/live/run.py GPUTUNE PYTHON [--only SCRIPT] [--out benches/results/live.md]
 
-Twenty configs of each script are measured in four searches over the whole grid: `fresh` twice, `warm` and `auto`, in which
+Twenty configs of each script are measured in four searches over the whole grid: `fresh` twice, `warm` and `live`, in which
 all configs but the first are live. For each pair with the first fresh search it is counted how many of the twenty agree
 within the stated interval: that into which another run falls, as gputune computes it (docs/outcomes.md, "How far runs are
 apart"), where the two fresh searches are the repetitions that show how far runs are apart. "fresh again" is what chance alone
@@ -146,10 +146,10 @@ def main():
     ]
     ended = []
     for script in options.only or SCRIPTS:
-        starts = ("fresh", "auto", "warm", "fresh")
+        starts = ("fresh", "live", "warm", "fresh")
         fresh, live, warm, again = (search(gputune, python, script, start) for start in starts)
         noise = between_runs(fresh, again)
-        for name, rates in (("auto", live), ("warm", warm), ("fresh again", again)):
+        for name, rates in (("live", live), ("warm", warm), ("fresh again", again)):
             agreed, count, median, largest, width = compare(fresh, rates, noise)
             are_live = sum(is_live for _, _, is_live in rates.values())
             agree = f"{agreed} of {count} | ± {width:.1%}"

@@ -2,7 +2,7 @@
 
     python3 benches/wall/run.py GPUTUNE PYTHON [--peers-python PEERS] [--rounds 3] [--out benches/results/wall.md]
 
-The same search runs `fresh`, `warm` and `auto` in turn, in folders of its own, on the scripts of this folder and of
+The same search runs `fresh`, `warm` and `live` in turn, in folders of its own, on the scripts of this folder and of
 examples/; beside it the whole grid, and with the Python of an environment made from peers.txt Optuna and loadtune. PYTHON
 has the frameworks of the scripts. Tables are written of the wall time, of the time until each was near the grid's best, and
 of the speed-up. With --lines, finished runs are appended to a file and not repeated, so the bench can be cut off and started
@@ -23,7 +23,7 @@ from jobs import BASELINE, JOBS, SMALL, SPACE
 from measure import Window
 from tools import Asked, Project, Run, gputune, grid, loadtune, make_data, optuna
 
-STARTS = ("fresh", "warm", "auto")
+STARTS = ("fresh", "warm", "live")
 TOOLS = [*(f"gputune {start}" for start in STARTS), "optuna", "loadtune"]
 
 NOTES = """\

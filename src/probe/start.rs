@@ -12,7 +12,10 @@ pub enum Start {
     /// Forked from a process that has done the imports, where that is possible.
     Warm,
     /// In a process that trains already, where only settings differ that can change there; else warm, unless the first
-    /// config measures otherwise when it is forked.
+    /// config measures otherwise when it is forked. On a processor too.
+    Live,
+    /// As `live` for training on a GPU. On a processor never live, since the memory that one config has left to the process
+    /// makes the next faster than it is (`docs/starting.md`).
     #[default]
     Auto,
 }

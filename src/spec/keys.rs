@@ -36,7 +36,7 @@ const KEYS: &[Key] = &[
     key("step.device", "\"auto\", \"cpu\" or \"gpu\"", "device = \"cpu\""),
     key("step.writes", "\"scratch\", \"guard\" or \"allow\"", "writes = \"scratch\""),
     key("step.scratch_size", "a share of the free disk, or a size as a text", "scratch_size = \"20GiB\""),
-    key("step.start", "\"auto\", \"warm\" or \"fresh\"", "start = \"fresh\""),
+    key("step.start", "\"auto\", \"live\", \"warm\" or \"fresh\"", "start = \"fresh\""),
     key("step.ranks", "a whole number or an expression", "ranks = 4"),
     key("space", "a table", "[space], and below it batch_size = { powers_of_two = [8, 1024] }"),
     key("space.import", "a list of texts", "import = [\"dataloader\", \"./space.toml\"]"),

@@ -162,8 +162,13 @@ pub(super) fn build(
 
 fn start(source: &SourceFile, table: &StepTable) -> Result<Start, SpecError> {
     let Some(start) = &table.start else { return Ok(Start::default()) };
-    if start.value == Start::Warm && table.adapter.is_none() {
-        let message = "`start = \"warm\"` needs an adapter: its hook says what a probe has imported";
+    let name = match start.value {
+        Start::Warm => "warm",
+        Start::Live => "live",
+        Start::Fresh | Start::Auto => return Ok(start.value),
+    };
+    if table.adapter.is_none() {
+        let message = format!("`start = \"{name}\"` needs an adapter: its hook says what a probe has imported");
         return Err(source.error(start.span.clone(), message, "write adapter = \"torch\", or leave `start` out"));
     }
     Ok(start.value)

@@ -79,7 +79,8 @@ fn two_scripts_take_turns_and_the_faster_is_found() {
 #[test]
 fn where_two_do_not_fit_one_process_switches() {
     let Some(python) = torch() else { return };
-    let (report, text) = compare(&python, "env = { ALONE = \"1\" }\nwrites = \"allow\"", ["batch=16", "baseline"]);
+    let (report, text) =
+        compare(&python, "start = \"live\"\nenv = { ALONE = \"1\" }\nwrites = \"allow\"", ["batch=16", "baseline"]);
     assert_eq!(report["way"], "switched", "{text}");
     assert!(text.contains("not as processes in turn: B ended beside A as out of memory"), "{text}");
     let ratio = report["ratio"]["value"].as_f64().unwrap();

@@ -43,10 +43,14 @@ fn torch() -> Option<Python> {
 }
 
 fn search(python: &Path, step: &str, space: &str) -> Search {
+    search_by("live", python, step, space)
+}
+
+fn search_by(start: &str, python: &Path, step: &str, space: &str) -> Search {
     let words = [python.display().to_string(), "job.py".to_owned()];
     let fused = if space.contains("fused") { "fused = false\n" } else { "" };
     let baseline = format!("[baseline]\nbatch = 8\n{fused}");
-    let text = format!("adapter = \"torch\"\nstart = \"auto\"\n{step}\n{LIMITS}[space]\n{space}{baseline}");
+    let text = format!("adapter = \"torch\"\nstart = \"{start}\"\n{step}\n{LIMITS}[space]\n{space}{baseline}");
     let search = Search::of_command(&words, &text);
     fs::write(search.folder.path().join("job.py"), JOB).unwrap();
     search
@@ -80,6 +84,16 @@ fn configs_follow_each_other_in_one_process_and_leaders_are_confirmed_in_others(
     assert!(text.contains("job.py --batch "), "what is written for the user has the option: {text}");
     let log = fs::read_to_string(search.out().join("logs/0001.log")).unwrap();
     assert_eq!(log.matches("started with 8").count(), 1);
+}
+
+/// There what the C library keeps of one config's memory makes the next faster.
+#[test]
+fn on_a_processor_nothing_is_live_unless_it_is_asked_for() {
+    let Some(python) = torch() else { return };
+    let search = search_by("auto", &python, "", &BATCH.replace("4, 8, 16, 32", "8, 16"));
+    let output = search.run();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(!search.lines().iter().any(is_live), "{}", stderr(&output));
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub(super) struct Live {
     remarks: Vec<String>,
     /// Processes that did not wait when they were asked to, which costs the grace time.
     not_held: u32,
+    /// The model was seen on a processor, whatever GPUs there are.
+    is_on_processor: bool,
 }
 
 /// How many of them are enough.
@@ -85,21 +87,26 @@ impl Live {
     /// Whether a process that is started for this job may be kept for others.
     pub(super) fn may_keep(&self, step: &CommandStep, job: &Job<'_>) -> bool {
         self.not_held < MOST_NOT_HELD
-            && Self::is_for(step, job)
+            && self.is_for(step, job)
             && step.template.apply.applied.iter().any(|applied| self.is_live(step, applied))
     }
 
     /// Whether a job may be measured so at all. What is the last word on a config is said by a process of its own.
-    fn is_for(step: &CommandStep, job: &Job<'_>) -> bool {
-        Self::is_able(step)
+    fn is_for(&self, step: &CommandStep, job: &Job<'_>) -> bool {
+        self.is_able(step)
             && matches!(job.effort, Effort::Probe | Effort::Screen { .. })
             && job.experiment.is_none()
             && job.is_confirmed_later
     }
 
     /// Whether processes of this step can be given other settings at all.
-    fn is_able(step: &CommandStep) -> bool {
-        step.start == Start::Auto
+    fn is_able(&self, step: &CommandStep) -> bool {
+        let is_wanted = match step.start {
+            Start::Live => true,
+            Start::Auto => step.is_gpu && !self.is_on_processor,
+            Start::Warm | Start::Fresh => false,
+        };
+        is_wanted
             && step.template.apply.adapter.is_some()
             // A rate that is printed may be the mean over a time in which the process had another config.
             && matches!(step.rate, Rate::Events)
@@ -143,13 +150,13 @@ impl Live {
     /// Takes the process that waits, if there is one; the second says whether it can be given this job's config.
     pub(super) fn take(&mut self, step: &CommandStep, job: &Job<'_>) -> Option<(Held, bool)> {
         let held = self.held.take()?;
-        let fits = Self::is_for(step, job) && self.is_switch(step, &held.opened, job.settings);
+        let fits = self.is_for(step, job) && self.is_switch(step, &held.opened, job.settings);
         Some((held, fits))
     }
 
     /// Whether a process that was started with one config can be given the other, as far as is known before it is asked.
     pub(super) fn is_switch(&self, step: &CommandStep, opened: &Settings, other: &Settings) -> bool {
-        Self::is_able(step) && self.fixed(step, opened) == self.fixed(step, other)
+        self.is_able(step) && self.fixed(step, opened) == self.fixed(step, other)
     }
 
     /// Keeps a process in which this job was measured live.
@@ -184,6 +191,7 @@ impl Live {
             self.doubt = None;
             return;
         };
+        self.is_on_processor = own.facts.text("device") == Some("cpu");
         if let Some(doubt) = self.doubt.take_if(|doubt| doubt.number == job.number) {
             let reason =
                 format!("probe {} {} while it trained on, and not in a process of its own", doubt.number, doubt.how);

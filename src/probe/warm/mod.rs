@@ -125,7 +125,7 @@ impl Warm {
             State::Known(known) => known,
         };
         known.zygotes.retain_mut(Zygote::is_alive);
-        let needs_proof = !known.is_proved && step.start == Start::Auto;
+        let needs_proof = !known.is_proved && step.start != Start::Warm;
         // The proof is one only with the variables of the first config.
         let asked = env;
         let env = if needs_proof { &known.first.env } else { asked };
