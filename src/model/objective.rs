@@ -285,7 +285,7 @@ impl Objective {
     pub fn scalarised(&self, history: &History, seed: u64) -> Cow<'_, Self> {
         let Kind::Pareto(goals) = &self.kind else { return Cow::Borrowed(self) };
         let known: Vec<Vec<f64>> = history.searched().filter_map(|trial| self.numbers_of(&trial.outcome)).collect();
-        let question = Scalarised::new(goals, &known, history.searched().count(), seed);
+        let question = Scalarised::new(goals, &known, history.count_searched(), seed);
         Cow::Owned(Self { kind: Kind::Scalarised(question), ..self.clone() })
     }
 
@@ -373,15 +373,8 @@ impl Objective {
     /// Judges whether a measurement is feasible, and how good it is.
     pub fn judge(&self, measurement: &Measurement) -> Judgement {
         let infeasible = |reason: String, lacks_memory| Judgement::Infeasible { reason, lacks_memory };
-        if measurement.memory.allocator_retries.is_some_and(|retries| retries > 0) {
-            return infeasible("does not fit: the allocator had to free its caches and try again".to_owned(), true);
-        }
-        if let (Some(peak), Some(capacity)) = (measurement.memory.peak_bytes, measurement.memory.capacity_bytes) {
-            let free = capacity.saturating_sub(peak);
-            if free < self.memory_headroom.of(capacity) {
-                let free = quantity::show_bytes(free);
-                return infeasible(format!("leaves {free} of memory free, less than {}", self.memory_headroom), true);
-            }
+        if let Some(reason) = self.tightness(measurement) {
+            return infeasible(reason, true);
         }
         for constraint in &self.constraints {
             let metric = constraint.metric();
@@ -401,6 +394,19 @@ impl Objective {
             Some(score) if score.is_finite() => Judgement::Feasible(score),
             _ => infeasible(format!("the {} is not a finite number", self.metric()), false),
         }
+    }
+
+    /// Returns why a measurement shows that the memory was too small, if it was.
+    fn tightness(&self, measurement: &Measurement) -> Option<String> {
+        if measurement.memory.allocator_retries.is_some_and(|retries| retries > 0) {
+            return Some("does not fit: the allocator had to free its caches and try again".to_owned());
+        }
+        let (peak, capacity) = (measurement.memory.peak_bytes?, measurement.memory.capacity_bytes?);
+        let free = capacity.saturating_sub(peak);
+        let is_tight = free < self.memory_headroom.of(capacity);
+        is_tight.then(|| {
+            format!("leaves {} of memory free, less than {}", quantity::show_bytes(free), self.memory_headroom)
+        })
     }
 
     /// Returns the score of a feasible outcome.
@@ -436,10 +442,7 @@ impl Objective {
     pub fn lacks_memory(&self, outcome: &Outcome) -> Option<Memory> {
         match outcome {
             Outcome::OutOfMemory { memory, .. } => Some(*memory),
-            _ => match self.judge(outcome.partial_measurement()?) {
-                Judgement::Infeasible { lacks_memory: true, .. } => Some(Memory::Device),
-                _ => None,
-            },
+            _ => self.tightness(outcome.partial_measurement()?).map(|_| Memory::Device),
         }
     }
 }

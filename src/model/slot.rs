@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// What a probe may have of a machine: some of its GPUs, whole cores near them, a share of its memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Slot {
     /// Its number among the slots of a search, counted from 1.
     pub number: u32,

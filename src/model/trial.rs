@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::outcome::Outcome;
+use crate::model::outcome::{Estimate, Outcome};
 use crate::model::slot::Slot;
 use crate::model::space::Config;
 
@@ -118,13 +118,37 @@ pub struct Trial {
 pub struct History {
     trials: Vec<Trial>,
     by_config: HashMap<Config, Vec<usize>>,
+    /// How many of the trials searched, and how many of these were short.
+    searched: usize,
+    short: usize,
+    /// The highest number of a trial; they come in the order in which they ended.
+    highest: u32,
+    /// Parameters that nothing took, each once.
+    closed: Vec<String>,
 }
 
 impl History {
     /// Adds a finished trial.
     pub fn push(&mut self, trial: Trial) {
+        self.searched += usize::from(!trial.purpose.is_repeated());
+        self.short += usize::from(trial.purpose.is_short());
+        self.highest = self.highest.max(trial.number);
+        for name in trial.outcome.closes() {
+            if !self.closed.contains(name) {
+                self.closed.push(name.clone());
+            }
+        }
         self.by_config.entry(trial.config.clone()).or_default().push(self.trials.len());
         self.trials.push(trial);
+    }
+
+    /// Has a trial that measured something have another throughput; the place is its index.
+    pub(crate) fn set_throughput(&mut self, place: usize, throughput: Option<Estimate>) {
+        if let Some(Outcome::Measured(run) | Outcome::Pruned(run)) =
+            self.trials.get_mut(place).map(|trial| &mut trial.outcome)
+        {
+            run.throughput = throughput;
+        }
     }
 
     /// The trials, oldest first.
@@ -154,8 +178,7 @@ impl History {
     /// trials of a config only the last counts.
     pub fn contenders(&self, may_win: impl Fn(&Outcome) -> bool) -> impl Iterator<Item = &Trial> {
         let is_whole = |trial: &&Trial| !trial.purpose.is_short();
-        let any_short = self.searched().any(|trial| trial.purpose.is_short());
-        let only_whole = any_short && self.searched().filter(is_whole).any(|trial| may_win(&trial.outcome));
+        let only_whole = self.any_short() && self.searched().filter(is_whole).any(|trial| may_win(&trial.outcome));
         self.searched().filter(move |trial| {
             let mut later = self.of(&trial.config).filter(|other| other.number > trial.number);
             let confirmed = |other: &Trial| other.purpose == Purpose::Confirm && may_win(&other.outcome);
@@ -170,15 +193,24 @@ impl History {
         self.trials.iter().filter(|trial| !trial.purpose.is_repeated())
     }
 
+    /// Returns how many trials looked for a better config.
+    pub fn count_searched(&self) -> usize {
+        self.searched
+    }
+
+    /// Whether some trials were measured for a part of the usual time to find out whether they deserve more.
+    pub fn any_short(&self) -> bool {
+        self.short > 0
+    }
+
+    /// Returns the highest number of a trial, 0 where there is none.
+    pub fn highest_number(&self) -> u32 {
+        self.highest
+    }
+
     /// Returns the parameters that nothing took in some probe; they are closed for all probes that follow.
     pub fn closed(&self) -> Vec<&str> {
-        let mut closed: Vec<&str> = Vec::new();
-        for name in self.trials.iter().flat_map(|trial| trial.outcome.closes()) {
-            if !closed.contains(&name.as_str()) {
-                closed.push(name);
-            }
-        }
-        closed
+        self.closed.iter().map(String::as_str).collect()
     }
 
     /// The wall time that all trials took together; time in which several ran counts once.

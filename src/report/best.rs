@@ -277,7 +277,7 @@ fn is_here(folder: &str) -> bool {
 pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
     let best = study.best()?;
     let other = |entry: &Ranked| Other { config: study.settings(&entry.config), throughput: throughput(study, entry) };
-    let searched = study.history.searched().count();
+    let searched = study.history.count_searched();
     let number =
         |metric: &str| study.objective.estimate_of(metric, &best.winner.measurement).map(|number| number.value);
     Some(BestReport {

@@ -312,7 +312,7 @@ fn side(side: &Side<'_>, metric: &str) -> SideReport {
         device: device.name.clone(),
         driver: device.driver.clone(),
         gputune_version: header.gputune_version.clone(),
-        probes: study.history.searched().count(),
+        probes: study.history.count_searched(),
         failed: searched.filter(|trial| trial.outcome.partial_measurement().is_none()).count(),
         elapsed_s: study.elapsed.as_secs_f64(),
         stopped_because: study.stopped.to_string(),

@@ -217,7 +217,7 @@ pub fn verdict(study: &Study) -> String {
     for line in Care::of(study).lines() {
         let _ = writeln!(text, "{line}");
     }
-    let searched = study.history.searched().count();
+    let searched = study.history.count_searched();
     let of = |purpose: Purpose| study.history.trials().iter().filter(|trial| trial.purpose == purpose).count();
     let _ = write!(
         text,

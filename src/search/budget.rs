@@ -81,12 +81,13 @@ impl Budget {
     /// cannot be compared with anything.
     pub fn stop(&self, history: &History, elapsed: Duration, running: usize) -> Option<StopReason> {
         const FEWEST: usize = 2;
-        let searched = history.searched().count();
+        let searched = history.count_searched();
         if searched + running >= self.probes as usize {
             return Some(StopReason::ProbesSpent);
         }
         let measured = |trial: &&Trial| trial.outcome.measurement().is_some();
-        let leaders = history.contenders(|outcome| outcome.measurement().is_some()).filter(measured).count();
+        let leaders = history.contenders(|outcome| outcome.measurement().is_some()).filter(measured);
+        let leaders = leaders.take(CONFIRMED as usize).count();
         let expected = expected_probe(history);
         let reserve = if searched < FEWEST {
             Duration::ZERO
@@ -99,7 +100,7 @@ impl Budget {
     /// Returns how many probes are left, by their number and by the time that those so far took, where so many run side by side;
     /// other work is not counted.
     pub fn probes_left(&self, history: &History, beside: u32) -> u32 {
-        let searched = u32::try_from(history.searched().count()).unwrap_or(u32::MAX);
+        let searched = u32::try_from(history.count_searched()).unwrap_or(u32::MAX);
         let left = self.probes.saturating_sub(searched);
         let expected = expected_probe(history);
         if expected.is_zero() {
@@ -152,10 +153,19 @@ pub(crate) enum Round {
     Short,
 }
 
+/// How many of the last trials tell how long the next takes: enough for a median, few enough to ask for each of ten thousand
+/// probes. A round number.
+const LAST: usize = 256;
+
+/// The last trials that searched.
+fn last_searched(history: &History) -> impl Iterator<Item = &Trial> {
+    history.trials().iter().rev().filter(|trial| !trial.purpose.is_repeated()).take(LAST)
+}
+
 /// Returns the median time of probes with a process of their own, as confirmations have, where others had none.
 fn expected_confirmation(history: &History) -> Duration {
     let is_live = |trial: &Trial| trial.outcome.measurement().is_some_and(|run| run.is_live);
-    if !history.searched().any(is_live) {
+    if !last_searched(history).any(is_live) {
         return expected_probe(history);
     }
     let seconds = |trial: &Trial| {
@@ -164,16 +174,16 @@ fn expected_confirmation(history: &History) -> Duration {
         let of_all = run.spent.filter(|_| run.is_forked).map_or(0.0, |spent| spent.importing_s);
         Some((trial.elapsed.as_secs_f64() - of_all).max(0.0))
     };
-    let times: Vec<f64> = history.trials().iter().filter_map(seconds).collect();
+    let times: Vec<f64> = history.trials().iter().rev().filter_map(seconds).take(LAST).collect();
     crate::probe::stats::median(&times).map_or_else(|| expected_probe(history), Duration::from_secs_f64)
 }
 
-/// Returns the median time of probes that measured something for the usual time; if there are none, of those that did
+/// Returns the median time of the last probes that measured something for the usual time; if there are none, of those that did
 /// for a shorter time; if nothing was measured, of all probes.
 fn expected_probe(history: &History) -> Duration {
     let seconds = |counts: &dyn Fn(&Trial) -> bool| -> Option<f64> {
         let times: Vec<f64> =
-            history.searched().filter(|trial| counts(trial)).map(|trial| trial.elapsed.as_secs_f64()).collect();
+            last_searched(history).filter(|trial| counts(trial)).map(|trial| trial.elapsed.as_secs_f64()).collect();
         crate::probe::stats::median(&times)
     };
     let is_measured = |trial: &Trial| trial.outcome.measurement().is_some();

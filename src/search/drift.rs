@@ -7,10 +7,11 @@
 //! jump, makes its variance large, and with it the uncertainty of what was measured between two runs of the baseline.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Config, Estimate, History, Objective, Outcome, Purpose, Slot, Trial};
+use crate::model::{Config, Estimate, History, Objective, Purpose, Slot, Trial};
 use crate::probe::stats::NORMAL_95;
 use crate::search::noise::NoisePrior;
 
@@ -44,18 +45,25 @@ impl Levels {
         baseline: Option<&Config>,
         prior: NoisePrior,
     ) -> Option<Self> {
-        if !objective.is_largest_throughput() {
-            return None;
-        }
-        let slots = SlotLevels::of(history, baseline, prior);
-        let baseline = baseline?;
+        Self::beside(&SlotLevels::of(history, baseline, prior), objective, history, baseline, prior)
+    }
+
+    /// The same, where the levels of the slots are known.
+    fn beside(
+        slots: &SlotLevels,
+        objective: &Objective,
+        history: &History,
+        baseline: Option<&Config>,
+        prior: NoisePrior,
+    ) -> Option<Self> {
+        let baseline = baseline.filter(|_| objective.is_largest_throughput())?;
         let mut time = 0.0;
         let points: Vec<(f64, Option<(f64, f64)>)> = history
             .trials()
             .iter()
             .map(|trial| {
                 time += trial.elapsed.as_secs_f64();
-                (trial.ended_at.unwrap_or(time), seen(trial, baseline, &slots, prior))
+                (trial.ended_at.unwrap_or(time), seen(trial, baseline, slots, prior))
             })
             .collect();
         let references = points.iter().filter(|(_, seen)| seen.is_some()).count();
@@ -93,27 +101,16 @@ pub(crate) fn levelled<'h>(
     baseline: Option<&Config>,
     prior: NoisePrior,
 ) -> Cow<'h, History> {
-    let levels = Levels::of(objective, history, baseline, prior);
-    let slots = SlotLevels::of(history, baseline, prior);
-    if levels.is_none() && slots.levels.is_empty() {
-        return Cow::Borrowed(history);
-    }
-    let level = |(at, trial): (usize, &Trial)| {
-        let (of_time, uncertain) = levels.as_ref().map_or((0.0, 0.0), |levels| levels.levels[at]);
-        let (of_slot, variance) = slots.level(trial.slot.as_ref());
-        without(trial, baseline, (of_time + of_slot, uncertain + variance))
-    };
-    Cow::Owned(history.trials().iter().enumerate().map(level).collect())
+    let mut levelled = Levelled::default();
+    levelled.of(objective, history, baseline, prior);
+    levelled.history.map_or(Cow::Borrowed(history), Cow::Owned)
 }
 
-/// Takes a level with its variance out of what a trial measured, unless it is one that shows the level.
-fn without(trial: &Trial, baseline: Option<&Config>, (level, variance): (f64, f64)) -> Trial {
-    let mut trial = trial.clone();
+/// Returns what a trial measured without a level, which has a variance; trials that show the level stay as they are.
+fn without(trial: &Trial, baseline: Option<&Config>, (level, variance): (f64, f64)) -> Option<Estimate> {
+    let rate = trial.outcome.partial_measurement()?.throughput?;
     let stays = trial.purpose.is_repeated() || baseline == Some(&trial.config);
-    if let (false, Outcome::Measured(run) | Outcome::Pruned(run)) = (stays, &mut trial.outcome) {
-        run.throughput = run.throughput.map(|rate| shifted(rate, level, variance));
-    }
-    trial
+    Some(if stays { rate } else { shifted(rate, level, variance) })
 }
 
 /// A history with the machine's level taken out, as it grows: what has been levelled stays so, until the baseline runs again.
@@ -140,18 +137,27 @@ impl Levelled {
         let all = history.trials();
         let is_shown = |trial: &&Trial| trial.purpose == Purpose::Reference || baseline == Some(&trial.config);
         let new = all.get(self.trials..).unwrap_or_default();
+        let mut levels = None;
+        let mut first = self.trials;
         if self.trials == 0 || self.moves || new.iter().any(|trial| is_shown(&trial)) {
-            self.moves = Levels::of(objective, history, baseline, prior).is_some();
             self.slots = SlotLevels::of(history, baseline, prior);
-            self.history = match levelled(objective, history, baseline, prior) {
-                Cow::Borrowed(_) => None,
-                Cow::Owned(levelled) => Some(levelled),
-            };
-        } else if let Some(levelled) = &mut self.history {
-            new.iter().for_each(|trial| levelled.push(self.slots.levelled(trial, baseline)));
+            levels = Levels::beside(&self.slots, objective, history, baseline, prior);
+            self.moves = levels.is_some();
+            first = 0;
         }
         self.trials = all.len();
-        self.history.as_ref().unwrap_or(history)
+        if !self.moves && self.slots.levels.is_empty() {
+            self.history = None;
+            return history;
+        }
+        let levelled = self.history.get_or_insert_default();
+        all.iter().skip(levelled.trials().len()).for_each(|trial| levelled.push(trial.clone()));
+        for (at, trial) in all.iter().enumerate().skip(first) {
+            let (of_time, uncertain) = levels.as_ref().map_or((0.0, 0.0), |levels: &Levels| levels.levels[at]);
+            let (of_slot, variance) = self.slots.level(trial.slot.as_ref());
+            levelled.set_throughput(at, without(trial, baseline, (of_time + of_slot, uncertain + variance)));
+        }
+        levelled
     }
 
     /// The levels of the slots, as they were found last.
@@ -175,7 +181,7 @@ fn shifted(rate: Estimate, level: f64, variance: f64) -> Estimate {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SlotLevels {
     /// Each with its logarithm and the variance of that.
-    levels: Vec<(Slot, f64, f64)>,
+    levels: HashMap<Slot, (f64, f64)>,
 }
 
 impl SlotLevels {
@@ -187,7 +193,7 @@ impl SlotLevels {
     pub(crate) fn of(history: &History, baseline: Option<&Config>, prior: NoisePrior) -> Self {
         let compared = history.trials().iter().find(|trial| trial.purpose == Purpose::Reference);
         let config = baseline.or(compared.map(|trial| &trial.config));
-        let none = Self { levels: Vec::new() };
+        let none = Self::default();
         let Some(first) = config.and_then(|config| history.of(config).find_map(|trial| trial.slot.as_ref())) else {
             return none;
         };
@@ -206,20 +212,14 @@ impl SlotLevels {
         let level = |(slot, runs): &(&Slot, Vec<(f64, f64)>)| {
             let (own, its) = pooled(runs)?;
             let share = expected / (expected + variance + its);
-            Some(((*slot).clone(), (own - mean) * share, expected * (1.0 - share)))
+            Some(((*slot).clone(), ((own - mean) * share, expected * (1.0 - share))))
         };
         Self { levels: by_slot.iter().skip(1).filter_map(level).collect() }
     }
 
     /// The level of a slot, with its variance.
     fn level(&self, slot: Option<&Slot>) -> (f64, f64) {
-        let known = self.levels.iter().find(|(known, ..)| Some(known) == slot);
-        known.map_or((0.0, 0.0), |(_, level, variance)| (*level, *variance))
-    }
-
-    /// A trial without the level of its slot.
-    fn levelled(&self, trial: &Trial, baseline: Option<&Config>) -> Trial {
-        without(trial, baseline, self.level(trial.slot.as_ref()))
+        slot.and_then(|slot| self.levels.get(slot)).copied().unwrap_or_default()
     }
 
     /// A rate of the first slot, as it would be in another.
@@ -318,7 +318,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::{Measurement, Parameter, Purpose, Space};
+    use crate::model::{Measurement, Outcome, Parameter, Purpose, Space};
     use crate::probe::stats::Random;
 
     /// A search of forty probes, with the baseline every five of them, on a machine whose level is what `level` says at a

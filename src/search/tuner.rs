@@ -7,6 +7,7 @@ mod confirm;
 mod gain;
 mod health;
 mod in_turn;
+mod leader;
 mod order;
 mod probing;
 mod reference;
@@ -436,6 +437,7 @@ impl<'p> Tuner<'p> {
             noise_prior: self.noise_prior,
             history,
             levelled: drift::Levelled::default(),
+            leader: leader::Leader::default(),
             to_beat: (0, None),
         };
         if let Some(baseline) = self.baseline.as_ref().filter(|_| self.checks_stated_baseline && search.is_new()) {

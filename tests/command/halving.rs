@@ -85,7 +85,7 @@ fn cost(study: &Study) -> f64 {
 fn what_wins_was_measured_in_full_and_the_report_says_what_was_not() {
     for seed in 0..10 {
         let study = tuner("halving", seed, 40).run(|_| ()).unwrap();
-        assert_eq!(study.history.searched().count(), 40, "short probes count like others");
+        assert_eq!(study.history.count_searched(), 40, "short probes count like others");
         let whole = |config: &Config| study.history.of(config).any(|trial| !trial.purpose.is_short());
         assert!(study.ranking().iter().all(|entry| whole(&entry.config)));
         let confirmed = study.history.trials().iter().filter(|trial| trial.purpose == Purpose::Confirm);
@@ -173,7 +173,7 @@ struct Listed(&'static [(i64, u32)]);
 
 impl Strategy for Listed {
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
-        let (level, parts) = self.0.get(view.history.searched().count())?;
+        let (level, parts) = self.0.get(view.history.count_searched())?;
         let config = view.space.locate(&[("x", *level)].into_iter().collect()).ok()?;
         Some(Proposal { one_in: NonZeroU32::new(*parts).filter(|parts| parts.get() > 1), ..config.into() })
     }

@@ -90,7 +90,7 @@ fn probes_run_side_by_side_where_they_do_not_notice_each_other() {
     numbers.dedup();
     assert_eq!(numbers.len(), trials.len(), "each has a number of its own");
     assert!(trials.iter().any(|trial| slot_of(trial) == 2));
-    assert_eq!(study.history.searched().count(), 16, "no config is lost, and none is probed twice");
+    assert_eq!(study.history.count_searched(), 16, "no config is lost, and none is probed twice");
     assert_eq!(study.settings(&study.best().unwrap().winner.config).line(), "batch=16");
     // The leaders are compared in one place.
     let confirmed = trials.iter().filter(|trial| trial.purpose.to_string() == "confirm");
@@ -137,7 +137,7 @@ fn four_slots_have_four_probes_at_once() {
     let (machine, mut remarks) = (Machine::default(), Vec::new());
     let study = search(&machine, 4, &mut remarks);
     assert_eq!(machine.most.load(Ordering::SeqCst), 4);
-    assert_eq!(study.history.searched().count(), 16);
+    assert_eq!(study.history.count_searched(), 16);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_machine_that_goes_is_replaced_by_another_also_where_they_do_not_measure_sid
         let probers = [(1, "one", first, 100.0), (2, "two", second, rate)].map(prober);
         let tuner = Tuner::with_slots(space, None, probers).budget(budget).strategy("random").unwrap();
         let study = tuner.run(|_event| ()).unwrap();
-        assert_eq!(study.history.searched().count(), 16, "{rate}, {first}, {second}");
+        assert_eq!(study.history.count_searched(), 16, "{rate}, {first}, {second}");
         let side_by_side = study.side_by_side.unwrap();
         assert_eq!(side_by_side.starts_with("one probe at a time"), rate < 100.0 || second == 0, "{side_by_side}");
     }

@@ -81,7 +81,7 @@ impl Summary {
             None => nothing(study),
         };
         summary.is_interrupted = study.stopped == StopReason::Interrupted;
-        let searched = study.history.searched().count();
+        let searched = study.history.count_searched();
         let confirmed = study.history.trials().len() - searched;
         summary.cards.push(Card {
             label: "Probes",

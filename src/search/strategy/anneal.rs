@@ -42,7 +42,7 @@ fn next(view: &View<'_>) -> Option<Config> {
     if let Some(start) = view.start.filter(|start| view.is_open(start)) {
         return Some(start.clone());
     }
-    let known = view.history.searched().count() + view.pending.len();
+    let known = view.history.count_searched() + view.pending.len();
     if view.start.is_none() && known < FIRST {
         return random::propose(view);
     }
@@ -104,7 +104,7 @@ impl<'v> Walk<'v> {
         #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
         let planned = match view.probes_left {
             u32::MAX => UNLIMITED,
-            left => (view.history.searched().count() + view.pending.len()) as f64 + f64::from(left),
+            left => (view.history.count_searched() + view.pending.len()) as f64 + f64::from(left),
         };
         let mut walk: Option<(&Config, f64)> = None;
         for (number, config, score) in scored {

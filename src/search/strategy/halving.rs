@@ -36,7 +36,7 @@ struct Halving;
 impl Strategy for Halving {
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
         let ladder = Ladder::of(view);
-        let probes = view.history.searched().count() as u64 + u64::from(view.probes_left);
+        let probes = view.history.count_searched() as u64 + u64::from(view.probes_left);
         let top = RUNGS.len() - 1;
         if probes < FEWEST {
             return ladder.finalist(view).or_else(|| new(view, top));

@@ -137,7 +137,7 @@ impl<'a> View<'a> {
         const TURNS: usize = 4;
         /// These turns are at most one in this many of all probes, but at least one. A round number.
         const ONE_IN: usize = 4;
-        let searched = self.history.searched().count();
+        let searched = self.history.count_searched();
         let all = searched.saturating_add(self.probes_left as usize);
         let is_their_turn = searched > 0 && searched <= TURNS.min((all / ONE_IN).max(1));
         let narrows =
@@ -179,16 +179,21 @@ impl<'a> View<'a> {
     /// Returns the best feasible trial so far; of equals the first. Short probes count only while no other trial is
     /// feasible.
     pub fn best(&self) -> Option<(&'a Trial, f64)> {
-        let mut best: Option<(&'a Trial, f64)> = None;
-        for trial in self.history.contenders(|outcome| self.objective.score_of(outcome).is_some()) {
-            if let Some(score) = self.objective.score_of(&trial.outcome)
-                && best.is_none_or(|(_, top)| score > top)
-            {
-                best = Some((trial, score));
-            }
-        }
-        best
+        best(self.objective, self.history)
     }
+}
+
+/// Returns the [best](View::best) trial of a history.
+pub(in crate::search) fn best<'h>(objective: &Objective, history: &'h History) -> Option<(&'h Trial, f64)> {
+    let mut best: Option<(&Trial, f64)> = None;
+    for trial in history.contenders(|outcome| objective.score_of(outcome).is_some()) {
+        if let Some(score) = objective.score_of(&trial.outcome)
+            && best.is_none_or(|(_, top)| score > top)
+        {
+            best = Some((trial, score));
+        }
+    }
+    best
 }
 
 /// A config that is worth probing, and why.

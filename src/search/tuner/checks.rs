@@ -9,7 +9,6 @@ use crate::model::{
 use crate::probe::{Effort, Job};
 use crate::search::journal::settings_of;
 use crate::search::numerics;
-use crate::search::strategy::View;
 use crate::search::study::WIDEST_TIE as TIE;
 
 /// What came of checking a probe.
@@ -21,7 +20,7 @@ pub(super) enum Checked {
 
 impl Search<'_, '_> {
     /// Returns the outcome, or the failure that a measured one turns out to be.
-    pub(super) fn checked(&self, outcome: Outcome, job: &Job<'_>, purpose: Purpose) -> Checked {
+    pub(super) fn checked(&mut self, outcome: Outcome, job: &Job<'_>, purpose: Purpose) -> Checked {
         let Outcome::Measured(measurement) = outcome else { return Checked::Done(outcome) };
         if let Some(mismatch) = arrival::mismatch(self.space, job.settings, &measurement) {
             return Checked::Done(Outcome::Rejected(Failure::new(mismatch.to_string())));
@@ -67,7 +66,7 @@ impl Search<'_, '_> {
     /// Whether the config would lead, or be tied with the leader; only then is a comparison worth its time. A config
     /// that was measured for a short time does not lead if a fully measured one is feasible; it is compared when it is
     /// measured for longer.
-    fn could_win(&self, measurement: &Measurement, purpose: Purpose) -> bool {
+    fn could_win(&mut self, measurement: &Measurement, purpose: Purpose) -> bool {
         let may_win = |trial: &Trial| self.objective.score_of(&trial.outcome).is_some();
         if purpose.is_short() && self.history.searched().any(|trial| !trial.purpose.is_short() && may_win(trial)) {
             return false;
@@ -88,9 +87,8 @@ impl Search<'_, '_> {
                 .any(|k| beats(&k));
         }
         let Some(score) = self.objective.score_of(&outcome) else { return false };
-        let view = View::new(self.space, self.objective, &self.history, &[], None);
         let is_near = |best: f64| score > best - TIE * best.abs().max(score.abs());
-        view.best().is_none_or(|(_, best)| is_near(best))
+        self.leader.of(self.objective, &self.history).is_none_or(|(_, best)| is_near(best))
     }
 
     /// Returns the measurement with its losses and those in full precision, or `Diverged`; or what is needed for that.
@@ -162,21 +160,22 @@ impl Search<'_, '_> {
         let batch = parameters.iter().position(whole_batch)?;
         let name = parameters[batch].name();
         let own = job.settings.get(name)?;
+        let matters = |at: usize| at != batch && parameters[at].memory_role() != MemoryRole::Same;
+        let matter: Vec<usize> = (0..parameters.len()).filter(|at| matters(*at)).collect();
         let differs = |trial: &&Trial| {
-            let (other, settings) = (&trial.config, settings_of(trial, self.space));
+            if matter.iter().any(|at| trial.config.level(*at) != job.config.level(*at)) {
+                return false;
+            }
+            let settings = settings_of(trial, self.space);
             let is_derived_alike = |name: &str| settings.get(name) == job.settings.get(name);
             // For a job that was left as it is, the settings that it reports count.
             settings.get(name).is_some_and(|value| value != own)
                 && self.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
-                && parameters.iter().enumerate().all(|(at, parameter)| {
-                    let same = other.level(at) == job.config.level(at);
-                    at == batch || same || parameter.memory_role() == MemoryRole::Same
-                })
         };
         let same_samples = |trial: &&Trial| {
             trial.outcome.partial_measurement().and_then(|other| other.timing.samples_per_step) == Some(samples)
         };
-        let other = self.history.trials().iter().filter(differs).find(same_samples)?;
+        let other = self.history.trials().iter().filter(same_samples).find(differs)?;
         let value = settings_of(other, self.space).get(name).map(ToString::to_string).unwrap_or_default();
         Some(format!("`{name}` has no effect: a step takes {samples} samples with {own} as with {value}"))
     }

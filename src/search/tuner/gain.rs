@@ -66,7 +66,7 @@ impl SmallGains {
 
     /// Why the search should end, if it should.
     pub(super) fn are_enough(&self, history: &History) -> Option<StopReason> {
-        if self.least <= 0.0 || history.searched().count() < FEWEST_CONFIGS {
+        if self.least <= 0.0 || history.count_searched() < FEWEST_CONFIGS {
             return None;
         }
         let of_last = |count: usize| self.last.len().checked_sub(count).map(|from| &self.last[from..]);

@@ -109,7 +109,7 @@ impl Search<'_, '_> {
             number: job.number,
             purpose: Purpose::Confirm,
             settings: job.settings,
-            searched: self.history.searched().count(),
+            searched: self.history.count_searched(),
             reason: Some(reason),
             slot: self.slots.slot(self.slots.home()),
         });

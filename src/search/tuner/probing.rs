@@ -43,7 +43,7 @@ impl Search<'_, '_> {
         let Wanted { proposal, purpose, failed_in, takes_its_time } = wanted;
         let number = self.next_number();
         let settings = self.set_by(&proposal.config);
-        let (searched, reason) = (self.history.searched().count(), proposal.reason.as_deref());
+        let (searched, reason) = (self.history.count_searched(), proposal.reason.as_deref());
         let place = self.slots.slot(slot);
         on_event(Event::Started { number, purpose, settings: &settings, searched, reason, slot: place });
         let effort = match purpose {

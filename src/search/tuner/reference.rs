@@ -8,7 +8,7 @@ use crate::model::{Config, Outcome};
 /// The part of the usual time that a reference measures: a third.
 pub(super) const PART: NonZeroU32 = NonZeroU32::new(3).expect("three is not zero");
 
-/// The probes between two runs of the baseline: a round number. A drift of 1 % a minute is then seen before it is as large as
+/// The probes in each slot between two runs of the baseline: a round number. A drift of 1 % a minute is then seen before it is as large as
 /// runs differ anyway, for a fifth of a third of the measuring.
 const EVERY: usize = 5;
 
@@ -29,7 +29,7 @@ impl Search<'_, '_> {
         // A baseline that cannot follow the last config in its process ends a process in which others could be measured.
         let ended = trials.last().filter(|trial| trial.outcome.partial_measurement().is_some_and(|run| run.is_live));
         let is_dear = ended.is_some_and(|trial| !self.space.may_follow(baseline, &trial.config));
-        let every = if is_dear { 2 * EVERY } else { EVERY };
+        let every = self.slots.open().max(1) * if is_dear { 2 * EVERY } else { EVERY };
         is_measured(&trials[last]) && since >= every && starts_quickly
     }
 }

@@ -8,6 +8,7 @@ use super::TuneError;
 use super::begun::{Begun, Wanted};
 use super::gain::{self, SmallGains};
 use super::health::Health;
+use super::leader::Leader;
 use super::retries::PutBack;
 use super::seen::{Open, Seen};
 pub(super) use super::slots::OnEvent;
@@ -70,6 +71,7 @@ pub(super) struct Search<'s, 'p> {
     pub(super) history: History,
     /// The same with the machine's level taken out.
     pub(super) levelled: drift::Levelled,
+    pub(super) leader: Leader,
     /// What a probe must come near, and after how many trials that was found.
     pub(super) to_beat: (usize, Option<Estimate>),
 }
@@ -220,7 +222,8 @@ impl Search<'_, '_> {
             (Some(_), Some(reason)) => return Ok(end(reason)),
             (Some(next), None) => next,
         };
-        self.gains.hear(proposal.gain, self.noise());
+        let noise = self.noise();
+        self.gains.hear(proposal.gain, noise);
         Ok(match self.gains.are_enough(&self.history) {
             Some(reason) => Next::End(reason),
             None => Next::Probe(Wanted::new(proposal, purpose)),
@@ -228,9 +231,8 @@ impl Search<'_, '_> {
     }
 
     /// Returns how uncertain the best so far is, as a share.
-    fn noise(&self) -> f64 {
-        let view = View::new(self.space, self.objective, &self.history, &[], None);
-        let best = view.best().filter(|(trial, _)| !trial.purpose.is_short());
+    fn noise(&mut self) -> f64 {
+        let best = self.leader.of(self.objective, &self.history).filter(|(trial, _)| !trial.purpose.is_short());
         best.map_or(0.0, |(trial, _)| gain::noise(self.objective, &trial.outcome))
     }
 
@@ -274,11 +276,14 @@ impl Search<'_, '_> {
     /// Ends the search if the first config and two more fail in the same way: then the configs are not to blame.
     fn check_same_failure(&self) -> Result<(), TuneError> {
         const SAME: usize = 3;
+        if self.history.count_searched() != SAME {
+            return Ok(());
+        }
         let first: Vec<&Trial> = self.history.searched().take(SAME).collect();
         let signatures: Vec<Option<String>> = first.iter().map(|trial| trial.outcome.signature()).collect();
-        let all_same = first.len() == SAME && signatures[0].is_some() && signatures.iter().all(|s| *s == signatures[0]);
+        let all_same = signatures[0].is_some() && signatures.iter().all(|s| *s == signatures[0]);
         match first.first().and_then(|trial| trial.outcome.failure()) {
-            Some(failure) if all_same && self.history.searched().count() == SAME => Err(TuneError::SameFailure {
+            Some(failure) if all_same => Err(TuneError::SameFailure {
                 reason: failure.reason.clone(),
                 ran_out_of_time: matches!(first[0].outcome, Outcome::TimedOut(_) | Outcome::Stalled(_)),
                 last_lines: failure.last_lines.clone(),
@@ -318,9 +323,8 @@ impl Search<'_, '_> {
 
     /// The number of the next trial.
     pub(super) fn next_number(&self) -> u32 {
-        let finished = self.history.trials().iter().map(|trial| trial.number);
-        let begun = self.begun().map(|begun| begun.order.number);
-        finished.chain(begun).max().unwrap_or(0).max(self.last_number) + 1
+        let begun = self.begun().map(|begun| begun.order.number).max().unwrap_or(0);
+        begun.max(self.history.highest_number()).max(self.last_number) + 1
     }
 
     /// What runs.
@@ -339,7 +343,7 @@ impl Search<'_, '_> {
     }
 
     /// Whether a trial is better than all so far; for a front, whether none so far is as good in every metric.
-    fn is_best(&self, trial: &Trial) -> bool {
+    fn is_best(&mut self, trial: &Trial) -> bool {
         let Some(scores) = self.objective.scores_of(&trial.outcome) else { return false };
         if self.objective.is_pareto() {
             let mut known = self
@@ -349,9 +353,9 @@ impl Search<'_, '_> {
                 .filter_map(|trial| self.objective.scores_of(&trial.outcome));
             return !known.any(|other| other == scores || front::dominates(&other, &scores));
         }
-        let view = View::new(self.space, self.objective, &self.history, &[], None);
+        let best = self.leader.of(self.objective, &self.history);
         let score = self.objective.score_of(&trial.outcome);
-        score.is_some_and(|score| view.best().is_none_or(|(best, top)| score > top || best.purpose.is_short()))
+        score.is_some_and(|score| best.is_none_or(|(best, top)| score > top || best.purpose.is_short()))
     }
 
     /// Returns the throughput that a probe of the search must come near, or may stop early: that of the best so far, if
