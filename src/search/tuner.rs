@@ -1,5 +1,6 @@
 //! The parts and the start of a search; the modules below have the loop and its steps.
 
+mod arrivals;
 mod begun;
 mod calibration;
 mod checks;
@@ -13,6 +14,7 @@ mod reference;
 mod retries;
 mod search;
 mod seen;
+mod serving;
 mod slots;
 mod stated;
 
@@ -21,10 +23,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+pub use arrivals::Arrival;
+use arrivals::Arrivals;
 use gain::SmallGains;
 use health::Health;
 use search::{OnEvent, Search};
-use slots::{InSlot, Shared, Slots};
+use slots::{InSlot, Slots};
 
 use crate::diagnosis::Around;
 use crate::model::{Config, Event, History, LocateError, Objective, Precision, Settings, Slot, Space};
@@ -110,6 +114,7 @@ pub struct Tuner<'p> {
     baseline: Option<Config>,
     checks_stated_baseline: bool,
     compares_slots: bool,
+    arrivals: Option<Arrivals<'p>>,
     full_precision: FullPrecision,
     noise_prior: NoisePrior,
     journal: Option<Journal>,
@@ -193,6 +198,7 @@ impl<'p> Tuner<'p> {
             baseline: None,
             checks_stated_baseline: false,
             compares_slots: true,
+            arrivals: None,
             full_precision: FullPrecision::default(),
             noise_prior: NoisePrior::RATE,
             journal: None,
@@ -289,6 +295,14 @@ impl<'p> Tuner<'p> {
         self
     }
 
+    /// Has further slots take part as they come: `next` is asked for them all the time while probes run, and must not wait. A search
+    /// whose last slot is gone waits ten minutes for another. Only a search that was made [with slots](Self::with_slots) asks.
+    #[must_use]
+    pub fn arrivals(mut self, next: impl FnMut() -> Option<Arrival<'p>> + 'p) -> Self {
+        self.arrivals = Some(Arrivals::from(Box::new(next)));
+        self
+    }
+
     /// Sets which parameters change the numerical results, besides those that [state it
     /// themselves](crate::model::Parameter::full_precision). A config that sets one of them wins only if the losses of
     /// its first steps agree with those in full precision, within [`Limits::loss_tolerance`]. If the search has none to
@@ -374,9 +388,9 @@ impl<'p> Tuner<'p> {
         match std::mem::replace(&mut self.probers, Probers::Many(Vec::new())) {
             Probers::One(prober) => self.run_in(Slots::one(prober, &stop), &mut on_event),
             Probers::Many(probers) => {
-                let shared = Shared::new(probers);
+                let (arrivals, is_over) = (self.arrivals.take(), AtomicBool::new(false));
                 std::thread::scope(|scope| {
-                    let mut slots = Slots::many(&shared, scope, &stop);
+                    let mut slots = Slots::many(probers, arrivals, scope, &stop, &is_over);
                     if !self.compares_slots {
                         slots.open_parts();
                     }
@@ -420,6 +434,8 @@ impl<'p> Tuner<'p> {
             health: Health::of(slots.count()),
             elsewhere: Vec::new(),
             is_calibrated: slots.count() == 1 || !self.compares_slots,
+            compares_slots: self.compares_slots,
+            is_fair: false,
             side_by_side: None,
             slots,
             journal: self.journal,

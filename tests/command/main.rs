@@ -10,6 +10,7 @@ mod compare;
 mod dcgm;
 mod demo_gpu;
 mod device;
+mod dial;
 mod duel;
 mod experiments;
 mod halving;
