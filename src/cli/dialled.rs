@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,8 @@ use gputune::probe::worker::{
 };
 use gputune::search::{Arrival, Tuner};
 
-use super::diagnostic;
 use super::exit::{Exit, Failed};
+use super::{diagnostic, interrupt};
 
 /// The most refusals that are told: whoever knocks all the time must not fill the log. A round number.
 const MOST_TOLD: usize = 20;
@@ -64,10 +65,14 @@ impl Dialled {
         eprintln!("{:<10} {at} for workers{}", "listening", shown.unwrap_or_default());
         let heard = door.answer(hello);
         let mut workers = (way.call)(wanted, at, &token).map_err(asked)?;
+        let stop = interrupt::stop_flag().map_err(|error| Failed::because(Exit::Impossible, &error))?;
         let mut knocks = Knocks { heard, told: 0 };
         let mut asked = Instant::now();
         let first = loop {
-            match knocks.heard.recv_timeout(Duration::from_secs(1)) {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Failed::new(Exit::Interrupted, "interrupted before a worker had come".to_owned()));
+            }
+            match knocks.heard.recv_timeout(Duration::from_millis(100)) {
                 Ok(Knock::Worker(node)) => break *node,
                 Ok(Knock::Turned { host, reason }) => {
                     knocks.turned(&host, &reason).iter().for_each(|line| diagnostic::print_warning(line));

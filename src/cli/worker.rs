@@ -14,7 +14,7 @@ use gputune::probe::{CommandProber, supervisor};
 use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
-use super::paths;
+use super::{interrupt, paths};
 
 /// Run probes on this node for a search elsewhere
 ///
@@ -80,6 +80,8 @@ pub(super) fn run(args: &Args) -> super::Result {
 /// started is left for the next.
 fn dialled(args: &Args, address: &str, file: &Path) -> super::Result {
     let token = Token::read(file).map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
+    // The process that serves ends with this one.
+    interrupt::end_at_once().map_err(|error| Failed::because(Exit::Impossible, &error))?;
     loop {
         let stream = dial(address, &token, args.wait, |error| {
             eprintln!("{}; trying for {} s", Failed::because(Exit::Impossible, error).message(), args.wait.as_secs());

@@ -195,7 +195,7 @@ fn mistakes_are_told_with_their_cure() {
         let output = search.command().args(["--listen", listen, "--token-file", token]).output().unwrap();
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(code), "{text}");
-        assert!(text.contains(said) && text.contains(cure) && text.matches("error").count() == 1, "{text}");
+        assert!(text.contains(said) && text.contains(cure) && text.matches("error: ").count() == 1, "{text}");
     }
     drop(taken);
     for (dial, token, code, said, cure) in [

@@ -81,12 +81,15 @@ impl Wanted {
     fn preface(&self) -> String {
         let Self { name, .. } = self;
         let secret = secret_name(name);
+        let namespace = self.namespace.as_ref().map(|namespace| format!(" -n {namespace}"));
+        let kubectl = format!("kubectl{}", namespace.unwrap_or_default());
         let mut text = format!(
-            "# A search with gputune: `gputune cluster k8s` wrote this. docs/kubernetes.md tells of it.\n# Follow it: kubectl logs -f job/{name}-driver\n"
+            "# A search with gputune: `gputune cluster k8s` wrote this. docs/kubernetes.md tells of it.\n\
+             # Follow it: {kubectl} logs -f job/{name}-driver\n"
         );
         if self.token.is_none() {
             text += &format!(
-                "# The token is not in here. Once, before the rest:\n#   gputune cluster token token\n#   kubectl create secret generic {secret} --from-file=token=token\n"
+                "# The token is not in here. Once, before the rest:\n#   gputune cluster token token\n#   {kubectl} create secret generic {secret} --from-file=token=token\n"
             );
         } else {
             text += "# It holds the token: keep it as you keep passwords.\n";
@@ -137,7 +140,7 @@ impl Wanted {
     }
 
     fn driver(&self) -> String {
-        let out = self.claim.as_ref().map_or("/tmp".to_owned(), |_| "/results".to_owned());
+        let out = self.claim.as_ref().map_or("/tmp".to_owned(), |_| "/mnt/results".to_owned());
         let words = [
             &self.gputune,
             "search",
@@ -152,7 +155,7 @@ impl Wanted {
         let address = "env:\n  - name: POD_IP\n    valueFrom:\n      fieldRef:\n        fieldPath: status.podIP\n";
         let ports = format!("ports:\n  - name: workers\n    containerPort: {PORT}\n");
         let resources = "resources:\n  requests:\n    cpu: \"1\"\n    memory: 1Gi\n  limits:\n    memory: 4Gi\n";
-        let results = self.claim.as_ref().map(|claim| (claim.as_str(), "/results"));
+        let results = self.claim.as_ref().map(|claim| (claim.as_str(), "/mnt/results"));
         self.job("driver", "driver", &words.map(str::to_owned), &format!("{address}{ports}{resources}"), results)
     }
 
