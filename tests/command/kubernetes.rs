@@ -53,7 +53,7 @@ fn what_kubernetes_would_refuse_is_told_here() {
     let folder = folder();
     for (words, said) in [
         ("--name Search", "`Search` cannot be `--name`"),
-        ("--namespace -x", "a value is required for '--namespace"),
+        ("--namespace=-x", "`-x` cannot be `--namespace`"),
         ("--cpu 1x", "`1x` cannot be `--cpu`"),
         ("--memory 64GB", "`64GB` cannot be `--memory`"),
         ("--claim Results", "`Results` cannot be `--claim`"),
@@ -94,7 +94,11 @@ impl<'k> OnCluster<'k> {
              [limits]\nmeasure_time = \"600ms\"\nprecision = 0.00001\n\
              [search]\nconfirmations = 0\nprobes = {probes}\nleast_gain = 0\nstrategy = \"random\"\n"
         );
-        let search = Search::of_command(&words, &spec);
+        let written = Search::of_command(&words, &spec);
+        // Not in a crowded folder: what stands beside a mount point is covered one by one where writes are kept apart.
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        fs::copy(written.folder.path().join("spec.toml"), folder.path().join("spec.toml")).unwrap();
+        let search = Search { folder, token: written.token };
         let mut command = Command::new(gputune());
         command.args(["cluster", "k8s", "spec.toml", "--image", "none", "--apply", "--without-failure-policy"]);
         command.args([
@@ -132,12 +136,7 @@ impl<'k> OnCluster<'k> {
     fn wait_for(&self, what: &str, is_so: impl Fn() -> bool) {
         let deadline = Instant::now() + Duration::from_secs(90);
         while !is_so() {
-            assert!(
-                Instant::now() < deadline,
-                "{what}: {}{}",
-                self.printed(),
-                self.kube.kubectl(&["get", "jobs,pods"])
-            );
+            assert!(Instant::now() < deadline, "{what}: {}{}", self.printed(), self.kube.all());
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -152,13 +152,22 @@ impl Kube {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// What there is, and what went wrong.
+    pub(crate) fn all(&self) -> String {
+        let what = self.kubectl(&["get", "jobs,pods,endpoints,events"]);
+        let logs = SERVERS.map(|server| self.log(server));
+        let last = |log: &String| log.lines().rev().take(5).collect::<Vec<_>>().join("\n");
+        format!("{what}\n{}\n{}", logs.each_ref().map(last).join("\n"), self.log("python3"))
+    }
+
     /// Makes a claim, and returns the folder that it stands for.
     pub(crate) fn claim(&self, name: &str) -> PathBuf {
         let text = format!(
             "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {name}}}\n\
-             spec: {{capacity: {{storage: 1Gi}}, accessModes: [ReadWriteMany], storageClassName: \"\", hostPath: {{path: /nowhere}}}}\n\
+             spec: {{capacity: {{storage: 1Gi}}, accessModes: [ReadWriteMany], storageClassName: \"\", hostPath: {{path: /nowhere}}, \
+             claimRef: {{name: {name}, namespace: default}}}}\n\
              ---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\n\
-             spec: {{storageClassName: \"\", accessModes: [ReadWriteMany], resources: {{requests: {{storage: 1Gi}}}}}}\n"
+             spec: {{storageClassName: \"\", volumeName: {name}, accessModes: [ReadWriteMany], resources: {{requests: {{storage: 1Gi}}}}}}\n"
         );
         fs::write(self.path("claim.yaml"), text).unwrap();
         self.kubectl(&["apply", "-f", &self.path("claim.yaml").display().to_string()]);
