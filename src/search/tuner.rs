@@ -400,7 +400,7 @@ impl<'p> Tuner<'p> {
         }
     }
 
-    fn run_in(self, slots: Slots<'_, '_>, on_event: OnEvent<'_>) -> Result<Study, TuneError> {
+    fn run_in(mut self, slots: Slots<'_, '_>, on_event: OnEvent<'_>) -> Result<Study, TuneError> {
         let begin = Instant::now();
         if self.baseline.is_none() && self.space.first().is_none() && self.space.is_empty() {
             return Err(TuneError::EmptySpace);
@@ -434,8 +434,7 @@ impl<'p> Tuner<'p> {
             health: Health::of(slots.count()),
             elsewhere: Vec::new(),
             is_calibrated: slots.count() == 1 || !self.compares_slots,
-            compares_slots: self.compares_slots,
-            is_fair: false,
+            is_fair: !self.compares_slots,
             side_by_side: None,
             slots,
             journal: self.journal,
@@ -457,8 +456,7 @@ impl<'p> Tuner<'p> {
         if let Some(baseline) = self.baseline.as_ref().filter(|_| self.checks_stated_baseline && search.is_new()) {
             search.check_stated(baseline, on_event)?;
         }
-        let mut strategy = self.strategy;
-        let stopped = search.run(strategy.as_mut(), self.baseline.as_ref(), self.seed, on_event)?;
+        let stopped = search.run(self.strategy.as_mut(), self.baseline.as_ref(), self.seed, on_event)?;
         let (elapsed, side_by_side) = (search.elapsed(), search.side_by_side.take());
         let history = std::mem::take(&mut search.history);
         drop(search);

@@ -24,7 +24,7 @@ use crate::model::{Config, DeviceReadings, Estimate, Outcome, Progress, Settings
 
 pub use dial::{DialError, dial};
 pub use door::{Door, DoorError, Knock};
-pub use launchers::{Dialling, LAUNCHERS, Launcher, LauncherError, OnNode, Start, Wanted, Workers};
+pub use launchers::{Called, Dialling, LAUNCHERS, Launcher, LauncherError, OnNode, Start, Wanted, Workers};
 pub use link::Life;
 pub use node::{Node, NodeError, Remote};
 pub use serve::{Parting, Site, serve};

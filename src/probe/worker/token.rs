@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Digits of a token: four bits each.
@@ -123,8 +123,7 @@ impl Token {
         let failed = |source| TokenError::Io { action: "write", path: path.to_owned(), source };
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
-        file.set_permissions(fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o600)))
-            .map_err(failed)?;
+        file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
         file.write_all(&self.shown()).map_err(failed)
     }
 
@@ -149,8 +148,6 @@ impl Token {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]

@@ -119,7 +119,7 @@ impl Search<'_, '_> {
             self.begun.resize_with(count, || None);
             self.health.add(count - before);
             // What one slot alone need not know.
-            self.is_calibrated &= before > 1 || !self.compares_slots;
+            self.is_calibrated &= before > 1 || self.is_fair;
         }
     }
 

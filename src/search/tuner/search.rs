@@ -44,9 +44,7 @@ pub(super) struct Search<'s, 'p> {
     pub(super) elsewhere: Vec<Wanted>,
     /// Whether it is known that slots may measure side by side; so it is where there is only one.
     pub(super) is_calibrated: bool,
-    /// Whether that is found out.
-    pub(super) compares_slots: bool,
-    /// Whether it was found that they do not disturb each other.
+    /// Whether it was found, or stated, that they do not disturb each other.
     pub(super) is_fair: bool,
     /// What was found about measuring side by side, in one line.
     pub(super) side_by_side: Option<String>,
@@ -149,8 +147,7 @@ impl Search<'_, '_> {
                 return Ok(reason);
             }
             // One that comes takes part if those that are there may measure side by side, or once that is known.
-            let may_measure = self.is_fair || !self.compares_slots;
-            self.slots.welcomes = Some(may_measure).filter(|_| end.is_none());
+            self.slots.welcomes = Some(self.is_fair).filter(|_| end.is_none());
             let goes_on = self.finish_next(on_event)?;
             self.slots.welcomes = None;
             if !goes_on {

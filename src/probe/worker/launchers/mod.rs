@@ -33,13 +33,16 @@ pub enum Start {
     Dial(Dialling),
 }
 
+/// Workers, or why there are none.
+pub type Called = Result<Box<dyn Workers>, LauncherError>;
+
 /// How workers dial in.
 #[derive(Debug, Clone, Copy)]
 pub struct Dialling {
     /// Where to listen if nobody says so.
     pub address: fn(&Wanted<'_>) -> Result<String, LauncherError>,
     /// Has workers come.
-    pub call: fn(&Wanted<'_>, SocketAddr, &Token) -> Result<Box<dyn Workers>, LauncherError>,
+    pub call: fn(&Wanted<'_>, SocketAddr, &Token) -> Called,
     /// Whether the token must be one that is stated; if not, a fresh one will do.
     pub needs_token_file: bool,
 }

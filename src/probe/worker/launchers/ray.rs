@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Dialling, LauncherError, Start, Token, Wanted, Workers};
+use super::{Called, Dialling, LauncherError, Start, Token, Wanted, Workers};
 
 pub(super) const START: Start = Start::Dial(Dialling { address, call, needs_token_file: false });
 
@@ -117,7 +117,7 @@ fn address(wanted: &Wanted<'_>) -> Result<String, LauncherError> {
 
 /// One job for each worker. The token is in the environment of a shell that hands it on by a pipe, so that no command line has it, and
 /// no probe.
-fn call(wanted: &Wanted<'_>, at: SocketAddr, token: &Token) -> Result<Box<dyn Workers>, LauncherError> {
+fn call(wanted: &Wanted<'_>, at: SocketAddr, token: &Token) -> Called {
     let head = Head::of(wanted);
     let name = Token::fresh().map(|random| random.digits()[..12].to_owned());
     let name = name.map_err(|error| head.failed(&error.to_string()))?;
