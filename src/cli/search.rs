@@ -62,10 +62,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> super::Result {
-    let mut spec = Spec::load(&args.config)?;
-    if let (Some(listen), Some(token_file)) = (args.listen.clone(), args.token_file.clone()) {
-        spec.engine.listening(listen, token_file);
-    }
+    let spec = loaded(&args)?;
     let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
     emit::check(args.format, &spec)?;
     let warm_start = warm_start(&args.warm_start, &spec, &out)?;
@@ -119,9 +116,7 @@ pub(super) fn run(args: Args) -> super::Result {
     tuner = with_baseline(tuner, baseline.as_ref(), is_as_it_is, &template)?;
     let study = tuner.run(|event| progress.hear(&event));
     progress.finish(ended(&study));
-    if let Some(left) = workers.as_mut().and_then(|workers| workers.stop()) {
-        diagnostic::print_warning(&left);
-    }
+    workers.iter_mut().filter_map(|workers| workers.stop()).for_each(|left| diagnostic::print_warning(&left));
     let study = study.map_err(|error| asked.unless_told(&error).unwrap_or_else(|| tune_failed(&error, &out)))?;
 
     let best = best::report(&study, &device, &template, &records, &out);
@@ -131,17 +126,31 @@ pub(super) fn run(args: Args) -> super::Result {
     noise::keep(&study, &device);
     folder::describe(&out, &description)?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
-    if !args.quiet {
-        eprintln!("{}", report::terminal(&study, best.as_ref(), paths::relative(&out), colour::stderr()));
-    }
-    print_warnings(&study, &device);
-    if args.quiet && best.is_none() {
-        eprintln!("{}", colour::stderr().lay_out(&report::verdict(&study)));
-    }
+    tell(&study, &device, best.as_ref(), (&out, args.quiet));
     if let Some(best) = &best {
         emit::print(args.format, best, &study, &template, &out)?;
     }
     Ok(exit_of(study.stopped, best.is_some()))
+}
+
+/// Loads the spec, with what the arguments say of where probes run.
+fn loaded(args: &Args) -> Result<Spec, Failed> {
+    let mut spec = Spec::load(&args.config)?;
+    if let (Some(listen), Some(token_file)) = (args.listen.clone(), args.token_file.clone()) {
+        spec.engine.listening(listen, token_file);
+    }
+    Ok(spec)
+}
+
+/// Says what came of the search.
+fn tell(study: &Study, device: &Device, best: Option<&BestReport>, (out, quiet): (&Path, bool)) {
+    if !quiet {
+        eprintln!("{}", report::terminal(study, best, paths::relative(out), colour::stderr()));
+    }
+    print_warnings(study, device);
+    if quiet && best.is_none() {
+        eprintln!("{}", colour::stderr().lay_out(&report::verdict(study)));
+    }
 }
 
 fn exit_of(stopped: StopReason, is_found: bool) -> Exit {

@@ -57,8 +57,11 @@ pub(super) fn run(args: &Args) -> super::Result {
     let host = args.name.clone().unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     supervisor::adopt_orphans().map_err(|error| Failed::because(Exit::Impossible, &error))?;
     // What still runs when it returns ends with this process.
-    let parting = serve(io::stdin(), io::stdout(), |hello, folder| site(hello, folder, host)).map_err(|error| {
-        Failed::because(Exit::Usage, &error).hint("a search starts workers by itself: see docs/cluster.md")
+    let parting = serve(io::stdin(), io::stdout(), |hello, folder| site(hello, folder, host));
+    let parting = parting.map_err(|error| {
+        let failed = Failed::because(Exit::Usage, &error);
+        let is_started = args.serve_for.is_some();
+        if is_started { failed } else { failed.hint("a search starts workers by itself: see docs/cluster.md") }
     })?;
     match parting {
         Parting::Over => Ok(Exit::Found),

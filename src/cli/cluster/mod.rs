@@ -18,7 +18,7 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    K8s(k8s::Args),
+    K8s(Box<k8s::Args>),
     Token(TokenArgs),
 }
 
