@@ -76,8 +76,8 @@ impl Search<'_, '_> {
                 break;
             }
         }
-        if self.slots.parts() != parts {
-            // One has gone in between, and those that are left are compared.
+        if self.slots.parts() != parts && (self.slots.there() > 1 || self.slots.may_grow()) {
+            // One has gone in between, and those that are left, or come, are compared.
             self.elsewhere.retain(|wanted| wanted.purpose != Purpose::Reference && !wanted.purpose.is_short());
             return Ok(None);
         }

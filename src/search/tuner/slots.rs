@@ -124,6 +124,11 @@ impl<'s, 'p> Slots<'s, 'p> {
         self.lost.iter().filter(|lost| !**lost).count()
     }
 
+    /// Whether others may come.
+    pub(super) fn may_grow(&self) -> bool {
+        matches!(&self.kind, Kind::Many(many) if many.arrivals.is_some())
+    }
+
     /// How many take part now.
     pub(super) fn open(&self) -> usize {
         self.open.iter().filter(|open| **open).count()
