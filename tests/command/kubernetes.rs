@@ -94,11 +94,7 @@ impl<'k> OnCluster<'k> {
              [limits]\nmeasure_time = \"600ms\"\nprecision = 0.00001\n\
              [search]\nconfirmations = 0\nprobes = {probes}\nleast_gain = 0\nstrategy = \"random\"\n"
         );
-        let written = Search::of_command(&words, &spec);
-        // Not in a crowded folder: what stands beside a mount point is covered one by one where writes are kept apart.
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        fs::copy(written.folder.path().join("spec.toml"), folder.path().join("spec.toml")).unwrap();
-        let search = Search { folder, token: written.token };
+        let search = Search::of_command(&words, &spec);
         let mut command = Command::new(gputune());
         command.args(["cluster", "k8s", "spec.toml", "--image", "none", "--apply", "--without-failure-policy"]);
         command.args([
@@ -192,6 +188,7 @@ fn a_search_on_kubernetes_outlives_pods_and_strangers() {
     let lines = search.lines();
     let gpus: BTreeSet<Vec<String>> = lines.iter().filter_map(|line| Some(line.slot.clone()?.gpus)).collect();
     assert_eq!((lines.len(), gpus.len()), (24, GPUS), "{gpus:?}");
+    assert!(search.printed().contains("writes     go to a scratch layer"), "{}", search.printed());
     assert!(search.claim.join("best.json").exists() && search.printed().contains("\nx = "));
     search
         .wait_for("workers stay", || ["worker-1", "worker-2"].iter().all(|part| search.job(part, "succeeded") == "1"));

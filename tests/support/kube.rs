@@ -171,6 +171,11 @@ impl Kube {
         );
         fs::write(self.path("claim.yaml"), text).unwrap();
         self.kubectl(&["apply", "-f", &self.path("claim.yaml").display().to_string()]);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !self.kubectl(&["get", "pvc", name, "--no-headers"]).contains("Bound") {
+            assert!(Instant::now() < deadline, "the claim is not bound: {}", self.all());
+            std::thread::sleep(Duration::from_millis(100));
+        }
         self.path("node/claims").join(name)
     }
 

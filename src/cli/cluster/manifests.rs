@@ -210,7 +210,13 @@ impl Wanted {
         }
         text += &format!("      containers:\n        - name: gputune\n          image: {}\n", quoted(&self.image));
         text += &format!("          workingDir: {}\n          command:\n", quoted(&self.workdir));
-        text.extend(words.iter().map(|word| format!("            - {}\n", quoted(word))));
+        // The script's folder gets its spec by name: a file mounted there could not be covered where probes' writes are kept apart.
+        let file = &self.spec.0;
+        let copy = format!(
+            "cp /run/gputune-spec/{file} ./.{file}.$HOSTNAME && mv ./.{file}.$HOSTNAME ./{file} && exec \"$@\""
+        );
+        let before = ["sh", "-c", &copy, "sh"].map(str::to_owned);
+        text.extend(before.iter().chain(words).map(|word| format!("            - {}\n", quoted(word))));
         text += &indented(container, 10);
         text + &self.volumes(part, results)
     }
@@ -231,11 +237,9 @@ impl Wanted {
     }
 
     fn volumes(&self, part: &str, results: Option<(&str, &str)>) -> String {
-        let file = &self.spec.0;
-        let mut mounts = format!(
-            "- name: token\n  mountPath: /run/gputune\n  readOnly: true\n- name: spec\n  mountPath: {}\n  subPath: {file}\n  readOnly: true\n",
-            quoted(&self.spec_path())
-        );
+        let mut mounts =
+            "- name: token\n  mountPath: /run/gputune\n  readOnly: true\n- name: spec\n  mountPath: /run/gputune-spec\n  readOnly: true\n"
+                .to_owned();
         let mut volumes = format!(
             "- name: token\n  secret:\n    secretName: {}\n    defaultMode: 256 # 0400\n- name: spec\n  configMap:\n    name: {}-spec\n",
             secret_name(&self.name),
