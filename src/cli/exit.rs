@@ -134,7 +134,6 @@ impl Failed {
     }
 
     /// Returns what went wrong, without the hint.
-    #[cfg(feature = "cuda")]
     pub(super) fn message(self) -> String {
         match self {
             Self::Error { message, .. } => message,

@@ -26,6 +26,19 @@ pub(super) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
+/// Has the first SIGINT, SIGTERM or SIGHUP end this process at once, also where it is the first of a container, to which signals do
+/// nothing by themselves (pid_namespaces(7)).
+pub(super) fn end_at_once() -> io::Result<()> {
+    let ignored = ignored_signals();
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignored.contains(signal)))?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        if signals.forever().next().is_some() {
+            leave();
+        }
+    })?;
+    Ok(())
+}
+
 /// The signals in the mask `SigIgn` of `/proc/self/status` (proc(5)).
 fn ignored_signals() -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

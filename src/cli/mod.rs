@@ -6,6 +6,7 @@ mod apply;
 mod asking;
 mod best;
 mod check;
+mod cluster;
 mod colour;
 mod compare;
 mod completions;
@@ -14,6 +15,7 @@ mod demo_step;
 mod device;
 mod diagnose;
 mod diagnostic;
+mod dialled;
 mod emit;
 mod exit;
 mod folder;
@@ -74,6 +76,7 @@ enum Command {
     #[cfg(feature = "demo")]
     DemoStep(demo_step::Args),
     Worker(worker::Args),
+    Cluster(cluster::Args),
     Completions(completions::Args),
 }
 
@@ -104,6 +107,7 @@ pub(crate) fn main() -> ExitCode {
         #[cfg(feature = "demo")]
         Command::DemoStep(args) => demo_step::run(&args),
         Command::Worker(args) => worker::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Completions(args) => completions::run(&args),
     };
     result.unwrap_or_else(|failed| failed.report()).into()

@@ -29,7 +29,10 @@ fn command_line() -> String {
         let _ = writeln!(text, "| [`{name}`](#gputune-{name}) | {} |", cell(&summary));
     }
     for command in commands {
-        describe(command, &mut text);
+        describe(command, command.get_name(), &mut text);
+        for part in command.get_subcommands().filter(|part| part.get_name() != "help") {
+            describe(part, &format!("{} {}", command.get_name(), part.get_name()), &mut text);
+        }
     }
     text
 }
@@ -47,11 +50,11 @@ fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;")
 }
 
-fn describe(command: &Command, text: &mut String) {
-    let mut complete = command.clone().bin_name(format!("gputune {}", command.get_name())).disable_help_flag(true);
+fn describe(command: &Command, name: &str, text: &mut String) {
+    let mut complete = command.clone().bin_name(format!("gputune {name}")).disable_help_flag(true);
     complete.build();
     let usage = complete.render_usage().to_string();
-    let _ = writeln!(text, "\n## `gputune {}`\n", command.get_name());
+    let _ = writeln!(text, "\n## `gputune {name}`\n");
     for paragraph in about(command).split("\n\n") {
         let _ = writeln!(text, "{}.\n", sentence(paragraph));
     }

@@ -46,6 +46,12 @@ pub(super) struct Args {
     /// which earlier trials do not count
     #[arg(long, conflicts_with = "fresh")]
     accept_changes: bool,
+    /// Listen here for workers that dial in: `gputune worker --dial`; port 0 is any that is free
+    #[arg(long, value_name = "HOST:PORT", requires = "token_file")]
+    listen: Option<String>,
+    /// The token that workers must show, which `gputune cluster token` writes
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    token_file: Option<PathBuf>,
     /// Learn from an earlier search, on another device or with another model: its folder or journal; may be given again
     /// [default: those of the spec]
     #[arg(long, value_name = "DIR")]
@@ -56,11 +62,12 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> super::Result {
-    let spec = Spec::load(&args.config)?;
+    let spec = loaded(&args)?;
     let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
     emit::check(args.format, &spec)?;
     let warm_start = warm_start(&args.warm_start, &spec, &out)?;
-    let places = Places::of(&spec)?;
+    let mut places = Places::of(&spec)?;
+    let mut workers = places.workers();
     let device = places.device.clone();
     let records: Vec<WarmStart> = warm_start.iter().map(EarlierStudy::record).collect();
     let header =
@@ -109,6 +116,7 @@ pub(super) fn run(args: Args) -> super::Result {
     tuner = with_baseline(tuner, baseline.as_ref(), is_as_it_is, &template)?;
     let study = tuner.run(|event| progress.hear(&event));
     progress.finish(ended(&study));
+    workers.iter_mut().filter_map(|workers| workers.stop()).for_each(|left| diagnostic::print_warning(&left));
     let study = study.map_err(|error| asked.unless_told(&error).unwrap_or_else(|| tune_failed(&error, &out)))?;
 
     let best = best::report(&study, &device, &template, &records, &out);
@@ -118,17 +126,31 @@ pub(super) fn run(args: Args) -> super::Result {
     noise::keep(&study, &device);
     folder::describe(&out, &description)?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
-    if !args.quiet {
-        eprintln!("{}", report::terminal(&study, best.as_ref(), paths::relative(&out), colour::stderr()));
-    }
-    print_warnings(&study, &device);
-    if args.quiet && best.is_none() {
-        eprintln!("{}", colour::stderr().lay_out(&report::verdict(&study)));
-    }
+    tell(&study, &device, best.as_ref(), (&out, args.quiet));
     if let Some(best) = &best {
         emit::print(args.format, best, &study, &template, &out)?;
     }
     Ok(exit_of(study.stopped, best.is_some()))
+}
+
+/// Loads the spec, with what the arguments say of where probes run.
+fn loaded(args: &Args) -> Result<Spec, Failed> {
+    let mut spec = Spec::load(&args.config)?;
+    if let (Some(listen), Some(token_file)) = (args.listen.clone(), args.token_file.clone()) {
+        spec.engine.listening(listen, token_file);
+    }
+    Ok(spec)
+}
+
+/// Says what came of the search.
+fn tell(study: &Study, device: &Device, best: Option<&BestReport>, (out, quiet): (&Path, bool)) {
+    if !quiet {
+        eprintln!("{}", report::terminal(study, best, paths::relative(out), colour::stderr()));
+    }
+    print_warnings(study, device);
+    if quiet && best.is_none() {
+        eprintln!("{}", colour::stderr().lay_out(&report::verdict(study)));
+    }
 }
 
 fn exit_of(stopped: StopReason, is_found: bool) -> Exit {

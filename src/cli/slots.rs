@@ -5,11 +5,12 @@ use std::path::Path;
 use gputune::diagnosis::Around;
 use gputune::machine::Device;
 use gputune::model::{Slot, Space};
-use gputune::probe::worker::{Hello, Launcher, Node, NodeError, OnNode, Wanted};
+use gputune::probe::worker::{Hello, Node, NodeError, OnNode, Start, Workers};
 use gputune::probe::{CommandProber, CommandStep};
 use gputune::search::Tuner;
 use gputune::spec::Spec;
 
+use super::dialled::Dialled;
 use super::exit::{Exit, Failed};
 use super::search::no_gpu;
 use super::{paths, writes};
@@ -28,6 +29,7 @@ pub(super) struct Places {
 enum Kind {
     Here(Vec<Slot>),
     Nodes(Vec<Node>),
+    Dialled(Box<Dialled>),
 }
 
 impl Places {
@@ -37,10 +39,24 @@ impl Places {
     /// There is less than the spec asks for, or nodes cannot serve.
     pub(super) fn of(spec: &Spec) -> Result<Self, Failed> {
         let compares = spec.compares_slots;
-        if let Some(launcher) = spec.launcher {
-            let nodes = started(spec, launcher)?;
-            let device = common_device(&nodes)?;
-            return Ok(Self { device, kind: Kind::Nodes(nodes), is_whole: false, compares });
+        if let Some(launcher) = spec.engine.launcher {
+            let gputune = paths::gputune_path();
+            let wanted = spec.engine.wanted(&gputune, &spec.machine);
+            let hello = Hello::new(paths::absolute(&spec.path), spec.text.clone());
+            let (device, kind) = match &launcher.start {
+                Start::Streams(commands) => {
+                    let commands = commands(&wanted);
+                    let commands =
+                        commands.map_err(|error| Failed::because(Exit::Impossible, &error).hint(error.hint))?;
+                    let nodes = started(commands, &hello)?;
+                    (common_device(&nodes)?, Kind::Nodes(nodes))
+                }
+                Start::Dial(way) => {
+                    let dialled = Dialled::wait(&wanted, spec.engine.token_file.as_deref(), way, hello)?;
+                    (dialled.device().clone(), Kind::Dialled(Box::new(dialled)))
+                }
+            };
+            return Ok(Self { device, kind, is_whole: false, compares });
         }
         let device = spec.device().map_err(|error| no_gpu(&error))?;
         let slots = spec.machine.divide(device.is_gpu);
@@ -54,6 +70,7 @@ impl Places {
         let slots = match &self.kind {
             Kind::Here(slots) => slots,
             Kind::Nodes(nodes) => &nodes.first()?.welcome().slots,
+            Kind::Dialled(dialled) => dialled.slots(),
         };
         slots.first().filter(|slot| !(self.is_whole || slot.cores.is_empty() && slot.gpus.is_empty()))
     }
@@ -61,6 +78,14 @@ impl Places {
     /// What a probe has, on which its trials depend.
     pub(super) fn shape(&self) -> Option<String> {
         self.first_slot().map(Slot::shape)
+    }
+
+    /// Takes the workers that somebody else was asked to start; what is left of them ends when this is dropped.
+    pub(super) fn workers(&mut self) -> Option<Box<dyn Workers>> {
+        match &mut self.kind {
+            Kind::Dialled(dialled) => dialled.workers(),
+            _ => None,
+        }
     }
 
     /// Makes the tuner with its probers, and says what becomes of their writes.
@@ -79,6 +104,7 @@ impl Places {
         let tuner = match self.kind {
             Kind::Here(slots) => here(slots, self.is_whole, space, step, (out, quiet))?,
             Kind::Nodes(nodes) => on_nodes(nodes, space, out, quiet),
+            Kind::Dialled(dialled) => dialled.tuner(space, out, quiet),
         };
         Ok(tuner.around(around).compare_slots(self.compares))
     }
@@ -120,11 +146,7 @@ fn on_nodes(nodes: Vec<Node>, space: Space, out: &Path, quiet: bool) -> Tuner<'s
 }
 
 /// Starts a worker on each node.
-fn started(spec: &Spec, launcher: &Launcher) -> Result<Vec<Node>, Failed> {
-    let wanted = Wanted { gputune: &paths::gputune_path(), hosts: &spec.hosts };
-    let commands = (launcher.commands)(&wanted);
-    let commands = commands.map_err(|error| Failed::because(Exit::Impossible, &error).hint(error.hint))?;
-    let hello = Hello::new(paths::absolute(&spec.path), spec.text.clone());
+fn started(commands: Vec<OnNode>, hello: &Hello) -> Result<Vec<Node>, Failed> {
     let started: Vec<Result<Node, NodeError>> = std::thread::scope(|scope| {
         let start = |(host, command): OnNode| {
             let hello = hello.clone();

@@ -1,34 +1,127 @@
 //! `gputune worker`: runs probes on this node for a search elsewhere.
 
 use std::io;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use gputune::machine::Device;
-use gputune::model::Slot;
-use gputune::probe::worker::{Hello, Refusal, Site, VERSION, Welcome, serve};
+use gputune::model::{Slot, quantity};
+use gputune::probe::worker::{Hello, Parting, Refusal, Site, Token, VERSION, Welcome, dial, serve};
 use gputune::probe::{CommandProber, supervisor};
 use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
-use super::paths;
+use super::{interrupt, paths};
 
-/// Run probes on this node for a search elsewhere, over standard input and output
+/// Run probes on this node for a search elsewhere
 ///
-/// A search starts it by itself where its spec says so (`launcher` in [machine]). It ends, with everything that it has started, when
-/// its input does.
+/// Over standard input and output, a search starts it by itself where its spec says so (`launcher` in [machine]). With --dial it
+/// connects to a search that listens. It ends, with everything that it has started, when its input or the connection does.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {}
+#[command(after_help = "Examples:
+  gputune cluster token token
+  gputune search tune.toml --listen 10.0.0.5:7331 --token-file token
+  gputune worker --dial 10.0.0.5:7331 --token-file token --wait 10m --again")]
+pub(super) struct Args {
+    /// Connect to the search that listens here
+    #[arg(long, value_name = "HOST:PORT", requires = "token_file")]
+    dial: Option<String>,
+    /// The file with the search's token, which only its user may read
+    #[arg(long, value_name = "FILE", requires = "dial")]
+    token_file: Option<PathBuf>,
+    /// What the search calls this worker [default: the name of the machine]
+    #[arg(long)]
+    name: Option<String>,
+    /// How long to wait for a search that does not answer
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = quantity::parse_duration)]
+    wait: Duration,
+    /// Where the connection breaks without a word, dial again
+    #[arg(long, requires = "dial")]
+    again: bool,
+    /// The process that has dialled, for the one that serves; it ends with that
+    #[arg(long, value_name = "PID", hide = true)]
+    serve_for: Option<i32>,
+}
 
-pub(super) fn run(_args: &Args) -> super::Result {
+pub(super) fn run(args: &Args) -> super::Result {
+    if let (Some(address), Some(file)) = (&args.dial, &args.token_file) {
+        return dialled(args, address, file);
+    }
+    if let Some(parent) = args.serve_for {
+        let impossible = |error: io::Error| Failed::because(Exit::Impossible, &error);
+        supervisor::end_with(parent).map_err(impossible)?;
+    }
+    let host = args.name.clone().unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     supervisor::adopt_orphans().map_err(|error| Failed::because(Exit::Impossible, &error))?;
     // What still runs when it returns ends with this process.
-    serve(io::stdin(), io::stdout(), site).map(|()| Exit::Found).map_err(|error| {
-        Failed::because(Exit::Usage, &error).hint("a search starts workers by itself: see docs/cluster.md")
-    })
+    let parting = serve(io::stdin(), io::stdout(), |hello, folder| site(hello, folder, host));
+    let parting = parting.map_err(|error| {
+        let failed = Failed::because(Exit::Usage, &error);
+        let is_started = args.serve_for.is_some();
+        if is_started { failed } else { failed.hint("a search starts workers by itself: see docs/cluster.md") }
+    })?;
+    match parting {
+        Parting::Over => Ok(Exit::Found),
+        // A search that has started this worker knows and tells.
+        _ if args.serve_for.is_none() => Ok(Exit::Found),
+        Parting::Gone => Ok(Exit::Interrupted),
+        Parting::Refused(refusal) => {
+            let message = format!("this worker cannot serve the search: {refusal}");
+            Err(Failed::new(Exit::Impossible, message).hint(refusal.hint))
+        }
+        Parting::Unwanted(refusal) => {
+            let message = format!("the search does not want this worker: {refusal}");
+            Err(Failed::new(Exit::Impossible, message).hint(refusal.hint))
+        }
+    }
+}
+
+/// Connects to a search, and has a process of its own serve it, whose standard streams are the connection: nothing that one search has
+/// started is left for the next.
+fn dialled(args: &Args, address: &str, file: &Path) -> super::Result {
+    let token = Token::read(file).map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
+    // The process that serves ends with this one.
+    interrupt::end_at_once().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    loop {
+        let stream = dial(address, &token, args.wait, |error| {
+            eprintln!("{}; trying for {} s", Failed::because(Exit::Impossible, error).message(), args.wait.as_secs());
+        });
+        let stream = stream.map_err(|error| Failed::because(Exit::Impossible, &error).hint(error.hint()))?;
+        let status = served(args, stream).map_err(|error| Failed::because(Exit::Impossible, &error))?;
+        match status.code() {
+            Some(0) => return Ok(Exit::Found),
+            // It has said why.
+            Some(3) => return Ok(Exit::Impossible),
+            _ if args.again => eprintln!("the connection to {address} has ended; dialling again"),
+            _ => {
+                let message = format!("the connection to {address} has ended before the search did");
+                return Err(Failed::new(Exit::Impossible, message)
+                    .hint("has the search ended there? With --again a worker dials again"));
+            }
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn served(args: &Args, stream: TcpStream) -> io::Result<ExitStatus> {
+    let stream = OwnedFd::from(stream);
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["worker", "--serve-for", &std::process::id().to_string()]);
+    if let Some(name) = &args.name {
+        command.args(["--name", name]);
+    }
+    command.stdin(Stdio::from(stream.try_clone()?)).stdout(Stdio::from(stream));
+    let mut child = command.spawn()?;
+    // The connection is the child's alone.
+    drop(command);
+    child.wait()
 }
 
 /// Prepares for the search that a driver names.
-fn site(hello: &Hello, folder: &Path) -> Result<Site, Refusal> {
+fn site(hello: &Hello, folder: &Path, host: String) -> Result<Site, Refusal> {
     let refusal = |reason: String, hint: &str| Refusal { reason, hint: hint.to_owned() };
     let own = Hello::new(hello.spec.clone(), hello.text.clone());
     if *hello != own {
@@ -46,7 +139,7 @@ fn site(hello: &Hello, folder: &Path) -> Result<Site, Refusal> {
     let device = spec.device().map_err(|error| refusal(error.to_string(), "choose nodes that have one"))?;
     let slots = spec.machine.divide(device.is_gpu).map_err(|error| refusal(error.to_string(), error.hint()))?;
     let (space, probers, slots) = probers(spec, slots, &device, folder);
-    let mut site = Site { welcome: welcome(device, slots), space, probers };
+    let mut site = Site { welcome: welcome(host, device, slots), space, probers };
     for prober in &mut site.probers {
         let protection = prober.protect().map_err(|error| refusal(error.to_string(), error.hint()))?;
         site.welcome.writes = protection.line();
@@ -54,9 +147,9 @@ fn site(hello: &Hello, folder: &Path) -> Result<Site, Refusal> {
     Ok(site)
 }
 
-fn welcome(device: Device, slots: Vec<Slot>) -> Welcome {
+fn welcome(host: String, device: Device, slots: Vec<Slot>) -> Welcome {
     let gputune_version = env!("CARGO_PKG_VERSION").to_owned();
-    Welcome { version: VERSION, gputune_version, device, slots, writes: String::new() }
+    Welcome { version: VERSION, gputune_version, host, device, slots, writes: String::new() }
 }
 
 /// A prober for each slot; for the whole node where it is not divided.

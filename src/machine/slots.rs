@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use super::inventory::Processors;
 use super::telemetry::{GpuMeter, HostMemory, VISIBLE_GPUS, nvml::Visible};
 use crate::model::Slot;
 
@@ -88,7 +89,8 @@ impl Shares {
     ///
     /// Cores are taken whole, with all their hardware threads, and those on the GPU's node first, as measurements beside each
     /// other need (Beyer, Loewe, Wendler, "Reliable benchmarking: requirements and solutions", STTT 21, 2019). From eight
-    /// physical cores on one is kept for gputune, from 32 on two.
+    /// physical cores on one is kept for gputune, from 32 on two. Under a quota of processor time none is bound, unless it is stated how
+    /// many.
     ///
     /// # Errors
     /// There is less than the shares ask for.
@@ -111,7 +113,12 @@ impl Shares {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let slots = self.of(&cores, &gpus)?;
         let share = memory.and_then(|bytes| bytes.checked_div(slots.len() as u64));
-        let finished = |slot: Slot| Slot { host: host.clone(), memory_bytes: share, ..slot };
+        // A quota, as containers have, limits how much runs and not where: others may be bound to the same cores.
+        let has_quota = self.cores.is_none() && Processors::look().has_quota();
+        let finished = |slot: Slot| {
+            let cores = if has_quota { Vec::new() } else { slot.cores };
+            Slot { host: host.clone(), memory_bytes: share, cores, ..slot }
+        };
         Ok(slots.into_iter().map(finished).collect())
     }
 

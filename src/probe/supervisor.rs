@@ -94,6 +94,16 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
+/// Has this process be killed when its parent is gone; at once if that is another than expected.
+///
+/// # Errors
+/// The kernel refuses, or the parent is another.
+pub fn end_with(parent: i32) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    let is_there = rustix::process::getppid().is_some_and(|own| own.as_raw_nonzero().get() == parent);
+    if is_there { Ok(()) } else { Err(io::Error::other("the process that started this one is gone")) }
+}
+
 fn pid_of(id: u32) -> io::Result<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("a process id that is none"))
 }

@@ -1,5 +1,6 @@
 //! The parts and the start of a search; the modules below have the loop and its steps.
 
+mod arrivals;
 mod begun;
 mod calibration;
 mod checks;
@@ -14,6 +15,7 @@ mod reference;
 mod retries;
 mod search;
 mod seen;
+mod serving;
 mod slots;
 mod stated;
 
@@ -22,10 +24,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+pub use arrivals::Arrival;
+use arrivals::Arrivals;
 use gain::SmallGains;
 use health::Health;
 use search::{OnEvent, Search};
-use slots::{InSlot, Shared, Slots};
+use slots::{InSlot, Slots};
 
 use crate::diagnosis::Around;
 use crate::model::{Config, Event, History, LocateError, Objective, Precision, Settings, Slot, Space};
@@ -111,6 +115,7 @@ pub struct Tuner<'p> {
     baseline: Option<Config>,
     checks_stated_baseline: bool,
     compares_slots: bool,
+    arrivals: Option<Arrivals<'p>>,
     full_precision: FullPrecision,
     noise_prior: NoisePrior,
     journal: Option<Journal>,
@@ -194,6 +199,7 @@ impl<'p> Tuner<'p> {
             baseline: None,
             checks_stated_baseline: false,
             compares_slots: true,
+            arrivals: None,
             full_precision: FullPrecision::default(),
             noise_prior: NoisePrior::RATE,
             journal: None,
@@ -290,6 +296,14 @@ impl<'p> Tuner<'p> {
         self
     }
 
+    /// Has further slots take part as they come: `next` is asked for them all the time while probes run, and must not wait. A search
+    /// whose last slot is gone waits ten minutes for another. Only a search that was made [with slots](Self::with_slots) asks.
+    #[must_use]
+    pub fn arrivals(mut self, next: impl FnMut() -> Option<Arrival<'p>> + 'p) -> Self {
+        self.arrivals = Some(Arrivals::from(Box::new(next)));
+        self
+    }
+
     /// Sets which parameters change the numerical results, besides those that [state it
     /// themselves](crate::model::Parameter::full_precision). A config that sets one of them wins only if the losses of
     /// its first steps agree with those in full precision, within [`Limits::loss_tolerance`]. If the search has none to
@@ -375,9 +389,9 @@ impl<'p> Tuner<'p> {
         match std::mem::replace(&mut self.probers, Probers::Many(Vec::new())) {
             Probers::One(prober) => self.run_in(Slots::one(prober, &stop), &mut on_event),
             Probers::Many(probers) => {
-                let shared = Shared::new(probers);
+                let (arrivals, is_over) = (self.arrivals.take(), AtomicBool::new(false));
                 std::thread::scope(|scope| {
-                    let mut slots = Slots::many(&shared, scope, &stop);
+                    let mut slots = Slots::many(probers, arrivals, scope, &stop, &is_over);
                     if !self.compares_slots {
                         slots.open_parts();
                     }
@@ -387,7 +401,7 @@ impl<'p> Tuner<'p> {
         }
     }
 
-    fn run_in(self, slots: Slots<'_, '_>, on_event: OnEvent<'_>) -> Result<Study, TuneError> {
+    fn run_in(mut self, slots: Slots<'_, '_>, on_event: OnEvent<'_>) -> Result<Study, TuneError> {
         let begin = Instant::now();
         if self.baseline.is_none() && self.space.first().is_none() && self.space.is_empty() {
             return Err(TuneError::EmptySpace);
@@ -421,6 +435,7 @@ impl<'p> Tuner<'p> {
             health: Health::of(slots.count()),
             elsewhere: Vec::new(),
             is_calibrated: slots.count() == 1 || !self.compares_slots,
+            is_fair: !self.compares_slots,
             side_by_side: None,
             slots,
             journal: self.journal,
@@ -443,8 +458,7 @@ impl<'p> Tuner<'p> {
         if let Some(baseline) = self.baseline.as_ref().filter(|_| self.checks_stated_baseline && search.is_new()) {
             search.check_stated(baseline, on_event)?;
         }
-        let mut strategy = self.strategy;
-        let stopped = search.run(strategy.as_mut(), self.baseline.as_ref(), self.seed, on_event)?;
+        let stopped = search.run(self.strategy.as_mut(), self.baseline.as_ref(), self.seed, on_event)?;
         let (elapsed, side_by_side) = (search.elapsed(), search.side_by_side.take());
         let history = std::mem::take(&mut search.history);
         drop(search);

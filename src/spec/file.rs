@@ -436,14 +436,24 @@ pub(super) struct MachineTable {
     pub(super) gpus_per_slot: Option<Located<u32>>,
     /// Physical cores of each slot: as many as the training will have. Default: an equal share.
     pub(super) cores_per_slot: Option<Located<u32>>,
-    /// Where probes run: `"local"`, `"slurm"` for all nodes of the allocation, or `"ssh"` for `hosts`. Default: `"slurm"` in
-    /// an allocation of several nodes, `"ssh"` where there are `hosts`, else `"local"`.
+    /// Where probes run: `"local"`, `"slurm"` for all nodes of the allocation, `"ssh"` for `hosts`, `"ray"` for jobs of a Ray
+    /// cluster, or `"dial"` for workers that dial in. Default: `"dial"` where there is `listen`, `"slurm"` in an allocation of
+    /// several nodes, `"ssh"` where there are `hosts`, else `"local"`.
     pub(super) launcher: Option<Located<String>>,
     /// Whether it is measured first whether slots disturb each other; `false` takes them to be as good as alone. Default:
     /// true.
     pub(super) compare_slots: Option<bool>,
     /// Machines to run probes on, as `ssh` takes them. Default: none.
     pub(super) hosts: Vec<Located<String>>,
+    /// Where workers dial in, as `HOST:PORT`; port 0 is any that is free. Default: on loopback, or for `"ray"` the address that
+    /// faces the cluster.
+    pub(super) listen: Option<Located<String>>,
+    /// The file with the token that workers show, which only its user may read. Default: none; `"ray"` has one of its own.
+    pub(super) token_file: Option<Located<String>>,
+    /// How many workers Ray starts. Default: 1.
+    pub(super) workers: Option<Located<u32>>,
+    /// Where Ray's jobs API answers. Default: that of `RAY_API_SERVER_ADDRESS`, else `"http://127.0.0.1:8265"`.
+    pub(super) ray: Option<Located<String>>,
     /// A part of the name of the GPUs to search on, such as `"H100"`, where there are several models. Default: all.
     pub(super) only: Option<String>,
 }

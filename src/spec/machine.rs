@@ -1,6 +1,6 @@
 //! Turns `[machine]` into the shares of the machine that probes have.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{Located, MachineTable, StepTable};
@@ -29,23 +29,81 @@ pub(super) fn build(source: &SourceFile, table: &MachineTable, step: &StepTable)
     Ok(shares)
 }
 
-/// The launcher that is named, or else the one that fits where this runs; none for probes on this machine.
-pub(super) fn launcher(source: &SourceFile, table: &MachineTable) -> Result<Option<&'static Launcher>, SpecError> {
-    let Some(named) = &table.launcher else {
-        let wanted = Wanted { gputune: Path::new(""), hosts: &hosts(source, table)? };
-        return Ok(LAUNCHERS.iter().find(|launcher| (launcher.is_here)(&wanted)));
-    };
-    if named.value == LOCAL {
-        return Ok(None);
+/// Where probes run that do not run on this machine.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    /// How workers come to be; none for probes on this machine.
+    pub launcher: Option<&'static Launcher>,
+    /// The file with the token that workers show.
+    pub token_file: Option<PathBuf>,
+    /// Where they dial in.
+    pub listen: Option<String>,
+    hosts: Vec<String>,
+    ray: Option<String>,
+    workers: u32,
+}
+
+impl Engine {
+    /// Has workers dial in that somebody starts, whatever the spec says.
+    pub fn listening(&mut self, at: String, token_file: PathBuf) {
+        (self.listen, self.token_file) = (Some(at), Some(token_file));
+        self.launcher = LAUNCHERS.iter().find(|launcher| launcher.name == "dial");
     }
-    LAUNCHERS.iter().find(|launcher| launcher.name == named.value).map(Some).ok_or_else(|| {
-        let hint = suggestion(&named.value, LAUNCHERS.iter().map(|launcher| launcher.name).chain([LOCAL]));
-        source.error(named.span.clone(), format!("there is no launcher `{}`", named.value), hint)
-    })
+
+    /// What workers are started with, each with the slots of `shares`.
+    pub fn wanted<'w>(&'w self, gputune: &'w Path, shares: &Shares) -> Wanted<'w> {
+        let slots = shares.slots.unwrap_or(1);
+        let each = |share: Option<u32>| share.map(|share| share.saturating_mul(slots));
+        let each = (each(shares.gpus), each(shares.cores));
+        let (listen, ray) = (self.listen.as_deref(), self.ray.as_deref());
+        Wanted { gputune, hosts: &self.hosts, listen, ray, workers: self.workers, each }
+    }
+}
+
+/// The launcher that is named, or else the one that fits where this runs, with what it needs.
+pub(super) fn engine(source: &SourceFile, table: &MachineTable) -> Result<Engine, SpecError> {
+    let folder = source.path.parent().unwrap_or(Path::new(""));
+    let text = |text: &Option<Located<String>>| text.as_ref().map(|text| text.value.clone());
+    let mut engine = Engine {
+        launcher: None,
+        token_file: table.token_file.as_ref().map(|file| folder.join(&file.value)),
+        listen: listen(source, table.listen.as_ref())?,
+        hosts: hosts(source, table)?,
+        ray: text(&table.ray),
+        workers: share(source, table.workers.as_ref(), "workers")?.unwrap_or(1),
+    };
+    if let Some(ray) = table.ray.as_ref().filter(|ray| !ray.value.starts_with("http://")) {
+        let message = format!("`{}` is not the address of a Ray head", ray.value);
+        return Err(source.error(ray.span.clone(), message, "write ray = \"http://head:8265\": its jobs API"));
+    }
+    let Some(named) = &table.launcher else {
+        let wanted = engine.wanted(Path::new(""), &Shares::default());
+        engine.launcher = LAUNCHERS.iter().find(|launcher| (launcher.is_here)(&wanted));
+        return Ok(engine);
+    };
+    if named.value != LOCAL {
+        let launcher = LAUNCHERS.iter().find(|launcher| launcher.name == named.value);
+        engine.launcher = Some(launcher.ok_or_else(|| {
+            let hint = suggestion(&named.value, LAUNCHERS.iter().map(|launcher| launcher.name).chain([LOCAL]));
+            source.error(named.span.clone(), format!("there is no launcher `{}`", named.value), hint)
+        })?);
+    }
+    Ok(engine)
+}
+
+fn listen(source: &SourceFile, listen: Option<&Located<String>>) -> Result<Option<String>, SpecError> {
+    let Some(listen) = listen else { return Ok(None) };
+    let is_address =
+        listen.value.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    if !is_address {
+        let message = format!("`{}` is no address to listen on", listen.value);
+        return Err(source.error(listen.span.clone(), message, "write listen = \"10.0.0.5:7331\": HOST:PORT"));
+    }
+    Ok(Some(listen.value.clone()))
 }
 
 /// The machines that are named.
-pub(super) fn hosts(source: &SourceFile, table: &MachineTable) -> Result<Vec<String>, SpecError> {
+fn hosts(source: &SourceFile, table: &MachineTable) -> Result<Vec<String>, SpecError> {
     let is_one = |host: &str| !host.is_empty() && !host.starts_with('-') && !host.contains(char::is_whitespace);
     match table.hosts.iter().find(|host| !is_one(&host.value)) {
         Some(host) => {
@@ -108,6 +166,9 @@ mod tests {
             ("", "slots = \"many\"", "and this is many"),
             ("", "launcher = \"slrm\"", "there is no launcher `slrm`"),
             ("", "hosts = [\"-oProxyCommand=x\"]", "is no name of a machine"),
+            ("", "listen = \"7331\"", "`7331` is no address to listen on"),
+            ("", "ray = \"head:8265\"", "is not the address of a Ray head"),
+            ("", "workers = 0", "`workers` must be at least 1"),
             ("", "cores_per_slot = 0", "`cores_per_slot` must be at least 1"),
             ("env = { CUDA_VISIBLE_DEVICES = \"1\" }", "slots = 2", "is set for each slot by [machine]"),
         ] {

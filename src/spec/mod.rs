@@ -32,6 +32,7 @@ use std::time::Duration;
 
 pub use error::{SpecError, suggestion};
 pub use hardware::LeftOut;
+pub use machine::Engine;
 pub use shipped::SHIPPED_SPACES;
 pub use step::StepSpec;
 
@@ -40,7 +41,6 @@ use crate::model::{Headroom, Objective, Settings, Space, Value, quantity};
 use crate::probe::{
     Limits, Template,
     adapter::{Applied, Apply, Numerics},
-    worker::Launcher,
 };
 use crate::search::{Budget, EarlierStudy, Fingerprint, FullPrecision, STRATEGIES};
 use error::SourceFile;
@@ -74,12 +74,10 @@ pub struct Spec {
     pub budget: Budget,
     /// What of the machine a probe has.
     pub machine: Shares,
-    /// How workers are started on other nodes; none for probes on this machine.
-    pub launcher: Option<&'static Launcher>,
+    /// Where probes run that do not run on this machine.
+    pub engine: Engine,
     /// Whether it is measured first whether slots disturb each other.
     pub compares_slots: bool,
-    /// The machines that `[machine]` names.
-    pub hosts: Vec<String>,
     /// The name of the strategy, one of [`STRATEGIES`].
     pub strategy: &'static str,
     /// The seed of all random choices.
@@ -136,9 +134,8 @@ impl Spec {
             limits: limits(&source, &file.limits)?,
             budget: budget(&source, &file.search)?,
             machine: machine::build(&source, &file.machine, &file.step.value)?,
-            launcher: machine::launcher(&source, &file.machine)?,
+            engine: machine::engine(&source, &file.machine)?,
             compares_slots: file.machine.compare_slots.unwrap_or(true),
-            hosts: machine::hosts(&source, &file.machine)?,
             space,
             step,
             baseline,

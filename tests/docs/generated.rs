@@ -7,6 +7,7 @@ use gputune::diagnosis::{self, DIFFERENTIALS, Kind, PARAMETERS, Scope};
 use gputune::probe::{
     SILENCERS,
     adapter::{By, Literal, Numerics, TARGETS},
+    worker::LAUNCHERS,
 };
 use gputune::search::STRATEGIES;
 use gputune::spec::SHIPPED_SPACES;
@@ -24,6 +25,7 @@ const TABLES: &[Generated] = &[
     ("differential probes", differential_probes),
     ("parameters worth opening", parameters_worth_opening),
     ("trackers", trackers),
+    ("launchers", launchers),
 ];
 
 fn cell(text: &str) -> String {
@@ -34,6 +36,14 @@ fn strategies() -> String {
     let mut text = String::from("| strategy | what it does |\n|---|---|\n");
     for entry in STRATEGIES {
         let _ = writeln!(text, "| `{}` | {} |", entry.name, cell(entry.about));
+    }
+    text
+}
+
+fn launchers() -> String {
+    let mut text = String::from("| launcher | what it has |\n|---|---|\n");
+    for launcher in LAUNCHERS {
+        let _ = writeln!(text, "| `{}` | {} |", launcher.name, cell(launcher.about));
     }
     text
 }

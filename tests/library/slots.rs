@@ -1,12 +1,13 @@
 //! Searches with several steps side by side.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use gputune::model::{Estimate, Event, Measurement, Outcome, Parameter, Settings, Slot, Space, Trial};
 use gputune::probe::{Job, ProbeError, Prober, Step, StepError, TrainingStep, Watch};
-use gputune::search::{Budget, Study, Tuner};
+use gputune::search::{Arrival, Budget, Study, Tuner};
 
 /// What the steps of a search share.
 #[derive(Default)]
@@ -188,5 +189,41 @@ fn a_machine_that_goes_is_replaced_by_another_also_where_they_do_not_measure_sid
         assert_eq!(study.history.count_searched(), 16, "{rate}, {first}, {second}");
         let side_by_side = study.side_by_side.unwrap();
         assert_eq!(side_by_side.starts_with("one probe at a time"), rate < 100.0 || second == 0, "{side_by_side}");
+    }
+}
+
+#[test]
+fn slots_that_come_are_compared_with_those_that_are_there() {
+    // The second comes after some probes, the first goes, and it comes again under its number; all of them measure side by side.
+    for (first, left) in [(400, 400), (8, 400)] {
+        let space = Space::new([Parameter::range("batch", 1, 40, 1)]).unwrap();
+        let slot = |number, host: &str| Slot { host: host.to_owned(), ..Slot::numbered(number) };
+        let budget = Budget { probes: 40, confirmations: 0, least_gain: 0.0, ..Budget::default() };
+        let mut asked = 0;
+        let arrivals = move || {
+            asked += 1;
+            let going = |left, host| Box::new(Going { left, rate: 100.0, host });
+            match asked {
+                3 => Some(Arrival::Slot(slot(2, "two"), going(left, "two"))),
+                4 => Some(Arrival::Remark("somebody was turned away".to_owned())),
+                20 => Some(Arrival::Slot(slot(1, "one"), going(400, "one"))),
+                _ => None,
+            }
+        };
+        let one = (slot(1, "one"), Going { left: first, rate: 100.0, host: "one" });
+        let tuner = Tuner::with_slots(space, None, [one]).arrivals(arrivals).budget(budget).strategy("random").unwrap();
+        let mut remarks = Vec::new();
+        let study = tuner.run(|event| {
+            if let Event::Remark { text } = event {
+                remarks.push(text.to_owned());
+            }
+        });
+        let study = study.unwrap();
+        assert_eq!(study.history.searched().count(), 40, "{remarks:?}");
+        let hosts: BTreeSet<&str> =
+            study.history.searched().filter_map(|trial| Some(trial.slot.as_ref()?.host.as_str())).collect();
+        assert_eq!(hosts, ["one", "two"].into(), "{remarks:?}");
+        assert!(study.side_by_side.unwrap().contains("slots measure side by side"), "{remarks:?}");
+        assert!(remarks.iter().any(|text| text == "somebody was turned away"), "{remarks:?}");
     }
 }

@@ -4,7 +4,9 @@
 #![allow(clippy::allow_attributes, reason = "the part differs from file to file, so nothing can be expected")]
 
 pub(crate) mod kept;
+pub(crate) mod kube;
 pub(crate) mod python;
+pub(crate) mod ray;
 pub(crate) mod slurm;
 pub(crate) mod stand_in;
 pub(crate) mod terminal;

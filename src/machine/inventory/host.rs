@@ -89,6 +89,13 @@ impl Processors {
         }
     }
 
+    /// Whether there is a quota below what the processors are.
+    pub fn has_quota(&self) -> bool {
+        #[expect(clippy::cast_precision_loss, reason = "a handful")]
+        let usable = self.usable as f64;
+        self.quota.is_some_and(|quota| quota < usable)
+    }
+
     /// Returns the number of cores that can really be kept busy.
     pub fn effective(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a handful")]

@@ -1,11 +1,15 @@
-//! Probes on another node: a worker there runs them, for a driver here, over lines of JSON. `docs/worker.md` describes the lines.
+//! Probes on another node: a worker there runs them, for a driver here, over lines of JSON. `docs/cluster.md` describes the lines.
 //!
 //! One worker serves a node for a whole search: it hands out the node's GPUs and cores, and runs probes with the same supervision
 //! as here. Start with [`Node`], the driver's side; [`serve()`] is the other.
 
+mod dial;
+mod door;
 mod launchers;
+mod link;
 mod node;
 mod serve;
+mod token;
 
 use std::io::{self, BufRead, Read};
 use std::path::PathBuf;
@@ -18,9 +22,13 @@ use super::{Effort, Limits};
 use crate::machine::Device;
 use crate::model::{Config, DeviceReadings, Estimate, Outcome, Progress, Settings, Slot};
 
-pub use launchers::{LAUNCHERS, Launcher, LauncherError, OnNode, Wanted};
+pub use dial::{DialError, dial};
+pub use door::{Door, DoorError, Knock};
+pub use launchers::{Called, Dialling, LAUNCHERS, Launcher, LauncherError, OnNode, Start, Wanted, Workers};
+pub use link::Life;
 pub use node::{Node, NodeError, Remote};
-pub use serve::{Site, serve};
+pub use serve::{Parting, Site, serve};
+pub use token::{Token, TokenError};
 
 /// The version of the lines.
 pub const VERSION: u32 = 1;
@@ -45,6 +53,10 @@ enum ToWorker {
         attempt: u64,
     },
     Heartbeat,
+    /// The search is over.
+    Goodbye,
+    /// The worker is not wanted.
+    Refused(Refusal),
 }
 
 /// What a search is about.
@@ -74,6 +86,8 @@ pub struct Welcome {
     pub version: u32,
     /// The program's version.
     pub gputune_version: String,
+    /// What the worker calls itself.
+    pub host: String,
     /// The device that trains.
     pub device: Device,
     /// The slots, in their order.

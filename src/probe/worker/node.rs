@@ -1,15 +1,18 @@
 //! A node with a worker, as the driver sees it, and the prober of each of its slots.
 
 use std::fs;
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader, Read};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::link::{Life, Link, Peer};
 use super::{
-    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, Refusal, SILENCE, ToWorker, VERSION, Welcome, line_of, read_line,
+    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, Refusal, SILENCE, ToWorker, VERSION, Welcome, read_line,
 };
 use crate::model::{Outcome, Progress, Slot};
 use crate::probe::{CommandProber, Job, ProbeError, Prober, Watch};
@@ -79,48 +82,6 @@ enum Told {
     Ended(Box<Ended>),
 }
 
-/// The connection to a worker.
-#[derive(Debug)]
-struct Link {
-    child: Mutex<Child>,
-    input: Mutex<Option<ChildStdin>>,
-    heard: Mutex<Instant>,
-    attempts: Mutex<u64>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Link {
-    fn say(&self, message: &ToWorker) -> io::Result<()> {
-        let line = line_of(message)?;
-        match locked(&self.input).as_mut() {
-            Some(input) => input.write_all(&line).and_then(|()| input.flush()),
-            None => Err(io::ErrorKind::BrokenPipe.into()),
-        }
-    }
-
-    fn is_silent(&self) -> bool {
-        locked(&self.heard).elapsed() > SILENCE
-    }
-}
-
-impl Drop for Link {
-    /// The end of its input ends the worker; one that is stuck is killed.
-    fn drop(&mut self) {
-        const PATIENCE: Duration = Duration::from_secs(5);
-        locked(&self.input).take();
-        let mut child = locked(&self.child);
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-}
-
 impl Node {
     /// Starts a worker on a node by a command whose standard streams are the worker's.
     ///
@@ -130,15 +91,23 @@ impl Node {
         let program = command.get_program().to_string_lossy().into_owned();
         let failed = |source| NodeError::Start { host: host.to_owned(), program: program.clone(), source };
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(failed(io::ErrorKind::BrokenPipe.into()));
-        };
-        let link = Arc::new(Link {
-            child: Mutex::new(child),
-            input: Mutex::new(Some(input)),
-            heard: Mutex::new(Instant::now()),
-            attempts: Mutex::new(0),
-        });
+        let Some(output) = child.stdout.take() else { return Err(failed(io::ErrorKind::BrokenPipe.into())) };
+        let input = child.stdin.take();
+        Self::over(host, Link::to(Peer::Command(child, input)), output, hello)
+    }
+
+    /// Greets a worker that has dialled in, and shown the token.
+    ///
+    /// # Errors
+    /// It is no worker that can serve this search.
+    pub(super) fn dialled(host: &str, stream: TcpStream, hello: Hello) -> Result<Self, NodeError> {
+        let failed = |source: io::Error| NodeError::Silent { host: host.to_owned(), reason: source.to_string() };
+        let output = stream.try_clone().map_err(failed)?;
+        Self::over(host, Link::to(Peer::Stream(stream)), output, hello)
+    }
+
+    fn over(host: &str, link: Link, output: impl Read + Send + 'static, hello: Hello) -> Result<Self, NodeError> {
+        let link = Arc::new(link);
         let silent = |reason: String| NodeError::Silent { host: host.to_owned(), reason };
         link.say(&ToWorker::Hello(hello)).map_err(|error| silent(error.to_string()))?;
         let (lines, heard) = channel();
@@ -173,7 +142,7 @@ impl Node {
         std::thread::spawn(move || {
             while let Ok(Ok(Some(line))) = heard.recv() {
                 let Some(link) = weak.upgrade() else { return };
-                *locked(&link.heard) = Instant::now();
+                link.hear();
                 drop(link);
                 hand_out(line, &senders);
             }
@@ -185,6 +154,22 @@ impl Node {
             }
         });
         Ok(Self { host: host.to_owned(), welcome, link, inboxes })
+    }
+
+    /// Whether it is still there, for when its slots are handed out.
+    pub fn life(&self) -> Life {
+        Life(Arc::downgrade(&self.link))
+    }
+
+    /// Calls it by another name.
+    #[must_use]
+    pub fn called(self, host: String) -> Self {
+        Self { host, ..self }
+    }
+
+    /// Sends it away.
+    pub fn refuse(self, refusal: Refusal) {
+        let _ = self.link.say(&ToWorker::Refused(refusal));
     }
 
     /// Where it runs.
@@ -241,6 +226,8 @@ pub struct Remote {
 
 impl Remote {
     fn lost(&self, reason: &str) -> ProbeError {
+        // Whatever is there may come again.
+        self.link.give_up();
         ProbeError::Lost { host: self.host.clone(), reason: reason.to_owned() }
     }
 
@@ -263,11 +250,8 @@ impl Remote {
 impl Prober for Remote {
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
         const TICK: Duration = Duration::from_millis(50);
-        let attempt = {
-            let mut attempts = locked(&self.link.attempts);
-            *attempts += 1;
-            *attempts
-        };
+        static ATTEMPTS: AtomicU64 = AtomicU64::new(1);
+        let attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
         let asked = Asked {
             slot: self.slot,
             attempt,

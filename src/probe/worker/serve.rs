@@ -26,6 +26,19 @@ pub struct Site {
     pub probers: Vec<CommandProber>,
 }
 
+/// How serving a search has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parting {
+    /// The search is over.
+    Over,
+    /// The driver is gone without a word.
+    Gone,
+    /// It cannot be served.
+    Refused(Refusal),
+    /// It does not want this worker.
+    Unwanted(Refusal),
+}
+
 /// Writes lines from several threads.
 type Output = Arc<Mutex<dyn Write + Send>>;
 
@@ -38,19 +51,26 @@ pub fn serve(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
     make: impl FnOnce(&Hello, &Path) -> Result<Site, Refusal>,
-) -> io::Result<()> {
+) -> io::Result<Parting> {
     // It is removed at the end, or by the next gputune here if this one is killed.
     let scratch = Scratch::new().map_err(io::Error::other)?;
     let folder = scratch.path().join("worker");
     fs::create_dir(&folder)?;
     let mut input = BufReader::new(input);
     let output: Output = Arc::new(Mutex::new(output));
-    let Some(ToWorker::Hello(hello)) = read_line(&mut input)? else {
-        return Err(io::Error::other("the first line must be a hello"));
+    let hello = match read_line(&mut input)? {
+        Some(ToWorker::Hello(hello)) => hello,
+        Some(ToWorker::Refused(refusal)) => return Ok(Parting::Unwanted(refusal)),
+        Some(ToWorker::Goodbye) => return Ok(Parting::Over),
+        None => return Ok(Parting::Gone),
+        Some(_) => return Err(io::Error::other("the first line must be a hello")),
     };
     let Site { welcome, space, probers } = match make(&hello, &folder) {
         Ok(site) => site,
-        Err(refusal) => return say(&output, &FromWorker::Refused(refusal)),
+        Err(refusal) => {
+            say(&output, &FromWorker::Refused(refusal.clone()))?;
+            return Ok(Parting::Refused(refusal));
+        }
     };
     say(&output, &FromWorker::Welcome(Box::new(welcome)))?;
     let space = Arc::new(space);
@@ -81,12 +101,14 @@ pub fn serve(
     let mut last = Instant::now();
     loop {
         match heard.recv_timeout(HEARTBEAT) {
+            Ok(ToWorker::Goodbye) => return Ok(Parting::Over),
+            Ok(ToWorker::Refused(refusal)) => return Ok(Parting::Unwanted(refusal)),
             Ok(line) => {
                 last = Instant::now();
                 obey(line, &slots);
             }
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => return Ok(Parting::Gone),
         }
         if last.elapsed() > SILENCE + SILENCE {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the driver is silent"));
@@ -107,7 +129,7 @@ fn obey(line: ToWorker, slots: &[(Sender<Box<Asked>>, Arc<AtomicU64>)]) {
                 stopped.fetch_max(attempt, Ordering::Relaxed);
             }
         }
-        ToWorker::Hello(_) | ToWorker::Heartbeat => {}
+        ToWorker::Hello(_) | ToWorker::Heartbeat | ToWorker::Goodbye | ToWorker::Refused(_) => {}
     }
 }
 

@@ -27,7 +27,11 @@ const MOST_UNCERTAIN: f64 = 0.25;
 impl Search<'_, '_> {
     /// Whether there are slots of which it is not known yet whether they disturb each other, and a config to find out with.
     pub(super) fn is_calibration_due(&self) -> bool {
-        !self.is_calibrated && self.slots.is_idle() && self.config_to_compare(None).is_some() && !self.is_stopped()
+        !self.is_calibrated
+            && self.slots.there() > 1
+            && self.slots.is_idle()
+            && self.config_to_compare(None).is_some()
+            && !self.is_stopped()
     }
 
     /// Compares alone with side by side, and takes all slots but the first out where that differs. Returns the reason if the search
@@ -38,42 +42,48 @@ impl Search<'_, '_> {
         on_event: OnEvent<'_>,
     ) -> Result<Option<StopReason>, TuneError> {
         let Some(config) = self.config_to_compare(baseline) else { return Ok(None) };
-        let parts = self.slots.parts();
-        let slots = parts.len();
+        let (parts, home) = (self.slots.parts(), self.slots.home());
+        let (Some(&first_part), slots) = (parts.first(), parts.len()) else { return Ok(None) };
         let hungry = self.hungriest(&config);
         let (mut together, mut beside): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
         for round in 0..ROUNDS {
             let was_alone = round == 0 && self.was_just_run(&config);
-            if !was_alone && !self.run_at_once(&[(0, &config, Purpose::Reference)], on_event)? {
+            if !was_alone && !self.run_at_once(&[(home, &config, Purpose::Reference)], on_event)? {
                 return Ok(Some(StopReason::Interrupted));
             }
-            let Some(alone) = self.last_rate(&config, 0) else { break };
-            let all: Vec<_> = parts.clone().map(|slot| (slot, &config, Purpose::Reference)).collect();
+            let Some(alone) = self.last_rate(&config, home) else { break };
+            let all: Vec<_> = parts.iter().map(|&slot| (slot, &config, Purpose::Reference)).collect();
             if !self.run_at_once(&all, on_event)? {
                 return Ok(Some(StopReason::Interrupted));
             }
             // What is shared need not be shared fairly, so all count; but where GPUs differ, only the one that was alone.
-            let first = self.last_rate(&config, parts.start);
-            let has_own_gpu = self.slots.slot(0).is_some_and(|slot| !slot.gpus.is_empty());
-            let counted = if has_own_gpu { parts.start..parts.start + 1 } else { parts.clone() };
-            let rates: Option<Vec<f64>> = counted.map(|slot| self.last_rate(&config, slot)).collect();
+            let first = self.last_rate(&config, first_part);
+            let has_own_gpu = self.slots.slot(home).is_some_and(|slot| !slot.gpus.is_empty());
+            let counted = if has_own_gpu { &parts[..1] } else { &parts[..] };
+            let rates: Option<Vec<f64>> = counted.iter().map(|&slot| self.last_rate(&config, slot)).collect();
             let Some(rates) = rates else { break };
             together.push(mean(&rates) / alone);
             if let (Some(hungry), Some(first)) = (&hungry, first) {
                 let short = Purpose::Screen { one_in: reference::PART };
-                let others = parts.clone().skip(1).map(|slot| (slot, hungry, short));
-                let all: Vec<_> = [(parts.start, &config, Purpose::Reference)].into_iter().chain(others).collect();
+                let others = parts.iter().skip(1).map(|&slot| (slot, hungry, short));
+                let all: Vec<_> = [(first_part, &config, Purpose::Reference)].into_iter().chain(others).collect();
                 if !self.run_at_once(&all, on_event)? {
                     return Ok(Some(StopReason::Interrupted));
                 }
-                beside.push(self.last_rate(&config, parts.start).unwrap_or(0.0) / first);
+                beside.push(self.last_rate(&config, first_part).unwrap_or(0.0) / first);
             }
             if self.is_a_tie(&together) && self.is_a_tie(&beside) {
                 break;
             }
         }
+        if self.slots.parts() != parts && (self.slots.there() > 1 || self.slots.may_grow()) {
+            // One has gone in between, and those that are left, or come, are compared.
+            self.elsewhere.retain(|wanted| wanted.purpose != Purpose::Reference && !wanted.purpose.is_short());
+            return Ok(None);
+        }
         self.is_calibrated = true;
         let is_fair = !together.is_empty() && self.is_a_tie(&together) && self.is_a_tie(&beside);
+        self.is_fair = is_fair;
         if is_fair {
             self.open_those_like_the_first(&config, on_event);
         } else {
@@ -102,7 +112,7 @@ impl Search<'_, '_> {
     /// Has the slots take part that are about as fast as the first.
     fn open_those_like_the_first(&mut self, config: &Config, on_event: OnEvent<'_>) {
         let parts = self.slots.parts();
-        let first = self.last_rate(config, parts.start).unwrap_or(0.0);
+        let first = parts.first().and_then(|first| self.last_rate(config, *first)).unwrap_or(0.0);
         self.slots.set_open([self.slots.home()], false);
         for slot in parts {
             let rate = self.last_rate(config, slot).unwrap_or(0.0);

@@ -19,6 +19,12 @@ impl Health {
         Self { failed: vec![0; slots], ran_elsewhere: vec![0; slots] }
     }
 
+    /// Adds slots.
+    pub(super) fn add(&mut self, slots: usize) {
+        self.failed.resize(self.failed.len() + slots, 0);
+        self.ran_elsewhere.resize(self.ran_elsewhere.len() + slots, 0);
+    }
+
     /// Hears how a probe ended. Whether its config must be tried elsewhere before it is to blame: the slot has failed before,
     /// with nothing measured in between.
     pub(super) fn is_doubtful(&mut self, slot: usize, outcome: &Outcome) -> bool {

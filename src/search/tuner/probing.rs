@@ -83,6 +83,7 @@ impl Search<'_, '_> {
     /// Waits until a probe is over, and records it; returns `false` if it was interrupted, which leaves no trial.
     pub(super) fn finish_next(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
         let Ended { slot, outcome } = self.slots.next(on_event)?;
+        self.make_room();
         let Some(mut begun) = self.begun[slot].take() else { return Ok(true) };
         let Some(outcome) = outcome else {
             self.elsewhere.push(Wanted::new(begun.proposal, begun.purpose));
@@ -109,6 +110,17 @@ impl Search<'_, '_> {
         }
         self.keep(slot, begun, outcome, on_event)?;
         Ok(true)
+    }
+
+    /// Has what is known of each slot be there for those that have come.
+    fn make_room(&mut self) {
+        let (before, count) = (self.begun.len(), self.slots.count());
+        if before < count {
+            self.begun.resize_with(count, || None);
+            self.health.add(count - before);
+            // What one slot alone need not know.
+            self.is_calibrated &= before > 1 || self.is_fair;
+        }
     }
 
     /// Keeps what came of a probe: as a trial, for later if it was disturbed, or for another slot if this one may be sick.

@@ -45,6 +45,8 @@ pub(super) struct Search<'s, 'p> {
     pub(super) elsewhere: Vec<Wanted>,
     /// Whether it is known that slots may measure side by side; so it is where there is only one.
     pub(super) is_calibrated: bool,
+    /// Whether it was found, or stated, that they do not disturb each other.
+    pub(super) is_fair: bool,
     /// What was found about measuring side by side, in one line.
     pub(super) side_by_side: Option<String>,
     pub(super) journal: Option<Journal>,
@@ -146,7 +148,11 @@ impl Search<'_, '_> {
             if let Some(reason) = end.filter(|_| self.slots.is_idle()) {
                 return Ok(reason);
             }
-            if !self.finish_next(on_event)? {
+            // One that comes takes part if those that are there may measure side by side, or once that is known.
+            self.slots.welcomes = Some(self.is_fair).filter(|_| end.is_none());
+            let goes_on = self.finish_next(on_event)?;
+            self.slots.welcomes = None;
+            if !goes_on {
                 end = Some(StopReason::Interrupted);
             }
         }

@@ -5,13 +5,15 @@
 //! (prctl(2), `PR_SET_PDEATHSIG`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
+use super::arrivals::Arrivals;
 use super::order::{News, Order, undisturbed};
-use crate::model::{Event, Outcome, Progress, Slot};
+use super::serving::{Kept, Told, locked, serve};
+use crate::model::{Event, Outcome, Slot};
 use crate::probe::duel::{Duel, DuelWatch, Duelled};
 use crate::probe::{ProbeError, Prober};
 
@@ -21,21 +23,6 @@ pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>);
 /// A prober in a slot, or with the whole machine.
 pub(super) type InSlot<'p> = (Option<Slot>, Box<dyn Prober + Send + 'p>);
 
-/// A prober that the thread of its slot uses, until it is over.
-type Kept<'p> = Mutex<Option<Box<dyn Prober + Send + 'p>>>;
-
-/// What a thread tells.
-enum Told {
-    Progress(Progress),
-    Disturbed(String),
-    Remark(String),
-    Ended(Box<Result<Outcome, ProbeError>>),
-    /// The thread is over, and its prober dropped.
-    Gone,
-    /// The prober panicked.
-    Lost,
-}
-
 /// A probe that is over.
 pub(super) struct Ended {
     pub(super) slot: usize,
@@ -43,23 +30,12 @@ pub(super) struct Ended {
     pub(super) outcome: Option<Outcome>,
 }
 
-/// What all threads of a search share.
-pub(super) struct Shared<'p> {
-    probers: Vec<(Option<Slot>, Kept<'p>)>,
-    /// Set when the search cannot go on, whatever is under way.
-    is_over: AtomicBool,
-}
+/// How long a search without a slot waits for one to come, where that can be: as long as a cluster needs to start a pod anew,
+/// image included. A round number.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
 
-impl<'p> Shared<'p> {
-    pub(super) fn new(probers: Vec<InSlot<'p>>) -> Self {
-        let probers = probers.into_iter().map(|(slot, prober)| (slot, Mutex::new(Some(prober)))).collect();
-        Self { probers, is_over: AtomicBool::new(false) }
-    }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// How often it is looked whether something has come: soon enough for people.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The places where probes run.
 pub(super) struct Slots<'s, 'p> {
@@ -70,46 +46,87 @@ pub(super) struct Slots<'s, 'p> {
     open: Vec<bool>,
     /// Those that are gone, or were ended.
     lost: Vec<bool>,
+    /// Whether one that comes now may take part at once, and is open then.
+    pub(super) welcomes: Option<bool>,
 }
 
 enum Kind<'s, 'p> {
     One(Box<dyn Prober + 'p>),
-    Many { shared: &'s Shared<'p>, orders: Vec<Option<Sender<Order>>>, told: Receiver<(usize, Told)> },
+    Many(Box<Many<'s, 'p>>),
+}
+
+/// Slots with a thread each.
+struct Many<'s, 'p> {
+    places: Vec<(Option<Slot>, Arc<Kept<'p>>)>,
+    orders: Vec<Option<Sender<Order>>>,
+    told: Receiver<(usize, Told)>,
+    /// Starts the thread of a slot.
+    spawn: Box<dyn Fn(Arc<Kept<'p>>, usize) -> Sender<Order> + 's>,
+    arrivals: Option<Arrivals<'p>>,
+    /// Set when the search cannot go on, whatever is under way.
+    is_over: &'s AtomicBool,
+}
+
+impl<'p> Many<'_, 'p> {
+    fn add(&mut self, (slot, prober): InSlot<'p>) {
+        let kept = Arc::new(Mutex::new(Some(prober)));
+        self.orders.push(Some((self.spawn)(Arc::clone(&kept), self.places.len())));
+        self.places.push((slot, kept));
+    }
+
+    fn slot(&self, at: usize) -> Option<&Slot> {
+        self.places.get(at)?.0.as_ref()
+    }
 }
 
 impl<'s, 'p> Slots<'s, 'p> {
     /// One place, in this thread.
     pub(super) fn one(prober: Box<dyn Prober + 'p>, stop: &'s AtomicBool) -> Self {
-        Self { kind: Kind::One(prober), stop, running: vec![None], open: vec![true], lost: vec![false] }
+        let (running, open, lost) = (vec![None], vec![true], vec![false]);
+        Self { kind: Kind::One(prober), stop, running, open, lost, welcomes: None }
     }
 
-    /// A thread for each prober. They end when this is dropped.
+    /// A thread for each prober, and for those that come later. They end when this is dropped.
     pub(super) fn many<'scope>(
-        shared: &'scope Shared<'p>,
+        probers: Vec<InSlot<'p>>,
+        arrivals: Option<Arrivals<'p>>,
         scope: &'scope Scope<'scope, '_>,
         stop: &'scope AtomicBool,
+        is_over: &'scope AtomicBool,
     ) -> Self
     where
         'scope: 's,
         'p: 'scope,
     {
         let (sender, told) = channel();
-        let serve = |(at, (_, prober)): (usize, &'scope (Option<Slot>, Kept<'p>))| {
+        let spawn = move |prober: Arc<Kept<'p>>, at: usize| {
             let (orders, received) = channel();
             let sender = sender.clone();
-            scope.spawn(move || serve(prober, &received, &sender, at, || is_set(stop) || is_set(&shared.is_over)));
-            Some(orders)
+            scope.spawn(move || serve(&prober, &received, &sender, at, || is_set(stop) || is_set(is_over)));
+            orders
         };
-        let orders: Vec<Option<Sender<Order>>> = shared.probers.iter().enumerate().map(serve).collect();
-        let count = orders.len();
+        let (places, orders) = (Vec::new(), Vec::new());
+        let mut many = Many { places, orders, told, spawn: Box::new(spawn), arrivals, is_over };
+        probers.into_iter().for_each(|prober| many.add(prober));
+        let count = many.places.len();
         let open = (0..count).map(|at| at == 0).collect();
         let (running, lost) = (vec![None; count], vec![false; count]);
-        Self { kind: Kind::Many { shared, orders, told }, stop, running, open, lost }
+        Self { kind: Kind::Many(Box::new(many)), stop, running, open, lost, welcomes: None }
     }
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.running.len()
+    }
+
+    /// How many are not gone.
+    pub(super) fn there(&self) -> usize {
+        self.lost.iter().filter(|lost| !**lost).count()
+    }
+
+    /// Whether others may come.
+    pub(super) fn may_grow(&self) -> bool {
+        matches!(&self.kind, Kind::Many(many) if many.arrivals.is_some())
     }
 
     /// How many take part now.
@@ -127,9 +144,10 @@ impl<'s, 'p> Slots<'s, 'p> {
         self.lost.iter().position(|lost| !lost).unwrap_or(0)
     }
 
-    /// The places that are parts of the machine: all, unless the first has the whole of it.
-    pub(super) fn parts(&self) -> std::ops::Range<usize> {
-        usize::from(self.slot(0).is_none()).min(self.count() - 1)..self.count()
+    /// The places that are parts of the machine and there: all, unless the first has the whole of it.
+    pub(super) fn parts(&self) -> Vec<usize> {
+        let first = usize::from(self.slot(0).is_none()).min(self.count() - 1);
+        (first..self.count()).filter(|&at| !self.lost[at]).collect()
     }
 
     /// Has all parts take part.
@@ -147,15 +165,15 @@ impl<'s, 'p> Slots<'s, 'p> {
         let host = |at: usize| self.slot(at).map(|slot| &slot.host);
         let beside: Vec<usize> =
             (0..self.count()).filter(|&at| at != home && (host(home).is_none() || host(at) == host(home))).collect();
-        let Kind::Many { orders, told, .. } = &mut self.kind else { return };
-        let mut left = 0;
+        let Kind::Many(many) = &mut self.kind else { return };
+        let mut left = Vec::new();
         for at in beside {
             self.lost[at] = true;
-            left += usize::from(orders[at].take().is_some());
+            left.extend(many.orders[at].take().map(|_| at));
         }
-        while left > 0 {
-            match told.recv() {
-                Ok((_, Told::Gone | Told::Lost)) => left -= 1,
+        while !left.is_empty() {
+            match many.told.recv() {
+                Ok((slot, Told::Gone | Told::Lost)) => left.retain(|at| *at != slot),
                 Ok(_) => {}
                 Err(_) => return,
             }
@@ -166,7 +184,7 @@ impl<'s, 'p> Slots<'s, 'p> {
     pub(super) fn slot(&self, at: usize) -> Option<&Slot> {
         match &self.kind {
             Kind::One(_) => None,
-            Kind::Many { shared, .. } => shared.probers.get(at)?.0.as_ref(),
+            Kind::Many(many) => many.slot(at),
         }
     }
 
@@ -182,16 +200,16 @@ impl<'s, 'p> Slots<'s, 'p> {
 
     /// Begins a probe in a free slot.
     pub(super) fn start(&mut self, slot: usize, order: Order) {
-        if let Kind::Many { orders, .. } = &self.kind {
+        if let Kind::Many(many) = &self.kind {
             // A thread that is gone has said so.
-            if let Some(orders) = &orders[slot] {
+            if let Some(orders) = &many.orders[slot] {
                 let _ = orders.send(order.clone());
             }
         }
         self.running[slot] = Some(order);
     }
 
-    /// Waits until a probe is over.
+    /// Waits until a probe is over, or a slot has come.
     ///
     /// # Errors
     /// Probing is impossible; then all are over.
@@ -207,47 +225,110 @@ impl<'s, 'p> Slots<'s, 'p> {
                 let told = undisturbed(prober.as_mut(), &order, stop, &mut |news| pass_on(number, news, on_event));
                 return told.map(|outcome| Ended { slot: 0, outcome: Some(outcome) });
             }
-            Kind::Many { shared, told, .. } => loop {
-                let Ok((slot, told)) = told.recv() else { break Err(gone()) };
-                let number = self.running[slot].as_ref().map_or(0, |order| order.number);
-                match told {
-                    Told::Ended(ended) => {
-                        self.running[slot] = None;
-                        let are_others = (0..self.open.len()).any(|at| at != slot && !self.lost[at]);
-                        match *ended {
-                            Err(error @ ProbeError::Lost { .. }) if are_others => {
-                                let host = |at: usize| shared.probers.get(at)?.0.as_ref().map(|slot| &slot.host);
-                                let is_known = (0..self.lost.len()).any(|at| self.lost[at] && host(at) == host(slot));
-                                if !is_known {
-                                    let text = format!("{error}; what ran there is tried elsewhere");
-                                    on_event(Event::Remark { text: &text });
-                                }
-                                (self.lost[slot], self.open[slot]) = (true, false);
-                                // Where one runs at a time, another takes its place.
-                                let home = self.lost.iter().position(|lost| !lost);
-                                if let Some(home) = home.filter(|_| !self.open.contains(&true)) {
-                                    self.open[home] = true;
-                                }
-                                break Ok(Ended { slot, outcome: None });
-                            }
-                            ended => break ended.map(|outcome| Ended { slot, outcome: Some(outcome) }),
-                        }
-                    }
-                    Told::Lost => {
-                        self.running[slot] = None;
-                        break Err(gone());
-                    }
-                    Told::Gone => {}
-                    Told::Progress(progress) => pass_on(number, News::Progress(&progress), on_event),
-                    Told::Disturbed(reason) => pass_on(number, News::Disturbed(&reason), on_event),
-                    Told::Remark(text) => pass_on(number, News::Remark(&text), on_event),
-                }
-            },
+            Kind::Many(_) => self.next_of_many(on_event),
         };
         if ended.is_err() {
             self.end_all();
         }
         ended
+    }
+
+    fn next_of_many(&mut self, on_event: OnEvent<'_>) -> Result<Ended, ProbeError> {
+        loop {
+            if let Some(slot) = self.joined(on_event) {
+                return Ok(Ended { slot, outcome: None });
+            }
+            let Kind::Many(many) = &mut self.kind else { return Err(gone()) };
+            let told = if many.arrivals.is_some() {
+                many.told.recv_timeout(LOOK_EVERY)
+            } else {
+                many.told.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            };
+            let (slot, told) = match told {
+                Ok(told) => told,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+            };
+            let number = self.running[slot].as_ref().map_or(0, |order| order.number);
+            match told {
+                Told::Ended(ended) => {
+                    self.running[slot] = None;
+                    return match *ended {
+                        Err(error @ ProbeError::Lost { .. }) => self.lose(slot, error, on_event),
+                        ended => ended.map(|outcome| Ended { slot, outcome: Some(outcome) }),
+                    };
+                }
+                Told::Lost => {
+                    self.running[slot] = None;
+                    return Err(gone());
+                }
+                Told::Gone => {}
+                Told::Progress(progress) => pass_on(number, News::Progress(&progress), on_event),
+                Told::Disturbed(reason) => pass_on(number, News::Disturbed(&reason), on_event),
+                Told::Remark(text) => pass_on(number, News::Remark(&text), on_event),
+            }
+        }
+    }
+
+    /// Has a slot that has come take part, if one has and may.
+    fn joined(&mut self, on_event: OnEvent<'_>) -> Option<usize> {
+        let Kind::Many(many) = &mut self.kind else { return None };
+        let arrivals = many.arrivals.as_mut()?;
+        arrivals.look(on_event);
+        let is_open = self.welcomes?;
+        let (slot, prober) = arrivals.take()?;
+        if let Some(slot) = &slot {
+            let text = format!("{slot} on {} has joined", slot.host);
+            on_event(Event::Remark { text: &text });
+        }
+        many.add((slot, prober));
+        self.running.push(None);
+        self.open.push(is_open);
+        self.lost.push(false);
+        Some(self.lost.len() - 1)
+    }
+
+    /// Takes note of a slot that is gone, and waits for another to come where it was the last.
+    ///
+    /// # Errors
+    /// None comes.
+    fn lose(&mut self, slot: usize, error: ProbeError, on_event: OnEvent<'_>) -> Result<Ended, ProbeError> {
+        let are_others = (0..self.open.len()).any(|at| at != slot && !self.lost[at]);
+        let Kind::Many(many) = &mut self.kind else { return Err(error) };
+        if !are_others && many.arrivals.is_none() {
+            return Err(error);
+        }
+        many.orders[slot] = None;
+        // The slots of a host go together, and may come again.
+        let last = |at: usize| many.slot(at).map(|slot| (&slot.host, slot.number));
+        let is_known = (0..self.lost.len())
+            .any(|at| self.lost[at] && last(at).zip(last(slot)).is_some_and(|(a, b)| a.0 == b.0 && a.1 != b.1));
+        if !is_known {
+            let text = format!("{error}; what ran there is tried elsewhere");
+            on_event(Event::Remark { text: &text });
+        }
+        (self.lost[slot], self.open[slot]) = (true, false);
+        // Where one runs at a time, another takes its place.
+        let home = self.lost.iter().position(|lost| !lost);
+        if let Some(home) = home.filter(|_| !self.open.contains(&true)) {
+            self.open[home] = true;
+        }
+        if are_others {
+            return Ok(Ended { slot, outcome: None });
+        }
+        on_event(Event::Remark { text: "no worker is left; the search waits for one" });
+        let (begin, welcomes) = (Instant::now(), self.welcomes.replace(true));
+        while begin.elapsed() < LONGEST_WAIT {
+            if is_set(self.stop) {
+                return Ok(Ended { slot, outcome: Some(Outcome::Interrupted) });
+            }
+            if self.joined(on_event).is_some() {
+                self.welcomes = welcomes;
+                return Ok(Ended { slot, outcome: None });
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Err(error)
     }
 
     /// Runs a probe in the first slot, while nothing else runs.
@@ -256,9 +337,13 @@ impl<'s, 'p> Slots<'s, 'p> {
     /// Probing is impossible.
     pub(super) fn run(&mut self, order: Order, on_event: OnEvent<'_>) -> Result<Outcome, ProbeError> {
         loop {
-            self.start(self.home(), order.clone());
-            if let Some(outcome) = self.next(on_event)?.outcome {
-                return Ok(outcome);
+            let home = self.home();
+            self.start(home, order.clone());
+            while self.running[home].is_some() {
+                let ended = self.next(on_event)?;
+                if let Some(outcome) = ended.outcome.filter(|_| ended.slot == home) {
+                    return Ok(outcome);
+                }
             }
         }
     }
@@ -278,8 +363,8 @@ impl<'s, 'p> Slots<'s, 'p> {
                 let duelled = prober.duel(duel, watch)?;
                 Ok((duelled, prober.remarks()))
             }
-            Kind::Many { shared, .. } => {
-                let mut prober = shared.probers.get(home).map(|(_, prober)| locked(prober));
+            Kind::Many(many) => {
+                let mut prober = many.places.get(home).map(|(_, prober)| locked(prober));
                 let prober = prober.as_mut().and_then(|prober| prober.as_mut()).ok_or_else(gone)?;
                 let duelled = prober.duel(duel, watch)?;
                 Ok((duelled, prober.remarks()))
@@ -289,10 +374,10 @@ impl<'s, 'p> Slots<'s, 'p> {
 
     /// Ends everything that is under way.
     fn end_all(&mut self) {
-        let Kind::Many { shared, told, .. } = &self.kind else { return };
-        shared.is_over.store(true, Ordering::Relaxed);
+        let Kind::Many(many) = &self.kind else { return };
+        many.is_over.store(true, Ordering::Relaxed);
         while self.running.iter().any(Option::is_some) {
-            match told.recv() {
+            match many.told.recv() {
                 Ok((slot, Told::Ended(_) | Told::Lost)) => self.running[slot] = None,
                 Ok(_) => {}
                 Err(_) => return,
@@ -321,47 +406,4 @@ fn pass_on(number: u32, news: News<'_>, on_event: OnEvent<'_>) {
         News::Disturbed(reason) => Event::Disturbed { number, reason },
         News::Remark(text) => Event::Remark { text },
     });
-}
-
-/// Runs what is ordered until nobody can order any more.
-fn serve(
-    prober: &Kept<'_>,
-    orders: &Receiver<Order>,
-    told: &Sender<(usize, Told)>,
-    at: usize,
-    stop: impl Fn() -> bool,
-) {
-    const TELL_EVERY: Duration = Duration::from_millis(50);
-    /// Says so when the prober panics, so that nobody waits for it.
-    struct Watched<'t>(&'t Sender<(usize, Told)>, usize);
-    impl Drop for Watched<'_> {
-        fn drop(&mut self) {
-            if std::thread::panicking() {
-                let _ = self.0.send((self.1, Told::Lost));
-            }
-        }
-    }
-    let _watched = Watched(told, at);
-    for order in orders {
-        let mut prober = locked(prober);
-        let Some(prober) = prober.as_mut() else { return };
-        let mut next = Instant::now();
-        let ended = undisturbed(prober.as_mut(), &order, &stop, &mut |news| {
-            let news = match news {
-                // A step in this process may be so short that there is news each microsecond.
-                News::Progress(_) if Instant::now() < next => return,
-                News::Progress(progress) => Told::Progress(progress.clone()),
-                News::Disturbed(reason) => Told::Disturbed(reason.to_owned()),
-                News::Remark(text) => Told::Remark(text.to_owned()),
-            };
-            next = Instant::now() + TELL_EVERY;
-            let _ = told.send((at, news));
-        });
-        if told.send((at, Told::Ended(Box::new(ended)))).is_err() {
-            break;
-        }
-    }
-    // What it holds ends before this thread does.
-    drop(locked(prober).take());
-    let _ = told.send((at, Told::Gone));
 }

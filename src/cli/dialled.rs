@@ -1,0 +1,246 @@
+//! Workers that dial in: the first begins the search, the others join it as they come.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use gputune::machine::Device;
+use gputune::model::{Slot, Space};
+use gputune::probe::worker::{
+    Dialling, Door, Hello, Knock, LauncherError, Life, Node, Refusal, Token, Wanted, Welcome, Workers,
+};
+use gputune::search::{Arrival, Tuner};
+
+use super::exit::{Exit, Failed};
+use super::{diagnostic, interrupt};
+
+/// The most refusals that are told: whoever knocks all the time must not fill the log. A round number.
+const MOST_TOLD: usize = 20;
+
+/// The first worker, and where others knock.
+pub(super) struct Dialled {
+    first: Node,
+    knocks: Knocks,
+    workers: Option<Box<dyn Workers>>,
+}
+
+/// Where workers knock.
+struct Knocks {
+    heard: Receiver<Knock>,
+    told: usize,
+}
+
+impl Knocks {
+    /// A line about somebody who was turned away, unless too many were.
+    fn turned(&mut self, host: &str, reason: &str) -> Option<String> {
+        self.told += 1;
+        match self.told {
+            0..=MOST_TOLD => Some(format!("somebody at {host} was turned away: {reason}")),
+            told if told == MOST_TOLD + 1 => Some("more were turned away, which is not told any more".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+impl Dialled {
+    /// Listens, has workers come, and waits for the first, for as long as that takes.
+    ///
+    /// # Errors
+    /// There is no token, nobody can dial in, or no worker will come.
+    pub(super) fn wait(
+        wanted: &Wanted<'_>,
+        token_file: Option<&Path>,
+        way: &Dialling,
+        hello: Hello,
+    ) -> Result<Self, Failed> {
+        let asked = |error: LauncherError| Failed::because(Exit::Impossible, &error).hint(error.hint);
+        let token = token(token_file, way)?;
+        let address = wanted.listen.map_or_else(|| (way.address)(wanted), |listen| Ok(listen.to_owned()));
+        let door = Door::open(&address.map_err(asked)?, token.clone());
+        let door = door.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
+        let at = door.address();
+        let shown = token_file.map(|file| format!(": gputune worker --dial {at} --token-file {}", file.display()));
+        eprintln!("{:<10} {at} for workers{}", "listening", shown.unwrap_or_default());
+        let heard = door.answer(hello);
+        let mut workers = (way.call)(wanted, at, &token).map_err(asked)?;
+        let stop = interrupt::stop_flag().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+        let mut knocks = Knocks { heard, told: 0 };
+        let mut asked = Instant::now();
+        let first = loop {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Failed::new(Exit::Interrupted, "interrupted before a worker had come".to_owned()));
+            }
+            match knocks.heard.recv_timeout(Duration::from_millis(100)) {
+                Ok(Knock::Worker(node)) => break *node,
+                Ok(Knock::Turned { host, reason }) => {
+                    knocks.turned(&host, &reason).iter().for_each(|line| diagnostic::print_warning(line));
+                }
+                Err(RecvTimeoutError::Timeout) if asked.elapsed() >= Duration::from_secs(2) => {
+                    if let Some(reason) = workers.have_failed() {
+                        let message = format!("no worker has come: {reason}");
+                        return Err(Failed::new(Exit::Impossible, message).hint(
+                            "mend that; every node needs this gputune and the spec's folder under the same paths",
+                        ));
+                    }
+                    asked = Instant::now();
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Failed::new(Exit::Impossible, "nobody can dial in any more".to_owned()));
+                }
+            }
+        };
+        Ok(Self { first, knocks, workers: Some(workers) })
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.first.welcome().device
+    }
+
+    pub(super) fn slots(&self) -> &[Slot] {
+        &self.first.welcome().slots
+    }
+
+    pub(super) fn workers(&mut self) -> Option<Box<dyn Workers>> {
+        self.workers.take()
+    }
+
+    /// Makes the tuner with the slots of the first worker, and those that come.
+    pub(super) fn tuner(self, space: Space, out: &Path, quiet: bool) -> Tuner<'static> {
+        let Self { first, mut knocks, workers: _ } = self;
+        let mut reception = Reception::of(first.welcome(), out);
+        if !quiet {
+            eprintln!("{:<10} {}", "writes", first.welcome().writes);
+        }
+        let first = reception.let_in(first).unwrap_or_default();
+        if !quiet {
+            let host = first.first().map_or("", |(slot, _)| slot.host.as_str());
+            eprintln!("{:<10} {host}: {} slots", "node", first.len());
+        }
+        let mut waiting: VecDeque<Arrival<'static>> = VecDeque::new();
+        let arrivals = move || {
+            while let Ok(knock) = knocks.heard.try_recv() {
+                let (host, reason) = match knock {
+                    Knock::Turned { host, reason } => (host, reason),
+                    Knock::Worker(node) => {
+                        let host = node.host().to_owned();
+                        match reception.let_in(*node) {
+                            Ok(slots) => {
+                                let arrival = |(slot, remote)| Arrival::Slot(slot, Box::new(remote));
+                                waiting.extend(slots.into_iter().map(arrival));
+                                continue;
+                            }
+                            Err(reason) => (host, reason),
+                        }
+                    }
+                };
+                waiting.extend(knocks.turned(&host, &reason).map(Arrival::Remark));
+            }
+            waiting.pop_front()
+        };
+        Tuner::with_slots(space, None, first).arrivals(arrivals)
+    }
+}
+
+/// The token of the file; where somebody else is told it, a fresh one will do.
+fn token(file: Option<&Path>, way: &Dialling) -> Result<Token, Failed> {
+    match file {
+        Some(file) => Token::read(file).map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint())),
+        None if !way.needs_token_file => Token::fresh().map_err(|error| Failed::because(Exit::Impossible, &error)),
+        None => Err(Failed::new(Exit::Usage, "workers that dial in need a token".to_owned())
+            .hint("gputune cluster token FILE writes one; name it by token_file = \"FILE\" in [machine]")),
+    }
+}
+
+/// Who may serve this search.
+struct Reception {
+    device: Device,
+    shape: Option<String>,
+    out: PathBuf,
+    known: Vec<Known>,
+}
+
+/// A worker that is or was there.
+struct Known {
+    name: String,
+    first: u32,
+    slots: Vec<Slot>,
+    life: Life,
+}
+
+impl Reception {
+    fn of(first: &Welcome, out: &Path) -> Self {
+        let shape = first.slots.first().map(Slot::shape);
+        Self { device: first.device.clone(), shape, out: out.to_owned(), known: Vec::new() }
+    }
+
+    /// Lets a worker take part: on the same device, with slots of the same shape, and GPUs that no other holds.
+    fn let_in(&mut self, node: Node) -> Result<Vec<(Slot, gputune::probe::worker::Remote)>, String> {
+        let welcome = node.welcome();
+        let slots = welcome.slots.clone();
+        if let Err(refusal) = self.fits(welcome) {
+            let reason = refusal.reason.clone();
+            node.refuse(refusal);
+            return Err(reason);
+        }
+        let name = self.free_name(&plain(&welcome.host, node.host()));
+        // One that comes again has the numbers that it had.
+        let before = self.known.iter().position(|known| known.name == name && known.slots.len() == slots.len());
+        let next = self.known.iter().map(|known| known.first + count(known.slots.len())).max().unwrap_or(1);
+        let first = before.map_or(next, |at| self.known.remove(at).first);
+        self.known.push(Known { name: name.clone(), first, slots, life: node.life() });
+        Ok(node.called(name).into_probers(&self.out, first))
+    }
+
+    fn fits(&self, welcome: &Welcome) -> Result<(), Refusal> {
+        let (own, its) = (&self.device, &welcome.device);
+        let refusal = |reason: String, hint: &str| Err(Refusal { reason, hint: hint.to_owned() });
+        if own != its {
+            let reason = format!(
+                "it has {} (driver {}), and the search is of {} (driver {})",
+                its.name, its.driver, own.name, own.driver
+            );
+            return refusal(reason, "start workers on one kind of device");
+        }
+        let shape = welcome.slots.first().map(Slot::shape);
+        if let (Some(its), Some(own)) = (&shape, &self.shape)
+            && shape != self.shape
+        {
+            let reason = format!("its slots have {its}, and those of the search {own}");
+            return refusal(
+                reason,
+                "give all workers the same share, or state it: gpus_per_slot and cores_per_slot in [machine]",
+            );
+        }
+        let held = self.known.iter().filter(|known| known.life.goes_on()).flat_map(|known| &known.slots);
+        let held: Vec<&String> = held.flat_map(|slot| &slot.gpus).collect();
+        // Numbers mean other GPUs on other machines; names are those of one.
+        let is_name = |gpu: &&String| gpu.starts_with("GPU-") || gpu.starts_with("MIG-");
+        let mut its = welcome.slots.iter().flat_map(|slot| &slot.gpus).filter(is_name);
+        match its.find(|gpu| held.contains(gpu)) {
+            Some(gpu) => refusal(format!("another worker holds {gpu}"), "give each worker GPUs of its own"),
+            None => Ok(()),
+        }
+    }
+
+    /// The name, with a number where another worker of that name is there.
+    fn free_name(&self, name: &str) -> String {
+        let is_there = |name: &str| self.known.iter().any(|known| known.name == name && known.life.goes_on());
+        let numbered = (2..=self.known.len() + 1).map(|number| format!("{name}#{number}"));
+        std::iter::once(name.to_owned()).chain(numbered).find(|name| !is_there(name)).unwrap_or_else(|| name.to_owned())
+    }
+}
+
+/// A name as it can be printed, or else the address.
+fn plain(name: &str, address: &str) -> String {
+    /// The longest name of a machine (RFC 1035, 2.3.4).
+    const LONGEST: usize = 253;
+    let name: String = name.chars().filter(|letter| letter.is_ascii_graphic()).take(LONGEST).collect();
+    if name.is_empty() { address.to_owned() } else { name }
+}
+
+fn count(slots: usize) -> u32 {
+    u32::try_from(slots).unwrap_or(u32::MAX)
+}

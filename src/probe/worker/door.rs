@@ -1,0 +1,169 @@
+//! Where workers dial in: one address, and nothing is read of who does not show the token first.
+
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use super::token::SHOWN;
+use super::{Hello, Node, Refusal, SILENCE, ToWorker, Token, line_of};
+
+/// How long somebody may take to show the token, and how many may be about to: round numbers, far above what a slow network and a
+/// large cluster need, and too small to hold anything up.
+const LONGEST_SHOWING: Duration = Duration::from_secs(10);
+const MOST_SHOWING: usize = 64;
+
+/// Why nobody can dial in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DoorError {
+    /// The address is none.
+    #[error("`{address}` is no address to listen on")]
+    Address {
+        /// As it was given.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It cannot be had.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl DoorError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Address { .. } => {
+                "write HOST:PORT with a name or an IP address of this machine, such as 10.0.0.5:7331"
+            }
+            Self::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+                "another program listens there: choose another port, or 0 for any that is free"
+            }
+            Self::Bind { .. } => {
+                "take an address that this machine has (`ip addr`), and a port from 1024 on, or 0 for any that is free"
+            }
+        }
+    }
+}
+
+/// Somebody who dialled in.
+#[derive(Debug)]
+pub enum Knock {
+    /// A worker that can serve.
+    Worker(Box<Node>),
+    /// Somebody who was turned away.
+    Turned {
+        /// Where they called from.
+        host: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A listener with the token that it asks for.
+#[derive(Debug)]
+pub struct Door {
+    listener: TcpListener,
+    address: SocketAddr,
+    token: Token,
+}
+
+impl Door {
+    /// Listens on one address; port 0 stands for any that is free.
+    ///
+    /// # Errors
+    /// It is none of this machine, or in use.
+    pub fn open(address: &str, token: Token) -> Result<Self, DoorError> {
+        let none = |source| DoorError::Address { address: address.to_owned(), source };
+        let first = address.to_socket_addrs().map_err(none)?.next();
+        let first = first.ok_or_else(|| none(io::ErrorKind::NotFound.into()))?;
+        let failed = |source| DoorError::Bind { address: first, source };
+        let listener = TcpListener::bind(first).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address, token })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Lets workers in for as long as this process lives; each hears the hello.
+    pub fn answer(self, hello: Hello) -> Receiver<Knock> {
+        let (knocks, heard) = channel();
+        std::thread::spawn(move || {
+            let (token, hello, showing) = (Arc::new(self.token), Arc::new(hello), Arc::new(AtomicUsize::new(0)));
+            for stream in self.listener.incoming() {
+                let Ok(stream) = stream else {
+                    // There are too many open files, for example (accept(2)).
+                    std::thread::sleep(Duration::from_millis(100));
+                    continue;
+                };
+                let host = stream.peer_addr().map_or_else(|_| "somebody".to_owned(), |peer| peer.ip().to_string());
+                let knocks = knocks.clone();
+                if showing.load(Ordering::Relaxed) >= MOST_SHOWING {
+                    turn(&knocks, host, format!("{MOST_SHOWING} others have not shown their token yet"));
+                    continue;
+                }
+                showing.fetch_add(1, Ordering::Relaxed);
+                let (token, hello, showing) = (Arc::clone(&token), Arc::clone(&hello), Arc::clone(&showing));
+                std::thread::spawn(move || {
+                    let shown = shown(&stream, &token);
+                    showing.fetch_sub(1, Ordering::Relaxed);
+                    let is_let_in = shown.map_err(|reason| reason.to_owned());
+                    let node = is_let_in.and_then(|()| {
+                        Node::dialled(&host, stream, (*hello).clone()).map_err(|error| error.to_string())
+                    });
+                    match node {
+                        Ok(node) => drop(knocks.send(Knock::Worker(Box::new(node)))),
+                        Err(reason) => turn(&knocks, host, reason),
+                    }
+                });
+            }
+        });
+        heard
+    }
+}
+
+fn turn(knocks: &Sender<Knock>, host: String, reason: String) {
+    let _ = knocks.send(Knock::Turned { host, reason });
+}
+
+/// Reads as many bytes as show a token and no more, and compares them.
+fn shown(mut stream: &TcpStream, token: &Token) -> Result<(), &'static str> {
+    let failed = |_| "the connection failed";
+    stream.set_nodelay(true).map_err(failed)?;
+    stream.set_write_timeout(Some(SILENCE)).map_err(failed)?;
+    let (mut line, mut length, begin) = ([0; SHOWN], 0, Instant::now());
+    while length < SHOWN {
+        let left = LONGEST_SHOWING.saturating_sub(begin.elapsed()).max(Duration::from_millis(1));
+        stream.set_read_timeout(Some(left)).map_err(failed)?;
+        match stream.read(&mut line[length..]) {
+            Ok(0) => return Err("it has shown no token"),
+            Ok(read) => length += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Err("it has shown no token in time"),
+        }
+        if begin.elapsed() >= LONGEST_SHOWING && length < SHOWN {
+            return Err("it has shown no token in time");
+        }
+    }
+    if !token.is_shown_by(&line) {
+        let refusal = Refusal {
+            reason: "its token is another".to_owned(),
+            hint: "give it the token file of the search that it is to serve".to_owned(),
+        };
+        let line = line_of(&ToWorker::Refused(refusal)).unwrap_or_default();
+        let _ = io::Write::write_all(&mut stream, &line);
+        return Err("its token is wrong");
+    }
+    stream.set_read_timeout(None).map_err(failed)
+}

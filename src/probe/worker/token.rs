@@ -1,0 +1,193 @@
+//! What a worker shows before anything else is read of it: 256 random bits.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Digits of a token: four bits each.
+const DIGITS: usize = 64;
+
+/// How many bytes show a token: its digits, and the end of the line.
+pub(super) const SHOWN: usize = DIGITS + 1;
+
+/// A secret of a search and its workers.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token([u8; DIGITS]);
+
+/// Why a file has no token that can be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// It cannot be read or written.
+    #[error("cannot {action} the token file {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Others may know it.
+    #[error("the token file {} may be read by others (mode {mode:04o})", path.display())]
+    Shared {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It is no token.
+    #[error("the token file {} holds no token: {DIGITS} hexadecimal digits are one, and it has {found}", path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// What it has.
+        found: String,
+    },
+}
+
+impl TokenError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Io { path, .. } | Self::Form { path, .. } => {
+                format!(
+                    "`gputune cluster token {}` writes a new one, which the search and its workers need",
+                    path.display()
+                )
+            }
+            Self::Shared { path, .. } => {
+                format!(
+                    "chmod 600 {0}; if others may have read it, make a new one: rm {0}, gputune cluster token {0}",
+                    path.display()
+                )
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Token {
+    /// Without it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl Token {
+    /// A new one, from the kernel's random numbers (random(4)).
+    ///
+    /// # Errors
+    /// There is no `/dev/urandom`.
+    pub fn fresh() -> io::Result<Self> {
+        let mut bytes = [0; DIGITS / 2];
+        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        let mut digits = [0; DIGITS];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+            let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+            pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+        }
+        Ok(Self(digits))
+    }
+
+    /// Reads one from a file that only its user may read; one of root's may be read by its group, too, as Kubernetes mounts secrets
+    /// for a user that is not root. A pipe will do.
+    ///
+    /// # Errors
+    /// It cannot be read, others may read it, or it holds no token.
+    pub fn read(path: &Path) -> Result<Self, TokenError> {
+        let failed = |source| TokenError::Io { action: "read", path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let seen = file.metadata().map_err(failed)?;
+        let own = rustix::process::geteuid().as_raw();
+        let others = if seen.uid() == 0 && own != 0 { 0o007 } else { 0o077 };
+        let is_file = seen.is_file();
+        if is_file && (seen.mode() & others != 0 || ![0, own].contains(&seen.uid())) {
+            return Err(TokenError::Shared { path: path.to_owned(), mode: seen.mode() & 0o7777 });
+        }
+        let mut text = Vec::new();
+        file.take(4 * DIGITS as u64).read_to_end(&mut text).map_err(failed)?;
+        let text = text.trim_ascii();
+        let form = |found: String| TokenError::Form { path: path.to_owned(), found };
+        if !text.iter().all(u8::is_ascii_hexdigit) {
+            return Err(form("other characters".to_owned()));
+        }
+        text.to_ascii_lowercase().try_into().map(Self).map_err(|text: Vec<u8>| form(text.len().to_string()))
+    }
+
+    /// Writes it into a new file that only its user may read.
+    ///
+    /// # Errors
+    /// There is a file, or it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), TokenError> {
+        let failed = |source| TokenError::Io { action: "write", path: path.to_owned(), source };
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+        file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        file.write_all(&self.shown()).map_err(failed)
+    }
+
+    /// Its digits, for a secret of a cluster.
+    pub fn digits(&self) -> String {
+        self.0.iter().copied().map(char::from).collect()
+    }
+
+    /// The line that shows it.
+    pub(super) fn shown(&self) -> [u8; SHOWN] {
+        let mut line = [b'\n'; SHOWN];
+        line[..DIGITS].copy_from_slice(&self.0);
+        line
+    }
+
+    /// Whether this is the line that shows it, in a time that does not depend on where it differs.
+    pub(super) fn is_shown_by(&self, line: &[u8; SHOWN]) -> bool {
+        let differs = self.shown().iter().zip(line).fold(0, |differs, (own, other)| differs | (own ^ other));
+        std::hint::black_box(differs) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_what_was_written_and_nobody_else_may_read_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let token = Token::fresh().unwrap();
+        assert!(token != Token::fresh().unwrap());
+        token.write(&path).unwrap();
+        assert!(token.write(&path).is_err(), "there is one");
+        assert_eq!(Token::read(&path).unwrap(), token);
+        for mode in [0o640, 0o604, 0o644, 0o660] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let error = Token::read(&path).unwrap_err();
+            assert!(error.to_string().contains(&format!("(mode 0{mode:o})")), "{error}");
+            assert!(error.hint().contains("chmod 600"));
+        }
+    }
+
+    #[test]
+    fn what_is_none_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for (text, said) in [("", "it has 0"), ("abc\n", "it has 3"), (&"z".repeat(64), "other characters")] {
+            let path = folder.path().join("token");
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            let error = Token::read(&path).unwrap_err();
+            assert!(error.to_string().contains(said), "{error}");
+        }
+        assert!(Token::read(&folder.path().join("none")).unwrap_err().hint().contains("gputune cluster token"));
+    }
+
+    #[test]
+    fn every_digit_counts() {
+        let token = Token::fresh().unwrap();
+        assert!(token.is_shown_by(&token.shown()));
+        for at in 0..SHOWN {
+            let mut line = token.shown();
+            line[at] ^= 1;
+            assert!(!token.is_shown_by(&line), "{at}");
+        }
+    }
+}
