@@ -2,9 +2,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use gputune::machine::Device;
-use gputune::model::Slot;
+use gputune::machine::{Allocation, Device};
+use gputune::model::{Slot, quantity};
 use gputune::probe::worker::{Hello, Refusal, Site, VERSION, Welcome, serve};
 use gputune::probe::{CommandProber, supervisor};
 use gputune::spec::Spec;
@@ -17,18 +18,23 @@ use super::paths;
 /// A search starts it by itself where its spec says so (`launcher` in [machine]). It ends, with everything that it has started, when
 /// its input does.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {}
+pub(super) struct Args {
+    /// How long this node may be used from now on, such as 30m: no probe is begun that would not fit. In a Slurm job it is known
+    #[arg(long, value_name = "TIME", value_parser = quantity::parse_duration)]
+    time_left: Option<Duration>,
+}
 
-pub(super) fn run(_args: &Args) -> super::Result {
+pub(super) fn run(args: &Args) -> super::Result {
     supervisor::adopt_orphans().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    let allocation = args.time_left.map_or_else(Allocation::here, Allocation::lasting);
     // What still runs when it returns ends with this process.
-    serve(io::stdin(), io::stdout(), site).map(|()| Exit::Found).map_err(|error| {
+    serve(io::stdin(), io::stdout(), |hello, folder| site(hello, folder, allocation)).map(|()| Exit::Found).map_err(|error| {
         Failed::because(Exit::Usage, &error).hint("a search starts workers by itself: see docs/cluster.md")
     })
 }
 
 /// Prepares for the search that a driver names.
-fn site(hello: &Hello, folder: &Path) -> Result<Site, Refusal> {
+fn site(hello: &Hello, folder: &Path, allocation: Option<Allocation>) -> Result<Site, Refusal> {
     let refusal = |reason: String, hint: &str| Refusal { reason, hint: hint.to_owned() };
     let own = Hello::new(hello.spec.clone(), hello.text.clone());
     if *hello != own {
@@ -45,8 +51,12 @@ fn site(hello: &Hello, folder: &Path) -> Result<Site, Refusal> {
     }
     let device = spec.device().map_err(|error| refusal(error.to_string(), "choose nodes that have one"))?;
     let slots = spec.machine.divide(device.is_gpu).map_err(|error| refusal(error.to_string(), error.hint()))?;
+    let gpus = spec.count_gpus();
     let (space, probers, slots) = probers(spec, slots, &device, folder);
-    let mut site = Site { welcome: welcome(device, slots), space, probers };
+    let mut welcome = welcome(device, slots);
+    welcome.gpus = gpus;
+    welcome.time_left_s = allocation.map(|allocation| allocation.left().as_secs_f64());
+    let mut site = Site { welcome, space, probers, allocation };
     for prober in &mut site.probers {
         let protection = prober.protect().map_err(|error| refusal(error.to_string(), error.hint()))?;
         site.welcome.writes = protection.line();
@@ -56,7 +66,7 @@ fn site(hello: &Hello, folder: &Path) -> Result<Site, Refusal> {
 
 fn welcome(device: Device, slots: Vec<Slot>) -> Welcome {
     let gputune_version = env!("CARGO_PKG_VERSION").to_owned();
-    Welcome { version: VERSION, gputune_version, device, slots, writes: String::new() }
+    Welcome { version: VERSION, gputune_version, device, slots, writes: String::new(), gpus: 0, time_left_s: None }
 }
 
 /// A prober for each slot; for the whole node where it is not divided.

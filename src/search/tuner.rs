@@ -7,6 +7,7 @@ mod confirm;
 mod gain;
 mod health;
 mod in_turn;
+mod limits;
 mod order;
 mod probing;
 mod reference;
@@ -27,6 +28,7 @@ use search::{OnEvent, Search};
 use slots::{InSlot, Shared, Slots};
 
 use crate::diagnosis::Around;
+use crate::machine::Allocation;
 use crate::model::{Config, Event, History, LocateError, Objective, Precision, Settings, Slot, Space};
 use crate::probe::{InProcess, Limits, ProbeError, Prober, TrainingStep};
 use crate::search::budget::{Budget, Round};
@@ -115,6 +117,8 @@ pub struct Tuner<'p> {
     journal: Option<Journal>,
     recovered: Recovered,
     stop: Arc<AtomicBool>,
+    allocation: Option<Allocation>,
+    whole_gpus: u32,
 }
 
 enum Probers<'p> {
@@ -198,6 +202,8 @@ impl<'p> Tuner<'p> {
             journal: None,
             recovered: Recovered::default(),
             stop: Arc::new(AtomicBool::new(false)),
+            allocation: None,
+            whole_gpus: 1,
         }
     }
 
@@ -357,6 +363,20 @@ impl<'p> Tuner<'p> {
         self
     }
 
+    /// Sets when the allocation ends that this runs in: no probe is begun that would not fit into its rest.
+    #[must_use]
+    pub fn allocation(mut self, allocation: Option<Allocation>) -> Self {
+        self.allocation = allocation;
+        self
+    }
+
+    /// Sets how many GPUs a probe has whose slot names none; it counts for [`Budget::gpu_time`].
+    #[must_use]
+    pub fn whole_gpus(mut self, gpus: u32) -> Self {
+        self.whole_gpus = gpus;
+        self
+    }
+
     /// Sets how far runs of a config are expected to be apart before any is repeated; 3 % by default.
     #[must_use]
     pub fn noise_prior(mut self, prior: NoisePrior) -> Self {
@@ -424,6 +444,8 @@ impl<'p> Tuner<'p> {
             slots,
             journal: self.journal,
             stop: &self.stop,
+            allocation: self.allocation,
+            whole_gpus: self.whole_gpus,
             begin,
             earlier: history.elapsed(),
             open: seen::Open::default(),

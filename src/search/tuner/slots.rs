@@ -70,6 +70,8 @@ pub(super) struct Slots<'s, 'p> {
     open: Vec<bool>,
     /// Those that are gone, or were ended.
     lost: Vec<bool>,
+    /// Whether the last ones went because their allocation ends.
+    is_out_of_time: bool,
 }
 
 enum Kind<'s, 'p> {
@@ -80,7 +82,7 @@ enum Kind<'s, 'p> {
 impl<'s, 'p> Slots<'s, 'p> {
     /// One place, in this thread.
     pub(super) fn one(prober: Box<dyn Prober + 'p>, stop: &'s AtomicBool) -> Self {
-        Self { kind: Kind::One(prober), stop, running: vec![None], open: vec![true], lost: vec![false] }
+        Self { kind: Kind::One(prober), stop, running: vec![None], open: vec![true], lost: vec![false], is_out_of_time: false }
     }
 
     /// A thread for each prober. They end when this is dropped.
@@ -104,7 +106,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         let count = orders.len();
         let open = (0..count).map(|at| at == 0).collect();
         let (running, lost) = (vec![None; count], vec![false; count]);
-        Self { kind: Kind::Many { shared, orders, told }, stop, running, open, lost }
+        Self { kind: Kind::Many { shared, orders, told }, stop, running, open, lost, is_out_of_time: false }
     }
 
     /// How many there are.
@@ -175,6 +177,11 @@ impl<'s, 'p> Slots<'s, 'p> {
         (0..self.count()).filter(|&at| self.open[at] && self.running[at].is_none()).collect()
     }
 
+    /// Whether no place is left, since their allocations end.
+    pub(super) fn are_out_of_time(&self) -> bool {
+        self.is_out_of_time
+    }
+
     /// Whether nothing runs.
     pub(super) fn is_idle(&self) -> bool {
         self.running.iter().all(Option::is_none)
@@ -215,7 +222,8 @@ impl<'s, 'p> Slots<'s, 'p> {
                         self.running[slot] = None;
                         let are_others = (0..self.open.len()).any(|at| at != slot && !self.lost[at]);
                         match *ended {
-                            Err(error @ ProbeError::Lost { .. }) if are_others => {
+                            Err(error) if error.is_of_the_place() && (are_others || error.is_late()) => {
+                                self.is_out_of_time = !are_others;
                                 let host = |at: usize| shared.probers.get(at)?.0.as_ref().map(|slot| &slot.host);
                                 let is_known = (0..self.lost.len()).any(|at| self.lost[at] && host(at) == host(slot));
                                 if !is_known {
@@ -259,6 +267,9 @@ impl<'s, 'p> Slots<'s, 'p> {
             self.start(self.home(), order.clone());
             if let Some(outcome) = self.next(on_event)?.outcome {
                 return Ok(outcome);
+            }
+            if self.is_out_of_time {
+                return Ok(Outcome::Interrupted);
             }
         }
     }
