@@ -1,5 +1,6 @@
 //! `gputune search`: the main job.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use gputune::machine::{Device, NoGpu};
@@ -18,7 +19,7 @@ use gputune::spec::Spec;
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
 use super::slots::Places;
-use super::{best, colour, diagnostic, emit, folder, interrupt, noise, paths, samples};
+use super::{best, colour, diagnostic, emit, folder, interrupt, noise, paths, samples, slurm};
 
 /// Find the config that trains fastest, by probing the real training step
 ///
@@ -29,7 +30,8 @@ use super::{best, colour, diagnostic, emit, folder, interrupt, noise, paths, sam
   gputune search config.toml
   gputune search config.toml --format json > best.json
   gputune search config.toml --out runs/today --fresh
-  gputune search config.toml --out runs/h100 --warm-start runs/a100")]
+  gputune search config.toml --out runs/h100 --warm-start runs/a100
+  gputune search config.toml --slurm \"--partition=gpu --nodes=2 --gpus-per-node=4 --time=1:00:00\"")]
 pub(super) struct Args {
     /// The spec
     config: PathBuf,
@@ -53,19 +55,39 @@ pub(super) struct Args {
     /// Print nothing but errors and the best config
     #[arg(short, long)]
     quiet: bool,
+    /// Submit the search as a Slurm job with these options of `sbatch`, and follow it; Ctrl-C cancels the job
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    slurm: Option<String>,
+    /// Where the job of --slurm leaves its exit code
+    #[arg(long, value_name = "FILE", hide = true)]
+    ended: Option<PathBuf>,
 }
 
 pub(super) fn run(args: Args) -> super::Result {
+    let ended = args.ended.clone();
+    let result = search(args);
+    if let Some(file) = ended {
+        slurm::keep_code(&file, result.as_ref().map_or_else(Failed::exit, |exit| *exit));
+    }
+    result
+}
+
+fn search(args: Args) -> super::Result {
     let spec = Spec::load(&args.config)?;
     let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
     emit::check(args.format, &spec)?;
     let warm_start = warm_start(&args.warm_start, &spec, &out)?;
+    if let Some(options) = &args.slurm {
+        let (out, arguments) = (&paths::absolute(&out), args.handed_on());
+        let (is_fresh, is_quiet) = (args.fresh, args.quiet);
+        return slurm::search(&slurm::Submission { options, spec: &spec, out, arguments, is_fresh, is_quiet });
+    }
     let places = Places::of(&spec)?;
     let device = places.device.clone();
     let records: Vec<WarmStart> = warm_start.iter().map(EarlierStudy::record).collect();
     let header =
         Header::new(spec.fingerprint(&device)).conditions(conditions(&spec, &places)).warm_start(records.clone());
-    if args.fresh {
+    if args.fresh && !slurm::is_started_again() {
         start_over(&out, &header, &spec, args.quiet)?;
     }
     folder::prepare(&out)?;
@@ -129,6 +151,17 @@ pub(super) fn run(args: Args) -> super::Result {
         emit::print(args.format, best, &study, &template, &out)?;
     }
     Ok(exit_of(study.stopped, best.is_some()))
+}
+
+impl Args {
+    /// What the job of --slurm is asked for besides spec and folder.
+    fn handed_on(&self) -> Vec<OsString> {
+        let flags = [("--quiet", self.quiet), ("--accept-changes", self.accept_changes)];
+        let flags = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag.into());
+        let format = ["--format".into(), self.format.name.into()];
+        let earlier = self.warm_start.iter().flat_map(|place| ["--warm-start".into(), paths::absolute(place).into()]);
+        format.into_iter().chain(flags).chain(earlier).collect()
+    }
 }
 
 fn exit_of(stopped: StopReason, is_found: bool) -> Exit {

@@ -61,7 +61,8 @@ impl Places {
             return Ok(self);
         }
         let message = format!("`gpu_time` in [search] counts GPUs, and probes have none here ({})", self.device.name);
-        Err(Failed::new(Exit::Usage, message).hint("write `time` for a limit of wall time, or `probes` for their number"))
+        Err(Failed::new(Exit::Usage, message)
+            .hint("write `time` for a limit of wall time, or `probes` for their number"))
     }
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {

@@ -28,9 +28,9 @@ pub(super) fn run(args: &Args) -> super::Result {
     supervisor::adopt_orphans().map_err(|error| Failed::because(Exit::Impossible, &error))?;
     let allocation = args.time_left.map_or_else(Allocation::here, Allocation::lasting);
     // What still runs when it returns ends with this process.
-    serve(io::stdin(), io::stdout(), |hello, folder| site(hello, folder, allocation)).map(|()| Exit::Found).map_err(|error| {
-        Failed::because(Exit::Usage, &error).hint("a search starts workers by itself: see docs/cluster.md")
-    })
+    serve(io::stdin(), io::stdout(), |hello, folder| site(hello, folder, allocation)).map(|()| Exit::Found).map_err(
+        |error| Failed::because(Exit::Usage, &error).hint("a search starts workers by itself: see docs/cluster.md"),
+    )
 }
 
 /// Prepares for the search that a driver names.

@@ -65,7 +65,10 @@ pub use timeline::Timeline;
 pub use trackers::{SILENCERS, Silencer};
 pub use writes::{Protection, Writes, WritesError, WritesWish};
 
-use crate::model::{Config, Estimate, Headroom, Outcome, Progress, Settings, quantity::{show_bytes, show_duration}};
+use crate::model::{
+    Config, Estimate, Headroom, Outcome, Progress, Settings,
+    quantity::{show_bytes, show_duration},
+};
 
 /// The limits of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{
-    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, SILENCE, ToWorker, VERSION, Welcome, line_of, read_line,
+    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, SILENCE, ToWorker, VERSION, Welcome, line_of,
+    read_line,
 };
 use crate::machine::Allocation;
 use crate::model::{Outcome, Progress, Slot};

@@ -68,11 +68,7 @@ impl Search<'_, '_> {
 
     /// Decides which waiting config is measured next, and for how long. If there is no time for a whole round, only the
     /// first leader and the baseline are measured.
-    fn next_confirmation(
-        &self,
-        waiting: &[Config],
-        baseline: Option<&Config>,
-    ) -> Result<(Config, Round), StopReason> {
+    fn next_confirmation(&self, waiting: &[Config], baseline: Option<&Config>) -> Result<(Config, Round), StopReason> {
         let is_first = waiting.iter().all(|config| self.confirmed(config) == 0);
         if let (Ok(length), Some(first)) = (self.round(waiting.len(), is_first), waiting.first()) {
             return Ok((first.clone(), length));

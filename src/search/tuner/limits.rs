@@ -12,7 +12,8 @@ impl Search<'_, '_> {
         let running = self.begun_searches();
         let stop = self.budget.stop(&self.history, self.elapsed(), running);
         let others = || {
-            let spent = |(budget, elapsed): &(Budget, Duration)| budget.stop(&self.history, *elapsed, running).is_some();
+            let spent =
+                |(budget, elapsed): &(Budget, Duration)| budget.stop(&self.history, *elapsed, running).is_some();
             self.in_gpu_time().filter(spent).map(|_| StopReason::GpuTimeSpent).or_else(|| {
                 let is_short = self.in_allocation().is_some_and(|left| spent(&left)) || self.is_too_short_for_one();
                 is_short.then_some(StopReason::AllocationEnds)
@@ -34,9 +35,8 @@ impl Search<'_, '_> {
     /// Decides how long to measure in the next round of confirmations, or why there is no time for it.
     pub(super) fn round(&self, waiting: usize, is_first: bool) -> Result<Round, StopReason> {
         let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
-        let round = |(budget, elapsed): (Budget, Duration), is_first| {
-            budget.round(&self.history, elapsed, waiting, is_first)
-        };
+        let round =
+            |(budget, elapsed): (Budget, Duration), is_first| budget.round(&self.history, elapsed, waiting, is_first);
         let usual = round((self.budget, self.elapsed()), is_first).ok_or(StopReason::TimeSpent)?;
         let in_gpu_time = self.in_gpu_time().map(|left| round(left, is_first).ok_or(StopReason::GpuTimeSpent));
         // Nothing may end later than the allocation.

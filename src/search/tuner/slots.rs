@@ -82,7 +82,14 @@ enum Kind<'s, 'p> {
 impl<'s, 'p> Slots<'s, 'p> {
     /// One place, in this thread.
     pub(super) fn one(prober: Box<dyn Prober + 'p>, stop: &'s AtomicBool) -> Self {
-        Self { kind: Kind::One(prober), stop, running: vec![None], open: vec![true], lost: vec![false], is_out_of_time: false }
+        Self {
+            kind: Kind::One(prober),
+            stop,
+            running: vec![None],
+            open: vec![true],
+            lost: vec![false],
+            is_out_of_time: false,
+        }
     }
 
     /// A thread for each prober. They end when this is dropped.
