@@ -11,8 +11,8 @@ use gputune::report::{
     emit::{Chosen, Format, shell_word},
 };
 use gputune::search::{
-    Conditions, EarlierStudy, Ended, Header, Journal, JournalError, StopReason, Study, TuneError, Tuner, WarmStart,
-    environment, kept::Description, strategy::LEARNING,
+    Conditions, EarlierStudy, Ended, Header, Journal, JournalError, Recovered, StopReason, Study, TuneError, Tuner,
+    WarmStart, environment, kept::Description, strategy::LEARNING,
 };
 use gputune::spec::Spec;
 
@@ -87,15 +87,7 @@ fn search(args: Args) -> super::Result {
     let records: Vec<WarmStart> = warm_start.iter().map(EarlierStudy::record).collect();
     let header =
         Header::new(spec.fingerprint(&device)).conditions(conditions(&spec, &places)).warm_start(records.clone());
-    if args.fresh && !slurm::is_started_again() {
-        start_over(&out, &header, &spec, args.quiet)?;
-    }
-    folder::prepare(&out)?;
-    let out = paths::absolute(&out);
-    let open = if args.accept_changes { Journal::open_accepting_changes } else { Journal::open };
-    let (journal, recovered) =
-        open(&out.join(folder::JOURNAL), &header, &spec.space).map_err(|error| journal_failed(&error))?;
-    folder::write(&out, folder::SPEC, &spec.text)?;
+    let (out, journal, recovered) = opened(&args, &out, &header, &spec)?;
     let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
@@ -108,7 +100,7 @@ fn search(args: Args) -> super::Result {
     let noise_prior = noise::prior(&out, &device, !recovered.trials.is_empty());
     let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
     folder::describe(&out, &description.with_baseline_as_it_is(is_as_it_is).with_noise_prior(noise_prior))?;
-    let mut progress = Progress::new(args.quiet, &spec, &recovered, &stop).with_status_file(&out);
+    let mut progress = Progress::new(args.quiet, (&spec, places.whole_gpus), &recovered, &stop).with_status_file(&out);
     // The link in /proc leads to the running executable, even if its file has been replaced.
     let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
     let tuner = places.tuner(spec.space, &step, &out, args.quiet)?;
@@ -230,6 +222,21 @@ fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierS
 pub(super) fn no_gpu(error: &NoGpu) -> Failed {
     Failed::because(Exit::Impossible, error)
         .hint("mend that, or write device = \"cpu\" in [step] to train on the processor")
+}
+
+/// Makes the folder, and opens its journal.
+fn opened(args: &Args, out: &Path, header: &Header, spec: &Spec) -> Result<(PathBuf, Journal, Recovered), Failed> {
+    // A job that was put back into the queue goes on with what it has begun.
+    if args.fresh && !slurm::is_started_again() {
+        start_over(out, header, spec, args.quiet)?;
+    }
+    folder::prepare(out)?;
+    let out = paths::absolute(out);
+    let open = if args.accept_changes { Journal::open_accepting_changes } else { Journal::open };
+    let (journal, recovered) =
+        open(&out.join(folder::JOURNAL), header, &spec.space).map_err(|error| journal_failed(&error))?;
+    folder::write(&out, folder::SPEC, &spec.text)?;
+    Ok((out, journal, recovered))
 }
 
 /// Moves an earlier search aside, unless it is running.

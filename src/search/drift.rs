@@ -176,6 +176,8 @@ fn shifted(rate: Estimate, level: f64, variance: f64) -> Estimate {
 pub(crate) struct SlotLevels {
     /// Each with its logarithm and the variance of that.
     levels: Vec<(Slot, f64, f64)>,
+    /// The one that the others are compared with.
+    first: Option<Slot>,
 }
 
 impl SlotLevels {
@@ -187,7 +189,7 @@ impl SlotLevels {
     pub(crate) fn of(history: &History, baseline: Option<&Config>, prior: NoisePrior) -> Self {
         let compared = history.trials().iter().find(|trial| trial.purpose == Purpose::Reference);
         let config = baseline.or(compared.map(|trial| &trial.config));
-        let none = Self { levels: Vec::new() };
+        let none = Self::default();
         let Some(first) = config.and_then(|config| history.of(config).find_map(|trial| trial.slot.as_ref())) else {
             return none;
         };
@@ -208,13 +210,23 @@ impl SlotLevels {
             let share = expected / (expected + variance + its);
             Some(((*slot).clone(), (own - mean) * share, expected * (1.0 - share)))
         };
-        Self { levels: by_slot.iter().skip(1).filter_map(level).collect() }
+        Self { levels: by_slot.iter().skip(1).filter_map(level).collect(), first: Some(first.clone()) }
     }
 
     /// The level of a slot, with its variance.
     fn level(&self, slot: Option<&Slot>) -> (f64, f64) {
         let known = self.levels.iter().find(|(known, ..)| Some(known) == slot);
         known.map_or((0.0, 0.0), |(_, level, variance)| (*level, *variance))
+    }
+
+    /// How fast a slot is against the first, with its interval; `None` where that is not known.
+    pub(crate) fn shown(&self, slot: &Slot) -> Option<Estimate> {
+        if self.first.as_ref() == Some(slot) {
+            return Some(Estimate::point(1.0));
+        }
+        let (_, level, variance) = self.levels.iter().find(|(known, ..)| known == slot)?;
+        let half = NORMAL_95 * variance.sqrt();
+        Some(Estimate::interval(level.exp(), (level - half).exp(), (level + half).exp()))
     }
 
     /// A trial without the level of its slot.

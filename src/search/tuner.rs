@@ -407,7 +407,6 @@ impl<'p> Tuner<'p> {
     }
 
     fn run_in(self, slots: Slots<'_, '_>, on_event: OnEvent<'_>) -> Result<Study, TuneError> {
-        let begin = Instant::now();
         if self.baseline.is_none() && self.space.first().is_none() && self.space.is_empty() {
             return Err(TuneError::EmptySpace);
         }
@@ -425,8 +424,7 @@ impl<'p> Tuner<'p> {
         if self.journal.is_some() && !history.trials().is_empty() || healed {
             on_event(Event::Resumed { trials: history.trials().len(), healed });
         }
-        let precision = self.limits.precision.unwrap_or_else(|| self.noise_prior.precision());
-        let limits = Limits { precision: Some(precision), ..self.limits };
+        let limits = Limits { precision: self.limits.precision.or(Some(self.noise_prior.precision())), ..self.limits };
         let mut search = Search {
             space: &self.space,
             objective: &self.objective,
@@ -446,7 +444,7 @@ impl<'p> Tuner<'p> {
             stop: &self.stop,
             allocation: self.allocation,
             whole_gpus: self.whole_gpus,
-            begin,
+            begin: Instant::now(),
             earlier: history.elapsed(),
             open: seen::Open::default(),
             can_take_turns: true,
@@ -465,8 +463,8 @@ impl<'p> Tuner<'p> {
         }
         let mut strategy = self.strategy;
         let stopped = search.run(strategy.as_mut(), self.baseline.as_ref(), self.seed, on_event)?;
-        let (elapsed, side_by_side) = (search.elapsed(), search.side_by_side.take());
-        let history = std::mem::take(&mut search.history);
+        let (elapsed, side_by_side, history) =
+            (search.elapsed(), search.side_by_side.take(), std::mem::take(&mut search.history));
         drop(search);
         let objective = self.objective.clone().relative_to_first(&history, self.baseline.as_ref());
         Ok(Study {

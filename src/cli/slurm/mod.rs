@@ -104,7 +104,10 @@ fn submit(wanted: &Submission<'_>, words: &[String]) -> Result<Job, Failed> {
     let log = files.join(LOG).display().to_string().replace('%', "%%");
     let name = wanted.spec.path.file_stem().unwrap_or_default().to_string_lossy();
     let mut sbatch = Command::new("sbatch");
-    sbatch.args(["--parsable", "--open-mode=append"]).arg(format!("--job-name=gputune-{name}"));
+    // A search outlives a node, and goes on from its journal.
+    sbatch
+        .args(["--parsable", "--open-mode=append", "--no-kill", "--requeue"])
+        .arg(format!("--job-name=gputune-{name}"));
     sbatch.arg(format!("--output={log}")).args(words);
     // From inside of another job, that job's shape is not this one's.
     let of_another = std::env::vars_os().map(|(name, _)| name);

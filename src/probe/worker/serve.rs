@@ -30,6 +30,9 @@ pub struct Site {
     pub allocation: Option<Allocation>,
 }
 
+/// How much later than a probe this process may be ended by a signal for both: a round number.
+const SIGNALLED_TOGETHER: Duration = Duration::from_millis(100);
+
 /// Writes lines from several threads.
 type Output = Arc<Mutex<dyn Write + Send>>;
 
@@ -149,6 +152,10 @@ impl Slot {
             }
             let begin = Instant::now();
             let outcome = self.probe(&asked);
+            if matches!(outcome, Ok(Outcome::Crashed(_))) {
+                // Who ends a job signals all of its processes; then this one is over before it blames the config.
+                std::thread::sleep(SIGNALLED_TOGETHER);
+            }
             let mut longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
             *longest = longest.max(begin.elapsed());
             drop(longest);
@@ -169,7 +176,7 @@ impl Slot {
         let longest = *self.longest.lock().unwrap_or_else(PoisonError::into_inner);
         let takes = longest.max(measures).min(asked.limits.probe_time) + asked.limits.grace_time;
         let (slot, attempt) = (asked.slot, asked.attempt);
-        (left < takes).then(|| NoTime { slot, attempt, left_s: left.as_secs_f64(), takes_s: takes.as_secs_f64() })
+        (left < takes).then_some(NoTime { slot, attempt, left_s: left.as_secs_f64(), takes_s: takes.as_secs_f64() })
     }
 
     fn probe(&mut self, asked: &Asked) -> Result<Outcome, Refused> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::search::Search;
-use crate::model::{Slot, Trial, quantity::show_duration};
+use crate::model::{Slot, quantity::show_duration};
 use crate::search::budget::{Budget, Round, StopReason};
 
 impl Search<'_, '_> {
@@ -59,18 +59,18 @@ impl Search<'_, '_> {
     fn in_gpu_time(&self) -> Option<(Budget, Duration)> {
         let time = self.budget.gpu_time?;
         let gpus = f64::from(self.gpus_of(self.slots.slot(self.slots.home())).max(1));
-        let done = self.history.trials().iter().map(|trial: &Trial| (trial.elapsed, self.gpus_of(trial.slot.as_ref())));
+        let done: f64 = self.history.trials().iter().map(|trial| trial.gpu_seconds(self.whole_gpus)).sum();
         let runs = self.begun.iter().enumerate().filter_map(|(slot, begun)| {
-            Some((begun.as_ref()?.began.elapsed().max(self.longest_probe()), self.gpus_of(self.slots.slot(slot))))
+            let takes = begun.as_ref()?.began.elapsed().max(self.longest_probe());
+            Some(takes.as_secs_f64() * f64::from(self.gpus_of(self.slots.slot(slot))))
         });
-        let spent: Duration = done.chain(runs).map(|(time, gpus)| time * gpus).sum();
-        Some((Budget { time: time.div_f64(gpus), ..self.budget }, spent.div_f64(gpus)))
+        let spent = Duration::try_from_secs_f64((done + runs.sum::<f64>()) / gpus).unwrap_or(Duration::MAX);
+        Some((Budget { time: time.div_f64(gpus), ..self.budget }, spent))
     }
 
     /// The GPUs that a probe has there.
     fn gpus_of(&self, slot: Option<&Slot>) -> u32 {
-        let own = slot.map(|slot| slot.gpus.len()).filter(|count| *count > 0);
-        own.and_then(|count| u32::try_from(count).ok()).unwrap_or(self.whole_gpus)
+        Slot::count_gpus(slot, self.whole_gpus)
     }
 
     /// The rest of the allocation as a budget, and what this run of the search has spent of it.

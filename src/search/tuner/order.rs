@@ -65,6 +65,8 @@ pub(super) fn undisturbed(
     tell: &mut dyn FnMut(News<'_>),
 ) -> Result<Outcome, ProbeError> {
     const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
+    /// How much later than the probe this process may notice that somebody has signalled both: a round number.
+    const SIGNALLED_TOGETHER: Duration = Duration::from_millis(100);
     const PAUSE_IN_A_ROW: Duration = Duration::from_secs(5);
     let mut last = Failure::new("");
     for (at, pause) in PAUSES.into_iter().enumerate() {
@@ -83,6 +85,8 @@ pub(super) fn undisturbed(
         }
         match outcome {
             Outcome::Disturbed(failure) => last = failure,
+            // Who ends a job, as Slurm does at its time limit, signals all of its processes, and the probe's may be first.
+            Outcome::Crashed(_) if !wait(SIGNALLED_TOGETHER, &stop) => return Ok(Outcome::Interrupted),
             outcome => return Ok(outcome),
         }
     }
