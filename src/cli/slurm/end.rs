@@ -39,7 +39,9 @@ impl Known {
     /// A search that was stopped by a signal was stopped by whom Slurm names, and where it names nobody by the time limit if the job
     /// has run for that long, by the clock here.
     pub(super) fn end(&self) -> End {
-        if let Some(code) = self.code.filter(|code| *code != INTERRUPTED) {
+        // That no worker is left may be a cause or a consequence.
+        let may_be_ended = |code: &u8| [INTERRUPTED, Exit::Impossible.code()].contains(code);
+        if let Some(code) = self.code.filter(|code| !may_be_ended(code)) {
             return End::Own(code);
         }
         let over = self.over.clone().unwrap_or_default();
@@ -52,6 +54,7 @@ impl Known {
             "NODE_FAIL" | "BOOT_FAIL" => End::NodeLost,
             "CANCELLED" if over.reason == "TimeLimit" => End::TimeLimit,
             "CANCELLED" => End::Cancelled,
+            _ if self.code == Some(Exit::Impossible.code()) => End::Own(Exit::Impossible.code()),
             _ if self.code.is_some() && is_at_limit => End::TimeLimit,
             _ if self.code.is_some() => End::Cancelled,
             "" => End::Failed("Slurm does not know it any more".to_owned()),
@@ -110,13 +113,14 @@ mod tests {
     fn what_the_search_says_itself_comes_first() {
         for state in ["COMPLETED", "FAILED", "TIMEOUT", ""] {
             assert_eq!(known(state, Some(0), 600).end(), End::Own(0), "{state}");
-            assert_eq!(known(state, Some(3), 5).end(), End::Own(3), "{state}");
+            assert_eq!(known(state, Some(1), 5).end(), End::Own(1), "{state}");
         }
     }
 
     #[test]
     fn who_stopped_it_is_told_by_slurm_or_else_by_the_clock_here() {
-        for code in [None, Some(130)] {
+        assert_eq!(known("FAILED", Some(3), 5).end(), End::Own(3));
+        for code in [None, Some(3), Some(130)] {
             assert_eq!(known("TIMEOUT", code, 5).end(), End::TimeLimit);
             assert_eq!(known("PREEMPTED", code, 600).end(), End::Preempted);
             assert_eq!(known("NODE_FAIL", code, 5).end(), End::NodeLost);

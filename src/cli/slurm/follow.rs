@@ -207,8 +207,11 @@ impl Job {
         stdout::print(&best)?;
         let ran = seen.since.map(|since| since.elapsed()).unwrap_or_default();
         let known = Known { over, code: code(), ran, limit: seen.limit };
-        let end =
-            if seen.is_cancelled && known.code.is_none_or(|code| code == 130) { End::Cancelled } else { known.end() };
+        let end = if seen.is_cancelled && known.code.is_none_or(|code| [3, 130].contains(&code)) {
+            End::Cancelled
+        } else {
+            known.end()
+        };
         let Some(said) = end.said(known.over.as_ref().and_then(|over| over.limit).or(known.limit)) else {
             return Ok(end.exit());
         };
@@ -234,6 +237,7 @@ impl Job {
 /// What Slurm's words for waiting mean (`squeue`(1), "JOB REASON CODES").
 fn why(reason: &str) -> String {
     let means = match reason {
+        "None" => "it was just submitted",
         "Resources" => "the nodes are busy",
         "Priority" => "others are before it",
         "PartitionTimeLimit" => "it asks for more time than its partition gives, and will not start",

@@ -30,9 +30,6 @@ pub struct Site {
     pub allocation: Option<Allocation>,
 }
 
-/// How much later than a probe this process may be ended by a signal for both: a round number.
-const SIGNALLED_TOGETHER: Duration = Duration::from_millis(100);
-
 /// Writes lines from several threads.
 type Output = Arc<Mutex<dyn Write + Send>>;
 
@@ -152,10 +149,6 @@ impl Slot {
             }
             let begin = Instant::now();
             let outcome = self.probe(&asked);
-            if matches!(outcome, Ok(Outcome::Crashed(_))) {
-                // Who ends a job signals all of its processes; then this one is over before it blames the config.
-                std::thread::sleep(SIGNALLED_TOGETHER);
-            }
             let mut longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
             *longest = longest.max(begin.elapsed());
             drop(longest);
