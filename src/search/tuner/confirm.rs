@@ -70,14 +70,15 @@ impl Search<'_, '_> {
     /// first leader and the baseline are measured.
     fn next_confirmation(&self, waiting: &[Config], baseline: Option<&Config>) -> Result<(Config, Round), StopReason> {
         let is_first = waiting.iter().all(|config| self.confirmed(config) == 0);
-        if let (Ok(length), Some(first)) = (self.round(waiting.len(), is_first), waiting.first()) {
-            return Ok((first.clone(), length));
-        }
+        let too_short = match (self.round(waiting.len(), is_first), waiting.first()) {
+            (Ok(length), Some(first)) => return Ok((first.clone(), length)),
+            (round, _) => round.err().unwrap_or(StopReason::TimeSpent),
+        };
         let leaders = self.leaders(baseline);
         let rival = baseline.filter(|baseline| leaders.first() != Some(baseline)).or(leaders.get(1));
         let matters = |config: &&Config| Some(*config) == leaders.first() || Some(*config) == rival;
         let few: Vec<&Config> = waiting.iter().filter(matters).collect();
-        let first = few.first().ok_or(StopReason::TimeSpent)?;
+        let first = few.first().ok_or(too_short)?;
         Ok(((*first).clone(), self.round(few.len(), is_first)?))
     }
 
