@@ -196,7 +196,7 @@ impl Followed {
     }
 }
 
-const NODES_OF_ALL: &str = "--nodes=2 --gpus-per-node=4 --cpus-per-task=4 --time=5";
+const NODES_OF_ALL: &str = "--nodes=2 --gpus-per-node=4 --cpus-per-task=4 --mem=4000 --time=5";
 
 #[test]
 fn a_search_submits_itself_and_follows_its_job_to_whatever_end() {
@@ -212,32 +212,33 @@ fn a_search_submits_itself_and_follows_its_job_to_whatever_end() {
     // Slurm ends one at its time limit in mid-probe; another sees the end of its allocation come. Both in a corner of the nodes.
     let alone = |text: &str| text.replace("gpus_per_slot = 1", "slots = 1");
     let long = alone(&spec(4, 4)).replace("[limits]\n", "[limits]\nprobe_time = \"300s\"\nstall_time = \"300s\"\n");
-    let mut limited = Followed::new(&slurm, "--ntasks=1 --time=5", Search::of_command(&step(&["sleep:600000"]), &long));
+    let mut limited =
+        Followed::new(&slurm, "--ntasks=1 --mem=1000 --time=5", Search::of_command(&step(&["sleep:600000"]), &long));
     let near = alone(&spec(2000, 2000)).replace("[limits]\n", "[limits]\ngrace_time = \"50s\"\n");
-    let mut ending = Followed::new(&slurm, "--ntasks=1 --time=1", Search::of_command(&quick, &near));
+    let mut ending = Followed::new(&slurm, "--ntasks=1 --mem=1000 --time=1", Search::of_command(&quick, &near));
     limited.wait_until_said("runs on");
     slurm.control(&["update", &format!("JobId={}", limited.job()), "EndTime=now"]);
 
     // An `srun` is killed, and the other node goes on. The job is put back into the queue, and goes on from its journal; then a node goes
     // down, and the rest goes on.
-    let mut requeued = Followed::new(&slurm, NODES_OF_ALL, Search::of_command(&quick, &spec(60, 60)));
+    let mut requeued = Followed::new(&slurm, NODES_OF_ALL, Search::of_command(&quick, &spec(44, 44)));
     wait_for(&requeued.search, 12);
     kill(srun_to("gt2", &requeued.search));
     requeued.wait_until_said("the worker on gt2 is gone");
-    wait_for(&requeued.search, 20);
+    wait_for(&requeued.search, 18);
     let before = requeued.search.lines().len();
     slurm.control(&["requeue", &requeued.job()]);
     requeued.wait_until_said("was put back into the queue");
     assert!(processes("worker", &requeued.search).is_empty() && requeued.search.survivors().is_empty());
     slurm.control(&["update", &format!("JobId={}", requeued.job()), "StartTime=now"]);
-    wait_for(&requeued.search, before + 12);
+    wait_for(&requeued.search, before + 10);
     slurm.control(&["update", "NodeName=gt2", "State=DOWN", "Reason=test"]);
     let (code, said) = requeued.end();
     slurm.bring_back("gt2");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("goes on from"), "{said}");
     assert!(said.matches("the worker on gt2 is gone").count() >= 2, "by its `srun`, and by its node: {said}");
-    assert_each_once(&configs(&requeued.search.lines()), 60);
+    assert_each_once(&configs(&requeued.search.lines()), 44);
     let best = fs::read_to_string(requeued.search.folder.path().join("best")).unwrap();
     assert!(best.starts_with("x = ") && best.matches("x = ").count() == 1, "{best}");
     requeued.search.assert_no_survivors();
