@@ -150,21 +150,27 @@ impl<'s, 'p> Slots<'s, 'p> {
     /// Leaves only the first, while nothing runs. Others on its machine end with what they keep for their next probe; those of
     /// other machines stay, in case it goes.
     pub(super) fn leave_the_first(&mut self) {
+        self.leave_only(&[self.home()]);
+    }
+
+    /// Leaves only some, while nothing runs. Others on their machines end, as far as the first is not needed for probes alone.
+    pub(super) fn leave_only(&mut self, left: &[usize]) {
         let home = self.home();
         self.set_open(0..self.running.len(), false);
-        self.set_open([home], true);
+        self.set_open(left.iter().copied(), true);
         let host = |at: usize| self.slot(at).map(|slot| &slot.host);
+        let is_beside = |at: usize| left.iter().any(|&other| host(other).is_none() || host(at) == host(other));
         let beside: Vec<usize> =
-            (0..self.count()).filter(|&at| at != home && (host(home).is_none() || host(at) == host(home))).collect();
+            (0..self.count()).filter(|at| *at != home && !left.contains(at) && is_beside(*at)).collect();
         let Kind::Many { orders, told, .. } = &mut self.kind else { return };
-        let mut left = 0;
+        let mut ending = 0;
         for at in beside {
             self.lost[at] = true;
-            left += usize::from(orders[at].take().is_some());
+            ending += usize::from(orders[at].take().is_some());
         }
-        while left > 0 {
+        while ending > 0 {
             match told.recv() {
-                Ok((_, Told::Gone | Told::Lost)) => left -= 1,
+                Ok((_, Told::Gone | Told::Lost)) => ending -= 1,
                 Ok(_) => {}
                 Err(_) => return,
             }
