@@ -131,6 +131,11 @@ fn half_of_the_slots_measure_side_by_side_where_there_is_room_for_so_many() {
         let found = study.side_by_side.unwrap();
         let used: std::collections::BTreeSet<u32> = study.history.searched().skip(1).map(slot_of).collect();
         let is_half = found.starts_with("2 of 4 slots measure side by side");
+        let ratio = found
+            .split("in 2 slots at once it is ")
+            .nth(1)
+            .and_then(|rest| rest.split('x').next()?.parse::<f64>().ok());
+        assert!(!is_half || ratio.is_some_and(|ratio| ratio < 1.5), "alone is alone: {found}");
         assert!(!is_half || used == [1, 3].into(), "{found}: {used:?}");
         is_half
     });

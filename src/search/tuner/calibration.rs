@@ -64,7 +64,8 @@ impl Search<'_, '_> {
         let Some(config) = self.config_to_compare(baseline) else { return Ok(None) };
         let all: Vec<usize> = self.slots.parts().collect();
         let hungry = self.hungriest(&config);
-        let Some(compared) = self.compare(&config, hungry.as_ref(), &all, on_event)? else {
+        let was_alone = self.was_just_run(&config);
+        let Some(compared) = self.compare(&config, hungry.as_ref(), (&all, was_alone), on_event)? else {
             return Ok(Some(StopReason::Interrupted));
         };
         let seen = compared.said(self.space, all.len(), hungry.as_ref());
@@ -85,7 +86,7 @@ impl Search<'_, '_> {
             on_event(Event::Remark {
                 text: &format!("the same config notices {} slots at once ({seen}): tries half of them", all.len()),
             });
-            let Some(compared) = self.compare(&config, hungry.as_ref(), &half, on_event)? else {
+            let Some(compared) = self.compare(&config, hungry.as_ref(), (&half, false), on_event)? else {
                 return Ok(Some(StopReason::Interrupted));
             };
             if !compared.is_unknown() {
@@ -113,18 +114,17 @@ impl Search<'_, '_> {
     }
 
     /// Measures a config alone, then in slots at once, then in the first of them beside a hungry one; again, where that differs. Nothing
-    /// where somebody interrupted it.
+    /// where somebody interrupted it. It may have been alone already, just before.
     fn compare(
         &mut self,
         config: &Config,
         hungry: Option<&Config>,
-        parts: &[usize],
+        (parts, was_alone): (&[usize], bool),
         on_event: OnEvent<'_>,
     ) -> Result<Option<Compared>, TuneError> {
         let mut compared = Compared::default();
         for round in 0..ROUNDS {
-            let was_alone = round == 0 && self.was_just_run(config);
-            if !was_alone && !self.run_at_once(&[(0, config, Purpose::Reference)], on_event)? {
+            if !(round == 0 && was_alone) && !self.run_at_once(&[(0, config, Purpose::Reference)], on_event)? {
                 return Ok(None);
             }
             let Some(alone) = self.last_rate(config, 0) else { break };
