@@ -124,7 +124,8 @@ impl Search<'_, '_> {
     ) -> Result<Option<Compared>, TuneError> {
         let mut compared = Compared::default();
         for round in 0..ROUNDS {
-            if !(round == 0 && was_alone) && !self.run_at_once(&[(0, config, Purpose::Reference)], on_event)? {
+            let is_known = round == 0 && was_alone;
+            if !is_known && !self.run_at_once(&[(0, config, Purpose::Reference)], on_event)? {
                 return Ok(None);
             }
             let Some(alone) = self.last_rate(config, 0) else { break };
