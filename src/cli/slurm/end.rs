@@ -33,6 +33,8 @@ pub(super) struct Known {
     /// How long the job has run by the clock here, and its limit.
     pub(super) ran: Duration,
     pub(super) limit: Option<Duration>,
+    /// Whether it has printed anything.
+    pub(super) has_begun: bool,
 }
 
 impl Known {
@@ -54,6 +56,8 @@ impl Known {
             "NODE_FAIL" | "BOOT_FAIL" => End::NodeLost,
             "CANCELLED" if over.reason == "TimeLimit" => End::TimeLimit,
             "CANCELLED" => End::Cancelled,
+            // So Slurm 22.05 calls it where the first node of a job goes that is to outlive its nodes (`--no-kill`).
+            "FAILED" if over.reason == "JobLaunchFailure" && self.has_begun && self.code.is_none() => End::NodeLost,
             _ if self.code == Some(Exit::Impossible.code()) => End::Own(Exit::Impossible.code()),
             _ if self.code.is_some() && is_at_limit => End::TimeLimit,
             _ if self.code.is_some() => End::Cancelled,
@@ -106,7 +110,7 @@ mod tests {
     fn known(state: &str, code: Option<u8>, ran: u64) -> Known {
         let limit = Some(Duration::from_secs(600));
         let over = (!state.is_empty()).then(|| Over { state: state.to_owned(), limit, ..Over::default() });
-        Known { over, code, ran: Duration::from_secs(ran), limit }
+        Known { over, code, ran: Duration::from_secs(ran), limit, has_begun: true }
     }
 
     #[test]
@@ -115,6 +119,14 @@ mod tests {
             assert_eq!(known(state, Some(0), 600).end(), End::Own(0), "{state}");
             assert_eq!(known(state, Some(1), 5).end(), End::Own(1), "{state}");
         }
+    }
+
+    #[test]
+    fn a_first_node_that_goes_is_no_failed_launch() {
+        let over = Over { state: "FAILED".to_owned(), reason: "JobLaunchFailure".to_owned(), ..Over::default() };
+        let known = Known { over: Some(over), has_begun: true, ..Known::default() };
+        assert_eq!(known.end(), End::NodeLost);
+        assert!(matches!(Known { has_begun: false, ..known }.end(), End::Failed(_)));
     }
 
     #[test]

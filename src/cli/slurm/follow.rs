@@ -206,7 +206,7 @@ impl Job {
         let best = fs::read_to_string(self.files.join(BEST)).unwrap_or_default();
         stdout::print(&best)?;
         let ran = seen.since.map(|since| since.elapsed()).unwrap_or_default();
-        let known = Known { over, code: code(), ran, limit: seen.limit };
+        let known = Known { over, code: code(), ran, limit: seen.limit, has_begun: seen.shown > 0 };
         let end = if seen.is_cancelled && known.code.is_none_or(|code| [3, 130].contains(&code)) {
             End::Cancelled
         } else {
