@@ -99,8 +99,9 @@ impl Dialled {
         &self.first.welcome().device
     }
 
-    pub(super) fn slots(&self) -> &[Slot] {
-        &self.first.welcome().slots
+    /// The worker that came first.
+    pub(super) fn first(&self) -> &Node {
+        &self.first
     }
 
     pub(super) fn workers(&mut self) -> Option<Box<dyn Workers>> {

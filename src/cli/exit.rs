@@ -14,6 +14,9 @@ pub(crate) enum Exit {
     NothingFeasible,
     Usage,
     Impossible,
+    TimeLimit,
+    Preempted,
+    NodeLost,
     Interrupted,
 }
 
@@ -33,9 +36,21 @@ macro_rules! rows {
         pub(super) const ROWS: &[Row] =
             &[$(Row { code: $code, meaning: $meaning, #[cfg(test)] when: $when }),*];
 
+        impl Exit {
+            /// What a code means.
+            pub(super) fn with_code(code: u8) -> Option<Self> {
+                match code { $($code => Some(Self::$exit),)* _ => None }
+            }
+
+            /// Its code.
+            pub(super) fn code(self) -> u8 {
+                match self { $(Self::$exit => $code),* }
+            }
+        }
+
         impl From<Exit> for ExitCode {
             fn from(exit: Exit) -> Self {
-                Self::from(match exit { $(Exit::$exit => $code),* })
+                Self::from(exit.code())
             }
         }
     };
@@ -59,6 +74,14 @@ rows! {
          [not free again](failures.md#memory-seen-from-outside) before the next one, the first three configs \
          [fail in the same way](outcomes.md#the-same-failure-three-times), or files cannot be written. \
          `gputune watch`: the search failed or was killed.";
+    TimeLimit = 4, "the time limit of the search's Slurm job was reached; the same command goes on",
+        "`gputune search --slurm`: Slurm has ended the job at its time limit, before the search had ended by itself. The best so far is \
+         printed, if there is one.";
+    Preempted = 5, "the search's Slurm job was pre-empted; the same command goes on",
+        "`gputune search --slurm`: another job has taken the nodes, and Slurm has not put this one back into the queue. The best so \
+         far is printed, if there is one.";
+    NodeLost = 6, "the search's Slurm job has lost a node; the same command goes on",
+        "`gputune search --slurm`: Slurm has ended the job since a node failed, and has not put it back into the queue.";
     Interrupted = 130, "interrupted; everything found until then is kept",
         "SIGINT (Ctrl-C), SIGTERM or SIGHUP. The best config so far is printed, if there is one; the same command goes on \
          from there. A second signal ends gputune at once and prints nothing.";
@@ -139,6 +162,15 @@ impl Failed {
             Self::Error { message, .. } => message,
             Self::Spec(error) => error.message,
             Self::ClosedPipe => String::new(),
+        }
+    }
+
+    /// The way in which the program ends.
+    pub(super) fn exit(&self) -> Exit {
+        match self {
+            Self::Spec(_) => Exit::Usage,
+            Self::Error { exit, .. } => *exit,
+            Self::ClosedPipe => Exit::Found,
         }
     }
 

@@ -36,6 +36,7 @@ mod schema;
 mod scripts;
 mod search;
 mod slots;
+mod slurm;
 mod stdout;
 mod watch;
 mod worker;

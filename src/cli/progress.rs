@@ -34,7 +34,12 @@ const NOTE: &str = "q or Ctrl-C stops the search and keeps everything";
 
 impl Progress {
     /// Makes one for a search that continues from its journal; `q` sets `stop`.
-    pub(super) fn new(quiet: bool, spec: &Spec, recovered: &Recovered, stop: &Arc<AtomicBool>) -> Self {
+    pub(super) fn new(
+        quiet: bool,
+        (spec, whole_gpus): (&Spec, u32),
+        recovered: &Recovered,
+        stop: &Arc<AtomicBool>,
+    ) -> Self {
         let show = if quiet {
             Show::Nothing
         } else if Live::is_possible() {
@@ -43,7 +48,7 @@ impl Progress {
             Show::Lines
         };
         let name = spec.path.display().to_string();
-        let watched = Watched::new(&name, &spec.space, &spec.objective, spec.budget, &recovered.trials);
+        let watched = Watched::new(&name, &spec.space, &spec.objective, (spec.budget, whole_gpus), &recovered.trials);
         Self { show, objective: spec.objective.clone(), watched, file: None, next: Instant::now() }
     }
 

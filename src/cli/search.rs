@@ -1,5 +1,6 @@
 //! `gputune search`: the main job.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use gputune::machine::{Device, NoGpu};
@@ -10,15 +11,15 @@ use gputune::report::{
     emit::{Chosen, Format, shell_word},
 };
 use gputune::search::{
-    Conditions, EarlierStudy, Ended, Header, Journal, JournalError, StopReason, Study, TuneError, Tuner, WarmStart,
-    environment, kept::Description, strategy::LEARNING,
+    Conditions, EarlierStudy, Ended, Header, Journal, JournalError, Recovered, StopReason, Study, TuneError, Tuner,
+    WarmStart, environment, kept::Description, strategy::LEARNING,
 };
 use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
 use super::slots::Places;
-use super::{best, colour, diagnostic, emit, folder, interrupt, noise, paths, samples};
+use super::{best, colour, diagnostic, emit, folder, interrupt, noise, paths, samples, slurm};
 
 /// Find the config that trains fastest, by probing the real training step
 ///
@@ -29,7 +30,8 @@ use super::{best, colour, diagnostic, emit, folder, interrupt, noise, paths, sam
   gputune search config.toml
   gputune search config.toml --format json > best.json
   gputune search config.toml --out runs/today --fresh
-  gputune search config.toml --out runs/h100 --warm-start runs/a100")]
+  gputune search config.toml --out runs/h100 --warm-start runs/a100
+  gputune search config.toml --slurm \"--partition=gpu --nodes=2 --gpus-per-node=4 --time=1:00:00\"")]
 pub(super) struct Args {
     /// The spec
     config: PathBuf,
@@ -59,28 +61,40 @@ pub(super) struct Args {
     /// Print nothing but errors and the best config
     #[arg(short, long)]
     quiet: bool,
+    /// Submit the search as a Slurm job with these options of `sbatch`, and follow it; Ctrl-C cancels the job
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, conflicts_with = "listen")]
+    slurm: Option<String>,
+    /// Where the job of --slurm leaves its exit code
+    #[arg(long, value_name = "FILE", hide = true)]
+    ended: Option<PathBuf>,
 }
 
 pub(super) fn run(args: Args) -> super::Result {
+    let kept = args.ended.clone();
+    let result = search(args);
+    if let Some(file) = kept {
+        slurm::keep_code(&file, result.as_ref().map_or_else(Failed::exit, |exit| *exit));
+    }
+    result
+}
+
+fn search(args: Args) -> super::Result {
     let spec = loaded(&args)?;
     let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
     emit::check(args.format, &spec)?;
     let warm_start = warm_start(&args.warm_start, &spec, &out)?;
+    if let Some(options) = &args.slurm {
+        let (out, arguments) = (&paths::absolute(&out), args.handed_on());
+        let (is_fresh, is_quiet) = (args.fresh, args.quiet);
+        return slurm::search(&slurm::Submission { options, spec: &spec, out, arguments, is_fresh, is_quiet });
+    }
     let mut places = Places::of(&spec)?;
     let mut workers = places.workers();
     let device = places.device.clone();
     let records: Vec<WarmStart> = warm_start.iter().map(EarlierStudy::record).collect();
     let header =
         Header::new(spec.fingerprint(&device)).conditions(conditions(&spec, &places)).warm_start(records.clone());
-    if args.fresh {
-        start_over(&out, &header, &spec, args.quiet)?;
-    }
-    folder::prepare(&out)?;
-    let out = paths::absolute(&out);
-    let open = if args.accept_changes { Journal::open_accepting_changes } else { Journal::open };
-    let (journal, recovered) =
-        open(&out.join(folder::JOURNAL), &header, &spec.space).map_err(|error| journal_failed(&error))?;
-    folder::write(&out, folder::SPEC, &spec.text)?;
+    let (out, journal, recovered) = opened(&args, &out, &header, &spec)?;
     let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
@@ -93,7 +107,7 @@ pub(super) fn run(args: Args) -> super::Result {
     let noise_prior = noise::prior(&out, &device, !recovered.trials.is_empty());
     let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
     folder::describe(&out, &description.with_baseline_as_it_is(is_as_it_is).with_noise_prior(noise_prior))?;
-    let mut progress = Progress::new(args.quiet, &spec, &recovered, &stop).with_status_file(&out);
+    let mut progress = Progress::new(args.quiet, (&spec, places.whole_gpus), &recovered, &stop).with_status_file(&out);
     // The link in /proc leads to the running executable, even if its file has been replaced.
     let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
     let tuner = places.tuner(spec.space, &step, &out, args.quiet)?;
@@ -150,6 +164,17 @@ fn tell(study: &Study, device: &Device, best: Option<&BestReport>, (out, quiet):
     print_warnings(study, device);
     if quiet && best.is_none() {
         eprintln!("{}", colour::stderr().lay_out(&report::verdict(study)));
+    }
+}
+
+impl Args {
+    /// What the job of --slurm is asked for besides spec and folder.
+    fn handed_on(&self) -> Vec<OsString> {
+        let flags = [("--quiet", self.quiet), ("--accept-changes", self.accept_changes)];
+        let flags = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag.into());
+        let format = ["--format".into(), self.format.name.into()];
+        let earlier = self.warm_start.iter().flat_map(|place| ["--warm-start".into(), paths::absolute(place).into()]);
+        format.into_iter().chain(flags).chain(earlier).collect()
     }
 }
 
@@ -219,6 +244,21 @@ fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierS
 pub(super) fn no_gpu(error: &NoGpu) -> Failed {
     Failed::because(Exit::Impossible, error)
         .hint("mend that, or write device = \"cpu\" in [step] to train on the processor")
+}
+
+/// Makes the folder, and opens its journal.
+fn opened(args: &Args, out: &Path, header: &Header, spec: &Spec) -> Result<(PathBuf, Journal, Recovered), Failed> {
+    // A job that was put back into the queue goes on with what it has begun.
+    if args.fresh && !slurm::is_started_again() {
+        start_over(out, header, spec, args.quiet)?;
+    }
+    folder::prepare(out)?;
+    let out = paths::absolute(out);
+    let open = if args.accept_changes { Journal::open_accepting_changes } else { Journal::open };
+    let (journal, recovered) =
+        open(&out.join(folder::JOURNAL), header, &spec.space).map_err(|error| journal_failed(&error))?;
+    folder::write(&out, folder::SPEC, &spec.text)?;
+    Ok((out, journal, recovered))
 }
 
 /// Moves an earlier search aside, unless it is running.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gputune::diagnosis::Around;
-use gputune::machine::Device;
+use gputune::machine::{Allocation, Device};
 use gputune::model::{Slot, Space};
 use gputune::probe::worker::{Hello, Node, NodeError, OnNode, Start, Workers};
 use gputune::probe::{CommandProber, CommandStep};
@@ -24,6 +24,8 @@ pub(super) struct Places {
     is_whole: bool,
     /// Whether it is measured first whether slots disturb each other.
     compares: bool,
+    /// The GPUs of a probe that has no slot with GPUs of its own.
+    pub(super) whole_gpus: u32,
 }
 
 enum Kind {
@@ -56,23 +58,62 @@ impl Places {
                     (dialled.device().clone(), Kind::Dialled(Box::new(dialled)))
                 }
             };
-            return Ok(Self { device, kind, is_whole: false, compares });
+            let mut places = Self { device, kind, is_whole: false, compares, whole_gpus: 0 };
+            places.whole_gpus = places.nodes().map(|node| node.welcome().gpus).max().unwrap_or(0);
+            return places.counted(spec);
         }
         let device = spec.device().map_err(|error| no_gpu(&error))?;
         let slots = spec.machine.divide(device.is_gpu);
         let slots = slots.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
         let is_whole = slots.is_empty() || !spec.machine.has_shape();
-        Ok(Self { device, kind: Kind::Here(slots), is_whole, compares })
+        let whole_gpus = spec.count_gpus();
+        Self { device, kind: Kind::Here(slots), is_whole, compares, whole_gpus }.counted(spec)
+    }
+
+    /// Refuses a budget of GPU time where there are no GPUs to count.
+    fn counted(self, spec: &Spec) -> Result<Self, Failed> {
+        let has_gpus = self.whole_gpus > 0 || self.slots().any(|slot| !slot.gpus.is_empty());
+        if spec.budget.gpu_time.is_none() || has_gpus {
+            return Ok(self);
+        }
+        let message = format!("`gpu_time` in [search] counts GPUs, and probes have none here ({})", self.device.name);
+        Err(Failed::new(Exit::Usage, message)
+            .hint("write `time` for a limit of wall time, or `probes` for their number"))
+    }
+
+    /// The nodes that are there.
+    fn nodes(&self) -> impl Iterator<Item = &Node> {
+        let nodes = match &self.kind {
+            Kind::Here(_) => &[],
+            Kind::Nodes(nodes) => nodes.as_slice(),
+            Kind::Dialled(dialled) => std::slice::from_ref(dialled.first()),
+        };
+        nodes.iter()
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        let here = match &self.kind {
+            Kind::Here(slots) => slots.as_slice(),
+            Kind::Nodes(_) | Kind::Dialled(_) => &[],
+        };
+        here.iter().chain(self.nodes().flat_map(|node| &node.welcome().slots))
+    }
+
+    /// When the machines are taken away: that of the search, or else the last of the others; nothing where others may come.
+    fn allocation(&self) -> Option<Allocation> {
+        let of_nodes = || match &self.kind {
+            Kind::Here(_) | Kind::Dialled(_) => None,
+            Kind::Nodes(nodes) => {
+                let all: Option<Vec<Allocation>> = nodes.iter().map(Node::allocation).collect();
+                all?.into_iter().max_by_key(Allocation::left)
+            }
+        };
+        Allocation::here().or_else(of_nodes)
     }
 
     /// The slots that are not the whole of a machine.
     fn first_slot(&self) -> Option<&Slot> {
-        let slots = match &self.kind {
-            Kind::Here(slots) => slots,
-            Kind::Nodes(nodes) => &nodes.first()?.welcome().slots,
-            Kind::Dialled(dialled) => dialled.slots(),
-        };
-        slots.first().filter(|slot| !(self.is_whole || slot.cores.is_empty() && slot.gpus.is_empty()))
+        self.slots().next().filter(|slot| !(self.is_whole || slot.cores.is_empty() && slot.gpus.is_empty()))
     }
 
     /// What a probe has, on which its trials depend.
@@ -100,13 +141,14 @@ impl Places {
         quiet: bool,
     ) -> Result<Tuner<'static>, Failed> {
         let cores = self.first_slot().map(|slot| slot.cores.len()).filter(|cores| *cores > 0);
+        let (allocation, whole_gpus) = (self.allocation(), self.whole_gpus);
         let around = cores.map_or_else(Around::processors, Around::with_cores);
         let tuner = match self.kind {
             Kind::Here(slots) => here(slots, self.is_whole, space, step, (out, quiet))?,
             Kind::Nodes(nodes) => on_nodes(nodes, space, out, quiet),
             Kind::Dialled(dialled) => dialled.tuner(space, out, quiet),
         };
-        Ok(tuner.around(around).compare_slots(self.compares))
+        Ok(tuner.around(around).compare_slots(self.compares).allocation(allocation).whole_gpus(whole_gpus))
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use gputune::machine::Device;
+use gputune::machine::{Allocation, Device};
 use gputune::model::{Slot, quantity};
 use gputune::probe::worker::{Hello, Parting, Refusal, Site, Token, VERSION, Welcome, dial, serve};
 use gputune::probe::{CommandProber, supervisor};
@@ -41,14 +41,19 @@ pub(super) struct Args {
     /// Where the connection breaks without a word, dial again
     #[arg(long, requires = "dial")]
     again: bool,
+    /// How long this node may be used from now on, such as 30m: no probe is begun that would not fit. In a Slurm job it is known
+    #[arg(long, value_name = "TIME", value_parser = quantity::parse_duration)]
+    time_left: Option<Duration>,
     /// The process that has dialled, for the one that serves; it ends with that
     #[arg(long, value_name = "PID", hide = true)]
     serve_for: Option<i32>,
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
+    // It counts from now, however long it takes to connect.
+    let allocation = args.time_left.map_or_else(Allocation::here, Allocation::lasting);
     if let (Some(address), Some(file)) = (&args.dial, &args.token_file) {
-        return dialled(args, address, file);
+        return dialled(args, (address, file), allocation);
     }
     if let Some(parent) = args.serve_for {
         let impossible = |error: io::Error| Failed::because(Exit::Impossible, &error);
@@ -56,8 +61,9 @@ pub(super) fn run(args: &Args) -> super::Result {
     }
     let host = args.name.clone().unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     supervisor::adopt_orphans().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    let allocation = args.time_left.map_or_else(Allocation::here, Allocation::lasting);
     // What still runs when it returns ends with this process.
-    let parting = serve(io::stdin(), io::stdout(), |hello, folder| site(hello, folder, host));
+    let parting = serve(io::stdin(), io::stdout(), |hello, folder| site(hello, folder, host, allocation));
     let parting = parting.map_err(|error| {
         let failed = Failed::because(Exit::Usage, &error);
         let is_started = args.serve_for.is_some();
@@ -81,7 +87,7 @@ pub(super) fn run(args: &Args) -> super::Result {
 
 /// Connects to a search, and has a process of its own serve it, whose standard streams are the connection: nothing that one search has
 /// started is left for the next.
-fn dialled(args: &Args, address: &str, file: &Path) -> super::Result {
+fn dialled(args: &Args, (address, file): (&str, &Path), allocation: Option<Allocation>) -> super::Result {
     let token = Token::read(file).map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
     // The process that serves ends with this one.
     interrupt::end_at_once().map_err(|error| Failed::because(Exit::Impossible, &error))?;
@@ -90,7 +96,7 @@ fn dialled(args: &Args, address: &str, file: &Path) -> super::Result {
             eprintln!("{}; trying for {} s", Failed::because(Exit::Impossible, error).message(), args.wait.as_secs());
         });
         let stream = stream.map_err(|error| Failed::because(Exit::Impossible, &error).hint(error.hint()))?;
-        let status = served(args, stream).map_err(|error| Failed::because(Exit::Impossible, &error))?;
+        let status = served(args, stream, allocation).map_err(|error| Failed::because(Exit::Impossible, &error))?;
         match status.code() {
             Some(0) => return Ok(Exit::Found),
             // It has said why.
@@ -106,12 +112,15 @@ fn dialled(args: &Args, address: &str, file: &Path) -> super::Result {
     }
 }
 
-fn served(args: &Args, stream: TcpStream) -> io::Result<ExitStatus> {
+fn served(args: &Args, stream: TcpStream, allocation: Option<Allocation>) -> io::Result<ExitStatus> {
     let stream = OwnedFd::from(stream);
     let mut command = Command::new("/proc/self/exe");
     command.args(["worker", "--serve-for", &std::process::id().to_string()]);
     if let Some(name) = &args.name {
         command.args(["--name", name]);
+    }
+    if let Some(allocation) = allocation.filter(|_| args.time_left.is_some()) {
+        command.args(["--time-left", &format!("{}s", allocation.left().as_secs())]);
     }
     command.stdin(Stdio::from(stream.try_clone()?)).stdout(Stdio::from(stream));
     let mut child = command.spawn()?;
@@ -121,7 +130,7 @@ fn served(args: &Args, stream: TcpStream) -> io::Result<ExitStatus> {
 }
 
 /// Prepares for the search that a driver names.
-fn site(hello: &Hello, folder: &Path, host: String) -> Result<Site, Refusal> {
+fn site(hello: &Hello, folder: &Path, host: String, allocation: Option<Allocation>) -> Result<Site, Refusal> {
     let refusal = |reason: String, hint: &str| Refusal { reason, hint: hint.to_owned() };
     let own = Hello::new(hello.spec.clone(), hello.text.clone());
     if *hello != own {
@@ -138,8 +147,12 @@ fn site(hello: &Hello, folder: &Path, host: String) -> Result<Site, Refusal> {
     }
     let device = spec.device().map_err(|error| refusal(error.to_string(), "choose nodes that have one"))?;
     let slots = spec.machine.divide(device.is_gpu).map_err(|error| refusal(error.to_string(), error.hint()))?;
+    let gpus = spec.count_gpus();
     let (space, probers, slots) = probers(spec, slots, &device, folder);
-    let mut site = Site { welcome: welcome(host, device, slots), space, probers };
+    let mut welcome = welcome(host, device, slots);
+    welcome.gpus = gpus;
+    welcome.time_left_s = allocation.map(|allocation| allocation.left().as_secs_f64());
+    let mut site = Site { welcome, space, probers, allocation };
     for prober in &mut site.probers {
         let protection = prober.protect().map_err(|error| refusal(error.to_string(), error.hint()))?;
         site.welcome.writes = protection.line();
@@ -149,7 +162,8 @@ fn site(hello: &Hello, folder: &Path, host: String) -> Result<Site, Refusal> {
 
 fn welcome(host: String, device: Device, slots: Vec<Slot>) -> Welcome {
     let gputune_version = env!("CARGO_PKG_VERSION").to_owned();
-    Welcome { version: VERSION, gputune_version, host, device, slots, writes: String::new() }
+    let (writes, gpus, time_left_s) = (String::new(), 0, None);
+    Welcome { version: VERSION, gputune_version, host, device, slots, writes, gpus, time_left_s }
 }
 
 /// A prober for each slot; for the whole node where it is not divided.

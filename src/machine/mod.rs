@@ -3,6 +3,7 @@
 //!
 //! Start with [`Machine`], the inventory; [`telemetry`] reads it again and again, [`ceilings`] measures what it can reach.
 
+mod allocation;
 pub mod ceilings;
 mod foreign;
 mod inventory;
@@ -10,6 +11,7 @@ pub(crate) mod process_table;
 mod slots;
 pub mod telemetry;
 
+pub use allocation::{Allocation, slurm_duration};
 pub use ceilings::{Ceiling, Ceilings};
 #[cfg(feature = "cuda")]
 pub(crate) use foreign::cuda;

@@ -28,6 +28,17 @@ impl Slot {
         Self { number, host: String::new(), gpus: Vec::new(), cores: Vec::new(), memory_bytes: None }
     }
 
+    /// How many GPUs a probe has in a slot; `whole` where that names none, or there is no slot.
+    pub fn count_gpus(slot: Option<&Self>, whole: u32) -> u32 {
+        let own = slot.map(|slot| slot.gpus.len()).filter(|count| *count > 0);
+        own.and_then(|count| u32::try_from(count).ok()).unwrap_or(whole)
+    }
+
+    /// Its processors, as the kernel lists them: `0-3,8`.
+    pub fn processors(&self) -> String {
+        listed(&self.cores)
+    }
+
     /// What trials depend on: how much it has, and not which.
     pub fn shape(&self) -> String {
         let gpus = match self.gpus.len() {
@@ -46,7 +57,7 @@ impl fmt::Display for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "slot {}", self.number)?;
         let gpus = self.gpus.iter().map(|uuid| uuid.chars().take(12).collect::<String>());
-        let cores = (!self.cores.is_empty()).then(|| format!("processors {}", listed(&self.cores)));
+        let cores = (!self.cores.is_empty()).then(|| format!("processors {}", self.processors()));
         let parts: Vec<String> = gpus.chain(cores).collect();
         if parts.is_empty() { Ok(()) } else { write!(f, " ({})", parts.join(", ")) }
     }

@@ -113,6 +113,13 @@ pub struct Trial {
     pub slot: Option<Slot>,
 }
 
+impl Trial {
+    /// The time that it took of GPUs, in seconds: its own, times the GPUs of its slot, or `whole` where that names none.
+    pub fn gpu_seconds(&self, whole: u32) -> f64 {
+        self.elapsed.as_secs_f64() * f64::from(Slot::count_gpus(self.slot.as_ref(), whole))
+    }
+}
+
 /// All finished trials, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct History {

@@ -16,7 +16,7 @@ mod verdict;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::duel::{Duel, DuelWatch, Duelled, Way};
 use super::idle::Idle;
@@ -25,7 +25,7 @@ use super::warm::{Imports, Told, Warm};
 use super::writes::{Protection, WritesError};
 use super::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober, Rate, Start, Watch};
 use crate::machine::{GpuMeter, nvml::Visible};
-use crate::model::{Failure, Outcome};
+use crate::model::{Failure, Outcome, Progress};
 pub use demands::as_it_is_needs;
 use environment::KnownWords;
 use live::{Held, Live};
@@ -124,6 +124,22 @@ impl CommandProber {
     }
 }
 
+/// Whether a probe crashed since somebody ends all there is: Slurm signals all processes of a job that it cancels or whose time limit
+/// is reached, and this one may notice it later than the probe. Otherwise its config would be blamed.
+fn is_ended_with_all(outcome: &Outcome, watch: Watch<'_>) -> bool {
+    /// How much later: a round number.
+    const LATER: Duration = Duration::from_millis(100);
+    const LOOK_EVERY: Duration = Duration::from_millis(10);
+    let begin = Instant::now();
+    while matches!(outcome, Outcome::Crashed(_)) && begin.elapsed() < LATER {
+        if watch(&Progress::default()).is_break() {
+            return true;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    false
+}
+
 impl Prober for CommandProber {
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
         if let Some(reason) = self.refusal(job) {
@@ -158,7 +174,7 @@ impl Prober for CommandProber {
                 if job.effort != Effort::Losses {
                     self.live.compare(job, &outcome);
                 }
-                return Ok(outcome);
+                return Ok(if is_ended_with_all(&outcome, watch) { Outcome::Interrupted } else { outcome });
             }
         }
     }

@@ -65,7 +65,10 @@ pub use timeline::Timeline;
 pub use trackers::{SILENCERS, Silencer};
 pub use writes::{Protection, Writes, WritesError, WritesWish};
 
-use crate::model::{Config, Estimate, Headroom, Outcome, Progress, Settings, quantity::show_bytes};
+use crate::model::{
+    Config, Estimate, Headroom, Outcome, Progress, Settings,
+    quantity::{show_bytes, show_duration},
+};
 
 /// The limits of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -284,6 +287,16 @@ pub enum ProbeError {
         /// How that was noticed.
         reason: String,
     },
+    /// A probe would not fit into the rest of a worker's allocation.
+    #[error("the allocation of {host} ends in {}, and a probe may take {}: none is begun there any more", show_duration(*.left), show_duration(*.takes))]
+    NoTime {
+        /// The node.
+        host: String,
+        /// What is left of it.
+        left: Duration,
+        /// How long a probe may take.
+        takes: Duration,
+    },
     /// No config can be probed on another node.
     #[error("on {host}: {reason}")]
     OnNode {
@@ -313,6 +326,16 @@ impl ProbeError {
 }
 
 impl ProbeError {
+    /// Whether only the place is to blame, so that other places may go on.
+    pub(crate) fn is_of_the_place(&self) -> bool {
+        matches!(self, Self::Lost { .. } | Self::NoTime { .. })
+    }
+
+    /// Whether the place has no time left.
+    pub(crate) fn is_late(&self) -> bool {
+        matches!(self, Self::NoTime { .. })
+    }
+
     /// Returns the last lines that the step printed, where they say more than the error.
     pub fn last_lines(&self) -> &[String] {
         match self {
@@ -343,6 +366,7 @@ impl ProbeError {
                 Some("the same command goes on; is the node up, and is there time left in its allocation?")
             }
             Self::OnNode { hint, .. } => hint.as_deref(),
+            Self::NoTime { .. } => Some("the same command goes on in another allocation; ask for a longer one"),
             Self::GaveUp { .. } => None,
         }
     }

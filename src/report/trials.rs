@@ -34,7 +34,9 @@ pub fn trials_csv(study: &Study) -> String {
     let has_gpus = measurements().any(|m| !m.machine.gpus.is_empty());
     let gpu_columns = if has_gpus { GPU_COLUMNS } else { &[] };
     let goals = GoalColumns::of(study);
-    let header = header(&names, gpu_columns, &goals, &phases, &metrics);
+    let has_slots = study.history.trials().iter().any(|trial| trial.slot.is_some());
+    let mut header = header(&names, gpu_columns, &goals, &phases, &metrics);
+    header.extend(slot_columns(has_slots).iter().chain(["reason"].iter()).map(|name| (*name).to_owned()));
     // Writing to memory does not fail, and all rows are as long as the header.
     let _ = writer.write_record(&header);
     for trial in study.history.trials() {
@@ -77,6 +79,7 @@ pub fn trials_csv(study: &Study) -> String {
         row.push(number(m.machine.foreign_cpu_share));
         row.push(whole(measurement.map(|m| m.bad_lines)));
         row.push(format!("{:.3}", trial.elapsed.as_secs_f64()));
+        row.extend(slot_cells(trial, has_slots));
         row.push(redacted(&reason));
         let _ = writer.write_record(&row);
     }
@@ -165,8 +168,25 @@ fn header(
         ["steps", "warmup_steps", "left_out", "measured_s", "saved_s", "loss_drift", "foreign_cpu_share"]
             .map(str::to_owned),
     );
-    header.extend(["bad_event_lines", "elapsed_s", "reason"].map(str::to_owned));
+    header.extend(["bad_event_lines", "elapsed_s"].map(str::to_owned));
     header
+}
+
+/// Columns for where a trial ran; its number alone, and nothing in it, where no trial has a slot.
+const SLOT_COLUMNS: &[&str] = &["slot", "slot_host", "slot_gpus", "slot_processors"];
+
+fn slot_columns(has_slots: bool) -> &'static [&'static str] {
+    if has_slots { SLOT_COLUMNS } else { &SLOT_COLUMNS[..1] }
+}
+
+fn slot_cells(trial: &Trial, has_slots: bool) -> Vec<String> {
+    let cells = trial
+        .slot
+        .as_ref()
+        .map(|slot| [slot.number.to_string(), as_cell(&slot.host), slot.gpus.join(" "), slot.processors()].to_vec());
+    let mut cells = cells.unwrap_or_default();
+    cells.resize(slot_columns(has_slots).len(), String::new());
+    cells
 }
 
 fn number(number: Option<f64>) -> String {

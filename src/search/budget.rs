@@ -14,6 +14,9 @@ pub struct Budget {
     pub probes: u32,
     /// Wall time of the whole search, confirmation included.
     pub time: Duration,
+    /// The time that probes and confirmations may take of GPUs together: of each, its own times the GPUs that it had. `None` for any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_time: Option<Duration>,
     /// How often each leader is measured again, interleaved with the others, before a winner is named.
     pub confirmations: u32,
     /// The gain, as a share of the best, that eight probes together must be expected to bring; zero never stops a search.
@@ -26,7 +29,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { probes: 24, time: Duration::from_secs(20 * 60), confirmations: 2, least_gain: 0.01 }
+        Self { probes: 24, time: Duration::from_secs(20 * 60), gpu_time: None, confirmations: 2, least_gain: 0.01 }
     }
 }
 
@@ -39,6 +42,10 @@ pub enum StopReason {
     ProbesSpent,
     /// Another probe would not have fitted into the time limit.
     TimeSpent,
+    /// Another probe would not have fitted into the limit of GPU time.
+    GpuTimeSpent,
+    /// Another probe would not have fitted into the rest of the allocation.
+    AllocationEnds,
     /// Every config has been probed or ruled out.
     SpaceExhausted,
     /// No further config was found, and it is not known whether the rules leave any.
@@ -58,6 +65,8 @@ impl std::fmt::Display for StopReason {
         f.write_str(match self {
             Self::ProbesSpent => "the budget of probes is spent",
             Self::TimeSpent => "the budget of time is spent",
+            Self::GpuTimeSpent => "the budget of GPU time is spent",
+            Self::AllocationEnds => "the allocation ends; the same command goes on in another one",
             Self::SpaceExhausted => "every config was probed or ruled out",
             Self::NothingFound => "no further config was found; whether the rules leave one is not known",
             Self::GainWithinNoise => "another probe is expected to gain less than measurements can tell apart",

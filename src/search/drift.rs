@@ -182,6 +182,8 @@ fn shifted(rate: Estimate, level: f64, variance: f64) -> Estimate {
 pub(crate) struct SlotLevels {
     /// Each with its logarithm and the variance of that.
     levels: HashMap<Slot, (f64, f64)>,
+    /// The one that the others are compared with.
+    first: Option<Slot>,
 }
 
 impl SlotLevels {
@@ -214,12 +216,22 @@ impl SlotLevels {
             let share = expected / (expected + variance + its);
             Some(((*slot).clone(), ((own - mean) * share, expected * (1.0 - share))))
         };
-        Self { levels: by_slot.iter().skip(1).filter_map(level).collect() }
+        Self { levels: by_slot.iter().skip(1).filter_map(level).collect(), first: Some(first.clone()) }
     }
 
     /// The level of a slot, with its variance.
     fn level(&self, slot: Option<&Slot>) -> (f64, f64) {
         slot.and_then(|slot| self.levels.get(slot)).copied().unwrap_or_default()
+    }
+
+    /// How fast a slot is against the first, with its interval; `None` where that is not known.
+    pub(crate) fn shown(&self, slot: &Slot) -> Option<Estimate> {
+        if self.first.as_ref() == Some(slot) {
+            return Some(Estimate::point(1.0));
+        }
+        let (level, variance) = self.levels.get(slot)?;
+        let half = NORMAL_95 * variance.sqrt();
+        Some(Estimate::interval(level.exp(), (level - half).exp(), (level + half).exp()))
     }
 
     /// A rate of the first slot, as it would be in another.

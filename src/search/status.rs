@@ -39,6 +39,9 @@ pub struct Status {
     pub elapsed_s: f64,
     /// Seconds that it may take.
     pub time_s: f64,
+    /// Seconds of GPUs that probes took, and that they may take, where there is a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_time_s: Option<(f64, f64)>,
     /// Configs that were probed.
     pub searched: u32,
     /// Configs that may be probed.
@@ -125,11 +128,19 @@ pub struct Watched {
     earlier: Duration,
     baseline: Option<f64>,
     best_score: Option<f64>,
+    /// The GPUs of a probe whose slot names none.
+    whole_gpus: u32,
 }
 
 impl Watched {
     /// Makes a status for a search that begins now, or goes on from the trials in `recovered`.
-    pub fn new(name: &str, space: &Space, objective: &Objective, budget: Budget, recovered: &[Trial]) -> Self {
+    pub fn new(
+        name: &str,
+        space: &Space,
+        objective: &Objective,
+        (budget, whole_gpus): (Budget, u32),
+        recovered: &[Trial],
+    ) -> Self {
         let status = Status {
             format: FORMAT,
             gputune_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -139,6 +150,7 @@ impl Watched {
             written_ms: 0,
             elapsed_s: 0.0,
             time_s: budget.time.as_secs_f64(),
+            gpu_time_s: budget.gpu_time.map(|time| (0.0, time.as_secs_f64())),
             searched: 0,
             probes: budget.probes,
             confirmations: None,
@@ -149,7 +161,7 @@ impl Watched {
         };
         let earlier = wall_time(recovered);
         let (begin, objective) = (Instant::now(), objective.clone());
-        let mut watched = Self { status, objective, begin, earlier, baseline: None, best_score: None };
+        let mut watched = Self { status, objective, begin, earlier, baseline: None, best_score: None, whole_gpus };
         for trial in recovered {
             watched.finished(trial, &space.settings(&trial.config));
         }
@@ -231,6 +243,9 @@ impl Watched {
     }
 
     fn finished(&mut self, trial: &Trial, settings: &Settings) {
+        if let Some((spent, _)) = &mut self.status.gpu_time_s {
+            *spent += trial.gpu_seconds(self.whole_gpus);
+        }
         if trial.purpose == Purpose::Confirm {
             if let Some((done, _)) = &mut self.status.confirmations {
                 *done += 1;
@@ -334,7 +349,7 @@ mod tests {
     fn the_status_follows_the_events_and_comes_back_from_its_file() {
         let objective = Objective::default();
         let earlier = [trial(1, Purpose::Baseline, Some(100.0)), trial(2, Purpose::Search, None)];
-        let mut watched = Watched::new("spec.toml", &space(), &objective, Budget::default(), &earlier);
+        let mut watched = Watched::new("spec.toml", &space(), &objective, (Budget::default(), 1), &earlier);
         let settings = space().settings(&trial(3, Purpose::Search, None).config);
         let reason = Some("why not");
         let purpose = Purpose::Search;
@@ -367,7 +382,7 @@ mod tests {
 
     #[test]
     fn each_slot_has_its_own_probe() {
-        let mut watched = Watched::new("spec.toml", &space(), &Objective::default(), Budget::default(), &[]);
+        let mut watched = Watched::new("spec.toml", &space(), &Objective::default(), (Budget::default(), 1), &[]);
         let settings = space().settings(&trial(1, Purpose::Search, None).config);
         for (number, slot) in [(4, 2), (5, 1)] {
             let (purpose, slot) = (Purpose::Search, Slot::numbered(slot));

@@ -8,6 +8,7 @@ mod posterior;
 mod repeatability;
 mod rounds;
 mod scale;
+mod slots;
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -28,6 +29,7 @@ pub(crate) use posterior::{Known, PRUNING_ERROR};
 pub use repeatability::Repeatability;
 use repeatability::noise_of;
 use scale::Scale;
+pub use slots::SlotSeen;
 
 /// A search that ended, was interrupted, or is running.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ mod gain;
 mod health;
 mod in_turn;
 mod leader;
+mod limits;
 mod order;
 mod probing;
 mod reference;
@@ -32,6 +33,7 @@ use search::{OnEvent, Search};
 use slots::{InSlot, Slots};
 
 use crate::diagnosis::Around;
+use crate::machine::Allocation;
 use crate::model::{Config, Event, History, LocateError, Objective, Precision, Settings, Slot, Space};
 use crate::probe::{InProcess, Limits, ProbeError, Prober, TrainingStep};
 use crate::search::budget::{Budget, Round};
@@ -121,6 +123,8 @@ pub struct Tuner<'p> {
     journal: Option<Journal>,
     recovered: Recovered,
     stop: Arc<AtomicBool>,
+    allocation: Option<Allocation>,
+    whole_gpus: u32,
 }
 
 enum Probers<'p> {
@@ -205,6 +209,8 @@ impl<'p> Tuner<'p> {
             journal: None,
             recovered: Recovered::default(),
             stop: Arc::new(AtomicBool::new(false)),
+            allocation: None,
+            whole_gpus: 1,
         }
     }
 
@@ -372,6 +378,20 @@ impl<'p> Tuner<'p> {
         self
     }
 
+    /// Sets when the allocation ends that this runs in: no probe is begun that would not fit into its rest.
+    #[must_use]
+    pub fn allocation(mut self, allocation: Option<Allocation>) -> Self {
+        self.allocation = allocation;
+        self
+    }
+
+    /// Sets how many GPUs a probe has whose slot names none; it counts for [`Budget::gpu_time`].
+    #[must_use]
+    pub fn whole_gpus(mut self, gpus: u32) -> Self {
+        self.whole_gpus = gpus;
+        self
+    }
+
     /// Sets how far runs of a config are expected to be apart before any is repeated; 3 % by default.
     #[must_use]
     pub fn noise_prior(mut self, prior: NoisePrior) -> Self {
@@ -402,7 +422,6 @@ impl<'p> Tuner<'p> {
     }
 
     fn run_in(mut self, slots: Slots<'_, '_>, on_event: OnEvent<'_>) -> Result<Study, TuneError> {
-        let begin = Instant::now();
         if self.baseline.is_none() && self.space.first().is_none() && self.space.is_empty() {
             return Err(TuneError::EmptySpace);
         }
@@ -420,8 +439,7 @@ impl<'p> Tuner<'p> {
         if self.journal.is_some() && !history.trials().is_empty() || healed {
             on_event(Event::Resumed { trials: history.trials().len(), healed });
         }
-        let precision = self.limits.precision.unwrap_or_else(|| self.noise_prior.precision());
-        let limits = Limits { precision: Some(precision), ..self.limits };
+        let limits = Limits { precision: self.limits.precision.or(Some(self.noise_prior.precision())), ..self.limits };
         let mut search = Search {
             space: &self.space,
             objective: &self.objective,
@@ -440,7 +458,9 @@ impl<'p> Tuner<'p> {
             slots,
             journal: self.journal,
             stop: &self.stop,
-            begin,
+            allocation: self.allocation,
+            whole_gpus: self.whole_gpus,
+            begin: Instant::now(),
             earlier: history.elapsed(),
             open: seen::Open::default(),
             can_take_turns: true,

@@ -409,6 +409,8 @@ pub(super) struct SearchTable {
     pub(super) probes: Option<Located<u32>>,
     /// Wall time of the whole search, confirmation included. Default: 20m.
     pub(super) time: Option<Located<String>>,
+    /// Time of GPUs that probes and confirmations may take together: the time of each, times the GPUs that it had. Default: any.
+    pub(super) gpu_time: Option<Located<String>>,
     /// What chance depends on. Default: 0.
     pub(super) seed: Option<u64>,
     /// How often each leader is measured again before one is named. Default: 2.

@@ -111,6 +111,7 @@ const KEYS: &[Key] = &[
     key("search.strategy", "the name of a strategy, as a text", "strategy = \"auto\""),
     key("search.probes", "a whole number from 1 to 1000000", "probes = 24"),
     key("search.time", "a duration, as a text", "time = \"20m\""),
+    key("search.gpu_time", "a duration, as a text", "gpu_time = \"8h\""),
     key("search.seed", "a whole number from 0 on", "seed = 0"),
     key("search.confirmations", "a whole number from 0 to 100", "confirmations = 2"),
     key("search.least_gain", "a share from 0 to 1", "least_gain = 0.01"),

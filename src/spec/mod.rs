@@ -184,6 +184,11 @@ impl Spec {
         Device::choose(self.step.device(), &self.visible())
     }
 
+    /// How many GPUs the step sees.
+    pub fn count_gpus(&self) -> u32 {
+        Device::count_gpus(self.step.device(), &self.visible())
+    }
+
     /// Returns the GPUs that the step sees; all of them if settings decide which.
     fn visible(&self) -> Visible {
         let template = self.step.template();
@@ -277,6 +282,9 @@ fn budget(source: &SourceFile, table: &SearchTable) -> Result<Budget, SpecError>
     }
     if let Some(text) = &table.time {
         budget.time = positive_duration(source, text)?;
+    }
+    if let Some(text) = &table.gpu_time {
+        budget.gpu_time = Some(positive_duration(source, text)?);
     }
     if let Some(confirmations) = &table.confirmations {
         if confirmations.value > MOST_CONFIRMATIONS {

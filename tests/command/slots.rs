@@ -43,6 +43,20 @@ fn each_slot_has_processors_of_its_own() {
         let cores = cores(line).iter().map(u32::to_string).collect::<Vec<_>>();
         assert!(allowed == cores.join(",") || cores.len() > 1, "{allowed}, {cores:?}");
     }
+    let mut trials = csv::Reader::from_path(search.out().join("trials.csv")).unwrap();
+    let names = trials.headers().unwrap().clone();
+    let at = |name: &str| names.iter().position(|known| known == name).unwrap();
+    let told: Vec<(String, String)> = trials
+        .records()
+        .map(|row| row.map(|row| (row[at("slot")].to_owned(), row[at("slot_processors")].to_owned())).unwrap())
+        .collect();
+    let kept = |line: &Line| line.slot.as_ref().map(|slot| (slot.number.to_string(), slot.processors())).unwrap();
+    assert_eq!(told, lines.iter().map(kept).collect::<Vec<_>>());
+    let page = fs::read_to_string(search.out().join("report.html")).unwrap();
+    assert!(
+        page.contains("\"slots\":[{\"number\":1,\"has\":") && page.contains("\"label\":\"slot\""),
+        "the page has them"
+    );
     search.assert_no_survivors();
 }
 
@@ -94,6 +108,18 @@ fn a_killed_search_goes_on_and_nothing_survives() {
     values.dedup();
     assert_eq!((values.len(), count), (8, 8), "each config once");
     search.assert_no_survivors();
+}
+
+#[test]
+fn gpu_time_without_gpus_is_refused_with_the_cure() {
+    let search = Search::of(&["forever:8:2000"], "device = \"cpu\"\n[search]\ngpu_time = \"1h\"\n");
+    let output = search.run();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("`gpu_time` in [search] counts GPUs, and probes have none here") && said.contains("`time`"),
+        "{said}"
+    );
 }
 
 #[test]

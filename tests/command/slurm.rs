@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -62,6 +64,18 @@ fn processes(role: &str, search: &Search) -> Vec<Pid> {
     };
     let all = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     all.filter(is_it).filter_map(Pid::from_raw).collect()
+}
+
+/// The `srun` of a search's worker on a node.
+fn srun_to(node: &str, search: &Search) -> Pid {
+    let is_it = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        let runs_there = fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == search.folder.path());
+        line.starts_with("srun ") && line.contains(&format!("-w {node} ")) && runs_there
+    };
+    let mut all = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    all.find(is_it).and_then(Pid::from_raw).unwrap()
 }
 
 fn kill(pid: Pid) {
@@ -137,6 +151,193 @@ fn a_search_over_two_nodes_outlives_workers_and_itself() {
     std::thread::sleep(Duration::from_secs(1));
     assert!(processes("worker", &search).is_empty() && search.survivors().is_empty());
     assert!(search.lines().len() >= 12);
+}
+
+/// A search that submits itself, and is followed.
+struct Followed {
+    search: Search,
+    follower: Child,
+}
+
+impl Followed {
+    fn new(slurm: &Slurm, options: &str, search: Search) -> Self {
+        let told = fs::File::create(search.folder.path().join("told")).unwrap();
+        let best = fs::File::create(search.folder.path().join("best")).unwrap();
+        let mut command = search.command();
+        command.args(["--slurm", options]).stdin(Stdio::null()).stdout(best).stderr(told);
+        let follower = slurm.with(&mut command).spawn().unwrap();
+        Self { search, follower }
+    }
+
+    /// The number of its job, once it has one.
+    fn job(&self) -> String {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            match fs::read_to_string(self.search.out().join("slurm/job")) {
+                Ok(number) if !number.is_empty() => return number,
+                _ => assert!(Instant::now() < deadline, "{}", told(&self.search)),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn wait_until_said(&self, words: &str) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !told(&self.search).contains(words) {
+            assert!(Instant::now() < deadline, "{words}: {}", told(&self.search));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Its exit code and what it said.
+    fn end(&mut self) -> (Option<i32>, String) {
+        let code = self.follower.wait().unwrap().code();
+        (code, told(&self.search))
+    }
+}
+
+const NODES_OF_ALL: &str = "--nodes=2 --gpus-per-node=4 --cpus-per-task=4 --mem=4000 --time=5";
+
+#[test]
+fn a_search_submits_itself_and_follows_its_job_to_whatever_end() {
+    let Some(slurm) = Slurm::start() else { return };
+    let step = |words: &[&str]| -> Vec<String> {
+        [child().display().to_string(), "token:TOKEN".to_owned()]
+            .into_iter()
+            .chain(words.iter().map(|word| (*word).to_owned()))
+            .collect()
+    };
+    let quick = step(&["forever:8:10000"]);
+
+    // Slurm ends one at its time limit in mid-probe; another sees the end of its allocation come. Both in a corner of the nodes.
+    let alone = |text: &str| text.replace("gpus_per_slot = 1", "slots = 1");
+    let long = alone(&spec(4, 4)).replace("[limits]\n", "[limits]\nprobe_time = \"300s\"\nstall_time = \"300s\"\n");
+    let mut limited =
+        Followed::new(&slurm, "--ntasks=1 --mem=1000 --time=5", Search::of_command(&step(&["sleep:600000"]), &long));
+    let near = alone(&spec(2000, 2000)).replace("[limits]\n", "[limits]\ngrace_time = \"50s\"\n");
+    let mut ending = Followed::new(&slurm, "--ntasks=1 --mem=1000 --time=1", Search::of_command(&quick, &near));
+    limited.wait_until_said("runs on");
+    slurm.control(&["update", &format!("JobId={}", limited.job()), "EndTime=now"]);
+
+    // An `srun` is killed, and the other node goes on. The job is put back into the queue, and goes on from its journal; then a node goes
+    // down, and the rest goes on.
+    let mut requeued = Followed::new(&slurm, NODES_OF_ALL, Search::of_command(&quick, &spec(44, 44)));
+    wait_for(&requeued.search, 12);
+    kill(srun_to("gt2", &requeued.search));
+    requeued.wait_until_said("the worker on gt2 is gone");
+    wait_for(&requeued.search, 18);
+    let before = requeued.search.lines().len();
+    slurm.control(&["requeue", &requeued.job()]);
+    requeued.wait_until_said("was put back into the queue");
+    assert!(processes("worker", &requeued.search).is_empty() && requeued.search.survivors().is_empty());
+    slurm.control(&["update", &format!("JobId={}", requeued.job()), "StartTime=now"]);
+    wait_for(&requeued.search, before + 10);
+    slurm.control(&["update", "NodeName=gt2", "State=DOWN", "Reason=test"]);
+    let (code, said) = requeued.end();
+    slurm.bring_back("gt2");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("goes on from"), "{said}");
+    assert!(said.matches("the worker on gt2 is gone").count() >= 2, "by its `srun`, and by its node: {said}");
+    assert_each_once(&configs(&requeued.search.lines()), 44);
+    let best = fs::read_to_string(requeued.search.folder.path().join("best")).unwrap();
+    assert!(best.starts_with("x = ") && best.matches("x = ").count() == 1, "{best}");
+    requeued.search.assert_no_survivors();
+
+    // Ctrl-C leaves nothing but what was measured; then somebody else cancels.
+    for is_ours in [true, false] {
+        let mut cancelled = Followed::new(&slurm, NODES_OF_ALL, Search::of_command(&quick, &spec(200, 200)));
+        wait_for(&cancelled.search, 10);
+        if is_ours {
+            let pid = Pid::from_raw(cancelled.follower.id().try_into().unwrap()).unwrap();
+            rustix::process::kill_process(pid, Signal::INT).unwrap();
+        } else {
+            slurm.with(Command::new("scancel").arg(cancelled.job())).status().unwrap();
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(processes("worker", &cancelled.search).is_empty() && cancelled.search.survivors().is_empty());
+        let (code, said) = cancelled.end();
+        assert_eq!(code, Some(130), "{said}");
+        assert!(said.contains("was cancelled; what was measured is kept in out"), "{said}");
+        assert!(cancelled.search.lines().iter().all(|line| line.outcome.failure().is_none()), "{said}");
+        assert!(cancelled.search.lines().len() >= 10);
+    }
+
+    let (code, said) = ending.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("the allocation ends in") && said.contains("the same command goes on"), "{said}");
+    let status = fs::read_to_string(ending.search.out().join("status.json")).unwrap();
+    assert!(status.contains("allocation_ends"), "{status}");
+    let (code, said) = limited.end();
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("has reached its time limit") && said.contains("the same command goes on"), "{said}");
+    assert_eq!(limited.search.lines().len(), 0, "the probe that Slurm ended is no crash");
+}
+
+#[test]
+fn what_slurm_does_not_take_is_said_with_the_cure() {
+    let search = Search::of(&["forever:8:2000"], "");
+    let said = |options: &str, search: &Search, program: Option<&str>| {
+        let mut command = search.command();
+        command.args(["--slurm", options]);
+        if let Some(program) = program {
+            let bin = search.folder.path().join("bin");
+            fs::create_dir_all(&bin).unwrap();
+            fs::write(bin.join("sbatch"), program).unwrap();
+            fs::set_permissions(bin.join("sbatch"), fs::Permissions::from_mode(0o755)).unwrap();
+            command.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+        } else {
+            command.env("PATH", search.folder.path());
+        }
+        let output = command.output().unwrap();
+        (output.status.code(), crate::support::stderr(&output))
+    };
+    let (code, text) = said("-N1", &search, None);
+    assert!(code == Some(3) && text.contains("cannot run `sbatch`") && text.contains("login node"), "{text}");
+    let refuses = "#!/bin/sh\necho 'sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified' >&2\nexit 1\n";
+    let (code, text) = said("-A nobody", &search, Some(refuses));
+    assert!(
+        code == Some(2) && text.contains("Slurm does not take the job: Batch job submission failed: Invalid account"),
+        "{text}"
+    );
+    for (options, cure) in [("--output=x", "gputune follows what the job prints"), ("run.sh", "is no option of sbatch")]
+    {
+        let (code, text) = said(options, &search, Some(refuses));
+        assert!(code == Some(2) && text.contains(cure), "{text}");
+    }
+    let elsewhere = Search::of(&["forever:8:2000"], "[machine]\nhosts = [\"gpu1\"]\n");
+    let (code, text) = said("-N1", &elsewhere, Some(refuses));
+    assert!(code == Some(2) && text.contains("--slurm and `hosts` in [machine] exclude each other"), "{text}");
+}
+
+#[test]
+fn a_worker_refuses_a_probe_that_would_not_fit() {
+    let search = Search::of(&["forever:8:2000"], "");
+    let text = fs::read_to_string(search.folder.path().join("spec.toml")).unwrap();
+    let hello = gputune::probe::worker::Hello::new(search.folder.path().join("spec.toml"), text);
+    let spec = gputune::spec::Spec::load(&hello.spec).unwrap();
+    let probe = serde_json::json!({ "probe": {
+        "slot": 0, "attempt": 7, "number": 1, "config": spec.space.first().unwrap(), "settings": { "x": 1 },
+        "limits": spec.limits, "effort": "probe", "rival": null, "is_confirmed_later": false,
+    } });
+    let ask = |time: &str| {
+        let mut worker = Command::new(gputune());
+        worker.args(["worker", "--time-left", time]).env_remove("SLURM_JOB_ID");
+        let mut worker = worker.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = worker.stdin.take().unwrap();
+        writeln!(input, "{}\n{probe}", serde_json::json!({ "hello": hello })).unwrap();
+        let lines = BufReader::new(worker.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let answer = lines
+            .into_iter()
+            .find(|line| line.contains("no_time") || line.contains("\"ended\"") || line.contains("refused"));
+        drop(input);
+        worker.wait().unwrap();
+        answer.unwrap_or_default()
+    };
+    let answer = ask("500ms");
+    assert!(answer.contains("\"no_time\":{\"slot\":0,\"attempt\":7,"), "{answer}");
+    let answer = ask("10m");
+    assert!(answer.contains("measured"), "{answer}");
+    search.assert_no_survivors();
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod checks;
 mod ending;
 mod endings;
 mod init_help;
+mod limits;
 mod metrics;
 mod resume;
 mod screens;

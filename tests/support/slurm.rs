@@ -125,6 +125,29 @@ impl Slurm {
         }
     }
 
+    /// Changes something by `scontrol`.
+    pub(crate) fn control(&self, arguments: &[&str]) {
+        let done = self.with(Command::new("scontrol").args(arguments)).status().unwrap();
+        assert!(done.success(), "{arguments:?}");
+    }
+
+    /// Brings a node back that was taken down.
+    pub(crate) fn bring_back(&self, node: &str) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let is_up = || {
+            let told = self.with(Command::new("sinfo").args(["-h", "-n", node, "-o", "%T"])).output().unwrap();
+            ["idle", "mixed", "allocated"].contains(&String::from_utf8_lossy(&told.stdout).trim())
+        };
+        while !is_up() {
+            assert!(Instant::now() < deadline, "{node} does not come back");
+            // It may be on its way already.
+            let mut resume = Command::new("scontrol");
+            resume.args(["update", &format!("NodeName={node}"), "State=RESUME"]).stderr(Stdio::null());
+            let _ = self.with(&mut resume).status();
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
     /// Ends all jobs.
     pub(crate) fn cancel(&self) {
         let _ = self.with(Command::new("scancel").args(["--state=RUNNING"])).status();

@@ -94,12 +94,16 @@ impl Block {
         };
         let left = left(status, elapsed).map(|left| format!(", about {left} left")).unwrap_or_default();
         let words = format!("{words}, {} of {}{left}", duration(elapsed), duration(status.time_s));
+        let gpu_time =
+            status.gpu_time_s.map(|(spent, all)| format!(", {} of {} of GPU time", duration(spent), duration(all)));
+        let words = words + &gpu_time.unwrap_or_default();
         let share = match status.confirmations {
             Some((done, all)) => f64::from(done) / f64::from(all.max(1)),
             None => f64::from(status.searched) / f64::from(status.probes.max(1)),
         };
         let is_wide = self.room() >= BAR + 2 + words.chars().count();
-        let share = share.max(elapsed / status.time_s.max(1e-9)).clamp(0.0, 1.0);
+        let of_gpus = status.gpu_time_s.map_or(0.0, |(spent, all)| spent / all.max(1e-9));
+        let share = share.max(elapsed / status.time_s.max(1e-9)).max(of_gpus).clamp(0.0, 1.0);
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -362,6 +366,7 @@ mod tests {
             written_ms: 0,
             elapsed_s: 130.4,
             time_s: 1200.0,
+            gpu_time_s: None,
             searched: 7,
             probes: 24,
             confirmations: None,

@@ -72,6 +72,13 @@ impl Device {
         Self::choose_from(proc, || Gpus::detect(proc), choice, visible)
     }
 
+    /// How many GPUs a step sees, as far as it is asked to train on them.
+    pub fn count_gpus(choice: DeviceChoice, visible: &Visible) -> u32 {
+        let gpus = if choice == DeviceChoice::Cpu { None } else { Gpus::detect(Path::new("/proc")) };
+        let seen = gpus.map_or(0, |gpus| visible.choose(&gpus.list).len());
+        u32::try_from(seen).unwrap_or(u32::MAX)
+    }
+
     fn choose_from(
         proc: &Path,
         detect: impl FnOnce() -> Option<Gpus>,

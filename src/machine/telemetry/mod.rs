@@ -11,7 +11,7 @@ mod kills;
 pub mod nvml;
 mod processors;
 pub mod shared;
-mod tool;
+pub(super) mod tool;
 mod tree;
 
 pub use dcgm::Dcgm;

@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The file of a program in `PATH`.
-pub(super) fn find(name: &str) -> Option<PathBuf> {
+pub(in crate::machine) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
 /// Returns the output of a program that succeeds within a time limit; it may hang while the driver does.
-pub(super) fn output_within(program: &Path, arguments: &[&OsStr], limit: Duration) -> Option<String> {
+pub(in crate::machine) fn output_within(program: &Path, arguments: &[&OsStr], limit: Duration) -> Option<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut running = command.spawn().ok()?;

@@ -94,6 +94,11 @@ pub struct Welcome {
     pub slots: Vec<Slot>,
     /// What becomes of what probes write, in a line.
     pub writes: String,
+    /// The GPUs of a probe where the slots name none.
+    pub gpus: u32,
+    /// How long the node may be used, in seconds; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_left_s: Option<f64>,
 }
 
 /// Why a worker cannot serve a search.
@@ -130,6 +135,7 @@ enum FromWorker {
     Heartbeat,
     Progress(Box<News>),
     Ended(Box<Ended>),
+    NoTime(NoTime),
 }
 
 /// News of a running probe.
@@ -166,6 +172,16 @@ impl News {
             devices: self.devices.into(),
         }
     }
+}
+
+/// A probe is not begun, since it would not fit into the rest of the allocation.
+#[derive(Debug, Serialize, Deserialize)]
+struct NoTime {
+    slot: usize,
+    attempt: u64,
+    /// What is left, and how long a probe may take, in seconds.
+    left_s: f64,
+    takes_s: f64,
 }
 
 /// How a probe ended.

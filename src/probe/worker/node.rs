@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use super::link::{Life, Link, Peer};
 use super::{
-    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, Refusal, SILENCE, ToWorker, VERSION, Welcome, read_line,
+    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, SILENCE, ToWorker, VERSION, Welcome, read_line,
 };
+use crate::machine::Allocation;
 use crate::model::{Outcome, Progress, Slot};
 use crate::probe::{CommandProber, Job, ProbeError, Prober, Watch};
 
@@ -80,6 +81,7 @@ pub struct Node {
 enum Told {
     Progress(Box<News>),
     Ended(Box<Ended>),
+    NoTime(NoTime),
 }
 
 impl Node {
@@ -182,6 +184,11 @@ impl Node {
         &self.welcome
     }
 
+    /// How long it may be used, from when it was started here.
+    pub fn allocation(&self) -> Option<Allocation> {
+        Allocation::lasting(Duration::try_from_secs_f64(self.welcome.time_left_s?).ok()?)
+    }
+
     /// A prober for each slot. Logs go below `out`; `first` is the number of the first of these slots in the search.
     pub fn into_probers(self, out: &Path, first: u32) -> Vec<(Slot, Remote)> {
         let Self { host, welcome, link, inboxes } = self;
@@ -206,6 +213,7 @@ fn hand_out(line: FromWorker, slots: &[Sender<Told>]) {
     let (slot, told) = match line {
         FromWorker::Progress(news) => (news.slot, Told::Progress(news)),
         FromWorker::Ended(ended) => (ended.slot, Told::Ended(ended)),
+        FromWorker::NoTime(no_time) => (no_time.slot, Told::NoTime(no_time)),
         FromWorker::Heartbeat | FromWorker::Welcome(_) | FromWorker::Refused(_) => return,
     };
     if let Some(slot) = slots.get(slot) {
@@ -269,6 +277,11 @@ impl Prober for Remote {
             match self.inbox.recv_timeout(TICK) {
                 Ok(Told::Progress(news)) if news.attempt == attempt => progress = news.progress(),
                 Ok(Told::Ended(ended)) if ended.attempt == attempt => return self.ended(job, *ended),
+                Ok(Told::NoTime(NoTime { attempt: of, left_s, takes_s, .. })) if of == attempt => {
+                    let seconds = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+                    let (left, takes) = (seconds(left_s), seconds(takes_s));
+                    return Err(ProbeError::NoTime { host: self.host.clone(), left, takes });
+                }
                 // They are of an attempt that was given up.
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(self.lost("its connection has ended")),

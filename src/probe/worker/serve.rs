@@ -10,11 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{
-    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, Refusal, Refused, SILENCE, ToWorker, Welcome, line_of, read_line,
+    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, Refused, SILENCE, ToWorker, Welcome, line_of,
+    read_line,
 };
+use crate::machine::Allocation;
 use crate::model::{Outcome, Space};
 use crate::probe::scratch::Scratch;
-use crate::probe::{CommandProber, Job, Prober};
+use crate::probe::{CommandProber, Effort, Job, Prober};
 
 /// What serves a search on this node.
 pub struct Site {
@@ -24,6 +26,8 @@ pub struct Site {
     pub space: Space,
     /// A prober for each slot.
     pub probers: Vec<CommandProber>,
+    /// When the node is taken away.
+    pub allocation: Option<Allocation>,
 }
 
 /// How serving a search has ended.
@@ -65,7 +69,7 @@ pub fn serve(
         None => return Ok(Parting::Gone),
         Some(_) => return Err(io::Error::other("the first line must be a hello")),
     };
-    let Site { welcome, space, probers } = match make(&hello, &folder) {
+    let Site { welcome, space, probers, allocation } = match make(&hello, &folder) {
         Ok(site) => site,
         Err(refusal) => {
             say(&output, &FromWorker::Refused(refusal.clone()))?;
@@ -74,6 +78,7 @@ pub fn serve(
     };
     say(&output, &FromWorker::Welcome(Box::new(welcome)))?;
     let space = Arc::new(space);
+    let longest = Arc::new(Mutex::new(Duration::ZERO));
     let slots: Vec<(Sender<Box<Asked>>, Arc<AtomicU64>)> = probers
         .into_iter()
         .map(|prober| {
@@ -84,6 +89,8 @@ pub fn serve(
                 space: Arc::clone(&space),
                 folder: folder.clone(),
                 stopped: Arc::clone(&stopped),
+                allocation,
+                longest: Arc::clone(&longest),
                 output: Arc::clone(&output),
             };
             std::thread::spawn(move || worker.run(&asked));
@@ -147,13 +154,26 @@ struct Slot {
     folder: PathBuf,
     /// The last attempt that is not wanted any more.
     stopped: Arc<AtomicU64>,
+    allocation: Option<Allocation>,
+    /// The longest that a probe has taken on this node.
+    longest: Arc<Mutex<Duration>>,
     output: Output,
 }
 
 impl Slot {
     fn run(mut self, asked: &Receiver<Box<Asked>>) {
         for asked in asked {
+            if let Some(no_time) = self.no_time(&asked) {
+                if say(&self.output, &FromWorker::NoTime(no_time)).is_err() {
+                    return;
+                }
+                continue;
+            }
+            let begin = Instant::now();
             let outcome = self.probe(&asked);
+            let mut longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
+            *longest = longest.max(begin.elapsed());
+            drop(longest);
             let log = tail(&self.folder.join(CommandProber::log_name(asked.number, asked.effort)));
             let (slot, attempt, remarks) = (asked.slot, asked.attempt, self.prober.remarks());
             let ended = Ended { slot, attempt, outcome, remarks, log };
@@ -161,6 +181,17 @@ impl Slot {
                 return;
             }
         }
+    }
+
+    /// Whether a probe would not fit into what is left of the allocation: it may take as long as the longest so far, and at least as
+    /// long as it measures, and then time to end.
+    fn no_time(&self, asked: &Asked) -> Option<NoTime> {
+        let left = self.allocation?.left();
+        let measures = asked.limits.measure_time * if asked.effort == Effort::Confirm { 2 } else { 1 };
+        let longest = *self.longest.lock().unwrap_or_else(PoisonError::into_inner);
+        let takes = longest.max(measures).min(asked.limits.probe_time) + asked.limits.grace_time;
+        let (slot, attempt) = (asked.slot, asked.attempt);
+        (left < takes).then_some(NoTime { slot, attempt, left_s: left.as_secs_f64(), takes_s: takes.as_secs_f64() })
     }
 
     fn probe(&mut self, asked: &Asked) -> Result<Outcome, Refused> {

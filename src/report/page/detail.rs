@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::kept::Kept;
+use super::{kept::Kept, slots};
 use crate::model::{
     METRICS, Measurement, Readings, Trial, Unit,
     quantity::{show_bytes, show_number, show_seconds},
@@ -41,6 +41,9 @@ fn detail(trial: &Trial, kept: Kept) -> Detail {
     let mut facts = Facts::default();
     if let Some(why) = &kept.why {
         facts.add("proposed for", why);
+    }
+    if let Some(slot) = &trial.slot {
+        facts.add("ran in", &slots::described(slot));
     }
     if let Some(failure) = trial.outcome.failure() {
         facts.add("why it failed", &redacted(&failure.reason));

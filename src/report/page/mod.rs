@@ -6,6 +6,7 @@
 
 mod detail;
 mod kept;
+mod slots;
 mod summary;
 mod table;
 

@@ -425,6 +425,11 @@
             h("tr", {}, h("th", { scope: "row" }, branch.name), h("td", { class: "now" }, branch.is), h("td", {}, branch.was))))),
         h("p", {}, summary.next_factor));
     }
+    const slots = summary.slots.length ? h("div", {}, h("h2", {}, "Slots"),
+      h("table", { class: "settings slots" },
+        h("thead", {}, h("tr", {}, ["slot", "where", "trials", "in use", "as fast as the first"].map((name) => h("th", { scope: "col" }, name)))),
+        h("tbody", {}, summary.slots.map((slot) =>
+          h("tr", {}, h("th", { scope: "row" }, String(slot.number)), h("td", {}, slot.has), h("td", {}, slot.trials), h("td", {}, slot.busy), h("td", {}, slot.level)))))) : null;
     if (summary.ties.length) {
       const shown = summary.ties.slice(0, 8);
       left.push(h("h3", {}, summary.ties.length === 1 ? "Tied with it" : `${summary.ties.length} are tied with it`),
@@ -436,6 +441,7 @@
       right.push(h("h2", {}, "What to run next"), ...summary.next.flatMap(([label, text]) => [h("p", { class: "step" }, label), code(text)]));
     }
     parts.push(h("div", { class: "two" }, left.length ? h("div", {}, left) : null, h("div", {}, right)));
+    if (slots) parts.push(slots);
     return h("div", { class: "hero" }, parts);
   };
 

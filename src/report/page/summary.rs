@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::kept::Kept;
+use super::slots::{self, Place};
 use crate::model::{
     Estimate, Measurement, Settings,
     quantity::{show_bytes, show_duration, show_number, show_seconds},
@@ -44,6 +45,8 @@ pub(super) struct Summary {
     account: Vec<Branch>,
     /// Where the next factor is.
     next_factor: Option<String>,
+    /// What each slot measured; nothing where one probe ran at a time on the whole machine.
+    slots: Vec<Place>,
     /// Further findings, each with a label.
     lines: Vec<(String, String)>,
     /// What to run next: purposes with commands.
@@ -108,6 +111,8 @@ impl Summary {
         for line in Care::of(study).lines() {
             summary.add_line(&line);
         }
+        summary.slots = slots::places(study);
+        summary.lines.extend(study.side_by_side.clone().map(|line| ("slots".to_owned(), line)));
         summary.lines.push(("ended because".to_owned(), study.stopped.to_string()));
         summary
     }

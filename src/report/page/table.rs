@@ -76,6 +76,8 @@ impl Rows {
         let told: Vec<&Told> = TOLD.iter().filter(|told| !counts(told)).filter(is_told).collect();
         columns.extend(told.iter().map(|(label, unit, _)| column(label, *unit, false)));
         columns.push(column("wall time", Unit::Seconds, false));
+        let has_slots = trials.iter().any(|trial| trial.slot.is_some());
+        columns.extend(has_slots.then(|| column("slot", Unit::Number, false)));
         let row = |trial: &Trial| {
             let settings = study.settings(&trial.config);
             let measured = trial.outcome.partial_measurement();
@@ -87,6 +89,8 @@ impl Rows {
             }));
             cells.extend(told.iter().map(|(_, _, number_of)| number(measured.and_then(number_of))));
             cells.push(number(Some(trial.elapsed.as_secs_f64())));
+            let slot = trial.slot.as_ref().map(|slot| f64::from(slot.number));
+            cells.extend(has_slots.then(|| number(slot)));
             Row { trial: trial.number, mark: studied.mark(trial), cells }
         };
         Self { columns, rows: trials.iter().map(|trial| row(trial)).collect() }

@@ -9,7 +9,7 @@ use super::TuneError;
 use super::begun::Wanted;
 use super::reference;
 use super::search::{OnEvent, Search};
-use crate::model::{Config, Event, Purpose, Role, Trial};
+use crate::model::{Config, Event, Purpose, Role, Space, Trial};
 use crate::probe::stats::NORMAL_95;
 use crate::search::budget::StopReason;
 use crate::search::study::WIDEST_TIE;
@@ -24,6 +24,30 @@ const MOST_APART: f64 = 0.22;
 /// Half the width of a rate's interval, as a share, beyond which it says nothing of whether a tenth is lost: a round number.
 const MOST_UNCERTAIN: f64 = 0.25;
 
+/// How fast a config is beside others.
+#[derive(Debug, Default)]
+struct Compared {
+    /// In all slots at once, against alone.
+    together: Vec<f64>,
+    /// In the first beside a hungry config in the others, against beside itself.
+    beside: Vec<f64>,
+}
+
+impl Compared {
+    fn is_unknown(&self) -> bool {
+        self.together.is_empty()
+    }
+
+    fn said(&self, space: &Space, slots: usize, hungry: Option<&Config>) -> String {
+        let hungry = hungry.filter(|_| !self.beside.is_empty()).map(|hungry| {
+            let settings = space.settings(hungry).line();
+            format!(", and {:.2}x as fast as that beside {settings} in the others", mean(&self.beside))
+        });
+        let hungry = hungry.unwrap_or_default();
+        format!("in {slots} slots at once it is {:.2}x as fast as alone{hungry}", mean(&self.together))
+    }
+}
+
 impl Search<'_, '_> {
     /// Whether there are slots of which it is not known yet whether they disturb each other, and a config to find out with.
     pub(super) fn is_calibration_due(&self) -> bool {
@@ -34,87 +58,128 @@ impl Search<'_, '_> {
             && !self.is_stopped()
     }
 
-    /// Compares alone with side by side, and takes all slots but the first out where that differs. Returns the reason if the search
-    /// ends here.
+    /// Compares alone with side by side in all slots, or else in half of them, and takes out those that do not measure as they do alone.
+    /// Returns the reason if the search ends here.
     pub(super) fn calibrate(
         &mut self,
         baseline: Option<&Config>,
         on_event: OnEvent<'_>,
     ) -> Result<Option<StopReason>, TuneError> {
         let Some(config) = self.config_to_compare(baseline) else { return Ok(None) };
-        let (parts, home) = (self.slots.parts(), self.slots.home());
-        let (Some(&first_part), slots) = (parts.first(), parts.len()) else { return Ok(None) };
+        let all = self.slots.parts();
+        if all.is_empty() {
+            return Ok(None);
+        }
         let hungry = self.hungriest(&config);
-        let (mut together, mut beside): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
-        for round in 0..ROUNDS {
-            let was_alone = round == 0 && self.was_just_run(&config);
-            if !was_alone && !self.run_at_once(&[(home, &config, Purpose::Reference)], on_event)? {
+        let was_alone = self.was_just_run(&config);
+        let Some(compared) = self.compare(&config, hungry.as_ref(), (&all, was_alone), on_event)? else {
+            return Ok(Some(StopReason::Interrupted));
+        };
+        let seen = compared.said(self.space, all.len(), hungry.as_ref());
+        let mut text = if compared.is_unknown() {
+            let count = all.len();
+            format!(
+                "one probe at a time instead of {count}: the same config could not be measured well enough to compare"
+            )
+        } else if self.is_fair(&compared) {
+            format!("{} slots measure side by side: the same config does not notice the others ({seen})", all.len())
+        } else {
+            format!("one probe at a time instead of {}: the same config notices the others ({seen})", all.len())
+        };
+        let mut kept = if self.is_fair(&compared) { all.clone() } else { Vec::new() };
+        // Every second one, so that what neighbours share serves one of them, and all machines stay.
+        let half: Vec<usize> = all.iter().copied().step_by(2).collect();
+        if kept.is_empty() && !compared.is_unknown() && half.len() > 1 {
+            on_event(Event::Remark {
+                text: &format!("the same config notices {} slots at once ({seen}): tries half of them", all.len()),
+            });
+            let Some(compared) = self.compare(&config, hungry.as_ref(), (&half, false), on_event)? else {
                 return Ok(Some(StopReason::Interrupted));
-            }
-            let Some(alone) = self.last_rate(&config, home) else { break };
-            let all: Vec<_> = parts.iter().map(|&slot| (slot, &config, Purpose::Reference)).collect();
-            if !self.run_at_once(&all, on_event)? {
-                return Ok(Some(StopReason::Interrupted));
-            }
-            // What is shared need not be shared fairly, so all count; but where GPUs differ, only the one that was alone.
-            let first = self.last_rate(&config, first_part);
-            let has_own_gpu = self.slots.slot(home).is_some_and(|slot| !slot.gpus.is_empty());
-            let counted = if has_own_gpu { &parts[..1] } else { &parts[..] };
-            let rates: Option<Vec<f64>> = counted.iter().map(|&slot| self.last_rate(&config, slot)).collect();
-            let Some(rates) = rates else { break };
-            together.push(mean(&rates) / alone);
-            if let (Some(hungry), Some(first)) = (&hungry, first) {
-                let short = Purpose::Screen { one_in: reference::PART };
-                let others = parts.iter().skip(1).map(|&slot| (slot, hungry, short));
-                let all: Vec<_> = [(first_part, &config, Purpose::Reference)].into_iter().chain(others).collect();
-                if !self.run_at_once(&all, on_event)? {
-                    return Ok(Some(StopReason::Interrupted));
+            };
+            if !compared.is_unknown() {
+                let also = compared.said(self.space, half.len(), hungry.as_ref());
+                if self.is_fair(&compared) {
+                    let (some, count) = (half.len(), all.len());
+                    text = format!(
+                        "{some} of {count} slots measure side by side: the same config notices all of them ({seen}), but not these ({also})"
+                    );
+                    kept = half;
+                } else {
+                    text = text.replace(&seen, &format!("{seen}; {also}"));
                 }
-                beside.push(self.last_rate(&config, first_part).unwrap_or(0.0) / first);
-            }
-            if self.is_a_tie(&together) && self.is_a_tie(&beside) {
-                break;
             }
         }
-        if self.slots.parts() != parts && (self.slots.there() > 1 || self.slots.may_grow()) {
+        if self.slots.parts() != all && (self.slots.there() > 1 || self.slots.may_grow()) {
             // One has gone in between, and those that are left, or come, are compared.
             self.elsewhere.retain(|wanted| wanted.purpose != Purpose::Reference && !wanted.purpose.is_short());
             return Ok(None);
         }
         self.is_calibrated = true;
-        let is_fair = !together.is_empty() && self.is_a_tie(&together) && self.is_a_tie(&beside);
-        self.is_fair = is_fair;
-        if is_fair {
-            self.open_those_like_the_first(&config, on_event);
-        } else {
+        // What comes later is one more, so it takes part only where all do.
+        self.is_fair = kept == all;
+        if kept.is_empty() {
             self.slots.leave_the_first();
-        }
-        let hungriest = hungry.filter(|_| !beside.is_empty()).map(|hungry| {
-            let settings = self.space.settings(&hungry).line();
-            format!(", and {:.2}x as fast as that beside {settings} in the others", mean(&beside))
-        });
-        let hungriest = hungriest.unwrap_or_default();
-        let seen = format!("in {slots} slots at once it is {:.2}x as fast as alone{hungriest}", mean(&together));
-        let text = if is_fair {
-            format!("{slots} slots measure side by side: the same config does not notice the others ({seen})")
-        } else if together.is_empty() {
-            format!(
-                "one probe at a time instead of {slots}: the same config could not be measured well enough to compare"
-            )
         } else {
-            format!("one probe at a time instead of {slots}: the same config notices the others ({seen})")
-        };
+            self.open_those_like_the_first(&config, &kept, on_event);
+        }
         on_event(Event::Remark { text: &text });
         self.side_by_side = Some(text);
         Ok(None)
     }
 
-    /// Has the slots take part that are about as fast as the first.
-    fn open_those_like_the_first(&mut self, config: &Config, on_event: OnEvent<'_>) {
-        let parts = self.slots.parts();
-        let first = parts.first().and_then(|first| self.last_rate(config, *first)).unwrap_or(0.0);
-        self.slots.set_open([self.slots.home()], false);
-        for slot in parts {
+    /// Measures a config alone, then in slots at once, then in the first of them beside a hungry one; again, where that differs. Nothing
+    /// where somebody interrupted it. It may have been alone already, just before.
+    fn compare(
+        &mut self,
+        config: &Config,
+        hungry: Option<&Config>,
+        (parts, was_alone): (&[usize], bool),
+        on_event: OnEvent<'_>,
+    ) -> Result<Option<Compared>, TuneError> {
+        let mut compared = Compared::default();
+        let home = self.slots.home();
+        for round in 0..ROUNDS {
+            let is_known = round == 0 && was_alone;
+            if !is_known && !self.run_at_once(&[(home, config, Purpose::Reference)], on_event)? {
+                return Ok(None);
+            }
+            let Some(alone) = self.last_rate(config, home) else { break };
+            let all: Vec<_> = parts.iter().map(|&slot| (slot, config, Purpose::Reference)).collect();
+            if !self.run_at_once(&all, on_event)? {
+                return Ok(None);
+            }
+            // What is shared need not be shared fairly, so all count; but where GPUs differ, only the one that was alone.
+            let first = self.last_rate(config, parts[0]);
+            let has_own_gpu = self.slots.slot(home).is_some_and(|slot| !slot.gpus.is_empty());
+            let counted = if has_own_gpu { &parts[..1] } else { parts };
+            let rates: Option<Vec<f64>> = counted.iter().map(|&slot| self.last_rate(config, slot)).collect();
+            let Some(rates) = rates else { break };
+            compared.together.push(mean(&rates) / alone);
+            if let (Some(hungry), Some(first)) = (hungry, first) {
+                let short = Purpose::Screen { one_in: reference::PART };
+                let others = parts.iter().skip(1).map(|&slot| (slot, hungry, short));
+                let all: Vec<_> = [(parts[0], config, Purpose::Reference)].into_iter().chain(others).collect();
+                if !self.run_at_once(&all, on_event)? {
+                    return Ok(None);
+                }
+                compared.beside.push(self.last_rate(config, parts[0]).unwrap_or(0.0) / first);
+            }
+            if self.is_fair(&compared) {
+                break;
+            }
+        }
+        Ok(Some(compared))
+    }
+
+    fn is_fair(&self, compared: &Compared) -> bool {
+        !compared.is_unknown() && self.is_a_tie(&compared.together) && self.is_a_tie(&compared.beside)
+    }
+
+    /// Has those slots take part that are about as fast as the first; the others end.
+    fn open_those_like_the_first(&mut self, config: &Config, parts: &[usize], on_event: OnEvent<'_>) {
+        let first = self.last_rate(config, parts[0]).unwrap_or(0.0);
+        self.slots.leave_only(parts);
+        for &slot in parts {
             let rate = self.last_rate(config, slot).unwrap_or(0.0);
             let is_like_it = rate >= first * (1.0 - MOST_APART);
             self.slots.set_open([slot], is_like_it);

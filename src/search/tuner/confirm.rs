@@ -28,8 +28,9 @@ impl Search<'_, '_> {
             if self.is_stopped() {
                 return Ok(Some(StopReason::Interrupted));
             }
-            let Some((config, length)) = self.next_confirmation(&waiting, baseline) else {
-                return Ok(Some(StopReason::TimeSpent));
+            let (config, length) = match self.next_confirmation(&waiting, baseline) {
+                Ok(next) => next,
+                Err(reason) => return Ok(Some(reason)),
             };
             if self.is_whole_round(&waiting, baseline) && length == Round::Usual {
                 match self.confirm_in_turn(&waiting, on_event)? {
@@ -40,7 +41,8 @@ impl Search<'_, '_> {
             }
             self.confirmation = length;
             if !self.probe(config.into(), Purpose::Confirm, on_event)? {
-                return Ok(Some(StopReason::Interrupted));
+                let is_late = self.slots.are_out_of_time();
+                return Ok(Some(if is_late { StopReason::AllocationEnds } else { StopReason::Interrupted }));
             }
         }
     }
@@ -66,19 +68,18 @@ impl Search<'_, '_> {
 
     /// Decides which waiting config is measured next, and for how long. If there is no time for a whole round, only the
     /// first leader and the baseline are measured.
-    fn next_confirmation(&self, waiting: &[Config], baseline: Option<&Config>) -> Option<(Config, Round)> {
+    fn next_confirmation(&self, waiting: &[Config], baseline: Option<&Config>) -> Result<(Config, Round), StopReason> {
         let is_first = waiting.iter().all(|config| self.confirmed(config) == 0);
-        let length = |count: usize| {
-            self.budget.round(&self.history, self.elapsed(), u32::try_from(count).unwrap_or(u32::MAX), is_first)
+        let too_short = match (self.round(waiting.len(), is_first), waiting.first()) {
+            (Ok(length), Some(first)) => return Ok((first.clone(), length)),
+            (round, _) => round.err().unwrap_or(StopReason::TimeSpent),
         };
-        if let Some(length) = length(waiting.len()) {
-            return Some((waiting.first()?.clone(), length));
-        }
         let leaders = self.leaders(baseline);
         let rival = baseline.filter(|baseline| leaders.first() != Some(baseline)).or(leaders.get(1));
         let matters = |config: &&Config| Some(*config) == leaders.first() || Some(*config) == rival;
         let few: Vec<&Config> = waiting.iter().filter(matters).collect();
-        Some(((*few.first()?).clone(), length(few.len())?))
+        let first = few.first().ok_or(too_short)?;
+        Ok(((*first).clone(), self.round(few.len(), is_first)?))
     }
 
     /// Whether these are all leaders, so that a round begins, and speed is what they are compared by.

@@ -65,6 +65,8 @@ pub(super) fn undisturbed(
     tell: &mut dyn FnMut(News<'_>),
 ) -> Result<Outcome, ProbeError> {
     const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
+    /// How much later than a worker this process may notice that their job is ended: a round number.
+    const ENDED_TOGETHER: Duration = Duration::from_secs(1);
     const PAUSE_IN_A_ROW: Duration = Duration::from_secs(5);
     let mut last = Failure::new("");
     for (at, pause) in PAUSES.into_iter().enumerate() {
@@ -77,7 +79,11 @@ pub(super) fn undisturbed(
         let outcome = prober.probe(&order.job(), &mut |progress| {
             tell(News::Progress(progress));
             if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        });
+        if matches!(outcome, Err(ProbeError::Lost { .. })) && !wait(ENDED_TOGETHER, &stop) {
+            return Ok(Outcome::Interrupted);
+        }
+        let outcome = outcome?;
         for remark in prober.remarks() {
             tell(News::Remark(&remark));
         }

@@ -30,6 +30,9 @@ impl Search<'_, '_> {
             let goes_on = self.finish_all(on_event)?;
             // Its slot may have gone, and it with it.
             let is_known = self.history.trials().last().is_some_and(|trial| trial.number >= number);
+            if self.slots.are_out_of_time() {
+                return Ok(false);
+            }
             if !goes_on || is_known || self.elsewhere.is_empty() {
                 self.elsewhere.clear();
                 return Ok(goes_on);

@@ -14,6 +14,7 @@ use super::seen::{Open, Seen};
 pub(super) use super::slots::OnEvent;
 use super::slots::Slots;
 use crate::diagnosis::{self, Around};
+use crate::machine::Allocation;
 use crate::model::{
     Config, Count, Estimate, Event, History, Objective, Outcome, Permutation, Precision, Purpose, Settings, Space,
     Trial, arrival, front,
@@ -51,6 +52,10 @@ pub(super) struct Search<'s, 'p> {
     pub(super) side_by_side: Option<String>,
     pub(super) journal: Option<Journal>,
     pub(super) stop: &'s AtomicBool,
+    /// When the allocation ends that it runs in.
+    pub(super) allocation: Option<Allocation>,
+    /// The GPUs of a probe that has no slot with GPUs of its own.
+    pub(super) whole_gpus: u32,
     pub(super) begin: Instant,
     /// The time that earlier runs of the same search took.
     pub(super) earlier: Duration,
@@ -110,6 +115,11 @@ impl Search<'_, '_> {
         on_event: OnEvent<'_>,
     ) -> Result<StopReason, TuneError> {
         let stopped = self.search(strategy, baseline, seed, on_event)?;
+        if stopped == StopReason::AllocationEnds
+            && let Some(text) = self.of_the_allocation()
+        {
+            on_event(Event::Remark { text: &text });
+        }
         self.slots.leave_the_first();
         match stopped {
             StopReason::Interrupted => Ok(stopped),
@@ -144,6 +154,9 @@ impl Search<'_, '_> {
                     Next::Wait => break,
                     Next::End(reason) => end = Some(reason),
                 }
+            }
+            if self.slots.is_idle() && self.slots.are_out_of_time() {
+                return Ok(StopReason::AllocationEnds);
             }
             if let Some(reason) = end.filter(|_| self.slots.is_idle()) {
                 return Ok(reason);
@@ -196,7 +209,7 @@ impl Search<'_, '_> {
         if let Some(wanted) = self.for_elsewhere(slot) {
             return Ok(Next::Probe(wanted));
         }
-        let stop = self.budget.stop(&self.history, self.elapsed(), self.begun_searches());
+        let stop = self.stop();
         // The first has the machine to itself: others are compared with it.
         if !is_idle && !self.is_calibrated {
             return Ok(Next::Wait);
@@ -251,8 +264,7 @@ impl Search<'_, '_> {
         let elsewhere = self.elsewhere.iter().map(|wanted| wanted.proposal.config.clone());
         let pending: Vec<Config> = self.put_back.configs().into_iter().chain(under_way).chain(elsewhere).collect();
         let running = u32::try_from(self.begun_searches()).unwrap_or(u32::MAX);
-        let beside = u32::try_from(self.slots.open()).unwrap_or(u32::MAX);
-        let left = self.budget.probes_left(&self.history, beside).saturating_sub(running);
+        let left = self.probes_left().saturating_sub(running);
         let history = self.levelled.of(self.objective, &self.history, baseline, self.noise_prior);
         let seen = Seen::of(space, history, baseline);
         let view = View::new(space, &objective, seen.history(history), &pending, seen.start())
@@ -339,7 +351,7 @@ impl Search<'_, '_> {
     }
 
     /// How many of the probes that run look for something better.
-    fn begun_searches(&self) -> usize {
+    pub(super) fn begun_searches(&self) -> usize {
         self.begun().filter(|begun| !begun.purpose.is_repeated()).count()
     }
 

@@ -48,6 +48,8 @@ pub(super) struct Slots<'s, 'p> {
     lost: Vec<bool>,
     /// Whether one that comes now may take part at once, and is open then.
     pub(super) welcomes: Option<bool>,
+    /// Whether the last ones went because their allocation ends.
+    is_out_of_time: bool,
 }
 
 enum Kind<'s, 'p> {
@@ -83,7 +85,7 @@ impl<'s, 'p> Slots<'s, 'p> {
     /// One place, in this thread.
     pub(super) fn one(prober: Box<dyn Prober + 'p>, stop: &'s AtomicBool) -> Self {
         let (running, open, lost) = (vec![None], vec![true], vec![false]);
-        Self { kind: Kind::One(prober), stop, running, open, lost, welcomes: None }
+        Self { kind: Kind::One(prober), stop, running, open, lost, welcomes: None, is_out_of_time: false }
     }
 
     /// A thread for each prober, and for those that come later. They end when this is dropped.
@@ -111,7 +113,8 @@ impl<'s, 'p> Slots<'s, 'p> {
         let count = many.places.len();
         let open = (0..count).map(|at| at == 0).collect();
         let (running, lost) = (vec![None; count], vec![false; count]);
-        Self { kind: Kind::Many(Box::new(many)), stop, running, open, lost, welcomes: None }
+        let kind = Kind::Many(Box::new(many));
+        Self { kind, stop, running, open, lost, welcomes: None, is_out_of_time: false }
     }
 
     /// How many there are.
@@ -159,21 +162,27 @@ impl<'s, 'p> Slots<'s, 'p> {
     /// Leaves only the first, while nothing runs. Others on its machine end with what they keep for their next probe; those of
     /// other machines stay, in case it goes.
     pub(super) fn leave_the_first(&mut self) {
+        self.leave_only(&[self.home()]);
+    }
+
+    /// Leaves only some, while nothing runs. Others on their machines end, as far as the first is not needed for probes alone.
+    pub(super) fn leave_only(&mut self, left: &[usize]) {
         let home = self.home();
         self.set_open(0..self.running.len(), false);
-        self.set_open([home], true);
+        self.set_open(left.iter().copied(), true);
         let host = |at: usize| self.slot(at).map(|slot| &slot.host);
+        let is_beside = |at: usize| left.iter().any(|&other| host(other).is_none() || host(at) == host(other));
         let beside: Vec<usize> =
-            (0..self.count()).filter(|&at| at != home && (host(home).is_none() || host(at) == host(home))).collect();
+            (0..self.count()).filter(|at| *at != home && !left.contains(at) && is_beside(*at)).collect();
         let Kind::Many(many) = &mut self.kind else { return };
-        let mut left = Vec::new();
+        let mut ending = Vec::new();
         for at in beside {
             self.lost[at] = true;
-            left.extend(many.orders[at].take().map(|_| at));
+            ending.extend(many.orders[at].take().map(|_| at));
         }
-        while !left.is_empty() {
+        while !ending.is_empty() {
             match many.told.recv() {
-                Ok((slot, Told::Gone | Told::Lost)) => left.retain(|at| *at != slot),
+                Ok((slot, Told::Gone | Told::Lost)) => ending.retain(|at| *at != slot),
                 Ok(_) => {}
                 Err(_) => return,
             }
@@ -191,6 +200,11 @@ impl<'s, 'p> Slots<'s, 'p> {
     /// The slots that could begin a probe now.
     pub(super) fn free(&self) -> Vec<usize> {
         (0..self.count()).filter(|&at| self.open[at] && self.running[at].is_none()).collect()
+    }
+
+    /// Whether no place is left, since their allocations end.
+    pub(super) fn are_out_of_time(&self) -> bool {
+        self.is_out_of_time
     }
 
     /// Whether nothing runs.
@@ -254,7 +268,7 @@ impl<'s, 'p> Slots<'s, 'p> {
                 Told::Ended(ended) => {
                     self.running[slot] = None;
                     return match *ended {
-                        Err(error @ ProbeError::Lost { .. }) => self.lose(slot, error, on_event),
+                        Err(error) if error.is_of_the_place() => self.lose(slot, error, on_event),
                         ended => ended.map(|outcome| Ended { slot, outcome: Some(outcome) }),
                     };
                 }
@@ -295,7 +309,8 @@ impl<'s, 'p> Slots<'s, 'p> {
     fn lose(&mut self, slot: usize, error: ProbeError, on_event: OnEvent<'_>) -> Result<Ended, ProbeError> {
         let are_others = (0..self.open.len()).any(|at| at != slot && !self.lost[at]);
         let Kind::Many(many) = &mut self.kind else { return Err(error) };
-        if !are_others && many.arrivals.is_none() {
+        let is_out_of_time = !are_others && error.is_late();
+        if !(are_others || is_out_of_time || many.arrivals.is_some()) {
             return Err(error);
         }
         many.orders[slot] = None;
@@ -313,7 +328,8 @@ impl<'s, 'p> Slots<'s, 'p> {
         if let Some(home) = home.filter(|_| !self.open.contains(&true)) {
             self.open[home] = true;
         }
-        if are_others {
+        if are_others || is_out_of_time {
+            self.is_out_of_time = is_out_of_time;
             return Ok(Ended { slot, outcome: None });
         }
         on_event(Event::Remark { text: "no worker is left; the search waits for one" });
@@ -344,6 +360,9 @@ impl<'s, 'p> Slots<'s, 'p> {
                 if let Some(outcome) = ended.outcome.filter(|_| ended.slot == home) {
                     return Ok(outcome);
                 }
+            }
+            if self.is_out_of_time {
+                return Ok(Outcome::Interrupted);
             }
         }
     }

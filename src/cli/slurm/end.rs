@@ -1,0 +1,147 @@
+//! Tells the ends of a job apart: the search's own, the time limit, pre-emption, a lost node, a cancellation.
+
+use std::time::Duration;
+
+use gputune::model::quantity::show_duration;
+
+use super::asked::Over;
+use crate::cli::exit::Exit;
+
+/// How much earlier than it is due Slurm may signal a job (`sbatch`(1), `--signal`: "up to 60 seconds earlier").
+const EARLY: Duration = Duration::from_secs(60);
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    /// The search has ended by itself, with this code.
+    Own(u8),
+    TimeLimit,
+    Preempted,
+    NodeLost,
+    Cancelled,
+    /// Otherwise, without a word of the search.
+    Failed(String),
+}
+
+/// What is known when a job is over.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    /// Slurm's words, if it remembers the job.
+    pub(super) over: Option<Over>,
+    /// The code that the search has left.
+    pub(super) code: Option<u8>,
+    /// How long the job has run by the clock here, and its limit.
+    pub(super) ran: Duration,
+    pub(super) limit: Option<Duration>,
+    /// Whether it has printed anything.
+    pub(super) has_begun: bool,
+}
+
+impl Known {
+    /// A search that was stopped by a signal was stopped by whom Slurm names, and where it names nobody by the time limit if the job
+    /// has run for that long, by the clock here.
+    pub(super) fn end(&self) -> End {
+        // That no worker is left may be a cause or a consequence.
+        let may_be_ended = |code: &u8| [INTERRUPTED, Exit::Impossible.code()].contains(code);
+        if let Some(code) = self.code.filter(|code| !may_be_ended(code)) {
+            return End::Own(code);
+        }
+        let over = self.over.clone().unwrap_or_default();
+        let limit = over.limit.or(self.limit);
+        let ran = self.ran.max(over.ran.unwrap_or_default());
+        let is_at_limit = limit.is_some_and(|limit| ran + EARLY >= limit);
+        match over.state.as_str() {
+            "TIMEOUT" | "DEADLINE" => End::TimeLimit,
+            "PREEMPTED" => End::Preempted,
+            "NODE_FAIL" | "BOOT_FAIL" => End::NodeLost,
+            "CANCELLED" if over.reason == "TimeLimit" => End::TimeLimit,
+            "CANCELLED" => End::Cancelled,
+            // So Slurm 22.05 calls it where the first node of a job goes that is to outlive its nodes (`--no-kill`).
+            "FAILED" if over.reason == "JobLaunchFailure" && self.has_begun && self.code.is_none() => End::NodeLost,
+            _ if self.code == Some(Exit::Impossible.code()) => End::Own(Exit::Impossible.code()),
+            _ if self.code.is_some() && is_at_limit => End::TimeLimit,
+            _ if self.code.is_some() => End::Cancelled,
+            "" => End::Failed("Slurm does not know it any more".to_owned()),
+            "OUT_OF_MEMORY" => End::Failed("Slurm ended it for using too much host memory".to_owned()),
+            state => {
+                let code = over.exit.split(':').next().filter(|code| !code.is_empty() && *code != "0");
+                let code = code.map(|code| format!(" with code {code}")).unwrap_or_default();
+                End::Failed(format!("it is {state}{code}"))
+            }
+        }
+    }
+}
+
+/// The code of a search that a signal has stopped.
+const INTERRUPTED: u8 = 130;
+
+impl End {
+    pub(super) fn exit(&self) -> Exit {
+        match self {
+            Self::Own(code) => Exit::with_code(*code).unwrap_or(Exit::Impossible),
+            Self::TimeLimit => Exit::TimeLimit,
+            Self::Preempted => Exit::Preempted,
+            Self::NodeLost => Exit::NodeLost,
+            Self::Cancelled => Exit::Interrupted,
+            Self::Failed(_) => Exit::Impossible,
+        }
+    }
+
+    /// What is said of it; nothing where the search has said it.
+    pub(super) fn said(&self, limit: Option<Duration>) -> Option<String> {
+        Some(match self {
+            Self::Own(_) => return None,
+            Self::TimeLimit => {
+                let limit = limit.map(|limit| format!(" of {}", show_duration(limit))).unwrap_or_default();
+                format!("has reached its time limit{limit}")
+            }
+            Self::Preempted => "was pre-empted by another job".to_owned(),
+            Self::NodeLost => "has lost a node".to_owned(),
+            Self::Cancelled => "was cancelled".to_owned(),
+            Self::Failed(words) => format!("has ended without a result: {words}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(state: &str, code: Option<u8>, ran: u64) -> Known {
+        let limit = Some(Duration::from_secs(600));
+        let over = (!state.is_empty()).then(|| Over { state: state.to_owned(), limit, ..Over::default() });
+        Known { over, code, ran: Duration::from_secs(ran), limit, has_begun: true }
+    }
+
+    #[test]
+    fn what_the_search_says_itself_comes_first() {
+        for state in ["COMPLETED", "FAILED", "TIMEOUT", ""] {
+            assert_eq!(known(state, Some(0), 600).end(), End::Own(0), "{state}");
+            assert_eq!(known(state, Some(1), 5).end(), End::Own(1), "{state}");
+        }
+    }
+
+    #[test]
+    fn a_first_node_that_goes_is_no_failed_launch() {
+        let over = Over { state: "FAILED".to_owned(), reason: "JobLaunchFailure".to_owned(), ..Over::default() };
+        let known = Known { over: Some(over), has_begun: true, ..Known::default() };
+        assert_eq!(known.end(), End::NodeLost);
+        assert!(matches!(Known { has_begun: false, ..known }.end(), End::Failed(_)));
+    }
+
+    #[test]
+    fn who_stopped_it_is_told_by_slurm_or_else_by_the_clock_here() {
+        assert_eq!(known("FAILED", Some(3), 5).end(), End::Own(3));
+        for code in [None, Some(3), Some(130)] {
+            assert_eq!(known("TIMEOUT", code, 5).end(), End::TimeLimit);
+            assert_eq!(known("PREEMPTED", code, 600).end(), End::Preempted);
+            assert_eq!(known("NODE_FAIL", code, 5).end(), End::NodeLost);
+            assert_eq!(known("CANCELLED", code, 5).end(), End::Cancelled);
+        }
+        for state in ["COMPLETED", "FAILED", ""] {
+            assert_eq!(known(state, Some(130), 595).end(), End::TimeLimit, "{state}");
+            assert_eq!(known(state, Some(130), 500).end(), End::Cancelled, "{state}");
+            assert!(matches!(known(state, None, 600).end(), End::Failed(_)), "{state}");
+        }
+    }
+}

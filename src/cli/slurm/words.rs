@@ -1,0 +1,87 @@
+//! The options of `--slurm`: one text, in words as a shell splits them.
+
+/// The words of a text: blanks separate, quotes and backslashes keep together (POSIX, "Shell Command Language", 2.2).
+pub(super) fn split(text: &str) -> Result<Vec<String>, &'static str> {
+    let (mut words, mut word): (Vec<String>, Option<String>) = (Vec::new(), None);
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            letter if letter.is_whitespace() => words.extend(word.take()),
+            '\\' => word.get_or_insert_default().push(letters.next().ok_or("it ends with a backslash")?),
+            '\'' | '"' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match letters.next().ok_or("a quote is not closed")? {
+                        end if end == letter => break,
+                        '\\' if letter == '"' => word.push(letters.next().ok_or("a quote is not closed")?),
+                        inside => word.push(inside),
+                    }
+                }
+            }
+            letter => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+/// Options that are not the user's to give here, and why.
+const OWN: &[(&str, &str, &str)] = &[
+    ("-o", "--output", "gputune follows what the job prints"),
+    ("-e", "--error", "gputune follows what the job prints"),
+    ("-a", "--array", "a search is one job; its probes run side by side on the nodes of it"),
+    ("-W", "--wait", "gputune waits for the job itself"),
+    ("", "--wrap", "gputune submits itself"),
+    ("", "--test-only", "nothing would be submitted"),
+];
+
+/// What is wrong with the words, if anything.
+pub(super) fn refused(words: &[String]) -> Option<String> {
+    let is = |word: &str, short: &str, long: &str| {
+        let rest = word.strip_prefix(long);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+            || !short.is_empty() && !word.starts_with("--") && word.starts_with(short)
+    };
+    let own = words.iter().find_map(|word| {
+        let (_, long, why) = OWN.iter().find(|(short, long, _)| is(word, short, long))?;
+        Some(format!("`{long}` has no place in --slurm: {why}"))
+    });
+    // A value may follow an option that has none yet; anything else sbatch would run instead of gputune.
+    let takes_none = |word: Option<&String>| word.is_none_or(|word| word.starts_with("--") && word.contains('='));
+    let stray = words.iter().enumerate().find(|(at, word)| {
+        let before = at.checked_sub(1).and_then(|before| words.get(before));
+        !word.starts_with('-') && (takes_none(before) || before.is_some_and(|before| !before.starts_with('-')))
+    });
+    own.or_else(|| stray.map(|(_, word)| format!("`{word}` in --slurm is no option of sbatch")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_a_shell() {
+        assert_eq!(split(" --a=1  -p gpu ").unwrap(), ["--a=1", "-p", "gpu"]);
+        assert_eq!(
+            split(r#"--comment="two words" 'a "b"' c\ d """#).unwrap(),
+            ["--comment=two words", "a \"b\"", "c d", ""]
+        );
+        assert!(split("'open").is_err() && split("end\\").is_err());
+    }
+
+    #[test]
+    fn what_would_run_something_else_is_refused() {
+        let said = |text: &str| refused(&split(text).unwrap()).unwrap_or_default();
+        for text in ["--partition=gpu --nodes=2", "-p gpu -N2 -t 10", "--partition gpu --exclusive", ""] {
+            assert_eq!(said(text), "");
+        }
+        assert!(said("--output=x").contains("`--output` has no place in --slurm"));
+        assert!(
+            said("-ox").contains("--output")
+                && said("--wrap true").contains("--wrap")
+                && said("--array=1-3").contains("one job")
+        );
+        assert!(said("run.sh").contains("`run.sh` in --slurm is no option") && said("--nodes=2 gpu").contains("`gpu`"));
+        assert!(said("-p gpu run.sh").contains("`run.sh`"));
+    }
+}

@@ -1,0 +1,81 @@
+//! How long the allocation lasts that this process runs in.
+//!
+//! What Slurm tells is turned into a duration at once, and followed by this process's own monotonic clock from then on.
+
+use std::ffi::OsStr;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::telemetry::tool;
+
+/// How long Slurm's controller may take to answer: its own time-out (`slurm.conf`(5), `MessageTimeout`).
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An allocation that ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allocation {
+    ends: Instant,
+}
+
+impl Allocation {
+    /// The Slurm job that this process is part of; `None` outside of one, where it has no limit, or where nobody tells.
+    pub fn here() -> Option<Self> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let job = variable("SLURM_JOB_ID")?;
+        // `%L`: the time left, as a duration (`squeue`(1)).
+        let arguments: [&OsStr; 5] = ["-h".as_ref(), "-j".as_ref(), job.as_ref(), "-o".as_ref(), "%L".as_ref()];
+        let told = tool::find("squeue").and_then(|squeue| tool::output_within(&squeue, &arguments, PATIENCE));
+        if let Some(told) = told {
+            return slurm_duration(told.trim()).and_then(Self::lasting);
+        }
+        let ends: u64 = variable("SLURM_JOB_END_TIME")?.parse().ok()?;
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        Self::lasting(Duration::from_secs(ends).saturating_sub(since_1970))
+    }
+
+    /// One that lasts so long from now on; `None` where that is longer than clocks count.
+    pub fn lasting(time: Duration) -> Option<Self> {
+        Some(Self { ends: Instant::now().checked_add(time)? })
+    }
+
+    /// What is left of it.
+    pub fn left(&self) -> Duration {
+        self.ends.saturating_duration_since(Instant::now())
+    }
+}
+
+/// A duration as Slurm writes it: `days-hours:minutes:seconds`, with as many parts as are needed; `None` for `UNLIMITED`, `NOT_SET`
+/// and the like (`squeue`(1)).
+pub fn slurm_duration(text: &str) -> Option<Duration> {
+    let (days, clock) = text.split_once('-').map_or((Some(0), text), |(days, clock)| (days.parse().ok(), clock));
+    let parts: Vec<u64> = clock.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    let seconds = match *parts.as_slice() {
+        [minutes, seconds] => minutes * 60 + seconds,
+        [hours, minutes, seconds] => (hours * 60 + minutes) * 60 + seconds,
+        _ => return None,
+    };
+    Some(Duration::from_secs(days? * 24 * 3600 + seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_of_slurm_are_read() {
+        let seconds = |text| slurm_duration(text).map(|time| time.as_secs());
+        assert_eq!(seconds("4:05"), Some(245));
+        assert_eq!(seconds("1:00:00"), Some(3600));
+        assert_eq!(seconds("2-03:00:01"), Some(2 * 86_400 + 3 * 3600 + 1));
+        for text in ["UNLIMITED", "NOT_SET", "INVALID", "", "5", "x-1:00:00"] {
+            assert_eq!(seconds(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn time_passes_by_the_own_clock() {
+        let allocation = Allocation::lasting(Duration::from_secs(60)).unwrap();
+        let left = allocation.left();
+        assert!(left <= Duration::from_secs(60) && left > Duration::from_secs(50));
+        assert_eq!(Allocation::lasting(Duration::ZERO).unwrap().left(), Duration::ZERO);
+    }
+}

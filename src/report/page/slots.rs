@@ -1,0 +1,66 @@
+//! The slots of a search, for the page: where they are, what they measured, how fast they are.
+
+use serde::Serialize;
+
+use crate::model::{
+    Estimate, Slot,
+    quantity::{show_bytes, show_duration},
+};
+use crate::search::Study;
+
+/// A slot.
+#[derive(Debug, Serialize)]
+pub(super) struct Place {
+    number: u32,
+    has: String,
+    trials: String,
+    busy: String,
+    /// How fast it is against the first.
+    level: String,
+}
+
+pub(super) fn places(study: &Study) -> Vec<Place> {
+    let place = |seen: crate::search::SlotSeen| Place {
+        number: seen.slot.number,
+        has: described(&seen.slot),
+        trials: match seen.failed {
+            0 => seen.trials.to_string(),
+            failed => format!("{}, {failed} failed", seen.trials),
+        },
+        busy: show_duration(seen.busy),
+        level: seen.level.map_or_else(|| "not compared".to_owned(), shown),
+    };
+    study.slots().into_iter().map(place).collect()
+}
+
+fn shown(level: Estimate) -> String {
+    match level.low.zip(level.high) {
+        Some((low, high)) => format!("{:.2}x ({low:.2} to {high:.2})", level.value),
+        None => "the others are compared with it".to_owned(),
+    }
+}
+
+/// What a slot has, in a line.
+pub(super) fn described(slot: &Slot) -> String {
+    let host = (!slot.host.is_empty()).then(|| slot.host.clone());
+    let processors = (!slot.cores.is_empty()).then(|| format!("processors {}", slot.processors()));
+    let memory = slot.memory_bytes.map(|bytes| format!("{} of memory", show_bytes(bytes)));
+    let parts: Vec<String> =
+        host.into_iter().chain(slot.gpus.iter().cloned()).chain(processors).chain(memory).collect();
+    if parts.is_empty() { format!("slot {}", slot.number) } else { parts.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_slot_has_is_one_line() {
+        let gpus = vec!["GPU-1".to_owned(), "GPU-2".to_owned()];
+        let slot = Slot { host: "node7".to_owned(), gpus, cores: vec![8, 9, 11], ..Slot::numbered(2) };
+        assert_eq!(described(&slot), "node7, GPU-1, GPU-2, processors 8-9,11");
+        assert_eq!(described(&Slot::numbered(3)), "slot 3");
+        assert_eq!(shown(Estimate::interval(0.981, 0.96, 1.003)), "0.98x (0.96 to 1.00)");
+        assert_eq!(shown(Estimate::point(1.0)), "the others are compared with it");
+    }
+}
