@@ -36,6 +36,8 @@ pub enum Mode {
     Replay,
     /// Iterates over the training loader without training.
     LoaderOnly,
+    /// Trains as [`Mode::Observe`] does, while the ranks exchange neither gradients nor weights.
+    NoCommunication,
 }
 
 /// The modes: each with its name in `probe.json` and what it does.
@@ -43,6 +45,11 @@ pub const MODES: &[(Mode, &str, &str)] = &[
     (Mode::Observe, "observe", "trains as ever, and gathers evidence"),
     (Mode::Replay, "replay", "trains on the first batches of the loader again and again: the device's ceiling"),
     (Mode::LoaderOnly, "loader_only", "iterates the training loader and trains nothing: the data's ceiling"),
+    (
+        Mode::NoCommunication,
+        "no_communication",
+        "trains and gathers evidence, while ranks exchange neither gradients nor weights: what communication costs",
+    ),
 ];
 
 impl Experiment {

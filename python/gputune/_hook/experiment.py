@@ -8,6 +8,10 @@ from typing import Any, Optional
 OBSERVE = "observe"
 REPLAY = "replay"
 LOADER_ONLY = "loader_only"
+NO_COMMUNICATION = "no_communication"
+
+#: Those that train on what the loader yields, as ever, and gather evidence.
+OBSERVED = (OBSERVE, NO_COMMUNICATION)
 
 
 @dataclass(frozen=True)
