@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::exchange::Exchange;
 use crate::model::outcome::Outcome;
 use crate::model::slot::Slot;
-use crate::model::space::Config;
+use crate::model::space::{Config, Settings, Space, Value};
 
 /// Why a config was probed, and with it how carefully.
 ///
@@ -170,8 +171,21 @@ impl History {
         self.trials.iter().filter(|trial| !trial.purpose.is_repeated())
     }
 
-    /// Returns the parameters that nothing took in some probe; they are closed for all probes that follow.
+    /// Returns the parameters that are closed for all probes that follow: nothing took them in some probe, or they are about an
+    /// exchange between ranks that costs next to nothing.
     pub fn closed(&self) -> Vec<&str> {
+        let mut closed = self.taken_by_nothing();
+        let by_exchange = self.exchange().into_iter().flat_map(|(_, exchange)| &exchange.closes);
+        for name in by_exchange.map(String::as_str) {
+            if !closed.contains(&name) {
+                closed.push(name);
+            }
+        }
+        closed
+    }
+
+    /// Returns the parameters that nothing took in some probe.
+    pub fn taken_by_nothing(&self) -> Vec<&str> {
         let mut closed: Vec<&str> = Vec::new();
         for name in self.trials.iter().flat_map(|trial| trial.outcome.closes()) {
             if !closed.contains(&name.as_str()) {
@@ -179,6 +193,27 @@ impl History {
             }
         }
         closed
+    }
+
+    /// Returns what the exchange between ranks costs, and the trial beside which that was found.
+    pub fn exchange(&self) -> Option<(&Trial, &Exchange)> {
+        let known = |trial: &'_ Trial| trial.outcome.measurement().is_some_and(|told| told.exchange.is_some());
+        let trial = self.trials.iter().find(|trial| known(trial))?;
+        Some((trial, trial.outcome.measurement()?.exchange.as_ref()?))
+    }
+
+    /// Returns what is set of a config's settings: those of closed parameters are left out, but for those that a baseline sets
+    /// and that stay as it has them.
+    pub fn set(&self, space: &Space, settings: &Settings) -> Settings {
+        let Some((trial, exchange)) = self.exchange() else { return settings.without(&self.closed()) };
+        let stays = |name: &str| exchange.closes.iter().any(|closed| closed == name);
+        let kept = if trial.config.is_as_it_is() { Settings::default() } else { space.settings(&trial.config) };
+        let of = |(name, value): (&str, &Value)| {
+            let value = if stays(name) { kept.get(name).cloned()? } else { value.clone() };
+            Some((name.to_owned(), value))
+        };
+        let set: Settings = settings.iter().filter_map(of).collect();
+        set.without(&self.taken_by_nothing())
     }
 
     /// The wall time that all trials took together; time in which several ran counts once.

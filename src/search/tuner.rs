@@ -4,6 +4,7 @@ mod begun;
 mod calibration;
 mod checks;
 mod confirm;
+mod exchange;
 mod gain;
 mod health;
 mod in_turn;
@@ -111,6 +112,7 @@ pub struct Tuner<'p> {
     checks_stated_baseline: bool,
     compares_slots: bool,
     full_precision: FullPrecision,
+    exchanging: Vec<(String, String)>,
     noise_prior: NoisePrior,
     journal: Option<Journal>,
     recovered: Recovered,
@@ -194,6 +196,7 @@ impl<'p> Tuner<'p> {
             checks_stated_baseline: false,
             compares_slots: true,
             full_precision: FullPrecision::default(),
+            exchanging: Vec::new(),
             noise_prior: NoisePrior::RATE,
             journal: None,
             recovered: Recovered::default(),
@@ -296,6 +299,15 @@ impl<'p> Tuner<'p> {
     #[must_use]
     pub fn full_precision(mut self, full_precision: FullPrecision) -> Self {
         self.full_precision = full_precision;
+        self
+    }
+
+    /// Sets which parameters change nothing but how ranks exchange gradients and weights, each with its
+    /// [target](crate::probe::adapter::TARGETS). The first measured config then runs again without communication, and where that saves
+    /// less than 5 % of the time they stay closed.
+    #[must_use]
+    pub fn exchanging(mut self, parameters: Vec<(String, String)>) -> Self {
+        self.exchanging = parameters;
         self
     }
 
@@ -416,6 +428,7 @@ impl<'p> Tuner<'p> {
             warm_start: &warm_start,
             around: &self.around,
             full_precision: self.full_precision.with_space(&self.space),
+            exchanging: &self.exchanging,
             begun: (0..slots.count()).map(|_| None).collect(),
             health: Health::of(slots.count()),
             elsewhere: Vec::new(),

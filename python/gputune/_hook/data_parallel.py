@@ -124,9 +124,12 @@ class DataParallel:
             COMPRESSION: _compression(told.get("comm_hook", "")),
         }
         if rank_and_ranks()[0] == 0:
-            self._facts.say("distributed.wrapper", "DistributedDataParallel")
-            for name, value in found.items():
-                self._facts.say(name, None if self._is_silent and name == COMPRESSION else value)
+            say = self._facts.say
+            say("distributed.wrapper", "DistributedDataParallel")
+            say("ddp.bucket_cap_mb", found[BUCKET])
+            say("ddp.gradient_as_bucket_view", found[VIEW])
+            say("ddp.static_graph", found[STATIC])
+            say("ddp.compression", None if self._is_silent else found[COMPRESSION])
         for target, value in found.items():
             if self._session.value(target) == value:
                 self._session.apply(target)

@@ -29,7 +29,7 @@ def install(probe: dict[str, Any]) -> None:
     hook.install()
     ByHand(hook).install()
     asked = hook.session.experiment
-    observer.make(hook, folder, asked is not None and asked.mode in experiment.OBSERVED).install()
+    observer.make(hook, folder, asked is not None and (asked.observe or asked.mode == experiment.OBSERVE)).install()
     DataParallel(hook).install()
     Sharding(hook).install()
     if asked is not None and asked.mode == experiment.NO_COMMUNICATION:
@@ -58,7 +58,9 @@ def _install_no_communication(hook: Hook) -> None:
     silence.install()
 
     def check() -> None:
-        if not silence.is_silent:
+        if silence.is_silent:
+            hook.facts.say("no_communication", True)
+        else:
             message = (
                 "no_communication needs a DistributedDataParallel, or modules that fully_shard has sharded; the script "
                 "trains with neither"
@@ -71,7 +73,7 @@ def _install_no_communication(hook: Hook) -> None:
 def _check_experiment(hook: Hook) -> None:
     """At the first step: an experiment with the loader needs one."""
     asked = hook.session.experiment
-    if asked is None or asked.mode in experiment.OBSERVED:
+    if asked is None or asked.mode in experiment.AS_EVER:
         return
     if asked.mode == experiment.LOADER_ONLY or not hook.loaders.is_replaying:
         message = (

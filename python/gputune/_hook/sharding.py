@@ -126,10 +126,11 @@ class Sharding(Treatment):
             self._session.apply(STRATEGY)
         if rank_and_ranks()[0] == 0:
             say_backend(self._facts)
-            self._facts.say("distributed.wrapper", "fully_shard" if sharded else "FullyShardedDataParallel")
-            self._facts.say(RESHARD, resharding(sharded) if sharded else None)
-            self._facts.say(PREFETCH, _depth(sharded) if sharded else None)
-            self._facts.say(STRATEGY, ", ".join(sorted(strategies)) or None)
+            say = self._facts.say
+            say("distributed.wrapper", "fully_shard" if sharded else "FullyShardedDataParallel")
+            say("fsdp.reshard_after_forward", resharding(sharded) if sharded else None)
+            say("fsdp.prefetch_depth", _depth(sharded) if sharded else None)
+            say("fsdp.sharding_strategy", ", ".join(sorted(strategies)) or None)
 
 
 def _known(value: Any, order: list[nn.Module]) -> list[nn.Module]:

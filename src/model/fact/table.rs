@@ -174,5 +174,6 @@ pub const FACTS: &[FactRow] = &[
     number("loader_only.cores.W", "cores", "processor time of this process and W workers over wall time"),
     number("loader_only.workers_best", "processes", "the number of workers with the highest rate"),
     text("loader_only.error", "why a number of workers has no rate"),
+    flag("no_communication", "whether the ranks exchange neither gradients nor weights in this probe"),
     number("replay.batches", "batches", "batches that are kept and replayed"),
 ];
