@@ -18,7 +18,8 @@ pub(super) struct Line {
 }
 
 /// How many GPUs a variable needs to have an effect, by the beginning of its name.
-const GPUS_NEEDED: &[(&str, usize)] = &[("env.NCCL_", 2), ("env.CUDA_", 1), ("env.TF_GPU_", 1), ("env.XLA_FLAGS", 2)];
+const GPUS_NEEDED: &[(&str, usize)] =
+    &[("nccl.", 2), ("env.NCCL_", 2), ("env.CUDA_", 1), ("env.TF_GPU_", 1), ("env.XLA_FLAGS", 2)];
 
 /// Returns how many GPUs a target needs to have an effect.
 pub(super) fn gpus_needed(target: &str) -> usize {

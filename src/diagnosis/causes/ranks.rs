@@ -24,6 +24,10 @@ fn always(_: &Evidence) -> bool {
     true
 }
 
+fn may_be_nccl(evidence: &Evidence) -> bool {
+    evidence.text("distributed.backend").is_none_or(|backend| backend.contains("nccl"))
+}
+
 pub(super) static CAUSES: [Cause; 2] = [
     Cause {
         name: "communication",
@@ -51,7 +55,7 @@ pub(super) static CAUSES: [Cause; 2] = [
         cures: &[Cure {
             what: "look whether NCCL uses NVLink, InfiniBand and GPUDirect (NCCL_DEBUG=INFO), and the right network",
             why: "the link is the limit, and which one is taken is set up outside the job",
-            applies: always,
+            applies: may_be_nccl,
         }],
     },
     Cause {
