@@ -78,8 +78,7 @@ pub(super) fn run(args: Args) -> super::Result {
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
 
-    let (name, full_precision, exchanging) =
-        (spec.path.display().to_string(), spec.full_precision(), spec.exchanging());
+    let (name, full_precision) = (spec.path.display().to_string(), spec.full_precision());
     let asked = samples::Asked::of(&spec);
     let (template, budget, baseline) = (spec.step.template().clone(), spec.budget, spec.baseline.clone());
     let is_as_it_is = spec.is_baseline_as_it_is;
@@ -98,7 +97,6 @@ pub(super) fn run(args: Args) -> super::Result {
     let mut tuner = tuner
         .objective(spec.objective)
         .full_precision(full_precision)
-        .exchanging(exchanging)
         .budget(spec.budget)
         .limits(spec.limits)
         .seed(spec.seed)

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gputune::diagnosis::Around;
+use gputune::diagnosis::{Around, is_about_exchange};
 use gputune::machine::Device;
 use gputune::model::{Slot, Space};
 use gputune::probe::worker::{Hello, Launcher, Node, NodeError, OnNode, Wanted};
@@ -80,8 +80,14 @@ impl Places {
             Kind::Here(slots) => here(slots, self.is_whole, space, step, (out, quiet))?,
             Kind::Nodes(nodes) => on_nodes(nodes, space, out, quiet),
         };
-        Ok(tuner.around(around).compare_slots(self.compares))
+        Ok(tuner.around(around).compare_slots(self.compares).exchanging(exchanging(step)))
     }
+}
+
+/// The parameters that change nothing but how ranks exchange gradients and weights, each with its target.
+fn exchanging(step: &CommandStep) -> Vec<(String, String)> {
+    let applied = step.template.apply.applied.iter().filter(|applied| is_about_exchange(&applied.name));
+    applied.map(|applied| (applied.parameter.clone(), applied.name.clone())).collect()
 }
 
 fn here(

@@ -405,10 +405,7 @@ impl<'p> Tuner<'p> {
         }
         let seen = |study: &EarlierStudy| study.seen_from(&self.space, &self.objective);
         let warm_start: Vec<Earlier> = self.warm_start.iter().map(seen).collect::<Result<_, _>>()?;
-        for study in &warm_start {
-            let (place, trials, in_common) = (study.place(), study.trials(), study.in_common());
-            on_event(Event::WarmStart { place, trials, in_common, parameters: self.space.parameters().len() });
-        }
+        warm_start.iter().for_each(|study| on_event(announced(study, &self.space)));
         let Recovered { trials, expected_gains, healed, last_number, changes, older } = self.recovered;
         if !changes.is_empty() {
             on_event(Event::NewEra { differences: &changes, trials: older.trials });
@@ -471,4 +468,10 @@ impl<'p> Tuner<'p> {
             side_by_side,
         })
     }
+}
+
+/// What is said of an earlier study when the search begins.
+fn announced<'e>(study: &'e Earlier, space: &Space) -> Event<'e> {
+    let (place, trials, in_common) = (study.place(), study.trials(), study.in_common());
+    Event::WarmStart { place, trials, in_common, parameters: space.parameters().len() }
 }

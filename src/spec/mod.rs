@@ -35,7 +35,6 @@ pub use hardware::LeftOut;
 pub use shipped::SHIPPED_SPACES;
 pub use step::StepSpec;
 
-use crate::diagnosis::is_about_exchange;
 use crate::machine::{Device, Hardware, NoGpu, Shares, VISIBLE_GPUS, nvml::Visible};
 use crate::model::{Headroom, Objective, Settings, Space, Value, quantity};
 use crate::probe::{
@@ -178,13 +177,6 @@ impl Spec {
         });
         let neutral = applied().filter(|applied| applied.target.numerics == Numerics::Same);
         FullPrecision::new(reference).neutral(neutral.map(|applied| applied.parameter.clone()))
-    }
-
-    /// Returns the parameters that change nothing but how ranks exchange gradients and weights, each with its target.
-    pub fn exchanging(&self) -> Vec<(String, String)> {
-        let applied = self.step.template().apply.applied.iter();
-        let about_exchange = applied.filter(|applied| is_about_exchange(&applied.name));
-        about_exchange.map(|applied| (applied.parameter.clone(), applied.name.clone())).collect()
     }
 
     /// The device of this machine that the spec asks for.
