@@ -86,7 +86,9 @@ mod tests {
             )
             .unwrap();
             let spec = Spec::load(&path).unwrap();
-            let mut real: Vec<&str> = spec.space.parameters().iter().map(crate::model::Parameter::name).collect();
+            let parameters = spec.space.parameters().iter().map(crate::model::Parameter::name);
+            let derived = spec.space.derived().iter().map(|derived| derived.name());
+            let mut real: Vec<&str> = parameters.chain(derived).collect();
             let lines = lines(name);
             let mut read: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
             real.sort_unstable();

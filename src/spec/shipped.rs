@@ -12,9 +12,11 @@ pub const SHIPPED_SPACES: &[(&str, &str)] = &[
     ("jax", include_str!("../../search-spaces/jax.toml")),
     ("keras", include_str!("../../search-spaces/keras.toml")),
     ("lightning", include_str!("../../search-spaces/lightning.toml")),
+    ("megatron", include_str!("../../search-spaces/megatron.toml")),
     ("nccl", include_str!("../../search-spaces/nccl.toml")),
     ("precision", include_str!("../../search-spaces/precision.toml")),
     ("torch", include_str!("../../search-spaces/torch.toml")),
     ("torch-adapter", include_str!("../../search-spaces/torch-adapter.toml")),
     ("torchrun", include_str!("../../search-spaces/torchrun.toml")),
+    ("torchtitan", include_str!("../../search-spaces/torchtitan.toml")),
 ];
