@@ -15,7 +15,7 @@ from gputune._hook.sharding import sharded_in
 
 
 class NoCommunication:
-    """DistributedDataParallel gets a hook that hands back each bucket as it is; what `fully_shard` has sharded stays whole."""
+    """DistributedDataParallel hands back each bucket as it is, and what `fully_shard` has sharded stays whole."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook

@@ -100,7 +100,8 @@ class Sharding(Treatment):
             return
         order = inner_of(self._order)
         if len(order) < 2:
-            self._session.explain(PREFETCH, "fewer than two modules are sharded by themselves: nothing comes after another")
+            reason = "fewer than two modules are sharded by themselves: nothing comes after another"
+            self._session.explain(PREFETCH, reason)
             return
         for at, module in enumerate(order):
             ahead, behind = order[at + 1 : at + 1 + depth], order[max(at - depth, 0) : at]
@@ -176,7 +177,8 @@ def _groups(module: Any) -> list[Any]:
 def _depth(sharded: list[nn.Module]) -> Optional[int]:
     """How many modules ahead the script asks for weights; 0 where it leaves that to torch."""
     try:
-        return max(len(module._get_fsdp_state()._states_to_forward_prefetch) for module in sharded)  # type: ignore[operator]
+        states = [module._get_fsdp_state() for module in sharded]  # type: ignore[operator]
+        return max(len(state._states_to_forward_prefetch) for state in states)
     except AttributeError:
         return None
 

@@ -1,7 +1,8 @@
-"""Ranks that exchange much or little. WRAP is ddp, fully_shard, fsdp1 or none; WIDTH that of the layers, ROWS of a batch.
+"""Ranks that exchange much or little.
 
-REPEAT has each layer compute so many times, for as few gradients. OWN_HOOK registers a communication hook of the script's own,
-or the one of torch that it names. CHECK counts the exchanges of weights and gradients that torch makes.
+WRAP is ddp, fully_shard, fsdp1 or none; WIDTH that of the layers, ROWS of a batch. REPEAT has each layer compute so
+many times, for as few gradients. OWN_HOOK registers a communication hook of the script's own, or the one of torch that
+it names. CHECK counts the exchanges of weights and gradients that torch makes.
 """
 
 import os
@@ -77,4 +78,5 @@ for epoch in range(10_000):
             parameters = list(model.parameters())
             with_gradient = sum(parameter.grad is not None for parameter in parameters)
             exchanged, all_of = len(counted), len(parameters)
-            print(f"exchanged {exchanged} times in the last ten steps, gradients for {with_gradient} of {all_of}", flush=True)
+            told = f"exchanged {exchanged} times in the last ten steps, gradients for {with_gradient} of {all_of}"
+            print(told, flush=True)
