@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gputune::diagnosis::Around;
+use gputune::diagnosis::{Around, is_about_exchange};
 use gputune::machine::{Allocation, Device};
 use gputune::model::{Slot, Space};
 use gputune::probe::worker::{Hello, Node, NodeError, OnNode, Start, Workers};
@@ -148,8 +148,15 @@ impl Places {
             Kind::Nodes(nodes) => on_nodes(nodes, space, out, quiet),
             Kind::Dialled(dialled) => dialled.tuner(space, out, quiet),
         };
-        Ok(tuner.around(around).compare_slots(self.compares).allocation(allocation).whole_gpus(whole_gpus))
+        let tuner = tuner.around(around).compare_slots(self.compares).allocation(allocation).whole_gpus(whole_gpus);
+        Ok(tuner.exchanging(exchanging(step)))
     }
+}
+
+/// The parameters that change nothing but how ranks exchange gradients and weights, each with its target.
+fn exchanging(step: &CommandStep) -> Vec<(String, String)> {
+    let applied = step.template.apply.applied.iter().filter(|applied| is_about_exchange(&applied.name));
+    applied.map(|applied| (applied.parameter.clone(), applied.name.clone())).collect()
 }
 
 fn here(

@@ -50,7 +50,11 @@ pub const BRANCHES: &[BranchRow] = &[
     BranchRow { branch: Branch::Data, label: "waiting for data", probe: "replayed batches" },
     BranchRow { branch: Branch::Copies, label: "copies", probe: "pinned batches" },
     BranchRow { branch: Branch::Device, label: "device busy", probe: "twice the batch, another number format" },
-    BranchRow { branch: Branch::Communication, label: "waiting for other ranks", probe: "one rank" },
+    BranchRow {
+        branch: Branch::Communication,
+        label: "waiting for other ranks",
+        probe: "no communication, or one rank",
+    },
     BranchRow {
         branch: Branch::OwnCode,
         label: "the loop's own code",

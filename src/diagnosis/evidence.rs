@@ -35,6 +35,8 @@ pub enum Differential {
     OtherPrecision,
     /// Trains with batches in page-locked memory.
     Pinned,
+    /// Trains while the ranks exchange neither gradients nor weights.
+    NoCommunication,
     /// Trains with one rank instead of many.
     OneRank,
 }
@@ -95,6 +97,12 @@ pub const DIFFERENTIALS: &[DifferentialRow] = &[
         name: "pinned",
         label: "pinned batches",
         measures: "the observed probe with `pin_memory`: what copies from pageable memory cost",
+    },
+    DifferentialRow {
+        differential: Differential::NoCommunication,
+        name: "no_communication",
+        label: "no communication",
+        measures: "the observed probe while DistributedDataParallel hands back each bucket of gradients as it is, or what fully_shard has sharded stays whole: what communication costs that nothing hides",
     },
     DifferentialRow {
         differential: Differential::OneRank,

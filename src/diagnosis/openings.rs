@@ -177,6 +177,86 @@ pub const PARAMETERS: &[Openable] = &[
         today: |_| Some(Value::Int(1)),
     },
     Openable {
+        name: "bucket_cap_mb",
+        target: "ddp.bucket_cap_mb",
+        role: None,
+        why: "larger buckets cost fewer exchanges, smaller ones begin earlier",
+        values: |evidence| in_wrapper(evidence, "DistributedDataParallel", &[10, 25, 50, 100, 200].map(Value::Int)),
+        today: |evidence| whole(evidence, "ddp.bucket_cap_mb"),
+    },
+    Openable {
+        name: "gradient_as_bucket_view",
+        target: "ddp.gradient_as_bucket_view",
+        role: None,
+        why: "gradients are not copied into the buckets, and take their memory once",
+        values: |evidence| in_wrapper(evidence, "DistributedDataParallel", &[false, true].map(Value::Bool)),
+        today: |evidence| flag(evidence, "ddp.gradient_as_bucket_view"),
+    },
+    Openable {
+        name: "compression",
+        target: "ddp.compression",
+        role: None,
+        why: "half the bytes between ranks; losses are compared with full precision's",
+        values: |evidence| match evidence.text("ddp.compression") {
+            Some("none" | "fp16" | "bf16") => {
+                in_wrapper(evidence, "DistributedDataParallel", &["none", "bf16", "fp16"].map(Value::from))
+            }
+            _ => Vec::new(),
+        },
+        today: |evidence| Some(Value::from(evidence.text("ddp.compression")?)),
+    },
+    Openable {
+        name: "reshard_after_forward",
+        target: "fsdp.reshard_after_forward",
+        role: None,
+        why: "weights that stay whole until the backward pass are gathered once; that takes their memory",
+        values: |evidence| in_wrapper(evidence, "fully_shard", &[true, false].map(Value::Bool)),
+        today: |evidence| flag(evidence, "fsdp.reshard_after_forward"),
+    },
+    Openable {
+        name: "prefetch_depth",
+        target: "fsdp.prefetch_depth",
+        role: None,
+        why: "weights of the next modules are gathered while this one computes",
+        values: |evidence| in_wrapper(evidence, "fully_shard", &[0, 1, 2, 3].map(Value::Int)),
+        today: |evidence| {
+            let depth = evidence.number("fsdp.prefetch_depth")?;
+            if depth == 0.0 { Some(Value::Int(0)) } else { whole(evidence, "fsdp.prefetch_depth") }
+        },
+    },
+    Openable {
+        name: "sharding_strategy",
+        target: "fsdp.sharding_strategy",
+        role: None,
+        why: "what is not sharded is not gathered; that takes memory",
+        values: |evidence| {
+            let values = ["FULL_SHARD", "SHARD_GRAD_OP"].map(Value::from);
+            in_wrapper(evidence, "FullyShardedDataParallel", &values)
+        },
+        today: |evidence| {
+            let strategy = evidence.text("fsdp.sharding_strategy")?;
+            ["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"]
+                .contains(&strategy)
+                .then(|| Value::from(strategy))
+        },
+    },
+    Openable {
+        name: "nccl_channels",
+        target: "nccl.channels",
+        role: None,
+        why: "more channels move more at once, and leave fewer of the GPU's processors to computing",
+        values: |evidence| by_nccl(evidence, &[2, 4, 8, 16, 32]),
+        today: |_| None,
+    },
+    Openable {
+        name: "nccl_chunk_size",
+        target: "nccl.chunk_size",
+        role: None,
+        why: "larger chunks cost less each, smaller ones keep more links busy",
+        values: |evidence| by_nccl(evidence, &[1 << 20, 1 << 22, 1 << 23, 1 << 24]),
+        today: |_| None,
+    },
+    Openable {
         name: "allocator",
         target: "torch.allocator",
         role: None,
@@ -211,6 +291,23 @@ impl Openable {
         }
         let opening = Opening { parameter: self.name, target: self.target, values, today, why: self.why };
         (opening.values.len() > 1).then_some(opening)
+    }
+}
+
+/// Settings for a job that exchanges in this way, unless that is known to cost next to nothing.
+fn in_wrapper(evidence: &Evidence, wrapper: &str, values: &[Value]) -> Vec<Value> {
+    let is_dear = !evidence.exposed_communication().is_some_and(|exposed| exposed.is_small());
+    if evidence.ranks() > 1 && is_dear && evidence.wrapper() == Some(wrapper) { values.to_vec() } else { Vec::new() }
+}
+
+/// The same for a job whose ranks talk by NCCL.
+fn by_nccl(evidence: &Evidence, values: &[i64]) -> Vec<Value> {
+    let is_dear = !evidence.exposed_communication().is_some_and(|exposed| exposed.is_small());
+    let is_by_nccl = evidence.text("distributed.backend").is_some_and(|backend| backend.contains("nccl"));
+    if evidence.ranks() > 1 && is_dear && is_by_nccl {
+        values.iter().copied().map(Value::Int).collect()
+    } else {
+        Vec::new()
     }
 }
 

@@ -29,9 +29,10 @@ pub enum Next {
 }
 
 /// The order in which differential probes are considered: those that others depend on first.
-const ORDER: [Differential; 8] = [
+const ORDER: [Differential; 9] = [
     Differential::Replay,
     Differential::LoaderOnly,
+    Differential::NoCommunication,
     Differential::OneRank,
     Differential::DoubleBatch,
     Differential::HalfBatch,
@@ -74,6 +75,7 @@ fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -
             None if evidence.share("data_wait").is_none_or(|wait| wait < 0.05) => reason("the loader is not the limit"),
             _ => None,
         },
+        Differential::NoCommunication => evidence.why_not_without_communication().map(str::to_owned),
         Differential::OneRank => match evidence.ranks() {
             1 => reason("there is one rank"),
             _ if !allowed.can_run_one_rank => reason("the command's launcher is not known"),
@@ -165,6 +167,7 @@ pub fn experiment(differential: Differential, evidence: &Evidence) -> Experiment
             Experiment::new(Mode::Replay).with("torch.precision", precision.name())
         }
         Differential::Pinned => Experiment::new(Mode::Observe).with("dataloader.pin_memory", true),
+        Differential::NoCommunication => Experiment { observe: true, ..Experiment::new(Mode::NoCommunication) },
         Differential::Cold | Differential::OneRank => Experiment::new(Mode::Observe),
     }
 }

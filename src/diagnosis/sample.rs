@@ -164,6 +164,22 @@ impl Job {
         self
     }
 
+    pub(crate) fn ranks(self, ranks: u32) -> Self {
+        self.with(|job| job.ranks = Some(ranks))
+    }
+
+    /// Adds a probe without communication, with the computing time of a step in each rank.
+    pub(crate) fn without_communication(self, percent: f64, times: &[(u32, f64)]) -> Self {
+        let mut job = self.ran(Differential::NoCommunication, percent);
+        if let Some((_, Ran::Measured(run))) = job.evidence.runs.last_mut() {
+            run.facts.insert(0, "no_communication", Fact::Flag(true));
+            for (rank, seconds) in times {
+                run.facts.insert(*rank, "step_compute_seconds", Fact::Number(*seconds));
+            }
+        }
+        job
+    }
+
     pub(crate) fn replay(self, percent: f64) -> Self {
         self.ran(Differential::Replay, percent)
     }

@@ -356,6 +356,9 @@ impl Planner<'_> {
             if target.starts_with("dataloader.") && !self.has_loader {
                 continue;
             }
+            if target.starts_with("ddp.") && !self.is_open_to_ddp(target) {
+                continue;
+            }
             if shipped::gpus_needed(target) > self.found.means.gpus {
                 waiting = true;
                 continue;
@@ -369,6 +372,15 @@ impl Planner<'_> {
                 "on a machine with more GPUs, import = [\"{space}\"] in [space] has further settings for them"
             ));
         }
+    }
+
+    /// Whether the script's ranks train with DistributedDataParallel and nothing else, and it has no option of its own for this.
+    fn is_open_to_ddp(&self, target: &str) -> bool {
+        let calls = |names: &[&str]| names.iter().any(|name| !self.found.source.named(name).is_empty());
+        let is_ddp = calls(&["DistributedDataParallel", "DDP"]);
+        let is_sharded = calls(&["fully_shard", "FullyShardedDataParallel", "FSDP"]);
+        let has_own = target == "ddp.bucket_cap_mb" && self.planned("bucket_mb").is_some();
+        self.found.command.ranks() > 1 && is_ddp && !is_sharded && !has_own
     }
 
     /// Adds the settings that the script asks gputune for.

@@ -18,7 +18,8 @@ pub(super) struct Line {
 }
 
 /// How many GPUs a variable needs to have an effect, by the beginning of its name.
-const GPUS_NEEDED: &[(&str, usize)] = &[("env.NCCL_", 2), ("env.CUDA_", 1), ("env.TF_GPU_", 1), ("env.XLA_FLAGS", 2)];
+const GPUS_NEEDED: &[(&str, usize)] =
+    &[("nccl.", 2), ("env.NCCL_", 2), ("env.CUDA_", 1), ("env.TF_GPU_", 1), ("env.XLA_FLAGS", 2)];
 
 /// Returns how many GPUs a target needs to have an effect.
 pub(super) fn gpus_needed(target: &str) -> usize {
@@ -85,7 +86,9 @@ mod tests {
             )
             .unwrap();
             let spec = Spec::load(&path).unwrap();
-            let mut real: Vec<&str> = spec.space.parameters().iter().map(crate::model::Parameter::name).collect();
+            let parameters = spec.space.parameters().iter().map(crate::model::Parameter::name);
+            let derived = spec.space.derived().iter().map(|derived| derived.name());
+            let mut real: Vec<&str> = parameters.chain(derived).collect();
             let lines = lines(name);
             let mut read: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
             real.sort_unstable();

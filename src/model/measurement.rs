@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::account::Account;
 use super::estimate::Estimate;
+use super::exchange::Exchange;
 use super::fact::Facts;
 use super::metric::{GpuUse, Metric, Readings};
 use super::spent::Spent;
@@ -51,6 +52,9 @@ pub struct Measurement {
     /// The result of comparing the losses with those in full precision, where the config changes the numerics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numerics: Option<Numerics>,
+    /// What the exchange between ranks costs, where an experiment beside this probe told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<Exchange>,
     /// What the probe's wall time went into.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spent: Option<Spent>,

@@ -8,6 +8,7 @@ mod account;
 pub mod arrival;
 mod estimate;
 pub mod event;
+mod exchange;
 pub mod fact;
 mod line;
 mod measurement;
@@ -24,6 +25,7 @@ pub mod trial;
 pub use account::Account;
 pub use estimate::Estimate;
 pub use event::{DeviceReadings, Event, Progress};
+pub use exchange::Exchange;
 pub use fact::{FACTS, Fact, Facts};
 pub use line::{Line, settings_of};
 pub use measurement::{

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::exchange::Exchange;
 use crate::model::outcome::{Estimate, Outcome};
 use crate::model::slot::Slot;
-use crate::model::space::Config;
+use crate::model::space::{Config, Settings, Space, Value};
 
 /// Why a config was probed, and with it how carefully.
 ///
@@ -132,6 +133,8 @@ pub struct History {
     highest: u32,
     /// Parameters that nothing took, each once.
     closed: Vec<String>,
+    /// The first trial beside which it was found what the exchange between ranks costs.
+    exchange_at: Option<usize>,
 }
 
 impl History {
@@ -140,6 +143,9 @@ impl History {
         self.searched += usize::from(!trial.purpose.is_repeated());
         self.short += usize::from(trial.purpose.is_short());
         self.highest = self.highest.max(trial.number);
+        if trial.outcome.measurement().is_some_and(|told| told.exchange.is_some()) {
+            self.exchange_at.get_or_insert(self.trials.len());
+        }
         for name in trial.outcome.closes() {
             if !self.closed.contains(name) {
                 self.closed.push(name.clone());
@@ -215,9 +221,42 @@ impl History {
         self.highest
     }
 
-    /// Returns the parameters that nothing took in some probe; they are closed for all probes that follow.
+    /// Returns the parameters that are closed for all probes that follow: nothing took them in some probe, or they are about an
+    /// exchange between ranks that costs next to nothing.
     pub fn closed(&self) -> Vec<&str> {
+        let mut closed = self.taken_by_nothing();
+        let by_exchange = self.exchange().into_iter().flat_map(|(_, exchange)| &exchange.closes);
+        for name in by_exchange.map(String::as_str) {
+            if !closed.contains(&name) {
+                closed.push(name);
+            }
+        }
+        closed
+    }
+
+    /// Returns the parameters that nothing took in some probe.
+    pub fn taken_by_nothing(&self) -> Vec<&str> {
         self.closed.iter().map(String::as_str).collect()
+    }
+
+    /// Returns what the exchange between ranks costs, and the trial beside which that was found.
+    pub fn exchange(&self) -> Option<(&Trial, &Exchange)> {
+        let trial = self.trials.get(self.exchange_at?)?;
+        Some((trial, trial.outcome.measurement()?.exchange.as_ref()?))
+    }
+
+    /// Returns what is set of a config's settings: those of closed parameters are left out, but for those that a baseline sets
+    /// and that stay as it has them.
+    pub fn set(&self, space: &Space, settings: &Settings) -> Settings {
+        let Some((trial, exchange)) = self.exchange() else { return settings.without(&self.closed()) };
+        let stays = |name: &str| exchange.closes.iter().any(|closed| closed == name);
+        let kept = if trial.config.is_as_it_is() { Settings::default() } else { space.settings(&trial.config) };
+        let of = |(name, value): (&str, &Value)| {
+            let value = if stays(name) { kept.get(name).cloned()? } else { value.clone() };
+            Some((name.to_owned(), value))
+        };
+        let set: Settings = settings.iter().filter_map(of).collect();
+        set.without(&self.taken_by_nothing())
     }
 
     /// The wall time that all trials took together; time in which several ran counts once.

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::{Settings, Value};
 use crate::probe::adapter::{Adapter, Applied, Apply, By, Target};
 
 /// What a probe does in addition to training, or instead of it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
     /// What is done.
     pub mode: Mode,
@@ -18,15 +18,18 @@ pub struct Experiment {
     /// The numbers of workers that [`Mode::LoaderOnly`] tries, in this order.
     pub workers: Vec<u32>,
     /// How long [`Mode::LoaderOnly`] iterates with each number, counted from its first batches.
-    #[serde(serialize_with = "seconds")]
+    #[serde(serialize_with = "seconds", deserialize_with = "from_seconds")]
     pub seconds: Duration,
+    /// Whether [`Mode::NoCommunication`] gathers all evidence, as [`Mode::Observe`] does.
+    #[serde(default)]
+    pub observe: bool,
     /// Settings by target, as `apply` would set them, that no parameter of the space has; they come before those of the
     /// config.
     pub set: BTreeMap<String, Value>,
 }
 
 /// What an experiment does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Mode {
@@ -36,6 +39,8 @@ pub enum Mode {
     Replay,
     /// Iterates over the training loader without training.
     LoaderOnly,
+    /// Trains as ever, while the ranks exchange neither gradients nor weights.
+    NoCommunication,
 }
 
 /// The modes: each with its name in `probe.json` and what it does.
@@ -43,12 +48,18 @@ pub const MODES: &[(Mode, &str, &str)] = &[
     (Mode::Observe, "observe", "trains as ever, and gathers evidence"),
     (Mode::Replay, "replay", "trains on the first batches of the loader again and again: the device's ceiling"),
     (Mode::LoaderOnly, "loader_only", "iterates the training loader and trains nothing: the data's ceiling"),
+    (
+        Mode::NoCommunication,
+        "no_communication",
+        "trains as ever, while ranks exchange neither gradients nor weights: what communication costs",
+    ),
 ];
 
 impl Experiment {
     /// An experiment with the usual numbers.
     pub fn new(mode: Mode) -> Self {
-        Self { mode, batches: 8, workers: vec![0, 1, 2, 4], seconds: Duration::from_millis(2500), set: BTreeMap::new() }
+        let (workers, seconds) = (vec![0, 1, 2, 4], Duration::from_millis(2500));
+        Self { mode, batches: 8, workers, seconds, observe: false, set: BTreeMap::new() }
     }
 
     /// Adds a setting to the experiment.
@@ -96,6 +107,10 @@ impl Experiment {
     }
 }
 
+fn from_seconds<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Duration, D::Error> {
+    Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
 fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(time.as_secs_f64())
 }
@@ -113,9 +128,11 @@ mod tests {
         let written = serde_json::to_value(Experiment::new(Mode::Replay).with("dataloader.batch_size", 64)).unwrap();
         assert_eq!(
             written,
-            serde_json::json!({"mode": "replay", "batches": 8, "workers": [0, 1, 2, 4], "seconds": 2.5,
+            serde_json::json!({"mode": "replay", "batches": 8, "workers": [0, 1, 2, 4], "seconds": 2.5, "observe": false,
                 "set": {"dataloader.batch_size": 64}})
         );
+        let read: Experiment = serde_json::from_value(written).unwrap();
+        assert_eq!(read, Experiment::new(Mode::Replay).with("dataloader.batch_size", 64));
     }
 
     #[test]

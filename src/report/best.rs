@@ -13,7 +13,9 @@ use super::edit::Edit;
 use super::learning_rate::LearningRate;
 use super::redact::redacted;
 use crate::machine::Device;
-use crate::model::{COST, Direction, Estimate, Goal, GpuUse, Numerics, Outliers, Readings, Settings, Value, arrival};
+use crate::model::{
+    COST, Direction, Estimate, Exchange, Goal, GpuUse, Numerics, Outliers, Readings, Settings, Value, arrival,
+};
 use crate::report::emit::shell_word;
 use crate::search::{Alternatives, Confirmed, Drift, OnFront, Part, Ranked, Repeatability, Study, Verdict, WarmStart};
 
@@ -134,7 +136,11 @@ pub struct BestReport {
     /// Active parameters for which nothing reports whether their settings arrived.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_verified: Vec<String>,
-    /// Parameters that nothing in the step takes; they are left as the script has them.
+    /// What the exchange between ranks costs, where an experiment measured it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<Exchange>,
+    /// Parameters that nothing in the step takes, or that are about an exchange between ranks that costs next to nothing; they
+    /// are left as the script has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub closed: Vec<String>,
     /// Parameters whose settings made no difference in any fact or figure.
@@ -306,6 +312,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         speedup: best.speedup,
         unconfirmed_speedup: best.unconfirmed_speedup,
         not_verified: arrival::unverified(&study.space, &study.settings(&best.winner.config), &best.winner.measurement),
+        exchange: study.history.exchange().map(|(_, exchange)| exchange.clone()),
         closed: study.history.closed().into_iter().map(str::to_owned).collect(),
         no_difference: without_difference(study),
         energy_per_sample_j: number("energy_per_sample"),

@@ -71,6 +71,9 @@ pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
     if let Some(words) = ceiling(evidence) {
         line("ceiling", &words);
     }
+    if let Some(words) = exchange(evidence) {
+        line("ranks", &words);
+    }
     text.push('\n');
     text.push_str(&verdict_lines(examined, columns));
     text.push('\n');
@@ -158,6 +161,17 @@ fn ceiling(evidence: &Evidence) -> Option<String> {
         evidence.shown_rate(best.max(rate)),
         differential.row().label
     ))
+}
+
+/// Returns what the communication between ranks costs, in a job that has several.
+fn exchange(evidence: &Evidence) -> Option<String> {
+    let ranks = evidence.ranks();
+    let exposed = evidence.exposed_communication().filter(|_| ranks > 1)?;
+    let by = match exposed.by {
+        Differential::OneRank => "at most, as one rank alone has the machine to itself, too",
+        _ => "measured by training without it",
+    };
+    Some(format!("{ranks}; communication is {}; without it {:.2}x as fast ({by})", exposed.words(), exposed.times))
 }
 
 fn best_measured(evidence: &Evidence) -> Option<(f64, Differential)> {

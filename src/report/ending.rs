@@ -63,19 +63,27 @@ pub(super) fn settings_lines(study: &Study, best: &Best) -> Vec<String> {
     let unverified = arrival::unverified(&study.space, &settings, &best.winner.measurement);
     let idle = without_difference(study);
     let mut lines = Vec::new();
-    let closed = study.history.closed();
+    if let Some((_, exchange)) = study.history.exchange() {
+        lines.push(format!("exchange  {}", exchange.words));
+    }
+    let closed = study.history.taken_by_nothing();
     if !closed.is_empty() {
         lines.push(format!("settings  left as they are, since nothing takes them: {}", closed.join(", ")));
     }
     if !unverified.is_empty() {
-        let label = if lines.is_empty() { "settings" } else { "" };
+        let label = if is_first(&lines) { "settings" } else { "" };
         lines.push(format!("{label:<10}not verified, since the step does not tell them: {}", few(&unverified)));
     }
     if !idle.is_empty() {
-        let label = if lines.is_empty() { "settings" } else { "" };
+        let label = if is_first(&lines) { "settings" } else { "" };
         lines.push(format!("{label:<10}no difference in any fact or figure: {}", few(&idle)));
     }
     lines
+}
+
+/// Whether no line tells of settings yet.
+fn is_first(lines: &[String]) -> bool {
+    !lines.iter().any(|line| line.starts_with("settings"))
 }
 
 /// Returns the first of some names, and how many more there are; `best.json` has all of them.

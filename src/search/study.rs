@@ -116,7 +116,7 @@ impl Study {
             return used.without(&self.history.closed());
         }
         // A parameter that nothing in the step takes is not set.
-        self.space.settings(config).without(&self.history.closed())
+        self.history.set(&self.space, &self.space.settings(config))
     }
 
     /// Returns the feasible configs, the best first.

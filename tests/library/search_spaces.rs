@@ -41,3 +41,32 @@ fn a_parameter_replaces_an_imported_one() {
     assert_eq!(workers.summary(), "3, 5");
     assert!(spec.space.parameter_index("prefetch").is_some());
 }
+
+#[test]
+fn parallel_degrees_make_up_the_gpus_and_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["megatron", "torchtitan"] {
+        let large = "heads = { values = [12] }\nbillions = { values = [16] }\ngpus = { values = [16] }\n";
+        let spec = load(&format!("import = [\"{name}\"]\n{large}"));
+        let configs: Vec<_> = (0..200).filter_map(|at| spec.space.config(at)).collect();
+        assert!(configs.len() > 5, "{name}: {}", configs.len());
+        for settings in configs.iter().map(|config| spec.space.settings(config)) {
+            let number = |name: &str| settings.get(name).and_then(|value| value.as_f64()).unwrap();
+            let (tensor, pipeline, data) =
+                (number("tensor_parallel"), number("pipeline_parallel"), number("data_parallel"));
+            assert_eq!(tensor * pipeline * data, 16.0, "{name}: {}", settings.line());
+            assert!([1.0, 2.0, 4.0].contains(&tensor), "{name}: eight parts of twelve heads: {}", settings.line());
+            assert!(number("state_gib") + number("activations_gib") <= 80.0, "{name}: {}", settings.line());
+            if name == "megatron" {
+                assert_eq!(256.0 % (number("micro_batch_size") * data), 0.0, "{}", settings.line());
+                // 16e9 parameters, 6 + 12 / d bytes each, over the GPUs of one copy.
+                let bytes = 16e9 * (6.0 + 12.0 / data) / (tensor * pipeline);
+                assert!((number("state_gib") - bytes / 1_073_741_824.0).abs() < 0.01, "{}", settings.line());
+            }
+        }
+        let path = folder.path().join("too-large.toml");
+        let space = format!("import = [\"{name}\"]\nbillions = {{ values = [2000] }}");
+        fs::write(&path, format!("[step]\ncommand = [\"train\"]\n[space]\n{space}\n")).unwrap();
+        assert_eq!(Spec::load(&path).unwrap_err().message, "this rule excludes every config", "{name}");
+    }
+}

@@ -15,6 +15,8 @@ mod failures;
 mod frameworks;
 mod init_frameworks;
 mod live;
+mod parsers;
+mod ranks;
 mod warm;
 mod wheel;
 mod wild;

@@ -8,6 +8,10 @@ from typing import Any, Optional
 OBSERVE = "observe"
 REPLAY = "replay"
 LOADER_ONLY = "loader_only"
+NO_COMMUNICATION = "no_communication"
+
+#: Those that train on what the loader yields, as ever.
+AS_EVER = (OBSERVE, NO_COMMUNICATION)
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,7 @@ class Experiment:
     batches: int = 8
     workers: tuple[int, ...] = (0, 1, 2, 4)
     seconds: float = 2.5
+    observe: bool = False
 
     @classmethod
     def of(cls, probe: dict[str, Any]) -> Optional[Experiment]:
@@ -30,6 +35,7 @@ class Experiment:
             max(int(asked.get("batches", cls.batches)), 1),
             tuple(max(int(count), 0) for count in asked.get("workers", cls.workers)),
             float(asked.get("seconds", cls.seconds)),
+            bool(asked.get("observe", cls.observe)),
         )
 
 

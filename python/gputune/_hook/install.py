@@ -11,9 +11,12 @@ import torch
 from gputune._client import Reporter
 from gputune._hook import experiment, imports, observer
 from gputune._hook.by_hand import ByHand
+from gputune._hook.data_parallel import DataParallel
 from gputune._hook.import_times import TIMES
 from gputune._hook.live import Live
+from gputune._hook.no_communication import NoCommunication
 from gputune._hook.parts import Hook
+from gputune._hook.sharding import Sharding
 from gputune._hook.targets import TARGETS
 
 
@@ -26,7 +29,11 @@ def install(probe: dict[str, Any]) -> None:
     hook.install()
     ByHand(hook).install()
     asked = hook.session.experiment
-    observer.make(hook, folder, asked is not None and asked.mode == experiment.OBSERVE).install()
+    observer.make(hook, folder, asked is not None and (asked.observe or asked.mode == experiment.OBSERVE)).install()
+    DataParallel(hook).install()
+    Sharding(hook).install()
+    if asked is not None and asked.mode == experiment.NO_COMMUNICATION:
+        _install_no_communication(hook)
     hook.steps.checks.append(lambda: _check_experiment(hook))
     hook.steps.checks.append(lambda: hook.facts.say("import_seconds", TIMES.take()))
     if probe.get("imports"):
@@ -46,10 +53,27 @@ def _tell_imports(folder: str) -> None:
         pass
 
 
+def _install_no_communication(hook: Hook) -> None:
+    silence = NoCommunication(hook)
+    silence.install()
+
+    def check() -> None:
+        if silence.is_silent:
+            hook.facts.say("no_communication", True)
+        else:
+            message = (
+                "no_communication needs a DistributedDataParallel, or modules that fully_shard has sharded; the script "
+                "trains with neither"
+            )
+            hook.session.send("error", kind="rejected", message=message)
+
+    hook.steps.checks.append(check)
+
+
 def _check_experiment(hook: Hook) -> None:
     """At the first step: an experiment with the loader needs one."""
     asked = hook.session.experiment
-    if asked is None or asked.mode == experiment.OBSERVE:
+    if asked is None or asked.mode in experiment.AS_EVER:
         return
     if asked.mode == experiment.LOADER_ONLY or not hook.loaders.is_replaying:
         message = (

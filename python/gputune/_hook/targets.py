@@ -9,10 +9,12 @@ from gputune._hook.accumulation import Accumulation
 from gputune._hook.backends import CHANNELS_LAST, CUDNN_BENCHMARK, SDPA, Attention, ChannelsLast, CudnnBenchmark
 from gputune._hook.checkpointing import CHECKPOINT, Checkpointing
 from gputune._hook.compiling import COMPILE, Compiling
+from gputune._hook.data_parallel import BUCKET, COMPRESSION, STATIC, VIEW
 from gputune._hook.loader_settings import ACCUMULATION
 from gputune._hook.optimizers import FUSED
 from gputune._hook.parts import Hook
 from gputune._hook.precision import PRECISION, Precision
+from gputune._hook.sharding import PREFETCH, RESHARD, STRATEGY
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,16 @@ _NO_LOADER = (
 _NO_MODULE = (
     "no module with parameters to train was called, in training mode and with gradients, before the first optimizer "
     "step; torch.jit modules and functions without a torch.nn.Module cannot be changed from outside"
+)
+
+_NO_DDP = (
+    "no torch.nn.parallel.DistributedDataParallel trained in the first step: the script shards its weights, has one "
+    "rank, or exchanges gradients in a way of its own"
+)
+
+_NO_FULLY_SHARD = (
+    "no module that torch.distributed.fsdp.fully_shard has sharded trained in the first step; the older "
+    "FullyShardedDataParallel has fsdp.sharding_strategy"
 )
 
 TARGETS = (
@@ -72,5 +84,13 @@ TARGETS = (
         lambda hook: Checkpointing(hook).install(hook),
         "the trained modules have no gradient_checkpointing_enable() and no repeated blocks (several children of one "
         "class in a ModuleList or Sequential, with layers inside and without batch normalisation)",
+    ),
+    *(Target(name, _by_itself, _NO_DDP) for name in (BUCKET, VIEW, STATIC, COMPRESSION)),
+    *(Target(name, _by_itself, _NO_FULLY_SHARD) for name in (RESHARD, PREFETCH)),
+    Target(
+        STRATEGY,
+        _by_itself,
+        "no torch.distributed.fsdp.FullyShardedDataParallel trained in the first step; what fully_shard has sharded has "
+        "fsdp.reshard_after_forward",
     ),
 )

@@ -1,7 +1,8 @@
 //! Causes in distributed jobs: what ranks lose to each other.
 
-use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
+use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_gain, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence, ratio};
+use super::super::exposed::{Exposed, OPENED};
 
 pub(super) static EXPOSED: Threshold = Threshold {
     what: "share of a step that waits for other ranks, at least",
@@ -23,29 +24,39 @@ fn always(_: &Evidence) -> bool {
     true
 }
 
+fn may_be_nccl(evidence: &Evidence) -> bool {
+    evidence.text("distributed.backend").is_none_or(|backend| backend.contains("nccl"))
+}
+
 pub(super) static CAUSES: [Cause; 2] = [
     Cause {
         name: "communication",
         title: "communication between ranks",
         about: "Ranks wait for gradients or weights to be exchanged.",
-        signature: "time in collectives that nothing hides; many ranks do less than as many times one",
-        thresholds: &[&EXPOSED, &SCALING],
+        signature: "training without communication is faster; where that was not measured: time in collectives that nothing hides, or many \
+                    ranks that do less than as many times one",
+        thresholds: &[&OPENED, &EXPOSED, &SCALING],
         kind: Kind::Bottleneck,
         scope: Scope::Ranks,
         find: communication,
-        opens: &["batch_size", "grad_accumulation", "precision"],
-        cures: &[
-            Cure {
-                what: "DDP with gradient_as_bucket_view=True, larger buckets (bucket_cap_mb) and a bf16 communication hook",
-                why: "they are arguments of the script's own call",
-                applies: always,
-            },
-            Cure {
-                what: "look whether NCCL uses NVLink, InfiniBand and GPUDirect (NCCL_DEBUG=INFO), and the right network",
-                why: "the link is the limit, and which one is taken is set up outside the job",
-                applies: always,
-            },
+        opens: &[
+            "bucket_cap_mb",
+            "compression",
+            "gradient_as_bucket_view",
+            "reshard_after_forward",
+            "prefetch_depth",
+            "sharding_strategy",
+            "batch_size",
+            "grad_accumulation",
+            "precision",
+            "nccl_channels",
+            "nccl_chunk_size",
         ],
+        cures: &[Cure {
+            what: "look whether NCCL uses NVLink, InfiniBand and GPUDirect (NCCL_DEBUG=INFO), and the right network",
+            why: "the link is the limit, and which one is taken is set up outside the job",
+            applies: may_be_nccl,
+        }],
     },
     Cause {
         name: "straggler",
@@ -77,6 +88,39 @@ fn communication(evidence: &Evidence) -> Option<Found> {
     if ranks < 2 {
         return None;
     }
+    match evidence.exposed_without_communication() {
+        Some(exposed) => of_experiment(evidence, &exposed),
+        None => of_shares(evidence, ranks),
+    }
+}
+
+/// Training without communication was measured: it is worth that, whatever was seen of it.
+fn of_experiment(evidence: &Evidence, exposed: &Exposed) -> Option<Found> {
+    let share = evidence.share("communication").filter(|share| *share >= EXPOSED.value);
+    if exposed.is_small() && share.is_none() {
+        return None;
+    }
+    let words = format!("communication is {}", exposed.words());
+    let mut found = Found::new(Worth::measured(exposed.times, words));
+    if exposed.is_small() {
+        found.add(0.4, format!("{} of a step is waiting for other ranks", shown_share(share.unwrap_or(0.0))));
+        found.add(
+            -0.6,
+            format!("training without exchange of gradients or weights is {} as fast", shown_times(exposed.times)),
+        );
+        return Some(found);
+    }
+    let is_beyond_doubt = exposed.share.low.is_some_and(|low| low >= OPENED.value);
+    let gained = shown_gain(evidence, Differential::NoCommunication, exposed.times);
+    found.add(if is_beyond_doubt { 0.9 } else { 0.6 }, gained);
+    if let Some(share) = share {
+        found.add(0.3, format!("{} of a step is waiting for other ranks", shown_share(share)));
+    }
+    Some(found)
+}
+
+/// It was not: what the phases show, and one rank alone.
+fn of_shares(evidence: &Evidence, ranks: u32) -> Option<Found> {
     let share = evidence.share("communication").filter(|share| *share >= EXPOSED.value);
     let efficiency = evidence
         .rate_of(Differential::OneRank)

@@ -149,10 +149,31 @@ pub const FACTS: &[FactRow] = &[
     text("files.path", "the folder below which the data set opened files"),
     number("files.read_bytes_per_second", "bytes/s", "what the processes read by system calls, cached or not"),
     number("files.cached_share", "share, 0 to 1", "of what was read, the share that did not come from storage"),
+    free(text("distributed.backend", "what the ranks talk by, such as `nccl` or `gloo`; absent with one process")),
+    free(text(
+        "distributed.wrapper",
+        "what exchanges gradients or shards weights: `DistributedDataParallel`, `fully_shard` or \
+            `FullyShardedDataParallel`; absent where none of them trains",
+    )),
+    free(number("ddp.bucket_cap_mb", "MiB", "gradients that DistributedDataParallel exchanges at once")),
+    free(flag("ddp.gradient_as_bucket_view", "whether gradients lie in the buckets that are exchanged")),
+    free(flag("ddp.static_graph", "whether each step is said to use the same parameters")),
+    free(text(
+        "ddp.compression",
+        "how gradients are exchanged: `none`, `fp16`, `bf16`, or the name of a communication hook of the script's own",
+    )),
+    free(flag("fsdp.reshard_after_forward", "whether `fully_shard` gives whole weights back after the forward pass")),
+    free(number(
+        "fsdp.prefetch_depth",
+        "modules",
+        "how far ahead `fully_shard` is told to gather; 0 where torch decides",
+    )),
+    free(text("fsdp.sharding_strategy", "of FullyShardedDataParallel, such as `FULL_SHARD`")),
     free(number("step_compute_seconds", "s", "time of a step without data wait and communication, mean; of each rank")),
     number("loader_only.rate.W", "samples/s", "rate of the loader alone with W workers"),
     number("loader_only.cores.W", "cores", "processor time of this process and W workers over wall time"),
     number("loader_only.workers_best", "processes", "the number of workers with the highest rate"),
     text("loader_only.error", "why a number of workers has no rate"),
+    flag("no_communication", "whether the ranks exchange neither gradients nor weights in this probe"),
     number("replay.batches", "batches", "batches that are kept and replayed"),
 ];

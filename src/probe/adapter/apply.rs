@@ -31,12 +31,23 @@ pub struct Apply {
 /// The variables of torch's allocator: the name that all versions know, and the one that exists since torch 2.9.
 const ALLOCATOR_VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
+/// NCCL's variables by target. Its User Guide, "Environment Variables": `NCCL_MIN_CTAS` and `NCCL_MAX_CTAS` are the later names
+/// of the least and the largest number of channels; a chunk is an eighth of a buffer (`NCCL_STEPS` in its `src/include/device.h`).
+const NCCL_VARIABLES: [(&str, &[&str]); 3] = [
+    ("nccl.channels", &["NCCL_MIN_CTAS", "NCCL_MAX_CTAS"]),
+    ("nccl.threads", &["NCCL_NTHREADS"]),
+    ("nccl.chunk_size", &["NCCL_BUFFSIZE"]),
+];
+
 impl Applied {
     /// The environment variables that it sets.
     pub fn variables(&self) -> Vec<&str> {
         match (self.by(), self.name.strip_prefix("env.")) {
             (By::Environment, Some(variable)) => vec![variable],
-            (By::Environment, None) => ALLOCATOR_VARIABLES.to_vec(),
+            (By::Environment, None) => {
+                let of_nccl = NCCL_VARIABLES.iter().find(|(target, _)| *target == self.name);
+                of_nccl.map_or(&ALLOCATOR_VARIABLES[..], |(_, variables)| variables).to_vec()
+            }
             (By::Hook(_) | By::Argument, _) => Vec::new(),
         }
     }
@@ -196,6 +207,7 @@ mod tests {
             ("lr", "arg"),
             ("debug", "arg"),
             ("gone", "env.GONE"),
+            ("channels", "nccl.channels"),
             ("workers", "dataloader.num_workers"),
         ]);
         let settings = settings(&[
@@ -204,6 +216,7 @@ mod tests {
             ("amp", true.into()),
             ("lr", Value::Float(0.5)),
             ("debug", false.into()),
+            ("channels", Value::Int(8)),
             ("workers", Value::Int(2)),
         ]);
         let environment = apply.environment(&settings);
@@ -211,6 +224,8 @@ mod tests {
             ("OMP_NUM_THREADS", "4"),
             ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
             ("PYTORCH_ALLOC_CONF", "expandable_segments:True"),
+            ("NCCL_MIN_CTAS", "8"),
+            ("NCCL_MAX_CTAS", "8"),
         ];
         assert_eq!(environment, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert_eq!(apply.arguments(&settings, |_| false), ["--amp", "--lr", "0.5"]);

@@ -1,5 +1,12 @@
 //! Describes what a person writes into a script to get the effect of a target without gputune.
 
+mod ranks;
+
+pub(super) use ranks::{
+    BUCKET_CAP_MB, COMPRESSION, GRADIENT_AS_BUCKET_VIEW, PREFETCH_DEPTH, RESHARD_AFTER_FORWARD, SHARDING_STRATEGY,
+    STATIC_GRAPH,
+};
+
 use crate::model::Value;
 
 /// The change to a script that has the effect of a target.
@@ -309,6 +316,7 @@ mod tests {
     fn settings(accepts: Accepts) -> Vec<Value> {
         match accepts {
             Accepts::Integers { least } => (least + 1..least + 4).map(Value::Int).collect(),
+            Accepts::Numbers(numbers) => numbers.iter().copied().map(Value::Int).collect(),
             Accepts::Booleans => vec![Value::Bool(true), Value::Bool(false)],
             Accepts::Names(names) => names.iter().map(|name| Value::from(*name)).collect(),
             Accepts::AllocatorConfig(_) | Accepts::Anything => vec![Value::Int(1)],
@@ -318,7 +326,11 @@ mod tests {
     #[test]
     fn each_setting_of_the_hook_can_be_written_and_nothing_else_has_to_be() {
         // The settings that equal what a script does by default.
-        let silent = [("torch.compile", Value::from("off")), ("torch.checkpoint", Value::Bool(false))];
+        let silent = [
+            ("torch.compile", Value::from("off")),
+            ("torch.checkpoint", Value::Bool(false)),
+            ("ddp.compression", Value::from("none")),
+        ];
         for target in TARGETS {
             for value in settings(target.accepts) {
                 let lines = (target.by_hand.lines)(&value, &Names::default());

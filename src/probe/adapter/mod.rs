@@ -3,17 +3,21 @@
 //! A parameter with `apply = "TARGET"` needs no support from the script. gputune itself sets some targets before the
 //! process starts. An adapter's hook, Python code that is loaded with the script's framework, sets the others.
 
+mod accepts;
 mod apply;
 mod by_hand;
+mod needs;
 mod python;
 mod target;
 mod told_by;
 
+pub use accepts::Accepts;
 pub use apply::{Applied, Apply};
 pub use by_hand::{Arguments, ByHand, Line, Names, OwnCall, Spot, python as python_literal};
+pub use needs::Needs;
 pub(in crate::probe) use python::START_ZYGOTE;
 pub use python::{FILES, install};
-pub use target::{Accepts, By, Literal, Needs, Numerics, TARGETS, Target, TargetError};
+pub use target::{By, Literal, Numerics, TARGETS, Target, TargetError};
 
 /// A way to reach into an unchanged script.
 #[derive(Debug, PartialEq, Eq)]

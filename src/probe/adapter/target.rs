@@ -1,6 +1,8 @@
 //! A table of the targets that `apply` can name.
 
+use super::accepts::Accepts;
 use super::by_hand::{self, ByHand};
+use super::needs::Needs;
 use crate::model::{MemoryRole, Value};
 
 /// Something that a setting can be applied to.
@@ -44,42 +46,6 @@ pub enum By {
     Argument,
 }
 
-/// What another setting of a target needs, where a process trains already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
-    /// A new process: it takes effect while the script starts.
-    NewProcess,
-    /// A new iterator of the training loader, in the same process.
-    NewLoader,
-    /// The end of a step. From and to these settings it needs a new process all the same.
-    BetweenSteps {
-        /// The settings.
-        unless: &'static [&'static str],
-    },
-}
-
-impl Needs {
-    /// Returns the part of a setting that cannot be changed while a process trains; `None` where all of it can.
-    pub fn fixed(self, value: &Value) -> Option<&Value> {
-        match self {
-            Self::NewProcess => Some(value),
-            Self::NewLoader => None,
-            Self::BetweenSteps { unless } => {
-                Some(value).filter(|value| matches!(value, Value::Text(text) if unless.contains(&text.as_str())))
-            }
-        }
-    }
-
-    /// It in words, for tables.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::NewProcess => "a new process",
-            Self::NewLoader => "a new iterator of the loader",
-            Self::BetweenSteps { .. } => "the end of a step",
-        }
-    }
-}
-
 /// Whether a target changes the numerical results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numerics {
@@ -108,94 +74,6 @@ impl Literal {
             Self::Bool(is) => Value::Bool(is),
         }
     }
-}
-
-/// The settings that a target takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accepts {
-    /// Whole numbers from `least` on.
-    Integers {
-        /// The smallest.
-        least: i64,
-    },
-    /// `true` and `false`.
-    Booleans,
-    /// These texts.
-    Names(&'static [&'static str]),
-    /// These texts, or one in the syntax of torch's variable `PYTORCH_CUDA_ALLOC_CONF`.
-    AllocatorConfig(&'static [&'static str]),
-    /// Any setting.
-    Anything,
-}
-
-impl Accepts {
-    /// Whether a setting is taken.
-    pub fn takes(self, value: &Value) -> bool {
-        match (self, value) {
-            _ if value.is_as_it_is() => true,
-            (Self::Integers { least }, Value::Int(number)) => *number >= least,
-            (Self::Booleans, Value::Bool(_)) | (Self::Anything, _) => true,
-            (Self::Names(names), Value::Text(text)) => names.contains(&text.as_str()),
-            (Self::AllocatorConfig(names), Value::Text(text)) => {
-                names.contains(&text.as_str()) || is_allocator_config(text)
-            }
-            _ => false,
-        }
-    }
-
-    /// The settings in words, such as `true and false`.
-    pub fn words(self) -> String {
-        match self {
-            Self::Integers { least } => format!("whole numbers from {least} on"),
-            Self::Booleans => "true and false".to_owned(),
-            Self::Names(names) => listed(names, "and"),
-            Self::AllocatorConfig(names) => {
-                let names: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
-                format!(
-                    "{} and texts such as \"max_split_size_mb:128,garbage_collection_threshold:0.8\"",
-                    names.join(", ")
-                )
-            }
-            Self::Anything => "any setting".to_owned(),
-        }
-    }
-
-    /// The names among the settings.
-    pub fn names(self) -> &'static [&'static str] {
-        match self {
-            Self::Names(names) | Self::AllocatorConfig(names) => names,
-            Self::Integers { .. } | Self::Booleans | Self::Anything => &[],
-        }
-    }
-}
-
-fn listed(names: &[&str], and: &str) -> String {
-    let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
-    match quoted.split_last() {
-        Some((last, rest)) if !rest.is_empty() => format!("{} {and} {last}", rest.join(", ")),
-        _ => quoted.concat(),
-    }
-}
-
-/// Whether a text has the form `key:value,key:value`, where a value may be a list in brackets (PyTorch's notes on CUDA
-/// semantics, "Optimizing memory usage").
-fn is_allocator_config(text: &str) -> bool {
-    let mut depth = 0_u32;
-    let entries = text.split(|c| {
-        match c {
-            '[' => depth += 1,
-            ']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        c == ',' && depth == 0
-    });
-    let is_entry = |entry: &str| {
-        entry.split_once(':').is_some_and(|(key, value)| {
-            let is_key = |c: char| c.is_ascii_alphanumeric() || c == '_';
-            !key.is_empty() && key.chars().all(is_key) && !value.is_empty() && !value.contains([' ', '\0'])
-        })
-    };
-    entries.into_iter().all(is_entry)
 }
 
 const TORCH: By = By::Hook("torch");
@@ -344,6 +222,106 @@ pub const TARGETS: &[Target] = &[
         by_hand: by_hand::COMMAND,
     },
     Target {
+        name: "ddp.bucket_cap_mb",
+        about: "megabytes of gradients that DistributedDataParallel exchanges at once",
+        accepts: Accepts::Integers { least: 1 },
+        by: TORCH,
+        needs: Needs::NewProcess,
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::BUCKET_CAP_MB,
+    },
+    Target {
+        name: "ddp.gradient_as_bucket_view",
+        about: "whether gradients lie in the buckets that are exchanged, instead of being copied there",
+        accepts: Accepts::Booleans,
+        by: TORCH,
+        needs: Needs::NewProcess,
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::GRADIENT_AS_BUCKET_VIEW,
+    },
+    Target {
+        name: "ddp.static_graph",
+        about: "whether each step is known to use the same parameters",
+        accepts: Accepts::Booleans,
+        by: TORCH,
+        needs: Needs::NewProcess,
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::STATIC_GRAPH,
+    },
+    Target {
+        name: "ddp.compression",
+        about: "the type in which gradients are exchanged",
+        accepts: Accepts::Names(&["none", "fp16", "bf16"]),
+        by: TORCH,
+        needs: Needs::NewProcess,
+        numerics: Numerics::Changed(Literal::Text("none")),
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::COMPRESSION,
+    },
+    Target {
+        name: "fsdp.reshard_after_forward",
+        about: "whether fully_shard gives whole weights back after the forward pass, and gathers them again",
+        accepts: Accepts::Booleans,
+        by: TORCH,
+        needs: Needs::BetweenSteps { unless: &[] },
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::RESHARD_AFTER_FORWARD,
+    },
+    Target {
+        name: "fsdp.prefetch_depth",
+        about: "modules ahead that fully_shard gathers weights for; 0 leaves it to torch",
+        accepts: Accepts::Integers { least: 0 },
+        by: TORCH,
+        needs: Needs::BetweenSteps { unless: &[] },
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::PREFETCH_DEPTH,
+    },
+    Target {
+        name: "fsdp.sharding_strategy",
+        about: "what FullyShardedDataParallel (FSDP1) shards",
+        accepts: Accepts::Names(&["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"]),
+        by: TORCH,
+        needs: Needs::NewProcess,
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::SHARDING_STRATEGY,
+    },
+    Target {
+        name: "nccl.channels",
+        about: "channels, each a block of a GPU, that NCCL moves data by",
+        accepts: Accepts::Integers { least: 1 },
+        by: By::Environment,
+        needs: Needs::NewProcess,
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::COMMAND,
+    },
+    Target {
+        name: "nccl.threads",
+        about: "threads of each of NCCL's blocks",
+        accepts: Accepts::Numbers(&[64, 128, 256, 512]),
+        by: By::Environment,
+        needs: Needs::NewProcess,
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::COMMAND,
+    },
+    Target {
+        name: "nccl.chunk_size",
+        about: "bytes of each of NCCL's buffers, by which it cuts messages into chunks",
+        accepts: Accepts::Integers { least: 1 },
+        by: By::Environment,
+        needs: Needs::NewProcess,
+        numerics: Numerics::Same,
+        memory: Some(MemoryRole::Unknown),
+        by_hand: by_hand::COMMAND,
+    },
+    Target {
         name: "env.",
         about: "the environment variable NAME",
         accepts: Accepts::Anything,
@@ -438,21 +416,6 @@ mod tests {
             if let Numerics::Changed(full) = target.numerics {
                 assert!(target.accepts.takes(&full.value()), "{}", target.name);
             }
-        }
-    }
-
-    #[test]
-    fn settings_are_checked() {
-        let workers = Accepts::Integers { least: 0 };
-        assert!(workers.takes(&Value::Int(0)));
-        assert!(!workers.takes(&Value::Int(-1)) && !workers.takes(&Value::Float(2.0)) && !workers.takes(&"2".into()));
-        assert!(!Accepts::Booleans.takes(&Value::Int(1)));
-        let allocator = Accepts::AllocatorConfig(&["default"]);
-        for good in ["default", "expandable_segments:True", "a:1,b:2", "roundup_power2_divisions:[256:1,512:2],b:x"] {
-            assert!(allocator.takes(&good.into()), "{good}");
-        }
-        for bad in ["", "expandable", "a:", ":1", "a:1,", "a b:1", "a:1, b:2"] {
-            assert!(!allocator.takes(&bad.into()), "{bad}");
         }
     }
 }

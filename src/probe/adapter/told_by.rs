@@ -18,6 +18,13 @@ const TOLD_BY: &[(&str, &str)] = &[
     ("torch.sdpa", APPLIED),
     ("torch.grad_accumulation", APPLIED),
     ("torch.checkpoint", APPLIED),
+    ("ddp.bucket_cap_mb", "ddp.bucket_cap_mb"),
+    ("ddp.gradient_as_bucket_view", "ddp.gradient_as_bucket_view"),
+    ("ddp.static_graph", "ddp.static_graph"),
+    ("ddp.compression", "ddp.compression"),
+    ("fsdp.reshard_after_forward", "fsdp.reshard_after_forward"),
+    ("fsdp.prefetch_depth", "fsdp.prefetch_depth"),
+    ("fsdp.sharding_strategy", "fsdp.sharding_strategy"),
 ];
 
 impl Target {

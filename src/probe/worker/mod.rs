@@ -18,7 +18,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Effort, Limits};
+use super::{Effort, Experiment, Limits};
 use crate::machine::Device;
 use crate::model::{Config, DeviceReadings, Estimate, Outcome, Progress, Settings, Slot};
 
@@ -123,6 +123,8 @@ struct Asked {
     limits: Limits,
     effort: Effort,
     rival: Option<Estimate>,
+    #[serde(default)]
+    experiment: Option<Experiment>,
     is_confirmed_later: bool,
 }
 

@@ -269,6 +269,7 @@ impl Prober for Remote {
             limits: *job.limits,
             effort: job.effort,
             rival: job.rival,
+            experiment: job.experiment.cloned(),
             is_confirmed_later: job.is_confirmed_later,
         };
         self.link.say(&ToWorker::Probe(Box::new(asked))).map_err(|error| self.lost(&error.to_string()))?;

@@ -207,7 +207,7 @@ impl Slot {
             limits: &asked.limits,
             effort: asked.effort,
             rival: asked.rival,
-            experiment: None,
+            experiment: asked.experiment.as_ref(),
             is_confirmed_later: asked.is_confirmed_later,
         };
         let (output, stopped) = (&self.output, &self.stopped);

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::bar::{Part, parts};
 use crate::diagnosis::{
-    Account, Clue, Diagnosed, Differential, Evidence, Examined, Kind, Line, Opening, Ran, Verdict, Worth, lines,
-    lines_of,
+    Account, Clue, Diagnosed, Differential, Evidence, Examined, Exposed, Kind, Line, Opening, Ran, Verdict, Worth,
+    lines, lines_of,
 };
 use crate::model::{Estimate, Facts, GpuUse, Readings};
 
@@ -35,6 +35,9 @@ pub struct DiagnosisReport<'e> {
     pub account: Option<Account>,
     /// Samples per second with replayed batches.
     pub ceiling: Option<f64>,
+    /// What the communication between ranks costs; absent where it was not measured, and in a job of one rank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub communication: Option<Exposed>,
     /// Largest device memory in use, in bytes.
     pub peak_memory_bytes: Option<u64>,
     /// The device's memory capacity in bytes.
@@ -148,6 +151,7 @@ pub fn diagnosis_json<'e>(examined: &'e Examined, job: &str, device: &str) -> Di
         step_seconds: evidence.step(),
         step: parts(evidence),
         account: Account::of(evidence),
+        communication: examined.evidence.exposed_communication(),
         ceiling: evidence.rate_of(Differential::Replay).map(|rate| rate.value),
         peak_memory_bytes: observed.memory.peak_bytes,
         memory_capacity_bytes: observed.memory.capacity_bytes,

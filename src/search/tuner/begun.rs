@@ -33,5 +33,7 @@ pub(super) struct Begun {
     pub(super) began: Instant,
     /// What was measured, while the losses in full precision are found out.
     pub(super) waits_for_losses: Option<Measurement>,
+    /// What was measured, while it is found out what the exchange between ranks costs.
+    pub(super) waits_for_exchange: Option<Measurement>,
     pub(super) failed_in: Option<usize>,
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::model::{Config, Estimate, Failure, Outcome, Progress, Settings};
-use crate::probe::{Effort, Job, Limits, ProbeError, Prober};
+use crate::probe::{Effort, Experiment, Job, Limits, ProbeError, Prober};
 
 /// A job that is its own, so that it can go to another thread.
 #[derive(Debug, Clone)]
@@ -15,6 +15,7 @@ pub(super) struct Order {
     pub(super) limits: Limits,
     pub(super) effort: Effort,
     pub(super) rival: Option<Estimate>,
+    pub(super) experiment: Option<Experiment>,
     pub(super) is_confirmed_later: bool,
     /// Whether the last probe was disturbed at every try.
     pub(super) is_after_disturbance: bool,
@@ -29,6 +30,7 @@ impl Order {
             limits: *job.limits,
             effort: job.effort,
             rival: job.rival,
+            experiment: job.experiment.cloned(),
             is_confirmed_later: job.is_confirmed_later,
             is_after_disturbance: false,
         }
@@ -42,7 +44,7 @@ impl Order {
             limits: &self.limits,
             effort: self.effort,
             rival: self.rival,
-            experiment: None,
+            experiment: self.experiment.as_ref(),
             is_confirmed_later: self.is_confirmed_later,
         }
     }

@@ -66,12 +66,15 @@ impl Search<'_, '_> {
             limits: Limits { precision, ..limits },
             effort,
             rival: self.rival(purpose, slot),
+            experiment: None,
             is_confirmed_later: self.budget.confirmations > 0,
             is_after_disturbance: self.put_back.is_disturbed(),
         };
         self.slots.start(slot, order.clone());
         let began = Instant::now();
-        self.begun[slot] = Some(Begun { order, purpose, proposal, began, waits_for_losses: None, failed_in });
+        let (waits_for_losses, waits_for_exchange) = (None, None);
+        self.begun[slot] =
+            Some(Begun { order, purpose, proposal, began, waits_for_losses, waits_for_exchange, failed_in });
     }
 
     /// Waits until nothing runs any more, and records it; returns `false` if something was interrupted.
@@ -92,6 +95,14 @@ impl Search<'_, '_> {
             self.elsewhere.push(Wanted::new(begun.proposal, begun.purpose));
             return Ok(true);
         };
+        if let Some(measurement) = begun.waits_for_exchange.take() {
+            if outcome == Outcome::Interrupted {
+                return Ok(false);
+            }
+            let measurement = self.with_exchange(measurement, Some(outcome), on_event);
+            self.keep(slot, begun, Outcome::Measured(measurement), on_event)?;
+            return Ok(true);
+        }
         let job = begun.order.job();
         let checked = match begun.waits_for_losses.take() {
             Some(measurement) => self.compared_with(measurement, outcome),
@@ -111,6 +122,19 @@ impl Search<'_, '_> {
         if outcome == Outcome::Interrupted {
             return Ok(false);
         }
+        let outcome = match outcome {
+            Outcome::Measured(measurement) if self.is_exchange_unknown(begun.purpose) => {
+                if let Some(order) = self.without_exchange(&begun, &measurement) {
+                    on_event(Event::Remark { text: "the same without communication, to see what that costs" });
+                    self.slots.start(slot, order);
+                    begun.waits_for_exchange = Some(measurement);
+                    self.begun[slot] = Some(begun);
+                    return Ok(true);
+                }
+                Outcome::Measured(self.with_exchange(measurement, None, on_event))
+            }
+            outcome => outcome,
+        };
         self.keep(slot, begun, outcome, on_event)?;
         Ok(true)
     }

@@ -38,6 +38,8 @@ pub(super) struct Search<'s, 'p> {
     pub(super) warm_start: &'s [Earlier],
     pub(super) around: &'s Around,
     pub(super) full_precision: FullPrecision,
+    /// Parameters that are about the exchange between ranks and nothing else, each with its target.
+    pub(super) exchanging: &'s [(String, String)],
     pub(super) slots: Slots<'s, 'p>,
     /// What runs, by its slot.
     pub(super) begun: Vec<Option<Begun>>,
@@ -357,7 +359,7 @@ impl Search<'_, '_> {
 
     /// What a probe of a config sets.
     pub(super) fn set_by(&self, config: &Config) -> Settings {
-        self.space.settings(config).without(&self.history.closed())
+        self.history.set(self.space, &self.space.settings(config))
     }
 
     /// Whether a trial is better than all so far; for a front, whether none so far is as good in every metric.

@@ -1,0 +1,74 @@
+"""The experiment `no_communication`: the ranks train side by side, and exchange neither gradients nor weights.
+
+What it makes of the model is of no use; only its time counts. Collectives that the script itself calls stay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import distributed, nn
+
+from gputune._hook.parts import Hook
+from gputune._hook.patching import Function, replace
+from gputune._hook.sharding import sharded_in
+
+
+class NoCommunication:
+    """DistributedDataParallel hands back each bucket as it is, and what `fully_shard` has sharded stays whole."""
+
+    def __init__(self, hook: Hook) -> None:
+        self._hook = hook
+        self._gradients: dict[int, Any] = {}  # of sharded weights, from the first step
+        self.is_silent = False
+        """Whether anything was found that would have talked."""
+
+    def install(self) -> None:
+        if not distributed.is_available():
+            return
+        kind = nn.parallel.DistributedDataParallel
+        register = kind.register_comm_hook
+        for name in ("register_comm_hook", "_register_builtin_comm_hook"):
+            if hasattr(kind, name):
+                replace(kind, name, _ignored)
+        replace(kind, "__init__", lambda original: self._around_init(original, register))
+        self._hook.steps.checks.append(self._silence_sharded)
+        self._hook.optimizers.before_step.append(self._lay_back)
+
+    def _around_init(self, original: Function, register: Function) -> Function:
+        def __init__(parallel: Any, *args: Any, **kwargs: Any) -> None:
+            original(parallel, *args, **kwargs)
+            from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+
+            parallel.broadcast_buffers = False  # those of batch normalisation, before each pass
+            register(parallel, None, noop_hook)
+            self.is_silent = True
+
+        return __init__
+
+    def _silence_sharded(self) -> None:
+        """After the first step, which has gathered the weights and left gradients for the optimizer."""
+        sharded: list[Any] = sharded_in(self._hook.modules.found)
+        for module in sharded:
+            self.is_silent = True
+            module.set_requires_gradient_sync(False, recurse=False)
+            module.set_reshard_after_forward(False, recurse=False)
+            module.set_reshard_after_backward(False, recurse=False)
+        parameters = (parameter for module in sharded for parameter in module.parameters())
+        self._gradients = {id(parameter): parameter.grad for parameter in parameters if parameter.grad is not None}
+
+    def _lay_back(self, optimizer: Any) -> None:
+        """Gradients that are not exchanged never get to the optimizer, which has as much to do all the same."""
+        if not self._gradients:
+            return
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    parameter.grad = self._gradients.get(id(parameter))
+
+
+def _ignored(original: Function) -> Function:
+    def register(*args: Any, **kwargs: Any) -> None:
+        """The script's own way to exchange gradients: there is nothing to exchange."""
+
+    return register

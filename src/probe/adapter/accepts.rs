@@ -1,0 +1,117 @@
+//! The settings that a target takes.
+
+use crate::model::Value;
+
+/// The settings that a target takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepts {
+    /// Whole numbers from `least` on.
+    Integers {
+        /// The smallest.
+        least: i64,
+    },
+    /// These whole numbers.
+    Numbers(&'static [i64]),
+    /// `true` and `false`.
+    Booleans,
+    /// These texts.
+    Names(&'static [&'static str]),
+    /// These texts, or one in the syntax of torch's variable `PYTORCH_CUDA_ALLOC_CONF`.
+    AllocatorConfig(&'static [&'static str]),
+    /// Any setting.
+    Anything,
+}
+
+impl Accepts {
+    /// Whether a setting is taken.
+    pub fn takes(self, value: &Value) -> bool {
+        match (self, value) {
+            _ if value.is_as_it_is() => true,
+            (Self::Integers { least }, Value::Int(number)) => *number >= least,
+            (Self::Numbers(numbers), Value::Int(number)) => numbers.contains(number),
+            (Self::Booleans, Value::Bool(_)) | (Self::Anything, _) => true,
+            (Self::Names(names), Value::Text(text)) => names.contains(&text.as_str()),
+            (Self::AllocatorConfig(names), Value::Text(text)) => {
+                names.contains(&text.as_str()) || is_allocator_config(text)
+            }
+            _ => false,
+        }
+    }
+
+    /// The settings in words, such as `true and false`.
+    pub fn words(self) -> String {
+        match self {
+            Self::Integers { least } => format!("whole numbers from {least} on"),
+            Self::Numbers(numbers) => listed(&numbers.iter().map(ToString::to_string).collect::<Vec<_>>(), "and"),
+            Self::Booleans => "true and false".to_owned(),
+            Self::Names(names) => listed(&names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>(), "and"),
+            Self::AllocatorConfig(names) => {
+                let names: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+                format!(
+                    "{} and texts such as \"max_split_size_mb:128,garbage_collection_threshold:0.8\"",
+                    names.join(", ")
+                )
+            }
+            Self::Anything => "any setting".to_owned(),
+        }
+    }
+
+    /// The names among the settings.
+    pub fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Names(names) | Self::AllocatorConfig(names) => names,
+            Self::Integers { .. } | Self::Numbers(_) | Self::Booleans | Self::Anything => &[],
+        }
+    }
+}
+
+fn listed(words: &[String], and: &str) -> String {
+    match words.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} {and} {last}", rest.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+/// Whether a text has the form `key:value,key:value`, where a value may be a list in brackets (PyTorch's notes on CUDA
+/// semantics, "Optimizing memory usage").
+fn is_allocator_config(text: &str) -> bool {
+    let mut depth = 0_u32;
+    let entries = text.split(|c| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    });
+    let is_entry = |entry: &str| {
+        entry.split_once(':').is_some_and(|(key, value)| {
+            let is_key = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            !key.is_empty() && key.chars().all(is_key) && !value.is_empty() && !value.contains([' ', '\0'])
+        })
+    };
+    entries.into_iter().all(is_entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_checked() {
+        let workers = Accepts::Integers { least: 0 };
+        assert!(workers.takes(&Value::Int(0)));
+        assert!(!workers.takes(&Value::Int(-1)) && !workers.takes(&Value::Float(2.0)) && !workers.takes(&"2".into()));
+        assert!(!Accepts::Booleans.takes(&Value::Int(1)));
+        let threads = Accepts::Numbers(&[64, 128]);
+        assert!(threads.takes(&Value::Int(64)) && !threads.takes(&Value::Int(96)));
+        assert_eq!(threads.words(), "64 and 128");
+        let allocator = Accepts::AllocatorConfig(&["default"]);
+        for good in ["default", "expandable_segments:True", "a:1,b:2", "roundup_power2_divisions:[256:1,512:2],b:x"] {
+            assert!(allocator.takes(&good.into()), "{good}");
+        }
+        for bad in ["", "expandable", "a:", ":1", "a:1,", "a b:1", "a:1, b:2"] {
+            assert!(!allocator.takes(&bad.into()), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The options that the shipped spaces for parallel degrees name are those of the real parsers, where these are installed: Megatron-LM's
+//! is in its repository only (its package on PyPI has none), torchtitan's is on PyPI.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use gputune::model::Settings;
+use gputune::spec::Spec;
+use regex::Regex;
+
+use crate::support::python::python_with;
+
+/// Returns the options that the comment of a shipped space names, each with its parameter.
+fn options(space: &str) -> Vec<(String, String)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("search-spaces/{space}.toml"));
+    let text = fs::read_to_string(path).unwrap();
+    let comment = text.lines().map_while(|line| line.strip_prefix("# ")).collect::<Vec<_>>().join(" ");
+    let pair = Regex::new(r#""(--[a-z_.-]+)", "\{([a-z_]+)\}""#).unwrap();
+    pair.captures_iter(&comment).map(|found| (found[1].to_owned(), found[2].to_owned())).collect()
+}
+
+/// Returns settings of a shipped space: as many as there are configs, or the first hundred.
+fn configs(space: &str) -> Vec<Settings> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("spec.toml");
+    fs::write(&path, format!("[step]\ncommand = [\"train\"]\n[space]\nimport = [\"{space}\"]\n")).unwrap();
+    let spec = Spec::load(&path).unwrap();
+    (0..100).filter_map(|at| spec.space.config(at)).map(|config| spec.space.settings(&config)).collect()
+}
+
+/// Gives each config's arguments to a parser. `code` defines `parse(arguments)`, which returns what it found for an option.
+fn check(space: &str, python: &Path, code: &str) {
+    let options = options(space);
+    assert_eq!(options.len(), 4, "{options:?}");
+    for settings in configs(space).iter().step_by(9) {
+        let value = |parameter: &str| settings.get(parameter).unwrap().to_string();
+        let words: Vec<String> = options.iter().flat_map(|(name, of)| [name.clone(), value(of)]).collect();
+        let run = format!(
+            "import sys\n{code}\nfound = parse(sys.argv[1:])\nprint(*(found(name) for name in sys.argv[1::2]))"
+        );
+        let output = Command::new(python).args(["-c", &run]).args(&words).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words:?}: {error}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let wanted: Vec<String> = options.iter().map(|(_, of)| value(of)).collect();
+        assert_eq!(text.lines().last(), Some(wanted.join(" ").as_str()), "{words:?}");
+    }
+}
+
+#[test]
+fn megatron_takes_what_its_space_names() {
+    let Some(python) = python_with(&["megatron.training.arguments"]) else { return };
+    let code = r#"
+import argparse
+from megatron.training.arguments import add_megatron_arguments
+def parse(words):
+    parser = add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
+    known = parser.parse_args(words + ["--sequence-parallel", "--use-distributed-optimizer"])
+    return lambda name: getattr(known, name.removeprefix("--").replace("-", "_"))
+"#;
+    check("megatron", &python, code);
+}
+
+#[test]
+fn torchtitan_takes_what_its_space_names() {
+    let Some(python) = python_with(&["torchtitan.config.configs", "tyro"]) else { return };
+    // The parser of its ConfigManager, with the two parts of its config that are named; a whole one needs a model.
+    let code = r#"
+import dataclasses, functools, tyro
+from torchtitan.config.configs import ParallelismConfig, TrainingConfig
+@dataclasses.dataclass
+class Job:
+    parallelism: ParallelismConfig = dataclasses.field(default_factory=ParallelismConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+def parse(words):
+    job = tyro.cli(Job, args=words)
+    return lambda name: functools.reduce(getattr, name.removeprefix("--").split("."), job)
+"#;
+    check("torchtitan", &python, code);
+}
