@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::compile::{self, Constraint};
+use super::compile::{self, Constraint, Meaning};
 use super::course::{Course, Fuel, State};
 use super::diagram::{Diagram, NodeId};
 use super::sample::{Draws, Estimate, Sampler};
@@ -53,14 +53,21 @@ pub(in crate::model::space) enum Amount {
 impl Outlook {
     pub(in crate::model::space) fn of(space: &Space) -> Self {
         let (mut terms, constraints) = compile::compile(space);
-        let never =
-            |constraint: &Constraint| constraint.names.is_empty() && terms.bounds(constraint.root).is_never_true();
+        // A condition that is never true leaves configs, without its parameter.
+        let never = |constraint: &Constraint| {
+            let is_rule = !matches!(constraint.meaning, Meaning::Condition(_));
+            is_rule && constraint.names.is_empty() && terms.bounds(constraint.root).is_never_true()
+        };
         let is_impossible = constraints.iter().any(never);
         let graph = Graph::of(space);
         let mut groups: Vec<Group> = Vec::new();
         for group in graph.groups() {
             groups.push(match group.as_slice() {
-                [parameter] if !graph.has_expressions(*parameter) => Group::Free(*parameter),
+                [parameter]
+                    if !graph.has_expressions(*parameter) && space.parameters[*parameter].condition().is_none() =>
+                {
+                    Group::Free(*parameter)
+                }
                 _ => group_of(space, &constraints, &terms, &graph, &group),
             });
         }

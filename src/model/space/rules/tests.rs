@@ -206,3 +206,12 @@ fn that_there_is_none_is_not_said_where_it_is_not_shown() {
     assert!(!space.is_empty());
     assert_ne!(space.count(), Count::Exact(0));
 }
+
+#[test]
+fn a_parameter_that_is_never_active_leaves_the_others() {
+    let condition = "not (abs(0) != abs(1))";
+    let never = || Parameter::range("c", 0, 2, 1).when(Expression::parse(condition).unwrap());
+    let space = builder([Parameter::range("a", 0, 3, 1), never()], &["a > 1"]);
+    assert_eq!((space.count(), space.is_empty()), (Count::Exact(2), false));
+    assert_eq!(Walk::new(&space).count(), 2);
+}
