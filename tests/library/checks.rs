@@ -29,7 +29,8 @@ impl TrainingStep for Training<'_> {
     fn step(&mut self, settings: &Settings) -> Result<Step, StepError> {
         let precision = settings.text("precision").unwrap();
         self.step += 1;
-        std::thread::sleep(Duration::from_millis(if precision == "fp32" { 4 } else { 2 }));
+        // Far enough apart for a busy machine.
+        std::thread::sleep(Duration::from_millis(if precision == "fp32" { 12 } else { 2 }));
         let loss = 2.3 / f64::from(self.step) * (1.0 + (self.loss_error)(precision, self.step));
         let batch = settings.integer("batch_size").unwrap().unsigned_abs();
         Ok(Step::new(batch).loss(loss))
@@ -50,7 +51,7 @@ fn search(
     Tuner::new(space, Training { loss_error, step: 0, probed })
         .strategy("grid")
         .unwrap()
-        .measure_time(Duration::from_millis(60))
+        .measure_time(Duration::from_millis(150))
         .run(|_| ())
         .unwrap()
 }

@@ -25,6 +25,13 @@ struct Machine {
     sick: Option<(u32, u32)>,
 }
 
+impl Machine {
+    /// How long a step takes: where slots are compared, long beside what a busy machine adds.
+    fn step(&self) -> Duration {
+        Duration::from_millis(if self.is_compared { 8 } else { 2 })
+    }
+}
+
 struct Training<'m> {
     slot: u32,
     prepared: u32,
@@ -49,10 +56,10 @@ impl TrainingStep for Training<'_> {
         if let Some(room) = machine.room {
             let ticket = machine.tickets.fetch_add(1, Ordering::SeqCst);
             while ticket >= machine.turn.load(Ordering::SeqCst) + room {
-                std::thread::sleep(Duration::from_micros(20));
+                std::thread::sleep(Duration::from_micros(100));
             }
         }
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(machine.step());
         machine.turn.fetch_add(1, Ordering::SeqCst);
         machine.running.fetch_sub(1, Ordering::SeqCst);
         Ok(Step::new(settings.integer("batch").unwrap().unsigned_abs()))
@@ -66,7 +73,7 @@ fn search(machine: &Machine, slots: u32, remarks: &mut Vec<String>) -> Study {
         .budget(budget)
         .strategy("random")
         .unwrap()
-        .measure_time(Duration::from_millis(120))
+        .measure_time(machine.step() * 60)
         // Slots that do not notice each other by design are not taken for others because the machine is busy.
         .compare_slots(machine.is_compared)
         .run(|event| {

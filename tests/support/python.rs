@@ -30,6 +30,13 @@ impl AsRef<std::ffi::OsStr> for Python {
     }
 }
 
+impl Python {
+    /// Gives its turn to others, for a script that hangs soon and needs no core then.
+    pub(crate) fn hangs(self) -> Self {
+        Self { path: self.path.clone(), _turn: None }
+    }
+}
+
 /// One of two places, given back when it is dropped.
 struct Turn;
 

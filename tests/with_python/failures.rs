@@ -70,7 +70,9 @@ fn script_search(script: &str, arguments: &[&str]) -> Option<(Search, Python)> {
     words.extend(arguments.iter().map(|&argument| argument.to_owned()));
     words.extend(["{x}", "TOKEN"].map(str::to_owned));
     // Long enough for PyTorch to start on a busy machine; only a script that hangs makes the test wait that long.
-    let stall_time = match (is_distributed, arguments[0].contains("hangs") || arguments[0] == "stopped") {
+    let hangs = arguments[0].contains("hangs") || arguments[0] == "stopped";
+    let python = if hangs { python.hangs() } else { python };
+    let stall_time = match (is_distributed, hangs) {
         (_, false) => 120,
         (true, true) => 60,
         (false, true) => 40,
