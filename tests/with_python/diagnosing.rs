@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::said;
 use crate::support::{self, python::python_with_new_torch};
 use assert_cmd::Command;
 
@@ -10,12 +11,6 @@ fn gputune(folder: &Path) -> Command {
     let mut command = Command::new(support::gputune());
     command.current_dir(folder).env("COLUMNS", "80").timeout(std::time::Duration::from_secs(280));
     command
-}
-
-fn said(command: &mut Command) -> (i32, String, String) {
-    let output = command.output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
 
 #[test]

@@ -21,3 +21,10 @@ mod warm;
 mod wheel;
 mod wild;
 mod wild_samples;
+
+/// Runs a command, and returns its exit code, -1 where a signal ended it, and what it wrote to each stream.
+#[expect(clippy::unwrap_used, reason = "tests")]
+fn said(command: &mut assert_cmd::Command) -> (i32, String, String) {
+    let output = command.output().unwrap();
+    (output.status.code().unwrap_or(-1), support::stdout(&output), support::stderr(&output))
+}

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use assert_cmd::Command;
 
+use crate::said;
 use crate::support::{self, python::python_with_new_torch};
 
 /// Writes the script, and returns the words of its command.
@@ -20,12 +21,6 @@ fn gputune(folder: &Path) -> Command {
     let mut command = Command::new(support::gputune());
     command.current_dir(folder).env("OMP_NUM_THREADS", "1").timeout(std::time::Duration::from_secs(280));
     command
-}
-
-fn said(command: &mut Command) -> (i32, String, String) {
-    let output = command.output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
 
 #[test]
