@@ -38,6 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         writes: WritesWish::default(),
         start: Start::Fresh,
         slot: None,
+        relays: Relays::default(),
     };
     let space = Space::new([Parameter::values("x", [1])])?;
     let config = space.first().ok_or("an empty space")?;

@@ -105,9 +105,10 @@ fn prober(project: &Path, data: &Path, epochs: usize, writes: Writes) -> Result<
         gputune: gputune.clone(),
         supervisor: gputune,
         is_gpu: false,
-        writes: WritesWish { writes: Some(writes), scratch_size: None },
+        writes: WritesWish { writes: Some(writes), ..WritesWish::default() },
         start: Start::Fresh,
         slot: None,
+        relays: Relays::default(),
     };
     let out = project.join(if writes == Writes::Allow { "allow" } else { "scratch" });
     fs::create_dir(&out)?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use gputune::diagnosis::{self, Around, Examined, Ran, Session, SessionError};
 use gputune::machine::{Device, DeviceChoice, Machine, nvml::Visible};
 use gputune::model::{Outcome, Parameter, Settings, Space, quantity};
+use gputune::probe::relay::Relays;
 use gputune::probe::{
     CommandProber, CommandStep, Effort, Limits, ProbeError, Prober, Rate, Start, StepTemplate, Template, WritesWish,
     adapter::{Apply, adapter},
@@ -202,6 +203,7 @@ fn of_command(command: &[String]) -> Result<Subject, Failed> {
         writes: WritesWish::default(),
         start: Start::Fresh,
         slot: None,
+        relays: Relays::default(),
     };
     let job = command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ");
     Ok(Subject {

@@ -29,6 +29,7 @@ mod progress;
 mod questions;
 #[cfg(test)]
 mod reference;
+mod relay;
 mod replay;
 mod report;
 mod samples;
@@ -77,6 +78,7 @@ enum Command {
     #[cfg(feature = "demo")]
     DemoStep(demo_step::Args),
     Worker(worker::Args),
+    Relay(relay::Args),
     Cluster(cluster::Args),
     Completions(completions::Args),
 }
@@ -108,6 +110,7 @@ pub(crate) fn main() -> ExitCode {
         #[cfg(feature = "demo")]
         Command::DemoStep(args) => demo_step::run(&args),
         Command::Worker(args) => worker::run(&args),
+        Command::Relay(args) => relay::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Completions(args) => completions::run(&args),
     };

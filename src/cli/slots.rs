@@ -26,6 +26,8 @@ pub(super) struct Places {
     compares: bool,
     /// The GPUs of a probe that has no slot with GPUs of its own.
     pub(super) whole_gpus: u32,
+    /// The nodes that each probe runs on, where it spans several.
+    spans: Option<u32>,
 }
 
 enum Kind {
@@ -58,7 +60,7 @@ impl Places {
                     (dialled.device().clone(), Kind::Dialled(Box::new(dialled)))
                 }
             };
-            let mut places = Self { device, kind, is_whole: false, compares, whole_gpus: 0 };
+            let mut places = Self { device, kind, is_whole: false, compares, whole_gpus: 0, spans: None };
             places.whole_gpus = places.nodes().map(|node| node.welcome().gpus).max().unwrap_or(0);
             return places.counted(spec);
         }
@@ -66,8 +68,9 @@ impl Places {
         let slots = spec.machine.divide(device.is_gpu);
         let slots = slots.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
         let is_whole = slots.is_empty() || !spec.machine.has_shape();
-        let whole_gpus = spec.count_gpus();
-        Self { device, kind: Kind::Here(slots), is_whole, compares, whole_gpus }.counted(spec)
+        let spans = spec.engine.span.as_ref().map(|span| span.nodes().unwrap_or(1));
+        let whole_gpus = spec.count_gpus().saturating_mul(spans.unwrap_or(1));
+        Self { device, kind: Kind::Here(slots), is_whole, compares, whole_gpus, spans }.counted(spec)
     }
 
     /// Refuses a budget of GPU time where there are no GPUs to count.
@@ -118,7 +121,7 @@ impl Places {
 
     /// What a probe has, on which its trials depend.
     pub(super) fn shape(&self) -> Option<String> {
-        self.first_slot().map(Slot::shape)
+        self.spans.map(|nodes| format!("{nodes} nodes")).or_else(|| self.first_slot().map(Slot::shape))
     }
 
     /// Takes the workers that somebody else was asked to start; what is left of them ends when this is dropped.
@@ -142,6 +145,9 @@ impl Places {
     ) -> Result<Tuner<'static>, Failed> {
         let cores = self.first_slot().map(|slot| slot.cores.len()).filter(|cores| *cores > 0);
         let (allocation, whole_gpus) = (self.allocation(), self.whole_gpus);
+        if let Some(nodes) = self.spans.filter(|_| !quiet) {
+            eprintln!("{:<10} each probe spans {nodes}", "nodes");
+        }
         let around = cores.map_or_else(Around::processors, Around::with_cores);
         let tuner = match self.kind {
             Kind::Here(slots) => here(slots, self.is_whole, space, step, (out, quiet))?,

@@ -93,7 +93,7 @@ fn accept(listener: &UnixListener, closing: &AtomicBool) -> Option<UnixStream> {
 }
 
 /// Whether this user, or root, is at the other end (unix(7), `SO_PEERCRED`).
-fn is_own(stream: &UnixStream) -> bool {
+pub(super) fn is_own(stream: &UnixStream) -> bool {
     let peer = rustix::net::sockopt::socket_peercred(stream);
     peer.is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root())
 }

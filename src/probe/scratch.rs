@@ -22,7 +22,7 @@ pub(super) const PREFIX: &str = "gputune-";
 pub(super) const OWNER: &str = "owner";
 
 /// The file with the notes for cleaning up.
-const NOTE: &str = "tidy.json";
+pub(super) const NOTE: &str = "tidy.json";
 
 /// The longest path of the folder that holds the socket's folder: a socket's name has at most 107 bytes (unix(7)).
 const LONGEST: usize = 80;
@@ -67,12 +67,7 @@ impl Scratch {
             let folder = tempfile::Builder::new().prefix(PREFIX).permissions(private.clone()).tempdir_in(&parent)?;
             // The umask may have taken the owner's own rights away.
             fs::set_permissions(folder.path(), private)?;
-            // The file gets its name only after it is locked, so that nobody can find it unlocked while this process
-            // lives.
-            let unlocked = folder.path().join(".tmp-owner");
-            let owner = File::create_new(&unlocked)?;
-            owner.lock()?;
-            fs::rename(unlocked, folder.path().join(OWNER))?;
+            let owner = claim(folder.path())?;
             Ok(Self { folder, _owner: owner })
         };
         made().map_err(ProbeError::io("create a folder in", &parent))
@@ -108,6 +103,16 @@ impl Note {
         let is_it = is_here && self.started > 0 && process_table::started(self.supervisor) == Some(self.started);
         is_it.then_some(self.supervisor)
     }
+}
+
+/// Locks the file that says to whom a folder belongs, as long as what is returned lives. The file gets its name only after it is
+/// locked, so that nobody can find it unlocked while this process lives.
+pub(super) fn claim(folder: &Path) -> io::Result<File> {
+    let unlocked = folder.join(".tmp-owner");
+    let owner = File::create_new(&unlocked)?;
+    owner.lock()?;
+    fs::rename(unlocked, folder.join(OWNER))?;
+    Ok(owner)
 }
 
 /// Writes a file whole or not at all.

@@ -20,11 +20,13 @@ const CONTENTS: &[&str] = &[OWNER, "events", "python", "tidy.json", "shared.json
 
 /// Cleans up everything of this user's that is left.
 pub(super) fn sweep() {
-    let folders = parents().into_iter().flat_map(|parent| abandoned(&parent)).collect::<Vec<_>>();
-    for folder in folders {
-        tidy(&folder);
-    }
+    parents().iter().for_each(|parent| sweep_in(parent));
     cgroup::remove_empty();
+}
+
+/// Cleans up what belongs to the scratch folders in a folder.
+pub(super) fn sweep_in(parent: &Path) {
+    abandoned(parent).iter().for_each(|folder| tidy(folder));
 }
 
 /// The scratch folders in a folder that belong to this user and to no living gputune.

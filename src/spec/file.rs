@@ -445,6 +445,9 @@ pub(super) struct MachineTable {
     /// Whether it is measured first whether slots disturb each other; `false` takes them to be as good as alone. Default:
     /// true.
     pub(super) compare_slots: Option<bool>,
+    /// Whether each probe runs on all nodes of the Slurm allocation, or on all `hosts`: `command` starts its processes there itself,
+    /// by `srun` or `mpirun`, as the training will. Default: false.
+    pub(super) spans_nodes: Option<Located<bool>>,
     /// Machines to run probes on, as `ssh` takes them. Default: none.
     pub(super) hosts: Vec<Located<String>>,
     /// Where workers dial in, as `HOST:PORT`; port 0 is any that is free. Default: on loopback, or for `"ray"` the address that

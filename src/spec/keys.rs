@@ -68,6 +68,7 @@ const KEYS: &[Key] = &[
     key("machine.cores_per_slot", "a whole number", "cores_per_slot = 4"),
     key("machine.launcher", "\"local\", \"slurm\", \"ssh\", \"ray\" or \"dial\"", "launcher = \"slurm\""),
     key("machine.compare_slots", "true or false", "compare_slots = false"),
+    key("machine.spans_nodes", "true or false", "spans_nodes = true"),
     key("machine.hosts", "a list of texts", "hosts = [\"gpu1\", \"gpu2\"]"),
     key("machine.hosts.[]", "a text", "hosts = [\"gpu1\", \"gpu2\"]"),
     key("machine.listen", "a text", "listen = \"10.0.0.5:7331\""),

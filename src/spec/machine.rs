@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{Located, MachineTable, StepTable};
-use crate::machine::{Shares, VISIBLE_GPUS};
+use crate::machine::{Device, Shares, VISIBLE_GPUS};
 use crate::model::Value;
-use crate::probe::worker::{LAUNCHERS, Launcher, Wanted};
+use crate::probe::relay::{NoRelays, Relays};
+use crate::probe::worker::{Commands, LAUNCHERS, Launcher, Start, Wanted};
 
 /// The launcher that needs no worker.
 const LOCAL: &str = "local";
@@ -26,7 +27,52 @@ pub(super) fn build(source: &SourceFile, table: &MachineTable, step: &StepTable)
         let message = format!("`{VISIBLE_GPUS}` is set for each slot by [machine], and cannot be set here, too");
         return Err(source.error(name.span.clone(), message, "set it where gputune is started instead"));
     }
+    let shares_with_others = [
+        table.slots.as_ref().map(|slots| ("slots", &slots.span)),
+        table.gpus_per_slot.as_ref().map(|gpus| ("gpus_per_slot", &gpus.span)),
+        table.cores_per_slot.as_ref().map(|cores| ("cores_per_slot", &cores.span)),
+    ];
+    if let Some((name, span)) = shares_with_others.into_iter().flatten().next().filter(|_| spans_nodes(table)) {
+        let message = format!("a probe that spans nodes has all of them, and `{name}` divides a machine");
+        return Err(source.error(span.clone(), message, "leave it out, or leave `spans_nodes` out"));
+    }
     Ok(shares)
+}
+
+fn spans_nodes(table: &MachineTable) -> bool {
+    table.spans_nodes.as_ref().is_some_and(|spans| spans.value)
+}
+
+/// The nodes that each probe runs on.
+#[derive(Debug, Clone)]
+pub struct Span {
+    commands: Commands,
+    hosts: Vec<String>,
+}
+
+impl Span {
+    /// How many nodes these are; nothing outside of an allocation.
+    pub fn nodes(&self) -> Option<u32> {
+        let allocated = || std::env::var("SLURM_JOB_NUM_NODES").ok()?.parse().ok();
+        u32::try_from(self.hosts.len()).ok().filter(|hosts| *hosts > 0).or_else(allocated)
+    }
+
+    /// The relays on these nodes; all must have this device, if it is a GPU.
+    pub(super) fn relays(self, gputune: PathBuf, device: Device) -> Relays {
+        let commands = move || {
+            let wanted = Wanted {
+                gputune: &gputune,
+                serves: "relay",
+                hosts: &self.hosts,
+                listen: None,
+                ray: None,
+                workers: 1,
+                each: (None, None),
+            };
+            (self.commands)(&wanted).map_err(|none| NoRelays { reason: none.to_string(), hint: none.hint.to_owned() })
+        };
+        Relays::by(commands, device)
+    }
 }
 
 /// Where probes run that do not run on this machine.
@@ -38,6 +84,8 @@ pub struct Engine {
     pub token_file: Option<PathBuf>,
     /// Where they dial in.
     pub listen: Option<String>,
+    /// The nodes that each probe runs on, where it spans several.
+    pub span: Option<Span>,
     hosts: Vec<String>,
     ray: Option<String>,
     workers: u32,
@@ -56,7 +104,7 @@ impl Engine {
         let each = |share: Option<u32>| share.map(|share| share.saturating_mul(slots));
         let each = (each(shares.gpus), each(shares.cores));
         let (listen, ray) = (self.listen.as_deref(), self.ray.as_deref());
-        Wanted { gputune, hosts: &self.hosts, listen, ray, workers: self.workers, each }
+        Wanted { gputune, serves: "worker", hosts: &self.hosts, listen, ray, workers: self.workers, each }
     }
 }
 
@@ -66,6 +114,7 @@ pub(super) fn engine(source: &SourceFile, table: &MachineTable) -> Result<Engine
     let text = |text: &Option<Located<String>>| text.as_ref().map(|text| text.value.clone());
     let mut engine = Engine {
         launcher: None,
+        span: None,
         token_file: table.token_file.as_ref().map(|file| folder.join(&file.value)),
         listen: listen(source, table.listen.as_ref())?,
         hosts: hosts(source, table)?,
@@ -76,19 +125,32 @@ pub(super) fn engine(source: &SourceFile, table: &MachineTable) -> Result<Engine
         let message = format!("`{}` is not the address of a Ray head", ray.value);
         return Err(source.error(ray.span.clone(), message, "write ray = \"http://head:8265\": its jobs API"));
     }
-    let Some(named) = &table.launcher else {
-        let wanted = engine.wanted(Path::new(""), &Shares::default());
-        engine.launcher = LAUNCHERS.iter().find(|launcher| (launcher.is_here)(&wanted));
-        return Ok(engine);
-    };
-    if named.value != LOCAL {
-        let launcher = LAUNCHERS.iter().find(|launcher| launcher.name == named.value);
-        engine.launcher = Some(launcher.ok_or_else(|| {
-            let hint = suggestion(&named.value, LAUNCHERS.iter().map(|launcher| launcher.name).chain([LOCAL]));
-            source.error(named.span.clone(), format!("there is no launcher `{}`", named.value), hint)
-        })?);
+    match &table.launcher {
+        None => {
+            let wanted = engine.wanted(Path::new(""), &Shares::default());
+            engine.launcher = LAUNCHERS.iter().find(|launcher| (launcher.is_here)(&wanted));
+        }
+        Some(named) if named.value != LOCAL => engine.launcher = Some(launcher(source, named)?),
+        Some(_) => {}
+    }
+    if let Some(spans) = table.spans_nodes.as_ref().filter(|spans| spans.value) {
+        // On a machine without an allocation the spec can still be checked.
+        let usual = LAUNCHERS.iter().find(|launcher| launcher.name == "slurm");
+        let way = engine.launcher.take().or(usual).map(|launcher| launcher.start);
+        let Some(Start::Streams(commands)) = way else {
+            let message = "only nodes of a Slurm allocation, or `hosts` by ssh, can be spanned".to_owned();
+            return Err(source.error(spans.span.clone(), message, "leave `spans_nodes` out, or write launcher = \"slurm\""));
+        };
+        engine.span = Some(Span { commands, hosts: engine.hosts.clone() });
     }
     Ok(engine)
+}
+
+fn launcher(source: &SourceFile, named: &Located<String>) -> Result<&'static Launcher, SpecError> {
+    LAUNCHERS.iter().find(|launcher| launcher.name == named.value).ok_or_else(|| {
+        let hint = suggestion(&named.value, LAUNCHERS.iter().map(|launcher| launcher.name).chain([LOCAL]));
+        source.error(named.span.clone(), format!("there is no launcher `{}`", named.value), hint)
+    })
 }
 
 fn listen(source: &SourceFile, listen: Option<&Located<String>>) -> Result<Option<String>, SpecError> {
@@ -169,6 +231,8 @@ mod tests {
             ("", "listen = \"7331\"", "`7331` is no address to listen on"),
             ("", "ray = \"head:8265\"", "is not the address of a Ray head"),
             ("", "workers = 0", "`workers` must be at least 1"),
+            ("", "slots = 2\nspans_nodes = true", "a probe that spans nodes has all of them"),
+            ("", "launcher = \"ray\"\nspans_nodes = true", "only nodes of a Slurm allocation"),
             ("", "cores_per_slot = 0", "`cores_per_slot` must be at least 1"),
             ("env = { CUDA_VISIBLE_DEVICES = \"1\" }", "slots = 2", "is set for each slot by [machine]"),
         ] {

@@ -107,11 +107,13 @@ impl Spec {
         let source = SourceFile::read(path)?;
         let file: SpecFile = reading::read(&source)?;
         let adapter = apply::adapter(&source, &file.step.value)?;
+        let engine = machine::engine(&source, &file.machine)?;
         let (space, applied, left_out) = space::build(&source, &file.space, &file.rules, &file.step.value, detect)?;
         let stated =
             file.baseline.as_ref().map(|table| baseline::build(&source, table, &space, &left_out)).transpose()?;
         let (strategy, seed) = (strategy(&source, &file.search)?, file.search.seed.unwrap_or(0));
         let step = step::build(&source, &file.step.value, &space, Apply { adapter, applied, seed })?;
+        let step = step.spanning(engine.span.clone());
         let objective = objective::build(&source, &file.objective, &file.limits, &file.search)?;
         let warm_start = warm_start::places(&source, &file.search, strategy, &objective)?;
         let mut warnings = apply::warnings(&file.step.value);
@@ -134,7 +136,7 @@ impl Spec {
             limits: limits(&source, &file.limits)?,
             budget: budget(&source, &file.search)?,
             machine: machine::build(&source, &file.machine, &file.step.value)?,
-            engine: machine::engine(&source, &file.machine)?,
+            engine,
             compares_slots: file.machine.compare_slots.unwrap_or(true),
             space,
             step,

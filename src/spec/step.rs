@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{FileTable, Located, StepTable};
 use super::parameter::expression;
+use super::machine::Span;
 use super::{pattern, places, writes};
 use crate::machine::{Device, DeviceChoice, VISIBLE_GPUS};
 use crate::model::{Advance, Derived, Expression, Parameter, Settings, Space, Value, Walk};
@@ -24,6 +25,7 @@ pub struct StepSpec {
     device: DeviceChoice,
     writes: WritesWish,
     start: Start,
+    spans: Option<Span>,
 }
 
 impl StepSpec {
@@ -42,8 +44,16 @@ impl StepSpec {
         self.writes
     }
 
+    /// The same step, whose processes run on several nodes.
+    pub(super) fn spanning(mut self, span: Option<Span>) -> Self {
+        self.writes.spans_nodes = span.is_some();
+        self.spans = span;
+        self
+    }
+
     /// Converts the step for a command prober.
     pub fn into_command(self, gputune: PathBuf, supervisor: PathBuf, device: &Device) -> CommandStep {
+        let gputune_there = gputune.clone();
         CommandStep {
             template: self.template,
             rate: self.rate,
@@ -56,6 +66,7 @@ impl StepSpec {
             writes: self.writes,
             start: self.start,
             slot: None,
+            relays: self.spans.map(|span| span.relays(gputune_there, device.clone())).unwrap_or_default(),
         }
     }
 
@@ -157,6 +168,7 @@ pub(super) fn build(
         device,
         writes: writes::build(source, table)?,
         start: start(source, table)?,
+        spans: None,
     })
 }
 

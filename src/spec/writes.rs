@@ -34,5 +34,5 @@ pub(super) fn build(source: &SourceFile, table: &StepTable) -> Result<WritesWish
         },
         (other, None) => return Err(error(format!("a {} is no size", other.kind()))),
     };
-    Ok(WritesWish { writes, scratch_size: Some(size) })
+    Ok(WritesWish { writes, scratch_size: Some(size), ..WritesWish::default() })
 }

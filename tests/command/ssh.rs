@@ -6,14 +6,16 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::support::{Search, stderr};
+use crate::support::{Search, child, stderr};
 
 /// A server with keys of its own, and an `ssh` that knows them. It ends when dropped.
 struct Sshd {
     folder: tempfile::TempDir,
     server: Child,
+    far: Option<Child>,
 }
 
 impl Sshd {
@@ -31,16 +33,17 @@ impl Sshd {
             assert!(keygen.status().unwrap().success());
         }
         fs::copy(path("user.pub"), path("authorized")).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let config = format!(
+        let [port, far] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+        let config = |port: u16| format!(
             "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\nUsePAM no\n\
              PermitRootLogin yes\n",
             path("host"),
             path("authorized")
         );
-        fs::write(path("sshd_config"), config).unwrap();
+        fs::write(path("sshd_config"), config(port)).unwrap();
+        fs::write(path("far_config"), config(far)).unwrap();
         let client = format!(
-            "Host *\nHostName 127.0.0.1\nPort {port}\nIdentityFile {}\nIdentitiesOnly yes\nStrictHostKeyChecking no\n\
+            "Host far\nPort {far}\nHost *\nHostName 127.0.0.1\nPort {port}\nIdentityFile {}\nIdentitiesOnly yes\nStrictHostKeyChecking no\n\
              UserKnownHostsFile /dev/null\nLogLevel ERROR\n",
             path("user")
         );
@@ -52,13 +55,40 @@ impl Sshd {
         let mut command = Command::new(server);
         command.args(["-D", "-f", &path("sshd_config")]).stdin(Stdio::null()).stderr(Stdio::null());
         let server = command.spawn().unwrap();
-        let sshd = Self { folder, server };
+        let sshd = Self { folder, server, far: None };
+        sshd.wait_for("here");
+        Some(sshd)
+    }
+
+    /// Starts the machine `far`, on which this folder is another one: what is in it here cannot be seen there. Returns whether that can be.
+    fn start_far(&mut self, local: &Path) -> bool {
+        let mount = "mount -t tmpfs none \"$1\" && exec /usr/sbin/sshd -D -f \"$2\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", mount, "sh"]).arg(local).arg(self.folder.path().join("far_config"));
+        let mut far = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        if far.try_wait().unwrap().is_some() {
+            eprintln!("NOT RUN: no mount namespace can be had here");
+            return false;
+        }
+        self.far = Some(far);
+        self.wait_for("far");
+        true
+    }
+
+    fn wait_for(&self, host: &str) {
         let deadline = Instant::now() + Duration::from_secs(20);
-        while !Command::new(sshd.bin().join("ssh")).args(["here", "true"]).status().unwrap().success() {
+        while !self.on(host, "true").status().unwrap().success() {
             assert!(Instant::now() < deadline, "sshd does not answer");
             std::thread::sleep(Duration::from_millis(100));
         }
-        Some(sshd)
+    }
+
+    /// A command on a machine.
+    fn on(&self, host: &str, line: &str) -> Command {
+        let mut command = Command::new(self.bin().join("ssh"));
+        command.args([host, line]);
+        command
     }
 
     fn bin(&self) -> PathBuf {
@@ -77,8 +107,10 @@ impl Sshd {
 
 impl Drop for Sshd {
     fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
+        for server in [&mut self.server].into_iter().chain(&mut self.far) {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
     }
 }
 
@@ -100,6 +132,7 @@ fn assert_no_copies() {
 
 #[test]
 fn a_search_on_two_machines_leaves_nothing_there() {
+    let _alone = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(sshd) = Sshd::start() else { return };
     let machine =
         "[space]\nx = { range = [1, 12] }\n[machine]\ncompare_slots = false\nhosts = [\"first\", \"second\"]\n";
@@ -130,4 +163,87 @@ fn a_search_on_two_machines_leaves_nothing_there() {
     let output = search.command().output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(stderr(&output).contains("cannot copy gputune to first"), "{}", stderr(&output));
+}
+
+/// What is left of probes in the folder for temporary files of `far`.
+fn left(sshd: &Sshd, local: &Path) -> String {
+    let listed = sshd.on("far", &format!("ls -A {}", local.display())).output().unwrap();
+    String::from_utf8_lossy(&listed.stdout).into_owned()
+}
+
+/// Copies of all tests are in one folder, so these run one after the other.
+static COPIES: Mutex<()> = Mutex::new(());
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A search whose probes have rank 0 here and rank 1 on `far`.
+fn of_two_ranks(rank: &str, configs: u32, measure_time: &str) -> Search {
+    let search = Search::of_command(
+        &["sh".to_owned(), "-c".to_owned(), "ssh far \"GPUTUNE_SOCKET=$GPUTUNE_SOCKET sh $PWD/rank.sh 1\" & exec sh rank.sh 0".to_owned()],
+        &format!(
+            "samples_per_step = \"x\"\nranks = 2\n[space]\nx = {{ range = [1, {configs}] }}\n[machine]\nspans_nodes = true\n\
+             hosts = [\"here\", \"far\"]\n[search]\nconfirmations = 0\nleast_gain = 0\nstrategy = \"random\"\n[limits]\ngrace_time = \"300ms\"\n\
+             measure_time = \"{measure_time}\"\nprecision = 0.00001\n"
+        ),
+    );
+    let hello = r#"'send:{"event":"hello","rank":'"$1"',"ranks":2,"orders":true}'"#;
+    let script = format!("exec {} token:{} {hello} {rank}\n", child().display(), search.token);
+    fs::write(search.folder.path().join("rank.sh"), script).unwrap();
+    search
+}
+
+#[test]
+fn ranks_on_another_machine_are_heard() {
+    let _alone = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut sshd) = Sshd::start() else { return };
+    let local = tempfile::tempdir().unwrap();
+    if !sshd.start_far(local.path()) {
+        return;
+    }
+    let command = |search: &Search| {
+        let mut command = sshd.command(search);
+        command.env("TMPDIR", local.path());
+        command
+    };
+
+    let search = of_two_ranks("forever:8:5000", 4, "300ms");
+    let output = command(&search).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("each probe spans 2"), "{}", stderr(&output));
+    let outcomes: BTreeSet<String> = search.lines().iter().map(|line| line.outcome.name().to_owned()).collect();
+    assert_eq!(outcomes, BTreeSet::from(["measured".to_owned()]), "both ranks reported in each");
+    assert_eq!(left(&sshd, local.path()), "");
+    search.assert_no_survivors();
+
+    // A rank there dies: it is known by its connection.
+    let search = of_two_ranks("steps:20:8:5000 $([ $1 = 1 ] && echo signal:9 || echo sleep:30000)", 2, "5s");
+    let output = command(&search).output().unwrap();
+    let text = search.lines().iter().map(|line| format!("{:?}", line.outcome)).collect::<String>();
+    assert!(text.contains("rank 1 is gone"), "{text} {}", stderr(&output));
+
+    // The relay there is killed: the probe is tried again, and the search goes on with another.
+    let search = of_two_ranks("forever:8:20000", 3, "3s");
+    let mut running = command(&search).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("a probe is there", || left(&sshd, local.path()).contains("gputune-"));
+    let relay = "pkill -9 -f '^/tmp/gputune-ssh-[^ ]*/gputune relay' --newest";
+    assert!(sshd.on("far", relay).status().unwrap().success());
+    let output = { running.wait().unwrap(); running.wait_with_output().unwrap() };
+    assert!(stderr(&output).contains("the relay on"), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+
+    // The search is killed: nothing is left on either machine.
+    let search = of_two_ranks("forever:8:20000", 3, "3s");
+    let mut running = command(&search).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("a probe is there", || left(&sshd, local.path()).contains("gputune-"));
+    running.kill().unwrap();
+    running.wait().unwrap();
+    search.assert_no_survivors();
+    wait_until("nothing is left there", || left(&sshd, local.path()).is_empty());
+    assert_no_copies();
 }

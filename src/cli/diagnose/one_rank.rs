@@ -1,5 +1,6 @@
 //! Changes a distributed job to one rank: the command of `torchrun` with one process instead of many.
 
+use gputune::probe::relay::Relays;
 use gputune::probe::{CommandStep, StepTemplate, Template};
 
 /// The options for the number of processes on a node (torch.distributed.run, its documentation).
@@ -27,6 +28,7 @@ pub(super) fn of(step: &CommandStep) -> Option<CommandStep> {
         writes: step.writes,
         start: step.start,
         slot: None,
+        relays: Relays::default(),
     })
 }
 

@@ -21,6 +21,7 @@ use super::super::orders::Order;
 use super::super::output::{Output, OutputSettings};
 use super::super::protocol;
 use super::super::ranks::Attendance;
+use super::super::relay::{self, Reach};
 use super::super::scratch::Scratch;
 use super::super::shared_watch::SharedWatch;
 use super::super::supervisor::{Care, Supervised};
@@ -79,6 +80,8 @@ pub(super) struct Session {
     /// Notices when this process, or the machine, stood still.
     pub(super) clock: ClockWatch,
     pub(super) socket: EventSocket,
+    /// How processes on other nodes reach the socket.
+    reach: Reach,
     /// The folder of the socket; the supervisor removes it when this process is killed.
     pub(super) scratch: Scratch,
     /// The folder for its writes. It is dropped after the processes, because they may still write.
@@ -119,12 +122,13 @@ impl Session {
         let own_dir = step.template.uses_probe_dir().then_some(probe_dir.as_path());
         write_rendered(&rendered, &probe_dir, own_dir.is_some())?;
         let scratch = Scratch::new()?;
-        let socket_path = scratch.path().join("events");
+        let socket_path = scratch.path().join(relay::SOCKET);
         let socket = EventSocket::bind(&socket_path, sender).map_err(ProbeError::io("listen on", &socket_path))?;
         let asks = Asks { imports: process.tells_imports(), live: keeps };
         let mut env = variables(step, rendered.env, job, (scratch.path(), &socket_path), asks)?;
         let own: Vec<PathBuf> = [scratch.path()].into_iter().chain(own_dir).map(Path::to_owned).collect();
         let writes = writes_of(protection, (&layer_name(place), &own), &mut env)?;
+        let reach = step.relays.reach(scratch.path())?;
 
         let (output, writer) = read_output(step, job, &log, sender)?;
         let grace_ms = u64::try_from(job.limits.grace_time.as_millis()).unwrap_or(u64::MAX);
@@ -160,6 +164,7 @@ impl Session {
             supervised: Some(supervised),
             gpu: GpuWatch::none(),
             socket,
+            reach,
             scratch,
             writes,
             output,
@@ -255,6 +260,9 @@ impl Session {
         }
         if let Some(reason) = self.clock.stood_still() {
             return Some(Verdict::Disturbed(reason));
+        }
+        if let Some(node) = self.reach.lost() {
+            return Some(Verdict::Disturbed(format!("the relay on {node} has ended, and with it what ranks there say")));
         }
         match self.host.look(now) {
             ControlFlow::Continue(()) => {}

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::machine::VISIBLE_GPUS;
 use crate::model::{Expression, Slot};
+use crate::probe::relay::Relays;
 use crate::probe::{Rate, Start, StepTemplate, Template, WritesWish};
 
 /// What a command prober runs and how it reads it.
@@ -33,6 +34,8 @@ pub struct CommandStep {
     pub start: Start,
     /// The part of the machine that probes have, where others have the rest at the same time.
     pub slot: Option<Slot>,
+    /// How processes on other nodes reach the probe, where it spans several.
+    pub relays: Relays,
 }
 
 impl CommandStep {

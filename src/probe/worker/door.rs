@@ -8,7 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::token::SHOWN;
-use super::{Hello, Node, Refusal, SILENCE, ToWorker, Token, line_of};
+use super::{Hello, Node, Refusal, SILENCE, ToWorker, Token};
+use crate::probe::lines::line_of;
 
 /// How long somebody may take to show the token, and how many may be about to: round numbers, far above what a slow network and a
 /// large cluster need, and too small to hold anything up.

@@ -6,7 +6,8 @@ use std::process::{Child, ChildStdin};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::{SILENCE, ToWorker, line_of};
+use super::{SILENCE, ToWorker};
+use crate::probe::lines::line_of;
 
 /// What is at the other end.
 #[derive(Debug)]

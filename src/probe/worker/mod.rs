@@ -11,11 +11,9 @@ mod node;
 mod serve;
 mod token;
 
-use std::io::{self, BufRead, Read};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Effort, Experiment, Limits};
@@ -24,7 +22,7 @@ use crate::model::{Config, DeviceReadings, Estimate, Outcome, Progress, Settings
 
 pub use dial::{DialError, dial};
 pub use door::{Door, DoorError, Knock};
-pub use launchers::{Called, Dialling, LAUNCHERS, Launcher, LauncherError, OnNode, Start, Wanted, Workers};
+pub use launchers::{Called, Commands, Dialling, LAUNCHERS, Launcher, LauncherError, OnNode, Start, Wanted, Workers};
 pub use link::Life;
 pub use node::{Node, NodeError, Remote};
 pub use serve::{Parting, Site, serve};
@@ -37,9 +35,6 @@ pub const VERSION: u32 = 1;
 /// or a stopped process shows within half a minute, and a machine under load is not taken for a dead one.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(30);
-
-/// The longest line that is read, in bytes; a measurement has some ten thousand.
-const LONGEST_LINE: u64 = 16 << 20;
 
 /// What a driver says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -207,27 +202,9 @@ struct Refused {
     last_lines: Vec<String>,
 }
 
-/// Reads a line; nothing at the end, and an error for what is no line of this protocol.
-fn read_line<T: DeserializeOwned>(input: &mut impl BufRead) -> io::Result<Option<T>> {
-    let mut line = Vec::new();
-    input.take(LONGEST_LINE).read_until(b'\n', &mut line)?;
-    match line.last() {
-        None => Ok(None),
-        Some(b'\n') => Ok(Some(serde_json::from_slice(&line)?)),
-        // It was cut off by the end of the other side, or is too long.
-        Some(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
-}
-
-/// A line with its end.
-fn line_of(message: &impl Serialize) -> io::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    Ok(line)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::lines::{line_of, read_line};
     use super::*;
     use crate::model::{Failure, Measurement};
 

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use super::link::{Life, Link, Peer};
 use super::{
-    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, SILENCE, ToWorker, VERSION, Welcome, read_line,
+    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, SILENCE, ToWorker, VERSION, Welcome,
 };
 use crate::machine::Allocation;
 use crate::model::{Outcome, Progress, Slot};
+use crate::probe::lines::read_line;
 use crate::probe::{CommandProber, Job, ProbeError, Prober, Watch};
 
 /// How long a worker may take to be there: a node may have to be woken, and a large program to come from a slow file system. A

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{
-    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, Refused, SILENCE, ToWorker, Welcome, line_of,
-    read_line,
+    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, Refused, SILENCE, ToWorker, Welcome,
 };
 use crate::machine::Allocation;
 use crate::model::{Outcome, Space};
+use crate::probe::lines::{line_of, read_line};
 use crate::probe::scratch::Scratch;
 use crate::probe::{CommandProber, Effort, Job, Prober};
 

@@ -34,7 +34,7 @@ use store::Store;
 pub(super) use store::remove_unless_used;
 use surroundings::Surroundings;
 
-use super::StepTemplate;
+use super::{StepTemplate, Template};
 use crate::model::{Headroom, quantity::show_bytes};
 
 /// What becomes of a probe's writes.
@@ -56,6 +56,8 @@ pub struct WritesWish {
     pub writes: Option<Writes>,
     /// What of the free disk one probe may write; none for a half.
     pub scratch_size: Option<Headroom>,
+    /// Whether processes on other nodes write, too.
+    pub spans_nodes: bool,
 }
 
 /// The protection in effect for the probes of a search.
@@ -110,7 +112,7 @@ impl Protection {
             Some(Writes::Allow) => return Ok(none),
             Some(Writes::Guard) if has_hook => None,
             Some(Writes::Guard) => return Err(WritesError::NoHook),
-            asked => match Scratch::find(&around, supervisor, size) {
+            asked => match elsewhere(template, wish).map_or_else(|| Scratch::find(&around, supervisor, size), Err) {
                 Ok(scratch) => return Ok(Self { writes: Writes::Scratch, scratch: Some(scratch), ..none }),
                 Err(reason) if asked.is_some() => return Err(WritesError::NoScratch { reason }),
                 Err(reason) => Some(reason),
@@ -203,6 +205,18 @@ impl Protection {
             "nothing keeps probes from changing or deleting your files: there can be no scratch layer ({reason}), and \
              guards need `adapter` in [step]; write to a copy, or say `writes = \"allow\"` in [step] if that is meant"
         ))
+    }
+}
+
+/// Why processes of a step are outside of any layer that is made here, if some are.
+fn elsewhere(template: &StepTemplate, wish: WritesWish) -> Option<String> {
+    let program = template.command.first().map(Template::text).unwrap_or_default();
+    if wish.spans_nodes {
+        Some("processes on other nodes are outside of it".to_owned())
+    } else if program.rsplit('/').next() == Some("srun") {
+        Some("`srun` has Slurm's daemon start the processes, outside of it".to_owned())
+    } else {
+        None
     }
 }
 

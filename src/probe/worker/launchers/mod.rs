@@ -25,13 +25,16 @@ pub struct Launcher {
 }
 
 /// How workers come to be.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub enum Start {
     /// By commands whose standard streams are theirs: the nodes, with their commands.
-    Streams(fn(&Wanted<'_>) -> Result<Vec<OnNode>, LauncherError>),
+    Streams(Commands),
     /// They dial in at an address with a token.
     Dial(Dialling),
 }
+
+/// Makes the commands of all nodes.
+pub type Commands = fn(&Wanted<'_>) -> Result<Vec<OnNode>, LauncherError>;
 
 /// Workers, or why there are none.
 pub type Called = Result<Box<dyn Workers>, LauncherError>;
@@ -61,6 +64,8 @@ pub trait Workers: Send {
 pub struct Wanted<'w> {
     /// This program.
     pub gputune: &'w Path,
+    /// What it is started as: `worker`, or `relay` for probes that span nodes.
+    pub serves: &'static str,
     /// The machines that the spec names.
     pub hosts: &'w [String],
     /// Where the spec says to listen.

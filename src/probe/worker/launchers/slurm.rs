@@ -42,7 +42,7 @@ pub(super) fn commands(wanted: &Wanted<'_>) -> Result<Vec<OnNode>, LauncherError
             command.arg(format!("--cpus-per-task={cpus}"));
         }
         // Ctrl-C at a terminal is for gputune, which ends its probes itself.
-        command.arg(wanted.gputune).arg("worker").process_group(0);
+        command.arg(wanted.gputune).arg(wanted.serves).process_group(0);
         (host.to_owned(), command)
     };
     Ok(hosts.into_iter().enumerate().map(command).collect())

@@ -21,7 +21,7 @@ fn on(host: &str, wanted: &Wanted<'_>) -> Result<OnNode, LauncherError> {
     let folder = copied(host, wanted)?;
     let mut command = ssh(host);
     // Its shell outlives the worker, which ends when the connection does.
-    let script = format!("trap 'rm -rf {folder}' EXIT; {folder}/gputune worker");
+    let script = format!("trap 'rm -rf {folder}' EXIT; {folder}/gputune {}", wanted.serves);
     command.arg(format!("sh -c {}", quoted(&script))).process_group(0);
     Ok((host.to_owned(), command))
 }

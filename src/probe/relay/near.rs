@@ -1,0 +1,311 @@
+//! The side of the probe: relays that are started once, and what each probe is reached by.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{FromRelay, GPUTUNE, SOCKET, ToRelay};
+use crate::machine::Device;
+use crate::probe::ProbeError;
+use crate::probe::lines::{line_of, read_line};
+use crate::probe::scratch::{NOTE, OWNER};
+
+/// How long a relay may take to be there, and to answer: as long as a worker, since a node may have to be woken.
+const LONGEST_START: Duration = Duration::from_secs(120);
+
+/// Why there are no relays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoRelays {
+    /// Why not.
+    pub reason: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+/// The commands that start relays, each with the name of its node.
+type Commands = dyn Fn() -> Result<Vec<(String, Command)>, NoRelays> + Send + Sync;
+
+/// The relays of a step: none where its processes run on this machine alone. They are started by the first probe, and again by the next
+/// where one of them has ended.
+#[derive(Clone, Default)]
+pub struct Relays {
+    how: Option<(Arc<Commands>, Device)>,
+    running: Arc<Mutex<Vec<Arc<Relay>>>>,
+}
+
+impl fmt::Debug for Relays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Relays").field(&self.how.as_ref().map(|(_, device)| device)).finish()
+    }
+}
+
+impl Relays {
+    /// Relays that these commands start, over whose standard streams they speak. All nodes must have this device, if it is a GPU.
+    pub fn by(
+        commands: impl Fn() -> Result<Vec<(String, Command)>, NoRelays> + Send + Sync + 'static,
+        device: Device,
+    ) -> Self {
+        Self { how: Some((Arc::new(commands), device)), running: Arc::default() }
+    }
+
+    /// Has all nodes reach the socket in a probe's folder, which they get with its files.
+    pub(in crate::probe) fn reach(&self, folder: &Path) -> Result<Reach, ProbeError> {
+        if self.how.is_none() {
+            return Ok(Reach::default());
+        }
+        let mut running = lock(&self.running);
+        let relays = self.started(&mut running)?;
+        let files = files(folder).map_err(ProbeError::io("read", folder))?;
+        // Whatever goes wrong from here on, it is closed on all of them.
+        let reach = Reach { relays: relays.to_vec(), folder: folder.to_owned() };
+        for relay in relays {
+            relay.open(folder, &files)?;
+        }
+        relays.iter().try_for_each(|relay| relay.is_open(folder))?;
+        Ok(reach)
+    }
+
+    /// The relays, all of which run.
+    fn started<'r>(&self, running: &'r mut Vec<Arc<Relay>>) -> Result<&'r [Arc<Relay>], ProbeError> {
+        let Some((commands, device)) = &self.how else { return Ok(running) };
+        if running.is_empty() || running.iter().any(|relay| relay.is_lost()) {
+            running.clear();
+            let commands = commands().map_err(|none| on("this machine", none.reason, none.hint))?;
+            let mut begun = Vec::new();
+            for (host, command) in commands {
+                begun.push(Relay::start(host, command)?);
+            }
+            for (relay, told) in begun {
+                running.push(relay.greet(told, device)?);
+            }
+        }
+        Ok(running)
+    }
+}
+
+/// A relay, while its command runs.
+struct Relay {
+    host: String,
+    child: Mutex<Child>,
+    input: Arc<Mutex<Option<ChildStdin>>>,
+    answers: Mutex<Receiver<FromRelay>>,
+    /// The folders of probes that are under way.
+    open: Arc<Mutex<BTreeSet<PathBuf>>>,
+    is_lost: Arc<AtomicBool>,
+}
+
+/// A relay's output, until it has said who it is.
+type Begun = (Relay, (ChildStdout, Sender<FromRelay>));
+
+impl Relay {
+    fn start(host: String, mut command: Command) -> Result<Begun, ProbeError> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let cannot = |error: io::Error| {
+            on(&host, format!("cannot start a relay by `{program}`: {error}"), format!("is `{program}` installed here?"))
+        };
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let output = output.ok_or_else(|| cannot(io::ErrorKind::BrokenPipe.into()))?;
+        let (sender, answers) = channel();
+        let relay = Self {
+            host,
+            child: Mutex::new(child),
+            input: Arc::new(Mutex::new(input)),
+            answers: Mutex::new(answers),
+            open: Arc::default(),
+            is_lost: Arc::default(),
+        };
+        Ok((relay, (output, sender)))
+    }
+
+    /// Hears who it is, and refuses one that does not fit.
+    fn greet(self, (output, sender): (ChildStdout, Sender<FromRelay>), device: &Device) -> Result<Arc<Self>, ProbeError> {
+        let (input, open, lost) = (Arc::clone(&self.input), Arc::clone(&self.open), Arc::clone(&self.is_lost));
+        std::thread::spawn(move || {
+            let mut streams: BTreeMap<u64, UnixStream> = BTreeMap::new();
+            let mut output = BufReader::new(output);
+            while let Ok(Some(line)) = read_line(&mut output) {
+                match line {
+                    FromRelay::Connected { folder, connection } if lock(&open).contains(&folder) => {
+                        streams.extend(connected(&folder, connection, &input).map(|stream| (connection, stream)));
+                    }
+                    FromRelay::Heard { connection, text } => {
+                        // A probe that is over does not listen any more.
+                        if streams.get_mut(&connection).is_some_and(|to| to.write_all(text.as_bytes()).is_err()) {
+                            streams.remove(&connection);
+                        }
+                    }
+                    FromRelay::Left { connection } => {
+                        if let Some(stream) = streams.remove(&connection) {
+                            let _ = stream.shutdown(Shutdown::Write);
+                        }
+                    }
+                    FromRelay::Connected { .. } => {}
+                    answer => drop(sender.send(answer)),
+                }
+            }
+            // Before the connections end, which would look as if the ranks had gone.
+            lost.store(true, Ordering::Release);
+        });
+        match self.answer()? {
+            FromRelay::Here(here) if here.gputune_version != GPUTUNE => {
+                let reason = format!("it has gputune {}, and this is {GPUTUNE}", here.gputune_version);
+                Err(on(&self.host, reason, "install the same gputune on all nodes".to_owned()))
+            }
+            FromRelay::Here(here) if device.is_gpu && here.device != *device => {
+                let (theirs, ours) = (here.device, device);
+                let reason = format!(
+                    "it has {} (driver {}), and this machine {} (driver {})",
+                    theirs.name, theirs.driver, ours.name, ours.driver
+                );
+                Err(on(&self.host, reason, "ask for nodes of one kind, by --constraint or a --gres with a type".to_owned()))
+            }
+            FromRelay::Here(_) => Ok(Arc::new(self)),
+            other => Err(self.strange(&other)),
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
+    }
+
+    fn open(&self, folder: &Path, files: &[(PathBuf, String)]) -> Result<(), ProbeError> {
+        lock(&self.open).insert(folder.to_owned());
+        let told = say(&self.input, &ToRelay::Open { folder: folder.to_owned(), files: files.to_vec() });
+        told.map_err(|error| on(&self.host, format!("its relay has ended: {error}"), ENDED.to_owned()))
+    }
+
+    fn is_open(&self, folder: &Path) -> Result<(), ProbeError> {
+        loop {
+            match self.answer()? {
+                FromRelay::Reached { folder: of, .. } if of == folder => return Ok(()),
+                FromRelay::Cannot { folder: of, reason, hint } if of == folder => {
+                    let reason = format!("its processes cannot reach the probe at {}: {reason}", folder.display());
+                    return Err(on(&self.host, reason, hint));
+                }
+                // Answers about a probe that was given up.
+                FromRelay::Reached { .. } | FromRelay::Cannot { .. } => {}
+                other => return Err(self.strange(&other)),
+            }
+        }
+    }
+
+    fn answer(&self) -> Result<FromRelay, ProbeError> {
+        let reason = match lock(&self.answers).recv_timeout(LONGEST_START) {
+            Ok(answer) => return Ok(answer),
+            Err(RecvTimeoutError::Timeout) => format!("its relay says nothing for {} s", LONGEST_START.as_secs()),
+            Err(RecvTimeoutError::Disconnected) => "its relay has ended".to_owned(),
+        };
+        Err(on(&self.host, reason, ENDED.to_owned()))
+    }
+
+    fn strange(&self, said: &FromRelay) -> ProbeError {
+        on(&self.host, format!("its relay said {said:?}"), ENDED.to_owned())
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        const LONGEST: Duration = Duration::from_secs(2);
+        // The end of its input ends it.
+        lock(&self.input).take();
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let begin = Instant::now();
+        while begin.elapsed() < LONGEST {
+            if !matches!(child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+const ENDED: &str = "does the node have this gputune under the same path, and may it be run there? The same command goes on";
+
+/// The relays that a probe is reached by; they close its folder when this is dropped.
+#[derive(Default)]
+pub(in crate::probe) struct Reach {
+    relays: Vec<Arc<Relay>>,
+    folder: PathBuf,
+}
+
+impl Reach {
+    /// A node whose processes cannot be heard any more.
+    pub(in crate::probe) fn lost(&self) -> Option<&str> {
+        self.relays.iter().find(|relay| relay.is_lost()).map(|relay| relay.host.as_str())
+    }
+}
+
+impl Drop for Reach {
+    fn drop(&mut self) {
+        for relay in &self.relays {
+            lock(&relay.open).remove(&self.folder);
+            let _ = say(&relay.input, &ToRelay::Close { folder: self.folder.clone() });
+        }
+    }
+}
+
+/// Connects to the probe's socket for a process of another node, and hands on the orders that it gets.
+fn connected(folder: &Path, connection: u64, input: &Arc<Mutex<Option<ChildStdin>>>) -> Option<UnixStream> {
+    /// A round number, far longer than a probe that listens takes: what it does not take holds up the others.
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let stream = UnixStream::connect(folder.join(SOCKET)).ok()?;
+    stream.set_write_timeout(Some(PATIENCE)).ok()?;
+    let (orders, input) = (stream.try_clone().ok()?, Arc::clone(input));
+    std::thread::spawn(move || {
+        let mut orders = BufReader::new(orders);
+        let mut text = String::new();
+        while orders.read_line(&mut text).is_ok_and(|read| read > 0) {
+            let order = ToRelay::Order { connection, text: std::mem::take(&mut text) };
+            if say(&input, &order).is_err() {
+                return;
+            }
+        }
+    });
+    Some(stream)
+}
+
+fn say(input: &Mutex<Option<ChildStdin>>, message: &ToRelay) -> io::Result<()> {
+    let line = line_of(message)?;
+    let mut input = lock(input);
+    let input = input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+    input.write_all(&line)?;
+    input.flush()
+}
+
+/// The text files in a probe's folder, by their path in it, without those that are about this process.
+fn files(folder: &Path) -> io::Result<Vec<(PathBuf, String)>> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(inside) = folders.pop() {
+        for entry in fs::read_dir(inside)? {
+            let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+            let is_ours = [OWNER, NOTE].iter().any(|name| path.file_name().is_some_and(|file| file == *name));
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file() && !is_ours {
+                let text = fs::read_to_string(&path)?;
+                found.push((path.strip_prefix(folder).unwrap_or(&path).to_owned(), text));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn on(host: &str, reason: String, hint: String) -> ProbeError {
+    ProbeError::OnNode { host: host.to_owned(), reason, hint: Some(hint), last_lines: Vec::new() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

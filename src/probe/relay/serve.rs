@@ -1,0 +1,168 @@
+//! The relay: a probe's folder and socket on a node where the probe itself is not.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{FromRelay, GPUTUNE, Here, SOCKET, ToRelay};
+use crate::machine::Device;
+use crate::probe::events::is_own;
+use crate::probe::lines::{line_of, read_line};
+use crate::probe::scratch::claim;
+use crate::probe::sweep;
+
+/// Serves the probes of a search until its input ends. What it has made is removed then; when the next probe begins here if this one is
+/// killed.
+///
+/// # Errors
+/// The other side is none of a search, or cannot be written to.
+pub fn serve(input: impl Read, output: impl Write + Send + 'static, device: Device) -> io::Result<()> {
+    let out = Out { output: Arc::new(Mutex::new(output)), connections: Arc::default() };
+    out.say(&FromRelay::Here(Here { gputune_version: GPUTUNE.to_owned(), device }))?;
+    let mut input = BufReader::new(input);
+    let mut places: BTreeMap<PathBuf, Place> = BTreeMap::new();
+    while let Some(line) = read_line(&mut input)? {
+        match line {
+            ToRelay::Open { folder, files } => {
+                let answer = match open(&folder, &files, &out) {
+                    Ok(place) => {
+                        let is_same = place.is_none();
+                        places.extend(place.map(|place| (folder.clone(), place)));
+                        FromRelay::Reached { folder, is_same }
+                    }
+                    Err(error) => FromRelay::Cannot { reason: error.to_string(), hint: hint(&error).to_owned(), folder },
+                };
+                out.say(&answer)?;
+            }
+            ToRelay::Order { connection, text } => out.pass_on(connection, &text),
+            ToRelay::Close { folder } => drop(places.remove(&folder)),
+        }
+    }
+    Ok(())
+}
+
+/// What connections of several threads have in common.
+#[derive(Clone)]
+struct Out {
+    output: Arc<Mutex<dyn Write + Send>>,
+    connections: Arc<Mutex<BTreeMap<u64, UnixStream>>>,
+}
+
+impl Out {
+    fn say(&self, message: &FromRelay) -> io::Result<()> {
+        let line = line_of(message)?;
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        output.write_all(&line)?;
+        output.flush()
+    }
+
+    /// Gives a process its orders; one that is gone has left, or will.
+    fn pass_on(&self, connection: u64, text: &str) {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = connections.get_mut(&connection) {
+            let _ = stream.write_all(text.as_bytes());
+        }
+    }
+}
+
+/// A probe's folder on this node. It is removed when this is dropped.
+struct Place {
+    folder: PathBuf,
+    listener: Arc<UnixListener>,
+    _owner: File,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Makes a probe's folder; nothing where it is here already, with a socket that answers.
+fn open(folder: &Path, files: &[(PathBuf, String)], out: &Out) -> io::Result<Option<Place>> {
+    if UnixStream::connect(folder.join(SOCKET)).is_ok() {
+        return Ok(None);
+    }
+    // What relays have left that were killed here.
+    folder.parent().into_iter().for_each(sweep::sweep_in);
+    DirBuilder::new().mode(0o700).create(folder)?;
+    // From here on it is removed if something goes wrong.
+    let made = || -> io::Result<Place> {
+        let owner = claim(folder)?;
+        for (path, text) in files {
+            let path = folder.join(path);
+            fs::create_dir_all(path.parent().unwrap_or(folder))?;
+            fs::write(path, text)?;
+        }
+        let listener = Arc::new(UnixListener::bind(folder.join(SOCKET))?);
+        Ok(Place { folder: folder.to_owned(), listener, _owner: owner })
+    };
+    let place = made().inspect_err(|_| drop(fs::remove_dir_all(folder)))?;
+    let (listener, folder, out) = (Arc::clone(&place.listener), folder.to_owned(), out.clone());
+    std::thread::spawn(move || accept(&listener, &folder, &out));
+    Ok(Some(place))
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            "nodes share the folder for temporary files; set TMPDIR to a folder that each has for itself, such as /tmp"
+        }
+        io::ErrorKind::NotFound => "the folder for temporary files must be under the same path on all nodes; set TMPDIR",
+        _ => "can this user write to the folder for temporary files there? Set TMPDIR to one that is on all nodes",
+    }
+}
+
+/// Hands on the connections of this user, until the listener is shut down.
+fn accept(listener: &UnixListener, folder: &Path, out: &Out) {
+    static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+    while let Ok((stream, _)) = listener.accept() {
+        if !is_own(&stream) {
+            continue;
+        }
+        let Ok(twin) = stream.try_clone() else { continue };
+        let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+        out.connections.lock().unwrap_or_else(PoisonError::into_inner).insert(connection, twin);
+        let connected = out.say(&FromRelay::Connected { folder: folder.to_owned(), connection });
+        let own = out.clone();
+        let reader = std::thread::Builder::new().name("relay".to_owned());
+        let started = reader.spawn(move || {
+            let _ = hear(stream, connection, &own);
+            own.connections.lock().unwrap_or_else(PoisonError::into_inner).remove(&connection);
+            let _ = own.say(&FromRelay::Left { connection });
+        });
+        if connected.is_err() || started.is_err() {
+            return;
+        }
+    }
+}
+
+/// Hands on what a process says, whole lines where they come whole, until it says no more.
+fn hear(stream: UnixStream, connection: u64, out: &Out) -> io::Result<()> {
+    /// The most of one message: a round number, far below the longest line of the protocol.
+    const MOST: usize = 1 << 20;
+    let mut reader = BufReader::with_capacity(1 << 16, stream);
+    let mut held = Vec::new();
+    loop {
+        let buffer = reader.fill_buf()?;
+        let (read, is_end) = (buffer.len(), buffer.is_empty());
+        held.extend_from_slice(buffer);
+        reader.consume(read);
+        let whole = held.iter().rposition(|&byte| byte == b'\n').map(|end| end + 1);
+        let ready = whole.unwrap_or(if is_end || held.len() > MOST { held.len() } else { 0 });
+        if ready > 0 {
+            let text = String::from_utf8_lossy(&held[..ready]).into_owned();
+            held.drain(..ready);
+            out.say(&FromRelay::Heard { connection, text })?;
+        }
+        if is_end {
+            return Ok(());
+        }
+    }
+}
