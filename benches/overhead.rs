@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use gputune::model::{Parameter, Space};
+use gputune::probe::relay::Relays;
 use gputune::probe::{
     CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, Start, StepTemplate, Template, WritesWish,
     adapter::Apply,

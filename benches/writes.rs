@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use gputune::model::{Parameter, Space};
+use gputune::probe::relay::Relays;
 use gputune::probe::{
     CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, RateUnit, Start, StepTemplate, Template, Writes,
     WritesWish, adapter::Apply, stats,

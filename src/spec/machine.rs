@@ -139,7 +139,11 @@ pub(super) fn engine(source: &SourceFile, table: &MachineTable) -> Result<Engine
         let way = engine.launcher.take().or(usual).map(|launcher| launcher.start);
         let Some(Start::Streams(commands)) = way else {
             let message = "only nodes of a Slurm allocation, or `hosts` by ssh, can be spanned".to_owned();
-            return Err(source.error(spans.span.clone(), message, "leave `spans_nodes` out, or write launcher = \"slurm\""));
+            return Err(source.error(
+                spans.span.clone(),
+                message,
+                "leave `spans_nodes` out, or write launcher = \"slurm\"",
+            ));
         };
         engine.span = Some(Span { commands, hosts: engine.hosts.clone() });
     }

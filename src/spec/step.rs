@@ -6,8 +6,8 @@ use std::path::{Component, Path, PathBuf};
 
 use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{FileTable, Located, StepTable};
-use super::parameter::expression;
 use super::machine::Span;
+use super::parameter::expression;
 use super::{pattern, places, writes};
 use crate::machine::{Device, DeviceChoice, VISIBLE_GPUS};
 use crate::model::{Advance, Derived, Expression, Parameter, Settings, Space, Value, Walk};

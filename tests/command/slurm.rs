@@ -153,6 +153,31 @@ fn a_search_over_two_nodes_outlives_workers_and_itself() {
     assert!(search.lines().len() >= 12);
 }
 
+#[test]
+fn a_probe_spans_all_nodes() {
+    let Some(slurm) = Slurm::start() else { return };
+    let words = ["srun", "-N2", "--ntasks-per-node=1", "sh", "rank.sh"].map(str::to_owned);
+    let spec = "samples_per_step = \"x\"\nranks = 2\n[space]\nx = { range = [1, 3] }\n[machine]\nspans_nodes = true\n\
+                [limits]\nmeasure_time = \"600ms\"\ngrace_time = \"300ms\"\n[search]\nconfirmations = 0\nleast_gain = 0\n";
+    let search = Search::of_command(&words, spec);
+    let hello = r#"'send:{"event":"hello","rank":'"$SLURM_PROCID"',"ranks":2}'"#;
+    let script =
+        format!("exec {} token:{} {hello} env:SLURMD_NODENAME forever:8:5000\n", child().display(), search.token);
+    fs::write(search.folder.path().join("rank.sh"), script).unwrap();
+    allocated(&slurm, &search).wait().unwrap();
+    assert_eq!(code(&search), "0", "{}", told(&search));
+    assert!(
+        told(&search).contains("each probe spans 2") && told(&search).contains("outside of it"),
+        "{}",
+        told(&search)
+    );
+    let lines = search.lines();
+    assert_eq!((lines.len(), lines.iter().filter(|line| line.outcome.name() == "measured").count()), (3, 3));
+    let log = fs::read_to_string(search.out().join("logs/0001.log")).unwrap();
+    assert!(["gt1", "gt2"].iter().all(|node| log.lines().any(|line| line == *node)), "a rank on each node: {log}");
+    search.assert_no_survivors();
+}
+
 /// A search that submits itself, and is followed.
 struct Followed {
     search: Search,

@@ -34,12 +34,14 @@ impl Sshd {
         }
         fs::copy(path("user.pub"), path("authorized")).unwrap();
         let [port, far] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
-        let config = |port: u16| format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\nUsePAM no\n\
+        let config = |port: u16| {
+            format!(
+                "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\nUsePAM no\n\
              PermitRootLogin yes\n",
-            path("host"),
-            path("authorized")
-        );
+                path("host"),
+                path("authorized")
+            )
+        };
         fs::write(path("sshd_config"), config(port)).unwrap();
         fs::write(path("far_config"), config(far)).unwrap();
         let client = format!(
@@ -185,7 +187,11 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// A search whose probes have rank 0 here and rank 1 on `far`.
 fn of_two_ranks(rank: &str, configs: u32, measure_time: &str) -> Search {
     let search = Search::of_command(
-        &["sh".to_owned(), "-c".to_owned(), "ssh far \"GPUTUNE_SOCKET=$GPUTUNE_SOCKET sh $PWD/rank.sh 1\" & exec sh rank.sh 0".to_owned()],
+        &[
+            "sh".to_owned(),
+            "-c".to_owned(),
+            "ssh far \"GPUTUNE_SOCKET=$GPUTUNE_SOCKET sh $PWD/rank.sh 1\" & exec sh rank.sh 0".to_owned(),
+        ],
         &format!(
             "samples_per_step = \"x\"\nranks = 2\n[space]\nx = {{ range = [1, {configs}] }}\n[machine]\nspans_nodes = true\n\
              hosts = [\"here\", \"far\"]\n[search]\nconfirmations = 0\nleast_gain = 0\nstrategy = \"random\"\n[limits]\ngrace_time = \"300ms\"\n\
@@ -233,7 +239,10 @@ fn ranks_on_another_machine_are_heard() {
     wait_until("a probe is there", || left(&sshd, local.path()).contains("gputune-"));
     let relay = "pkill -9 -f '^/tmp/gputune-ssh-[^ ]*/gputune relay' --newest";
     assert!(sshd.on("far", relay).status().unwrap().success());
-    let output = { running.wait().unwrap(); running.wait_with_output().unwrap() };
+    let output = {
+        running.wait().unwrap();
+        running.wait_with_output().unwrap()
+    };
     assert!(stderr(&output).contains("the relay on"), "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 

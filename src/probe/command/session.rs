@@ -262,7 +262,9 @@ impl Session {
             return Some(Verdict::Disturbed(reason));
         }
         if let Some(node) = self.reach.lost() {
-            return Some(Verdict::Disturbed(format!("the relay on {node} has ended, and with it what ranks there say")));
+            return Some(Verdict::Disturbed(format!(
+                "the relay on {node} has ended, and with it what ranks there say"
+            )));
         }
         match self.host.look(now) {
             ControlFlow::Continue(()) => {}

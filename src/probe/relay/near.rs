@@ -110,7 +110,11 @@ impl Relay {
     fn start(host: String, mut command: Command) -> Result<Begun, ProbeError> {
         let program = command.get_program().to_string_lossy().into_owned();
         let cannot = |error: io::Error| {
-            on(&host, format!("cannot start a relay by `{program}`: {error}"), format!("is `{program}` installed here?"))
+            on(
+                &host,
+                format!("cannot start a relay by `{program}`: {error}"),
+                format!("is `{program}` installed here?"),
+            )
         };
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
@@ -128,7 +132,11 @@ impl Relay {
     }
 
     /// Hears who it is, and refuses one that does not fit.
-    fn greet(self, (output, sender): (ChildStdout, Sender<FromRelay>), device: &Device) -> Result<Arc<Self>, ProbeError> {
+    fn greet(
+        self,
+        (output, sender): (ChildStdout, Sender<FromRelay>),
+        device: &Device,
+    ) -> Result<Arc<Self>, ProbeError> {
         let (input, open, lost) = (Arc::clone(&self.input), Arc::clone(&self.open), Arc::clone(&self.is_lost));
         std::thread::spawn(move || {
             let mut streams: BTreeMap<u64, UnixStream> = BTreeMap::new();
@@ -167,7 +175,11 @@ impl Relay {
                     "it has {} (driver {}), and this machine {} (driver {})",
                     theirs.name, theirs.driver, ours.name, ours.driver
                 );
-                Err(on(&self.host, reason, "ask for nodes of one kind, by --constraint or a --gres with a type".to_owned()))
+                Err(on(
+                    &self.host,
+                    reason,
+                    "ask for nodes of one kind, by --constraint or a --gres with a type".to_owned(),
+                ))
             }
             FromRelay::Here(_) => Ok(Arc::new(self)),
             other => Err(self.strange(&other)),
@@ -231,7 +243,8 @@ impl Drop for Relay {
     }
 }
 
-const ENDED: &str = "does the node have this gputune under the same path, and may it be run there? The same command goes on";
+const ENDED: &str =
+    "does the node have this gputune under the same path, and may it be run there? The same command goes on";
 
 /// The relays that a probe is reached by; they close its folder when this is dropped.
 #[derive(Default)]

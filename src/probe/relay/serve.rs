@@ -35,7 +35,9 @@ pub fn serve(input: impl Read, output: impl Write + Send + 'static, device: Devi
                         places.extend(place.map(|place| (folder.clone(), place)));
                         FromRelay::Reached { folder, is_same }
                     }
-                    Err(error) => FromRelay::Cannot { reason: error.to_string(), hint: hint(&error).to_owned(), folder },
+                    Err(error) => {
+                        FromRelay::Cannot { reason: error.to_string(), hint: hint(&error).to_owned(), folder }
+                    }
                 };
                 out.say(&answer)?;
             }
@@ -114,7 +116,9 @@ fn hint(error: &io::Error) -> &'static str {
         io::ErrorKind::AlreadyExists => {
             "nodes share the folder for temporary files; set TMPDIR to a folder that each has for itself, such as /tmp"
         }
-        io::ErrorKind::NotFound => "the folder for temporary files must be under the same path on all nodes; set TMPDIR",
+        io::ErrorKind::NotFound => {
+            "the folder for temporary files must be under the same path on all nodes; set TMPDIR"
+        }
         _ => "can this user write to the folder for temporary files there? Set TMPDIR to one that is on all nodes",
     }
 }

@@ -11,9 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use super::link::{Life, Link, Peer};
-use super::{
-    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, SILENCE, ToWorker, VERSION, Welcome,
-};
+use super::{Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, SILENCE, ToWorker, VERSION, Welcome};
 use crate::machine::Allocation;
 use crate::model::{Outcome, Progress, Slot};
 use crate::probe::lines::read_line;

@@ -9,9 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{
-    Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, Refused, SILENCE, ToWorker, Welcome,
-};
+use super::{Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, Refused, SILENCE, ToWorker, Welcome};
 use crate::machine::Allocation;
 use crate::model::{Outcome, Space};
 use crate::probe::lines::{line_of, read_line};
