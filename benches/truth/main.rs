@@ -2,10 +2,11 @@
 //! long and probed five times, in an order that is drawn.
 //!
 //! `cargo bench --bench truth -- [--quick] [--only NAME] [--configs N] [--runs N] [--searches N] [--measure-time SECONDS]
-//! [--long SECONDS] [--beside] [--python PATH] [--out FILE]` scores the intervals for a run again with their width, the
+//! [--long SECONDS] [--beside] [--python PATH] [--keep FILE] [--from FILE] [--out FILE]` scores the intervals for a run again with their width, the
 //! speed-ups between pairs, and the true loss of the configs that searches name. `--beside` does all of it beside a program that takes
 //! one core in bursts. `-- --aa [--searches N]` searches a space in which all configs are the same, and counts the winners that
-//! are claimed. `benches/results/truth.md` keeps a run.
+//! are claimed. `--keep FILE` keeps the runs of one training step, and `--from FILE` scores those again instead of running anything.
+//! `benches/results/truth.md` keeps a run.
 
 mod neighbour;
 mod runs;
@@ -38,6 +39,9 @@ struct Options {
     long: Duration,
     beside: bool,
     aa: bool,
+    /// Where the runs are kept, and where they come from.
+    keep: Option<PathBuf>,
+    from: Option<PathBuf>,
     out: Option<PathBuf>,
 }
 
@@ -79,7 +83,11 @@ fn main() -> Result {
         let part = if options.aa {
             searches::all_the_same(workload, &path, &options)?
         } else {
-            let runs = runs::of(workload, &path, &options)?;
+            let runs = match &options.from {
+                Some(from) => runs::kept(&path, from)?,
+                None => runs::of(workload, &path, &options)?,
+            };
+            options.keep.iter().try_for_each(|keep| runs.keep(keep))?;
             score::of(workload, &runs)? + &searches::losses(workload, &path, &options, &runs)?
         };
         print!("{part}");
@@ -93,6 +101,7 @@ fn main() -> Result {
 
 fn options() -> Result<Options> {
     let (mut python, mut only, mut out) = ("target/python/bin/python".to_owned(), None, None);
+    let (mut keep, mut from) = (None, None);
     let (mut configs, mut runs, mut searches) = (24, 5, 10);
     let (mut seconds, mut long, mut beside, mut aa) = (10.0, 20.0, false, false);
     let mut arguments = std::env::args().skip(1);
@@ -102,6 +111,8 @@ fn options() -> Result<Options> {
             "--python" => python = value()?,
             "--only" => only = Some(value()?),
             "--out" => out = Some(value()?.into()),
+            "--keep" => keep = Some(value()?.into()),
+            "--from" => from = Some(value()?.into()),
             "--configs" => configs = value()?.parse()?,
             "--runs" => runs = value()?.parse::<usize>()?.max(3),
             "--searches" => searches = value()?.parse()?,
@@ -118,10 +129,13 @@ fn options() -> Result<Options> {
         let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
         return Err(format!("--only takes one of {}", names.join(", ")).into());
     }
+    if (keep.is_some() || from.is_some()) && only.is_none() {
+        return Err("--keep and --from are of one training step: name it by --only".into());
+    }
     let (measure_time, long) = (Duration::try_from_secs_f64(seconds)?, Duration::try_from_secs_f64(long)?);
     // A spec's command is looked for from the spec's folder.
     let python = std::path::absolute(&python)?.display().to_string();
-    Ok(Options { python, only, configs, runs, searches, measure_time, long, beside, aa, out })
+    Ok(Options { python, only, configs, runs, searches, measure_time, long, beside, aa, keep, from, out })
 }
 
 /// When and where: the command, the machine, and how busy it was.

@@ -1,11 +1,14 @@
 //! Every config several times: as gputune probes it, and long, in an order that is drawn.
 
+use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gputune::model::{Config, Measurement, Outcome, Settings};
 use gputune::probe::{CommandProber, Effort, Job, Limits, Prober};
+use gputune::spec::Spec;
+use serde::{Deserialize, Serialize};
 
 use super::{Options, Result, Workload, load};
 
@@ -67,6 +70,36 @@ pub(super) fn of(workload: &Workload, path: &Path, options: &Options) -> Result<
         }
     }
     Ok(Runs { spec: path.to_owned(), configs })
+}
+
+/// The runs of a config, as they are kept.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    settings: Settings,
+    long: Vec<f64>,
+    probes: Vec<Measurement>,
+}
+
+impl Runs {
+    /// Writes them down.
+    pub(super) fn keep(&self, path: &Path) -> Result {
+        let kept =
+            |of: &Runned| Kept { settings: of.settings.clone(), long: of.long.clone(), probes: of.probes.clone() };
+        let kept: Vec<Kept> = self.configs.iter().map(kept).collect();
+        Ok(fs::write(path, serde_json::to_string(&kept)?)?)
+    }
+}
+
+/// Runs that were kept.
+pub(super) fn kept(spec: &Path, from: &Path) -> Result<Runs> {
+    let space = Spec::load(spec)?.space;
+    let kept: Vec<Kept> = serde_json::from_str(&fs::read_to_string(from)?)?;
+    let of_kept = |kept: Kept| {
+        let Kept { settings, long, probes } = kept;
+        Ok(Runned { config: space.locate(&settings)?, settings, long, probes })
+    };
+    let configs = kept.into_iter().map(of_kept).collect::<Result<_>>()?;
+    Ok(Runs { spec: spec.to_owned(), configs })
 }
 
 fn run(prober: &mut CommandProber, of: &Runned, limits: &Limits, number: u32) -> Result<Measurement> {

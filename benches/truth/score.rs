@@ -14,6 +14,9 @@ use super::{Result, Workload};
 /// How many of the best are measured again in a study, besides the baseline.
 const LEADERS: usize = 3;
 
+/// What the machine is called in what studies show to each other.
+const DEVICE: &str = "here";
+
 /// The pairs of which speed-ups are scored, in each study.
 const PAIRS: usize = 20;
 
@@ -45,16 +48,24 @@ impl Score {
 pub(super) fn of(workload: &Workload, runs: &Runs) -> Result<String> {
     let studies = runs.configs.iter().map(|config| config.probes.len()).min().unwrap_or(0);
     let (mut again, mut within, mut times) = (Score::default(), Score::default(), Score::default());
-    for study in 0..studies {
-        of_study(&searched(runs, study)?, runs, (&mut again, &mut within))?;
+    // As on a machine that is searched on again and again, each begins with what those before have shown.
+    let known = tempfile::tempdir()?;
+    let known = known.path().join("noise.json");
+    for number in 0..studies {
+        let prior = NoisePrior::of_device(&known, DEVICE);
+        let study = searched(runs, number, prior)?;
+        of_study(&study, runs, (&mut again, &mut within))?;
         let mut pairs: Vec<(usize, usize)> =
             (0..runs.configs.len()).flat_map(|a| (0..a).map(move |b| (a, b))).collect();
         shuffle(&mut pairs);
-        for &(a, b) in pairs.iter().cycle().skip(study * PAIRS).take(PAIRS) {
+        for &(a, b) in pairs.iter().cycle().skip(number * PAIRS).take(PAIRS) {
             let (a, b) = (&runs.configs[a], &runs.configs[b]);
-            if let Some((low, high)) = speedup(runs, study, a, b)? {
+            if let Some((low, high)) = speedup(runs, number, (a, b), prior)? {
                 times.add(low, high, std::iter::once((a.truth() - b.truth()).abs().exp()));
             }
+        }
+        if let Some((between_runs, repetitions)) = study.shown_between_runs() {
+            NoisePrior::keep(&known, DEVICE, between_runs, u32::try_from(repetitions)?)?;
         }
     }
     let spread = spread(runs);
@@ -86,7 +97,7 @@ fn of_study(study: &Study, runs: &Runs, (again, within): (&mut Score, &mut Score
 }
 
 /// A search of all configs, as their probes of this number were measured; the leaders and the baseline again.
-fn searched(runs: &Runs, number: usize) -> Result<Study> {
+fn searched(runs: &Runs, number: usize, prior: NoisePrior) -> Result<Study> {
     let mut trials: Vec<Trial> = runs.configs.iter().map(|config| trial(config, number, Purpose::Search)).collect();
     let rate = |config: &&Runned| probe(config, number).throughput.map_or(0.0, |rate| rate.value);
     let mut leaders: Vec<&Runned> = runs.configs.iter().collect();
@@ -99,22 +110,22 @@ fn searched(runs: &Runs, number: usize) -> Result<Study> {
     for again in 1..3 {
         trials.extend(leaders.iter().map(|leader| trial(leader, number + again, Purpose::Confirm)));
     }
-    study(runs, trials, &baseline.config)
+    study(runs, trials, &baseline.config, prior)
 }
 
 /// The interval for how many times as fast the faster of two configs is, both measured once and twice again; `None` where
 /// nobody is faster.
-fn speedup(runs: &Runs, number: usize, a: &Runned, b: &Runned) -> Result<Option<(f64, f64)>> {
+fn speedup(runs: &Runs, number: usize, (a, b): (&Runned, &Runned), prior: NoisePrior) -> Result<Option<(f64, f64)>> {
     let purposes = [Purpose::Search, Purpose::Confirm, Purpose::Confirm];
     let trials = (number..).zip(purposes).flat_map(|(number, purpose)| [a, b].map(|one| trial(one, number, purpose)));
     let trials: Vec<Trial> = trials.collect();
     let slower = if a.truth() < b.truth() { a } else { b };
-    let Some(best) = study(runs, trials, &slower.config)?.best() else { return Ok(None) };
+    let Some(best) = study(runs, trials, &slower.config, prior)?.best() else { return Ok(None) };
     let speedup = best.speedup.filter(|_| best.winner.config != slower.config);
     Ok(speedup.and_then(|speedup| speedup.low.zip(speedup.high)))
 }
 
-fn study(runs: &Runs, mut trials: Vec<Trial>, baseline: &Config) -> Result<Study> {
+fn study(runs: &Runs, mut trials: Vec<Trial>, baseline: &Config, noise_prior: NoisePrior) -> Result<Study> {
     (1..).zip(&mut trials).for_each(|(number, trial)| trial.number = number);
     let history: History = trials.into_iter().collect();
     Ok(Study {
@@ -124,7 +135,7 @@ fn study(runs: &Runs, mut trials: Vec<Trial>, baseline: &Config) -> Result<Study
         baseline: Some(baseline.clone()),
         stopped: StopReason::SpaceExhausted,
         elapsed: Duration::ZERO,
-        noise_prior: NoisePrior::RATE,
+        noise_prior,
         side_by_side: None,
     })
 }

@@ -49,21 +49,24 @@ impl NoisePrior {
         Self::after(read(file).iter().filter(|study| study.device == device))
     }
 
-    /// Adds to what is known of any machine what some studies showed. Another job need not repeat as these did, so each of
-    /// their repetitions counts half, and together they are worth at most eight: both are round numbers.
+    /// What some studies showed, and what is known of any machine as far as they are worth less than that. Another job need not repeat
+    /// as these did, so each of their repetitions counts half, and together they are worth at most eight: both are round numbers.
     fn after<'s>(studies: impl Iterator<Item = &'s Shown>) -> Self {
         const MOST: f64 = 8.0;
+        /// A study of few repetitions may show none at all by luck; the quietest machine showed this much.
+        const LEAST: f64 = 0.01;
         let (mut squares, mut degrees) = (0.0, 0.0);
         for study in studies {
             let worth = f64::from(study.repetitions) / 2.0;
-            squares += worth * study.between_runs * study.between_runs;
+            squares += worth * study.between_runs.max(LEAST).powi(2);
             degrees += worth;
         }
         let share = (MOST / f64::max(degrees, MOST)).min(1.0);
         let (squares, degrees) = (squares * share, degrees * share);
-        let all = degrees + f64::from(Self::RATE.degrees);
-        let of_any = f64::from(Self::RATE.degrees) * Self::RATE.deviation * Self::RATE.deviation;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most ten")]
+        let rest = (f64::from(Self::RATE.degrees) - degrees).max(0.0);
+        let all = degrees + rest;
+        let of_any = rest * Self::RATE.deviation * Self::RATE.deviation;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most eight")]
         let whole = all.floor() as u32;
         Self { deviation: ((squares + of_any) / all).sqrt(), degrees: whole }
     }
@@ -122,22 +125,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_machine_showed_counts_beside_what_is_known_of_any() {
+    fn what_a_machine_showed_takes_the_place_of_what_is_known_of_any() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("state/noise.json");
         assert_eq!(NoisePrior::of_device(&file, "gpu"), NoisePrior::RATE);
+        NoisePrior::keep(&file, "gpu", 0.01, 2).unwrap();
+        let prior = NoisePrior::of_device(&file, "gpu");
+        assert_eq!(prior.degrees, 2);
+        let expected = (0.0009 + 0.0001) / 2.0;
+        assert!((prior.deviation.powi(2) - expected).abs() < 1e-9, "{prior:?}");
         NoisePrior::keep(&file, "gpu", 0.01, 4).unwrap();
         let prior = NoisePrior::of_device(&file, "gpu");
-        assert_eq!(prior.degrees, 4);
-        let expected = (2.0 * 0.0009 + 2.0 * 0.0001) / 4.0;
-        assert!((prior.deviation.powi(2) - expected).abs() < 1e-9, "{prior:?}");
+        assert!(prior.degrees == 3 && (prior.deviation - 0.01).abs() < 1e-9, "{prior:?}");
         assert_eq!(NoisePrior::of_device(&file, "other"), NoisePrior::RATE);
         for _ in 0..20 {
             NoisePrior::keep(&file, "gpu", 0.01, 6).unwrap();
         }
         let prior = NoisePrior::of_device(&file, "gpu");
-        assert_eq!(prior.degrees, 10);
-        assert!(prior.deviation < 0.017, "{prior:?}");
+        assert_eq!(prior.degrees, 8);
+        assert!((prior.deviation - 0.01).abs() < 1e-9, "{prior:?}");
         assert_eq!(read(&file).len(), 8);
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1, "nothing else is left");
     }
@@ -149,6 +155,6 @@ mod tests {
         fs::write(&file, "[{").unwrap();
         assert_eq!(NoisePrior::of_device(&file, "gpu"), NoisePrior::RATE);
         NoisePrior::keep(&file, "gpu", 0.02, 3).unwrap();
-        assert_eq!(NoisePrior::of_device(&file, "gpu").degrees, 3);
+        assert_eq!(NoisePrior::of_device(&file, "gpu").degrees, 2);
     }
 }
