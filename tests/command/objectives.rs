@@ -386,8 +386,8 @@ fn what_makes_no_objective_is_refused() {
 fn job(objective: &str) -> support::Search {
     let power = "send:{\"event\":\"step\",\"samples\":1,\"metrics\":{\"power\":{p}}}";
     let space = "[space]\nx = { values = [1, 100, 10000] }\np = { derive = \"10 * x * x\" }\n[baseline]\nx = 100\n";
-    let rest = "[limits]\nmeasure_time = \"80ms\"\n[search]\nstrategy = \"grid\"\nconfirmations = 1\n";
-    support::Search::of(&[power, "forever:{x}:500"], &format!("{space}{rest}[objective]\n{objective}\n"))
+    let rest = "[limits]\nmeasure_time = \"400ms\"\n[search]\nstrategy = \"grid\"\nconfirmations = 1\n";
+    support::Search::of(&[power, "forever:{x}:4000"], &format!("{space}{rest}[objective]\n{objective}\n"))
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn a_front_is_reported_everywhere_and_the_same_trials_serve_another_objective() 
         ("minimize = \"energy_per_sample\"", 1),
         ("minimize = \"cost_per_sample\"", 10000),
         ("weights = { throughput = 1, energy_per_sample = 3 }", 1),
-        ("maximize = \"throughput\"\nconstraints = [\"energy_per_sample < 5\"]", 100),
+        ("maximize = \"throughput\"\nconstraints = [\"energy_per_sample < 40\"]", 100),
     ] {
         std::fs::write(search.folder.path().join("spec.toml"), spec.replace(pareto, other)).unwrap();
         let output = search.run();
