@@ -145,7 +145,7 @@ impl Places {
     ) -> Result<Tuner<'static>, Failed> {
         let cores = self.first_slot().map(|slot| slot.cores.len()).filter(|cores| *cores > 0);
         let (allocation, whole_gpus) = (self.allocation(), self.whole_gpus);
-        if let Some(nodes) = self.spans.filter(|_| !quiet) {
+        if let Some(nodes) = self.spans.filter(|nodes| !quiet && *nodes > 1) {
             eprintln!("{:<10} each probe spans {nodes}", "nodes");
         }
         let around = cores.map_or_else(Around::processors, Around::with_cores);
