@@ -15,7 +15,7 @@ use gputune::probe::{CommandProber, Effort, Job, Limits, ProbeError, Prober, sup
 use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
-use super::{diagnostic, folder, interrupt, paths, samples, search, stdout, writes};
+use super::{diagnostic, folder, interrupt, paths, samples, stdout, writes};
 use shown::Line;
 use side::{Contender, Contenders};
 
@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     let search = args.search.clone().unwrap_or_else(|| folder::default_for(&args.config));
     let contenders = Contenders::read(&spec, &search, [&args.a, &args.b])?;
     diagnostic::print_left_out(&spec.left_out);
-    let device = spec.device().map_err(|error| search::no_gpu(&error))?;
+    let device = spec.device()?;
     let out = args.out.clone().unwrap_or_else(|| folder::beside(&args.config, "-compare"));
     folder::prepare(&out)?;
     let out = paths::absolute(&out);

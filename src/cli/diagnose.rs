@@ -16,7 +16,7 @@ use gputune::report::{self, Occasion, emit::shell_word};
 use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
-use super::{diagnostic, folder, interrupt, paths, probe, search, stdout, writes};
+use super::{diagnostic, folder, interrupt, paths, probe, stdout, writes};
 
 mod one_rank;
 mod said;
@@ -150,7 +150,7 @@ fn of_spec(path: &Path, args: &Args) -> Result<Subject, Failed> {
     if !args.quiet {
         spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
     }
-    let device = spec.device().map_err(|error| search::no_gpu(&error))?;
+    let device = spec.device()?;
     let is_as_it_is = spec.is_baseline_as_it_is && args.set.is_empty();
     let settings = if is_as_it_is {
         spec.baseline.clone().unwrap_or_default()
@@ -179,8 +179,7 @@ fn of_spec(path: &Path, args: &Args) -> Result<Subject, Failed> {
 fn of_command(command: &[String]) -> Result<Subject, Failed> {
     let impossible = |message: String| Failed::new(Exit::Impossible, message);
     let cwd = std::env::current_dir().map_err(|error| impossible(format!("there is no current folder: {error}")))?;
-    let device = Device::choose(DeviceChoice::Auto, &Visible::of(&Default::default()))
-        .map_err(|error| search::no_gpu(&error))?;
+    let device = Device::choose(DeviceChoice::Auto, &Visible::of(&Default::default()))?;
     // A job without parameters is the only config of a space that nothing reads.
     let space = Space::new([Parameter::values("job", ["as it is"])]);
     let space = space.map_err(|error| Failed::because(Exit::Impossible, &error))?;

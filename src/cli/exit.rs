@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
+use gputune::machine::NoGpu;
 use gputune::spec::SpecError;
 
 use super::diagnostic;
@@ -186,6 +187,14 @@ impl Failed {
             }
             Self::ClosedPipe => Exit::Found,
         }
+    }
+}
+
+/// The device that the spec asks for is missing.
+impl From<NoGpu> for Failed {
+    fn from(error: NoGpu) -> Self {
+        Self::because(Exit::Impossible, &error)
+            .hint("mend that, or write device = \"cpu\" in [step] to train on the processor")
     }
 }
 

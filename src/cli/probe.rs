@@ -48,7 +48,7 @@ pub(super) fn assignment(text: &str) -> Result<(String, String), String> {
 pub(super) fn run(args: &Args) -> super::Result {
     let mut spec = Spec::load(&args.config)?;
     diagnostic::print_left_out(&spec.left_out);
-    let device = spec.device().map_err(|error| search::no_gpu(&error))?;
+    let device = spec.device()?;
     let config = chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
     let out = args.out.clone().unwrap_or_else(|| folder::beside(&args.config, "-probe"));
     folder::prepare(&out)?;

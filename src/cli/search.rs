@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use gputune::machine::{Device, NoGpu};
+use gputune::machine::Device;
 use gputune::model::{LocateError, Settings};
 use gputune::probe::{MEASURING, ProbeError, StepTemplate, supervisor};
 use gputune::report::{
@@ -238,12 +238,6 @@ fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierS
         study.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))
     };
     given.iter().map(study).collect()
-}
-
-/// Makes the failure for a missing device that the spec asks for.
-pub(super) fn no_gpu(error: &NoGpu) -> Failed {
-    Failed::because(Exit::Impossible, error)
-        .hint("mend that, or write device = \"cpu\" in [step] to train on the processor")
 }
 
 /// Makes the folder, and opens its journal.

@@ -12,7 +12,6 @@ use gputune::spec::Spec;
 
 use super::dialled::Dialled;
 use super::exit::{Exit, Failed};
-use super::search::no_gpu;
 use super::{paths, writes};
 
 /// Where the probes of a search run.
@@ -64,7 +63,7 @@ impl Places {
             places.whole_gpus = places.nodes().map(|node| node.welcome().gpus).max().unwrap_or(0);
             return places.counted(spec);
         }
-        let device = spec.device().map_err(|error| no_gpu(&error))?;
+        let device = spec.device()?;
         let slots = spec.machine.divide(device.is_gpu);
         let slots = slots.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
         let is_whole = slots.is_empty() || !spec.machine.has_shape();

@@ -38,8 +38,8 @@ enum ToRelay {
 enum FromRelay {
     /// First of all: who it is.
     Here(Here),
-    /// Processes of this node can reach the socket; `is_same` where the folder is that of the probe itself.
-    Reached { folder: PathBuf, is_same: bool },
+    /// Processes of this node can reach the socket.
+    Reached { folder: PathBuf },
     /// They cannot.
     Cannot { folder: PathBuf, reason: String, hint: String },
     /// A process has connected.

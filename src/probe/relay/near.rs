@@ -199,7 +199,7 @@ impl Relay {
     fn is_open(&self, folder: &Path) -> Result<(), ProbeError> {
         loop {
             match self.answer()? {
-                FromRelay::Reached { folder: of, .. } if of == folder => return Ok(()),
+                FromRelay::Reached { folder: of } if of == folder => return Ok(()),
                 FromRelay::Cannot { folder: of, reason, hint } if of == folder => {
                     let reason = format!("its processes cannot reach the probe at {}: {reason}", folder.display());
                     return Err(on(&self.host, reason, hint));

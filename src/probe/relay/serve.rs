@@ -31,9 +31,8 @@ pub fn serve(input: impl Read, output: impl Write + Send + 'static, device: Devi
             ToRelay::Open { folder, files } => {
                 let answer = match open(&folder, &files, &out) {
                     Ok(place) => {
-                        let is_same = place.is_none();
                         places.extend(place.map(|place| (folder.clone(), place)));
-                        FromRelay::Reached { folder, is_same }
+                        FromRelay::Reached { folder }
                     }
                     Err(error) => {
                         FromRelay::Cannot { reason: error.to_string(), hint: hint(&error).to_owned(), folder }
