@@ -19,6 +19,8 @@ from .context import Check, Context
 from .results import FAILED, SKIPPED, Report, Row
 
 ALL_PASSED, SOME_FAILED, USAGE, SOME_SKIPPED = 0, 1, 2, 3
+#: A check of a dry run is worth a start with so much: the import of PyTorch and some steps.
+DRY_SECONDS = 12
 ARCHIVE_BYTES, LOG_BYTES = 14 << 20, 20_000
 #: What the end of a check at its limit may take, and the packing of what is left.
 END_SECONDS = 4
@@ -38,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("binary", nargs="?", help="the gputune to check")
     made.add_argument(
-        "--out", default="gpu-acceptance", help="folder for the results, at most six files [gpu-acceptance]"
+        "--out", default="gpu-acceptance", help="folder for the results, at most seven files [gpu-acceptance]"
     )
     made.add_argument(
         "--state",
@@ -96,7 +98,7 @@ def why_not(check: Check, facts: dict[str, Any], tiny: bool, left: float, dry: b
     if dry:
         if not check.runs_dry:
             return "a dry run, and it needs a GPU"
-        return "no PyTorch" if check.needs_torch and "torch" not in facts else too_late(check, left)
+        return "no PyTorch" if check.needs_torch and "torch" not in facts else too_late(check, left, DRY_SECONDS)
     if check.needs_gpu and "gpu" not in facts:
         return "no GPU"
     if check.needs_torch and not facts.get("torch_sees_gpu"):
@@ -104,9 +106,9 @@ def why_not(check: Check, facts: dict[str, Any], tiny: bool, left: float, dry: b
     return too_late(check, left)
 
 
-def too_late(check: Check, left: float) -> Optional[str]:
+def too_late(check: Check, left: float, most: float = 1e9) -> Optional[str]:
     """That a check does not fit into the time that is left, with what ending it may take."""
-    needed = min(check.least, check.limit_seconds)
+    needed = min(check.least, check.limit_seconds, most)
     return f"{left:.0f} s are left, and it needs {needed} s" if left < needed + END_SECONDS else None
 
 
@@ -174,7 +176,8 @@ def run_all(arguments: argparse.Namespace, checks: list[Check]) -> int:
     out = Path(arguments.out).resolve()
     begun = time.monotonic()
     minutes = arguments.minutes or (plan.CALL_SECONDS / 60 if arguments.call else 240)
-    facts = machine.facts(binary, min(120, 30 * minutes))
+    # Half of the time at most, however long PyTorch takes to be imported.
+    facts = machine.facts(binary, min(120, 30 * minutes), arguments.dry_run)
     # A search of another binary or GPU cannot be gone on with.
     state = place.own_folder(arguments.state) / machine.identity_key(facts)
     for folder in (out, state):
@@ -186,6 +189,9 @@ def run_all(arguments: argparse.Namespace, checks: list[Check]) -> int:
     rows: list[Row] = []
     device, driver, torch = (facts.get(key, f"no {key}") for key in ("gpu", "driver", "torch"))
     print(f"{device}, driver {driver}, PyTorch {torch}, {facts['gputune']}")
+    if arguments.dry_run:
+        print(f"a dry run on {'the stand-in for a device' if facts.get('card') else 'the processor'}", end="")
+        print(f": {facts['no_card']}" if facts.get("no_card") else "")
     for check in checks:
         left = minutes * 60 - (time.monotonic() - begun)
         reason = why_not(check, facts, arguments.tiny, left, arguments.dry_run)
@@ -197,7 +203,8 @@ def run_all(arguments: argparse.Namespace, checks: list[Check]) -> int:
             print(f"... {check.name}: {check.about}", file=sys.stderr, flush=True)
             limit = min(check.limit_seconds, left - END_SECONDS)
             tests = str(Path(arguments.tests).resolve()) if arguments.tests else ""
-            context = Context(binary, str(out), str(state), limit, arguments.tiny, arguments.dry_run, tests)
+            tiny = arguments.tiny or arguments.dry_run
+            context = Context(binary, str(out), str(state), limit, tiny, arguments.dry_run, tests, facts.get("card", ""))
             found, numbers, seconds = run_check(check, context)
         rows += found
         # A skipped check takes nothing away from what an earlier call found.

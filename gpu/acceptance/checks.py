@@ -13,6 +13,8 @@ Run = Callable[[Context, Report], None]
 
 #: A check takes no longer, but for what is many probes: searches, and comparisons in turn.
 LONGEST_SECONDS = 30
+#: The search that has a tiny space, for a dry run.
+TINY = "images"
 
 
 def _short(name: str, about: str, run: Run, expected: int, torch: bool = True, dry: bool = False) -> Check:
@@ -30,7 +32,8 @@ def _demo(precision: str) -> Check:
 
 
 def _search(name: str, about: str) -> Check:
-    return Check(name, about, partial(searches.search, name=name), 170, least_seconds=60, expected_seconds=165)
+    return Check(name, about, partial(searches.search, name=name), 170, least_seconds=60, expected_seconds=165,
+                 runs_dry=name == TINY)  # fmt: skip
 
 
 def _grid(name: str) -> Check:
@@ -43,6 +46,8 @@ FIRST = [
     Check("preflight", "driver, compiler, /dev/shm, GPM, processes, `gputune device`", preflight.preflight, 20,
           needs_torch=False, runs_dry=True),
     *hook.checks(),
+    *(_short(name.replace("_", "-"), f"tests/python/{name}.py", partial(suites.python, suite=name), 20, dry=True)
+      for name in suites.SUITES[:2]),
     _short("rust", "the library's tests that need a GPU", suites.rust, 15, torch=False, dry=True),
     _meters(1.0, "meters"),
     _meters(0.5, "meters-half"),
@@ -54,13 +59,11 @@ FIRST = [
     _short("sigkill-gputune", "the same of gputune itself", partial(memory.after_sigkill, victim="gputune"), 15),
     _short("oom", "out of memory found and classified", memory.out_of_memory, 20),
     _short("oom-demo", "the same of the demo step", memory.demo, 6, torch=False),
-    *(_short(name.replace("_", "-"), f"tests/python/{name}.py", partial(suites.python, suite=name), 20, dry=True)
-      for name in suites.SUITES[:1]),
 ]  # fmt: skip
 
 #: What a user sees: diagnoses, the cost of looking, energy, the first command of the README.
 SECOND = [
-    *(_short(f"sick-{name}", f"`gputune diagnose` of {about}", partial(sick.sick, name=name), 28, dry=True)
+    *(_short(f"sick-{name}", f"`gputune diagnose` of {about}", partial(sick.sick, name=name), 26, dry=True)
       for name, about in sick.ABOUT.items()),
     _short("device", "`gputune device` against nvidia-smi and PyTorch", device.device, 15),
     _short("energy", "the energy counter's period, and a probe's energy", meters.energy, 25),
@@ -68,9 +71,9 @@ SECOND = [
     _short("host", "the host meter beside the GPU's", meters.host, 20),
     *(_demo(precision) for precision in ("f32", "tf32", "f16")),
     *(_short(name.replace("_", "-"), f"tests/python/{name}.py", partial(suites.python, suite=name), 20, dry=True)
-      for name in suites.SUITES[1:]),
+      for name in suites.SUITES[2:]),
     Check("gpm", "GPM with and without root", meters.gpm, 60, least_seconds=45),
-    Check("observer", "what gputune costs: throughput and processor time", meters.observer, 100, least_seconds=75),
+    Check("observer", "what gputune costs: throughput and processor time", hook.observer, 130, least_seconds=105),
     Check("quickstart", "examples/quickstart.toml finds and uses the GPU", searches.quick_start, 90,
           needs_torch=False, least_seconds=60),
 ]  # fmt: skip

@@ -33,12 +33,26 @@ class Context:
     dry: bool = False
     #: The library's test binary, if one was named.
     tests: str = ""
+    #: In a dry run: the folder that puts the stand-in for a device in place, if there can be one.
+    card: str = ""
     begun: float = field(default_factory=time.monotonic)
 
     @property
     def device(self) -> str:
         """Where scripts train, as PyTorch names it."""
-        return "cpu" if self.dry else "cuda"
+        return "cpu" if self.dry and not self.card else "cuda"
+
+    @property
+    def trains_on(self) -> str:
+        """The same of a dry run, in words."""
+        return "the stand-in for a device" if self.card else "the processor"
+
+    @property
+    def test_device(self) -> str:
+        """The same as tests/python/harness.py names it."""
+        if not self.dry:
+            return "cuda"
+        return "stand-in" if self.card else "cpu"
 
     @property
     def left(self) -> float:
@@ -53,7 +67,13 @@ class Context:
         """`python3` in specs is the Python that runs the checks. Caches are in a folder of their own."""
         path = f"{self.python_folder()}:{os.environ.get('PATH', '')}"
         caches = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
-        return {"PATH": path, **{name: str(self.folder(f"cache/{name.lower()}")) for name in caches}}
+        made = {"PATH": path, **{name: str(self.folder(f"cache/{name.lower()}")) for name in caches}}
+        if self.card:
+            # As tests/python/harness.py does it.
+            beside = os.environ.get("PYTHONPATH")
+            made["PYTHONPATH"] = os.pathsep.join([self.card, *([beside] if beside else [])])
+            made["TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT"] = "0"
+        return made
 
     def python_folder(self) -> str:
         """Beside /usr/bin/python3.12 may lie a `python3` that is another one: then one is made that is not."""

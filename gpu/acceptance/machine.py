@@ -13,7 +13,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any, Optional
 
-from . import nvidia_smi
+from . import nvidia_smi, process
 
 TORCH = """
 import json, torch
@@ -23,15 +23,32 @@ if facts["torch_sees_gpu"]:
     facts.update(name=properties.name, memory_bytes=properties.total_memory)
     facts.update(multiprocessors=properties.multi_processor_count)
     facts.update(compute_capability=[properties.major, properties.minor])
-print(json.dumps(facts))
+print(json.dumps(facts), flush=True)
 """
+# Whether tests/python has a stand-in for a device here, which is built where it can be: 20 seconds of a core, once.
+CARD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+try:
+    from card import START, tensors
+    why = tensors.missing()
+    if why is None:
+        tensors.build()
+        facts["card"] = START
+except Exception as error:
+    why = f"{type(error).__name__}: {error}"
+if why is not None:
+    facts["no_card"] = why
+print(json.dumps(facts), flush=True)
+"""
+PYTHON_TESTS = Path(__file__).resolve().parents[2] / "tests" / "python"
 
 
 # Results belong together where all these are the same.
 IDENTITY = ("binary_sha256", "uuid", "driver")
 
 
-def facts(binary: str, limit: float = 120) -> dict[str, Any]:
+def facts(binary: str, limit: float = 120, with_card: bool = False) -> dict[str, Any]:
     """What results are of; what cannot be found out in the time that there is, is absent."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
@@ -47,7 +64,7 @@ def facts(binary: str, limit: float = 120) -> dict[str, Any]:
         rows = nvidia_smi.query("name,uuid,driver_version,memory.total")
         if rows and len(rows[0]) == 4:
             found.update(zip(("gpu", "uuid", "driver", "memory_total_mib"), rows[0]))
-    found.update(torch_facts(limit))
+    found.update(torch_facts(limit, with_card))
     return found
 
 
@@ -87,10 +104,16 @@ def sha256(binary: str) -> str:
     return digest.hexdigest()
 
 
-def torch_facts(limit: float = 120) -> dict[str, Any]:
+def torch_facts(limit: float = 120, with_card: bool = False) -> dict[str, Any]:
+    """What PyTorch tells, and the stand-in for a device where it is asked for."""
+    if with_card:
+        done = process.run([sys.executable, "-c", TORCH + CARD, str(PYTHON_TESTS)], limit, grace=1)
+        printed, late = done.stdout, {"no_card": "it was not built in time"} if done.code is None else {}
+    else:
+        printed, late = output([sys.executable, "-c", TORCH], limit), {}
     try:
-        answer = json.loads(output([sys.executable, "-c", TORCH], limit).splitlines()[-1])
-        return answer if isinstance(answer, dict) else {}
+        answer = json.loads(printed.splitlines()[-1])
+        return {**late, **answer} if isinstance(answer, dict) else {}
     except (ValueError, IndexError):
         return {}
 

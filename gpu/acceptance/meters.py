@@ -317,18 +317,24 @@ def observer(context: Context, report: Report) -> None:
         report.skip("gputune's processor time", "below 0.5 % of a core", "no probe was seen")
 
 
-def verdict(differences: list[float]) -> tuple[str, str]:
+def verdict(differences: list[float], cost: float = COST) -> tuple[str, str]:
     """What relative differences say of the cost. Too few rounds, or rounds too far apart, say nothing."""
     count = len(differences)
     if count < FEWEST_ROUNDS:
         return f"{count} rounds that ended well, not {FEWEST_ROUNDS}", FAILED
-    mean = statistics.mean(differences)
-    half = STUDENT[min(count - 1, max(STUDENT))] * statistics.stdev(differences) / count**0.5
+    mean, half = interval(differences)
     seen = f"{100 * mean:+.2f} ± {100 * half:.2f} % in {count} rounds"
-    if abs(mean) + half <= COST:
+    if abs(mean) + half <= cost:
         return seen, PASSED
-    is_noise = half > COST and abs(mean) - half <= COST
+    is_noise = half > cost and abs(mean) - half <= cost
     return (f"skipped: too noisy ({seen})", SKIPPED) if is_noise else (seen, FAILED)
+
+
+def interval(differences: list[float]) -> tuple[float, float]:
+    """The mean, and half the width of its 95 % interval; of three values or more."""
+    count = len(differences)
+    half = STUDENT[min(count - 1, max(STUDENT))] * statistics.stdev(differences) / count**0.5
+    return statistics.mean(differences), half
 
 
 def rate_alone(folder: Path, rate: Path) -> Optional[float]:

@@ -31,7 +31,7 @@ def preflight(context: Context, report: Report) -> None:
     gpm(context, report)
     processes(report)
     done = context.gputune("device", "--json", limit=max(1.0, context.left - 1))
-    report.judge("gputune device --json", "exit code 0", done.ended, done.code == 0)
+    report.judge("gputune device --json", "exit code 0", done.ended, done.code == 0 and bool(read(done.stdout)))
     report.number(device=read(done.stdout))
 
 
@@ -57,7 +57,7 @@ def gpm(context: Context, report: Report) -> None:
         answers[label] = read(done.stdout) or {"error": done.last_line()}
         told = (answers[label].get("means") or {}).get("sm_util")
         words = f"{told:.0f} %" if told is not None else str(answers[label].get("error", "not told"))
-        report.judge(label, "SM activity, or a reason", words[:120], bool(words))
+        report.tell(label, "SM activity, or a reason", words[:120])
     report.number(gpm=answers)
 
 
@@ -67,7 +67,7 @@ def processes(report: Report) -> None:
     report.number(processes=seen)
     own = [row[0] for row in seen if row and row[0].isdigit() and Path(f"/proc/{row[0]}").exists()]
     words = f"{len(seen)} are listed, {len(own)} of them seen here"
-    report.add("processes on the GPU", "those of this place, by their numbers", words, "passed")
+    report.tell("processes on the GPU", "those of this place, by their numbers", words)
 
 
 def read(text: str) -> dict[str, Any]:

@@ -14,7 +14,8 @@ FILE = "results.json"
 #: What the check that runs has found so far; gone once it is in the results.
 RUNNING = "running.json"
 FILES = (FILE, RUNNING, "table.txt", "images-grid.csv", "gpt-grid.csv", "manifest.json", "searches.tar.gz")
-PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+#: What is told is a fact about the machine: nothing that could be right or wrong.
+PASSED, FAILED, SKIPPED, TOLD = "passed", "failed", "skipped", "told"
 
 
 @dataclass
@@ -27,7 +28,7 @@ class Row:
     outcome: str
 
     def line(self, widths: list[int]) -> str:
-        shown = {PASSED: "yes", FAILED: "NO", SKIPPED: "-"}[self.outcome]
+        shown = {PASSED: "yes", FAILED: "NO", SKIPPED: "-", TOLD: "told"}[self.outcome]
         cells = [self.check, self.expected, self.seen, shown]
         wrapped = [textwrap.wrap(cell, width) or [""] for cell, width in zip(cells, widths)]
         height = max(len(cell) for cell in wrapped)
@@ -52,6 +53,9 @@ class Report:
 
     def skip(self, what: str, expected: str, why: str) -> None:
         self.add(what, expected, f"skipped: {why}", SKIPPED)
+
+    def tell(self, what: str, expected: str, seen: str) -> None:
+        self.add(what, expected, seen, TOLD)
 
     def add(self, what: str, expected: str, seen: str, outcome: str) -> None:
         self.rows.append(Row(f"{self.name}: {what}", expected, seen, outcome))
@@ -90,7 +94,7 @@ def table(rows: list[Row]) -> str:
 
 
 def totals(rows: list[Row]) -> dict[str, int]:
-    return {outcome: sum(row.outcome == outcome for row in rows) for outcome in (PASSED, FAILED, SKIPPED)}
+    return {outcome: sum(row.outcome == outcome for row in rows) for outcome in (PASSED, FAILED, SKIPPED, TOLD)}
 
 
 def earlier_checks(out: Path, identity: dict[str, Any]) -> tuple[dict[str, Any], Optional[Path]]:

@@ -12,11 +12,17 @@ import time
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 CASES = (
-    "plain", "epochs", "side-stream", "cpu-first", "slow-steps", "no-workers", "scaler", "attention", "packed", "memory"
+    "plain", "epochs", "side-stream", "cpu-first", "slow-steps", "no-workers", "scaler", "attention", "packed", "memory",
+    "small",
 )  # fmt: skip
+
+#: After so many steps settings and layouts are looked at.
+LOOK_AT = 8
+#: What a slow step takes of the device, and its batch of the loader.
+SLOW_SECONDS, LOAD_SECONDS = 0.7, 0.3
 
 
 class Pictures(Dataset):
@@ -61,7 +67,7 @@ class Blocks(nn.Module):
 
 
 class Attention(nn.Module):
-    """One layer of attention over tokens."""
+    """One layer of attention over tokens, in bf16 as fast kernels want it: flash attention has none for fp32."""
 
     def __init__(self, width):
         super().__init__()
@@ -69,9 +75,26 @@ class Attention(nn.Module):
 
     def forward(self, x):
         x = self.embed(x)
-        query, key, value = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in self.mix(x).chunk(3, dim=-1))
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        parts = self.mix(x).to(torch.bfloat16).chunk(3, dim=-1)
+        query, key, value = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in parts)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True).to(x.dtype)
         return self.last(mixed.transpose(1, 2).flatten(2))
+
+
+def switches():
+    """Whether TF32 is allowed in products and in convolutions, as this process has it."""
+    backends = torch.backends
+    try:
+        return {"matmul": backends.cuda.matmul.allow_tf32, "cudnn": backends.cudnn.allow_tf32}
+    except RuntimeError:  # torch 2.9 and later refuse to tell once the successors of these switches were used
+        precisions = {"matmul": backends.cuda.matmul.fp32_precision, "cudnn": backends.cudnn.conv.fp32_precision}
+        return {name: precision == "tf32" for name, precision in precisions.items()}
+
+
+def is_channels_last(model):
+    """Whether all weights of convolutions are kept so."""
+    weights = [parameter for parameter in model.parameters() if parameter.dim() == 4]
+    return bool(weights) and all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
 
 
 class Witness:
@@ -80,14 +103,24 @@ class Witness:
     def __init__(self, path, first):
         """Steps from `first` on are timed."""
         self.path, self.first, self.begun = path, first, time.perf_counter()
+        if path:
+            # The first run counts: where a setting may change the losses, gputune runs the script again without it.
+            try:
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                self.path = ""
         self.content = {"steps": 0, "epochs": 0, "evaluations": 0, "losses": [], "forwards": 0, "kernels": []}
+        self.content["conversions"] = 0
         self.written = 0.0
         atexit.register(self.write)
 
-    def step(self, loss):
+    def step(self, loss, model):
+        """After each step; without a loss nothing waits for the device."""
         self.content["steps"] += 1
-        if len(self.content["losses"]) < 8:
+        if loss is not None and len(self.content["losses"]) < 8:
             self.content["losses"].append(float(loss.detach()))
+        if self.content["steps"] == LOOK_AT:
+            self.content.update(switches=switches(), channels_last=is_channels_last(model))
         now = time.perf_counter()
         timed = self.content["steps"] - self.first
         if timed == 0:
@@ -130,25 +163,44 @@ def build(args):
     """Model, loader and evaluation loader of a case."""
     if args.case in ("attention", "packed"):
         size = 1 if args.case == "packed" else 32
-        return Attention(64), DataLoader(Sentences(), batch_size=size, shuffle=True), None
+        return Attention(256), DataLoader(Sentences(), batch_size=size, shuffle=True), None
     if args.case == "memory":
         return Blocks(args.width), DataLoader(Pictures(100_000, 0), batch_size=1 << 20, shuffle=True), None
-    workers = {"epochs": 2, "side-stream": 2, "slow-steps": 1}.get(args.case, 0)
-    seconds = 0.3 / 8 if args.case == "slow-steps" else 0.0
+    if args.case == "small":
+        rows = TensorDataset(torch.randn(100_000, 64), torch.randint(10, (100_000,)))
+        small = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+        return small, DataLoader(rows, batch_size=8, shuffle=True), None
+    workers = {"epochs": 2, "side-stream": 2}.get(args.case, 0)
+    # In the training process: if the next batch is loaded while a step runs, then because nothing waits for that step.
+    seconds = LOAD_SECONDS / 8 if args.case == "slow-steps" else 0.0
     length = 8 * args.steps if args.case == "epochs" else 100_000
     loader = DataLoader(Pictures(length, seconds), batch_size=8, shuffle=True, num_workers=workers)
     return Blocks(args.width), loader, DataLoader(Pictures(16, 0), batch_size=8, num_workers=workers)
 
 
-def profiled(work, device):
-    """The names of the kernels of some work; of operations where there is no GPU."""
+def cycles_of(seconds):
+    """How many cycles of its clock `torch.cuda._sleep` takes for so long."""
+    cycles = 100_000_000
+    for _ in range(2):  # once to warm up
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        torch.cuda._sleep(cycles)
+        end.record()
+        end.synchronize()
+    return int(seconds * cycles / (begin.elapsed_time(end) / 1000))
+
+
+def profiled(work, witness, device):
+    """Keeps the names of the kernels of some work; of operations where there is no GPU."""
     from torch.profiler import ProfilerActivity, profile
 
     is_gpu = device == "cuda"
     with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_gpu else [])]) as seen:
         work()
-    rows = [row for row in seen.events() if str(row.device_type).endswith("CUDA") == is_gpu]
-    return sorted({row.name for row in rows})
+    names = [row.name for row in seen.events() if str(row.device_type).endswith("CUDA") == is_gpu]
+    kernels = [name for name in names if not name.startswith(("Memcpy", "Memset"))]
+    converts = [name for name in kernels if "nchwtonhwc" in name.lower() or "nhwctonchw" in name.lower()]
+    witness.content.update(kernels=sorted(set(kernels)), conversions=len(converts))
 
 
 def main():
@@ -158,6 +210,7 @@ def main():
     parser.add_argument("--witness", default="")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--steps", type=int, default=40, help="batches of an epoch in `epochs`")
+    parser.add_argument("--no-kernels", action="store_true", help="do not look at them")
     parser.add_argument("--seconds", type=float, default=1e9)
     args = parser.parse_args()
 
@@ -171,9 +224,9 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters())
     scaler = torch.amp.GradScaler(args.device) if args.case == "scaler" else None
     if isinstance(model, Blocks):
-        # Checkpointing runs a block twice in a step.
+        # Checkpointing runs what is inside a block twice in a step; a hook of the block itself is called once.
         count = witness.content
-        model.blocks[0].register_forward_hook(lambda *_: count.update(forwards=count["forwards"] + 1))
+        model.blocks[0][0].register_forward_hook(lambda *_: count.update(forwards=count["forwards"] + 1))
 
     def train(inputs, labels):
         outputs = model(inputs)
@@ -188,19 +241,21 @@ def main():
             scaler.update()
         return loss
 
+    cycles = cycles_of(SLOW_SECONDS) if slow and args.device == "cuda" else 0
+    looks_at = None if slow or args.no_kernels else 5
     end = time.perf_counter() + args.seconds
     while time.perf_counter() < end:
         witness.content["epochs"] += 1
         moved = ([part.to(args.device, non_blocking=True) for part in batch] for batch in loader)
         for batch in side_stream(loader, args.device) if args.case == "side-stream" else moved:
-            if witness.content["steps"] == 5 and not slow:
-                witness.content["kernels"] = profiled(lambda batch=batch: train(*batch), args.device)
+            if witness.content["steps"] == looks_at:
+                profiled(lambda batch=batch: train(*batch), witness, args.device)
             loss = train(*batch)
-            if slow and args.device == "cuda":
-                torch.cuda._sleep(int(0.7 * 1.7e9))  # cycles of its clock: about 0.7 s
+            if cycles:
+                torch.cuda._sleep(cycles)
             elif slow:
-                time.sleep(0.7)
-            witness.step(loss)
+                time.sleep(SLOW_SECONDS)
+            witness.step(None if slow else loss, model)
             if time.perf_counter() > end:
                 return
         if evaluation is not None:

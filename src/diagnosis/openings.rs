@@ -54,6 +54,10 @@ fn integer(number: u32) -> Value {
     Value::Int(i64::from(number))
 }
 
+/// The kernels of attention that are worth trying beside the one that torch takes by itself. `math`, which writes all scores to
+/// memory, is what the others spare.
+const ATTENTION: [&str; 4] = ["any", "flash", "memory-efficient", "cudnn"];
+
 /// The parameters: first the harmless ones, then those that change the numerical results.
 pub const PARAMETERS: &[Openable] = &[
     Openable {
@@ -154,11 +158,9 @@ pub const PARAMETERS: &[Openable] = &[
         why: "a kernel of attention that does not write the scores of all pairs to memory",
         values: |evidence| {
             let lacks = evidence.text("flash_attention") == Some("no");
-            on_gpu(evidence, || {
-                if lacks { ["flash", "memory-efficient", "math"].map(Value::from).to_vec() } else { Vec::new() }
-            })
+            on_gpu(evidence, || if lacks { ATTENTION.map(Value::from).to_vec() } else { Vec::new() })
         },
-        today: |_| Some(Value::from("math")),
+        today: |_| Some(Value::from(ATTENTION[0])),
     },
     Openable {
         name: "checkpoint",

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -122,8 +123,10 @@ impl Trial {
 }
 
 /// All finished trials, oldest first.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct History {
+    /// Tells it from all others that a trial was ever changed in, or that may go on otherwise.
+    identity: Arc<()>,
     trials: Vec<Trial>,
     by_config: HashMap<Config, Vec<usize>>,
     /// How many of the trials searched, and how many of these were short.
@@ -137,7 +140,27 @@ pub struct History {
     exchange_at: Option<usize>,
 }
 
+impl Clone for History {
+    fn clone(&self) -> Self {
+        Self {
+            identity: Arc::default(),
+            trials: self.trials.clone(),
+            by_config: self.by_config.clone(),
+            searched: self.searched,
+            short: self.short,
+            highest: self.highest,
+            closed: self.closed.clone(),
+            exchange_at: self.exchange_at,
+        }
+    }
+}
+
 impl History {
+    /// Returns the same as long as trials are only added: two histories with the same one share all trials of the shorter.
+    pub(crate) fn identity(&self) -> &Arc<()> {
+        &self.identity
+    }
+
     /// Adds a finished trial.
     pub fn push(&mut self, trial: Trial) {
         self.searched += usize::from(!trial.purpose.is_repeated());
@@ -155,12 +178,21 @@ impl History {
         self.trials.push(trial);
     }
 
+    /// Adds a finished trial with another throughput, if it measured something.
+    pub(crate) fn push_with(&mut self, mut trial: Trial, throughput: Option<Estimate>) {
+        if let Outcome::Measured(run) | Outcome::Pruned(run) = &mut trial.outcome {
+            run.throughput = throughput;
+        }
+        self.push(trial);
+    }
+
     /// Has a trial that measured something have another throughput; the place is its index.
     pub(crate) fn set_throughput(&mut self, place: usize, throughput: Option<Estimate>) {
         if let Some(Outcome::Measured(run) | Outcome::Pruned(run)) =
             self.trials.get_mut(place).map(|trial| &mut trial.outcome)
+            && run.throughput != throughput
         {
-            run.throughput = throughput;
+            (run.throughput, self.identity) = (throughput, Arc::default());
         }
     }
 

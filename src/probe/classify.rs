@@ -337,6 +337,10 @@ mod tests {
                 Memory::Device,
             ),
             (
+                "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+                Memory::Device,
+            ),
+            (
                 "jaxlib.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes",
                 Memory::Device,
             ),

@@ -180,6 +180,7 @@ mod tests {
             machine_memory_bytes: Some(1500 * GIB),
             shared_memory_bytes: Some(64 << 20),
             shared_memory_free_bytes: Some(64 << 20),
+            is_virtual: false,
             disk: Some(Disk { folder: "gputune-out".into(), total_bytes: 64 * GIB, free_bytes: 50 * GIB }),
         }
     }

@@ -151,11 +151,15 @@ impl Levelled {
             return history;
         }
         let levelled = self.history.get_or_insert_default();
-        all.iter().skip(levelled.trials().len()).for_each(|trial| levelled.push(trial.clone()));
-        for (at, trial) in all.iter().enumerate().skip(first) {
+        for (at, trial) in all.iter().enumerate().skip(first.min(levelled.trials().len())) {
             let (of_time, uncertain) = levels.as_ref().map_or((0.0, 0.0), |levels: &Levels| levels.levels[at]);
             let (of_slot, variance) = self.slots.level(trial.slot.as_ref());
-            levelled.set_throughput(at, without(trial, baseline, (of_time + of_slot, uncertain + variance)));
+            let throughput = without(trial, baseline, (of_time + of_slot, uncertain + variance));
+            if at < levelled.trials().len() {
+                levelled.set_throughput(at, throughput);
+            } else {
+                levelled.push_with(trial.clone(), throughput);
+            }
         }
         levelled
     }

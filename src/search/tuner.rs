@@ -473,6 +473,7 @@ impl<'p> Tuner<'p> {
             begin: Instant::now(),
             earlier: history.elapsed(),
             open: seen::Open::default(),
+            seen: seen::Seen::default(),
             can_take_turns: true,
             confirmation: Round::Usual,
             put_back: retries::PutBack::default(),

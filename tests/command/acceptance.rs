@@ -68,19 +68,33 @@ fn the_plan_has_three_calls_with_their_times_and_a_dry_run_of_each_ends_within_i
     assert!(plan.contains("   0:00  preflight ") && plan.contains("hook-side-stream"), "{plan}");
     let folder = tempfile::tempdir().unwrap();
     let library = StandIn::of(&hopper(&folder.path().join("pid")));
-    for call in 1..=3 {
+    // The first check of each call that needs PyTorch, in a call that has time for about two.
+    for (call, minutes, check) in [(1, "0.8", "hook-plain"), (2, "0.6", "sick-pageable"), (3, "0.6", "images")] {
         let begun = Instant::now();
-        let output = library.before(&mut dry_run(&python, folder.path(), call, "0.4")).output().unwrap();
+        let output = library.before(&mut dry_run(&python, folder.path(), call, minutes)).output().unwrap();
         let shown = format!("{}\n{}", stdout(&output), stderr(&output));
-        // Twenty-four seconds, the start of a Python on a machine that is busy, and the end of what is cut off.
+        // Forty-eight seconds at most, the start of a Python on a machine that is busy, and the end of what is cut off.
         assert!(begun.elapsed() < Duration::from_secs(90), "{:?}: {shown}", begun.elapsed());
         let results = results(&folder.path().join("out"));
         assert_eq!((output.status.code(), &results["totals"]["failed"]), (Some(3), &0.into()), "{shown}");
         assert!(shown.contains("a dry run, and it needs a GPU"), "{shown}");
+        let has_torch = results["machine"].get("torch").is_some();
+        assert_eq!(results["checks"][check]["seconds"].as_f64().unwrap() > 0.0, has_torch, "{shown}");
     }
     let all = results(&folder.path().join("out"));
     assert!(["preflight", "hook-cost", "sick-item", "gpt-grid"].iter().all(|check| all["checks"].get(check).is_some()));
+    assert!(all["totals"]["passed"].as_u64().unwrap() > 0);
     assert!(!folder.path().join("out/running.json").exists());
+}
+
+#[test]
+fn each_judge_says_yes_to_what_is_right_and_no_to_what_is_wrong() {
+    let Some(python) = python() else { return };
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpu/tests");
+    let mut command = Command::new(&*python);
+    command.args(["-m", "unittest", "discover", "-s"]).arg(tests).env("PYTHONDONTWRITEBYTECODE", "1");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
 }
 
 #[test]

@@ -13,9 +13,10 @@ import sys
 import tempfile
 import threading
 import time
+import unittest
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, NoReturn, Optional, TypeVar
 
 #: Where the scripts train: `cpu`, a real device such as `cuda`, or `stand-in`, the device of the folder `card`.
 DEVICE = os.environ.get("GPUTUNE_TEST_DEVICE", "cpu")
@@ -255,6 +256,13 @@ def run(
             listener.close()
         output = process.stdout.decode(errors="replace")
         return Result(listener.events, process.returncode, output, _read_card(scratch))
+
+
+def skip_loudly(test: unittest.TestCase, reason: str) -> NoReturn:
+    """Leaves a test out, and says so where the output of a run that passes is read."""
+    print(f"SKIPPED: {test.id()}: {reason}", file=sys.stderr, flush=True)
+    test.skipTest(reason)
+    raise AssertionError
 
 
 def _settings(apply: dict[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,8 @@ FREE = {
     "loader.batch_pinned",
     "loader.first_batch_seconds",
 }
+if harness.KIND == "cuda":
+    FREE.add("tf32.convolutions")
 SEEN = {
     "loader.item_seconds",
     "loader.item_cpu_seconds",

@@ -1,6 +1,9 @@
 """Each target on a real script, and what it says where it finds nothing."""
 
+import collections
+import math
 import re
+import sys
 import unittest
 
 import harness
@@ -10,10 +13,17 @@ try:
 except ImportError as missing:
     raise unittest.SkipTest("torch is not installed") from missing
 
+sys.path.insert(0, str(harness.PYTHON))
+
+import gputune._hook.install  # noqa: E402, F401
+from gputune._hook import precision  # noqa: E402
+from gputune._hook.batches import tensors_in  # noqa: E402
+
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 PRECISION = "torch.precision"
 needs_attention = unittest.skipIf(VERSION < (2, 0), "torch 2.0 brought scaled_dot_product_attention and compile")
 needs_cpu_scaler = unittest.skipIf(VERSION < (2, 3), "torch 2.3 brought float16 and GradScaler to the CPU")
+needs_fused = unittest.skipIf(VERSION < (2, 4), "fused optimizers on the CPU came with torch 2.4")
 on_the_cpu = unittest.skipUnless(harness.DEVICE == "cpu", "for the CPU")
 needs_kernels = unittest.skipIf(harness.DEVICE == harness.STAND_IN, "the stand-in has no kernels of its own")
 is_older = unittest.skipUnless(VERSION < (2, 0), "for torch 1")
@@ -71,12 +81,58 @@ class Precision(Target):
         self.assertIn("hidden ['torch.float16']", ours.output)
         self.assertEqual(number(own, "weights"), number(ours, "weights"))
 
+    @needs_fused
+    def test_our_scaler_drops_steps_that_overflow_of_fused_optimizers_too(self):
+        for fused in ("0", "1"):
+            with self.subTest(fused=fused):
+                env = {"FUSED": fused, "OVERFLOW": "1"}
+                own = self.run_applied("amp.py", {PRECISION: "fp16"}, env={"SCALER": "1", **env})
+                ours = self.run_applied("amp.py", {PRECISION: "fp16"}, env=env)
+                self.assertTrue(math.isfinite(number(own, "weights")))
+                self.assertEqual(number(own, "weights"), number(ours, "weights"))
+
+    @unittest.skipIf(VERSION < (2, 6), "torch 2.6 brought get_total_norm")
+    def test_gradients_are_scaled_back_before_their_norm_is_taken(self):
+        clipped = self.run_applied("amp.py", {PRECISION: "fp16"}, env={"SCALER": "1", "CLIP": "1"})
+        by_norm = self.run_applied("amp.py", {PRECISION: "fp16"}, env={"CLIP": "total"})
+        self.assertEqual(number(clipped, "weights"), number(by_norm, "weights"))
+
+    @on_the_cpu
+    @needs_cpu_scaler
+    def test_parts_that_fsdp_shards_have_its_scaler_and_its_clipping(self):
+        own = self.run_applied("amp.py", {PRECISION: "fp16"}, env={"FSDP": "1", "SCALER": "1", "CLIP": "sharded"})
+        ours = self.run_applied("amp.py", {PRECISION: "fp16"}, env={"FSDP": "1", "CLIP": "sharded"})
+        self.assertEqual(number(own, "weights"), number(ours, "weights"))
+        self.assertIn("sharded scalers 1\n", ours.output)
+
     @needs_cpu_scaler
     def test_a_scaler_that_scales_in_its_own_way_is_the_scripts_scaler(self):
         own = self.run_applied("amp.py", {PRECISION: "fp16"}, env={"SCALER": "1"})
         sharded = self.run_applied("amp.py", {PRECISION: "fp16"}, env={"SCALER": "sharded"})
         self.assertEqual(number(own, "weights"), number(sharded, "weights"))
         self.assertEqual(own.losses[:16], sharded.losses[:16])
+
+    def test_logits_are_widened_where_the_script_computes_the_loss(self):
+        logits, other, loss = torch.ones(2, 3).bfloat16(), torch.ones(2, 3).half(), torch.ones((), requires_grad=True)
+        short = loss.bfloat16()
+        named = collections.namedtuple("Named", "loss logits")
+        for outputs, is_widened in (
+            (logits, True),
+            ((logits, None), True),
+            ((short, logits), False),
+            ((logits, short), False),  # nanoGPT's order
+            ({"loss": short, "logits": logits}, False),
+            ({"loss": short, "aux_loss": short, "logits": logits}, False),
+            ({"aux_loss": short, "logits": logits}, True),
+            ({"loss": None, "logits": logits, "others": [other]}, True),
+            (named(short, logits), False),
+            (named(None, logits), True),
+        ):
+            with self.subTest(outputs):
+                found = {tensor.dtype for tensor in tensors_in(precision._widen_all(outputs)) if tensor.dim() > 0}
+                self.assertEqual(found, {torch.float32 if is_widened else torch.bfloat16})
+                of_losses = {tensor.dtype for tensor in tensors_in(precision._widen_all(outputs)) if tensor.dim() == 0}
+                self.assertLessEqual(of_losses, {torch.float32})
 
     @on_the_cpu
     def test_tf32_without_a_gpu_is_rejected(self):
@@ -93,11 +149,13 @@ class Compile(Target):
     def test_the_model_is_compiled_in_place(self):
         result = self.run_applied("transformer.py", {"torch.compile": "default"})
         self.assertIn("compiled Net", result.output)
+        self.assertGreater(number(result, "frames"), 0)
 
     @needs_attention
     def test_the_compilation_of_the_script_is_switched_off(self):
         result = self.run_applied("transformer.py", {"torch.compile": "off"}, env={"COMPILE": "1"})
         self.assertIn("compiled Net", result.output)
+        self.assertEqual(number(result, "frames"), 0)
 
     @needs_attention
     def test_the_compilation_of_the_script_gets_the_mode(self):
@@ -132,7 +190,7 @@ class Backends(Target):
     @needs_kernels
     @needs_attention
     def test_attention(self):
-        for value in ("math", "flash"):
+        for value in ("math", "flash", "any"):
             self.run_applied("transformer.py", {"torch.sdpa": value})
 
     @needs_kernels
@@ -140,14 +198,15 @@ class Backends(Target):
     def test_kernels_that_do_not_take_the_inputs_are_rejected(self):
         if VERSION < (2, 5):
             self.skipTest("attention on the CPU does not look at the switches")
-        self.run_failing("transformer.py", "torch.sdpa", "memory-efficient", "rejected")
+        for value in ("memory-efficient", "cudnn"):
+            self.run_failing("transformer.py", "torch.sdpa", value, "rejected")
 
     def test_no_attention(self):
         self.run_failing("cnn.py", "torch.sdpa", "math", "not_applied")
 
 
 class Optimizer(Target):
-    @unittest.skipIf(VERSION < (2, 4), "fused optimizers on the CPU came with torch 2.4")
+    @needs_fused
     def test_fused(self):
         for value in (True, False):
             self.run_applied("transformer.py", {"torch.fused_optimizer": value})

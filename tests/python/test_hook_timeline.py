@@ -17,7 +17,7 @@ except ImportError as missing:
 from gputune._hook.batches import samples_in  # noqa: E402
 from gputune._hook import transfers  # noqa: E402
 from gputune._hook.step_times import StepTimes  # noqa: E402
-from gputune._hook.timeline import Phases  # noqa: E402
+from gputune._hook.timeline import HostClock, Phases  # noqa: E402
 
 
 class Device:
@@ -143,6 +143,26 @@ class OnADevice(unittest.TestCase):
                 self.assertAlmostEqual(times.data_wait(on_host / 1e3), felt / 1e3)
                 self.assertNotIn("data_wait", times.phases())
                 clock.time(end)
+
+    def test_of_what_other_threads_wait_for_only_what_is_within_the_gap_counts(self):
+        self.phases.leave()
+        for is_on_device in (True, False):
+            clock = self.phases.clock if is_on_device else HostClock()
+            with self.subTest(is_on_device):
+                self.phases.take()
+                begin, end = (clock.mark(), clock.mark()) if is_on_device else (0.0, 0.0)
+                first = StepTimes(clock, end, [("forward", begin, end)])
+                self.assertEqual(first.data_wait(0.003, 0.05), 0.003, "the gap before the first step is not known")
+                clock.wait(end)
+                clock.time(end)
+                self.work(20)
+                begin, end = (clock.mark(), clock.mark()) if is_on_device else (0.02, 0.03)
+                clock.wait(end)
+                times = StepTimes(clock, end, [("forward", begin, end)])
+                self.assertAlmostEqual(times.data_wait(0.0, 0.05), 0.02)
+                self.assertAlmostEqual(times.data_wait(0.015, 0.05), 0.02)
+                self.assertAlmostEqual(times.data_wait(0.0, 0.005), 0.005)
+                self.assertAlmostEqual(times.data_wait(0.03), 0.02 if is_on_device else 0.03)
 
     def test_evaluation_and_other_threads_mark_no_waits(self):
         with torch.no_grad():

@@ -54,6 +54,8 @@ class Accumulation(Treatment):
         replace(clip_grad, "clip_grad_value_", self._around_clip_value)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             setattr(nn.utils, name, getattr(clip_grad, name))
+        if hasattr(nn.utils, "clip_grads_with_norm_"):  # torch 2.6
+            replace(nn.utils, "clip_grads_with_norm_", self._around_clip_value)
         schedulers = torch.optim.lr_scheduler
         base = getattr(schedulers, "LRScheduler", schedulers._LRScheduler)
         for kind in {base, *_subclasses(base)}:
@@ -140,11 +142,11 @@ class Accumulation(Treatment):
         return clip_grad_norm_
 
     def _around_clip_value(self, original: Function) -> Function:
-        def clip_grad_value_(*args: Any, **kwargs: Any) -> None:
+        def clip(*args: Any, **kwargs: Any) -> None:
             if self._is_last():
                 original(*args, **kwargs)
 
-        return clip_grad_value_
+        return clip
 
     def _around_scheduler(self, original: Function) -> Function:
         """A scheduler that is called with each part moves with each step; one called more rarely is an epoch's."""

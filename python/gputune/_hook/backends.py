@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gputune._hook.devices import placed
 from gputune._hook.modules import Treatment
 from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, map_tensors, replace
@@ -72,7 +73,7 @@ class CudnnBenchmark(Treatment):
             self._session.apply(CUDNN_BENCHMARK)
 
     def prepare(self, module: nn.Module) -> None:
-        if next(module.parameters()).device.type == "cuda":
+        if placed(module).device.type == "cuda":
             self._is_on_cuda = True
             self._set()
             self._session.apply(CUDNN_BENCHMARK)
@@ -83,7 +84,8 @@ class CudnnBenchmark(Treatment):
 
 
 _KERNELS = ("flash", "mem_efficient", "math", "cudnn")
-_WANTED = {"flash": "flash", "memory-efficient": "mem_efficient", "math": "math", "cudnn": "cudnn"}
+#: None: those that torch may choose from without the setting.
+_WANTED: dict[str, str | None] = {"any": None, "flash": "flash", "memory-efficient": "mem_efficient", "math": "math", "cudnn": "cudnn"}
 
 
 class Attention:
@@ -92,6 +94,7 @@ class Attention:
     def __init__(self, hook: Hook) -> None:
         self._session = hook.session
         self._wanted = _WANTED[hook.session.value(SDPA)]
+        self._allowed: dict[str, bool] = {}
         self._original: Any = None
         self._wrapper: Any = None
         self._is_called = False
@@ -105,6 +108,9 @@ class Attention:
         if self._wanted == "cudnn" and not hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
             hook.session.reject(SDPA, f"torch {torch.__version__} has no attention of cuDNN, which came with 2.5")
             return
+        for kernel in _KERNELS:
+            is_enabled = getattr(torch.backends.cuda, f"{kernel}_sdp_enabled", None)
+            self._allowed[kernel] = is_enabled is None or is_enabled()
         self._choose()
         hook.changes[SDPA] = self._change
         self._original = replace(functional, "scaled_dot_product_attention", self._around_attention)
@@ -115,12 +121,13 @@ class Attention:
         for kernel in _KERNELS:
             enable = getattr(torch.backends.cuda, f"enable_{kernel}_sdp", None)
             if enable is not None:
-                enable(kernel == self._wanted)
+                enable(self._allowed[kernel] if self._wanted is None else kernel == self._wanted)
 
     def _change(self, value: str) -> None:
-        if not hasattr(torch.backends.cuda, f"enable_{_WANTED[value]}_sdp"):
+        wanted = _WANTED[value]
+        if wanted is not None and not hasattr(torch.backends.cuda, f"enable_{wanted}_sdp"):
             raise CannotChange(f"torch {torch.__version__} cannot choose the attention of {value}")
-        self._wanted = _WANTED[value]
+        self._wanted = wanted
         self._choose()
         if self._is_called:
             self._session.apply(SDPA)

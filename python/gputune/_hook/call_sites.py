@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional, Union
 import torch
 
 from gputune._hook import dataset_watch
-from gputune._hook.patching import Function, is_compiling
+from gputune._hook.patching import Function, TensorMethod, is_compiling
 
 #: The folder of the package.
 OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + "/"
@@ -24,6 +24,8 @@ _READING = (TORCH + "_tensor.py", TORCH + "_tensor_str.py")
 _LIBRARIES = tuple(
     {path.rstrip("/") + "/" for path in (*sysconfig.get_paths().values(), *site.getsitepackages()) if path != sys.prefix}
 )
+#: What stands between a call such as `torch.Tensor.item(tensor)` and its wrapper.
+_CALLED_BY_CLASS = TensorMethod.__call__.__code__
 #: Sites that are told.
 _MOST_TOLD = 5
 #: Share of the time that a line needs that only flushes or closes.
@@ -108,6 +110,8 @@ class CallSites:
         return ", ".join(found.text for found in matters[:_MOST_TOLD]) or None
 
     def _site(self, frame: Any, name: str) -> Optional[Site]:
+        if frame.f_code is _CALLED_BY_CLASS:
+            frame = frame.f_back
         key = (frame.f_code, frame.f_lineno, name)
         if key not in self._sites:
             text = _where(frame)

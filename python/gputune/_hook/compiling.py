@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import weakref
+from typing import Any, Optional
 
 import torch
 from torch import nn
 
 from gputune._hook.modules import Treatment
 from gputune._hook.parts import Hook
-from gputune._hook.patching import Function, replace
+from gputune._hook.patching import Function, is_compiling, replace
 
 COMPILE = "torch.compile"
 
@@ -18,9 +19,15 @@ _WITH_MODES = "inductor"
 
 
 class Compiling(Treatment):
-    """Off, or one of the modes of `torch.compile`."""
+    """Off, or one of the modes of `torch.compile`.
+
+    Compiling asks CUDA whether it is there, even for the CPU. So as long as a module is on the CPU and it is not known where
+    the training runs, it is called as it is: such as in a try before the model is moved.
+    """
 
     def __init__(self, hook: Hook) -> None:
+        self._phases = hook.phases
+        self._waiting: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # until it is known where the training runs
         self._session = hook.session
         self._mode: str = hook.session.value(COMPILE)
         self._is_done = False  # the script compiles by itself
@@ -28,6 +35,7 @@ class Compiling(Treatment):
 
     def install(self, hook: Hook) -> None:
         hook.modules.treatments.append(self)
+        hook.steps.checks.append(self._look)
         if self._compile is not None:
             replace(torch, "compile", self._around_compile)
 
@@ -38,11 +46,35 @@ class Compiling(Treatment):
         if self._compile is None:
             self._session.reject(COMPILE, f"torch {torch.__version__} has no torch.compile, which came with 2.0")
             return call
-        self._session.apply(COMPILE)
         if self._is_done:
+            self._session.apply(COMPILE)
             return call
-        compiled: Function = self._compile(module._call_impl, mode=self._mode)
-        return compiled
+        return self._compiled_in_time(module, call)
+
+    def _compiled_in_time(self, module: nn.Module, call: Function) -> Function:
+        found = weakref.ref(module)
+        compiled: Optional[Function] = None
+
+        def call_in_time(*args: Any, **kwargs: Any) -> Any:
+            nonlocal compiled
+            if compiled is None:
+                alive: Any = found()
+                if is_compiling() or (self._phases.device is None and _is_on_host(alive)):
+                    return call(*args, **kwargs)
+                self._waiting.discard(alive)
+                self._session.apply(COMPILE)
+                compiled = self._compile(alive._call_impl, mode=self._mode)
+            return compiled(*args, **kwargs)
+
+        self._waiting.add(module)
+        return call_in_time
+
+    def _look(self) -> None:
+        """At the end of the first step: modules that it trained on the CPU are compiled from the next call on."""
+        for module in list(self._waiting):
+            is_trained = self._phases.device == torch.device("cpu") or any(p.grad is not None for p in module.parameters())
+            if is_trained and _is_on_host(module):
+                self._session.apply(COMPILE)
 
     def _around_compile(self, original: Function) -> Function:
         def compile(model: Any = None, **kwargs: Any) -> Any:
@@ -63,6 +95,10 @@ class Compiling(Treatment):
             return original(model, **kwargs)
 
         return compile
+
+
+def _is_on_host(module: nn.Module) -> bool:
+    return all(parameter.device.type in ("cpu", "meta") for parameter in module.parameters())
 
 
 def _is_of_library(function: Any) -> bool:

@@ -9,6 +9,7 @@ import sys
 from typing import Any, Optional
 
 import torch
+from torch import nn
 
 _HOSTS = ("cpu", "meta")
 
@@ -19,6 +20,12 @@ def module_of(device: Optional[torch.device]) -> Any:
         return None
     module = getattr(torch, device.type, None)
     return module if all(hasattr(module, name) for name in ("Event", "current_stream")) else None
+
+
+def placed(module: nn.Module) -> nn.Parameter:
+    """The parameter that says where a module is: the first on a device, as embeddings may stay on the host, or the first."""
+    first = next(module.parameters())
+    return next((parameter for parameter in module.parameters() if parameter.device.type not in _HOSTS), first)
 
 
 def is_in_use(kind: str) -> bool:

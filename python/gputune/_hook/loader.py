@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 import weakref
 from array import array
@@ -54,7 +55,8 @@ class LoaderState:
         self.iterations = 0
         self.pulls = 0  # batches since the last step
         self.pulled_at = 0  # order among the loaders
-        self.wait_seconds = 0.0  # since the last step
+        self.wait_seconds = 0.0  # of the thread that trains, since the last step
+        self.aside_seconds = 0.0  # of other threads
         self.is_at_edge = False  # of an epoch: its workers have yet to give the first batch
         self.queue: deque[Optional[int]] = deque()  # samples of batches that no step has used yet
         self.batch_size: Optional[int] = None
@@ -196,7 +198,9 @@ class Loaders:
                 finally:
                     self.phases.begin_gap()
                 self.phases.add_wait(waited_from)
-                if not self._outside.is_evaluating:
+                if self.phases.thread not in (None, threading.get_ident()):
+                    state.aside_seconds += clock() - begin
+                elif not self._outside.is_evaluating:
                     state.wait_seconds += clock() - begin
             size = state.counter.count(source, batch, state.batch_size)
             if state.batch is None:
@@ -403,16 +407,16 @@ class Loaders:
         dataset = state.dataset()
         return training is not None and dataset is not None and dataset is training.dataset()
 
-    def step(self, forwards: int) -> tuple[Optional[int], float]:
-        """Samples of the step that ends now, where a loader gave them, and the seconds it waited for the loader.
+    def step(self, forwards: int) -> tuple[Optional[int], tuple[float, float]]:
+        """Samples of the step that ends now, where a loader gave them, and the seconds it and other threads waited for it.
 
         `forwards` is how often the training modules were called. Batches beyond that are for the next step where the
         first step showed that a wrapper fetches ahead.
         """
         training = self._current_training()
         if training is None:
-            return None, 0.0
-        wait_seconds = training.wait_seconds
+            return None, (0.0, 0.0)
+        waits = training.wait_seconds, training.aside_seconds
         queue = training.queue
         used = min(len(queue), forwards) if forwards else len(queue)
         if self._lookahead is None:
@@ -422,10 +426,10 @@ class Loaders:
         sizes = [queue.popleft() for _ in range(used)]
         for state in self._alive:
             state.pulls = 0
-            state.wait_seconds = 0.0
+            state.wait_seconds = state.aside_seconds = 0.0
         if not sizes or any(size is None for size in sizes):
-            return None, wait_seconds
-        return sum(size for size in sizes if size is not None), wait_seconds
+            return None, waits
+        return sum(size for size in sizes if size is not None), waits
 
     def _current_training(self) -> Optional[LoaderState]:
         training = self._training

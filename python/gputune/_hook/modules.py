@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from gputune._client import Reporter
+from gputune._hook import devices
+from gputune._hook.batches import tensors_in
 from gputune._hook.outside import Outside
 from gputune._hook.patching import Function, is_compiling, replace
 from gputune._hook.steps import Steps
@@ -54,8 +56,8 @@ class _Adopted:
         self.look()
 
     def look(self) -> None:
-        """Looks up its first parameter, by which it is known where the module is."""
-        parameter = next(self._module().parameters())  # type: ignore[union-attr]
+        """Looks up the parameter by which it is known where the module is."""
+        parameter = devices.placed(self._module())  # type: ignore[arg-type]
         self._parameter = weakref.ref(parameter)
         self.device = parameter.device
 
@@ -178,7 +180,7 @@ class Modules:
         call = adopted.call
         if adopted.has_moved():
             self._prepare(module, adopted)
-        self._phases.called_on = adopted.device
+        self._phases.called_on = self._device_of(adopted, args, kwargs)
         self._is_called = True
         self._phases.enter("forward")
         try:
@@ -189,6 +191,16 @@ class Modules:
         finally:
             self._phases.leave()
             self._is_called = False
+
+    def _device_of(self, adopted: _Adopted, args: Any, kwargs: Any) -> torch.device:
+        """Where a module computes. Its parameters may all wait on the host: then where the training runs, or its inputs are."""
+        device, decided = adopted.device, self._phases.device
+        if device.type != "cpu":
+            return device
+        if decided is not None:
+            return device if decided.type == "cpu" else decided
+        inputs = (tensor.device for tensor in tensors_in((args, kwargs)))
+        return next((found for found in inputs if devices.module_of(found) is not None), device)
 
     def _treated(self, call: Function, args: Any, kwargs: Any) -> Any:
         for treatment in self.treatments:

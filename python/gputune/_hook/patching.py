@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any, Callable, TypeVar
 
 import torch
@@ -14,10 +15,37 @@ Item = TypeVar("Item")
 VERSION: tuple[int, int] = tuple(int(part) for part in torch.__version__.split(".")[:2])  # type: ignore[assignment]
 
 
+class TensorMethod:
+    """A method of `torch.Tensor` that is equal to the one it stands around.
+
+    Torch hands `torch.Tensor.to` to `__torch_function__` of other classes of tensors, as it finds it at that time. Those look
+    it up among the functions that they knew when they were made: torchvision's keep their type by it, and parameters that have
+    no shape yet let it pass.
+    """
+
+    def __init__(self, function: Function, original: Function) -> None:
+        self._function = function
+        self._original = original
+        functools.update_wrapper(self, original)
+
+    def __get__(self, tensor: Any, kind: Any = None) -> Any:
+        return self if tensor is None else types.MethodType(self._function, tensor)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __hash__(self) -> int:
+        return hash(self._original)
+
+    def __eq__(self, other: Any) -> bool:
+        return self is other or bool(self._original == (other._original if isinstance(other, TensorMethod) else other))
+
+
 def replace(owner: Any, name: str, make: Callable[[Function], Function]) -> Function:
     """Puts `make(original)` in the place of `owner.name`; returns the original."""
     original: Function = getattr(owner, name)
-    setattr(owner, name, functools.update_wrapper(make(original), original))
+    made = functools.update_wrapper(make(original), original)
+    setattr(owner, name, TensorMethod(made, original) if owner is torch.Tensor else made)
     return original
 
 

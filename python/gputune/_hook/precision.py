@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from gputune._hook.backward import scaler_classes
-from gputune._hook.devices import is_in_use
+from gputune._hook.devices import is_in_use, placed
 from gputune._hook.modules import Treatment
 from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, map_tensors, replace
@@ -34,6 +34,7 @@ class Precision(Treatment):
         self._dtype: Optional[torch.dtype] = _DTYPES[self._value]
         self._kind: Optional[str] = None  # of device that the trained module is on that was called last
         self._ran_on: set[str] = set()  # kinds of devices on which training ran as it is to
+        self._seen: set[str] = set()  # kinds of devices that were asked what they can
         self._refusals: dict[str, str] = {}  # why a kind of device cannot compute so
         self._is_ours = False  # the region that the module runs in
 
@@ -42,10 +43,10 @@ class Precision(Treatment):
         for owner in scaler_classes():
             replace(owner, "__init__", self._around_scaler)
         if self._value == "fp16":
-            LossScaling(self._hook).install()
+            LossScaling(self._hook, PRECISION).install()
         self._hook.optimizers.after_step.append(lambda optimizer: self._set_tf32())
         self._hook.modules.treatments.append(self)
-        self._hook.phases.changed.append(lambda device: self._judge())
+        self._hook.phases.changed.append(self._decide)
         self._hook.steps.checks.append(self._judge)
         self._hook.changes[PRECISION] = self._change
 
@@ -67,20 +68,36 @@ class Precision(Treatment):
 
     def prepare(self, module: nn.Module) -> None:
         """What the device can is judged when it is known to be the one that trains: the module may move on."""
-        parameter = next(module.parameters())
-        kind = self._kind = parameter.device.type
-        self._set_tf32()
-        reason = self._refusal(kind)
-        if reason is not None:
-            self._refusals[kind] = reason
-        elif parameter.dtype not in (torch.float32, torch.float64):
+        parameter = placed(module)
+        self._look_at(parameter.device.type)
+        if self._kind not in self._refusals and parameter.dtype not in (torch.float32, torch.float64):
             self._session.explain(
                 PRECISION,
                 f"the parameters of {type(module).__name__} are {parameter.dtype}: the script converts the model "
                 "itself; leave it in float32, as autocast needs it",
             )
-        elif self._dtype is None:
-            self._note_run(kind)
+            return
+        self._note_full()
+
+    def _decide(self, device: torch.device) -> None:
+        """It is found where the training runs, perhaps with parameters that are on the host."""
+        if device.type not in self._seen:
+            self._look_at(device.type)
+            self._note_full()
+        self._judge()
+
+    def _look_at(self, kind: str) -> None:
+        self._kind = kind
+        self._seen.add(kind)
+        self._set_tf32()
+        reason = self._refusal(kind)
+        if reason is not None:
+            self._refusals[kind] = reason
+
+    def _note_full(self) -> None:
+        """Without a region there is nothing to wait for."""
+        if self._dtype is None and self._kind is not None and self._kind not in self._refusals:
+            self._note_run(self._kind)
 
     def surround(self, stack: ExitStack) -> None:
         called_on = self._hook.phases.called_on
@@ -182,8 +199,18 @@ class Precision(Treatment):
 def _widen_all(outputs: Any) -> Any:
     """All of them, or the loss alone where the module computes it itself: what else it gives, such as the logits of a
     language model, would take twice the memory for nothing."""
-    has_loss = any(tensor.dim() == 0 and tensor.requires_grad for tensor in tensors_in(outputs))
+    has_loss = _has_loss(outputs)
     return map_tensors(outputs, lambda tensor: tensor if has_loss and tensor.dim() > 0 else _widen(tensor))
+
+
+def _has_loss(outputs: Any) -> bool:
+    """Whether the script need not compute a loss from the other outputs: among names that is the one called `loss`, as
+    others, such as the `aux_loss` of a mixture of experts, are added to it."""
+    if isinstance(outputs, dict):
+        outputs = outputs.get("loss")
+    elif hasattr(outputs, "_fields"):
+        outputs = getattr(outputs, "loss", outputs)
+    return any(tensor.dim() == 0 and tensor.requires_grad for tensor in tensors_in(outputs))
 
 
 def _widen(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from typing import Any, Optional
+from typing import Any, Iterable, Optional
 
 import torch
 from torch import nn
 from torch.nn.utils import clip_grad
 
+from gputune._hook import importing
 from gputune._hook.backward import scaler_classes
 from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, replace
+
+_CAPTURED = (
+    "a CUDA graph is captured, whose replays would scale by what was right before; give the script a GradScaler, which is "
+    "used outside the graph"
+)
 
 
 class LossScaling:
     """Scales the loss before `backward`, and the gradients back before they are clipped or used."""
 
-    def __init__(self, hook: Hook) -> None:
+    def __init__(self, hook: Hook, target: str) -> None:
         self._hook = hook
+        self._target = target
         self._scaler: Optional[Any] = None
         self._kind = ""  # of device that it is for
         self._is_needed = True
@@ -27,14 +35,28 @@ class LossScaling:
     def install(self) -> None:
         self._hook.backward.scale.append(self._scale)
         self._hook.optimizers.before_step.append(self._before_step)
+        self._hook.optimizers.after_step.append(self._after_step)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             replace(clip_grad, name, self._around_clip)
             setattr(torch.nn.utils, name, getattr(clip_grad, name))
+        for name in ("get_total_norm", "clip_grads_with_norm_"):  # torch 2.6
+            if hasattr(torch.nn.utils, name):
+                replace(torch.nn.utils, name, self._around_clip)
+        importing.after("torch.distributed.fsdp", self._patch_fsdp1)
+
+    def _patch_fsdp1(self, module: Any) -> None:
+        kind = getattr(module, "FullyShardedDataParallel", None)
+        if kind is not None:
+            replace(kind, "clip_grad_norm_", self._around_clip_of_module)
 
     def _scale(self, loss: torch.Tensor, is_scaled: bool) -> torch.Tensor:
         if is_scaled:
             self._is_needed = False
         if not self._is_needed:
+            return loss
+        if self._hook.phases.clock.is_capturing():
+            self._hook.session.reject(self._target, _CAPTURED)
+            self._is_needed = False
             return loss
         kind = loss.device.type
         if self._scaler is None or self._kind != kind:
@@ -47,15 +69,27 @@ class LossScaling:
         return scaled
 
     def _before_step(self, optimizer: Any) -> None:
-        """Gradients that overflowed are dropped, and the scale falls: the step changes nothing."""
+        """Gradients that overflowed are dropped, and the scale falls: the step changes nothing.
+
+        Fused optimizers look at that on the device. The others do not step without gradients, for which the host waits, as
+        with torch's own scaler.
+        """
         if self._scaler is None or not self._is_needed:
             return
         self._unscale(optimizer)
-        found = self._scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
-        if any(bool(is_infinite) for is_infinite in found.values()):
+        found = list(self._scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
+        if found and _looks_itself(optimizer):
+            optimizer.grad_scale = None  # they are scaled back
+            optimizer.found_inf = sum(is_infinite.to(found[0].device, non_blocking=True) for is_infinite in found)
+        elif any(bool(is_infinite) for is_infinite in found):
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     parameter.grad = None
+
+    def _after_step(self, optimizer: Any) -> None:
+        if self._scaler is not None and self._is_needed:
+            for name in ("grad_scale", "found_inf"):
+                vars(optimizer).pop(name, None)
 
     def _unscale(self, optimizer: Any) -> None:
         gradients = (p.grad for group in optimizer.param_groups for p in group["params"])
@@ -64,25 +98,48 @@ class LossScaling:
             self._scaler.unscale_(optimizer)  # type: ignore[union-attr]
 
     def _around_clip(self, original: Function) -> Function:
-        def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        """Functions of parameters, or of their gradients."""
+
+        def clip(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if self._scaler is None or not self._is_needed:
-                return original(parameters, *args, **kwargs)
-            clipped = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            keys = {id(parameter) for parameter in clipped}
-            for optimizer in self._hook.optimizers.alive:
-                if any(id(p) in keys for group in optimizer.param_groups for p in group["params"]):
-                    self._unscale(optimizer)
+                return original(tensors, *args, **kwargs)
+            clipped = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+            self._unscale_for(clipped)
             return original(clipped, *args, **kwargs)
 
         return clip
+
+    def _around_clip_of_module(self, original: Function) -> Function:
+        def clip_grad_norm_(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if self._scaler is not None and self._is_needed:
+                self._unscale_for(module.parameters())
+            return original(module, *args, **kwargs)
+
+        return clip_grad_norm_
+
+    def _unscale_for(self, tensors: Iterable[torch.Tensor]) -> None:
+        keys = {id(tensor) for tensor in tensors}
+        for optimizer in self._hook.optimizers.alive:
+            parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+            if any(id(parameter) in keys or id(parameter.grad) in keys for parameter in parameters):
+                self._unscale(optimizer)
+
+
+def _looks_itself(optimizer: Any) -> bool:
+    """Whether the optimizer leaves a step out by the attribute `found_inf` (fused ones, since torch 2.0)."""
+    if not getattr(optimizer, "_step_supports_amp_scaling", False):
+        return False
+    return "grad_scaler" not in inspect.signature(optimizer.step).parameters  # how it was before
 
 
 def _new_scaler(device: str, modules: list[nn.Module]) -> Any:
     """For sharded modules that of FSDP: each rank sees a part of the gradients, and all must leave out the same steps."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
-    if fsdp is not None and any(isinstance(module, fsdp.FullyShardedDataParallel) for module in modules):
+    inner = (part for module in modules for part in module.modules())
+    if fsdp is not None and any(isinstance(part, fsdp.FullyShardedDataParallel) for part in inner):
         from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
-        return ShardedGradScaler(process_group=torch.distributed.group.WORLD)
+        takes_device = "device" in inspect.signature(ShardedGradScaler).parameters  # torch 2.3
+        return ShardedGradScaler(process_group=torch.distributed.group.WORLD, **({"device": device} if takes_device else {}))
     (kind,) = scaler_classes()
     return kind(device) if kind is getattr(torch.amp, "GradScaler", None) else kind()

@@ -26,7 +26,8 @@ class StepTimes:
         self._gap: Optional[float] = None
         if clock.is_of_device:
             self._leave_out_unfinished()
-            self._gap = self._find_gap() if clock.is_base_of_step else None
+        if clock.is_base_of_step:
+            self._gap = self._find_gap()
 
     def phases(self) -> dict[str, float]:
         """Seconds by phase, without the wait for data and the script's own code."""
@@ -36,11 +37,18 @@ class StepTimes:
                 seconds[name] = seconds.get(name, 0.0) + self._seconds(begin, end)
         return seconds
 
-    def data_wait(self, on_host: float) -> float:
-        """What the device felt of the host's wait for data, during which it may still have worked on what was queued."""
-        if not self._has_waits:
-            return on_host
-        return min(on_host, sum(self._seconds(begin, end) for name, begin, end in self._segments if name == DATA_WAIT))
+    def data_wait(self, on_host: float, aside: float = 0.0) -> float:
+        """What the device felt of the wait for data, during which it may still have worked on what was queued.
+
+        `on_host` are the seconds that the thread that trains waited, `aside` those of other threads: of these only what is
+        within the gap between two steps, and nothing where that is not known.
+        """
+        felt = on_host
+        if self._has_waits:
+            felt = min(on_host, sum(self._seconds(begin, end) for name, begin, end in self._segments if name == DATA_WAIT))
+        elif self._clock.is_of_device and self._gap is not None:
+            felt = min(on_host, self._gap)
+        return felt + min(aside, max((self._gap or 0.0) - felt, 0.0))
 
     def release(self) -> None:
         """Gives the marks back, which segments may share."""

@@ -46,7 +46,7 @@ class Step:
     clock: Any
     end: Any
     samples: Optional[int]
-    wait_seconds: float
+    waits: tuple[float, float]  # for data, in seconds: of the thread that trains, and of others
     segments: list[Segment]
     marks: list[str]
     losses: list[Any] = field(default_factory=list)
@@ -149,7 +149,7 @@ class Steps:
         self._phases.restart()
         clock = self._phases.clock
         end = clock.mark()
-        samples, wait_seconds = self._loaders.step(self._forwards)
+        samples, waits = self._loaders.step(self._forwards)
         samples = self.samples.of_step(samples, self._loaders.counter, self._forwards)
         if self.number == 1:
             self._begin()
@@ -161,7 +161,7 @@ class Steps:
                 clock,
                 end,
                 None if samples is None else samples * self._world,
-                wait_seconds,
+                waits,
                 self._phases.take(),
                 marks,
                 self._losses.take(self.number),
@@ -253,7 +253,7 @@ class Steps:
             return
         events: list[tuple[str, dict[str, Any]]] = [("mark", {"name": name}) for name in step.marks]
         times = StepTimes(step.clock, step.end, step.segments)
-        wait_seconds = times.data_wait(step.wait_seconds)
+        wait_seconds = times.data_wait(*step.waits)
         if wait_seconds > 0:
             events.append(("phase", {"name": "data_wait", "seconds": wait_seconds}))
         sums = times.phases()

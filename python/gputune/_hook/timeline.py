@@ -26,6 +26,10 @@ class HostClock:
 
     is_of_device = False
 
+    def __init__(self) -> None:
+        self._base = 0.0
+        self.is_base_of_step = False
+
     def is_capturing(self) -> bool:
         return False
 
@@ -41,7 +45,11 @@ class HostClock:
     def seconds(self, begin: float, end: float) -> float:
         return end - begin
 
+    def since_base(self, mark: float) -> float:
+        return mark - self._base
+
     def time(self, mark: float) -> float:
+        self._base, self.is_base_of_step = mark, True
         return mark
 
     def number(self, tensor: torch.Tensor) -> float:

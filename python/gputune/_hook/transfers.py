@@ -21,6 +21,7 @@ class Transfers:
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
         self._kinds: set[str] = set()  # of devices
+        self._is_inside = False  # other classes of tensors come here again
 
     def install(self) -> None:
         self._phases.changed.append(self._begin)
@@ -39,13 +40,17 @@ class Transfers:
         is_to = original.__name__ == "to"
 
         def copy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or phases.thread != thread() or not has_gradients():
+            if is_compiling() or phases.thread != thread() or self._is_inside or not has_gradients():
                 return original(tensor, *args, **kwargs)
             kind = phases.device.type if phases.device is not None else None
             if tensor.device.type != "cpu" or phases.is_inside("forward") or (is_to and _target(args, kwargs, kind) != kind):
                 return original(tensor, *args, **kwargs)
+            self._is_inside = True
             begin = phases.clock.mark()
-            copied = original(tensor, *args, **kwargs)
+            try:
+                copied = original(tensor, *args, **kwargs)
+            finally:
+                self._is_inside = False
             phases.add(COPIES, begin, phases.clock.mark())
             return copied
 

@@ -9,7 +9,6 @@ use crate::model::Precision;
 
 /// Seconds on the clock at which measuring ends; kinds that do not fit are left out, and reported as such. The rest of
 /// the 30 seconds that `gputune device --bench` may take is for a repetition that has begun.
-/// `gputune device --bench` may take is for a repetition that has begun.
 const LIMIT: f64 = 27.0;
 
 /// Measures a GPU, by CUDA's number, until `clock` shows 27 seconds; the clock began when the user did. The ceilings
@@ -31,7 +30,9 @@ pub fn measure(
         heard(kind);
         prepare(&stream, kind).map_err(words)
     };
-    let (measured, absent) = schedule::all(KINDS.iter().map(|(kind, ..)| *kind), LIMIT, clock, &mut ready);
+    let (measured, absent) = schedule::all(KINDS.iter().map(|(kind, ..)| *kind), LIMIT, clock, &mut ready, &|| {
+        stream.synchronize().is_err()
+    });
     Ok(Ceilings {
         format: FORMAT,
         uuid: facts.uuid.unwrap_or_else(|| facts.pci_bus.unwrap_or_default()),

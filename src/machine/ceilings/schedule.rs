@@ -16,19 +16,29 @@ const SHORTEST: f64 = 0.6;
 const OVER: &str = "the time for measuring was over";
 
 /// Measures kinds until the clock shows `limit`. Kinds for which too little time is left are absent. If time is short,
-/// all get less of it.
+/// all get less of it. After one that failed, `is_lost` is asked whether anything can work any more: an error in a kernel stays
+/// with the process, and every later call returns it again (CUDA driver API reference, `CUresult`).
 pub(super) fn all<'w>(
     kinds: impl ExactSizeIterator<Item = Kind>,
     limit: f64,
     clock: &dyn Clock,
     prepare: &mut dyn FnMut(Kind) -> Result<Box<dyn Timed + 'w>, String>,
+    is_lost: &dyn Fn() -> bool,
 ) -> (BTreeMap<Kind, Ceiling>, BTreeMap<Kind, String>) {
     let (mut measured, mut absent) = (BTreeMap::new(), BTreeMap::new());
+    let mut lost: Option<Kind> = None;
     let count = kinds.len();
     for (at, kind) in kinds.enumerate() {
+        if let Some(first) = lost {
+            absent.insert(kind, format!("the GPU's context was lost in measuring {}", first.label()));
+            continue;
+        }
         match one(limit, count - at, clock, &mut || prepare(kind)) {
             Ok(ceiling) => drop(measured.insert(kind, ceiling)),
-            Err(reason) => drop(absent.insert(kind, reason)),
+            Err(reason) => {
+                lost = (reason != OVER && is_lost()).then_some(kind);
+                absent.insert(kind, reason);
+            }
         }
     }
     (measured, absent)
@@ -128,7 +138,7 @@ mod tests {
             clock.pass(preparation);
             Ok(Box::new(Rig(&clock, repetition)) as Box<dyn Timed>)
         };
-        let (measured, absent) = all(KINDS.iter().map(|(kind, ..)| *kind), 27.0, &clock, &mut prepare);
+        let (measured, absent) = all(KINDS.iter().map(|(kind, ..)| *kind), 27.0, &clock, &mut prepare, &|| false);
         assert_eq!(measured.len() + absent.len(), KINDS.len());
         assert!(absent.values().all(|reason| reason == OVER), "{absent:?}");
         (clock.now(), measured.len())
@@ -147,6 +157,30 @@ mod tests {
             }
         }
         assert_eq!(ended(26.0, 0.0, 1e-4).1, 0);
+    }
+
+    #[test]
+    fn after_an_error_that_stays_the_kinds_that_follow_name_the_one_that_failed() {
+        let clock = Fake(Cell::new(0.0));
+        let failing = KINDS[2].0;
+        for is_lost in [true, false] {
+            let mut prepare = |kind| {
+                if kind == failing {
+                    Err("an illegal address".to_owned())
+                } else {
+                    Ok(Box::new(Rig(&clock, 1e-4)) as Box<dyn Timed>)
+                }
+            };
+            clock.0.set(0.0);
+            let (measured, absent) = all(KINDS.iter().map(|(kind, ..)| *kind), 27.0, &clock, &mut prepare, &|| is_lost);
+            assert_eq!(absent[&failing], "an illegal address");
+            assert_eq!(measured.len(), if is_lost { 2 } else { KINDS.len() - 1 });
+            let later = absent.iter().filter(|(kind, _)| **kind != failing);
+            assert!(
+                later.map(|(_, reason)| reason).all(|reason| reason.contains("was lost in measuring")),
+                "{absent:?}"
+            );
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct Host {
     pub shared_memory_bytes: Option<u64>,
     /// What is free there, in bytes.
     pub shared_memory_free_bytes: Option<u64>,
+    /// Whether it is a virtual machine (the flag `hypervisor` in `/proc/cpuinfo`, cpuid(4)).
+    pub is_virtual: bool,
     /// Where results would be written.
     pub disk: Option<Disk>,
 }
@@ -62,6 +64,7 @@ impl Host {
             machine_memory_bytes: limited,
             shared_memory_bytes: shared.map(|shared| shared.total_bytes),
             shared_memory_free_bytes: shared.map(|shared| shared.free_bytes),
+            is_virtual: is_virtual(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
             disk: Disk::of(out),
         }
     }
@@ -102,6 +105,11 @@ impl Processors {
         let usable = self.usable as f64;
         self.quota.map_or(usable, |quota| quota.min(usable))
     }
+}
+
+fn is_virtual(cpuinfo: &str) -> bool {
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+    flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
 fn model(cpuinfo: &str) -> Option<String> {

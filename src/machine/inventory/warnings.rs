@@ -73,11 +73,11 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "pcie_narrow",
-        about: "fewer PCIe lanes than GPU and slot have; unlike the generation, lanes do not go down when the link is idle",
+        about: "fewer PCIe lanes than GPU and slot have; unlike the generation, lanes do not go down when the link is idle. Not in virtual machines, where the lanes are those of an emulated bridge",
         cure: "seat the card anew, and look at riser and BIOS",
         find: |machine| {
             each(machine, |gpu| {
-                let pcie = gpu.pcie?;
+                let pcie = gpu.pcie.filter(|_| !machine.host.is_virtual)?;
                 let (now, most) = (pcie.width?, pcie.max_width?);
                 (now < most).then(|| format!("has {now} of {most} PCIe lanes"))
             })
@@ -264,6 +264,8 @@ mod tests {
     fn what_is_unknown_and_what_is_idle_gives_no_warning() {
         assert_eq!(of(&Machine::default()), []);
         let mut machine = troubled();
+        machine.host.is_virtual = true;
+        assert!(!of(&machine).iter().any(|warning| warning.rule == "pcie_narrow"));
         machine.gpus[0].busy = Some(0.0);
         assert!(!of(&machine).iter().any(|warning| warning.rule == "pcie_slow"));
         machine.gpus[0].is_visible = false;

@@ -329,6 +329,7 @@ mod tests {
         let silent = [
             ("torch.compile", Value::from("off")),
             ("torch.checkpoint", Value::Bool(false)),
+            ("torch.sdpa", Value::from("any")),
             ("ddp.compression", Value::from("none")),
         ];
         for target in TARGETS {

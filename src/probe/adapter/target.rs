@@ -184,7 +184,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "torch.sdpa",
         about: "the kernel of scaled dot-product attention",
-        accepts: Accepts::Names(&["flash", "memory-efficient", "math", "cudnn"]),
+        accepts: Accepts::Names(&["any", "flash", "memory-efficient", "math", "cudnn"]),
         by: TORCH,
         needs: Needs::BetweenSteps { unless: &[] },
         numerics: Numerics::Changed(Literal::Text("math")),

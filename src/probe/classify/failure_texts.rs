@@ -69,6 +69,8 @@ pub(super) const SIGNATURES: &[Signature] = &[
     // Libraries on the device. cuDNN's CUDNN_STATUS_NOT_SUPPORTED and "unable to find an engine" are not listed:
     // shapes, strides and types that no algorithm supports cause the same messages, whatever the memory.
     device("cublas_status_alloc_failed"),
+    // A handle takes memory, and this is what its lack is called then (EleutherAI/lm-evaluation-harness #1689).
+    device("cublas_status_not_initialized when calling `cublascreate"),
     device("cusparse_status_alloc_failed"),
     device("cusolver_status_alloc_failed"),
     device("cufft_alloc_failed"),

@@ -85,6 +85,12 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Returns the view when only a first part of the trials was known, and nothing was being probed.
+    pub(in crate::search::strategy) fn when_known(&self, history: &'a History) -> Self {
+        let walls = Walls::of(self.space, self.objective, history);
+        Self { history, pending: &[], walls, ..self.clone() }
+    }
+
     /// Sets the remaining probes of the budget, and the seed.
     #[must_use]
     pub fn with(mut self, probes_left: u32, seed: u64) -> Self {

@@ -71,6 +71,8 @@ pub(super) struct Search<'s, 'p> {
     pub(super) gains: SmallGains,
     /// The part of the space that strategies see.
     pub(super) open: Open,
+    /// What they see of the history.
+    pub(super) seen: Seen,
     /// Whether leaders can be measured in turn, as far as was tried.
     pub(super) can_take_turns: bool,
     /// How long the confirmations of this round measure.
@@ -268,8 +270,8 @@ impl Search<'_, '_> {
         let running = u32::try_from(self.begun_searches()).unwrap_or(u32::MAX);
         let left = self.probes_left().saturating_sub(running);
         let history = self.levelled.of(self.objective, &self.history, baseline, self.noise_prior);
-        let seen = Seen::of(space, history, baseline);
-        let view = View::new(space, &objective, seen.history(history), &pending, seen.start())
+        self.seen.update(space, history, baseline);
+        let view = View::new(space, &objective, self.seen.history(history), &pending, self.seen.start())
             .with(left, seed)
             .with_precision_speeds(self.precision_speeds)
             .with_earlier(self.warm_start)

@@ -5,6 +5,8 @@
 //! starts at the nearest config. A parameter that nothing in the step takes is closed: it keeps its first setting only,
 //! which is not applied.
 
+use std::sync::Arc;
+
 use crate::model::{Config, History, Space, Trial, arrival};
 
 /// The part of a space without closed parameters.
@@ -30,37 +32,78 @@ impl Open {
     }
 }
 
-/// The history and the start that a strategy sees.
+/// The history and the start that a strategy sees, as the real history grows.
+#[derive(Debug, Default)]
 pub(super) struct Seen {
     /// `None` if it is the real history.
     history: Option<History>,
     start: Option<Config>,
+    /// The config with the settings of the job as it is.
+    same: Option<Config>,
+    basis: Option<Basis>,
+    /// The trials of the real history that were looked at.
+    trials: usize,
+}
+
+/// What has to stay the same for the history that is seen to go on.
+#[derive(Debug, PartialEq)]
+struct Basis {
+    space: Identity,
+    history: Identity,
+    baseline: Option<Config>,
+    /// Whether the job as it is has told its settings.
+    is_told: bool,
+    closed: Vec<String>,
+}
+
+/// Equal to itself only.
+#[derive(Debug)]
+struct Identity(Arc<()>);
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl Seen {
-    /// Makes what a strategy sees of the open part of a space.
-    pub(super) fn of(space: &Space, history: &History, baseline: Option<&Config>) -> Self {
+    /// Looks at what is new in the open part of a space.
+    pub(super) fn update(&mut self, space: &Space, history: &History, baseline: Option<&Config>) {
         let as_it_is = baseline.filter(|config| config.is_as_it_is());
-        if as_it_is.is_none() && history.closed().is_empty() {
-            return Self { history: None, start: baseline.cloned() };
+        let closed = history.closed();
+        if as_it_is.is_none() && closed.is_empty() {
+            *self = Self { start: baseline.cloned(), ..Self::default() };
+            return;
         }
         let told =
             as_it_is.and_then(|as_it_is| history.of(as_it_is).find_map(|trial| trial.outcome.partial_measurement()));
-        let set = as_it_is.map(|as_it_is| space.settings(as_it_is)).unwrap_or_default();
-        // A closed parameter has a single setting, which is as good as none.
-        let closed = history.closed();
-        let used = told.map(|measurement| arrival::used(space, &measurement.facts, &set).without(&closed));
-        let same = used.as_ref().and_then(|used| arrival::same(space, used));
-        let near = || match used.as_ref() {
-            Some(used) => arrival::nearest(space, used),
-            None => opened(space, baseline?),
+        let basis = Basis {
+            space: Identity(Arc::clone(space.identity())),
+            history: Identity(Arc::clone(history.identity())),
+            baseline: baseline.cloned(),
+            is_told: told.is_some(),
+            closed: closed.iter().map(|&name| name.to_owned()).collect(),
         };
-        let start = same.clone().or_else(near);
-        let as_seen = |trial: &Trial| {
-            let config = if trial.config.is_as_it_is() { same.clone()? } else { opened(space, &trial.config)? };
-            trial.outcome.closes().is_empty().then(|| Trial { config, ..trial.clone() })
-        };
-        Self { history: Some(history.trials().iter().filter_map(as_seen).collect()), start }
+        if self.basis.as_ref() != Some(&basis) {
+            let set = as_it_is.map(|as_it_is| space.settings(as_it_is)).unwrap_or_default();
+            // A closed parameter has a single setting, which is as good as none.
+            let used = told.map(|measurement| arrival::used(space, &measurement.facts, &set).without(&closed));
+            let same = used.as_ref().and_then(|used| arrival::same(space, used));
+            let near = || match used.as_ref() {
+                Some(used) => arrival::nearest(space, used),
+                None => opened(space, baseline?),
+            };
+            let start = same.clone().or_else(near);
+            *self = Self { history: None, start, same, basis: Some(basis), trials: 0 };
+        }
+        let seen = self.history.get_or_insert_default();
+        for trial in &history.trials()[self.trials..] {
+            let config = if trial.config.is_as_it_is() { self.same.clone() } else { opened(space, &trial.config) };
+            if let Some(config) = config.filter(|_| trial.outcome.closes().is_empty()) {
+                seen.push(Trial { config, ..trial.clone() });
+            }
+        }
+        self.trials = history.trials().len();
     }
 
     pub(super) fn history<'h>(&'h self, real: &'h History) -> &'h History {

@@ -210,10 +210,12 @@ def install_pinning(torch: Any) -> None:
         return copied
 
     torch.Tensor.pin_memory = pin_memory
-    torch.Tensor.is_pinned = lambda tensor, device=None: tensor.data_ptr() in pinned
+    torch.Tensor.is_pinned = _asked("is_pinned", lambda tensor, device=None: tensor.data_ptr() in pinned)
 
 
 def _rng_state(device: Any = None) -> Any:
     import torch
 
+    _driver.ask("get_rng_state")
+    lazy_init()
     return torch.random.get_rng_state()

@@ -1,5 +1,10 @@
-"""Mixed precision by the script itself: autocast, clipping and a GradScaler (SCALER=1), or that of FSDP (SCALER=sharded)."""
+"""Mixed precision by the script itself: autocast, and a GradScaler (SCALER=1) or that of FSDP (SCALER=sharded).
 
+Gradients are clipped with CLIP=1, with CLIP=total by their norm, with CLIP=sharded by FSDP, which shards a part of the model
+with FSDP=1. FUSED=1 has a fused optimizer. With OVERFLOW=1 the gradients of the third step are infinite.
+"""
+
+import gc
 import os
 
 import torch
@@ -29,7 +34,13 @@ class Net(nn.Module):
 
 
 model = Net().to(DEVICE)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+if os.environ.get("FSDP"):
+    from torch import distributed
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    model.inner = FullyShardedDataParallel(model.inner, device_id=torch.device(DEVICE))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=os.environ.get("FUSED") == "1" or None)
 scaler = None
 if os.environ.get("SCALER") == "sharded":
     from torch import distributed
@@ -40,19 +51,27 @@ if os.environ.get("SCALER") == "sharded":
 elif os.environ.get("SCALER"):
     scaler = torch.amp.GradScaler(DEVICE)
 has_region = os.environ.get("REGION", "1") == "1"
-is_clipped = os.environ.get("CLIP") == "1"
+clip = os.environ.get("CLIP")
 for step, (inputs, targets) in enumerate(loader):
     inputs, targets = inputs.to(DEVICE), targets.to(DEVICE)
     optimizer.zero_grad()
     with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=has_region):
         loss = nn.functional.mse_loss(model(inputs).float(), targets)
+    if os.environ.get("OVERFLOW") == "1" and step == 2:
+        loss = loss * 1e36
     if scaler is not None:
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
     else:
         loss.backward()
-    if is_clipped:
-        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    if clip:
+        if clip == "total":
+            norm = nn.utils.get_total_norm([parameter.grad for parameter in model.parameters()])
+            nn.utils.clip_grads_with_norm_(model.parameters(), 0.5, norm)
+        elif clip == "sharded":
+            norm = model.inner.clip_grad_norm_(0.5)
+        else:
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         assert norm < 100 or norm == float("inf"), f"gradients were not scaled back: {norm}"
     if scaler is not None:
         scaler.step(optimizer)
@@ -61,3 +80,7 @@ for step, (inputs, targets) in enumerate(loader):
         optimizer.step()
 print("hidden", sorted(seen), "scaler", scaler is not None and scaler.is_enabled())
 print("weights", repr(sum(float(parameter.detach().double().sum()) for parameter in model.parameters())))
+if os.environ.get("FSDP"):
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+    print("sharded scalers", sum(type(thing) is ShardedGradScaler for thing in gc.get_objects()))

@@ -1,11 +1,14 @@
 """Trains on images as public scripts do: transforms in workers, two epochs with an evaluation after each.
 
 Further, by the environment: WORKERS; LOAD and STEP are milliseconds of a batch in a worker and of a step on the device;
-DRY_RUN tries the model on the CPU first; PREFETCH copies in a stream of its own; FUNCTION trains a function instead of a
-module; VISIBLE sets CUDA_VISIBLE_DEVICES once torch is imported; FORK has a child use the device before this process does.
+DRY_RUN tries the model on the CPU first, with a batch; PREFETCH copies in a stream of its own; THREAD loads in a thread;
+FUNCTION trains a function instead of a module; VISIBLE sets CUDA_VISIBLE_DEVICES once torch is imported; TORCHVISION
+prepares with its transforms; FORK has a child use the device before this process does.
 """
 
 import os
+import queue
+import threading
 import time
 
 import torch
@@ -29,6 +32,25 @@ def normalize(tensor):
     return (tensor - mean[:, None, None]) / 0.225
 
 
+def prepare(picture):
+    return normalize(to_tensor(picture))
+
+
+if "TORCHVISION" in os.environ:
+    from torchvision import transforms, tv_tensors
+    from torchvision.transforms import v2
+
+    MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.225] * 3
+    old = transforms.Compose([transforms.ToTensor(), transforms.Normalize(MEAN, DEVIATION)])
+    new = v2.Compose([v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, DEVIATION)])
+
+    def prepare(picture):  # by both generations of torchvision's transforms
+        image = new(tv_tensors.Image(picture.permute(2, 0, 1)))
+        assert type(image) is tv_tensors.Image
+        torch.testing.assert_close(old(picture.numpy()), image.as_subclass(torch.Tensor))
+        return image
+
+
 class Pictures(Dataset):
     def __init__(self, count):
         self.count = count
@@ -39,7 +61,7 @@ class Pictures(Dataset):
     def __getitem__(self, index):
         time.sleep(LOAD / BATCH)
         picture = torch.full((8, 8, 3), index % 256, dtype=torch.uint8)
-        return normalize(to_tensor(picture)), torch.tensor(index % 4)
+        return prepare(picture), torch.tensor(index % 4)
 
 
 class Net(nn.Module):
@@ -50,7 +72,7 @@ class Net(nn.Module):
         self.seen = set()
 
     def forward(self, images):
-        if STEP and self.training:
+        if STEP and self.training and images.device.type != "cpu":
             torch.cuda._sleep(int(STEP * 1e6))
         hidden = self.layers(images)
         self.seen.add(f"{hidden.device.type} {hidden.dtype}")
@@ -78,6 +100,24 @@ class Prefetcher:
         yield ready
 
 
+class Loading:
+    """Batches are loaded in a thread, two ahead, as by prefetch_generator and many loaders of companies."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        loaded = queue.Queue(2)
+
+        def load():
+            for batch in self.loader:
+                loaded.put(batch)
+            loaded.put(None)
+
+        threading.Thread(target=load, daemon=True).start()
+        return iter(loaded.get, None)
+
+
 def fork_a_child():
     child = os.fork()
     if child == 0:
@@ -98,16 +138,17 @@ def main():
     steps = int(os.environ.get("STEPS", "12"))
     loader = DataLoader(Pictures(BATCH * steps), BATCH, shuffle=True, num_workers=WORKERS)
     test_loader = DataLoader(Pictures(BATCH * 2), BATCH, num_workers=WORKERS)
+    batches = Prefetcher(loader) if "PREFETCH" in os.environ else Loading(loader) if "THREAD" in os.environ else loader
     model = Net()
     if "DRY_RUN" in os.environ:
-        model(torch.zeros(2, 3, 8, 8))
+        model(next(iter(test_loader))[0])
     model.to(DEVICE)
     model.seen.clear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     began = time.perf_counter()
     for epoch in range(int(os.environ.get("EPOCHS", "2"))):
         model.train()
-        for images, labels in Prefetcher(loader) if "PREFETCH" in os.environ else loader:
+        for images, labels in batches:
             images, labels = images.to(DEVICE, non_blocking=True), labels.to(DEVICE, non_blocking=True)
             if "FUNCTION" in os.environ:
                 outputs = images.mean((1, 2, 3))[:, None] * model.head.bias
@@ -122,6 +163,7 @@ def main():
             right = sum(int((model(images.to(DEVICE)).argmax(1).cpu() == labels).sum()) for images, labels in test_loader)
         print("epoch", epoch, "right", right)
     print("seen", sorted(model.seen))
+    print("tf32", torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
     print("milliseconds a step", round(1e3 * (time.perf_counter() - began) / (steps * (epoch + 1)), 1))
     print("events", getattr(torch.cuda.Event, "made", 0))
 

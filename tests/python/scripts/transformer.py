@@ -2,6 +2,7 @@
 
 import copy
 import os
+import sys
 
 import torch
 from torch import nn
@@ -55,3 +56,5 @@ for epoch in range(int(os.environ.get("EPOCHS", "2"))):
     average = copy.deepcopy(model)
 print("weights", repr(sum(float(parameter.detach().double().abs().sum()) for parameter in model.parameters())))
 print("rate", scheduler.get_last_lr(), "compiled", type(model).__name__, "batches", len(loader))
+dynamo = sys.modules.get("torch._dynamo.utils")
+print("frames", 0 if dynamo is None else dynamo.counters["frames"]["ok"])

@@ -51,6 +51,8 @@ pub(super) struct Choice {
 const MOST_EXACT: usize = 3000;
 /// The same limit where alternative means are weighed, which takes longer.
 const MOST_WEIGHED: usize = 1000;
+/// The same limit where one look over all makes many proposals.
+const MOST_OF_MANY: usize = 500;
 /// The limit for all refinements together, including those by a part of the data.
 const MOST_LOOKS: usize = 20_000;
 /// The number of places, on all axes together, up to which the kernel factors of a whole chunk are kept for
@@ -144,6 +146,22 @@ impl Judge<'_> {
             }
         }
         best.map(|(_, choice)| choice)
+    }
+
+    /// Returns the open candidates of the highest bounds, the best first: as many as may be looked at fully.
+    pub(super) fn several(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Vec<Choice> {
+        let mut bounds = self.bounds(chunks);
+        bounds.sort_unstable_by(|a, b| b.cmp(a));
+        let mut close = Close { judge: self, prepared: chunks.iter().map(|_| None).collect() };
+        let open = bounds.into_iter().filter(|top| is_open(&chunks[top.chunk as usize].configs[top.at as usize]));
+        let looked = open.take(MOST_OF_MANY).filter_map(|mut top| {
+            top.stage = Stage::Part;
+            let choice = close.look(&chunks[top.chunk as usize], &mut top)?;
+            Some((top, choice))
+        });
+        let mut looked: Vec<(Bounded, Choice)> = looked.collect();
+        looked.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
+        looked.into_iter().map(|(_, choice)| choice).collect()
     }
 
     /// Returns the logarithm of the expected improvement of a config that runs, averaged over its possible means.

@@ -61,6 +61,23 @@ pub(super) fn chunks(space: &Space, configs: Vec<Config>) -> Vec<Chunk> {
     configs.chunks(CHUNK).map(chunk).collect()
 }
 
+/// Returns all candidates in random order.
+pub(super) fn shuffled(candidates: &[Chunk], seed: u64) -> impl Iterator<Item = &Config> {
+    let all: u128 = candidates.iter().map(|chunk| chunk.configs.len() as u128).sum();
+    let order = Permutation::new(all, seed);
+    (0..all).filter_map(move |place| {
+        let mut at = usize::try_from(order.at(place)?).ok()?;
+        let mut chunks = candidates.iter();
+        loop {
+            let chunk = chunks.next()?;
+            match chunk.configs.get(at) {
+                Some(config) => return Some(config),
+                None => at -= chunk.configs.len(),
+            }
+        }
+    })
+}
+
 /// Draws a sample of a space that is too large to be listed: random configs, and those around the best ones.
 pub(super) fn sample(view: &View<'_>, best: &[&Config], seed: u64) -> Vec<Config> {
     /// Round numbers, as bounds on the time of a proposal.

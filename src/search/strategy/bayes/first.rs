@@ -1,7 +1,7 @@
 //! Proposes the first configs, while the history is too short to learn from.
 
 use super::Known;
-use super::candidates::Chunk;
+use super::candidates::{Chunk, shuffled};
 use super::points::{Points, axes};
 use crate::model::{Config, MemoryRole, Parameter, Permutation, Space};
 use crate::search::strategy::{View, random};
@@ -74,21 +74,9 @@ fn smaller_at(space: &Space, config: &Config, at: usize, level: u32) -> Option<C
 /// Returns, out of some open configs, the one that is farthest from all that were tried.
 fn farthest(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
     /// A round number, as a bound on the time of a proposal.
-    const DRAWS: u128 = 60;
-    let all: u128 = candidates.iter().map(|chunk| chunk.configs.len() as u128).sum();
-    let order = Permutation::new(all, random::seed_of_draw(view));
-    let drawn = (0..all).filter_map(|place| {
-        let mut at = usize::try_from(order.at(place)?).ok()?;
-        let mut chunks = candidates.iter();
-        loop {
-            let chunk = chunks.next()?;
-            match chunk.configs.get(at) {
-                Some(config) => return Some(config),
-                None => at -= chunk.configs.len(),
-            }
-        }
-    });
-    let drawn: Vec<&Config> = drawn.filter(|config| view.is_open(config)).take(DRAWS as usize).collect();
+    const DRAWS: usize = 60;
+    let drawn = shuffled(candidates, random::seed_of_draw(view));
+    let drawn: Vec<&Config> = drawn.filter(|config| view.is_open(config)).take(DRAWS).collect();
     let tried: Vec<&Config> = view.history.trials().iter().map(|trial| &trial.config).chain(view.pending).collect();
     let axes = axes(view.space);
     let points = Points::of(view.space, &axes, drawn.iter().chain(&tried).copied());

@@ -4,6 +4,7 @@
 //! Failures never become numbers: a second process predicts how likely a config is to run.
 
 mod acquisition;
+mod batch;
 mod candidates;
 mod earlier;
 mod feasibility;
@@ -25,6 +26,7 @@ mod schedule;
 
 use std::sync::Arc;
 
+use batch::Thought;
 use candidates::{Chunk, Listed, chunks};
 use earlier::Lesson;
 use memory_model::MemoryNeed;
@@ -51,11 +53,22 @@ pub(super) struct Bayes {
     lessons: Vec<Arc<Lesson>>,
     /// The space that the lessons are for, and the studies that they come from.
     studies: Option<(Arc<()>, Vec<u64>)>,
+    /// The last fit for many proposals, and what was thought with it.
+    fitted_of_many: Kept<Model>,
+    batch: batch::Kept,
 }
 
 impl Bayes {
     pub(super) fn with(parts: Parts) -> Self {
-        Self { parts, fitted: Kept::default(), listed: None, lessons: Vec::new(), studies: None }
+        Self {
+            parts,
+            fitted: Kept::default(),
+            fitted_of_many: Kept::default(),
+            listed: None,
+            lessons: Vec::new(),
+            studies: None,
+            batch: batch::Kept::default(),
+        }
     }
 
     /// Learns from the earlier studies, unless that was done before.
@@ -115,6 +128,11 @@ impl Bayes {
             self.listed = Some(Listed::of(view.space));
         }
         self.learn(view);
+        if let Some(thought) = batch::last_thought(view)
+            && let Some(proposal) = self.propose_of_batch(view, thought)
+        {
+            return Some(proposal);
+        }
         let known = Known::of(view);
         if let Some(proposal) = earliest(view, &known) {
             return Some(proposal);
@@ -123,12 +141,11 @@ impl Bayes {
         let candidates: &[Chunk] = match self.listed.as_ref().and_then(|listed| listed.chunks.as_ref()) {
             Some(chunks) => chunks,
             None => {
-                sampled = chunks(view.space, candidates::sample(view, &known.leaders(), random::seed_of_draw(view)));
+                sampled = sample(view, &known);
                 &sampled
             }
         };
-        let physics = if parts.physics && parts.logarithm { Physics::of(view) } else { None };
-        let memory = if parts.physics { MemoryNeed::of(view, &known.trials) } else { None };
+        let (physics, memory) = physics_and_memory(view, &known, parts);
         let has_at_least = |trials: usize, scored: usize| {
             known.trials.len() + view.pending.len() >= trials && known.scored.len() >= scored
         };
@@ -143,16 +160,59 @@ impl Bayes {
         if is_short && (self.lessons.is_empty() || !has_at_least(1, 1)) {
             return first();
         }
-        // Failures also count as turns, though the fit stays that of the last score.
-        let is_its_turn = !self.lessons.is_empty() && mean::is_its_turn(known.trials.len());
-        let lessons = (self.lessons.as_slice(), is_its_turn);
-        let model =
-            self.fitted.of(view, &known, is_its_turn, |known| Model::of(view, known, physics.as_ref(), lessons, parts));
+        let model = fitted(&mut self.fitted, view, &known, physics.as_ref(), (&self.lessons, parts, false));
         if is_short && !model.learns_from_earlier() {
             return first();
         }
         model.propose(view, &known, candidates, memory.as_ref()).or_else(|| random::propose(view).map(Proposal::from))
     }
+
+    /// Returns the first that is open of what was thought of, and a config at random once there is none; `None` where too little
+    /// was known for a thought.
+    fn propose_of_batch(&mut self, view: &View<'_>, thought: Thought) -> Option<Proposal> {
+        let mut kept = std::mem::take(&mut self.batch);
+        let batch = kept.of(view, thought, |past| self.think(&view.when_known(past), thought));
+        let found = batch.iter().find(|proposal| view.is_open(&proposal.config)).cloned();
+        let any = || if batch.is_empty() { None } else { random::propose(view).map(Proposal::from) };
+        let proposal = found.or_else(any);
+        self.batch = kept;
+        proposal
+    }
+
+    /// Returns what is worth proposing until the next thought, as seen from the last.
+    fn think(&mut self, view: &View<'_>, thought: Thought) -> Vec<Proposal> {
+        let known = Known::of(view);
+        // All of a space would take longer than so many proposals may.
+        let candidates = sample(view, &known);
+        let (physics, memory) = physics_and_memory(view, &known, self.parts);
+        let with = (self.lessons.as_slice(), self.parts, true);
+        let model = fitted(&mut self.fitted_of_many, view, &known, physics.as_ref(), with);
+        batch::mixed(view, &candidates, model.several(view, &known, &candidates, (memory.as_ref(), thought)))
+    }
+}
+
+/// Returns a sample of the space.
+fn sample(view: &View<'_>, known: &Known<'_>) -> Vec<Chunk> {
+    chunks(view.space, candidates::sample(view, &known.leaders(), random::seed_of_draw(view)))
+}
+
+fn physics_and_memory(view: &View<'_>, known: &Known<'_>, parts: Parts) -> (Option<Physics>, Option<MemoryNeed>) {
+    let physics = if parts.physics && parts.logarithm { Physics::of(view) } else { None };
+    (physics, if parts.physics { MemoryNeed::of(view, &known.trials) } else { None })
+}
+
+/// Returns the model, fitted to what its schedule names.
+fn fitted<'m>(
+    kept: &'m mut Kept<Model>,
+    view: &View<'_>,
+    known: &Known<'_>,
+    physics: Option<&Physics>,
+    (lessons, parts, is_of_many): (&[Arc<Lesson>], Parts, bool),
+) -> &'m Model {
+    // Failures also count as turns, though the fit stays that of the last score.
+    let is_its_turn = !lessons.is_empty() && mean::is_its_turn(known.trials.len());
+    let fit = |known: &Known<'_>| Model::of(view, known, physics, (lessons, is_its_turn), parts, is_of_many);
+    kept.of(view, known, is_its_turn, fit)
 }
 
 /// What the history shows, trial by trial.
@@ -242,6 +302,32 @@ mod tests {
                 push(&mut history, proposal.config, outcome);
             }
         }
+    }
+
+    #[test]
+    fn where_probes_are_shorter_than_thoughts_one_thought_proposes_many() {
+        let (space, objective) = (space(), Objective::default());
+        let (mut lived, mut history) = (Bayes::with(Parts::default()), History::default());
+        let mut pending: Vec<Config> = Vec::new();
+        let mut reasons = Vec::new();
+        for number in 1..=120 {
+            let view = View::new(&space, &objective, &history, &pending, None).with(1000, 4);
+            let proposal = lived.propose(&view).unwrap();
+            assert!(view.is_open(&proposal.config), "{number}");
+            assert_eq!(Some(&proposal), Bayes::with(Parts::default()).propose(&view).as_ref(), "{number}");
+            reasons.extend(proposal.reason);
+            pending.push(proposal.config);
+            if pending.len() == 8 {
+                let config = pending.remove(0);
+                let outcome = answer(&config);
+                push(&mut history, config.clone(), outcome);
+                let trials =
+                    history.trials().iter().map(|trial| Trial { elapsed: Duration::from_millis(40), ..trial.clone() });
+                history = trials.collect();
+            }
+        }
+        assert!(reasons.iter().any(|reason| reason == "drawn at random"), "{reasons:?}");
+        assert!(reasons.iter().filter(|reason| reason.starts_with("tries ")).count() > 60, "{reasons:?}");
     }
 
     #[test]

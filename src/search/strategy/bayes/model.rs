@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::acquisition::{Choice, Judge};
+use super::batch::{self, Thought};
 use super::candidates::Chunk;
 use super::earlier::Lesson;
 use super::feasibility::Feasibility;
@@ -23,6 +24,9 @@ use crate::search::strategy::{Proposal, View};
 /// number.
 const MOST_FITTED: usize = 64;
 const MOST_KNOWN: usize = 300;
+/// The same limits where one process makes many proposals, since all slots wait for it.
+const MOST_FITTED_OF_MANY: usize = 32;
+const MOST_KNOWN_OF_MANY: usize = 96;
 
 /// Everything that is fitted to the history.
 #[derive(Debug)]
@@ -41,6 +45,7 @@ impl Model {
         physics: Option<&Physics>,
         (lessons, is_its_turn): (&[Arc<Lesson>], bool),
         parts: Parts,
+        is_of_many: bool,
     ) -> Self {
         /// The expected deviation of scores, as logarithms, among the configs of a space: for throughputs of training
         /// steps, and for scores of which nothing is known. Recorded tables lie between 0.2 and 1.8.
@@ -53,7 +58,8 @@ impl Model {
         let earlier = lessons.first().filter(|_| scores.len() < FEW).and_then(|lesson| lesson.spread());
         let expected = if physics.is_some() { EXPECTED } else { earlier.unwrap_or(EXPECTED_ANYWHERE) };
         let scale = Scale::of(view.objective, &scores, expected, parts.logarithm);
-        let kept = representatives(&known.scored, MOST_FITTED);
+        let most = if is_of_many { MOST_FITTED_OF_MANY } else { MOST_FITTED };
+        let kept = representatives(&known.scored, most);
         let history = History {
             space: view.space,
             axes: &axes,
@@ -117,8 +123,41 @@ impl Model {
         candidates: &[Chunk],
         memory: Option<&MemoryNeed>,
     ) -> Option<Proposal> {
+        self.judged(view, known, memory, MOST_KNOWN, |judge, (best, top)| {
+            let (choice, aside) = choose(view, known, candidates, judge, (&best.config, top))?;
+            Some(explained(view, &self.scale, (&best.config, top), choice, aside))
+        })?
+    }
+
+    /// Returns the candidates of a thought, all from one process, the best first.
+    pub(super) fn several(
+        &self,
+        view: &View<'_>,
+        known: &Known<'_>,
+        candidates: &[Chunk],
+        (memory, thought): (Option<&MemoryNeed>, Thought),
+    ) -> Vec<Proposal> {
+        let proposals = self.judged(view, known, memory, MOST_KNOWN_OF_MANY, |judge, (best, top)| {
+            let choices = judge.several(candidates, |config| view.is_open(config));
+            batch::spread(view.space, choices, thought)
+                .into_iter()
+                .map(|choice| explained(view, &self.scale, (&best.config, top), choice, None))
+                .collect()
+        });
+        proposals.unwrap_or_default()
+    }
+
+    /// Makes what compares candidates, from so many trials at most, and lets it be used beside the best trial and its score.
+    fn judged<T>(
+        &self,
+        view: &View<'_>,
+        known: &Known<'_>,
+        memory: Option<&MemoryNeed>,
+        most: usize,
+        with: impl FnOnce(&mut Judge<'_>, (&Trial, f64)) -> T,
+    ) -> Option<T> {
         let (axes, scale) = (&self.axes, &self.scale);
-        let kept = representatives(&known.scored, MOST_KNOWN);
+        let kept = representatives(&known.scored, most);
         let mut data = data(view, axes, scale, &kept, self.parts);
         for (value, (trial, score)) in data.values.iter_mut().zip(&kept) {
             *value = self.left(view, &trial.config, *score);
@@ -136,7 +175,7 @@ impl Model {
             data.values.extend(expected);
         }
         let process = self.process(&data)?;
-        let feasibility = if self.parts.feasibility { feasibility(view, known, axes, memory) } else { None };
+        let feasibility = if self.parts.feasibility { feasibility(view, known, axes, memory, most) } else { None };
         let chances = feasibility.as_ref().and_then(|model| Some((model, model.process(axes)?)));
         let (best, top) = view.best().or_else(|| known.scored.first().copied())?;
         let mut judge = Judge {
@@ -150,29 +189,7 @@ impl Model {
             others: &|config, into| self.mean.others(view.space, config, self.scale.deviation(), into),
             is_unsure: self.mean.is_unsure(),
         };
-        let mut choice = judge.choose(candidates, |config| view.is_open(config))?;
-        let mut aside = None;
-        let since_best = known.scored.iter().rev().take_while(|(_, score)| *score < top).count();
-        // The reported expectation stays what the process itself says, without the doubt.
-        let improvement = choice.improvement;
-        if improvement < LITTLE || since_best >= STALLED {
-            judge.doubt = DEVIATIONS_IN_DOUBT;
-            if let Some((other, why)) = plateau::step(view, known, &best.config, candidates, &judge) {
-                (choice, aside) = (Choice { improvement, ..other }, Some(why));
-            } else if improvement < LITTLE {
-                choice = Choice { improvement, ..judge.choose(candidates, |config| view.is_open(config))? };
-            }
-        }
-        if aside.is_none()
-            && let Some(last) = view.last_in_process()
-            && !view.space.may_follow(&choice.config, last)
-            && let Some(near) =
-                judge.choose(candidates, |config| view.is_open(config) && view.space.may_follow(config, last))
-            && near.improvement >= choice.improvement * AS_GOOD
-        {
-            choice = near;
-        }
-        Some(explained(view, scale, (&best.config, top), choice, aside))
+        Some(with(&mut judge, (best, top)))
     }
 
     /// Makes the process from the data: with the fitted shape, or if that fails with the shape of the priors.
@@ -180,6 +197,39 @@ impl Model {
         let fitted = Process::new(data, &self.axes, &self.shape);
         fitted.or_else(|| Process::new(data, &self.axes, &fit::unfitted(&self.axes)))
     }
+}
+
+/// Returns the best candidate, and in a phrase why it is one of another kind, if it is.
+fn choose(
+    view: &View<'_>,
+    known: &Known<'_>,
+    candidates: &[Chunk],
+    judge: &mut Judge<'_>,
+    (best, top): (&Config, f64),
+) -> Option<(Choice, Option<&'static str>)> {
+    let mut choice = judge.choose(candidates, |config| view.is_open(config))?;
+    let mut aside = None;
+    let since_best = known.scored.iter().rev().take_while(|(_, score)| *score < top).count();
+    // The reported expectation stays what the process itself says, without the doubt.
+    let improvement = choice.improvement;
+    if improvement < LITTLE || since_best >= STALLED {
+        judge.doubt = DEVIATIONS_IN_DOUBT;
+        if let Some((other, why)) = plateau::step(view, known, best, candidates, judge) {
+            (choice, aside) = (Choice { improvement, ..other }, Some(why));
+        } else if improvement < LITTLE {
+            choice = Choice { improvement, ..judge.choose(candidates, |config| view.is_open(config))? };
+        }
+    }
+    if aside.is_none()
+        && let Some(last) = view.last_in_process()
+        && !view.space.may_follow(&choice.config, last)
+        && let Some(near) =
+            judge.choose(candidates, |config| view.is_open(config) && view.space.may_follow(config, last))
+        && near.improvement >= choice.improvement * AS_GOOD
+    {
+        choice = near;
+    }
+    Some((choice, aside))
 }
 
 fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)], parts: Parts) -> Data {
@@ -198,10 +248,16 @@ fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)]
 }
 
 /// Makes the model of which configs run, without failures that a lack of memory explains.
-fn feasibility(view: &View<'_>, known: &Known<'_>, axes: &[Axis], memory: Option<&MemoryNeed>) -> Option<Feasibility> {
+fn feasibility(
+    view: &View<'_>,
+    known: &Known<'_>,
+    axes: &[Axis],
+    memory: Option<&MemoryNeed>,
+    most: usize,
+) -> Option<Feasibility> {
     let is_explained = |trial: &Trial| memory.is_some_and(|memory| memory.explains(view.space, view.objective, trial));
     let kept: Vec<&Trial> = known.trials.iter().copied().filter(|trial| !is_explained(trial)).collect();
-    let kept = &kept[kept.len().saturating_sub(MOST_KNOWN)..];
+    let kept = &kept[kept.len().saturating_sub(most)..];
     let ran: Vec<bool> = kept.iter().map(|trial| view.objective.partial_score_of(&trial.outcome).is_some()).collect();
     let points = Points::of(view.space, axes, kept.iter().map(|trial| &trial.config));
     Feasibility::of(points, &ran, axes.len())

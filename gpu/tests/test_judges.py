@@ -1,0 +1,241 @@
+"""What the checks make of what they see: each judge says yes to what is right, and no to what is wrong."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from acceptance import hook, meters, place, preflight, results, sick, suites
+from acceptance.context import Context
+from acceptance.process import Done
+from acceptance.results import Report
+
+
+class Reports(unittest.TestCase):
+    def report(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        return Report(Path(folder.name) / "x.json", "x")
+
+
+class SickTest(Reports):
+    #: What `gputune diagnose --json` printed of `sick_case.py healthy` on a busy machine without a GPU, shortened.
+    DIAGNOSIS = json.loads((HERE / "data" / "diagnosis.json").read_text())
+
+    def with_cause(self, name, is_healthy=False):
+        return {**self.DIAGNOSIS, "bottleneck": {**self.DIAGNOSIS["bottleneck"], "cause": name}, "is_healthy": is_healthy}
+
+    def test_the_bottleneck_counts_and_not_words_of_the_command(self):
+        self.assertEqual(sick.causes(self.DIAGNOSIS), ("worker_imbalance", ["crowded_cores", "own_code"]))
+        self.assertIn("healthy", self.DIAGNOSIS["job"])
+        self.assertFalse(any(sick.is_right(name, self.DIAGNOSIS) for name in sick.CASES))
+        for name, causes in sick.CASES.items():
+            for cause in causes:
+                self.assertTrue(sick.is_right(name, self.with_cause(cause, name == "healthy")))
+                self.assertFalse(sick.is_right(name, self.with_cause(cause, name != "healthy")))
+            self.assertFalse(sick.is_right(name, self.with_cause("logging", name == "healthy")))
+        self.assertFalse(sick.is_right("tiny", {**self.DIAGNOSIS, "bottleneck": None}))
+        self.assertEqual(sick.causes({}), ("", []))
+
+    def test_the_causes_are_those_that_gputune_knows(self):
+        known = "".join(path.read_text() for path in (HERE.parents[1] / "src/diagnosis/causes").glob("*.rs"))
+        for cause in {cause for causes in sick.CASES.values() for cause in causes}:
+            self.assertIn(f'name: "{cause}"', known)
+
+
+class SuitesTest(Reports):
+    def rows(self, code, printed):
+        report = self.report()
+        suites.judge_suite(report, "test_x", Done(code, "", printed, 1.0))
+        return [row.outcome for row in report.rows]
+
+    def test_what_had_no_time_is_skipped_and_no_pass(self):
+        ok = "test_a (test_x.A.test_a) ... ok\n"
+        self.assertEqual(self.rows(0, ok), ["passed"])
+        self.assertEqual(self.rows(None, ok), ["passed", "skipped"])
+        self.assertEqual(self.rows(None, ""), ["skipped"])
+        self.assertEqual(self.rows(1, ok + "test_b (test_x.A.test_b) ... FAIL\nFAIL: test_b\n"), ["failed"])
+        self.assertEqual(self.rows(None, ok + "test_b (test_x.A.test_b) ... ERROR\n"), ["failed", "skipped"])
+        self.assertEqual(self.rows(1, "Traceback\nImportError: x\n"), ["failed"])
+        self.assertEqual(self.rows(0, "setUpModule (test_x) ... skipped 'no device'\n"), ["skipped"])
+
+    def test_the_suite_for_a_device_comes_first_and_trains_there(self):
+        self.assertEqual(suites.SUITES[0], "test_hook_device")
+        self.assertTrue(all((suites.PYTHON_TESTS / f"{suite}.py").exists() for suite in suites.SUITES))
+        self.assertIn("GPUTUNE_TEST_DEVICE", (suites.PYTHON_TESTS / "harness.py").read_text())
+
+
+class HookTest(Reports):
+    """With the names that kernels have in PyTorch 2 on GPUs of compute capability 8.0 and 9.0."""
+
+    SGEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_nn_align1>"
+    SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 6, true, false>"
+    FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4>>"
+    CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3_64x64x64"
+    EFFICIENT = "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel)"
+    PLAIN = {"kernels": [SGEMM, SOFTMAX], "steps": 9, "channels_last": False, "conversions": 4}
+
+    def right(self, case, seen, other=PLAIN):
+        judge = next(each.judge for each in hook.CASES if each.name == case)
+        return judge(seen, other) is None
+
+    def test_another_kernel_is_not_yet_one_of_the_wanted_format(self):
+        for case, kernel in [
+            ("bf16", "sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64"),
+            ("bf16", "nvjet_tst_64x8_64x16_1x2_h_bz_TNT"),
+            ("fp16", "ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_tn"),
+            ("cpu-first", "void at::native::elementwise_kernel<c10::BFloat16>"),
+        ]:
+            self.assertTrue(self.right(case, {"kernels": [self.SGEMM, kernel]}), kernel)
+            self.assertFalse(self.right(case, {"kernels": [kernel]}, {"kernels": [kernel]}))
+            self.assertFalse(self.right(case, {"kernels": [self.SGEMM, "void at::native::a_new_kernel<float>"]}))
+
+    def test_both_switches_of_tf32_count(self):
+        kernel = {"kernels": ["sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32"], "losses": [1.0]}
+        switches = {name: {"matmul": name in "both matmul", "cudnn": name in "both cudnn"} for name in ("both", "matmul", "no")}
+        self.assertTrue(self.right("tf32", {**kernel, "switches": switches["both"]}))
+        self.assertFalse(self.right("tf32", {**kernel, "switches": switches["matmul"]}))
+        self.assertFalse(self.right("tf32", kernel))
+        self.assertTrue(self.right("fp32", {**kernel, "switches": switches["no"]}, kernel))
+        self.assertFalse(self.right("fp32", {**kernel, "switches": switches["matmul"]}, kernel))
+
+    def test_each_attention_is_told_from_the_others(self):
+        families = {"flash": self.FLASH, "cudnn": self.CUDNN, "efficient": self.EFFICIENT}
+        as_it_is = {"kernels": [self.FLASH, self.SOFTMAX]}
+        for name in families:
+            for other, kernel in families.items():
+                seen = {"kernels": [kernel, self.SOFTMAX]}
+                self.assertEqual(self.right(f"sdpa-{name}", seen, as_it_is), name == other, (name, other))
+                self.assertFalse(self.right("sdpa-math", seen, as_it_is))
+        self.assertTrue(self.right("sdpa-math", self.PLAIN, as_it_is))
+        self.assertFalse(self.right("sdpa-math", self.PLAIN, self.PLAIN))
+        self.assertFalse(self.right("sdpa-flash", self.PLAIN, as_it_is))
+
+    def test_layouts_by_the_weights_and_fewer_conversions(self):
+        right = {"channels_last": True, "conversions": 1}
+        self.assertTrue(self.right("channels-last", right))
+        for wrong in ({"channels_last": False}, {"conversions": 4}, {"conversions": 9}):
+            self.assertFalse(self.right("channels-last", {**right, **wrong}), wrong)
+        self.assertFalse(self.right("channels-last", right, {**self.PLAIN, "channels_last": True}))
+
+    def test_losses_are_those_that_the_hook_reported(self):
+        losses = [2.30, 2.41, 2.27, 2.36, 2.22, 2.33, 2.28]
+        self.assertTrue(self.right("graphs", {"reported": [1.001 * loss for loss in losses]}, {"reported": losses}))
+        for wrong in (losses[1:], losses[:3], [], [float("nan")] * 7):
+            self.assertFalse(self.right("graphs", {"reported": wrong}, {"reported": losses}), wrong)
+        self.assertFalse(self.right("graphs", {"losses": losses}, {"losses": losses}))
+        self.assertFalse(self.right("slow-steps", {"steps": 20}))
+
+    def rows(self, name, seen, other, dry=False, card="", outcome="measured", config=None):
+        case, report = next(case for case in hook.CASES if case.name == name), self.report()
+        with tempfile.TemporaryDirectory() as folder:
+            context = Context("gputune", folder, folder, 30.0, dry=dry, card=card)
+            (context.folder(f"hook/{case.against}") / "witness.json").write_text(json.dumps(other))
+
+            def probe(self, spec, out, **_):
+                (out.parent / "witness.json").write_text(json.dumps(seen))
+                told = {"outcome": outcome, "config": config or {"setting": case.setting}, "first_losses": []}
+                return Done(0, "", "", 1.0), told
+
+            with mock.patch.object(Context, "probe", probe):
+                hook.judge_case(context, report, case)
+            text = (context.folder(f"hook/{name}") / "spec.toml").read_text()
+        self.assertIn(f"[baseline]\nsetting = {json.dumps(case.setting)}\n", text)
+        self.assertIn('writes = "allow"', text)
+        return [(row.check.split(": ")[1], row.outcome) for row in report.rows]
+
+    def test_a_case_passes_with_its_setting_and_its_witness_only(self):
+        seen, none = {"steps": 9, "kernels": ["FusedAdamMathFunctor"]}, {"steps": 9, "kernels": []}
+        outcome, setting = ("outcome", "passed"), ("setting", "passed")
+        self.assertEqual(self.rows("fused", seen, self.PLAIN), [outcome, setting, ("witness", "passed")])
+        self.assertEqual(self.rows("fused", self.PLAIN, self.PLAIN), [outcome, setting, ("witness", "failed")])
+        self.assertEqual(self.rows("fused", {}, self.PLAIN), [outcome, setting, ("witness", "failed")])
+        self.assertEqual(self.rows("fused", seen, self.PLAIN, outcome="crashed"), [("outcome", "failed")])
+        as_it_is = self.rows("fused", seen, self.PLAIN, config={"setting": "as it is"})
+        self.assertEqual(as_it_is[1], ("setting", "failed"))
+        # Where no kernel is seen at all, nothing is said of the hook.
+        self.assertEqual(self.rows("fused", none, none), [outcome, setting, ("witness", "skipped")])
+
+    def test_a_dry_run_judges_what_needs_no_kernels(self):
+        twice, once = {"steps": 9, "forwards": 18}, {"steps": 9, "forwards": 9}
+        self.assertEqual(self.rows("checkpoint", twice, once, True, "card")[-1], ("witness", "passed"))
+        self.assertEqual(self.rows("checkpoint", once, once, True, "card")[-1], ("witness", "failed"))
+        self.assertEqual(self.rows("checkpoint", once, once, True)[-1], ("witness", "skipped"))
+        self.assertEqual(self.rows("fused", once, once, True, "card")[-1], ("witness", "skipped"))
+        self.assertEqual(self.rows("checkpoint", once, once, True, "card", "crashed"), [("outcome", "failed")])
+
+
+class CostTest(Reports):
+    def outcome(self, pairs, check):
+        report = self.report()
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(hook, "rounds", lambda *_: iter(pairs)):
+            context = Context("gputune", folder, folder, 30.0)
+            check(context, report)
+        return report.rows[0].outcome
+
+    def test_one_round_proves_nothing(self):
+        cost = functools.partial(hook.cost, goes_on=False)
+        self.assertEqual(self.outcome([(1.0, 1.0)], cost), "skipped")
+        self.assertEqual(self.outcome([(1.0, 1.001), (1.0, 1.002), (1.0, 1.0)], cost), "passed")
+        self.assertEqual(self.outcome([(1.0, 1.1), (1.0, 1.101), (1.0, 1.102)], cost), "failed")
+        self.assertEqual(self.outcome([(1.0, 1.1), (1.0, 0.9), (1.0, 1.0)], cost), "skipped")
+
+    def test_rounds_of_two_checks_count_together(self):
+        with tempfile.TemporaryDirectory() as folder:
+            context, report = Context("gputune", folder, folder, 30.0), self.report()
+            for goes_on in (False, True):
+                with mock.patch.object(hook, "rounds", lambda *_: iter([(1.0, 1.001), (1.0, 1.002)])):
+                    hook.cost(context, report, goes_on)
+        self.assertEqual([row.outcome for row in report.rows], ["skipped", "passed"])
+
+    def test_small_steps_cost_microseconds(self):
+        def judge(_, report):
+            hook.judge_small_steps(report, list(hook.rounds()))
+
+        self.assertEqual(self.outcome([(1e-3, 1.10e-3), (1e-3, 1.11e-3), (1e-3, 1.12e-3)], judge), "passed")
+        self.assertEqual(self.outcome([(1e-3, 1.50e-3), (1e-3, 1.51e-3), (1e-3, 1.52e-3)], judge), "failed")
+        self.assertEqual(self.outcome([(1e-3, 1.50e-3), (1e-3, 0.51e-3), (1e-3, 1.52e-3)], judge), "skipped")
+        self.assertEqual(self.outcome([(1e-3, 1e-3)], judge), "skipped")
+        self.assertGreater(meters.interval([0.0, 1.0, 2.0])[1], 2)
+
+
+class PreflightTest(Reports):
+    def test_facts_are_told_and_do_not_pass(self):
+        report = self.report()
+        with tempfile.TemporaryDirectory() as folder:
+            preflight.gpm(Context("gputune", folder, folder, 20.0), report)
+        preflight.processes(report)
+        self.assertLessEqual({row.outcome for row in report.rows}, {results.TOLD, results.SKIPPED})
+        self.assertIn(results.TOLD, {row.outcome for row in report.rows})
+        self.assertEqual(results.totals(report.rows)[results.PASSED], 0)
+        self.assertIn("told", results.table(report.rows))
+
+
+class PlaceTest(unittest.TestCase):
+    def test_a_folder_that_others_could_swap_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shared = Path(folder) / "shared"
+            shared.mkdir()
+            for mode, is_right in ((0o700, True), (0o777, False), (0o770, False), (0o1777, True), (0o755, True)):
+                shared.chmod(mode)
+                if is_right:
+                    self.assertEqual(place.own_folder(f"{shared}/a/state"), (shared / "a" / "state").resolve())
+                else:
+                    with self.assertRaisesRegex(place.NotOwn, f"can be swapped, as .*shared can be written .*{mode:o}"):
+                        place.own_folder(f"{shared}/a/state")
+            (Path(folder) / "link").symlink_to(shared)
+            shared.chmod(0o777)
+            with self.assertRaisesRegex(place.NotOwn, "can be swapped"):
+                place.own_folder(f"{folder}/link/state")
+
+
+if __name__ == "__main__":
+    unittest.main()
