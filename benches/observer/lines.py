@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
-from gputune._hook import lines, stacks  # noqa: E402
+from gputune._hook import lines, training_stacks  # noqa: E402
 
 SECONDS = 0.5
 rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 60
@@ -75,7 +75,7 @@ def main():
                     without = rate(step)
                     continue
                 thread = threading.get_ident()
-                sampler = lines.Sampler(thread, stacks.TrainingStacks(thread, hook).seen)
+                sampler = lines.Sampler(thread, training_stacks.TrainingStacks(thread, hook).seen)
                 sampler.start()
                 with_it = rate(step)
                 sampler.stop()

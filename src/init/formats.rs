@@ -4,7 +4,6 @@
 use super::argument::{Argument, Kind};
 use super::knobs::{AMP_FORMATS, AMP_SWITCHES, Knob, PRECISION_SWITCHES, VOCABULARIES};
 use super::plan::{Planner, Today, Way};
-use super::preset::Preset;
 use super::settings;
 use super::source::Source;
 use super::words::Given;
@@ -61,7 +60,7 @@ impl Planner<'_> {
         }
         let said = self.plan.words.clone().set(argument, "x").map(|given| given.value);
         let today = said.or_else(|| argument.default.clone());
-        family(today.as_deref().unwrap_or_default(), self.found.preset)
+        settings::family(today.as_deref().unwrap_or_default(), self.found.preset)
     }
 
     /// Adds `--bf16` and `--fp16`, of which at most one may be present.
@@ -205,14 +204,6 @@ fn mixed_format(source: &Source, has_gpu: bool) -> Option<Precision> {
         _ if region.name.contains("cpu.amp") || is_named("cpu") => Some(Precision::Bf16),
         _ => Some(usual),
     }
-}
-
-/// The family of names that a name of full precision belongs to.
-pub(super) fn family(default: &str, preset: &Preset) -> Vec<String> {
-    let has = |family: &&[&str; 3]| family.contains(&default);
-    let keras = |family: &&[&str; 3]| preset.name == "keras" && family[1].starts_with("mixed_");
-    let found = VOCABULARIES.iter().filter(has).find(keras).or_else(|| VOCABULARIES.iter().find(has));
-    found.map(|family| family.iter().map(|&name| name.to_owned()).collect()).unwrap_or_default()
 }
 
 /// Whether an argument belongs to the Trainer of a LightningCLI, or of a config made for it.

@@ -400,8 +400,7 @@ impl Planner<'_> {
                 (None, "True" | "False") => (Some("values = [false, true]".to_owned()), value.to_ascii_lowercase()),
                 (None, "None") => continue,
                 (None, _) => {
-                    let offered =
-                        settings::precisions(&super::formats::family(&value, self.found.preset), self.found.means);
+                    let offered = settings::precisions(&settings::family(&value, self.found.preset), self.found.means);
                     (offered.map(|offered| offered.definition(Some(&value))), settings::text(&value))
                 }
             };

@@ -2,6 +2,7 @@
 
 use super::knobs;
 use super::machine::Means;
+use super::preset::Preset;
 use crate::model::Precision;
 
 /// The range of batch sizes: from a quarter of today's to sixteen times it. Round numbers; memory ends the range sooner
@@ -29,6 +30,14 @@ pub(super) fn literal_number(text: &str) -> Option<i64> {
 pub(super) fn is_possible(kind: knobs::Settings, number: i64) -> bool {
     let least = i64::from(!matches!(kind, knobs::Settings::Workers | knobs::Settings::Prefetch));
     (least..=LARGEST).contains(&number)
+}
+
+/// The family of names that a name of full precision belongs to.
+pub(super) fn family(default: &str, preset: &Preset) -> Vec<String> {
+    let has = |family: &&[&str; 3]| family.contains(&default);
+    let keras = |family: &&[&str; 3]| preset.name == "keras" && family[1].starts_with("mixed_");
+    let found = knobs::VOCABULARIES.iter().filter(has).find(keras).or_else(|| knobs::VOCABULARIES.iter().find(has));
+    found.map(|family| family.iter().map(|&name| name.to_owned()).collect()).unwrap_or_default()
 }
 
 /// The settings of a number, among these choices where there are any; `None` where there is nothing to choose.

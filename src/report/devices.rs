@@ -1,6 +1,6 @@
 //! Writes the GPUs of a machine: each on its own, or those of the same model together.
 
-use super::machine::{Page, listed, unless_empty};
+use super::labelled::{Page, listed, unless_empty};
 use crate::machine::{BUSY, GpuFacts, Holder, Mig, Pcie, Power, Warning};
 use crate::model::{
     PRECISIONS, PrecisionFacts,

@@ -1,54 +1,13 @@
 //! A machine in one screen.
 
 use super::devices::{gpus_lines, merged};
+use super::labelled::{INDENT, Page, listed, unless_empty};
 use crate::machine::{Ceilings, Machine, ceilings::KINDS};
 use crate::model::quantity::{show_bytes, show_number};
 
-/// Where the text of a line begins.
-const INDENT: usize = 11;
-
-/// Lines with a label in front, wrapped.
-pub(super) struct Page {
-    text: String,
-    width: usize,
-}
-
-impl Page {
-    pub(super) fn line(&mut self, label: &str, words: &str) {
-        let room = self.width.saturating_sub(INDENT).max(20);
-        for (at, line) in wrapped(words, room).into_iter().enumerate() {
-            let label = if at == 0 { label } else { "" };
-            let line = format!("{label:<INDENT$}{line}");
-            self.text += line.trim_end();
-            self.text.push('\n');
-        }
-    }
-}
-
-/// Breaks words into lines of at most this many characters; a word that is longer is broken.
-fn wrapped(words: &str, room: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    let pieces = words.split_whitespace().flat_map(|word| {
-        let signs: Vec<char> = word.chars().collect();
-        signs.chunks(room).map(|piece| piece.iter().collect::<String>()).collect::<Vec<String>>()
-    });
-    for word in pieces {
-        let last = lines.last_mut();
-        match last {
-            Some(last) if last.is_empty() => last.push_str(&word),
-            Some(last) if last.chars().count() + 1 + word.chars().count() <= room => {
-                last.push(' ');
-                last.push_str(&word);
-            }
-            _ => lines.push(word),
-        }
-    }
-    lines
-}
-
 /// Writes the machine and the known ceilings of its GPUs, in lines of at most `width` characters.
 pub fn machine_text(machine: &Machine, ceilings: &[Ceilings], width: usize) -> String {
-    let mut page = Page { text: String::new(), width };
+    let mut page = Page::new(width);
     gpus_lines(&machine.gpus, &mut page);
     if let Some((reason, cure)) = machine.without_gpu() {
         page.line("GPU", &format!("none can be used: {reason}"));
@@ -57,11 +16,11 @@ pub fn machine_text(machine: &Machine, ceilings: &[Ceilings], width: usize) -> S
     driver_lines(machine, &mut page);
     host_lines(machine, &mut page);
     for ceilings in ceilings {
-        page.text.push('\n');
-        page.text += &ceilings_text(ceilings, width);
+        page.add("");
+        page.add(ceilings_text(ceilings, width).trim_end());
     }
     if !machine.warnings.is_empty() {
-        page.text.push('\n');
+        page.add("");
     }
     for alike in machine.warnings.chunk_by(|a, b| a.rule == b.rule) {
         for (at, message) in merged(alike).iter().enumerate() {
@@ -69,19 +28,7 @@ pub fn machine_text(machine: &Machine, ceilings: &[Ceilings], width: usize) -> S
         }
         page.line("", &format!("cure: {}", alike[0].cure));
     }
-    page.text
-}
-
-pub(super) fn unless_empty(page: &mut Page, label: &str, words: &str) {
-    if !words.is_empty() {
-        page.line(label, words);
-    }
-}
-
-/// Joins what is known.
-pub(super) fn listed<T: AsRef<str>>(words: impl IntoIterator<Item = Option<T>>) -> String {
-    let known: Vec<T> = words.into_iter().flatten().collect();
-    known.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("; ")
+    page.into_text()
 }
 
 fn driver_lines(machine: &Machine, page: &mut Page) {
@@ -131,7 +78,7 @@ fn host_lines(machine: &Machine, page: &mut Page) {
 
 /// Writes ceilings as a table, in lines of at most `width` characters.
 pub fn ceilings_text(ceilings: &Ceilings, width: usize) -> String {
-    let mut page = Page { text: String::new(), width };
+    let mut page = Page::new(width);
     page.line("ceilings", &format!("of {}, median and the middle half of the samples", ceilings.name));
     let label_width = KINDS.iter().map(|(_, label, _)| label.len()).max().unwrap_or(0);
     for &(kind, label, unit) in KINDS {
@@ -139,8 +86,7 @@ pub fn ceilings_text(ceilings: &Ceilings, width: usize) -> String {
             let spread = format!("{} to {}", unit.show(ceiling.low), unit.show(ceiling.high));
             let row = format!("{:INDENT$}{label:<label_width$}  {:>11}  {spread}", "", unit.show(ceiling.median));
             if row.chars().count() <= width {
-                page.text += row.trim_end();
-                page.text.push('\n');
+                page.add(row.trim_end());
             } else {
                 page.line("", &format!("{label}: {}, {spread}", unit.show(ceiling.median)));
             }
@@ -152,7 +98,7 @@ pub fn ceilings_text(ceilings: &Ceilings, width: usize) -> String {
         let labels: Vec<&str> = alike.iter().map(|(label, _)| *label).collect();
         page.line("", &format!("not {}: {}", labels.join(", "), alike[0].1));
     }
-    page.text
+    page.into_text()
 }
 
 #[cfg(test)]

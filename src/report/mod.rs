@@ -22,6 +22,7 @@ mod format;
 mod front;
 mod gpus;
 mod host;
+mod labelled;
 mod layout;
 mod learning_rate;
 mod machine;

@@ -17,8 +17,8 @@ from gputune._hook.facts import Facts
 from gputune._hook.logs import Logs
 from gputune._hook.operations import Operations
 from gputune._hook.parts import Hook
-from gputune._hook.stacks import TrainingStacks
 from gputune._hook.syncs import Syncs
+from gputune._hook.training_stacks import TrainingStacks
 
 #: Seconds between two reports.
 _REPORT_SECONDS = 1.0

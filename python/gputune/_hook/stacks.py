@@ -9,17 +9,12 @@ from operator import attrgetter, itemgetter
 from types import CodeType, FrameType
 from typing import Any, Optional
 
-import torch
-from torch.utils.data import DataLoader
-from torch.utils.data import dataloader as dataloader_module
 from torch.utils.data._utils import fetch as fetching
 from torch.utils.data._utils import worker as working
 
-from gputune._hook import call_sites
 from gputune._hook.call_sites import OURS, is_library
 from gputune._hook.dataset_watch import DatasetWatch
-from gputune._hook.line_table import EVALUATION, Place, Seen
-from gputune._hook.optimizers import Optimizers
+from gputune._hook.line_table import Place, Seen
 
 #: Frames that are looked at: below them recursion is the same line again.
 _DEEPEST = 256
@@ -28,22 +23,14 @@ _MOST_FILES, _MOST_STACKS = 4096, 2048
 #: Files of torch that stand between a loader and its data set.
 _FETCHING = (os.path.abspath(fetching.__file__), os.path.abspath(working.__file__))
 
-#: The loop's own code.
-LOOP = "loop"
-DATA_WAIT = "data_wait"
 #: A data set at work, in whatever process.
 LOADING = "loading"
 COLLATING = "collating"
-#: A function of torch that is no phase: a loss, clipping, zeroing gradients.
-TORCH = "torch"
-#: What gputune does itself, such as to report steps.
-HOOK = "gputune"
-#: Writing one, with whatever that calls.
-CHECKPOINT = "checkpoint"
 #: A worker that waits for what to load, or hands over what it has loaded.
-IDLE = "idle"
+_IDLE = "idle"
 
-_SCRIPT, _LIBRARY, _HOOK = range(3)
+#: Whose code a function is.
+SCRIPT, LIBRARY, OURSELVES = range(3)
 _owners: dict[str, int] = {}
 
 #: A function's code and the line of it that is being run.
@@ -62,19 +49,21 @@ def snapshot(thread: int) -> list[tuple[FrameType, int]]:
     return list(zip(kept, map(attrgetter("f_lineno"), asked)))
 
 
-def _points(stack: list[tuple[FrameType, int]]) -> list[Point]:
+def points_of(stack: list[tuple[FrameType, int]]) -> list[Point]:
+    """The functions of a snapshot with their lines."""
     return [(frame.f_code, line or frame.f_code.co_firstlineno) for frame, line in stack]
 
 
-def _owner(code: CodeType) -> int:
+def owner_of(code: CodeType) -> int:
+    """Whose a function is."""
     path = code.co_filename
     owner = _owners.get(path)
     if owner is None:
         if len(_owners) >= _MOST_FILES:  # a script that makes code as it goes
             _owners.clear()
-        owner = _HOOK if path.startswith(OURS) else _LIBRARY
-        if owner == _LIBRARY and (not is_library(path) or _is_beside_main(path)):
-            owner = _SCRIPT
+        owner = OURSELVES if path.startswith(OURS) else LIBRARY
+        if owner == LIBRARY and (not is_library(path) or _is_beside_main(path)):
+            owner = SCRIPT
         _owners[path] = owner
     return owner
 
@@ -91,33 +80,23 @@ def _place(point: Point) -> Place:
     return Place(code.co_filename, line, getattr(code, "co_qualname", code.co_name))
 
 
-def _seen(kind: str, stack: list[Point], common: int = 0) -> Seen:
+def reading(kind: str, stack: list[Point], common: int = 0) -> Seen:
     """What a stack says, the outermost first, of which the first few are where the steps are made."""
-    owners = [_owner(code) for code, _ in stack]
+    owners = [owner_of(code) for code, _ in stack]
     at: Optional[int] = common - 1
-    if common == 0 or owners[common - 1] != _SCRIPT:
-        inner = (at for at in range(common, len(stack)) if owners[at] == _SCRIPT)
-        outer = (at for at in range(common - 1, -1, -1) if owners[at] == _SCRIPT)
+    if common == 0 or owners[common - 1] != SCRIPT:
+        inner = (at for at in range(common, len(stack)) if owners[at] == SCRIPT)
+        outer = (at for at in range(common - 1, -1, -1) if owners[at] == SCRIPT)
         at = next(inner, next(outer, None))
     if at is None:  # a library does it all: the first of its functions has the name that people know
-        known = (at for at in range(len(stack)) if owners[at] == _LIBRARY)
+        known = (at for at in range(len(stack)) if owners[at] == LIBRARY)
         first = next((at for at in known if stack[at][0].co_filename not in _FETCHING), None)
         return Seen(kind, None if first is None else _place(stack[first]), None, "")
     site = _place(stack[at])
-    last = max(at for at in range(at, len(stack)) if owners[at] == _SCRIPT)
+    last = max(at for at in range(at, len(stack)) if owners[at] == SCRIPT)
     leaf = _place(stack[last])
-    callee = next((code for at, (code, _) in enumerate(stack) if at > last and owners[at] == _LIBRARY), None)
+    callee = next((code for at, (code, _) in enumerate(stack) if at > last and owners[at] == LIBRARY), None)
     return Seen(kind, site, None if leaf == site else leaf, "" if callee is None else _name(callee))
-
-
-def _is_in_torch(stack: list[Point]) -> bool:
-    """Whether the script has called a function of torch that computes, the innermost function first."""
-    callee = ""
-    for code, _ in stack:
-        if _owner(code) == _SCRIPT:
-            break
-        callee = code.co_filename
-    return callee.startswith(call_sites.TORCH) and not callee.startswith(call_sites.TORCH + "utils/")
 
 
 def _name(code: CodeType) -> str:
@@ -126,22 +105,11 @@ def _name(code: CodeType) -> str:
     return f"{module}.{code.co_name}"
 
 
-def _inner(function: Any, name: str) -> CodeType:
-    """The code of a function that another one makes."""
-    codes = (constant for constant in function.__code__.co_consts if isinstance(constant, CodeType))
-    return next(code for code in codes if code.co_name == name)
-
-
-#: Names of the code around calls that are counted (`call_sites`).
-_CALLS = ("logging", "sync")
-#: The function of the hook that passes a script's `open` on (`logs`).
-_PASSES_ON = "open"
-
 #: By the identity of code, which is quicker than its hash: what stands around a data set.
-_AT_WORK = {id(DatasetWatch.fetch.__code__): LOADING, id(DatasetWatch.collate.__code__): COLLATING}
+AT_WORK = {id(DatasetWatch.fetch.__code__): LOADING, id(DatasetWatch.collate.__code__): COLLATING}
 
 
-class _Stacks:
+class Stacks:
     """What stacks say, remembered: most looks find what others have found."""
 
     def __init__(self, thread: int) -> None:
@@ -160,7 +128,7 @@ class _Stacks:
             if len(self._known) >= _MOST_STACKS:
                 self._known.clear()
             # The modules are kept with it, so that nothing else has their identity.
-            known = self._known[key] = (self._read(_points(stack), state), modules)
+            known = self._known[key] = (self._read(points_of(stack), state), modules)
         return known[0]
 
     def _state(self) -> Any:
@@ -170,73 +138,13 @@ class _Stacks:
         raise NotImplementedError
 
 
-class WorkerStacks(_Stacks):
+class WorkerStacks(Stacks):
     """Those of a loader's worker."""
 
     def _read(self, stack: list[Point], state: Any) -> Seen:
         for depth, (code, _) in enumerate(stack):
-            if id(code) in _AT_WORK:
-                return _seen(_AT_WORK[id(code)], stack[:depth][::-1])
+            if id(code) in AT_WORK:
+                return reading(AT_WORK[id(code)], stack[:depth][::-1])
             if code.co_name == "_worker_loop":
                 break
-        return Seen(IDLE, None, None, "")
-
-
-class TrainingStacks(_Stacks):
-    """Those of the thread that trains. To be made by it at the end of a step: by that it is known where the loop is."""
-
-    def __init__(self, thread: int, hook: Any) -> None:
-        super().__init__(thread)
-        self._hook = hook
-        # These are the hook's own functions, or those that it has put in the place of torch's.
-        parts: dict[str, Any] = {
-            "forward": hook.modules.train,
-            EVALUATION: hook.modules.evaluate,
-            "backward": torch.autograd.backward,
-            DATA_WAIT: dataloader_module._BaseDataLoaderIter.__next__,
-            "epoch": DataLoader.__iter__,
-            CHECKPOINT: torch.save,
-            HOOK: hook.steps.end_step,
-        }
-        found = ((kind, getattr(function, "__code__", None)) for kind, function in parts.items())
-        self._parts = {id(code): kind for kind, code in found if code is not None}
-        self._parts[id(_inner(Optimizers._around_step, "step"))] = "optimizer"
-        self._parts[id(_inner(Optimizers._around_closure, "run"))] = LOOP
-        self._kept = parts
-        stack = [code for code, _ in _points(snapshot(thread))]
-        outside = next((at for at, code in enumerate(stack) if _owner(code) != _HOOK), len(stack))
-        self._loop = stack[outside:][::-1]
-
-    def _state(self) -> Any:
-        return self._hook.loaders.is_for_training
-
-    def _read(self, stack: list[Point], state: Any) -> Seen:
-        kind = cut = None
-        for depth, (code, _) in enumerate(stack):
-            part = self._parts.get(id(code)) or self._call(stack, depth)
-            if part == DATA_WAIT:
-                kind = DATA_WAIT if state else EVALUATION
-                if state and cut is not None:  # the data set is at work in this process
-                    return _seen(_AT_WORK[id(stack[cut][0])], stack[:cut][::-1])
-            elif part is not None and (kind is None or part == CHECKPOINT):  # writes to its file are the checkpoint's
-                kind = part
-            if cut is None and id(code) in _AT_WORK:
-                cut = depth
-        kind = kind or (TORCH if _is_in_torch(stack) else LOOP)
-        stack = stack[::-1]
-        return _seen(kind, stack, self._common(stack))
-
-    @staticmethod
-    def _call(stack: list[Point], depth: int) -> Optional[str]:
-        """The kind of a call that is counted; those of the hook itself are not."""
-        code = stack[depth][0]
-        if code.co_name not in _CALLS or _owner(code) != _HOOK:
-            return None
-        caller = next((outer for outer, _ in stack[depth + 1 :] if outer.co_name != _PASSES_ON), None)
-        return HOOK if caller is not None and _owner(caller) == _HOOK else code.co_name
-
-    def _common(self, stack: list[Point]) -> int:
-        """How many of the functions are those in which the steps are made."""
-        pairs = enumerate(zip(stack, self._loop))
-        return next((at for at, (point, code) in pairs if point[0] is not code), min(len(stack), len(self._loop)))
-
+        return Seen(_IDLE, None, None, "")

@@ -84,6 +84,7 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_hook/syncs.py"
     "gputune/_hook/targets.py"
     "gputune/_hook/timeline.py"
+    "gputune/_hook/training_stacks.py"
     "gputune/_hook/transfers.py"
     "gputune/_hook/warm_child.py"
     "gputune/_hook/writes.py"

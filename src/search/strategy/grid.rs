@@ -5,7 +5,8 @@
 //! met once in each group, and what lies beyond it is ruled out untried. The parameters that memory does not depend on
 //! change fastest, so that ruled-out configs are skipped as a block.
 
-use super::{Entry, PATIENCE, Proposal, Strategy, View, random};
+use super::draw::drawn;
+use super::{Entry, PATIENCE, Proposal, Strategy, View};
 use crate::model::{Config, MemoryRole, Parameter, Space, Walk};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -24,7 +25,7 @@ pub(super) struct Grid {
 impl Strategy for Grid {
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
         // Rules can make a dead end larger than the walk's patience; random draws may still find what lies beyond it.
-        self.next(view).or_else(|| random::drawn(view, &|config| view.is_open(config))).map(Proposal::from)
+        self.next(view).or_else(|| drawn(view, &|config| view.is_open(config))).map(Proposal::from)
     }
 }
 

@@ -4,6 +4,7 @@ mod anneal;
 mod auto;
 mod bayes;
 mod descent;
+mod draw;
 mod earlier;
 mod grid;
 mod halving;

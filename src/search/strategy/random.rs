@@ -2,8 +2,9 @@
 //!
 //! Every proposal is drawn among the open configs, so it needs no memory of earlier ones.
 
+use super::draw::{drawn, seed_of_draw};
 use super::{Entry, Proposal, Strategy, View, grid::Grid};
-use crate::model::{Config, Permutation, Walk};
+use crate::model::{Config, Walk};
 
 pub(super) const ENTRY: Entry =
     Entry { name: "random", about: "uniformly at random, without replacement", build: || Box::new(Random) };
@@ -25,42 +26,6 @@ pub(super) fn propose(view: &View<'_>) -> Option<Config> {
 /// Returns a random wanted config. Every wanted config must be open.
 pub(super) fn propose_among(view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
     drawn(view, is_wanted).or_else(|| rare(view, seed_of_draw(view), is_wanted))
-}
-
-/// The number of draws after which open configs count as rare, and the number after which those count as rare that the
-/// rules allow and that may fit. Round numbers.
-const DRAWS: u128 = 1 << 17;
-const FIRST_DRAWS: u128 = 1 << 12;
-
-/// The number of draws from what the rules leave, where that is a small part of the whole: a round number.
-const SPARSE_DRAWS: usize = 256;
-
-/// Draws a random wanted config, unless these are rare.
-pub(super) fn drawn(view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
-    if view.space.is_sparse() {
-        return view.space.draws(seed_of_draw(view), SPARSE_DRAWS).into_iter().find(|config| is_wanted(config));
-    }
-    let size = view.space.raw_size()?;
-    let order = Permutation::new(size, seed_of_draw(view));
-    let mut is_any_allowed = false;
-    for place in 0..size.min(DRAWS) {
-        if place == FIRST_DRAWS && !is_any_allowed {
-            return None;
-        }
-        let Some(config) = order.at(place).and_then(|index| view.space.config(index)) else { continue };
-        is_any_allowed |= !view.is_ruled_out(&config);
-        if is_wanted(&config) {
-            return Some(config);
-        }
-    }
-    None
-}
-
-/// Returns a different seed for each proposal of each search.
-pub(super) fn seed_of_draw(view: &View<'_>) -> u64 {
-    let number = view.history.trials().len() + view.pending.len();
-    let draw = Permutation::new(1 << 64, view.seed).at(number as u128).unwrap_or(0);
-    u64::try_from(draw).unwrap_or(0)
 }
 
 /// Finds a config where the rules leave so little that random draws miss it: by walks with settings in random order

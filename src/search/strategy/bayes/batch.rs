@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::acquisition::Choice;
 use super::candidates::{Chunk, shuffled};
-use super::random;
+use super::draw;
 use crate::model::{Config, History, Space};
 use crate::search::strategy::{Earlier, Proposal, View};
 
@@ -140,7 +140,7 @@ pub(super) fn spread(space: &Space, ranked: Vec<Choice>, thought: Thought) -> Ve
 
 /// Puts configs at random among those that a model has chosen.
 pub(super) fn mixed(view: &View<'_>, candidates: &[Chunk], chosen: Vec<Proposal>) -> Vec<Proposal> {
-    let mut drawn = shuffled(candidates, random::seed_of_draw(view)).filter(|config| view.is_open(config));
+    let mut drawn = shuffled(candidates, draw::seed_of_draw(view)).filter(|config| view.is_open(config));
     let mut batch: Vec<Proposal> = Vec::new();
     for proposal in chosen {
         if batch.len() % ONE_IN == ONE_IN - 1

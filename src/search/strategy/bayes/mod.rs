@@ -35,7 +35,7 @@ pub use parts::Parts;
 use physics::Physics;
 use schedule::Kept;
 
-use super::{Earlier, EarlierStudy, Entry, Proposal, Strategy, View, random};
+use super::{Earlier, EarlierStudy, Entry, Proposal, Strategy, View, draw, random};
 use crate::model::{Config, Outcome, Trial};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -193,7 +193,7 @@ impl Bayes {
 
 /// Returns a sample of the space.
 fn sample(view: &View<'_>, known: &Known<'_>) -> Vec<Chunk> {
-    chunks(view.space, candidates::sample(view, &known.leaders(), random::seed_of_draw(view)))
+    chunks(view.space, candidates::sample(view, &known.leaders(), draw::seed_of_draw(view)))
 }
 
 fn physics_and_memory(view: &View<'_>, known: &Known<'_>, parts: Parts) -> (Option<Physics>, Option<MemoryNeed>) {

@@ -1,0 +1,71 @@
+//! Lines with a label in front, wrapped.
+
+/// Where the text of a line begins.
+pub(super) const INDENT: usize = 11;
+
+/// A text of such lines.
+pub(super) struct Page {
+    text: String,
+    width: usize,
+}
+
+impl Page {
+    /// An empty one whose lines have at most this many characters.
+    pub(super) fn new(width: usize) -> Self {
+        Self { text: String::new(), width }
+    }
+
+    /// Adds a line with its label, in several where it is too long.
+    pub(super) fn line(&mut self, label: &str, words: &str) {
+        let room = self.width.saturating_sub(INDENT).max(20);
+        for (at, line) in wrapped(words, room).into_iter().enumerate() {
+            let label = if at == 0 { label } else { "" };
+            let line = format!("{label:<INDENT$}{line}");
+            self.add(line.trim_end());
+        }
+    }
+
+    /// Adds a line, or several, as they are.
+    pub(super) fn add(&mut self, lines: &str) {
+        self.text += lines;
+        self.text.push('\n');
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+}
+
+/// Breaks words into lines of at most this many characters; a word that is longer is broken.
+fn wrapped(words: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let pieces = words.split_whitespace().flat_map(|word| {
+        let signs: Vec<char> = word.chars().collect();
+        signs.chunks(room).map(|piece| piece.iter().collect::<String>()).collect::<Vec<String>>()
+    });
+    for word in pieces {
+        let last = lines.last_mut();
+        match last {
+            Some(last) if last.is_empty() => last.push_str(&word),
+            Some(last) if last.chars().count() + 1 + word.chars().count() <= room => {
+                last.push(' ');
+                last.push_str(&word);
+            }
+            _ => lines.push(word),
+        }
+    }
+    lines
+}
+
+/// Adds a line where there are words for it.
+pub(super) fn unless_empty(page: &mut Page, label: &str, words: &str) {
+    if !words.is_empty() {
+        page.line(label, words);
+    }
+}
+
+/// Joins what is known.
+pub(super) fn listed<T: AsRef<str>>(words: impl IntoIterator<Item = Option<T>>) -> String {
+    let known: Vec<T> = words.into_iter().flatten().collect();
+    known.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("; ")
+}
