@@ -36,7 +36,7 @@ class Hungry(torch.nn.Module):
 
 def main():
     parser = options(__doc__, batch_size=8, width=64)
-    parser.add_argument("--memory-mib", type=int, default=800, help="for training; the remedy is more, and a larger batch")
+    parser.add_argument("--memory-mib", type=int, default=960, help="for training; the remedy is more, and a larger batch")
     parser.add_argument("--sample-mib", type=int, default=64, help="memory that a sample needs")
     parser.add_argument("--depth", type=int, default=24, help="layers")
     args = parser.parse_args()
