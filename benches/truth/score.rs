@@ -129,7 +129,7 @@ fn study(runs: &Runs, mut trials: Vec<Trial>, baseline: &Config, noise_prior: No
     (1..).zip(&mut trials).for_each(|(number, trial)| trial.number = number);
     let history: History = trials.into_iter().collect();
     Ok(Study {
-        space: Spec::load(&runs.spec)?.space,
+        space: Spec::load(&runs.spec)?.space.into(),
         objective: Objective::default(),
         history,
         baseline: Some(baseline.clone()),

@@ -185,7 +185,7 @@ pub(super) fn print(
     out: &Path,
 ) -> Result<(), Failed> {
     let (ran, next) = (Ran::of(study, &best.config, out), best.next());
-    let (run, next, space) = (Some(ran.with(step, &study.space)), next.as_deref(), Some(&study.space));
+    let (run, next, space) = (Some(ran.with(step, &study.space)), next.as_deref(), Some(&*study.space));
     let settings = &settings_for(format, best);
     write(format, &Chosen { settings, apply: &step.apply.applied, space, run, next })
 }

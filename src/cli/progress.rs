@@ -105,8 +105,12 @@ impl Progress {
                 self.say(&text, Tone::Plain);
                 self.say(&format!("{trials} trials of before stay in the journal and do not count"), Tone::Plain);
             }
-            Event::Confirming { probes } => {
+            Event::Confirming { probes, is_in_doubt: false } => {
                 self.say(&format!("confirms the leaders by {probes} longer probes"), Tone::Plain);
+            }
+            Event::Confirming { probes, is_in_doubt: true } => {
+                let text = format!("which to name is in doubt: confirms {probes} of the leaders once more");
+                self.say(&text, Tone::Plain);
             }
             _ => {}
         }

@@ -134,7 +134,7 @@ fn search(args: Args) -> super::Result {
     let study = study.map_err(|error| asked.unless_told(&error).unwrap_or_else(|| tune_failed(&error, &out)))?;
 
     let best = best::report(&study, &device, &template, &records, &out);
-    let sought = (&study.space, &study.objective);
+    let sought = (&*study.space, &study.objective);
     let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
     let description = description.with_baseline_as_it_is(is_as_it_is).with_noise_prior(noise_prior).of(&study);
     noise::keep(&study, &device);

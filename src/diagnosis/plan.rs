@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::cause::Kind;
-use super::evidence::{Differential, Evidence};
+use super::evidence::{Differential, Evidence, MOSTLY_FIXED};
 use super::verdict::{Verdict, diagnose};
 use crate::model::Precision;
 use crate::probe::{Experiment, Mode};
@@ -29,12 +29,13 @@ pub enum Next {
 }
 
 /// The order in which differential probes are considered: those that others depend on first.
-const ORDER: [Differential; 9] = [
+const ORDER: [Differential; 10] = [
     Differential::Replay,
     Differential::LoaderOnly,
     Differential::NoCommunication,
     Differential::OneRank,
     Differential::DoubleBatch,
+    Differential::EightBatches,
     Differential::HalfBatch,
     Differential::OtherPrecision,
     Differential::Pinned,
@@ -90,10 +91,15 @@ fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -
             }
             evidence.batch_size().is_none().then(|| "the loader does not say its batch size".to_owned())
         }
+        Differential::EightBatches => match evidence.gain_over_replay(Differential::DoubleBatch) {
+            Some(gain) if gain.times >= MOSTLY_FIXED => None,
+            Some(_) => reason("a step of twice the batch takes much longer"),
+            None => reason("twice the batch was not measured"),
+        },
         Differential::HalfBatch => match evidence.ran_out_of_memory() {
             Some((Differential::DoubleBatch, _)) if evidence.batch_size().is_some_and(|size| size > 1) => None,
-            Some(_) => reason("a batch of one has no half"),
-            None => reason("twice the batch tells more"),
+            Some((Differential::DoubleBatch, _)) => reason("a batch of one has no half"),
+            _ => reason("twice the batch tells more"),
         },
         Differential::OtherPrecision => other_precision(evidence).err().map(str::to_owned),
         Differential::Pinned => {
@@ -157,6 +163,10 @@ pub fn experiment(differential: Differential, evidence: &Evidence) -> Experiment
         Differential::DoubleBatch => {
             let double = evidence.batch_size().and_then(|size| size.checked_mul(2)).unwrap_or(2);
             Experiment::new(Mode::Replay).with("dataloader.batch_size", i64::from(double))
+        }
+        Differential::EightBatches => {
+            let eight = evidence.batch_size().and_then(|size| size.checked_mul(8)).unwrap_or(8);
+            Experiment::new(Mode::Replay).with("dataloader.batch_size", i64::from(eight))
         }
         Differential::HalfBatch => {
             let half = evidence.batch_size().map_or(1, |size| (size / 2).max(1));

@@ -138,5 +138,7 @@ pub enum Event<'a> {
     Confirming {
         /// How many probes that will take.
         probes: usize,
+        /// Whether these are further ones, for those of them between which too little is known.
+        is_in_doubt: bool,
     },
 }

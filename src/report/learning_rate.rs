@@ -229,7 +229,7 @@ mod tests {
         let baseline = space.locate(&configs[0].0.chosen(&space)).ok();
         let (objective, stopped) = (Objective::default(), StopReason::ProbesSpent);
         Study {
-            space,
+            space: space.into(),
             objective,
             history,
             baseline,

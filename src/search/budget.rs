@@ -17,7 +17,8 @@ pub struct Budget {
     /// The time that probes and confirmations may take of GPUs together: of each, its own times the GPUs that it had. `None` for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_time: Option<Duration>,
-    /// How often each leader is measured again, interleaved with the others, before a winner is named.
+    /// How often each leader is measured again, interleaved with the others, before a winner is named; those between which too
+    /// little is known then, up to [twice as often](Self::most_confirmations).
     pub confirmations: u32,
     /// The gain, as a share of the best, that eight probes together must be expected to bring; zero never stops a search.
     /// It counts only where the strategy reports the gain it expects, and what it expected of the last eight probes
@@ -82,6 +83,14 @@ impl std::fmt::Display for StopReason {
 pub(crate) const CONFIRMED: u32 = 4;
 
 impl Budget {
+    /// How often a leader is measured again at most, where it is in doubt which to name.
+    pub fn most_confirmations(&self) -> u32 {
+        /// With two rounds of four configs a difference has three degrees of freedom, with four nine, which halves the interval
+        /// of a claim. A round number.
+        const TIMES: u32 = 2;
+        self.confirmations.saturating_mul(TIMES)
+    }
+
     /// Returns why the search for new configs must end here, if it must; `elapsed` is the wall time so far, `running` how many
     /// are probed now.
     ///

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -379,7 +380,7 @@ impl Kept {
         };
         let study = Study {
             objective: record.objective.relative_to_first(&history, baseline.as_ref()),
-            space: record.space,
+            space: Arc::new(record.space),
             elapsed: elapsed.unwrap_or_else(|| history.elapsed()),
             history,
             baseline,

@@ -206,8 +206,10 @@ impl Watched {
                 self.finished(trial, settings);
             }
             Event::PutBack { number, .. } => self.over(*number),
-            Event::Confirming { probes } => {
-                self.status.confirmations = Some((0, u32::try_from(*probes).unwrap_or(u32::MAX)));
+            Event::Confirming { probes, .. } => {
+                let done = self.status.confirmations.map_or(0, |(done, _)| done);
+                let probes = u32::try_from(*probes).unwrap_or(u32::MAX);
+                self.status.confirmations = Some((done, done.saturating_add(probes)));
             }
             _ => {}
         }
@@ -370,7 +372,7 @@ mod tests {
 
         let trial = trial(3, Purpose::Search, Some(150.0));
         watched.hear(&Event::Finished { trial: &trial, settings: &settings, judgement: None, is_best: true });
-        watched.hear(&Event::Confirming { probes: 6 });
+        watched.hear(&Event::Confirming { probes: 6, is_in_doubt: false });
         watched.end(Ended::Stopped(StopReason::ProbesSpent));
         file.write(watched.status()).unwrap();
         let read = StatusFile::read(folder.path()).unwrap();

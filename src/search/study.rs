@@ -11,6 +11,7 @@ mod scale;
 mod slots;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{
@@ -35,7 +36,7 @@ pub use slots::SlotSeen;
 #[derive(Debug)]
 pub struct Study {
     /// The space that was searched.
-    pub space: Space,
+    pub space: Arc<Space>,
     /// The objective.
     pub objective: Objective,
     /// All trials.
@@ -158,6 +159,16 @@ impl Study {
         }
         let ranking = self.ranking();
         choice::choose(self, &ranking, &noise_of(&ranking, self.noise_prior))
+    }
+
+    /// Returns the confirmed configs that are to be measured once more before one is named, since what is known of them may
+    /// cost speed; none where it is clear enough, or where there is no one best.
+    pub(crate) fn in_doubt(&self) -> Vec<Config> {
+        if self.objective.is_pareto() {
+            return Vec::new();
+        }
+        let ranking = self.ranking();
+        choice::in_doubt(self, &ranking, &noise_of(&ranking, self.noise_prior))
     }
 
     /// The searched trials that can be the best.

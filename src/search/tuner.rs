@@ -105,7 +105,7 @@ pub enum TuneError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Tuner<'p> {
-    space: Space,
+    space: Arc<Space>,
     probers: Probers<'p>,
     objective: Objective,
     budget: Budget,
@@ -192,7 +192,7 @@ impl<'p> Tuner<'p> {
     fn with(space: Space, probers: Probers<'p>) -> Self {
         let auto = &strategy::STRATEGIES[0];
         Self {
-            space,
+            space: Arc::new(space),
             probers,
             objective: Objective::default(),
             budget: Budget::default(),
@@ -490,20 +490,8 @@ impl<'p> Tuner<'p> {
             search.check_stated(baseline, on_event)?;
         }
         let stopped = search.run(self.strategy.as_mut(), self.baseline.as_ref(), self.seed, on_event)?;
-        let (elapsed, side_by_side) = (search.elapsed(), search.side_by_side.take());
-        let history = std::mem::take(&mut search.history);
-        drop(search);
-        let objective = self.objective.clone().relative_to_first(&history, self.baseline.as_ref());
-        Ok(Study {
-            space: self.space,
-            objective,
-            history,
-            baseline: self.baseline,
-            stopped,
-            elapsed,
-            noise_prior: self.noise_prior,
-            side_by_side,
-        })
+        let side_by_side = search.side_by_side.take();
+        Ok(Study { stopped, side_by_side, ..search.study(self.baseline.as_ref()) })
     }
 }
 

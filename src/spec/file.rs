@@ -413,7 +413,7 @@ pub(super) struct SearchTable {
     pub(super) gpu_time: Option<Located<String>>,
     /// What chance depends on. Default: 0.
     pub(super) seed: Option<u64>,
-    /// How often each leader is measured again before one is named. Default: 2.
+    /// How often each leader is measured again before one is named, and those in doubt up to twice as often. Default: 2.
     pub(super) confirmations: Option<Located<u32>>,
     /// The gain below which another probe is not worth its cost, as a share of the best, from 0 to 1; what measurements
     /// cannot tell apart is none. 0 for never. Default: 0.01.

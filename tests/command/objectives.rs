@@ -275,7 +275,7 @@ fn history(trials: &[(Purpose, i64, Outcome)]) -> History {
 
 fn study(objective: Objective, trials: &[(Purpose, i64, Outcome)]) -> Study {
     Study {
-        space: workers(),
+        space: workers().into(),
         objective,
         history: history(trials),
         baseline: trials.iter().find(|(purpose, ..)| *purpose == Baseline).map(|(_, level, _)| x(*level)),

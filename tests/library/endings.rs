@@ -121,9 +121,10 @@ fn what_is_said_at_the_end_is_true() {
     ];
     let best = graded(&[("x", 4), ("y", 3)].into_iter().collect());
     for (name, machine, between_runs) in machines {
-        let (mut held, mut good, mut claims) = (0, 0, 0);
+        let (mut held, mut good, mut claims, mut probes) = (0, 0, 0, 0);
         for seed in 0..RUNS {
             let study = search_on(machine, graded, between_runs, seed);
+            probes += study.history.trials().len();
             let found = study.best().unwrap();
             let truth = graded(&study.settings(&found.winner.config))
                 / graded(&study.settings(study.baseline.as_ref().unwrap()));
@@ -133,7 +134,7 @@ fn what_is_said_at_the_end_is_true() {
                 held += u64::from(speedup.low <= Some(truth) && speedup.high >= Some(truth));
             }
         }
-        println!("{name}: speed-up held {held} of {claims}, within 5 % of the best {good} of {RUNS}");
+        println!("{name}: speed-up held {held} of {claims}, within 5 % of the best {good} of {RUNS}, {probes} probes");
         assert!(held * 100 >= claims * 90, "{name}: {held} of {claims} speed-ups hold");
         assert!(good * 10 >= RUNS * 9, "{name}: {good} of {RUNS} named a config within 5 % of the best");
     }

@@ -47,7 +47,7 @@ fn study(space: Space, outcomes: Vec<(Purpose, Outcome)>) -> Study {
         elapsed: Duration::from_secs(130),
         noise_prior: gputune::search::NoisePrior::RATE,
         side_by_side: None,
-        space,
+        space: space.into(),
     }
 }
 

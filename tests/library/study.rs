@@ -51,7 +51,7 @@ use Purpose::{Baseline, Confirm, Search};
 fn study(objective: Objective, trials: &[(Purpose, (i64, i64), Outcome)]) -> Study {
     let baseline = trials.iter().find(|(purpose, ..)| *purpose == Baseline);
     Study {
-        space: space(),
+        space: space().into(),
         objective,
         history: (1..)
             .zip(trials)
@@ -292,7 +292,7 @@ fn of_equally_large_configs_the_one_with_fewer_changes_is_named() {
         elapsed: Duration::ZERO,
     };
     let study = Study {
-        space: space(),
+        space: space().into(),
         history: [trial(1, at(0, 2), 1.0), trial(2, at(1, 1), 5.0), trial(3, at(2, 0), 5.0)].into_iter().collect(),
         baseline: Some(at(2, 2)),
         ..fastest(&[])

@@ -1,8 +1,9 @@
 //! Causes in the device itself: kernel launches, memory bandwidth, number formats, arithmetic, clocks.
 
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
-use super::super::evidence::{Differential, Evidence, Gain, ratio};
+use super::super::evidence::{Differential, Evidence, MOSTLY_FIXED};
 use super::super::starvation::{WAIT, WITHOUT_LOADER};
+use super::larger_batch::{Larger, fixed_share};
 use super::ranks::EXPOSED;
 use crate::model::{Metric, Precision};
 
@@ -160,67 +161,28 @@ pub(super) static CAUSES: [Cause; 6] = [
     },
 ];
 
-/// Returns the share of a step that does not depend on the batch, from the line through a step and one of twice the
-/// batch.
-fn fixed_share(times: f64) -> f64 {
-    (2.0 - 2.0 / times).clamp(0.0, 1.0)
-}
-
-/// Returns the part of a doubled batch's gain that the device's own phases bring: what the loop's own code takes in each step
-/// is no launch.
-fn of_device(evidence: &Evidence, gain: Gain) -> Gain {
-    let busy = |differential: Differential| {
-        let run = evidence.run(differential)?;
-        let phases = ["forward", "backward", "optimizer"].iter().filter_map(|name| run.phase_seconds.get(*name));
-        Some(phases.sum::<f64>()).filter(|seconds| *seconds > 0.0)
-    };
-    let step = evidence.run(Differential::Replay).and_then(|run| run.timing.step_seconds);
-    let (Some(step), Some(once), Some(twice)) = (step, busy(Differential::Replay), busy(Differential::DoubleBatch))
-    else {
-        return gain;
-    };
-    let left = (step - once).max(0.0) + twice / 2.0;
-    let times = ratio(step, left).map_or(gain.times, |times| times.min(gain.times));
-    Gain { times, at_least: gain.at_least.min(times) }
-}
-
 fn launch_bound(evidence: &Evidence) -> Option<Found> {
-    let doubled = evidence.gain_over_replay(Differential::DoubleBatch);
+    let larger = Larger::of(evidence);
     let sm = evidence.gpu(Metric::SmActive).filter(|active| *active < SM_LOW.value);
     // The device's readings alone count only if it is busy; an idle device waits for something else.
     let by_device = evidence.is_gpu()
         && sm.is_some()
         && evidence.gpu(Metric::GpuBusy).is_some_and(|busy| busy >= 0.4)
         && evidence.share("data_wait").is_some_and(|wait| wait < WAIT.value);
-    let by_batch = doubled.map(|gain| of_device(evidence, gain)).filter(|gain| gain.times >= PER_STEP.value);
-    if by_batch.is_none() && (doubled.is_some() || !by_device) {
+    let is_measured = larger.is_some();
+    let by_batch = larger.filter(|larger| larger.twice >= PER_STEP.value);
+    if by_batch.is_none() && (is_measured || !by_device) {
         return None;
     }
-    let worth = match by_batch {
-        Some(gain) => {
-            let batch = evidence
-                .batch_size()
-                .map_or_else(String::new, |size| format!(" ({size} to {})", size.saturating_mul(2)));
-            let words =
-                format!("twice the batch{batch}: {} as many samples per second, replayed", shown_times(gain.times));
-            Worth::measured(gain.times, words).by_parameters(doubled.map(|gain| gain.times))
-        }
+    let worth = match &by_batch {
+        Some(larger) => larger.worth(evidence),
         None => Worth::unknown("twice the batch was not measured"),
     };
     let mut found = Found::new(worth.clone());
-    if let Some(gain) = by_batch {
-        let weight = if gain.times >= 1.54 { 0.75 } else { 0.5 };
-        let rate = evidence
-            .rate_of(Differential::DoubleBatch)
-            .map_or_else(String::new, |rate| format!(", {}", evidence.shown_rate(rate.value)));
-        found.add(
-            weight,
-            format!(
-                "{}{rate}: {} of a step is there whatever the batch",
-                worth.words,
-                shown_share(fixed_share(gain.times))
-            ),
-        );
+    if let Some(Larger { twice, .. }) = by_batch {
+        let weight = if twice >= MOSTLY_FIXED { 0.75 } else { 0.5 };
+        let fixed = shown_share(fixed_share(twice));
+        found.add(weight, format!("{}: {fixed} of a step is there whatever the batch", worth.words));
     }
     if evidence.ranks() > 1 && evidence.share("communication").is_some_and(|share| share >= EXPOSED.value) {
         found.add(-0.3, "a larger batch also exchanges less for each sample");

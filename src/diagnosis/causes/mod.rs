@@ -3,6 +3,7 @@
 mod data;
 mod device;
 mod host;
+mod larger_batch;
 mod loader;
 mod memory;
 mod ranks;

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Best, Ranked, Study, TAIL, is_tied, ratio};
-use crate::model::{Estimate, OnTie};
+use crate::model::{Config, Estimate, OnTie};
 use crate::search::noise::RunNoise;
 
 /// The result of comparing the named config with the baseline.
@@ -96,6 +96,22 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked], noise: &RunNoise) -> Opt
         speedup: seen.filter(|_| is_claimed),
         unconfirmed_speedup: seen.filter(|_| !is_claimed),
     })
+}
+
+/// Returns the confirmed configs between which too little is known to name one: the config that would be named, and those
+/// that are expected to be better by more than [`LIKELY_LOSS`], gains of the named one counted as zero; none where the
+/// name is as sure as that.
+pub(super) fn in_doubt(study: &Study, ranking: &[Ranked], noise: &RunNoise) -> Vec<Config> {
+    let Some(Best { winner, .. }) = choose(study, ranking, noise) else { return Vec::new() };
+    let may_cost = |entry: &&Ranked| {
+        entry.config != winner.config && entry.confirmations > 0 && {
+            let Some(difference) = noise.difference(&entry.runs, &winner.runs) else { return false };
+            let scale = entry.scale.loss_scale(entry.level(noise));
+            expected_loss(study.objective.score(difference.value) / scale, difference.error / scale) > LIKELY_LOSS
+        }
+    };
+    let rivals: Vec<Config> = ranking.iter().filter(may_cost).map(|entry| entry.config.clone()).collect();
+    if rivals.is_empty() { rivals } else { std::iter::once(winner.config).chain(rivals).collect() }
 }
 
 /// Whether a config is better than the baseline with an interval that excludes equality; without an interval, the

@@ -1,6 +1,7 @@
 //! The loop of a search: probes and records proposals until something ends the search.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ use crate::search::study;
 
 /// A search under way.
 pub(super) struct Search<'s, 'p> {
-    pub(super) space: &'s Space,
+    pub(super) space: &'s Arc<Space>,
     pub(super) objective: &'s Objective,
     pub(super) budget: Budget,
     pub(super) limits: &'s Limits,
