@@ -28,6 +28,35 @@ PYTHON = Path(__file__).resolve().parents[2] / "python"
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 LIMIT_SECONDS = 240
 _CARD = Path(__file__).resolve().parent / "card"
+#: Whether only those tests are wanted that the stand-in leaves out, since it runs the others.
+_ONLY_REST = bool(os.environ.get("GPUTUNE_TEST_REST"))
+
+_Test = TypeVar("_Test", type, Callable[..., Any])
+
+
+def on_the_cpu(test: _Test) -> _Test:
+    """A test, or a class of them, for the CPU alone."""
+    setattr(test, "is_rest", True)
+    return unittest.skipUnless(DEVICE == "cpu", "for the CPU")(test)
+
+
+def needs_kernels(test: _Test) -> _Test:
+    """A test, or a class of them, for what the stand-in has no kernels for."""
+    setattr(test, "is_rest", True)
+    return unittest.skipIf(DEVICE == STAND_IN, "the stand-in has no kernels of its own")(test)
+
+
+def wanted(tests: unittest.TestSuite) -> unittest.TestSuite:
+    """Those that are to run, for `load_tests` of a module that runs on the stand-in, too."""
+    if not _ONLY_REST:
+        return tests
+    kept = unittest.TestSuite()
+    for test in tests:
+        if isinstance(test, unittest.TestSuite):
+            kept.addTest(wanted(test))
+        elif getattr(test, "is_rest", False) or getattr(getattr(test, test.id().rpartition(".")[2]), "is_rest", False):
+            kept.addTest(test)
+    return kept
 
 
 @dataclass

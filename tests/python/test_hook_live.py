@@ -13,7 +13,6 @@ except ImportError as missing:
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 BATCH, WORKERS, PRECISION = "dataloader.batch_size", "dataloader.num_workers", "torch.precision"
 ACCUMULATION, PERSISTENT, PREFETCH = "torch.grad_accumulation", "dataloader.persistent_workers", "dataloader.prefetch_factor"
-on_the_cpu = unittest.skipUnless(harness.DEVICE == "cpu", "for the CPU")
 
 
 def samples(result):
@@ -86,7 +85,7 @@ class Live(unittest.TestCase):
         self.assertEqual(parts[1].applied, {BATCH, WORKERS})
         self.assertEqual(parts[-1].facts["loader.workers"], 0)
 
-    @on_the_cpu
+    @harness.on_the_cpu
     def test_the_precision_changes(self):
         for env in ({}, {"REGION": "1"}):
             with self.subTest(env):
@@ -129,14 +128,21 @@ class Live(unittest.TestCase):
         self.assertIn("when the script starts", self.refusal("epochs.py", {}, {PRECISION: "bf16"}))
         self.assertIn("more than one DataLoader", self.refusal("epochs.py", {}, {BATCH: 16}, env={"TWICE": "1"}))
         self.assertIn("when the script starts", self.refusal("epochs.py", {}, {"torch.fused_optimizer": True}))
-        if VERSION >= (2, 0) and harness.DEVICE != harness.STAND_IN:
-            compiled = {"env": {"COMPILE": "1"}}
-            self.assertIn("compiled", self.refusal("epochs.py", {BATCH: 8}, {BATCH: 16}, **compiled))
-            self.assertIsNone(self.refusal("epochs.py", {WORKERS: 0}, {WORKERS: 1}, **compiled))
+
+    @harness.needs_kernels
+    @unittest.skipIf(VERSION < (2, 0), "torch 2.0 brought compile")
+    def test_a_compiled_model_keeps_its_batch(self):
+        compiled = {"env": {"COMPILE": "1"}}
+        self.assertIn("compiled", self.refusal("epochs.py", {BATCH: 8}, {BATCH: 16}, **compiled))
+        self.assertIsNone(self.refusal("epochs.py", {WORKERS: 0}, {WORKERS: 1}, **compiled))
 
     def test_a_process_that_is_not_asked_knows_only_how_to_stop(self):
         result = harness.run("epochs.py", {BATCH: 8})
         self.assertEqual(result.named("hello")[0]["version"], 1)
+
+
+def load_tests(_loader, tests, _pattern):
+    return harness.wanted(tests)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,6 @@ PRECISION = "torch.precision"
 needs_attention = unittest.skipIf(VERSION < (2, 0), "torch 2.0 brought scaled_dot_product_attention and compile")
 needs_cpu_scaler = unittest.skipIf(VERSION < (2, 3), "torch 2.3 brought float16 and GradScaler to the CPU")
 needs_fused = unittest.skipIf(VERSION < (2, 4), "fused optimizers on the CPU came with torch 2.4")
-on_the_cpu = unittest.skipUnless(harness.DEVICE == "cpu", "for the CPU")
-needs_kernels = unittest.skipIf(harness.DEVICE == harness.STAND_IN, "the stand-in has no kernels of its own")
 is_older = unittest.skipUnless(VERSION < (2, 0), "for torch 1")
 
 
@@ -97,7 +95,7 @@ class Precision(Target):
         by_norm = self.run_applied("amp.py", {PRECISION: "fp16"}, env={"CLIP": "total"})
         self.assertEqual(number(clipped, "weights"), number(by_norm, "weights"))
 
-    @on_the_cpu
+    @harness.on_the_cpu
     @needs_cpu_scaler
     def test_parts_that_fsdp_shards_have_its_scaler_and_its_clipping(self):
         own = self.run_applied("amp.py", {PRECISION: "fp16"}, env={"FSDP": "1", "SCALER": "1", "CLIP": "sharded"})
@@ -134,7 +132,7 @@ class Precision(Target):
                 of_losses = {tensor.dtype for tensor in tensors_in(precision._widen_all(outputs)) if tensor.dim() == 0}
                 self.assertLessEqual(of_losses, {torch.float32})
 
-    @on_the_cpu
+    @harness.on_the_cpu
     def test_tf32_without_a_gpu_is_rejected(self):
         self.assertIn("NVIDIA", self.run_failing("cnn.py", PRECISION, "tf32", "rejected"))
 
@@ -143,7 +141,7 @@ class Precision(Target):
         self.run_failing("cnn.py", PRECISION, "fp16", "rejected")
 
 
-@needs_kernels
+@harness.needs_kernels
 class Compile(Target):
     @needs_attention
     def test_the_model_is_compiled_in_place(self):
@@ -183,17 +181,17 @@ class Backends(Target):
     def test_channels_last_needs_images(self):
         self.assertIn("four-dimensional", self.run_failing("gan.py", "torch.channels_last", True, "not_applied"))
 
-    @on_the_cpu
+    @harness.on_the_cpu
     def test_cudnn_needs_a_gpu(self):
         self.run_failing("cnn.py", "torch.cudnn_benchmark", True, "not_applied")
 
-    @needs_kernels
+    @harness.needs_kernels
     @needs_attention
     def test_attention(self):
         for value in ("math", "flash", "any"):
             self.run_applied("transformer.py", {"torch.sdpa": value})
 
-    @needs_kernels
+    @harness.needs_kernels
     @needs_attention
     def test_kernels_that_do_not_take_the_inputs_are_rejected(self):
         if VERSION < (2, 5):
@@ -255,6 +253,10 @@ class Memory(Target):
 
     def test_a_model_without_blocks(self):
         self.run_failing("cnn.py", "torch.checkpoint", True, "not_applied")
+
+
+def load_tests(_loader, tests, _pattern):
+    return harness.wanted(tests)
 
 
 if __name__ == "__main__":
