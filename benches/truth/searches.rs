@@ -18,8 +18,8 @@ const NEAR: f64 = 0.05;
 pub(super) fn losses(workload: &Workload, spec: &Path, options: &Options, runs: &Runs) -> Result<String> {
     let best = runs.configs.iter().map(|config| config.truth()).fold(f64::NEG_INFINITY, f64::max);
     let mut text =
-        format!("\n### What searches name, {}\n\n| search | named | speed-up | true loss |\n", workload.about);
-    text += "|--:|---|--:|--:|\n";
+        format!("\n### What searches name, {}\n\n| search | named | probes | speed-up | true loss |\n", workload.about);
+    text += "|--:|---|--:|--:|--:|\n";
     let mut near = 0;
     for number in 1..=options.searches {
         let (study, best_found) = search(spec, options)?;
@@ -28,9 +28,10 @@ pub(super) fn losses(workload: &Workload, spec: &Path, options: &Options, runs: 
         let loss = truth.map(|truth| 1.0 - (truth - best).exp());
         near += usize::from(loss.is_some_and(|loss| loss <= NEAR));
         let told = loss.map_or("not among the long runs".to_owned(), |loss| format!("{:.1} %", loss * 100.0));
-        eprintln!("{} search {number}: {} loses {told}", workload.name, study.settings(named).line());
-        let speedup = speedup(&best_found);
-        let _ = writeln!(text, "| {number} | {} | {speedup} | {told} |", study.settings(named).line());
+        let (line, probes, speedup) =
+            (study.settings(named).line(), study.history.trials().len(), speedup(&best_found));
+        eprintln!("{} search {number}: {line} ({speedup}) after {probes} probes loses {told}", workload.name);
+        let _ = writeln!(text, "| {number} | {line} | {probes} | {speedup} | {told} |");
     }
     let _ = writeln!(text, "\nWithin 5 % of the best in truth: {near} of {}.", options.searches);
     Ok(text)
