@@ -107,10 +107,14 @@ impl RunNoise {
     }
 
     /// Returns where another run of a config falls: its level, with the error of the level and that of the new run.
+    ///
+    /// How far apart runs of this config are its own runs tell, and those of others as far as configs are alike in that.
     pub(crate) fn again(&self, runs: &[Run]) -> Option<Uncertain> {
         let level = self.level(runs)?;
         let between = self.overall?;
-        Some(Uncertain { error: (level.error * level.error + between.factor * between.value).sqrt(), ..level })
+        let own = runs.len().saturating_sub(1).min(between.degrees);
+        let degrees = own + alike(between.degrees - own);
+        Some(Uncertain { error: (level.error * level.error + between.factor * between.value).sqrt(), degrees, ..level })
     }
 
     /// Returns how much higher the level of `a` is than that of `b`.
@@ -152,6 +156,17 @@ impl RunNoise {
     pub(crate) fn repetitions(&self) -> usize {
         self.repetitions
     }
+}
+
+/// How many repetitions of a config those of other configs are worth to it.
+///
+/// The spread of a config is that of all times a factor of its own, whose square is taken to have an inverse chi-square distribution
+/// with so many degrees (Smyth, "Linear models and empirical Bayes methods", 2004): by section 6.2 there, twenty configs of a training
+/// script, each run five times, showed 11, and twenty of the demo step 4 (`benches/results/truth.md`). That of all is known with
+/// `others` degrees itself; the two doubts add up.
+fn alike(others: usize) -> usize {
+    const BETWEEN_CONFIGS: usize = 11;
+    (others * BETWEEN_CONFIGS).div_ceil((others + BETWEEN_CONFIGS).max(1))
 }
 
 /// Returns the mean of values with these weights; `None` without any. Equal values without any error stay exact.

@@ -67,7 +67,8 @@ fn an_interval_of_one_run_holds_the_mean_of_the_others() {
         }
         assert!(share(held, ROUNDS * 14) >= 0.95, "{machine:?}: {held}");
         assert!(least >= 12, "{machine:?}: {least} of 14");
-        assert!(machine.between < 0.03 || widest < 2.2, "{machine:?}: {widest}");
+        // Seen from one run, those of the same config count as those of others.
+        assert!(machine.between < 0.03 || widest < 2.4, "{machine:?}: {widest}");
     }
 }
 
@@ -97,6 +98,39 @@ fn confirmations_hold_a_further_run_and_differences_their_truth() {
         }
     }
     assert!(share(steady.iter().sum(), steady.len() * ROUNDS) >= 0.95, "{steady:?}");
+}
+
+/// Where configs differ in how far their runs are apart, as those of training scripts do, a further run still falls into the interval
+/// that was learnt of other configs, too.
+#[test]
+fn a_config_need_not_repeat_as_others_do() {
+    const ROUNDS: usize = 400;
+    const BETWEEN: f64 = 0.05;
+    let mut random = Random(5);
+    for degrees in [6, 11, 20] {
+        let (mut held, mut all) = (0, 0);
+        for _ in 0..ROUNDS {
+            // A variance with so many degrees: the mean of squares of as many normal numbers, inverted.
+            let mean_square =
+                |random: &mut Random| (0..degrees).map(|_| random.normal().powi(2)).sum::<f64>() / f64::from(degrees);
+            let spreads: Vec<f64> = (0..12).map(|_| BETWEEN / mean_square(&mut random).sqrt()).collect();
+            let runs = |spread: f64, count: usize, random: &mut Random| -> Vec<Run> {
+                (0..count).map(|_| Run::alone(spread * random.normal(), 0.0, None)).collect()
+            };
+            let of_all: Vec<Vec<Run>> = spreads
+                .iter()
+                .enumerate()
+                .map(|(at, &spread)| runs(spread, if at < 6 { 3 } else { 1 }, &mut random))
+                .collect();
+            let noise = RunNoise::of(of_all.iter().map(Vec::as_slice), NoisePrior::RATE);
+            for (own, &spread) in of_all.iter().zip(&spreads) {
+                let (again, next) = (noise.again(own).unwrap(), runs(spread, 1, &mut random)[0].value);
+                held += usize::from((again.value - next).abs() <= again.half_width(TAIL));
+                all += 1;
+            }
+        }
+        assert!(share(held, all) >= 0.935, "{degrees} degrees: {held} of {all}");
+    }
 }
 
 #[test]
