@@ -1,7 +1,7 @@
 //! What larger batches bring: how much of a step is there whatever its batch.
 
 use super::super::cause::{Worth, shown_times};
-use super::super::evidence::{Differential, Evidence, ratio};
+use super::super::evidence::{Differential, Evidence, Gain, ratio};
 
 /// Returns the share of a step that does not depend on the batch, from the line through a step and one of twice the
 /// batch.
@@ -30,32 +30,52 @@ impl Step {
 
     /// How many times as many samples per second there are if the device takes so long for each batch.
     fn with_device(self, seconds: f64) -> Option<f64> {
-        ratio(self.whole, (self.whole - self.device).max(0.0) + seconds)
+        ratio(self.whole, self.own() + seconds)
+    }
+
+    /// What the loop's own code takes.
+    fn own(self) -> f64 {
+        (self.whole - self.device).max(0.0)
+    }
+
+    /// How many times as many samples per second there would be if all vanished that is there whatever the batch: the loop's own code
+    /// with the launches, where it is the smaller part. `None` where eight batches take no longer than one by more than the
+    /// intervals leave open.
+    fn without_fixed(self, eight: Self, gain: Gain) -> Option<f64> {
+        // The line through both steps has the time that each batch adds.
+        let added = |once: f64, eight: f64| {
+            let unsure = eight * (1.0 - gain.at_least / gain.times);
+            (eight - once > unsure).then_some((eight - once) / (EIGHT - 1.0))
+        };
+        let by_device = added(self.device, eight.device)?;
+        if self.own() > self.device - by_device {
+            return self.with_device(by_device);
+        }
+        ratio(self.whole, added(self.whole, eight.whole)?)
     }
 }
 
-/// How many times as many samples per second larger batches bring by the device's own phases.
+const EIGHT: f64 = 8.0;
+
+/// How many times as many samples per second larger batches bring.
 pub(super) struct Larger {
-    /// With twice the batch.
+    /// Twice the batch, by the device's own phases.
     pub(super) twice: f64,
-    /// With eight times the batch, where that was measured, and if what is there whatever the batch vanished.
-    eight: Option<(f64, f64)>,
+    /// Eight times the batch, where that was measured, and if what is there whatever the batch vanished, where that is known.
+    eight: Option<(f64, Option<f64>)>,
 }
 
 impl Larger {
     pub(super) fn of(evidence: &Evidence) -> Option<Self> {
-        let by_device = |differential: Differential, batches: f64| {
-            let gain = evidence.gain_over_replay(differential)?;
-            let once = Step::of(evidence, Differential::Replay, 1.0)?;
-            let many = Step::of(evidence, differential, batches)?;
-            let times = once.with_device(many.device / batches).map_or(gain.times, |times| times.min(gain.times));
-            // The line through both has the time that each batch adds: no less than what the intervals leave open.
-            let open = many.device * (1.0 - gain.at_least / gain.times);
-            let added = (many.device - once.device).max(open) / (batches - 1.0);
-            Some((times, once.with_device(added).unwrap_or(times).max(times)))
-        };
-        let (twice, _) = by_device(Differential::DoubleBatch, 2.0)?;
-        Some(Self { twice, eight: by_device(Differential::EightBatches, 8.0) })
+        let once = Step::of(evidence, Differential::Replay, 1.0)?;
+        let gain = evidence.gain_over_replay(Differential::DoubleBatch)?.times;
+        let twice = Step::of(evidence, Differential::DoubleBatch, 2.0)?;
+        let by_device = once.with_device(twice.device / 2.0).map_or(gain, |times| times.min(gain));
+        let eight = evidence.gain_over_replay(Differential::EightBatches).map(|gain| {
+            let eight = Step::of(evidence, Differential::EightBatches, EIGHT);
+            (gain.times, eight.and_then(|eight| once.without_fixed(eight, gain)))
+        });
+        Some(Self { twice: by_device, eight })
     }
 
     /// What it is worth if what is there whatever the batch vanished, and by the batch alone.
@@ -64,21 +84,21 @@ impl Larger {
             let sizes = evidence.batch_size().map(|size| format!(" ({size} to {})", size.saturating_mul(batches)));
             sizes.unwrap_or_default()
         };
-        let by_parameters = |differential| evidence.gain_over_replay(differential).map(|gain| gain.times);
         match self.eight {
             Some((times, vanished)) => {
-                let words = format!(
-                    "eight times the batch{}: {} as many samples per second, replayed; without what is there whatever the batch {}",
-                    size(8),
-                    shown_times(times),
-                    shown_times(vanished)
-                );
-                Worth::measured(vanished, words).by_parameters(by_parameters(Differential::EightBatches))
+                let shown = shown_times(times);
+                let words = format!("eight times the batch{}: {shown} as many samples per second, replayed", size(8));
+                let vanished = vanished.filter(|vanished| *vanished > times);
+                let rest =
+                    vanished.map(shown_times).map(|all| format!("; without what is there whatever the batch {all}"));
+                let words = words + &rest.unwrap_or_default();
+                Worth::measured(vanished.unwrap_or(times), words).by_parameters(Some(times))
             }
             None => {
-                let times = shown_times(self.twice);
+                let gain = evidence.gain_over_replay(Differential::DoubleBatch).map(|gain| gain.times);
+                let times = shown_times(gain.unwrap_or(self.twice));
                 let words = format!("twice the batch{}: {times} as many samples per second, replayed", size(2));
-                Worth::measured(self.twice, words).by_parameters(by_parameters(Differential::DoubleBatch))
+                Worth::measured(self.twice, words).by_parameters(gain)
             }
         }
     }
@@ -99,5 +119,13 @@ mod tests {
         let worth = worth(&eight);
         assert!((worth.times.unwrap() - 20.0).abs() < 1e-6, "{worth:?}");
         assert!((worth.by_parameters.unwrap() - 8.0 / 1.35).abs() < 1e-9, "{worth:?}");
+    }
+
+    #[test]
+    fn where_eight_batches_take_no_longer_only_what_was_measured_is_said() {
+        let job = Job::cpu().replay(100.0).ran(Differential::DoubleBatch, 200.0).ran(Differential::EightBatches, 820.0);
+        let worth = Larger::of(&job.evidence()).unwrap().worth(&job.evidence());
+        assert!((worth.times.unwrap() - 8.2).abs() < 1e-9, "{worth:?}");
+        assert!(!worth.words.contains("without"), "{worth:?}");
     }
 }
