@@ -1,5 +1,6 @@
 //! `gputune demo-step`: the built-in training job, as a command.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -50,7 +51,8 @@ pub(super) struct Args {
 const FRAMEWORK: &str = concat!("gputune demo-step ", env!("CARGO_PKG_VERSION"));
 
 pub(super) fn run(args: &Args) -> super::Result {
-    let mut reporter = Reporter::from_env().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    let mut reporter =
+        Reporter::from_env().and_then(Reporter::obeying).map_err(|error| Failed::because(Exit::Impossible, &error))?;
     // If the probe is gone, that is no failure of the step.
     let _ = reporter.hello(FRAMEWORK);
     train(args, &mut reporter).map_err(|error| {
@@ -100,8 +102,9 @@ fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoErro
             .and_then(|()| reporter.phase("backward", step.backward))
             .and_then(|()| reporter.phase("optimizer", step.update))
             .and_then(|()| reporter.step_with(step.samples, Some(step.loss), flops))
-            .and_then(|()| reporter.memory(memory.peak_bytes, memory.limit_bytes));
-        if reported.is_err() {
+            .and_then(|()| reporter.memory(memory.peak_bytes, memory.limit_bytes))
+            .and_then(|()| reporter.obey());
+        if !matches!(reported, Ok(ControlFlow::Continue(()))) {
             // The probe has what it needs.
             break;
         }

@@ -1,15 +1,17 @@
 //! The protocol by which a training step reports: JSON lines to a Unix socket. `docs/protocol.md` describes it for
 //! other languages.
 
+mod reporter;
+
 use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::model::{Fact, Settings, Value};
+pub use reporter::Reporter;
+
+/// The version of the protocol that has the orders `hold`, `configure` and `go`.
+pub(super) const VERSION_OF_HOLD: u32 = 2;
 
 /// The environment variable that holds the path of the socket.
 pub const SOCKET: &str = "GPUTUNE_SOCKET";
@@ -262,113 +264,6 @@ impl Event {
             let quoted = text.replace("-Infinity", "\"-inf\"").replace("Infinity", "\"inf\"").replace("NaN", "\"nan\"");
             serde_json::from_str(&quoted)
         })
-    }
-}
-
-/// Reports from a training step in Rust; the same lines as from any other language.
-///
-/// ```no_run
-/// use std::time::Duration;
-/// use gputune::probe::protocol::Reporter;
-///
-/// let mut reporter = Reporter::from_env()?; // silent outside a probe
-/// reporter.hello("my framework 1.0")?;
-/// for _ in 0..1000 {
-///     reporter.phase("data_wait", Duration::from_millis(1))?;
-///     reporter.step(32, Some(0.7))?;
-/// }
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[derive(Debug)]
-pub struct Reporter {
-    socket: Option<UnixStream>,
-    begin: Instant,
-}
-
-impl Reporter {
-    /// Connects to the probe that this process belongs to; outside a probe every report goes nowhere.
-    ///
-    /// # Errors
-    /// The environment names a socket that cannot be reached.
-    pub fn from_env() -> io::Result<Self> {
-        let socket = std::env::var_os(SOCKET).map(|path| UnixStream::connect(Path::new(&path))).transpose()?;
-        Ok(Self { socket, begin: Instant::now() })
-    }
-
-    /// Whether a probe listens.
-    pub fn is_connected(&self) -> bool {
-        self.socket.is_some()
-    }
-
-    /// Says who reports.
-    ///
-    /// # Errors
-    /// The probe is gone.
-    pub fn hello(&mut self, framework: &str) -> io::Result<()> {
-        self.send(&Event::Hello {
-            framework: Some(framework.to_owned()),
-            rank: 0,
-            ranks: None,
-            pid: None,
-            orders: false,
-            version: first_version(),
-        })
-    }
-
-    /// Says that a step over so many samples ended now.
-    ///
-    /// # Errors
-    /// The probe is gone.
-    pub fn step(&mut self, samples: u64, loss: Option<f64>) -> io::Result<()> {
-        self.step_with(samples, loss, None)
-    }
-
-    /// Says that a step ended now, and of how many floating-point operations it was.
-    ///
-    /// # Errors
-    /// The probe is gone.
-    pub fn step_with(&mut self, samples: u64, loss: Option<f64>, flops: Option<f64>) -> io::Result<()> {
-        #[expect(clippy::cast_precision_loss, reason = "a number of samples")]
-        let samples = Some(samples as f64);
-        let time = Some(self.begin.elapsed().as_secs_f64());
-        self.send(&Event::Step { samples, time, seconds: None, loss, flops, metrics: BTreeMap::new() })
-    }
-
-    /// Says how long a phase of the current step took.
-    ///
-    /// # Errors
-    /// The probe is gone.
-    pub fn phase(&mut self, name: &str, time: Duration) -> io::Result<()> {
-        self.send(&Event::Phase { name: name.to_owned(), seconds: Number(time.as_secs_f64()) })
-    }
-
-    /// Says how much device memory is used at the peak, and how much there is.
-    ///
-    /// # Errors
-    /// The probe is gone.
-    pub fn memory(&mut self, peak_bytes: u64, capacity_bytes: Option<u64>) -> io::Result<()> {
-        self.send(&Event::Memory {
-            allocated: Some(peak_bytes),
-            reserved: None,
-            other: None,
-            capacity: capacity_bytes,
-            retries: None,
-        })
-    }
-
-    /// Says why the step cannot go on.
-    ///
-    /// # Errors
-    /// The probe is gone.
-    pub fn error(&mut self, kind: ErrorKind, message: &str) -> io::Result<()> {
-        self.send(&Event::Error { kind, message: message.to_owned(), parameters: Vec::new() })
-    }
-
-    fn send(&mut self, event: &Event) -> io::Result<()> {
-        let Some(socket) = &mut self.socket else { return Ok(()) };
-        let mut line = serde_json::to_vec(event)?;
-        line.push(b'\n');
-        socket.write_all(&line)
     }
 }
 

@@ -39,6 +39,9 @@ pub struct Bottleneck {
     /// Where the time went, before and after.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub account: Vec<Spending>,
+    /// What that is the time of: `1,000 samples`, or `1,000 steps` where nobody counts samples; nothing without an account.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub account_of: String,
 }
 
 impl HeldBack {
@@ -74,14 +77,16 @@ impl Bottleneck {
             held_back(study, config, measured)
         });
         let Ranked { config, measurement, .. } = &best.winner;
-        let limit = Self { was: baseline, is: held_back(study, config, measurement), account: Spending::of(study) };
+        let is = held_back(study, config, measurement);
+        let (account, account_of) = Spending::of(study).unwrap_or_default();
+        let limit = Self { was: baseline, is, account, account_of: account_of.to_owned() };
         (limit.was.is_some() || limit.is.is_some()).then_some(limit)
     }
 
     /// Returns lines for people, each indented by a label of ten characters.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = self.limit_lines();
-        lines.extend(Spending::lines(&self.account));
+        lines.extend(Spending::lines(&self.account, &self.account_of));
         lines
     }
 
@@ -138,19 +143,23 @@ mod tests {
 
     #[test]
     fn what_was_and_what_is_are_told() {
-        let limit =
-            Bottleneck { was: Some(held("loader", &[])), is: Some(held("device", &["buy one"])), account: Vec::new() };
+        let limit = Bottleneck {
+            was: Some(held("loader", &[])),
+            is: Some(held("device", &["buy one"])),
+            ..Bottleneck::default()
+        };
         let expected = [
             "limit     was the loader (sure, worth up to 1.8x)",
             "          is now the device (sure, worth up to 1.8x)",
             "          for more: buy one",
         ];
         assert_eq!(limit.lines(), expected);
-        let same = Bottleneck { was: Some(held("loader", &[])), is: Some(held("loader", &[])), account: Vec::new() };
+        let same =
+            Bottleneck { was: Some(held("loader", &[])), is: Some(held("loader", &[])), ..Bottleneck::default() };
         assert_eq!(same.lines()[0], "limit     was, and still is: the loader (sure, worth up to 1.8x)");
         assert_eq!(same.lines()[1], "          for more: search batch_size");
         let seen = HeldBack { lines: vec!["train.py:31 `burn(15)`: 78 % of a step".to_owned()], ..held("loop", &[]) };
-        let limit = Bottleneck { was: None, is: Some(seen), account: Vec::new() };
+        let limit = Bottleneck { is: Some(seen), ..Bottleneck::default() };
         assert_eq!(limit.lines()[1], "          in train.py:31 `burn(15)`: 78 % of a step");
         assert!(Bottleneck::default().lines().is_empty());
     }

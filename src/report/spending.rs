@@ -18,21 +18,19 @@ pub struct Spending {
 }
 
 impl Spending {
-    /// Returns the branches of a study's baseline and best config, the largest of what is left first; none where one of them
-    /// has no account.
-    pub(super) fn of(study: &Study) -> Vec<Self> {
-        let best = study.best();
-        let baseline = study.baseline.as_ref();
-        let (Some(best), Some(baseline)) = (best, baseline) else { return Vec::new() };
+    /// Returns the branches of a study's baseline and best config, the largest of what is left first, and what they are the time
+    /// of; `None` where one of them has no account, or only one counts samples.
+    pub(super) fn of(study: &Study) -> Option<(Vec<Self>, &'static str)> {
+        let (best, baseline) = (study.best()?, study.baseline.as_ref()?);
         if best.winner.config == *baseline {
-            return Vec::new();
+            return None;
         }
-        let Some(was) =
-            study.history.of(baseline).find_map(|trial| spent(study, baseline, trial.outcome.measurement()?))
-        else {
-            return Vec::new();
-        };
-        let Some(is) = spent(study, &best.winner.config, &best.winner.measurement) else { return Vec::new() };
+        let (was, work) =
+            study.history.of(baseline).find_map(|trial| spent(study, baseline, trial.outcome.measurement()?))?;
+        let (is, work_now) = spent(study, &best.winner.config, &best.winner.measurement)?;
+        if work != work_now {
+            return None;
+        }
         let of =
             |all: &[(String, f64)], name: &str| all.iter().find(|(known, _)| known == name).map_or(0.0, |(_, s)| *s);
         let mut names: Vec<&String> = was.iter().chain(&is).map(|(name, _)| name).collect();
@@ -41,7 +39,7 @@ impl Spending {
         let row = |name: &&String| Self { branch: (*name).clone(), was_s: of(&was, name), is_s: of(&is, name) };
         let mut rows: Vec<Self> = names.iter().map(row).collect();
         rows.sort_by(|a, b| b.is_s.total_cmp(&a.is_s));
-        rows
+        Some((rows, work))
     }
 
     /// The rows that are large enough to be shown.
@@ -58,10 +56,11 @@ impl Spending {
         Some(format!("the next factor is in {}: {share:.0} % of what is left", next.branch))
     }
 
-    /// Returns lines for people, each indented by a label of ten characters.
-    pub(super) fn lines(rows: &[Self]) -> Vec<String> {
+    /// Returns lines for people, each indented by a label of ten characters; `work` is what they are the time of.
+    pub(super) fn lines(rows: &[Self], work: &str) -> Vec<String> {
         let Some(next) = Self::next(rows) else { return Vec::new() };
-        let width = rows.iter().map(|row| row.branch.len()).max().unwrap_or(0);
+        let title = format!("of {work}");
+        let width = rows.iter().map(|row| row.branch.len()).max().unwrap_or(0).max(title.len());
         let mut lines: Vec<String> = Self::shown(rows)
             .into_iter()
             .map(|row| {
@@ -73,7 +72,7 @@ impl Spending {
                 )
             })
             .collect();
-        lines.insert(0, format!("account   {:<width$}  {:>8}  {:>8}", "of 1,000 samples", "was", "is"));
+        lines.insert(0, format!("account   {:<width$}  {:>8}  {:>8}", title, "was", "is"));
         lines.push(format!("          {next}"));
         lines
     }
@@ -82,17 +81,19 @@ impl Spending {
 /// The smallest share of an account that is shown: half a percent is rounded to one.
 const LEAST: f64 = 0.005;
 
-/// Returns the seconds of each branch for a thousand samples.
-fn spent(study: &Study, config: &Config, measurement: &Measurement) -> Option<Vec<(String, f64)>> {
+/// Returns the seconds of each branch for a thousand samples, or for a thousand steps where nobody counts samples, and which.
+fn spent(study: &Study, config: &Config, measurement: &Measurement) -> Option<(Vec<(String, f64)>, &'static str)> {
     let settings = study.settings(config);
     let evidence = diagnosis::evidence_of(&study.space, &settings, measurement, Around::default());
     let account = Account::of(&evidence)?;
     let step = evidence.step()?;
-    let samples = measurement.timing.samples_per_step.filter(|samples| *samples > 0.0).unwrap_or(1.0);
+    let samples = measurement.timing.samples_per_step.filter(|samples| *samples > 0.0);
+    let work = if samples.is_some() { "1,000 samples" } else { "1,000 steps" };
     // What is outside of steps comes on top of them.
     let outside = account.share(diagnosis::Branch::Outside).min(0.99);
-    let all = step / samples * 1000.0 / (1.0 - outside);
-    Some(account.branches().into_iter().map(|(branch, share)| (branch.row().label.to_owned(), share * all)).collect())
+    let all = step / samples.unwrap_or(1.0) * 1000.0 / (1.0 - outside);
+    let of_branch = |(branch, share): (diagnosis::Branch, f64)| (branch.row().label.to_owned(), share * all);
+    Some((account.branches().into_iter().map(of_branch).collect(), work))
 }
 
 #[cfg(test)]
@@ -103,10 +104,11 @@ mod tests {
     fn what_shrank_and_what_is_left_stand_side_by_side() {
         let row = |branch: &str, was_s: f64, is_s: f64| Spending { branch: branch.to_owned(), was_s, is_s };
         let rows = [row("device busy", 2.0, 1.9), row("waiting for data", 6.0, 0.1), row("copies", 0.001, 0.001)];
-        let lines = Spending::lines(&rows);
+        let lines = Spending::lines(&rows, "1,000 steps");
         assert_eq!(lines.len(), 4, "{lines:#?}");
+        assert!(lines[0].starts_with("account   of 1,000 steps "), "{lines:#?}");
         assert!(lines[2].contains("waiting for data") && lines[2].contains("6.00 s"), "{lines:#?}");
         assert_eq!(lines[3], "          the next factor is in device busy: 95 % of what is left");
-        assert!(Spending::lines(&[]).is_empty());
+        assert!(Spending::lines(&[], "1,000 samples").is_empty());
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::super::clock_watch::ClockWatch;
 use super::super::hang::Hang;
 use super::super::measuring::patience::Patience;
-use super::super::protocol::{Order, Setting};
+use super::super::protocol::{Order, Setting, VERSION_OF_HOLD};
 use super::session::{Session, Task};
 use super::verdict::Verdict;
 use super::{CommandProber, Job, ProbeError, Watch, demands};
@@ -23,9 +23,6 @@ pub(super) enum Answer {
     /// The caller does not want to wait.
     Interrupted,
 }
-
-/// The version of the protocol that has `hold`, `configure` and `go`.
-const VERSION: u32 = 2;
 
 impl Session {
     /// Measures the config that the process has, then holds it for another where it `keeps` going, or closes it. Returns
@@ -53,7 +50,7 @@ impl Session {
 
     /// Whether it understands the orders, which it says where it was asked to be kept, and is one process.
     pub(super) fn obeys(&self) -> bool {
-        self.heard.version >= VERSION && self.heard.ranks.count() == 1
+        self.heard.version >= VERSION_OF_HOLD && self.heard.ranks.count() == 1
     }
 
     /// Has the process wait at the end of its step; all steps before that are known then.

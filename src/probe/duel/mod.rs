@@ -14,8 +14,7 @@ use serde::Serialize;
 
 use super::Job;
 use crate::model::{Estimate, Outcome, Progress};
-pub use statistics::FEWEST_ROUNDS;
-pub(super) use statistics::Levels;
+pub(super) use statistics::{Levels, fewest_rounds};
 
 /// How many rounds a duel of two has where nobody says otherwise.
 ///

@@ -418,7 +418,7 @@
             compares ? h("td", {}, setting.before ?? "the same") : null)))));
     }
     if (summary.account.length) {
-      left.push(h("h2", {}, "Time of 1,000 samples"),
+      left.push(h("h2", {}, `Time of ${summary.account_of}`),
         h("table", { class: "settings" },
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), h("th", { scope: "col" }, "best"), h("th", { scope: "col" }, "baseline"))),
           h("tbody", {}, summary.account.map((branch) =>

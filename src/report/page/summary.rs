@@ -41,8 +41,10 @@ pub(super) struct Summary {
     settings: Vec<Setting>,
     /// Configs that cannot be distinguished from it.
     ties: Vec<String>,
-    /// What a thousand samples took with the baseline, and take with the config.
+    /// What so many samples or steps took with the baseline, and take with the config.
     account: Vec<Branch>,
+    /// So many what.
+    account_of: String,
     /// Where the next factor is.
     next_factor: Option<String>,
     /// What each slot measured; nothing where one probe ran at a time on the whole machine.
@@ -102,6 +104,7 @@ impl Summary {
                 is: show_seconds(row.is_s),
             };
             summary.account = Spending::shown(&bottleneck.account).into_iter().map(branch).collect();
+            summary.account_of.clone_from(&bottleneck.account_of);
             summary.next_factor = Spending::next(&bottleneck.account);
             let lines: Vec<String> = bottleneck.limit_lines();
             let texts: Vec<&str> = lines.iter().map(|line| line.get(10..).unwrap_or(line).trim()).collect();

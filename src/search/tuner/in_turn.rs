@@ -7,17 +7,20 @@ use std::time::{Duration, Instant};
 use super::TuneError;
 use super::search::{OnEvent, Search};
 use crate::model::{Config, Event, InTurn, Measurement, Outcome, Purpose, Settings, Trial};
-use crate::probe::duel::{Duel, DuelEnd, Duelled, Side, Way};
+use crate::probe::duel::{Duel, DuelEnd, Duelled, ROUNDS, Side, Way};
+use crate::probe::stats::NORMAL_95;
 use crate::probe::{Effort, Job};
 use crate::search::journal;
+use crate::search::noise::NoisePrior;
 
-/// The rounds of turns in a round of confirmations of so many: as few as leave their common error three degrees of freedom
-/// ([`Duelled::error`]); with fewer its interval is of no use. How another pair of processes
-/// differs only the next round of confirmations tells, so that more is not worth its time here.
-fn rounds(sides: usize) -> u32 {
-    const DEGREES: usize = 3;
-    let rounds = 1 + DEGREES.div_ceil(sides.saturating_sub(1).max(1));
-    u32::try_from(rounds).unwrap_or(u32::MAX)
+/// Half the width of the interval that the ratio of two processes falls into if they are started again, on a machine of which nothing
+/// is known.
+///
+/// How another pair of processes differs only the next round of confirmations tells, so that turns of these which tell less are not
+/// worth their time. More are where somebody else's bursts come and go. How far apart runs were in this search or in earlier
+/// ones is no measure of it: there each met what others did at its own time.
+fn processes_apart() -> f64 {
+    NORMAL_95 * std::f64::consts::SQRT_2 * NoisePrior::RATE.deviation
 }
 
 /// How a round ended.
@@ -57,8 +60,8 @@ impl Search<'_, '_> {
         self.started(&jobs[0], &reason, on_event);
         let begin = Instant::now();
         let time = self.time_in_turn(configs);
-        let half_width = self.limits.precision();
-        let duel = Duel { jobs: &jobs, half_width, rounds: rounds(configs.len()), time, ways: &[Way::InTurn] };
+        let half_width = self.limits.precision().max(processes_apart());
+        let duel = Duel { jobs: &jobs, half_width, rounds: ROUNDS, time, ways: &[Way::InTurn] };
         let stop = self.stop;
         let (duelled, remarks) = self.slots.duel(&duel, &mut |progress| {
             on_event(Event::Progress { number: first, progress: progress.probe });

@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use super::super::super::duel::{
-    Block, Duel, DuelEnd, DuelProgress, DuelWatch, Duelled, FEWEST_ROUNDS, Levels, Side, Stage, Way,
+    Block, Duel, DuelEnd, DuelProgress, DuelWatch, Duelled, Levels, Side, Stage, Way, fewest_rounds,
 };
 use super::super::super::gpu_watch::GpuWatch;
 use crate::machine::{GpuState, nvml::Visible};
-use crate::model::{Outcome, Progress};
+use crate::model::{Estimate, Outcome, Progress};
 
 pub(super) struct Bout<'d, 'w> {
     pub(super) duel: &'d Duel<'d>,
@@ -104,11 +104,16 @@ impl<'d, 'w> Bout<'d, 'w> {
 
     /// Whether the blocks so far are enough to end with, if there can be no more.
     pub(super) fn has_enough(&self) -> bool {
-        self.levels().rounds() >= FEWEST_ROUNDS
+        self.levels().rounds() >= fewest_rounds(self.duel.jobs.len())
     }
 
     fn most_rounds(&self) -> u32 {
         self.way.rounds(self.duel.rounds)
+    }
+
+    /// The rate of a side over its blocks so far.
+    pub(super) fn rate(&self, side: Side) -> Option<Estimate> {
+        Levels::rate(&self.blocks, self.way, (side, self.duel.jobs.len()))
     }
 
     fn levels(&self) -> Levels {

@@ -51,7 +51,7 @@ impl CommandProber {
             if matches!(tried, Tried::Over(DuelEnd::Interrupted)) { Verdict::Interrupted } else { Verdict::Enough };
         for (side, session) in bout.duel.sides().zip(&mut sessions) {
             if matches!(tried, Tried::Over(_)) && !matches!(verdict, Verdict::Interrupted) {
-                bout.sides[side.place()] = Some(session.own_outcome((side, &bout.blocks), true));
+                bout.sides[side.place()] = Some(session.own_outcome(bout.rate(side), true));
             }
             session.close(&verdict, &mut bout.watch(side))?;
         }

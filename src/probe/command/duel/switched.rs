@@ -77,7 +77,7 @@ fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session) -> Result<Trie
             }
             Turn::NotHeld => return Ok(Tried::Cannot("it does not wait between two steps any more".to_owned())),
         }
-        let mut outcome = session.own_outcome((side, &bout.blocks), false);
+        let mut outcome = session.own_outcome(bout.rate(side), false);
         match &mut outcome {
             Outcome::Measured(measurement) => {
                 // They are not those of the first steps.

@@ -4,7 +4,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use super::super::super::clock_watch::ClockWatch;
-use super::super::super::duel::{BLOCK, Block, Levels, Side};
+use super::super::super::duel::{BLOCK, Block, Side};
 use super::super::super::measuring::patience::{queued_steps, workers};
 use super::super::super::stats::{Work, warmup_length};
 use super::super::segments::Answer;
@@ -12,7 +12,7 @@ use super::super::session::Session;
 use super::super::spending::Times;
 use super::super::verdict::Verdict;
 use super::super::{Job, Limits, ProbeError, Watch};
-use crate::model::{MemoryUse, Outcome};
+use crate::model::{Estimate, MemoryUse, Outcome};
 
 /// The fewest steps of a block that count.
 const FEWEST_STEPS: u64 = 3;
@@ -183,13 +183,13 @@ impl Session {
         }
     }
 
-    /// What this side came to over its blocks; `is_beside` another that is open, too.
-    pub(super) fn own_outcome(&mut self, (side, blocks): (Side, &[Block]), is_beside: bool) -> Outcome {
+    /// What this side came to, whose rate over its blocks is known; `is_beside` another that is open, too.
+    pub(super) fn own_outcome(&mut self, rate: Option<Estimate>, is_beside: bool) -> Outcome {
         let mut outcome = self.outcome(&Verdict::Enough);
         let mut measured = Duration::ZERO;
         if let Outcome::Measured(measurement) = &mut outcome {
             // Steps right after a switch do not count, nor do those beyond a block.
-            measurement.throughput = Levels::rate(blocks, side).or(measurement.throughput);
+            measurement.throughput = rate.or(measurement.throughput);
             let timing = &mut measurement.timing;
             // The time in between was the other's, and so is what the machine did in it.
             timing.measured_seconds = timing.step_seconds.map(|seconds| seconds * as_number(timing.steps));

@@ -1,0 +1,297 @@
+//! A training step's side of the protocol, in Rust.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::Shutdown;
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::{ErrorKind, Event, Number, SOCKET, VERSION_OF_HOLD, first_version};
+
+/// Reports from a training step in Rust; the same lines as from any other language.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use gputune::probe::protocol::Reporter;
+///
+/// let mut reporter = Reporter::from_env()?.obeying()?; // silent outside a probe
+/// reporter.hello("my framework 1.0")?;
+/// for _ in 0..1000 {
+///     reporter.phase("data_wait", Duration::from_millis(1))?;
+///     reporter.step(32, Some(0.7))?;
+///     if reporter.obey()?.is_break() {
+///         break;
+///     }
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Reporter {
+    socket: Option<UnixStream>,
+    begin: Instant,
+    /// What came, where it is listened to.
+    orders: Option<Receiver<Ordered>>,
+}
+
+/// An order, as far as a step has to know it.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+enum Ordered {
+    Stop,
+    Hold,
+    Configure {
+        segment: u32,
+    },
+    Go,
+    /// One of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+impl Reporter {
+    /// Connects to the probe that this process belongs to; outside a probe every report goes nowhere.
+    ///
+    /// # Errors
+    /// The environment names a socket that cannot be reached.
+    pub fn from_env() -> io::Result<Self> {
+        let socket = std::env::var_os(SOCKET).map(|path| UnixStream::connect(Path::new(&path))).transpose()?;
+        Ok(Self { socket, begin: Instant::now(), orders: None })
+    }
+
+    /// Has it listen to orders, from which on the step is to call [`obey`](Self::obey) after each step. [`hello`](Self::hello)
+    /// says so.
+    ///
+    /// gputune can then end the step in an orderly way, and have it wait while another config trains: so leaders are compared
+    /// within seconds of each other.
+    ///
+    /// # Errors
+    /// There is no room for the thread that listens.
+    pub fn obeying(mut self) -> io::Result<Self> {
+        if let (Some(socket), None) = (&self.socket, &self.orders) {
+            let (lines, (send, orders)) = (socket.try_clone()?, channel());
+            thread::Builder::new().name("gputune orders".to_owned()).spawn(move || listen(lines, &send))?;
+            self.orders = Some(orders);
+        }
+        Ok(self)
+    }
+
+    /// Whether a probe listens.
+    pub fn is_connected(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Says who reports.
+    ///
+    /// # Errors
+    /// The probe is gone.
+    pub fn hello(&mut self, framework: &str) -> io::Result<()> {
+        let orders = self.orders.is_some();
+        self.send(&Event::Hello {
+            framework: Some(framework.to_owned()),
+            rank: 0,
+            ranks: None,
+            pid: None,
+            orders,
+            version: if orders { VERSION_OF_HOLD } else { first_version() },
+        })
+    }
+
+    /// Does what gputune has ordered since the last step: waits between two steps as long as it is to. `Break` when the run
+    /// is to end. Without [`obeying`](Self::obeying) there are no orders.
+    ///
+    /// Whatever the step has told before is sent. While it waits, all of its process may be stopped (SIGSTOP).
+    ///
+    /// # Errors
+    /// The probe is gone.
+    pub fn obey(&mut self) -> io::Result<ControlFlow<()>> {
+        let mut is_held = false;
+        while let Some(orders) = &self.orders {
+            let order = match orders.try_recv() {
+                Err(TryRecvError::Empty) if !is_held => break,
+                Err(TryRecvError::Empty) => orders.recv().ok(),
+                order => order.ok(),
+            };
+            match order {
+                // Nobody is there any more who could say how to go on.
+                None | Some(Ordered::Stop) => return Ok(ControlFlow::Break(())),
+                Some(Ordered::Hold) => {
+                    is_held = true;
+                    self.send(&Event::Held)?;
+                }
+                Some(Ordered::Configure { segment }) => {
+                    let refused = Some("this step takes its settings when it starts".to_owned());
+                    self.send(&Event::Configured { segment, refused })?;
+                }
+                Some(Ordered::Go) => is_held = false,
+                Some(Ordered::Unknown) => {}
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Says that a step over so many samples ended now.
+    ///
+    /// # Errors
+    /// The probe is gone.
+    pub fn step(&mut self, samples: u64, loss: Option<f64>) -> io::Result<()> {
+        self.step_with(samples, loss, None)
+    }
+
+    /// Says that a step ended now, and of how many floating-point operations it was.
+    ///
+    /// # Errors
+    /// The probe is gone.
+    pub fn step_with(&mut self, samples: u64, loss: Option<f64>, flops: Option<f64>) -> io::Result<()> {
+        #[expect(clippy::cast_precision_loss, reason = "a number of samples")]
+        let samples = Some(samples as f64);
+        let time = Some(self.begin.elapsed().as_secs_f64());
+        self.send(&Event::Step { samples, time, seconds: None, loss, flops, metrics: BTreeMap::new() })
+    }
+
+    /// Says how long a phase of the current step took.
+    ///
+    /// # Errors
+    /// The probe is gone.
+    pub fn phase(&mut self, name: &str, time: Duration) -> io::Result<()> {
+        self.send(&Event::Phase { name: name.to_owned(), seconds: Number(time.as_secs_f64()) })
+    }
+
+    /// Says how much device memory is used at the peak, and how much there is.
+    ///
+    /// # Errors
+    /// The probe is gone.
+    pub fn memory(&mut self, peak_bytes: u64, capacity_bytes: Option<u64>) -> io::Result<()> {
+        self.send(&Event::Memory {
+            allocated: Some(peak_bytes),
+            reserved: None,
+            other: None,
+            capacity: capacity_bytes,
+            retries: None,
+        })
+    }
+
+    /// Says why the step cannot go on.
+    ///
+    /// # Errors
+    /// The probe is gone.
+    pub fn error(&mut self, kind: ErrorKind, message: &str) -> io::Result<()> {
+        self.send(&Event::Error { kind, message: message.to_owned(), parameters: Vec::new() })
+    }
+
+    fn send(&mut self, event: &Event) -> io::Result<()> {
+        let Some(socket) = &mut self.socket else { return Ok(()) };
+        let mut line = serde_json::to_vec(event)?;
+        line.push(b'\n');
+        socket.write_all(&line)
+    }
+}
+
+impl Drop for Reporter {
+    /// Says `bye` where that is expected, and ends the thread that listens.
+    fn drop(&mut self) {
+        if self.orders.is_some() && !thread::panicking() {
+            // If the probe is gone, nobody misses it.
+            let _ = self.send(&Event::Bye);
+        }
+        if let Some(socket) = self.socket.as_ref().filter(|_| self.orders.is_some()) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Hands on the orders until the connection is closed, or nobody takes them.
+fn listen(lines: UnixStream, orders: &Sender<Ordered>) {
+    for line in BufReader::new(lines).lines() {
+        let Ok(line) = line else { return };
+        let order = serde_json::from_str(&line).unwrap_or(Ordered::Unknown);
+        if orders.send(order).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Order;
+    use super::*;
+
+    /// A step's side, and the probe's.
+    fn connected() -> (Reporter, BufReader<UnixStream>) {
+        let (step, probe) = UnixStream::pair().unwrap();
+        let reporter = Reporter { socket: Some(step), begin: Instant::now(), orders: None };
+        (reporter.obeying().unwrap(), BufReader::new(probe))
+    }
+
+    fn heard(probe: &mut BufReader<UnixStream>) -> Event {
+        let mut line = String::new();
+        probe.read_line(&mut line).unwrap();
+        Event::parse(line.as_bytes()).unwrap()
+    }
+
+    fn order(probe: &BufReader<UnixStream>, order: &Order) {
+        let line = serde_json::to_string(order).unwrap() + "\n";
+        probe.get_ref().write_all(line.as_bytes()).unwrap();
+    }
+
+    /// Calls `obey` until an order has arrived.
+    fn obey(reporter: &mut Reporter) -> ControlFlow<()> {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(20) {
+            if reporter.obey().unwrap().is_break() {
+                return ControlFlow::Break(());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        ControlFlow::Continue(())
+    }
+
+    #[test]
+    fn a_step_waits_until_it_is_to_go_on_and_ends_when_it_is_to_stop() {
+        let (mut reporter, mut probe) = connected();
+        reporter.hello("test").unwrap();
+        assert!(matches!(heard(&mut probe), Event::Hello { orders: true, version: 2, .. }));
+        assert_eq!(reporter.obey().unwrap(), ControlFlow::Continue(()), "nothing was ordered");
+        order(&probe, &Order::Hold);
+        let step = thread::spawn(move || {
+            let ended = obey(&mut reporter);
+            (reporter, ended)
+        });
+        assert_eq!(heard(&mut probe), Event::Held);
+        let (config, apply) = (Default::default(), BTreeMap::new());
+        order(&probe, &Order::Configure { segment: 2, config, apply });
+        assert!(matches!(heard(&mut probe), Event::Configured { segment: 2, refused: Some(_) }));
+        assert!(!step.is_finished(), "it waits");
+        order(&probe, &Order::Go);
+        order(&probe, &Order::Stop);
+        let (reporter, ended) = step.join().unwrap();
+        assert!(ended.is_break());
+        drop(reporter);
+        assert_eq!(heard(&mut probe), Event::Bye);
+        assert_eq!(probe.read_line(&mut String::new()).unwrap(), 0, "the connection is closed");
+    }
+
+    #[test]
+    fn a_step_ends_when_the_probe_is_gone() {
+        let (mut reporter, probe) = connected();
+        order(&probe, &Order::Hold);
+        drop(probe);
+        let begin = Instant::now();
+        // It may hear first that it is to wait, which it cannot say any more.
+        while !matches!(reporter.obey(), Ok(ControlFlow::Break(())) | Err(_)) {
+            assert!(begin.elapsed() < Duration::from_secs(20));
+        }
+    }
+
+    #[test]
+    fn without_a_probe_nothing_is_ordered() {
+        let mut reporter = Reporter { socket: None, begin: Instant::now(), orders: None }.obeying().unwrap();
+        assert!(!reporter.is_connected());
+        assert_eq!(reporter.obey().unwrap(), ControlFlow::Continue(()));
+    }
+}
