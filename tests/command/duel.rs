@@ -64,6 +64,28 @@ fn two_processes_train_in_turn_and_their_ratio_is_told() {
     search.assert_no_survivors();
 }
 
+/// The demo step reports by the client in Rust, which waits when it is told to.
+#[test]
+fn the_demo_step_trains_in_turn_and_its_leaders_are_confirmed_so() {
+    let data = tempfile::tempdir().unwrap();
+    let words = ["demo-step", "--batch-size", "{batch}", "--workers", "0", "--device", "cpu", "--steps", "1000000"];
+    let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    words.insert(0, gputune().to_owned());
+    words.extend(["--data-dir".to_owned(), data.path().display().to_string()]);
+    let limits = "[limits]\nmeasure_time = \"1s\"\nprecision = 0.2\n[search]\nconfirmations = 1\n";
+    let space = "[space]\nbatch = { values = [1, 4] }\n[baseline]\nbatch = 1\n";
+    let search = Search::of_command(&words, &format!("{space}{limits}"));
+    let report = json(&compare(&search, &["batch=1", "batch=4", "--rounds", "2", "--json"]).output().unwrap());
+    assert_eq!(report["way"], "in_turn", "{report}");
+    let output = search.run();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let journal = fs::read_to_string(search.out().join("journal.jsonl")).unwrap();
+    let confirmed: Vec<&str> = journal.lines().filter(|line| line.contains("\"purpose\":\"confirm\"")).collect();
+    assert!(confirmed.len() >= 2, "{journal}");
+    assert!(confirmed.iter().all(|line| line.contains("\"in_turn\":{")), "{journal}");
+    search.assert_no_survivors();
+}
+
 #[test]
 fn a_person_reads_the_ratio_and_how_it_was_measured() {
     let search = Search::of(&[STEP], SPACE);
