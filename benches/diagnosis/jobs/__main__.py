@@ -20,6 +20,7 @@ import check  # noqa: E402
 import judge  # noqa: E402
 import tally  # noqa: E402
 from job import Job, Variant, cured, jobs, seeds_of  # noqa: E402
+from kinds import SECOND  # noqa: E402
 from process import machine, run  # noqa: E402
 from truth import HALVES  # noqa: E402
 
@@ -28,7 +29,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 def chosen(options: argparse.Namespace) -> list[Job]:
     half = None if options.half == "both" else options.half
-    return jobs(half, seeds_of(half, options.count, options.first_seed), options.only.split(",") if options.only else None)
+    found = jobs(half, seeds_of(half, options.count, options.first_seed), options.only.split(",") if options.only else None)
+    return [job for job in found if job.kind in SECOND] if options.second else found
 
 
 def known_lines(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -129,6 +131,7 @@ def report(options: argparse.Namespace) -> None:
 def shown_commands(options: argparse.Namespace) -> list[str]:
     """What made the lines, without the paths of this machine."""
     which = f"--half {options.half}" + (f" --count {options.count}" if options.count > 1 else "")
+    which += " --second" if options.second else ""
     which += f" --first-seed {options.first_seed}" if options.first_seed is not None else ""
     return [f"python benches/diagnosis/jobs {act} {which}" for act in ("check", "judge", "report")]
 
@@ -137,6 +140,7 @@ def arguments(words: Optional[list[str]] = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = argparse.ArgumentParser(add_help=False)
     which.add_argument("--half", choices=[*HALVES, "both"], default="seen", help="whoever works on rules runs `seen` only")
+    which.add_argument("--second", action="store_true", help="of the kinds that are kept out only the second set")
     which.add_argument("--count", type=int, default=1, help="seeds of each kind")
     which.add_argument("--first-seed", type=int, help="another than this half's first")
     which.add_argument("--only", help="kinds whose names begin so: slow,shared")

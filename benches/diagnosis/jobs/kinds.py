@@ -1,7 +1,7 @@
 """Every kind of job: what is wrong, how much of it, what cures it, and which half it belongs to.
 
 A new kind is a function that writes it and a row here. `held_out` kinds are for judging: whoever works on rules neither runs nor
-reads them (`--half seen`)."""
+reads them (`--half seen`). `SECOND` are those of them that were added after rules had been judged with the others."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import loop
 import models
 import others
 import outside
+import second
 from models import Model
 from place import Write
 from truth import BEYOND, COMMUNICATION, COMPUTE, CORES, DATA, HEALTHY, HELD_OUT, LOOP, OUTSIDE, SEEN, SHARED
@@ -52,7 +53,7 @@ class Mixture:
 
 ONE, TWO = (1,), (2,)
 
-KINDS = (
+FIRST_KINDS = (
     # Loaders.
     Kind("collate_computes", SEEN, data.collate_computes, DATA, "computing", (3.0, 5.0), "standardise once, before training", 1.5, ONE,
          scaling=CORES, setting=("workers", 2)),
@@ -101,7 +102,7 @@ KINDS = (
     Kind("healthy_busy_worker", HELD_OUT, others.healthy_busy_worker, HEALTHY, HEALTHY, (0.2, 0.35), models=models.LARGEST, workers=ONE),
 )
 
-MIXTURES = (
+FIRST_MIXTURES = (
     Mixture("storage_and_python", SEEN, "slow_storage", "python_in_loop", (6.0, 1.0)),
     Mixture("evaluation_and_collate", SEEN, "evaluation_often", "collate_computes", (3.0, 2.0)),
     Mixture("python_and_evaluation", SEEN, "python_in_loop", "evaluation_often", (3.0, 1.2)),
@@ -110,4 +111,42 @@ MIXTURES = (
     Mixture("metrics_and_checkpoint", HELD_OUT, "metrics_in_loop", "checkpoint_often", (3.0, 1.2)),
 )
 
+SECOND_KINDS = (
+    # Loaders.
+    Kind("packed_records", HELD_OUT, second.packed_records, DATA, "computing", (3.0, 5.0), "unpack once, before training", 1.5, ONE,
+         scaling=CORES, setting=("workers", 2)),
+    Kind("whole_column", HELD_OUT, second.whole_column, DATA, "no_workers", (1.5, 3.0), "take the column once, before training", 1.5,
+         scaling=CORES, setting=("workers", 1), also=("computing",)),
+    Kind("choosing_batches", HELD_OUT, second.choosing_batches, DATA, "computing", (1.5, 4.0), "sort by length and cut once", 1.6, ONE,
+         scaling=SHARED, also=("python",), also_branches=(LOOP,)),
+    Kind("small_reads", HELD_OUT, second.small_reads, DATA, "storage", (3.0, 6.0), "a copy in memory", 2.0, ONE,
+         scaling=BEYOND, setting=("workers", 4), also=("waiting",)),
+    Kind("nested_lists", HELD_OUT, second.nested_lists, DATA, "handing_over", (2.0, 3.0), "hand over tensors, not lists", 1.5, TWO,
+         scaling=SHARED),
+    # The loop's own code.
+    Kind("limited_service", HELD_OUT, second.limited_service, LOOP, "waiting", (2.0, 4.0), "ask once, before training", 1.6, (0, 1),
+         also=("python",)),
+    Kind("activation_hooks", HELD_OUT, second.activation_hooks, LOOP, "python", (1.5, 4.0), "running averages, by torch", 1.6, (0, 1)),
+    Kind("frees_memory", HELD_OUT, second.frees_memory, LOOP, "python", (4.0, 6.0), "collect every 500 steps", 1.6, (0, 1),
+         models.LARGEST),
+    # Outside of steps.
+    Kind("scores_by_callback", HELD_OUT, second.scores_by_callback, OUTSIDE, "evaluation", (2.0, 4.0), "check every 5000 steps", 1.5,
+         (0, 1)),
+    Kind("pictures_of_weights", HELD_OUT, second.pictures_of_weights, OUTSIDE, "logging", (1.5, 3.0), "draw every 5000 steps", 1.5,
+         (0, 1), also=("python",), also_branches=(LOOP,)),
+    Kind("corpus_each_epoch", HELD_OUT, second.corpus_each_epoch, OUTSIDE, "epoch_edge", (1.0, 2.5), "draw at random, without hashes",
+         1.5, also=("python",), also_branches=(LOOP,)),
+    # Healthy.
+    Kind("healthy_accumulation", HELD_OUT, second.healthy_accumulation, HEALTHY, HEALTHY, models=models.LARGE),
+    Kind("healthy_waiting_worker", HELD_OUT, second.healthy_waiting_worker, HEALTHY, HEALTHY, (0.1, 0.2), models=models.LARGEST,
+         workers=ONE),
+)
+
+SECOND_MIXTURES = (
+    Mixture("packed_and_hooks", HELD_OUT, "packed_records", "activation_hooks", (4.5, 0.9)),
+    Mixture("callback_and_batches", HELD_OUT, "scores_by_callback", "choosing_batches", (4.0, 0.9)),
+)
+
+KINDS, MIXTURES = FIRST_KINDS + SECOND_KINDS, FIRST_MIXTURES + SECOND_MIXTURES
+SECOND = SECOND_KINDS + SECOND_MIXTURES
 BY_NAME = {kind.name: kind for kind in KINDS}

@@ -39,7 +39,7 @@ TEMPLATE = '''"""{about}"""
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.{optimizer}(model.parameters(), lr=args.lr)
     dataset = {dataset}({length})
-    loader = DataLoader(dataset, batch_size=BATCH_SIZE, shuffle=True, drop_last=True{loader})
+    loader = DataLoader(dataset, {batches}{loader})
 {setup}
     step, epoch = 0, 0
     while step < args.max_steps:
@@ -91,6 +91,7 @@ class Parts:
     batch_inputs: str = "inputs"
     unpack: str = "inputs, labels"
     inputs: str = ""
+    batches: str = "batch_size=BATCH_SIZE, shuffle=True, drop_last=True"
     is_persistent: bool = True
     is_distributed: bool = False
     has_main: bool = True
@@ -123,7 +124,7 @@ class Parts:
             about=self.about, imports=self._imports(), constants="\n".join(self._constants()), helpers=blocks(self.helpers),
             dataset=self.dataset, inputs=self.inputs or model.inputs, seed=self.seed, init=indented(self.init, 2),
             methods=indented([self.methods], 1), model=model.code.strip("\n") + "\n\n\n", functions=blocks(self.functions),
-            lr=self.lr, begin=indented(self.begin, 1), make=make, optimizer=self.optimizer, length=self.length(),
+            lr=self.lr, begin=indented(self.begin, 1), make=make, optimizer=self.optimizer, length=self.length(), batches=self.batches,
             loader="".join(f", {option}" for option in self._loader()), setup=indented(self.setup, 1),
             unpack=self.unpack, before=indented(self.before, 3), batch_inputs=self.batch_inputs, backward=indented(self.backward, 3),
             after=indented(self.after, 3), who_prints=" and rank == 0" if self.is_distributed else "",

@@ -17,7 +17,7 @@ import judge  # noqa: E402
 import said  # noqa: E402
 import tally  # noqa: E402
 from job import FIRST_JUDGING_SEED, SET, SICK, Job, cured, jobs, seeds_of  # noqa: E402
-from kinds import BY_NAME, KINDS, MIXTURES  # noqa: E402
+from kinds import BY_NAME, FIRST_KINDS, FIRST_MIXTURES, KINDS, MIXTURES, SECOND  # noqa: E402
 from measure import Printed  # noqa: E402
 from text import MARK, marked, without_marks  # noqa: E402
 from truth import BRANCHES, HEALTHY, HELD_OUT, SCALINGS, SEEN  # noqa: E402
@@ -108,7 +108,11 @@ class Truths(unittest.TestCase):
     def test_the_guilty_line_is_the_one_that_is_meant(self) -> None:
         expected = {"collate_computes": "standardise(extra)", "shared_lock": "with self.lock", "python_in_loop": "tokenise(prompts",
                     "evaluation_often": "evaluate(model", "slow_storage": "time.sleep(LATENCY)", "metrics_in_loop": "error_rate(",
-                    "checkpoint_often": "save_checkpoint(path", "file_lock": "fcntl.LOCK_EX", "tracker_waits": "time.sleep("}
+                    "checkpoint_often": "save_checkpoint(path", "file_lock": "fcntl.LOCK_EX", "tracker_waits": "time.sleep(",
+                    "packed_records": "unpack(self.records", "whole_column": 'self.table["duration"]', "choosing_batches": "yield min(",
+                    "small_reads": "time.sleep(ROUND_TRIP)", "nested_lists": "list(outline)", "limited_service": "time.sleep(",
+                    "activation_hooks": "math.sqrt(", "frees_memory": "gc.collect()", "scores_by_callback": "selection.on_step_end(",
+                    "pictures_of_weights": "draw(pictures", "corpus_each_epoch": "dataset.resample("}
         for name, words in expected.items():
             one = job(name)
             first = one.truth().diseases[0].lines[0]
@@ -131,8 +135,13 @@ class Halves(unittest.TestCase):
         self.assertEqual(halves[SEEN] - {"compute"}, halves[HELD_OUT])
 
     def test_half_of_the_kinds_are_kept_out(self) -> None:
-        kept = sum(kind.half == HELD_OUT for kind in (*KINDS, *MIXTURES))
-        self.assertLessEqual(abs(2 * kept - len(KINDS) - len(MIXTURES)), 2)
+        first = (*FIRST_KINDS, *FIRST_MIXTURES)
+        kept = sum(kind.half == HELD_OUT for kind in first)
+        self.assertLessEqual(abs(2 * kept - len(first)), 2)
+
+    def test_the_second_set_is_kept_out_as_a_whole(self) -> None:
+        self.assertEqual({kind.half for kind in SECOND}, {HELD_OUT})
+        self.assertFalse({BY_NAME[name] for mixture in FIRST_MIXTURES for name in (mixture.first, mixture.second)} & set(SECOND))
 
     def test_a_mixture_is_of_its_own_half(self) -> None:
         for mixture in MIXTURES:
