@@ -479,7 +479,7 @@ impl<'p> Tuner<'p> {
             put_back: retries::PutBack::default(),
             first_number: history.trials().iter().map(|trial| trial.number).fold(last_number, u32::max) + 1,
             last_number,
-            gains: SmallGains::after(&history, &expected_gains, &self.objective, self.budget.least_gain),
+            gains: SmallGains::after(&self.space, &history, &expected_gains, &self.objective, self.budget.least_gain),
             noise_prior: self.noise_prior,
             history,
             levelled: drift::Levelled::default(),
