@@ -7,6 +7,7 @@ pub const SHIPPED_SPACES: &[(&str, &str)] = &[
     ("dataloader", include_str!("../../search-spaces/dataloader.toml")),
     ("ddp", include_str!("../../search-spaces/ddp.toml")),
     ("deepspeed", include_str!("../../search-spaces/deepspeed.toml")),
+    ("deepspeed-parallel", include_str!("../../search-spaces/deepspeed-parallel.toml")),
     ("fsdp", include_str!("../../search-spaces/fsdp.toml")),
     ("huggingface", include_str!("../../search-spaces/huggingface.toml")),
     ("jax", include_str!("../../search-spaces/jax.toml")),

@@ -45,7 +45,7 @@ fn a_parameter_replaces_an_imported_one() {
 #[test]
 fn parallel_degrees_make_up_the_gpus_and_fit() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["megatron", "torchtitan"] {
+    for name in ["deepspeed-parallel", "megatron", "torchtitan"] {
         let large = "heads = { values = [12] }\nbillions = { values = [16] }\ngpus = { values = [16] }\n";
         let spec = load(&format!("import = [\"{name}\"]\n{large}"));
         let configs: Vec<_> = (0..200).filter_map(|at| spec.space.config(at)).collect();
@@ -57,6 +57,16 @@ fn parallel_degrees_make_up_the_gpus_and_fit() {
             assert_eq!(tensor * pipeline * data, 16.0, "{name}: {}", settings.line());
             assert!([1.0, 2.0, 4.0].contains(&tensor), "{name}: eight parts of twelve heads: {}", settings.line());
             assert!(number("state_gib") + number("activations_gib") <= 80.0, "{name}: {}", settings.line());
+            if name == "deepspeed-parallel" {
+                let (micro, stage) = (number("micro_batch_size"), number("zero_stage"));
+                assert_eq!(number("accumulation") * micro * data, 256.0, "{}", settings.line());
+                assert!(tensor == 1.0 || pipeline == 1.0, "{}", settings.line());
+                assert!(pipeline == 1.0 || stage < 2.0, "{}", settings.line());
+                let bytes =
+                    [16.0, 4.0 + 12.0 / data, 2.0 + 14.0 / data][usize::from(stage > 0.5) + usize::from(stage > 1.5)];
+                let gib = 16e9 * bytes / (tensor * pipeline) / 1_073_741_824.0;
+                assert!((number("state_gib") - gib).abs() < 0.01, "{gib}: {}", settings.line());
+            }
             if name == "megatron" {
                 assert_eq!(256.0 % (number("micro_batch_size") * data), 0.0, "{}", settings.line());
                 // 16e9 parameters, 6 + 12 / d bytes each, over the GPUs of one copy.

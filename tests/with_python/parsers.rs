@@ -1,9 +1,10 @@
 //! The options that the shipped spaces for parallel degrees name are those of the real parsers, where these are installed: Megatron-LM's
-//! is in its repository only (its package on PyPI has none), torchtitan's is on PyPI.
+//! is in its repository only (its package on PyPI has none), torchtitan's and DeepSpeed's are on PyPI.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use gputune::model::Settings;
 use gputune::spec::Spec;
@@ -78,4 +79,44 @@ def parse(words):
     return lambda name: functools.reduce(getattr, name.removeprefix("--").split("."), job)
 "#;
     check("torchtitan", &python, code);
+}
+
+#[test]
+fn deepspeed_takes_what_its_space_names() {
+    let Some(python) = python_with(&["deepspeed"]) else { return };
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("search-spaces/deepspeed-parallel.toml"));
+    let text = text.unwrap();
+    let comment = text.lines().map_while(|line| line.strip_prefix("# ")).collect::<Vec<_>>().join(" ");
+    let config =
+        comment.split_once("probe, as for \"deepspeed\", with ").unwrap().1.split_once("; stages are").unwrap().0;
+    let code = "
+import json, sys
+from deepspeed.runtime.config import DeepSpeedConfig
+for line in sys.stdin:
+    given = json.loads(line)
+    found = DeepSpeedConfig(given)
+    print(found.train_micro_batch_size_per_gpu, found.gradient_accumulation_steps, found.zero_config.stage.value,
+          found.tensor_parallel_config.autotp_size, sep=',')
+";
+    let names = ["micro_batch_size", "accumulation", "zero_stage", "tensor_parallel"];
+    let (mut given, mut wanted) = (String::new(), Vec::new());
+    for settings in configs("deepspeed-parallel").iter().step_by(9) {
+        let values = names.map(|name| settings.get(name).unwrap().to_string());
+        let one = names.iter().zip(&values).fold(config.to_owned(), |text, (name, value)| {
+            assert!(text.contains(&format!("{{{name}}}")), "{name}: {text}");
+            text.replace(&format!("{{{name}}}"), value)
+        });
+        given += &format!("{{{one}}}\n");
+        wanted.push(values.join(","));
+    }
+    let mut run = Command::new(python);
+    run.args(["-c", code]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = run.spawn().unwrap();
+    run.stdin.take().unwrap().write_all(given.as_bytes()).unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert!(output.status.success(), "{given}: {}", String::from_utf8_lossy(&output.stderr));
+    // It says other things there, too.
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let found: Vec<&str> = text.lines().filter(|line| line.matches(',').count() == 3 && !line.contains(' ')).collect();
+    assert_eq!(found, wanted);
 }
