@@ -299,6 +299,39 @@ fn a_search_submits_itself_and_follows_its_job_to_whatever_end() {
 }
 
 #[test]
+fn a_search_that_gives_way_to_a_more_urgent_job_says_so_or_goes_on() {
+    let Some(slurm) = Slurm::start() else { return };
+    let words = [child().display().to_string(), "token:TOKEN".to_owned(), "forever:8:10000".to_owned()];
+
+    let mut ended = Followed::new(&slurm, NODES_OF_ALL, Search::of_command(&words, &spec(200, 200)));
+    wait_for(&ended.search, 10);
+    slurm.take_all_nodes();
+    let (code, said) = ended.end();
+    assert_eq!(code, Some(5), "{said}");
+    assert!(
+        said.contains("was pre-empted by another job") && said.contains("what was measured is kept in out"),
+        "{said}"
+    );
+    assert!(processes("worker", &ended.search).is_empty() && ended.search.survivors().is_empty());
+    let lines = ended.search.lines();
+    assert!(lines.len() >= 10 && lines.iter().all(|line| line.outcome.failure().is_none()), "{said}");
+
+    let options = format!("{NODES_OF_ALL} --partition=patient");
+    let mut requeued = Followed::new(&slurm, &options, Search::of_command(&words, &spec(30, 30)));
+    wait_for(&requeued.search, 10);
+    slurm.take_all_nodes();
+    requeued.wait_until_said("was put back into the queue");
+    assert!(processes("worker", &requeued.search).is_empty() && requeued.search.survivors().is_empty());
+    // Slurm lets it wait for two minutes.
+    slurm.control(&["update", &format!("JobId={}", requeued.job()), "StartTime=now"]);
+    let (code, said) = requeued.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("goes on from"), "{said}");
+    assert_each_once(&configs(&requeued.search.lines()), 30);
+    requeued.search.assert_no_survivors();
+}
+
+#[test]
 fn what_slurm_does_not_take_is_said_with_the_cure() {
     let search = Search::of(&["forever:8:2000"], "");
     let said = |options: &str, search: &Search, program: Option<&str>| {

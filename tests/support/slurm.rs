@@ -110,8 +110,10 @@ impl Slurm {
              TaskPlugin=task/none\nMpiDefault=none\nSwitchType=switch/none\nReturnToService=2\n\
              SlurmdParameters=config_overrides\nSelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\n\
              SchedulerParameters=sched_interval=1,bf_interval=1\nKillWait=2\nGresTypes=gpu\n\
-             AccountingStorageType=accounting_storage/none\n{nodes}\
-             PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n",
+             AccountingStorageType=accounting_storage/none\nPreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n{nodes}\
+             PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP PreemptMode=CANCEL PriorityTier=1\n\
+             PartitionName=patient Nodes=ALL MaxTime=INFINITE State=UP PreemptMode=REQUEUE PriorityTier=1\n\
+             PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PreemptMode=OFF PriorityTier=9\n",
             port = ports[0],
         );
         fs::write(self.path("slurm.conf"), text).unwrap();
@@ -123,6 +125,15 @@ impl Slurm {
         if !String::from_utf8_lossy(&version.stdout).contains(" 22.") {
             fs::write(self.path("cgroup.conf"), "CgroupPlugin=disabled\n").unwrap();
         }
+    }
+
+    /// Runs a job on all nodes that takes them from the jobs of other partitions: those of `gpu` are ended, those of `patient` put
+    /// back into the queue.
+    pub(crate) fn take_all_nodes(&self) {
+        let mut job = Command::new("sbatch");
+        job.args(["--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=sleep 2"])
+            .arg(format!("-N{NODES}"));
+        self.ok(job);
     }
 
     /// Changes something by `scontrol`.
