@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::evidence::Evidence;
+use super::lines;
 use super::starvation;
 use crate::model::{Estimate, Metric};
 
@@ -120,6 +121,7 @@ const OF_DEVICE: &str = "hook, device's events";
 const IMPORTS: &str = "hook, import times";
 const SAMPLED: &str = "hook, one step in eight";
 const SITES: &str = "hook, calls in the script";
+const STACKS: &str = "hook, looks at the stack";
 const REST: &str = "what is left";
 const IDLE: &str = "what is left, while the driver calls the GPU busy";
 
@@ -132,12 +134,24 @@ impl Account {
         account.add(Branch::Start, "importing", Estimate::point(importing), IMPORTS);
         account.add(Branch::Start, "starting", Estimate::point(told.start_s - importing), CLOCK);
         let known = |name: &str| PHASES.iter().any(|(phase, _)| *phase == name);
+        let computing: f64 = ["forward", "backward", "optimizer"]
+            .iter()
+            .filter_map(|name| told.phases.get(*name))
+            .map(|seconds| seconds.value)
+            .sum();
+        let python = lines::python_in_computing(evidence) * computing;
+        let mut left = python;
         for (name, branch) in PHASES {
             if let Some(seconds) = told.phases.get(*name) {
+                // Layers and hooks are mostly called forward; the loop's own code is exposed there, too.
+                let taken = if *branch == Branch::Device { left.min(seconds.value) } else { 0.0 };
+                left -= taken;
+                let seconds = &less(*seconds, taken);
                 let is_of_device = evidence.is_gpu() && *branch != Branch::Outside;
                 account.add(*branch, name, *seconds, if is_of_device { OF_DEVICE } else { OF_HOST });
             }
         }
+        account.add(Branch::OwnCode, "python", Estimate::point(python - left), STACKS);
         for (name, seconds) in told.phases.iter().filter(|(name, _)| !known(name)) {
             account.add(Branch::Told, name, *seconds, "the script");
         }
@@ -183,11 +197,7 @@ impl Account {
         for (leaf, seconds) in within {
             self.add(Branch::OwnCode, leaf, Estimate::point(seconds), SITES);
         }
-        // The interval is that of all of it, moved down by what was taken out.
-        let taken = rest.value - left;
-        let moved = |end: f64| (end - taken).max(0.0);
-        let own = Estimate { value: left, low: rest.low.map(moved), high: rest.high.map(moved) };
-        self.add(Branch::OwnCode, "own_code", own, REST);
+        self.add(Branch::OwnCode, "own_code", less(rest, rest.value - left), REST);
     }
 
     /// Returns the share of the time after the start that a branch takes.
@@ -211,6 +221,12 @@ impl Account {
         shares.sort_by(|a, b| b.1.total_cmp(&a.1));
         shares
     }
+}
+
+/// Returns what is left of a part: its interval is that of all of it, moved down by what was taken out.
+fn less(of: Estimate, taken: f64) -> Estimate {
+    let moved = |end: f64| (end - taken).max(0.0);
+    Estimate { value: of.value - taken, low: of.low.map(moved), high: of.high.map(moved) }
 }
 
 /// Steps after the first.
@@ -270,6 +286,20 @@ mod tests {
         let account = Account::of(&told).unwrap();
         assert!(own > 0.35 && account.share(Branch::OwnCode) < 0.15, "{own} {account:#?}");
         adds_up(&account);
+    }
+
+    #[test]
+    fn python_within_the_model_is_the_scripts_own() {
+        let job = Job::cpu().spent("forward", 0.6).spent("backward", 0.3).spent("optimizer", 0.05);
+        let before = Account::of(&job.evidence()).unwrap();
+        let kinds = r#"{"samples": 100, "seconds": 2.0, "kinds": {"python": 0.45, "forward": 0.3, "backward": 0.15}, "lines": []}"#;
+        let account = Account::of(&job.text("lines.main", kinds).evidence()).unwrap();
+        adds_up(&account);
+        let device = before.share(Branch::Device);
+        assert!((account.leaf("python").unwrap().share_after_start - device / 2.0).abs() < 1e-9, "{account:#?}");
+        assert!((account.share(Branch::Device) - device / 2.0).abs() < 1e-9, "{account:#?}");
+        let of_gpu = Job::gpu().spent("forward", 0.6).text("lines.main", kinds).evidence();
+        assert!(Account::of(&of_gpu).unwrap().leaf("python").is_none());
     }
 
     #[test]

@@ -309,8 +309,12 @@ impl Evidence {
             [Differential::DoubleBatch, Differential::EightBatches, Differential::HalfBatch, Differential::OneRank];
         let run = self.run(differential)?;
         let is_in_steps = run.unit == STEPS_PER_SECOND;
-        let compares = is_in_steps == self.is_in_steps() && !(is_in_steps && OTHER_STEPS.contains(&differential));
-        rate(run).filter(|_| compares)
+        self.rate_of_run(run).filter(|_| !(is_in_steps && OTHER_STEPS.contains(&differential)))
+    }
+
+    /// Returns the samples per second of a run, or its steps where those of the job are counted.
+    pub(super) fn rate_of_run(&self, run: &Measurement) -> Option<Estimate> {
+        rate(run).filter(|_| (run.unit == STEPS_PER_SECOND) == self.is_in_steps())
     }
 
     /// Returns how many times as fast as the job a differential probe was, with a lower bound.

@@ -88,6 +88,9 @@ struct ToldLine {
 
 /// A data set that gives a sample, or a function that makes a batch of samples.
 const OF_DATA: [&str; 2] = ["loading", "collating"];
+/// What computes, and the script's own Python within it.
+const COMPUTING: [&str; 3] = ["forward", "backward", "optimizer"];
+const PYTHON: &str = "python";
 /// What happens between steps.
 const OUTSIDE: [&str; 3] = ["evaluation", "checkpoint", "epoch"];
 /// What the script itself does on the host.
@@ -155,6 +158,16 @@ fn is_lock(code: &str) -> bool {
         || code.trim_start().starts_with("with ") && names().any(|name| NAMES.contains(&name.as_str()))
 }
 
+/// Returns the share of forward, backward and optimizer that is the script's own Python, as the job's own sampler saw it: layers, hooks,
+/// functions with gradients of their own. Zero on a GPU, which may compute meanwhile.
+pub(super) fn python_in_computing(evidence: &Evidence) -> f64 {
+    let Some(told) = told(evidence, "lines.main").filter(|_| !evidence.is_gpu()) else { return 0.0 };
+    let share = |kind: &str| told.kinds.get(kind).copied().unwrap_or(0.0);
+    let computing: f64 = COMPUTING.into_iter().map(share).sum();
+    let python = share(PYTHON);
+    if python > 0.0 { python / (python + computing) } else { 0.0 }
+}
+
 fn told(evidence: &Evidence, name: &str) -> Option<Told> {
     serde_json::from_str(evidence.text(name)?).ok()
 }
@@ -168,7 +181,7 @@ fn of_main(evidence: &Evidence) -> Vec<Line> {
         let is_host = is_outside
             || OF_DATA.contains(&line.kind.as_str())
             || OF_SCRIPT.contains(&line.kind.as_str())
-            || line.kind == "sync";
+            || ["sync", PYTHON].contains(&line.kind.as_str());
         let of_step = if is_outside { line.place.share } else { (line.place.share / steps).min(1.0) };
         Line::of(line, Seat::Main, of_step, is_host)
     };

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::cache;
 use super::evidence::{Around, Differential, Evidence, LOADER_RATES, Ran};
 use super::plan::{self, Allowed, Next};
+use super::starvation;
 use super::verdict::{Verdict, diagnose};
 use crate::model::{Config, Outcome, Progress, Settings};
 use crate::probe::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober};
@@ -155,7 +156,11 @@ impl Session<'_> {
         let outcome = self.probe(number, experiment.as_ref(), DIFFERENTIAL, left, Some(differential), on_note)?;
         Ok(match outcome {
             Outcome::Measured(measurement) if is_of_use(differential, &measurement) => {
-                Ran::Measured(Box::new(measurement))
+                let is_replay = differential == Differential::Replay;
+                match starvation::contradicted(evidence, &measurement).filter(|_| is_replay) {
+                    Some(reason) => Ran::Failed(reason),
+                    None => Ran::Measured(Box::new(measurement)),
+                }
             }
             Outcome::Measured(_) => Ran::Failed("it measured nothing".to_owned()),
             Outcome::OutOfMemory { memory, .. } => Ran::OutOfMemory(memory),

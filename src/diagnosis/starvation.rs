@@ -3,7 +3,7 @@
 
 use super::cause::{Basis, Found, Threshold, Worth, shown_share, shown_times};
 use super::evidence::{Differential, Evidence, ratio};
-use crate::model::Metric;
+use crate::model::{Measurement, Metric};
 
 /// The share of a step from which on waiting for data counts.
 pub(super) static WAIT: Threshold = Threshold {
@@ -23,6 +23,22 @@ pub(super) static WITHOUT_LOADER: Threshold = Threshold {
 pub(super) fn exposed_wait(evidence: &Evidence) -> f64 {
     let saved = evidence.gain_without_loader().map(|gain| 1.0 - 1.0 / gain.times.max(1.0));
     saved.or_else(|| evidence.share("data_wait")).unwrap_or(0.0).clamp(0.0, 1.0)
+}
+
+/// Returns why replayed batches tell nothing: where a step waits for data, they cannot be slower than the job, beyond what the intervals
+/// allow. Such batches cost more to hand out again than to load.
+pub(super) fn contradicted(evidence: &Evidence, replayed: &Measurement) -> Option<String> {
+    let wait = evidence.share("data_wait").filter(|wait| *wait >= WAIT.value)?;
+    let (job, replayed) = (evidence.rate()?, evidence.rate_of_run(replayed)?);
+    let at_most = replayed.high.unwrap_or(replayed.value) / job.low.unwrap_or(job.value);
+    (at_most < 1.0).then(|| {
+        format!(
+            "replayed batches were slower than the job ({} and {}), though {} of a step waits for data",
+            evidence.shown_rate(replayed.value),
+            evidence.shown_rate(job.value),
+            shown_share(wait)
+        )
+    })
 }
 
 /// A step that waits for data.
@@ -226,6 +242,21 @@ mod tests {
         assert_eq!(Starvation::of(&evidence), None);
         let evidence = Job::cpu().wait(0.01).replay(150.0).evidence();
         assert_eq!(Starvation::of(&evidence).unwrap().worth.times, Some(1.5));
+    }
+
+    #[test]
+    fn replayed_batches_that_are_slower_tell_nothing_of_a_step_that_waits() {
+        let slower = Job::cpu().replay(50.0).evidence();
+        let replayed = slower.run(Differential::Replay).unwrap();
+        let why = |wait: f64| contradicted(&Job::cpu().wait(wait).evidence(), replayed);
+        assert!(why(0.7).unwrap().contains("70 % of a step waits"), "{:?}", why(0.7));
+        assert_eq!(why(0.01), None);
+        let faster = Job::cpu().replay(250.0).evidence();
+        let replayed = faster.run(Differential::Replay).unwrap();
+        assert_eq!(contradicted(&Job::cpu().wait(0.7).evidence(), replayed), None);
+        // What was not measured leaves the wait itself.
+        let starved = Starvation::of(&Job::cpu().wait(0.7).evidence()).unwrap();
+        assert!(starved.times() > 3.0);
     }
 
     #[test]

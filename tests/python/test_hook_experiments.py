@@ -152,6 +152,23 @@ class Replaying(unittest.TestCase):
         self.assertEqual((len(result.steps), result.facts["replay.batches"]), (48, 4))
         self.assertEqual({step["samples"] for step in result.steps}, {8})
 
+    def test_containers_come_anew_and_large_ones_without_tensors_cost_little(self):
+        sys.path.insert(0, str(harness.PYTHON))
+        import torch
+        from gputune._hook.replaying import renewed
+
+        batch = {"x": torch.ones(2), "names": ["a", "b"], "points": [[1.0] * 10 for _ in range(1000)], "pair": (torch.zeros(1), ["c"])}
+        give = renewed(batch)
+        first = give()
+        first["names"].clear()
+        first["points"].clear()
+        first["pair"][1].clear()
+        del first["x"]
+        again = give()
+        self.assertEqual((again["names"], len(again["points"]), again["pair"][1]), (["a", "b"], 1000, ["c"]))
+        self.assertIs(again["x"], batch["x"])
+        self.assertIs(again["points"][0], batch["points"][0], "what holds no tensors is not walked through")
+
     def test_settings_beside_the_space_take_effect(self):
         result = run("replay", "cnn.py", more={"set": {"dataloader.batch_size": 32, "env.OMP_NUM_THREADS": 1}})
         self.assertEqual((result.errors, result.applied), ([], {"dataloader.batch_size"}))

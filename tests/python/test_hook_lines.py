@@ -47,6 +47,18 @@ class Lines(unittest.TestCase):
                 first = first_of(told("getitem", "lines.workers", WORKERS="1", START=start))
                 self.assertEqual((first["kind"], first["line"]), ("loading", line_of("getitem")))
 
+    def test_python_within_the_model_is_told_from_what_torch_computes(self):
+        for place in ("hook", "layer"):
+            with self.subTest(place):
+                text = told(place)
+                first = first_of(text)
+                self.assertEqual((first["kind"], first["line"], first["file"]), ("python", line_of(place), str(SCRIPT)))
+                self.assertTrue(any("perf_counter" in inner["code"] for inner in first["inside"]), first)
+                self.assertGreater(text["kinds"]["python"], 0.6)
+        kinds = told("torch", stop_after=200)["kinds"]
+        self.assertGreater(kinds["forward"], 0.4)
+        self.assertLess(kinds.get("python", 0.0), 0.1 * kinds["forward"], kinds)
+
     def test_a_call_that_keeps_the_lock_costs_looks_and_no_time(self):
         first = first_of(told("hold", stop_after=30))
         self.assertIn(first["line"], (line_of("hold"), line_of("hold") + 1, line_of("hold") + 2))

@@ -9,6 +9,9 @@ three things are done about it:
 - Where no other thread of Python would feel it, the interval is cut. Else no look would ever fall into the first 5 ms of
   code that computes in Python, but in what comes after it.
 
+How late a look comes also tells what the thread does: one that computes in torch has let the lock go, and one that runs Python keeps it
+for the interval at least.
+
 The thread is no thread of `threading`: nobody counts it or waits for it. It ends before a fork and begins again after it, so
 that no child inherits a lock or a thread that is not there, and no warning of threads comes up.
 """
@@ -30,8 +33,8 @@ from typing import Any, Callable, Optional
 
 from gputune._client import at_exit
 from gputune._hook.dataset_watch import AtWorkerStart
-from gputune._hook.line_table import LineTable, Seen
-from gputune._hook.stacks import WorkerStacks
+from gputune._hook.line_table import LineTable
+from gputune._hook.stacks import Look, WorkerStacks
 
 #: Seconds between two looks, mean. They vary by half, lest they keep step with the steps.
 _BETWEEN = 0.02
@@ -66,7 +69,7 @@ _HEAD = 24
 class Sampler:
     """Looks at one thread, from another."""
 
-    def __init__(self, thread: int, seen: Callable[[], Seen]) -> None:
+    def __init__(self, thread: int, look: Callable[[], Look]) -> None:
         self.table = LineTable()
         self.looks = 0
         self.cost = 0.0
@@ -74,7 +77,7 @@ class Sampler:
         self.write: Optional[Callable[[LineTable], None]] = None
         """Writes the table down, now and then."""
         self._thread = thread
-        self._seen = seen
+        self._look = look
         self._random = random.Random()  # the script's own numbers stay what they are
         self._last: Optional[float] = None  # look
         self._wake: Any = None
@@ -122,9 +125,17 @@ class Sampler:
         spent = cpu()
         between, pause = _BETWEEN, _FIRST_WRITE
         due = written + self._random.uniform(0.5, 1.5) * between
-        while not wake.acquire(timeout=max(due - clock(), 0.0)):
-            seen = self._seen()  # first of all: from here on the thread may go on
+        delay = _RunDelay()
+        while True:
+            waits, delayed = due - clock(), delay.seconds()
+            if wake.acquire(timeout=max(waits, 0.0)):
+                break
+            woken = clock()
+            seen, if_held = self._look()  # first of all: from here on the thread may go on
             now = clock()
+            if if_held is not None and waits > 0 and delayed is not None:
+                held = woken - due - ((delay.seconds() or 0.0) - delayed)
+                seen = if_held if held >= sys.getswitchinterval() else seen
             self.table.add(seen, now - last, 1, now - last if now - due > _LATE else 0.0)
             last = self._last = now
             if self.looks % _LOOKS_UNTIL_NEXT == 0:
@@ -156,6 +167,24 @@ class Sampler:
         # The script may have set its own meanwhile.
         if usual is not None and abs(sys.getswitchinterval() - _SWITCH_SECONDS) < _SWITCH_SECONDS * 0.01:
             sys.setswitchinterval(usual)
+
+
+class _RunDelay:
+    """How long this thread has waited for a processor, beside which a look is late for no other reason."""
+
+    def __init__(self) -> None:
+        try:
+            self._file: Any = open(f"/proc/self/task/{_thread.get_native_id()}/schedstat", "rb", buffering=0)
+        except OSError:
+            self._file = None
+
+    def seconds(self) -> Optional[float]:
+        """Since the thread began (Linux, Documentation/scheduler/sched-stats.rst); nothing where the kernel does not count it."""
+        try:
+            self._file.seek(0)
+            return int(self._file.read(64).split()[1]) / 1e9
+        except (AttributeError, OSError, ValueError, IndexError):
+            return None
 
 
 def _wake_in_time() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
 from torch.utils.data import dataloader as dataloader_module
@@ -11,7 +11,6 @@ from torch.utils.data import dataloader as dataloader_module
 from gputune._hook import samples
 from gputune._hook.batches import tensors_in
 from gputune._hook.facts import Facts
-from gputune._hook.patching import map_tensors
 
 #: Seconds after which no more batches are waited for, and bytes from which on no more are kept.
 _LONGEST_SECONDS = 20.0
@@ -24,7 +23,7 @@ class Kept:
     def __init__(self, wanted: int, facts: Facts) -> None:
         self._wanted = wanted
         self._facts = facts
-        self._batches: list[tuple[Any, list[torch.Tensor]]] = []  # each with copies of its tensors
+        self._batches: list[tuple[Callable[[], Any], list[tuple[torch.Tensor, torch.Tensor]]]] = []  # tensors with copies
         self._versions: list[list[int]] = []
         self._samples: list[Optional[samples.HandedOut]] = []
         self.length: Optional[int] = None  # of an epoch
@@ -45,7 +44,7 @@ class Kept:
                     self.length = len(self._batches)
                     break
                 tensors = tensors_in(batch)
-                self._batches.append((batch, [tensor.clone() for tensor in tensors]))
+                self._batches.append((renewed(batch), [(tensor, tensor.clone()) for tensor in tensors]))
                 self._versions.append([_version(tensor) for tensor in tensors])
                 self._samples.append(samples.take(iterator))
                 size += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -61,13 +60,13 @@ class Kept:
         place = self._next % len(self._batches)
         samples.note(receiver, self._samples[place])
         self._next += 1
-        batch, copies = self._batches[place]
-        for at, (tensor, copy) in enumerate(zip(tensors_in(batch), copies)):
+        batch, tensors = self._batches[place]
+        for at, (tensor, copy) in enumerate(tensors):
             if _version(tensor) != self._versions[place][at]:
                 with torch.no_grad():
                     tensor.copy_(copy)
                 self._versions[place][at] = _version(tensor)
-        return fresh(batch)
+        return batch()
 
 
 class ExperimentIterator(dataloader_module._BaseDataLoaderIter):
@@ -125,15 +124,33 @@ def stop_workers(iterator: Any) -> None:
         end()
 
 
-def fresh(batch: Any) -> Any:
-    """The same tensors in containers of their own, from which the script may take parts."""
-    if isinstance(batch, (torch.Tensor, str, bytes, int, float, type(None))):
-        return batch
-    if type(batch) in (list, tuple, dict) or (isinstance(batch, tuple) and hasattr(batch, "_fields")):
-        return map_tensors(batch, lambda tensor: tensor)
+def renewed(batch: Any) -> Callable[[], Any]:
+    """What gives the same tensors in containers of their own each time, from which the script may take parts.
+
+    Of containers without tensors only the outermost is copied: lists of lists of numbers would take longer to copy than a worker
+    takes to hand them over, and replayed batches be slower than the job.
+    """
+    kind = type(batch)
+    if kind in (list, dict) and not tensors_in(batch):
+        return batch.copy  # type: ignore[no-any-return]
+    is_named = isinstance(batch, tuple) and hasattr(batch, "_fields")
+    if (kind in (list, tuple) or is_named) and tensors_in(batch):
+        parts = [renewed(part) for part in batch]
+        if is_named:
+            return lambda: kind(*(part() for part in parts))
+        return lambda: kind(part() for part in parts)
+    if kind is dict:
+        members = {key: renewed(part) for key, part in batch.items()}
+        return lambda: {key: part() for key, part in members.items()}
     copied = getattr(batch, "copy", None)  # such as the encodings of transformers
+    if isinstance(batch, (torch.Tensor, str, bytes, tuple)) or not callable(copied):
+        return lambda: batch
+    return lambda: _copied(copied, batch)
+
+
+def _copied(copied: Callable[[], Any], batch: Any) -> Any:
     try:
-        return copied() if callable(copied) else batch
+        return copied()
     except Exception:
         return batch
 

@@ -7,7 +7,7 @@ import sys
 from itertools import accumulate, chain, repeat, starmap, takewhile, tee
 from operator import attrgetter, itemgetter
 from types import CodeType, FrameType
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from torch.utils.data._utils import fetch as fetching
 from torch.utils.data._utils import worker as working
@@ -35,6 +35,14 @@ _owners: dict[str, int] = {}
 
 #: A function's code and the line of it that is being run.
 Point = tuple[CodeType, int]
+
+
+class Look(NamedTuple):
+    """What a stack says."""
+
+    seen: Seen
+    if_held: Optional[Seen] = None
+    """The same where the thread holds the interpreter's lock, and so runs Python; nothing where that makes no difference."""
 
 
 def snapshot(thread: int) -> list[tuple[FrameType, int]]:
@@ -75,7 +83,8 @@ def _is_beside_main(path: str) -> bool:
     return bool(package) and bool(file) and path.startswith(os.path.dirname(os.path.abspath(str(file))) + os.sep)
 
 
-def _place(point: Point) -> Place:
+def place_of(point: Point) -> Place:
+    """The line, and the function that it is in."""
     code, line = point
     return Place(code.co_filename, line, getattr(code, "co_qualname", code.co_name))
 
@@ -91,10 +100,10 @@ def reading(kind: str, stack: list[Point], common: int = 0) -> Seen:
     if at is None:  # a library does it all: the first of its functions has the name that people know
         known = (at for at in range(len(stack)) if owners[at] == LIBRARY)
         first = next((at for at in known if stack[at][0].co_filename not in _FETCHING), None)
-        return Seen(kind, None if first is None else _place(stack[first]), None, "")
-    site = _place(stack[at])
+        return Seen(kind, None if first is None else place_of(stack[first]), None, "")
+    site = place_of(stack[at])
     last = max(at for at in range(at, len(stack)) if owners[at] == SCRIPT)
-    leaf = _place(stack[last])
+    leaf = place_of(stack[last])
     callee = next((code for at, (code, _) in enumerate(stack) if at > last and owners[at] == LIBRARY), None)
     return Seen(kind, site, None if leaf == site else leaf, "" if callee is None else _name(callee))
 
@@ -114,9 +123,9 @@ class Stacks:
 
     def __init__(self, thread: int) -> None:
         self._thread = thread
-        self._known: dict[Any, tuple[Seen, list[Any]]] = {}
+        self._known: dict[Any, tuple[Look, list[Any]]] = {}
 
-    def seen(self) -> Seen:
+    def seen(self) -> Look:
         """What the thread is at."""
         stack = snapshot(self._thread)
         state = self._state()
@@ -134,17 +143,17 @@ class Stacks:
     def _state(self) -> Any:
         """What else is to be known."""
 
-    def _read(self, stack: list[Point], state: Any) -> Seen:
+    def _read(self, stack: list[Point], state: Any) -> Look:
         raise NotImplementedError
 
 
 class WorkerStacks(Stacks):
     """Those of a loader's worker."""
 
-    def _read(self, stack: list[Point], state: Any) -> Seen:
+    def _read(self, stack: list[Point], state: Any) -> Look:
         for depth, (code, _) in enumerate(stack):
             if id(code) in AT_WORK:
-                return reading(AT_WORK[id(code)], stack[:depth][::-1])
+                return Look(reading(AT_WORK[id(code)], stack[:depth][::-1]))
             if code.co_name == "_worker_loop":
                 break
-        return Seen(_IDLE, None, None, "")
+        return Look(Seen(_IDLE, None, None, ""))

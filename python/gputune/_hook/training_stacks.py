@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import dropwhile, takewhile
 from types import CodeType
 from typing import Any, Optional
 
@@ -12,7 +13,19 @@ from torch.utils.data import dataloader as dataloader_module
 from gputune._hook import call_sites
 from gputune._hook.line_table import EVALUATION, Seen
 from gputune._hook.optimizers import Optimizers
-from gputune._hook.stacks import AT_WORK, OURSELVES, SCRIPT, Point, Stacks, owner_of, points_of, reading, snapshot
+from gputune._hook.stacks import (
+    AT_WORK,
+    OURSELVES,
+    SCRIPT,
+    Look,
+    Point,
+    Stacks,
+    owner_of,
+    place_of,
+    points_of,
+    reading,
+    snapshot,
+)
 
 #: The loop's own code.
 LOOP = "loop"
@@ -23,6 +36,12 @@ TORCH = "torch"
 HOOK = "gputune"
 #: Writing one, with whatever that calls.
 CHECKPOINT = "checkpoint"
+
+#: The script's own Python within a part that computes: a layer, a hook, a function with gradients of its own.
+PYTHON = "python"
+_COMPUTING = ("forward", "backward", "optimizer")
+#: What runs code that it has made itself, which is in no library's folder and keeps the interpreter's lock while it computes.
+_COMPILED = tuple(call_sites.TORCH + name for name in ("_dynamo/", "_inductor/", "_functorch/"))
 
 #: Names of the code around calls that are counted (`call_sites`).
 _CALLS = ("logging", "sync")
@@ -44,6 +63,15 @@ def _is_in_torch(stack: list[Point]) -> bool:
             break
         callee = code.co_filename
     return callee.startswith(call_sites.TORCH) and not callee.startswith(call_sites.TORCH + "utils/")
+
+
+def _own_python(stack: list[Point]) -> Optional[Seen]:
+    """The line that runs of what torch has called, the innermost function first; nothing where torch itself runs."""
+    if _is_in_torch(stack) or any(code.co_filename.startswith(_COMPILED) for code, _ in stack):
+        return None
+    inner = dropwhile(lambda point: owner_of(point[0]) != SCRIPT, stack)
+    own = [place_of(point) for point in takewhile(lambda point: owner_of(point[0]) == SCRIPT, inner)]
+    return Seen(PYTHON, own[-1], own[0] if len(own) > 1 else None, "") if own else None
 
 
 class TrainingStacks(Stacks):
@@ -74,21 +102,23 @@ class TrainingStacks(Stacks):
     def _state(self) -> Any:
         return self._hook.loaders.is_for_training
 
-    def _read(self, stack: list[Point], state: Any) -> Seen:
+    def _read(self, stack: list[Point], state: Any) -> Look:
         kind = cut = None
+        at_part = 0
         for depth, (code, _) in enumerate(stack):
             part = self._parts.get(id(code)) or self._call(stack, depth)
             if part == DATA_WAIT:
                 kind = DATA_WAIT if state else EVALUATION
                 if state and cut is not None:  # the data set is at work in this process
-                    return reading(AT_WORK[id(stack[cut][0])], stack[:cut][::-1])
+                    return Look(reading(AT_WORK[id(stack[cut][0])], stack[:cut][::-1]))
             elif part is not None and (kind is None or part == CHECKPOINT):  # writes to its file are the checkpoint's
-                kind = part
+                kind, at_part = part, depth
             if cut is None and id(code) in AT_WORK:
                 cut = depth
+        if_held = _own_python(stack[:at_part]) if kind in _COMPUTING else None
         kind = kind or (TORCH if _is_in_torch(stack) else LOOP)
         stack = stack[::-1]
-        return reading(kind, stack, self._common(stack))
+        return Look(reading(kind, stack, self._common(stack)), if_held)
 
     @staticmethod
     def _call(stack: list[Point], depth: int) -> Optional[str]:

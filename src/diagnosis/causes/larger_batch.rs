@@ -2,6 +2,7 @@
 
 use super::super::cause::{Worth, shown_times};
 use super::super::evidence::{Differential, Evidence, Gain, ratio};
+use super::super::lines;
 
 /// Returns the share of a step that does not depend on the batch, from the line through a step and one of twice the
 /// batch.
@@ -24,7 +25,8 @@ impl Step {
         let by_rate = || ratio(batches, evidence.rate_of(differential)?.value);
         let whole = run.timing.step_seconds.or_else(by_rate)?;
         let phases = ["forward", "backward", "optimizer"].iter().filter_map(|name| run.phase_seconds.get(*name));
-        let device = Some(phases.sum::<f64>()).filter(|seconds| *seconds > 0.0 && *seconds <= whole);
+        let device = phases.sum::<f64>() * (1.0 - lines::python_in_computing(evidence));
+        let device = Some(device).filter(|seconds| *seconds > 0.0 && *seconds <= whole);
         Some(Self { whole, device: device.unwrap_or(whole) })
     }
 

@@ -67,8 +67,8 @@ pub(super) static CAUSES: [Cause; 3] = [
     Cause {
         name: "own_code",
         title: "the loop's own code",
-        about: "Between the parts of a step the loop runs code of its own (Python, NumPy, tokenising, metrics), and the device idles.",
-        signature: "share of the time after the start that is in no phase: neither data, device, copies, ranks, nor torch's operations",
+        about: "The script runs code of its own (Python, NumPy, tokenising, metrics) between the parts of a step, or within the model (layers, hooks), and the device idles.",
+        signature: "share of the time after the start that is in no phase: neither data, device, copies, ranks, nor torch's operations; on a CPU also what the script's own Python takes of forward, backward and optimizer",
         thresholds: &[&WAIT, &UNTIMED],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -121,14 +121,19 @@ fn outside(evidence: &Evidence, name: &str, what: &str) -> Option<Found> {
 /// Returns the share of the run that is the loop's own code and nothing else that is known.
 fn own_code(evidence: &Evidence) -> Option<Found> {
     let account = Account::of(evidence)?;
-    let leaf = account.leaf("own_code").filter(|leaf| leaf.share_after_start >= WAIT.value)?;
+    let within = account.leaf("python").map_or(0.0, |leaf| leaf.share_after_start);
+    let leaf = account.leaf("own_code");
+    let between = leaf.map_or(0.0, |leaf| leaf.share_after_start);
+    let share = between + within;
+    if share < WAIT.value {
+        return None;
+    }
     // Where torch's operations between the phases were not timed on a CPU, some of it is computing.
     let is_known = evidence.is_gpu() || evidence.number("operation_seconds_per_step").is_some();
-    if !is_known && leaf.share_after_start < UNTIMED.value {
+    if !is_known && within < WAIT.value && between < UNTIMED.value {
         return None;
     }
     // Calls that are known to take at least half of it are its first explanation.
-    let share = leaf.share_after_start;
     let lost = |found: Found| found.worth.times.map_or(0.0, |times| 1.0 - 1.0 / times);
     let explained = [logging(evidence), synchronising_calls(evidence)].into_iter().flatten().map(lost);
     if explained.fold(0.0, f64::max) >= share / 2.0 {
@@ -139,8 +144,16 @@ fn own_code(evidence: &Evidence) -> Option<Found> {
     let doubled = evidence.gain_over_replay(Differential::DoubleBatch);
     worth = worth.by_parameters(Some(doubled.map_or(1.0, |gain| gain.times.max(1.0))));
     let mut found = Found::new(worth);
-    let weight = if is_known { weight(leaf) } else { 0.6 };
-    found.add(weight, format!("{words}{}", shown_interval(&account, leaf)));
+    // A share that was seen by looks is as sure as one whose interval is narrow.
+    let of_gaps = leaf.filter(|_| between >= within);
+    let weight = if is_known { of_gaps.map_or(0.9, weight) } else { 0.6 };
+    let interval = of_gaps.map_or_else(String::new, |leaf| shown_interval(&account, leaf));
+    found.add(weight, format!("{words}{interval}"));
+    if within >= WAIT.value {
+        let words =
+            "of the time is Python of the script within forward, backward or optimizer, such as layers and hooks";
+        found.add(0.1, format!("{} {words}", shown_share(within)));
+    }
     if let Some(step) = evidence.step() {
         let each = share / (1.0 - account.share(Branch::Outside)).max(share) * step;
         found.add(0.2, format!("{} in each step, in which the device idles", show_seconds(each)));

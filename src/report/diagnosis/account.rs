@@ -19,6 +19,7 @@ const LABELS: &[(&str, &str)] = &[
     ("logging", "writing logs"),
     ("reading", "reading numbers of tensors"),
     ("own_code", "the loop's own code"),
+    ("python", "Python within the model"),
 ];
 
 /// What a screen calls a leaf.

@@ -1,4 +1,5 @@
-"""Computes where it is told to: in the data set, in its collate function, between steps, or in a call that keeps the interpreter's lock."""
+"""Computes where it is told to: in the data set, in its collate function, between steps, within the model, or in a call that keeps the
+interpreter's lock."""
 
 import ctypes
 import os
@@ -9,6 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 PLACE = os.environ["PLACE"]
+LARGE = torch.randn(600, 600)
 hold = ctypes.PyDLL(None).usleep
 
 
@@ -59,10 +61,27 @@ def validate(model):
     model.train()
 
 
+class Layer(nn.Module):
+    """Computes in torch, or in Python."""
+
+    def forward(self, inputs):
+        if PLACE == "torch":
+            torch.mm(LARGE, LARGE)
+        if PLACE == "layer":
+            burn(16)  # layer
+        return inputs
+
+
+def watch(module, inputs, outputs):
+    if PLACE == "hook":
+        burn(16)  # hook
+
+
 def main():
     workers, start = int(os.environ.get("WORKERS", "0")), os.environ.get("START")
     loader = DataLoader(Data(), 8, shuffle=True, num_workers=workers, collate_fn=collate, multiprocessing_context=start)
-    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
+    model = nn.Sequential(nn.Linear(8, 8), Layer(), nn.Linear(8, 1))
+    model[0].register_forward_hook(watch)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(1000):
         for inputs, targets in loader:
