@@ -169,6 +169,15 @@ class Replaying(unittest.TestCase):
         self.assertIs(again["x"], batch["x"])
         self.assertIs(again["points"][0], batch["points"][0], "what holds no tensors is not walked through")
 
+    def test_all_epochs_are_replayed_whatever_the_loader_takes_its_batches_from(self):
+        for sampler in ("", "sized"):
+            with self.subTest(sampler):
+                result = run("replay", "epochs.py", stop_after=40, SAMPLER=sampler, LENGTH="64")
+                self.assertEqual((result.code, result.errors), (0, []), result.output)
+                epochs = [line.split()[1:] for line in result.output.splitlines() if line.startswith("epoch ")]
+                self.assertGreaterEqual(len(epochs), 4, result.output)
+                self.assertEqual(len({batch for epoch in epochs for batch in epoch}), 4, result.output)
+
     def test_settings_beside_the_space_take_effect(self):
         result = run("replay", "cnn.py", more={"set": {"dataloader.batch_size": 32, "env.OMP_NUM_THREADS": 1}})
         self.assertEqual((result.errors, result.applied), ([], {"dataloader.batch_size"}))

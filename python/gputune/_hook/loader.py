@@ -278,7 +278,8 @@ class Loaders:
         """Whether an experiment is about this loader, which is iterated now."""
         if not torch.is_grad_enabled() or not self._session.is_ours:
             return False
-        return (state.has_evidence and not state.is_late) or self._may_train(state)
+        # Without evidence it is the one that has been found to train, from its second epoch on.
+        return (state.has_evidence and not state.is_late) or state is self._training or self._may_train(state)
 
     def _between_batches(self) -> None:
         self._session.flush()

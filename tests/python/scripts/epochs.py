@@ -34,6 +34,13 @@ class Pairs:
                 batch = []
 
 
+class Sized(Pairs):
+    """Whose length is known."""
+
+    def __len__(self):
+        return len(self.sampler) // self.batch_size
+
+
 def zipped(loader):
     """The batches of the loader, beside those of another with TWICE=1."""
     if beside is None:
@@ -56,7 +63,8 @@ class Wrapped:
 if os.environ.get("SAMPLER") == "wrapped":
     loader = DataLoader(data, batch_sampler=Wrapped(BatchSampler(RandomSampler(data), 8, drop_last=True)))
 elif os.environ.get("SAMPLER"):
-    loader = DataLoader(data, batch_sampler=Pairs(data, 8))
+    kind = Sized if os.environ["SAMPLER"] == "sized" else Pairs
+    loader = DataLoader(data, batch_sampler=kind(data, 8))
 else:
     loader = DataLoader(data, 8, shuffle=True, drop_last=True)
 beside = DataLoader(data, 8, shuffle=True) if os.environ.get("TWICE") else None
