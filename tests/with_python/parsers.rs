@@ -95,7 +95,7 @@ from deepspeed.runtime.config import DeepSpeedConfig
 for line in sys.stdin:
     given = json.loads(line)
     found = DeepSpeedConfig(given)
-    print(found.train_micro_batch_size_per_gpu, found.gradient_accumulation_steps, found.zero_config.stage.value,
+    print(found.train_micro_batch_size_per_gpu, found.gradient_accumulation_steps, int(found.zero_config.stage),
           found.tensor_parallel_config.autotp_size, sep=',')
 ";
     let names = ["micro_batch_size", "accumulation", "zero_stage", "tensor_parallel"];
