@@ -82,7 +82,10 @@ fn the_demo_step_trains_in_turn_and_its_leaders_are_confirmed_so() {
     let journal = fs::read_to_string(search.out().join("journal.jsonl")).unwrap();
     let confirmed: Vec<&str> = journal.lines().filter(|line| line.contains("\"purpose\":\"confirm\"")).collect();
     assert!(confirmed.len() >= 2, "{journal}");
-    assert!(confirmed.iter().all(|line| line.contains("\"in_turn\":{")), "{journal}");
+    // Where other tests keep the cores so busy that both do not start in time, that is said.
+    let is_told = stderr(&output).contains("confirms the leaders one after the other");
+    let are_in_turn = confirmed.iter().all(|line| line.contains("\"in_turn\":{"));
+    assert!(are_in_turn || is_told, "{}{journal}", stderr(&output));
     search.assert_no_survivors();
 }
 
