@@ -143,7 +143,7 @@ impl Account {
         let mut left = python;
         for (name, branch) in PHASES {
             if let Some(seconds) = told.phases.get(*name) {
-                // Layers and hooks are mostly called forward; the loop's own code is exposed there, too.
+                // Layers and hooks run in the forward pass for the most part, so it is taken from there first.
                 let taken = if *branch == Branch::Device { left.min(seconds.value) } else { 0.0 };
                 left -= taken;
                 let seconds = &less(*seconds, taken);
